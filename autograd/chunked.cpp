@@ -94,8 +94,8 @@ Tensor sum_in_chunks(const std::function<Tensor(const Tensor& rows, const std::v
   });
   for (size_t i = 0; i < leaves.size(); ++i) gradients[i + 1] = gradient(leaves[i]);
   return record("sum_in_chunks", total.to(x.dtype()), sources, [gradients, multiply](const Tensor& g) {
-    // `g` is usually 1, and multiplications by 1 are skipped. The value of `g` is read only on the CPU,
-    // because reading `g` from another device would wait for that device.
+    // `g` is usually 1, and then no multiplication is needed. If `g` is on a CUDA device, its value is not
+    // read, because the read would wait for the device.
     if (g.device().is_cpu() && g.item() == 1) return gradients;
     Gradients result;
     for (const Tensor& one : gradients) result.push_back(one.defined() ? multiply(one, g) : one);

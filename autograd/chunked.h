@@ -1,5 +1,5 @@
-// Functions that are computed in chunks of rows, forward and backward, so that intermediate results exist for
-// one chunk at a time (Kitaev et al. 2020, "Reformer", section 3, "chunking").
+// Computation of functions in chunks of rows. In the forward and the backward pass, the intermediate results
+// of only one chunk exist at a time (Kitaev et al. 2020, "Reformer", section 3, "chunking").
 #pragma once
 
 #include <algorithm>
@@ -10,8 +10,9 @@
 
 namespace tapeformer {
 
-// Splits [0, rows) into `chunks` ranges of nearly equal size and calls f(first, last) for each range. If
-// `chunks` is greater than `rows`, there are `rows` ranges. If `rows` is 0, there is one empty range.
+// Splits [0, row_count) into chunk_count ranges of nearly equal size, and calls f(first, last) for each
+// range. If chunk_count is greater than row_count, there are row_count ranges. If row_count is 0, there is
+// one empty range.
 template <class F>
 void for_each_chunk(int64_t row_count, int64_t chunk_count, F&& f) {
   const int64_t count = std::max<int64_t>(std::min(chunk_count, row_count), 1);
@@ -25,8 +26,8 @@ Tensor view_rows(const Tensor& x, int64_t first, int64_t last);
 // The result has the same number of rows as `rows`.
 using RowsFunction = std::function<Tensor(const Tensor& rows, int64_t first)>;
 
-// The backward pass of a RowsFunction. Accumulates the gradients of the leaf `rows` and of the parameters,
-// where `g` is the gradient of the function's result.
+// The backward pass of a RowsFunction. `g` is the gradient of the result of the RowsFunction. The function
+// adds to the gradients of the leaf `rows` and of the parameters.
 using RowsGradient = std::function<void(const Tensor& rows, int64_t first, const Tensor& g)>;
 
 // Computes function(view_rows(x, first, last), first) for each chunk and concatenates the results. `x` has
@@ -35,17 +36,16 @@ using RowsGradient = std::function<void(const Tensor& rows, int64_t first, const
 //
 // The call is recorded as one node that keeps only `x`. backward() replays `function` chunk by chunk and
 // accumulates the gradients of `parameters`, the leaves of the function. If `rows_gradient` is given,
-// backward() calls `rows_gradient` instead of replaying `function`. `rows_gradient` may skip the parts of
-// `function` that only the result needs.
+// backward() calls `rows_gradient` instead of replaying `function`.
 Tensor compute_in_chunks(const RowsFunction& function, const Tensor& x, int64_t chunks,
                          const std::vector<Tensor>& parameters, const RowsGradient& rows_gradient = {});
 
 // Returns the sum over all chunks of the scalar function(view_rows(x, first, last), parameters, first), such
-// as a loss. The call is recorded as one node without a replay. If recording is on, the gradients of each
-// chunk are computed together with the value of the chunk, as if the gradient of the sum were 1. backward()
-// multiplies these gradients by the gradient of the sum. `function` must use the parameters that it receives
-// as an argument instead of the original parameters. multiply(y, factor) returns the product of y and the
-// scalar tensor `factor`, and records nothing.
+// as a loss. The call is recorded as one node, and backward() does not replay `function`. If recording is on,
+// the forward pass also computes the gradients of each chunk, as if the gradient of the sum were 1.
+// backward() multiplies these gradients by the gradient of the sum. `function` must use the parameters that
+// it receives as an argument instead of the original parameters. multiply(y, factor) returns the product of y
+// and the scalar tensor `factor`, and records nothing.
 Tensor sum_in_chunks(const std::function<Tensor(const Tensor& rows, const std::vector<Tensor>& parameters,
                                                 int64_t first)>& function,
                      const Tensor& x, int64_t chunks, const std::vector<Tensor>& parameters,

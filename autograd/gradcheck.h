@@ -1,4 +1,4 @@
-// Comparison of the gradient of an op with central differences, in float64.
+// A test function that compares the gradient of an op with central differences, in float64.
 #pragma once
 
 #include <functional>
@@ -10,11 +10,11 @@
 namespace tapeformer {
 
 struct GradcheckResult {
-  // Maximum over inputs of max |analytic - numeric| / max(|analytic|, |numeric|, 1e-8). Numerator and
-  // denominator are maxima over the elements of the input.
+  // Maximum over inputs of max |analytic - numeric| / max(|analytic|, |numeric|, 1e-8). The numerator and the
+  // denominator are each the maximum over all elements of the input.
   double relative_error = 0;
-  int worst_input = -1;  // index of the input with relative_error; -1 if it is 0
-  std::string message;   // names an element whose gradient is not finite; empty if there is none
+  int worst_input = -1;  // index of the input with this error; -1 if relative_error is 0
+  std::string message;   // names an element with a non-finite gradient, if there is one
 };
 
 // Compares the gradients of the scalar sum(f(inputs) * cotangent) with central differences. The cotangent is

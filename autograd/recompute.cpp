@@ -32,7 +32,8 @@ Tensor recompute(const Segment& segment, const std::vector<Tensor>& inputs,
                     const RecordingScope record_again(true);
                     replayed = segment(leaves);
                   }
-                  // The segment may use none of the tensors that require a gradient.
+                  // If the segment uses no tensor that requires a gradient, `replayed` does not require a
+                  // gradient.
                   if (requires_grad(replayed)) backward(replayed, g);
                   Gradients gradients(count);
                   for (size_t i = 0; i < leaves.size(); ++i) gradients[i] = gradient(leaves[i]);

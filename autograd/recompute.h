@@ -12,14 +12,14 @@ namespace tapeformer {
 using Segment = std::function<Tensor(const std::vector<Tensor>& inputs)>;
 
 // Returns the inputs of a node that replays a function: `inputs`, followed by the parameters that require a
-// gradient. With the parameters as inputs, the node is recorded even if no other input requires a gradient,
-// and backward() knows which leaves the replay uses.
+// gradient. Because the parameters are inputs, the node is recorded even if no tensor of `inputs` requires a
+// gradient, and backward() knows all leaves that the replay uses.
 std::vector<Tensor> make_replay_inputs(std::vector<Tensor> inputs, const std::vector<Tensor>& parameters);
 
-// Computes segment(inputs), recorded as one node. The segment must be a pure function of its inputs and of
-// tensors that do not change before backward(). Counter-based random streams give the same numbers in a
-// replay. `parameters` are the leaves that the segment uses in addition to `inputs`; the replay accumulates
-// their gradients.
+// Computes segment(inputs), and records the call as one node. The segment must be a pure function of its
+// inputs and of tensors that do not change before backward(). Counter-based random streams give the same
+// numbers in a replay. `parameters` are the leaves that the segment uses in addition to `inputs`. The replay
+// adds to the gradients of these leaves.
 Tensor recompute(const Segment& segment, const std::vector<Tensor>& inputs,
                  const std::vector<Tensor>& parameters = {});
 

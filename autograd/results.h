@@ -1,4 +1,4 @@
-// Recording of ops with several results.
+// A function that records an op with several results on the tape.
 #pragma once
 
 #include <memory>
@@ -9,16 +9,16 @@
 
 namespace tapeformer {
 
-// Records `results` as the results of one op with these inputs. `gradient` is a function (const Gradients&,
-// NeededGradients) -> Gradients. It maps the gradients of the results to the gradients of the inputs, as for
-// record(). An undefined gradient of a result means zero. backward() calls `gradient` if the gradient of at
+// Records `results` as the results of one op with the inputs `inputs`. `gradient` is a function (const
+// Gradients&, NeededGradients) -> Gradients, which maps the gradients of the results to the gradients of the
+// inputs. An undefined gradient of a result means zero. backward() calls `gradient` if the gradient of at
 // least one result is defined.
 template <class F>
 void record_results(const char* op, const std::vector<Tensor>& results, const std::vector<Tensor>& inputs,
                     F&& gradient) {
-  // Each result is recorded as an op with the input `joint`, so backward() calls the function of `joint`
-  // after the functions of all results have stored their gradients in `stored`. The gradient of `joint` has
-  // no elements.
+  // Each result is recorded as an op with the input `joint`. In backward(), the gradient function of each
+  // result stores its argument in `stored`, and then the gradient function of `joint` runs. The gradient of
+  // `joint` has no elements.
   const auto stored = std::make_shared<Gradients>(results.size());
   const Tensor joint =
       record(op, Tensor::empty({0}), inputs,

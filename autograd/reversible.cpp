@@ -25,9 +25,9 @@ void add_branch(const ReversibleBranch& branch, const Tensor& x, const Tensor& t
   });
 }
 
-// Records branch(x) on the tape and subtracts it from `target`. Returns a scalar on which to call backward():
-// its gradient function returns `g` as the gradient of branch(x). The value of the scalar is not initialized.
-// The memory of branch(x) is free when this function returns.
+// Records branch(x) on the tape and subtracts it from `target`. Returns a scalar for which the caller must
+// call backward(). The gradient function of the scalar returns `g` as the gradient of branch(x). The value of
+// the scalar is not initialized. branch(x) is freed before this function returns.
 Tensor run_and_subtract(const ReversibleBranch& branch, const Tensor& x, int64_t first, const Tensor& target,
                         const Tensor& g) {
   const RecordingScope record_again(true);
@@ -37,13 +37,12 @@ Tensor run_and_subtract(const ReversibleBranch& branch, const Tensor& x, int64_t
                 [g](const Tensor&) { return Gradients{g}; });
 }
 
-// Replays one branch of a block and subtracts the result from `target`, which restores the input of the
-// block. Computes the gradient of the branch's input x from `g`, the gradient of its result, and adds the
-// gradient to `gx`.
+// Replays one branch of a block and subtracts its result from `target`, which restores the input of the
+// block. `g` is the gradient of the result of the branch. Adds the gradient of the input x to `gx`.
 void replay(const ReversibleBranch& branch, const Tensor& x, const Tensor& target, const Tensor& g,
             Tensor& gx) {
-  // `gx` may have been an argument of a gradient function, which may keep the tensor. If another tensor
-  // shares the memory of `gx`, own() copies `gx`, so that only this copy is changed.
+  // Another tensor may share the memory of `gx`, for example in a gradient function that stored its argument.
+  // In this case, own() copies `gx`, because the lines below change it in place.
   gx = own(std::move(gx));
   for_each_chunk(x.size(0), branch.chunks, [&](int64_t first, int64_t last) {
     const Tensor leaf = view_rows(x, first, last);
@@ -69,8 +68,8 @@ void check_halves(const Tensor& x1, const Tensor& x2) {
         " must have equal shapes with at least two dimensions, and equal dtypes");
 }
 
-// If several blocks use a parameter, keeps the parameter only in the first of these blocks, which backward()
-// replays last.
+// If several blocks use the same parameter, removes the parameter from all of these blocks except the first
+// one, which backward() replays last.
 std::vector<ReversibleBlock> with_distinct_parameters(std::vector<ReversibleBlock> blocks) {
   std::unordered_set<const void*> seen;
   for (ReversibleBlock& block : blocks)
@@ -83,8 +82,9 @@ ReversibleState split_halves(Tensor joined) {
   return {slice_half(joined, 0).clone(), slice_half(joined, 1).clone()};
 }
 
-// Returns the gradients of the stack's inputs; `g` holds the gradients of the outputs. Overwrites the data of
-// `outputs` with the inputs. Each parameter must belong to the first block that uses it.
+// Returns the gradients of the inputs of the stack. `g` contains the gradients of the outputs. Overwrites the
+// data of `outputs` with the inputs. Each parameter must be listed only in the first block that uses the
+// parameter.
 ReversibleState backward_through(const std::vector<ReversibleBlock>& blocks, const ReversibleState& outputs,
                                  ReversibleState g) {
   const auto& [y1, y2] = outputs;

@@ -1,6 +1,6 @@
 // Reversible residual stacks (Gomez et al. 2017, "The reversible residual network"; Kitaev et al. 2020,
-// "Reformer", section 3): backward() recomputes the inputs of each block from its outputs, so a stack of any
-// depth keeps only its last outputs.
+// "Reformer", section 3): backward() recomputes the inputs of each block from the outputs of the block. A
+// stack of any depth therefore keeps only the outputs of the last block.
 #pragma once
 
 #include <functional>
@@ -11,14 +11,15 @@
 namespace tapeformer {
 
 // A residual branch. `function` must depend only on its arguments and on tensors that do not change before
-// backward(). Counter-based random streams give the same numbers in a replay. Decisions that rounding can
-// change, such as the choice of LSH buckets, must be made outside of the branch.
+// backward(). Counter-based random streams give the same numbers in a replay. Rounding errors can change
+// discrete decisions, such as the choice of LSH buckets, so these decisions must be made outside of the
+// branch.
 struct ReversibleBranch {
   // Computes the branch for x (rows, …), a chunk of consecutive rows. `first` is the index of the first row
   // of x in the whole input. The result has the shape of x.
   std::function<Tensor(const Tensor& x, int64_t first)> function;
-  // Number of chunks into which the rows are split, in the forward and the backward pass. With more than one
-  // chunk, a row of the result may depend only on the same row of the input.
+  // Number of chunks into which the rows are split, in the forward and the backward pass. If there are
+  // several chunks, a row of the result may depend only on the same row of the input.
   int64_t chunks = 1;
 };
 
@@ -34,13 +35,13 @@ struct ReversibleState {
 };
 
 // Runs the blocks in order without recording them on a tape, and returns the outputs. Throws ShapeError if
-// the halves differ in shape or dtype, or have fewer than two dimensions.
+// the two halves of `inputs` differ in shape or dtype, or if a half has fewer than two dimensions.
 ReversibleState reversible_forward(const std::vector<ReversibleBlock>& blocks, const ReversibleState& inputs);
 
-// Runs the blocks in order on x1 and x2 (rows, …, dim), recorded as one node. Returns the two outputs,
-// concatenated along the last dimension: (rows, …, 2 dim). backward() replays the blocks in reverse order,
-// accumulates the gradients of their parameters, and calls tape::report_complete() for the parameters after
-// each block. Throws ShapeError under the conditions of reversible_forward().
+// Runs the blocks in order on x1 and x2 (rows, …, dim), and records the call as one node. Returns the two
+// outputs, concatenated along the last dimension: (rows, …, 2 dim). backward() replays the blocks in reverse
+// order, accumulates the gradients of their parameters, and calls tape::report_complete() for the parameters
+// after each block. Throws ShapeError under the conditions of reversible_forward().
 Tensor run_reversible(const std::vector<ReversibleBlock>& blocks, const Tensor& x1, const Tensor& x2);
 
 }  // namespace tapeformer

@@ -55,11 +55,11 @@ struct Node {
   std::vector<Edge> inputs;
   Tensor gradient;              // gradient of the result; defined only during backward()
   int32_t reference_count = 0;  // number of references by the result, later nodes and a pending gradient
-  bool freed = false;           // freed by backward() without `retain_tape`
+  bool freed = false;           // true: backward() without retain_tape has cleared the node
 };
 
-// Only the thread that owns the tape accesses its nodes. Other threads queue the ids of nodes that they
-// release. After the owner has ended, the releasing thread frees the nodes.
+// Only the thread that owns the tape accesses its nodes. Another thread that releases a node adds the id of
+// the node to a queue. After the owner has ended, the thread that releases a node also frees the node.
 class Tape {
  public:
   // Id of the first node that the innermost backward pass may run. A backward pass inside a gradient
@@ -80,8 +80,8 @@ class Tape {
   void retain(int64_t id) { ++(*this)[id].reference_count; }
 
   // Releases one reference to a node. A node without references is cleared, which may release further nodes.
-  // These nodes are cleared from a list instead of recursively, so that a deep graph cannot overflow the
-  // stack.
+  // The function clears these nodes in a loop instead of recursively, so that a deep graph cannot overflow
+  // the stack.
   void release(int64_t id) {
     if (--(*this)[id].reference_count > 0) return;
     waiting_.push_back(id);
@@ -117,7 +117,8 @@ class Tape {
       if (edge.node != kNone) release(edge.node);
   }
 
-  // Releases one reference to a node later, on the thread that owns the tape. Called on other threads.
+  // Releases one reference to a node, from a thread that does not own the tape. The reference is queued, and
+  // the owner of the tape releases it later.
   void queue_release(int64_t id) {
     std::unique_lock lock(mutex_);
     queued_releases_.push_back(id);
@@ -148,8 +149,9 @@ class Tape {
       lock.lock();
     }
   }
-  // Frees the released nodes, and the tape if it has no nodes left. A node stays alive until the thread that
-  // releases it holds the mutex. Therefore no thread waits for the mutex of a tape without nodes.
+  // Frees the released nodes. If the tape has no nodes left, also deletes the tape. A node stays alive until
+  // the thread that releases it holds the mutex. Therefore no thread waits for the mutex of a tape without
+  // nodes.
   void collect_orphan(std::unique_lock<std::mutex> lock) {
     collecting_ = true;
     release_queued(lock);
@@ -272,8 +274,8 @@ class IncompleteLeaves {
   IncompleteLeaves(std::vector<FirstUse> uses, const BackwardOptions& options)
       : uses_(std::move(uses)), options_(options) {}
 
-  // Calls on_complete for the leaves whose first use is `node` or a later node. Their gradients are complete
-  // after backward() has run `node`, because it then runs only nodes before `node`.
+  // Calls on_complete for the leaves that no node before `node` uses. Called when backward() has run `node`:
+  // backward() then runs only nodes before `node`, so the gradients of these leaves are complete.
   void complete_from(int64_t node) {
     for (; !uses_.empty() && uses_.back().node >= node; uses_.pop_back())
       options_.on_complete(uses_.back().leaf);

@@ -1,14 +1,15 @@
 // The tape of recorded ops, on which backward() computes gradients in reverse order.
 //
-// Each thread has a separate tape, a sequence of nodes in creation order. A node holds the op's gradient
-// function, the edges of its inputs, and the number of tensors and later nodes that refer to the node. A node
-// without references is freed, so a discarded forward pass uses no memory. backward() and the code that frees
-// nodes use loops instead of recursion, so deep graphs do not overflow the stack.
+// Each thread has a separate tape, a sequence of nodes in creation order. A node contains the gradient
+// function of an op, the edges of the inputs of the op, and the number of references by tensors and later
+// nodes. A node without references is freed, so a discarded forward pass uses no memory. backward() and the
+// code that frees nodes use loops instead of recursion, so deep graphs do not overflow the stack.
 //
 // A recorded tensor belongs to the tape of the thread that recorded it. Recording ops and backward() throw
 // ShapeError for a tensor recorded on another thread. Any thread may use a leaf, but two threads must not use
-// the same leaf at the same time. Any thread may destroy a recorded tensor. The owner of the tape frees the
-// node at its next recorded op. If the owner has ended, the thread that destroys the tensor frees the node.
+// the same leaf at the same time. Any thread may destroy a recorded tensor. The thread that owns the tape
+// frees the node of the tensor when it next records an op. If this thread has ended, the thread that destroys
+// the tensor frees the node.
 #pragma once
 
 #include <cstdint>
@@ -30,14 +31,14 @@ namespace tape {
 struct Edge;
 }
 
-// Tells which inputs of an op need a gradient: needs[i] is true if input i needs one. A gradient function may
-// leave the gradients of the other inputs undefined. The object is valid only during the call of the gradient
-// function.
+// Tells which inputs of an op need a gradient: needs[i] is true if input i needs one. If needs[i] is false, a
+// gradient function may return an undefined gradient for input i. The object is valid only during the call of
+// the gradient function.
 class NeededGradients {
  public:
   NeededGradients(const tape::Edge* inputs, bool is_retained) : inputs_(inputs), retained_(is_retained) {}
   bool operator[](int input) const;
-  // Returns whether backward() keeps the gradient function for another call (BackwardOptions::retain).
+  // Returns whether backward() keeps the gradient function for another call (BackwardOptions::retain_tape).
   bool is_retained() const { return retained_; }
 
  private:
@@ -120,9 +121,9 @@ struct BackwardOptions {
   std::function<void(const Tensor& leaf)> on_complete = {};
 };
 // Adds d(sum(result * cotangent)) / d(leaf) to the gradient of every leaf. If no cotangent is given, the
-// result must have one element. Throws ShapeError if the result is undefined, not recorded, or recorded on
-// another thread. Also throws ShapeError if an earlier backward() freed the recorded ops, or if the cotangent
-// and the result differ in shape or dtype.
+// result must have one element. Throws ShapeError if the result is undefined, does not require a gradient, or
+// was recorded on another thread. Also throws ShapeError if an earlier backward() freed the recorded ops, or
+// if the cotangent and the result differ in shape or dtype.
 void backward(const Tensor& result, const Tensor& cotangent = {}, const BackwardOptions& options = {});
 
 // Returns the number of nodes on the tape of this thread, for tests and leak checks.
@@ -139,8 +140,8 @@ void push_node(const char* op, const Tensor& result, std::span<const Tensor* con
 }  // namespace tape
 
 // Records `result` as the output of an op and returns it. `gradient` maps the gradient of the result to the
-// gradients of the inputs, which must have the shapes and dtypes of the inputs. Capture only the tensors that
-// the gradient needs, by value.
+// gradients of the inputs, which must have the shapes and dtypes of the inputs. `gradient` should capture by
+// value, and only the tensors that it needs.
 template <class F>
 Tensor record(const char* op, Tensor result, std::initializer_list<const Tensor*> inputs, F&& gradient) {
   const std::span<const Tensor* const> span(inputs.begin(), inputs.size());

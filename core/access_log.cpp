@@ -5,7 +5,8 @@
 namespace tapeformer {
 namespace {
 
-// Set by constructors of instrumented files, so it has no constructor.
+// The constructors of instrumented files set this variable before main(), so it is initialized at compile
+// time.
 constinit bool instrumented = false;
 
 }  // namespace

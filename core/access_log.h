@@ -1,10 +1,10 @@
-// Counts of the memory accesses of kernels in the emulation of CUDA. Only programs with instrumented kernels
-// count them (cmake/TapeformerAccesses.cmake).
+// Counts of the memory accesses of kernels in the emulation of CUDA. Accesses are counted only in programs
+// whose kernels are compiled with instrumentation (cmake/TapeformerAccesses.cmake).
 //
-// The accesses of the lanes of a warp form a request if they come from the same instruction, in the same
-// repetition since the last barrier. Global memory is accessed in sectors of 32 bytes. Shared memory
-// has 32 banks of 4 bytes, and a request takes one cycle for each of the different words that it needs from a
-// bank.
+// When the lanes of a warp execute an instruction that accesses memory, their accesses form one request. If
+// an instruction runs several times between two barriers, the n-th accesses of all lanes form one request.
+// Global memory is accessed in sectors of 32 bytes. Shared memory has 32 banks, and each bank supplies one
+// 4-byte word per cycle. If a request accesses several different words of a bank, it takes several cycles.
 #pragma once
 
 #include <array>
@@ -24,15 +24,15 @@ inline constexpr size_t kAccessWidthCount = 5;
 inline constexpr int64_t kSectorBytes = 32;
 
 struct AccessCounts {
-  int64_t requests = 0;     // requests to global memory
-  int64_t sectors = 0;      // sectors of the requests
-  int64_t min_sectors = 0;  // sectors that the bytes of each request would fill if adjacent
-  std::array<int64_t, kAccessWidthCount> bytes =
-      {};                         // bytes of all lanes by the width 1 << i of their accesses
-  int64_t written_bytes = 0;      // part of `bytes` that is written
-  int64_t shared_requests = 0;    // requests to shared memory
-  int64_t shared_cycles = 0;      // cycles of these requests
-  int64_t min_shared_cycles = 0;  // cycles without bank conflicts
+  int64_t requests = 0;     // number of requests to global memory
+  int64_t sectors = 0;      // number of sectors that the requests access
+  int64_t min_sectors = 0;  // number of sectors if the bytes of each request were contiguous
+  // bytes[i] is the number of bytes that all lanes access in global memory with accesses of 1 << i bytes.
+  std::array<int64_t, kAccessWidthCount> bytes = {};
+  int64_t written_bytes = 0;      // number of the bytes in `bytes` that are written
+  int64_t shared_requests = 0;    // number of requests to shared memory
+  int64_t shared_cycles = 0;      // number of cycles that these requests take
+  int64_t min_shared_cycles = 0;  // number of cycles without bank conflicts
 
   AccessCounts& operator+=(const AccessCounts& other) {
     requests += other.requests;
@@ -48,7 +48,7 @@ struct AccessCounts {
   int64_t conflicts() const { return shared_cycles - min_shared_cycles; }
 };
 
-// Accesses of all launches from one source line.
+// The accesses of all kernel launches at one line of the source code.
 struct LaunchAccesses {
   int64_t launch_count = 0;
   // Counts by instruction. The key is the return address of the access, relative to the start of the program.
@@ -61,7 +61,7 @@ struct LaunchAccesses {
   }
 };
 
-// Source file, line and op of a launch.
+// The source file, the line and the name of the op of a launch.
 using LaunchKey = std::tuple<std::string, int, std::string>;
 
 // Counts the accesses of the kernels that this thread launches during the lifetime of the object. The
@@ -73,12 +73,13 @@ class AccessLog {
   AccessLog(const AccessLog&) = delete;
   AccessLog& operator=(const AccessLog&) = delete;
 
-  // May be called only while no kernel runs.
+  // Returns the counts of all launches. May be called only while no kernel runs.
   const std::map<LaunchKey, LaunchAccesses>& launches() const { return launches_; }
 
-  // Returns the log of this thread, or null.
+  // Returns the log of this thread, or null if the thread has no log.
   static AccessLog* current() { return current_; }
-  // Both functions may be called by several threads.
+  // add_launch() counts one launch, and add() adds access counts by instruction. Both functions are
+  // thread-safe.
   void add_launch(SourceLocation where, const char* op);
   void add(SourceLocation where, const char* op, const std::map<uint64_t, AccessCounts>& instructions);
 
@@ -88,7 +89,8 @@ class AccessLog {
   std::map<LaunchKey, LaunchAccesses> launches_;
 };
 
-// Records that the program has instrumented kernels.
+// Allows objects of AccessLog in this program. Instrumented kernels call this function when the program
+// starts.
 void record_instrumented_kernels();
 
 }  // namespace tapeformer

@@ -1,6 +1,7 @@
-// The two backends, as types that select an overload. A kernel is declared for both backends with one name
-// and one signature, and its first parameter is the Backend of its namespace. An unqualified call with a
-// backend as the first argument finds the kernel in the namespace of the backend (argument-dependent lookup).
+// A type for each of the two backends, which selects the overload of a kernel. A kernel has the same name and
+// signature for both backends, except for the first parameter, which is cpu::Backend or cuda::Backend. An
+// unqualified call with a backend as the first argument finds the kernel in the namespace of the backend
+// (argument-dependent lookup).
 #pragma once
 
 namespace tapeformer {
@@ -17,7 +18,7 @@ struct Backend {};
 
 }  // namespace tapeformer
 
-// Declares kernels in the namespaces of both backends.
+// Declares the same kernels in namespace cpu and in namespace cuda.
 #define TAPEFORMER_FOR_EACH_BACKEND(...) \
   namespace cpu {                        \
   __VA_ARGS__                            \

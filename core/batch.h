@@ -12,7 +12,7 @@ struct Batch {
   Tensor mask = {};
   Tensor lengths = {};  // (batch,) int64 numbers of tokens before the padding; undefined: no padding
   Tensor labels = {};   // (batch,) int64 classes; undefined if the data set has no labels
-  // Inputs of models of sets, used instead of tokens: (batch, length, features) float32, one vector of
+  // (batch, length, features) float32, used instead of tokens if the examples are sets: one vector of
   // features per element of a set. Padding elements are 0.
   Tensor elements = {};
   Tensor targets = {};  // (batch,) float32; the data set defines their meaning

@@ -41,8 +41,8 @@ class HostMemory final : public SystemMemory {
   bool is_host_memory() const override { return true; }
 };
 
-// Marks the first `usable` of the `whole` bytes of a block as accessible for the address sanitizer, and the
-// other bytes as inaccessible.
+// Tells the address sanitizer that the first `usable` bytes of a block are accessible, and that the remaining
+// bytes are not. The block has `whole` bytes.
 void mark_usable([[maybe_unused]] void* block, [[maybe_unused]] int64_t usable,
                  [[maybe_unused]] int64_t whole) {
 #ifdef __SANITIZE_ADDRESS__
@@ -81,8 +81,9 @@ int64_t CachingAllocator::get_class_bytes(size_t index) {
   return base + (above % kStepsPerDoubling + 1) * (base / kStepsPerDoubling);
 }
 
-// Returns a cached block or a new block from the system. Empties the cache if necessary. Returns nullptr if
-// there is no memory. The caller holds mutex_.
+// Returns a cached block or a new block from the system. If a new block does not fit into memory, first
+// returns all cached blocks to the system. Returns nullptr if there is still not enough memory. The caller
+// must hold mutex_.
 void* CachingAllocator::take_block_locked(const SizeClass& size) {
   if (auto& list = free_blocks_[size.index]; !list.empty()) {
     void* const block = list.back();
@@ -93,8 +94,7 @@ void* CachingAllocator::take_block_locked(const SizeClass& size) {
   if (stats_.active_bytes + stats_.cached_bytes + size.bytes > limit_) trim_locked();
   if (stats_.active_bytes + size.bytes > limit_) return nullptr;
   if (void* const block = system_.allocate(size.bytes)) return block;
-  if (uses_separate_cache_)
-    return nullptr;  // trim_locked() returns no blocks to the system before end_separate_cache()
+  if (uses_separate_cache_) return nullptr;  // trim_locked() does nothing while uses_separate_cache_ is true
   trim_locked();
   return system_.allocate(size.bytes);
 }

@@ -1,6 +1,6 @@
 // The caching allocator of a device. A released block goes to the free list of its size class. A later
-// request for the same size class takes the block from the list. Repeated training steps therefore allocate
-// from the system only once. All methods are thread-safe.
+// request for the same size class takes the block from the list. If all training steps have the same shapes,
+// only the first step allocates memory from the system. All methods are thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -11,13 +11,13 @@
 namespace tapeformer {
 
 struct MemoryStats {
-  int64_t active_bytes = 0;      // bytes in live tensors
-  int64_t cached_bytes = 0;      // bytes kept for reuse
+  int64_t active_bytes = 0;      // bytes in blocks that are in use
+  int64_t cached_bytes = 0;      // bytes in released blocks that are kept for reuse
   int64_t peak_bytes = 0;        // highest value of active_bytes since reset_peak()
   int64_t allocation_count = 0;  // number of requests served from the cache or the system
 };
 
-// The memory from which an allocator takes its blocks.
+// An interface that allocates and frees memory of one device. CachingAllocator calls it for new blocks.
 class SystemMemory {
  public:
   SystemMemory() = default;
@@ -30,7 +30,7 @@ class SystemMemory {
   // Returns true if the blocks are in host memory, where the address sanitizer can check accesses.
   virtual bool is_host_memory() const = 0;
 };
-// Returns the SystemMemory of the CPU.
+// Returns the object that allocates host memory.
 SystemMemory& get_host_memory();
 
 class CachingAllocator {
@@ -45,7 +45,8 @@ class CachingAllocator {
   // Returns a block of at least `bytes` bytes, aligned to kAlignment. Returns nullptr if `bytes` is 0. Throws
   // OutOfMemory.
   void* allocate(int64_t bytes);
-  // Adds a block to the cache. `bytes` must be the argument of allocate().
+  // Adds a block to the cache. `bytes` must be the number of bytes that was passed to allocate() for this
+  // block.
   void release(void* block, int64_t bytes) noexcept;
 
   MemoryStats stats() const;
@@ -53,11 +54,11 @@ class CachingAllocator {
   // Returns the cached blocks to the system.
   void trim();
 
-  // Separate caches for CUDA graphs. A captured graph reuses its blocks on every replay, so these blocks must
-  // not go back to the shared cache. Between begin_separate_cache() and end_separate_cache(), released blocks
-  // go to a separate cache, and new blocks come from this separate cache or from the system.
-  // end_separate_cache() returns the separate cache. adopt_cache() adds a separate cache to the shared cache
-  // when the graph is destroyed.
+  // These functions manage separate caches for CUDA graphs. A captured graph reuses its blocks on every
+  // replay, so these blocks must not go back to the shared cache. Between begin_separate_cache() and
+  // end_separate_cache(), released blocks go to a separate cache, and new blocks come from this separate
+  // cache or from the system. end_separate_cache() returns the separate cache. adopt_cache() adds a separate
+  // cache to the shared cache when the graph is destroyed.
   using Cache = std::vector<std::vector<void*>>;  // one list of blocks per size class
   void begin_separate_cache();
   Cache end_separate_cache();
@@ -81,8 +82,8 @@ class CachingAllocator {
   SystemMemory& system_;
   mutable std::mutex mutex_;
   Cache free_blocks_;
-  Cache
-      saved_shared_cache_;  // holds the shared cache between begin_separate_cache() and end_separate_cache()
+  // Contains the shared cache between begin_separate_cache() and end_separate_cache().
+  Cache saved_shared_cache_;
   // True between begin_separate_cache() and end_separate_cache(). Released blocks stay accessible for the
   // address sanitizer, because a replay uses them.
   bool uses_separate_cache_ = false;

@@ -18,8 +18,8 @@ struct Device {
   bool operator==(const Device&) const = default;
   bool is_cpu() const { return type == DeviceType::cpu; }
   std::string to_string() const { return is_cpu() ? "cpu" : "cuda:" + std::to_string(index); }
-  // Accepts "cpu", "cuda", "cuda:N", and "cuda-emulated" for the first device of a build that emulates CUDA.
-  // Throws ConfigError for other text.
+  // Returns the device with the name `text`: "cpu", "cuda" or "cuda:N". "cuda-emulated" is the first device
+  // of a build that emulates CUDA. Throws ConfigError for any other text.
   static Device parse(const std::string& text);
 };
 
@@ -37,7 +37,7 @@ struct DeviceChoice {
   std::string reason;  // reason why "auto" selected the device; empty for a named device
 };
 // Returns the device for "auto" or for the name of a device. Throws DeviceError if the named device is not
-// available, and ConfigError for other text. Only the name "cuda-emulated" selects the emulation of CUDA.
+// available, and ConfigError for other text. The emulation of CUDA has the name "cuda-emulated".
 DeviceChoice choose_device(const std::string& text);
 
 // The device whose memory this thread may access: the CPU, or the device of the op inside on_device().
@@ -69,7 +69,7 @@ class DeviceScope {
 
 // Calls f(backend), or f.operator()<T...>(backend), with the backend of the device, inside a DeviceScope.
 // Call data() of tensors inside f, so that data() throws for a tensor on another device. A build without CUDA
-// does not instantiate f for CUDA. Throws DeviceError for a CUDA device in such a build.
+// does not instantiate f for CUDA. In such a build, throws DeviceError if `device` is a CUDA device.
 template <class... T, class F>
 void on_device(Device device, const char* op, F&& f) {
   const DeviceScope scope(device, op);

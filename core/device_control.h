@@ -5,9 +5,9 @@
 
 namespace tapeformer {
 
-// Waits until the device has finished all work that this process has submitted to it. Returns immediately for
-// the CPU, whose kernels have finished when they return. Tensor::item, Tensor::to_vector and copies to the
-// CPU also wait.
+// Waits until the device has finished all work that this process has launched. For the CPU, returns
+// immediately, because CPU kernels are synchronous. Tensor::item, Tensor::to_vector and copies to the CPU
+// also wait for the device.
 void synchronize(Device device);
 
 // Precision of products of float32 matrices on a device.

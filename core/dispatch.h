@@ -1,12 +1,12 @@
-// Dispatch by the device and element type of a tensor.
+// Functions that call a generic lambda with the backend and the element type of a tensor.
 #pragma once
 
 #include "core/tensor.h"
 
 namespace tapeformer {
 
-// Calls f.operator()<T>(backend) with the element type and the backend of x. T is float or double. Throws
-// ShapeError, naming the op, for other dtypes.
+// Calls f.operator()<T>(backend) with the element type and the backend of x. T is float or double. For other
+// dtypes, throws ShapeError with the name of the op.
 //
 //   dispatch("exp", x, [&]<class T>(auto backend) { exp(backend, x.data<T>(), y.data<T>(), x.numel()); });
 template <class F>
@@ -16,7 +16,7 @@ void dispatch(const char* op, const Tensor& x, F&& f) {
   on_device<float>(x.device(), op, f);
 }
 
-// Same as dispatch(), with BFloat16 as an additional type.
+// Like dispatch(), but also accepts bfloat16 tensors, for which T is BFloat16.
 template <class F>
 void dispatch_floating(const char* op, const Tensor& x, F&& f) {
   if (x.dtype() == DType::bfloat16) return on_device<BFloat16>(x.device(), op, f);

@@ -9,8 +9,8 @@
 
 namespace tapeformer {
 
-// The comment of each class states the exit code of a command that fails with this exception. Any other
-// exception is a failure at run time, with exit code 1.
+// If a command fails with one of these exceptions, its exit code is the number in the comment of the class.
+// For any other exception, the exit code is 1.
 class ConfigError : public std::invalid_argument {  // exit code 2: invalid command line or config
   using std::invalid_argument::invalid_argument;
 };
@@ -50,8 +50,8 @@ std::string concat_text(const Args&... args) {
   return text.str();
 }
 
-// Throws ShapeError("op: message") if the condition is false. The message is formatted only on failure, so
-// pass shapes and numbers instead of formatting them into strings before the call.
+// Throws ShapeError("op: message") if the condition is false. The parts of the message are converted to text
+// only on failure, so pass shapes and numbers, not formatted strings.
 template <class... Args>
 void check(bool condition, const char* op, const Args&... message) {
   if (!condition) [[unlikely]]

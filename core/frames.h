@@ -1,4 +1,5 @@
-// Counts of frames, model steps and labels of speech, shared by data, models and decoding.
+// Functions that compute numbers of model steps in speech recognition. Data preparation, models and decoders
+// call these functions.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +13,8 @@ constexpr int64_t count_subsampled_steps(int64_t frames, int64_t subsampling) {
   return frames / subsampling;
 }
 
-// Returns the minimum number of steps for CTC with `labels`: one per label, and one blank between equal
-// adjacent labels.
+// Returns the minimum number of steps that an alignment of `labels` in CTC needs: one step per label, and one
+// blank between equal adjacent labels.
 constexpr int64_t count_min_ctc_steps(std::span<const int64_t> labels) {
   auto count = static_cast<int64_t>(labels.size());
   for (size_t i = 1; i < labels.size(); ++i) count += labels[i] == labels[i - 1];

@@ -43,7 +43,7 @@ class Writer {
     for (; *more && left_ > 1; ++more, --left_) *cursor_++ = *more;
     if (left_ > 0) *cursor_ = '\0';
   }
-  // Adds the names of the extensions with a blank before each.
+  // Adds a blank and the name of each extension in the set.
   void add_names(ExtensionSet set) {
     for (int i = 0; i < kExtensionCount; ++i) {
       if (!(set >> i & 1)) continue;

@@ -75,7 +75,8 @@ consteval ExtensionSet make_extension_set(std::string_view names) {
   return set;
 }
 
-// Levels of the x86-64 psABI, from the lowest to the highest. A level includes the levels before it.
+// A level of the x86-64 psABI. kInstructionLevels is sorted from the lowest to the highest level, and each
+// level includes all lower levels.
 struct InstructionLevel {
   const char* name;
   ExtensionSet extensions;

@@ -25,7 +25,7 @@ class BlockRecording {
 // address.
 LiveBlock find_live_block(const void* address);
 
-// Record that CachingAllocator has allocated or released a block.
+// CachingAllocator calls these functions when it has allocated a block or released a block.
 void record_allocated_block(const void* address, int64_t bytes);
 void record_released_block(const void* address);
 

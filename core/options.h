@@ -1,6 +1,6 @@
-// Typed options. One declaration of name, type, default, range and help text serves validation, help texts,
-// resolved configs and spelling suggestions. The config schema and the options of an attention kind are lists
-// of OptionSpec.
+// Typed options. An OptionSpec declares the name, type, default, range and help text of an option.
+// Validation, help texts, resolved configs and spelling suggestions all use this declaration. The config
+// schema and the options of an attention kind are lists of OptionSpec.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ namespace tapeformer {
 using OptionValue =
     std::variant<bool, int64_t, double, std::string, std::vector<double>, std::vector<std::string>>;
 
-// A condition on the value of another option. A string must be one of `values`, a list of strings must
-// contain one of `values`, an integer must not be 0, and a bool must be true.
+// A condition on the value of the option `option`. A string must be one of `values`, and a list of strings
+// must contain one of `values`. An integer must not be 0, and a bool must be true.
 struct OptionCondition {
   std::string option = {};  // if empty, the condition always holds
   std::vector<std::string> values = {};
@@ -30,10 +30,10 @@ struct OptionSpec {
   double min = -std::numeric_limits<double>::infinity();  // inclusive; only for numbers
   double max = std::numeric_limits<double>::infinity();   // inclusive; only for numbers
   std::vector<std::string> choices = {};                  // only for strings; if empty, any text is valid
-  OptionCondition used_if = {};  // the option has no effect unless the condition holds
+  OptionCondition used_if = {};  // if the condition is false, the option has no effect
 };
 
-// Values by name. Every option of the specification has a value.
+// The values of a list of options. Each option initially has its default value.
 class OptionValues {
  public:
   OptionValues() = default;
@@ -41,8 +41,8 @@ class OptionValues {
     for (const auto& spec : specs) values_[spec.name] = spec.default_value;
   }
   void set(const std::string& name, OptionValue value) { values_[name] = std::move(value); }
-  // Returns a value. Throws std::invalid_argument if no option has this name, or if the option has
-  // another type.
+  // Returns the value of the option `name`. Throws std::invalid_argument if no option has this name, or if T
+  // is not the type of the option.
   template <class T>
   const T& get(const std::string& name) const {
     const auto found = values_.find(name);

@@ -13,10 +13,10 @@ class HostCopy;
 
 class Readback {
  public:
-  // Starts the copy of a scalar of a floating dtype. The caller may overwrite the scalar after the call.
-  // Throws ShapeError for other tensors.
+  // Starts the copy. The caller may overwrite the scalar after the call. Throws ShapeError if the tensor is
+  // not a scalar of a floating dtype.
   explicit Readback(const Tensor& scalar);
-  // Returns the number. Waits for the copy, but not for work that was launched after the copy.
+  // Returns the value of the scalar. Waits for the copy, but not for work that was launched after the copy.
   double value() const;
 
  private:

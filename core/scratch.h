@@ -7,9 +7,9 @@
 
 namespace tapeformer {
 
-// Memory for `count` elements from the allocator of current_device. On a CUDA device the memory may be
-// released before the kernels that use it have run, because later work in the stream runs after these
-// kernels.
+// Memory for `count` elements from the allocator of current_device. On a CUDA device, the object may be
+// destroyed before the kernels that use the memory have run. Later work in the stream runs after these
+// kernels, so it cannot overwrite the memory too early.
 template <class T>
 class Scratch {
  public:

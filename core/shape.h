@@ -41,7 +41,8 @@ class Shape {
 
 std::ostream& operator<<(std::ostream& out, const Shape& shape);
 
-// Returns the shape that both shapes broadcast to by the rules of NumPy. Throws ShapeError with both shapes.
+// Returns the shape that both shapes broadcast to by the rules of NumPy. If the shapes are not compatible,
+// throws ShapeError with both shapes in the message.
 Shape broadcast_shapes(const char* op, const Shape& a, const Shape& b);
 
 // Returns `dim`, or dim + rank if `dim` is negative. Throws ShapeError if the dimension is out of range.

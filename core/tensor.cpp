@@ -112,9 +112,9 @@ Tensor Tensor::to(Device device) const {
   return copy_as(dtype(), device);
 }
 
-// A copy between devices first converts the source to a contiguous tensor with the dtype of the target, on
-// the device of the source, and then copies bytes. If the target is not contiguous, the source is first
-// copied to the device of the target, and then to the target.
+// If the devices differ, the source is converted to a contiguous tensor with the dtype of the target, and the
+// bytes of this tensor are copied. If the target is not contiguous, the source is first copied to a temporary
+// tensor on the device of the target.
 void Tensor::copy_from(const Tensor& source) const {
   check(shape() == source.shape(), "copy_from", "the source has shape ", source.shape(), ", the target ",
         shape());

@@ -1,7 +1,7 @@
-// Tensor: a value handle on shared storage, with shape, strides (in elements), offset, dtype and device.
-// Copies of a handle share the data; views share the storage. Methods of this file copy data and record
-// nothing on a tape; differentiable functions are in ops/. Handles may be copied and destroyed on any thread.
-// Access to the data is not synchronised.
+// Tensor is a handle to shared storage, with a shape, strides (in elements), an offset, a dtype and a device.
+// Copies of a handle share the data; views share the storage. The methods in this file are not recorded on a
+// tape; the differentiable functions are in ops/. Handles may be copied and destroyed on any thread. Access
+// to the data is not synchronised.
 #pragma once
 
 #include <atomic>
@@ -63,8 +63,8 @@ class Storage {
   Device device_;
 };
 
-// Data that a higher layer attaches to a tensor (autograd: its node on the tape). The tensor's body owns the
-// attachment.
+// Data that another module attaches to a tensor. For example, autograd attaches the node of the tensor on the
+// tape. All copies of a tensor share the attachment, and the last copy destroys it.
 class TensorAttachment {
  public:
   TensorAttachment() = default;
@@ -127,9 +127,9 @@ class Tensor {
   // Returns a view of the same storage. `offset` counts elements from the first element of this tensor. The
   // bounds are not checked.
   //
-  // view(), clone() and to() are not recorded on the tape. While recording is enabled, they throw ShapeError
-  // for a tensor that requires a gradient, because the result would lose the gradient. Call reshape(),
-  // contiguous() or cast() (ops/view.h) instead, or alias() for a result without a gradient.
+  // view(), clone() and to() are not recorded on the tape. If recording is enabled and the tensor requires a
+  // gradient, these functions throw ShapeError, because no gradient would flow through the result. Call
+  // reshape(), contiguous() or cast() (ops/view.h) instead, or alias() for a result without a gradient.
   Tensor view(const Shape& shape, const Shape& strides, int64_t offset = 0) const;
   // Returns a view with another shape. The tensor must be contiguous.
   Tensor view(const Shape& shape) const;
@@ -151,7 +151,8 @@ class Tensor {
   // Adds `scale` times `source`, which must have the same shape and the same floating dtype.
   void add_from(const Tensor& source, double scale = 1) const;
 
-  // Returns an identifier that is equal only for copies of one handle.
+  // Returns an identifier. Two tensors have the same identifier only if one tensor is a copy of the other
+  // tensor.
   const void* id() const { return body_.get(); }
   long use_count() const { return body_ ? body_->reference_count.load() : 0; }
   bool owns_storage_alone() const { return body().storage->reference_count.load() == 1; }
@@ -194,7 +195,8 @@ class Tensor {
 
 [[noreturn]] void throw_undefined_argument(const char* op, const char* name);
 
-// Throws ShapeError "OP: NAME is undefined" for the first undefined tensor in a list of names and tensors.
+// Checks the tensors of a list of alternating names and tensors. If a tensor is undefined, throws ShapeError
+// with the message "OP: NAME is undefined".
 template <class... Rest>
 void check_defined(const char* op, const char* name, const Tensor& tensor, const Rest&... rest) {
   if (!tensor.defined()) [[unlikely]]

@@ -26,7 +26,8 @@ constexpr uint32_t kOpen = 1u << 31;     // set while workers may join
 constexpr uint32_t kWaiting = 1u << 30;  // set while the caller sleeps until the last worker leaves
 constexpr uint32_t kOneJoined = 1u << 15, kInside = kOneJoined - 1;
 
-// Nanoseconds of spinning before a thread sleeps. Waking a thread takes about 50 microseconds.
+// Maximum times, in nanoseconds, for which a thread spins before it sleeps. Waking a thread takes about 50
+// microseconds.
 constexpr int64_t kCallerSpin = 100'000, kWorkerSpin = 2'000'000, kContendedSpin = 20'000;
 
 uint32_t count_joined_workers(uint32_t state) {
@@ -76,8 +77,8 @@ bool spin_until(int64_t spin_time, F&& done) {
   return done();
 }
 
-// Binds a worker to a place of OpenMP if OMP_PROC_BIND requires bound threads. In this case, the main thread
-// is bound to a place. Without this function, the worker would inherit the place of the main thread.
+// If OMP_PROC_BIND requires bound threads, binds a worker to an OpenMP place, which is a set of processors.
+// Without this function, the worker would inherit the place of the main thread.
 void bind(int number) {
   // libgomp binds a thread to the first place in its first parallel region. This region runs before the
   // binding below, so that later regions in libraries do not change the binding. The asm statement prevents
@@ -95,13 +96,13 @@ void bind(int number) {
   sched_setaffinity(0, sizeof set, &set);
 }
 
-// Excludes one processor from the affinity mask of the calling thread. Otherwise Linux often wakes a worker
-// on the processor of the loop's caller, and both threads compete for this processor.
+// Excludes one processor from the affinity mask of a worker. Without this class, Linux often wakes a worker
+// on the processor on which the caller of the loop runs, and the two threads compete for this processor.
 class ProcessorAvoidance {
  public:
   ProcessorAvoidance() { sched_getaffinity(0, sizeof allowed_, &allowed_); }
-  // Excludes `processor`, or no processor if it is -1. Does nothing if the thread may run on one processor
-  // only.
+  // Excludes `processor`. If `processor` is -1, excludes no processor. Does nothing if the thread may run on
+  // only one processor.
   void avoid(int processor) {
     if (processor == avoided_ || CPU_COUNT(&allowed_) == 1) return;
     cpu_set_t set = allowed_;

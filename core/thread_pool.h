@@ -1,4 +1,4 @@
-// Thread pool of parallel_for.
+// The thread pool that runs the loops of parallel_for().
 #pragma once
 
 #include <atomic>
@@ -7,7 +7,7 @@
 
 namespace tapeformer {
 
-// State of a thread in a loop of the pool.
+// Whether a thread runs a loop of the pool, and the number of the thread in this loop.
 struct LoopThread {
   bool is_in_loop = false;  // always true in workers
   int number = 0;           // number of the thread in the current loop; 0 for the caller
@@ -33,8 +33,8 @@ class ThreadPool {
   void start_workers(int count);
   void run_worker();
   void wait_for_loop(uint32_t seen_generation, int64_t spin_time, bool& slept);
-  // Joins the loop. Returns the number of the worker in the loop, or 0 if the loop is closed or needs no
-  // worker.
+  // Joins the loop and returns the number of the worker in the loop. If the loop is closed or needs no more
+  // workers, does not join and returns 0.
   int join_loop();
   void run_remaining_ranges();
   void leave_loop();

@@ -20,8 +20,8 @@ void set_thread_count(int count);
 // Returns the number of threads. The default is OMP_NUM_THREADS, or all processors of this process.
 int get_thread_count();
 
-// Returns the number of the calling thread in the current parallel loop: 0 for the caller of parallel_for and
-// outside of loops, and otherwise a number below get_thread_count().
+// Returns the number of the calling thread in the current parallel loop, which is less than
+// get_thread_count(). Returns 0 for the caller of parallel_for, and outside of loops.
 int get_thread_index();
 
 // Maximum number of ranges per thread in parallel_for.

@@ -1,4 +1,4 @@
-// Meaning of the environment variable OMP_WAIT_POLICY.
+// A function that parses the value of the environment variable OMP_WAIT_POLICY.
 #pragma once
 
 #include <strings.h>

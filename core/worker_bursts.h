@@ -1,4 +1,4 @@
-// Schedule of the pauses of a pool worker. All times are in nanoseconds.
+// A schedule that decides when a worker of the thread pool sleeps. All times are in nanoseconds.
 #pragma once
 
 #include <algorithm>
@@ -6,10 +6,10 @@
 
 namespace tapeformer {
 
-// A worker that shares its processor with another program is preempted when its time slice ends. The worker
-// is usually inside a range then, and the caller of the loop must wait for the worker. Such a worker is
-// called contended. It works in periods that are shorter than its time slice, and sleeps after each
-// period as long as the period took. Meanwhile the other program runs, and the caller takes all ranges.
+// If a worker shares its processor with another program, Linux preempts the worker when its time slice ends.
+// The caller of the loop must then wait until the worker has finished its range. Such a worker is called
+// contended. A contended worker works in periods that are shorter than its time slice, and sleeps after each
+// period for the same time. During the sleep, the other program runs, and the caller computes all ranges.
 //
 // A worker becomes contended if it is preempted after at most kLongRunTime of processor time, counted from
 // its start, its last rest or its last preemption. After kUndisturbedPeriodsBeforeGrowth periods without
@@ -19,29 +19,29 @@ namespace tapeformer {
 class WorkerSleepSchedule {
  public:
   static constexpr int64_t kMillisecond = 1'000'000;
-  // Interval between readings of the processor time, which need a system call.
+  // Minimum interval between readings of the processor time. Each reading needs a system call.
   static constexpr int64_t kCheckInterval = kMillisecond;
   static constexpr int64_t kMinStealTime = kMillisecond / 3;  // shorter interruptions are ignored
-  // Processor time after which a preemption is normal. See above.
+  // If a worker is preempted after more than this amount of processor time, it does not become contended.
   static constexpr int64_t kLongRunTime = 20 * kMillisecond;
-  // Limits of the length of a period after a preemption. Later periods may be longer.
+  // Limits of the length of the first period after a preemption. Later periods may be longer.
   static constexpr int64_t kMinFirstPeriod = kMillisecond / 2, kMaxFirstPeriod = 5 * kMillisecond;
-  static constexpr int kUndisturbedPeriodsBeforeGrowth =
-      8;  // periods without preemption before a period becomes longer
+  // Number of periods without preemption after which the following periods become longer.
+  static constexpr int kUndisturbedPeriodsBeforeGrowth = 8;
 
-  // Starts a measurement. `wall` is the current time, and `cpu` the processor time of the worker. Must be
-  // called when the worker starts, and after it has slept.
+  // Starts a measurement. `wall` is the current time, and `cpu` is the processor time of the worker. A worker
+  // must call this function when it starts and after each sleep.
   void restart(int64_t wall, int64_t cpu) {
     start_wall_time_ = wall;
     start_cpu_time_ = cpu;
   }
-  // Returns whether update() must be called after the current loop.
+  // Returns whether update() must be called now. Workers call this function after each loop.
   bool needs_update(int64_t wall) const {
     return wall - start_wall_time_ >= kCheckInterval ||
            (is_contended_ && used_cpu_time_ + (wall - start_wall_time_) >= period_);
   }
-  // Ends a measurement and starts the next one. Returns the time for which the worker must sleep, or 0. Call
-  // it after a loop if needs_update() is true.
+  // Ends a measurement and starts the next one. Returns the time for which the worker must sleep, or 0. A
+  // worker calls this function after a loop if needs_update() is true.
   int64_t update(int64_t wall, int64_t cpu) {
     const int64_t steal_time = (wall - start_wall_time_) - (cpu - start_cpu_time_);
     used_cpu_time_ += cpu - start_cpu_time_;
@@ -72,8 +72,8 @@ class WorkerSleepSchedule {
     return time;
   }
 
-  int64_t start_wall_time_ = 0,
-          start_cpu_time_ = 0;        // time and processor time at the start of the measurement
+  // Time and processor time at the start of the measurement.
+  int64_t start_wall_time_ = 0, start_cpu_time_ = 0;
   int64_t used_cpu_time_ = 0;         // processor time since the last rest
   int64_t period_ = 0;                // length of a period, in processor time
   int undisturbed_period_count_ = 0;  // periods since the last preemption

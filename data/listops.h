@@ -18,8 +18,8 @@ struct ListOpsOptions {
   // Smallest and largest number of tokens in a sequence. If min_length is 0, the smallest number is a quarter
   // of max_length. The Long Range Arena has 500 and 2,000.
   int64_t min_length = 0, max_length = 2000;
-  int64_t max_depth = 10;  // levels of nesting; an operand on the last level is a digit
-  int64_t max_args = 10;   // operands of an operation, at least 2
+  int64_t max_depth = 10;  // maximum number of nested levels; operands on the last level are digits
+  int64_t max_args = 10;   // maximum number of operands of an operation, at least 2
   int64_t count = 0;       // number of examples; 0: kTrainExampleCount or kEvalExampleCount
   uint64_t seed = 0;
 };

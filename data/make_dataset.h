@@ -41,9 +41,9 @@ struct DatasetOptions {
   std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // nullptr: result of make_tokenizer()
 };
 
-// Returns the info of make_dataset(options) without reading files, so that a model can be built without its
-// training data. If options.tokenizer is null and the vocabulary depends on the text, the function does read
-// the text. Throws ConfigError for an unknown name and an invalid downscale.
+// Returns the DatasetInfo of make_dataset(options) without reading files, so that a model can be built
+// without its training data. If options.tokenizer is null and the vocabulary depends on the text, the
+// function does read the text. Throws ConfigError for an unknown name and an invalid downscale.
 DatasetInfo describe_dataset(const DatasetOptions& options);
 
 // Returns a data set of images, text, synthetic sequences or sets of vectors. Image data sets have

@@ -26,8 +26,8 @@ class SetTask : public Dataset {
 
   const DatasetInfo& info() const override { return info_; }
   int64_t size() const override { return size_; }
-  // Returns elements (batch, max_length, features) with zeros after the last element of a set, lengths, and
-  // targets.
+  // Returns a batch with elements, lengths and targets. The elements are (batch, max_length, features), with
+  // zeros after the last element of a set.
   Batch batch(std::span<const int64_t> indices) const override;
 
  protected:

@@ -3,9 +3,9 @@
 // and pass through a causal encoder and a linear predictor. The distribution is a mixture of logistics for
 // images, and a softmax over the vocabulary for other sequences.
 //
-// Supports the techniques of "Reformer" (Kitaev et al. 2020): a reversible encoder, learned axial positions,
-// and a loss that is computed in chunks of rows. Axial positions are added to value embeddings of the full
-// width.
+// The model also supports the techniques of "Reformer" (Kitaev et al. 2020): a reversible encoder, learned
+// axial positions, and a loss that is computed in chunks of rows. Axial positions are added to the value
+// embeddings, which then have the full width of the encoder.
 #pragma once
 
 #include <cstdint>
@@ -35,18 +35,19 @@ struct AutoregressiveOptions {
   int64_t vocabulary = 256;  // number of token values and of classes of the categorical head
   int64_t mixtures = 10;     // number of logistics in the mixture
   int64_t max_length = 0;    // maximum number of input tokens
-  // Width of value embeddings; position features have the remaining width of the encoder's input. 0: half of
-  // encoder.width(). If concatenates_positions() is false, value_dim must be 0.
+  // Width of the value embeddings if position features are concatenated with them. The position features then
+  // have width encoder.width() - value_dim. 0: half of encoder.width(). If concatenates_positions() is false,
+  // value_dim must be 0.
   int64_t value_dim = 0;
   PositionKind positions = PositionKind::sinusoidal;
   ImageLayout layout;  // size of the image, for grid positions
   AxialShape axial;    // shape of the position tables, for axial positions
   // Number of chunks into which the result of the encoder is split for the predictor and the loss.
   int64_t loss_chunks = 1;
-  // The predictor uses the weight of the value embedding, which is drawn from N(0, 1 / width). Requires the
-  // categorical head, and embeddings as wide as the result of the encoder.
+  // If true, the predictor and the value embedding share one weight, which is drawn from N(0, 1 / width).
+  // This requires the categorical head, and embeddings as wide as the result of the encoder.
   bool tied_embeddings = false;
-  // Loss of the categorical head in training; evaluation uses defaults.
+  // Options of the cross entropy of the categorical head in training. Evaluation uses the default options.
   CrossEntropyOptions training_loss = {};
 
   // Returns whether position features are concatenated with the value embedding.
@@ -79,8 +80,9 @@ class AutoregressiveModel final : public Module {
   Tensor forward(const Tensor& inputs, const ForwardContext& context) const;
   // Returns the mean negative log-likelihood in nats per unmasked token of batch.tokens[:, 1:], a scalar.
   Tensor loss(const Batch& batch, const ForwardContext& context) const;
-  // `nats` is the loss in evaluation. `accuracy` is the share of unmasked tokens whose most probable value is
-  // correct, or -1 for a logistic mixture, whose accuracy is not computed.
+  // Scores of an evaluation. `nats` is the evaluation loss in nats per unmasked token. `accuracy` is the
+  // share of unmasked tokens that the model predicts correctly. For a logistic mixture, the accuracy is not
+  // computed, and `accuracy` is -1.
   struct Scores {
     double nats = 0, accuracy = -1;
   };

@@ -1,7 +1,7 @@
-// The classifier of sequences of the Long Range Arena (Tay et al. 2020). It consists of value embeddings plus
-// sinusoidal positions, an encoder that is not causal, a mean over positions, and a linear layer. Learned
-// summary tokens can precede the sequence. The mean is over the summary tokens, or over the valid tokens if
-// there are no summary tokens.
+// The sequence classifier of the Long Range Arena benchmark (Tay et al. 2020). It consists of value
+// embeddings plus sinusoidal positions, an encoder that is not causal, a mean over positions, and a linear
+// layer. Learned summary tokens can precede the sequence. The mean is over the summary tokens, or over the
+// valid tokens if there are no summary tokens.
 #pragma once
 
 #include "models/encoder/encoder.h"
@@ -23,8 +23,9 @@ class Classifier final : public ExampleModel {
   // Throws OptionError if the options contradict each other or an attention kind does not support them.
   explicit Classifier(const ClassifierOptions& options);
 
-  // Returns the logits (batch, classes) of tokens (batch, length) integer with lengths (batch,) int64, or
-  // undefined lengths if all tokens are valid. Throws ShapeError if the length exceeds max_length.
+  // Returns the logits, (batch, classes). `tokens` is (batch, length) integer. `lengths` (batch,) int64
+  // contains the numbers of valid tokens; if it is undefined, all tokens are valid. Throws ShapeError if the
+  // length exceeds max_length.
   Tensor forward(const Tensor& tokens, const Tensor& lengths, const ForwardContext& context) const;
   // Returns the mean cross entropy of batch.labels in nats, a scalar.
   Tensor loss(const Batch& batch, const ForwardContext& context) const override;

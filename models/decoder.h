@@ -1,4 +1,4 @@
-// Decoding of one token at a time: the recurrent form of an AutoregressiveModel (Katharopoulos et al. 2020,
+// The recurrent form of an AutoregressiveModel, which decodes one token at a time (Katharopoulos et al. 2020,
 // section 3.4).
 //
 // A Decoder borrows the weights of the model and owns the states and buffers of a batch
@@ -13,9 +13,9 @@ namespace tapeformer {
 
 class Decoder {
  public:
-  // The model must outlive the decoder. `capacity` is the maximum number of tokens between resets; 0:
-  // max_length of the model. Throws std::invalid_argument if the attention kind has no recurrent form, and
-  // ShapeError if the capacity exceeds position_limit() of the model.
+  // The model must outlive the decoder. `capacity` is the maximum number of tokens between two calls of
+  // reset(). 0: max_length of the model. Throws std::invalid_argument if the attention kind has no recurrent
+  // form, and ShapeError if the capacity exceeds position_limit() of the model.
   Decoder(const AutoregressiveModel& model, int64_t batch, int64_t capacity = 0);
 
   // Takes one token of every sequence, (batch,) uint8 or int64. Returns the parameters of the distribution of

@@ -15,8 +15,8 @@ class ExampleModel : public Module {
   virtual Tensor loss(const Batch& batch, const ForwardContext& context) const = 0;
   // Returns the names of the scores of an evaluation. The first score is the loss.
   virtual std::vector<std::string> score_names() const = 0;
-  // Returns the mean of each score over the examples of the batch, in the order of score_names(). `seed` is
-  // for attention kinds with has_random_evaluation.
+  // Returns the mean of each score over the examples of the batch, in the order of score_names(). Only
+  // attention kinds with has_random_evaluation use `seed`.
   virtual std::vector<double> compute_scores(const Batch& batch, uint64_t seed = 0) const = 0;
 };
 

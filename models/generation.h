@@ -23,8 +23,8 @@ struct GenerationOptions {
   // generate the sequences of one larger call.
   int64_t first_sequence_index = 0;
   ClassSamplingOptions sampling = {};
-  // Scale of the logistic distributions of images. It is used only if `sampling` has the default options;
-  // otherwise, bytes are drawn from their probabilities.
+  // Scale of the logistic distributions from which the bytes of images are sampled. If `sampling` does not
+  // have the default options, `scale` is ignored.
   SamplingScale scale = SamplingScale::elu;
   bool use_cuda_graphs =
       true;  // captures a step in a CUDA graph and replays it (recurrent mode on CUDA devices)
@@ -37,7 +37,8 @@ struct GenerationOptions {
 Tensor generate(const AutoregressiveModel& model, const Tensor& prefix, int64_t length,
                 const GenerationOptions& options);
 
-// The sampler of a model: draws tokens from its distributions and checks its logits.
+// A sampler, which draws tokens from the distributions that a model predicts and checks that the logits are
+// finite.
 class Sampler {
  public:
   Sampler(const AutoregressiveOptions& model, const GenerationOptions& options, Device device);
@@ -58,16 +59,16 @@ class Sampler {
   Tensor squared_logit_sum_, total_squared_logit_sum_;
 };
 
-// A sequence that grows by one token at a time. The model reads a window of at most `window` tokens for a
-// prediction. If a further token would exceed it, the window continues with the newer half of its tokens, and
-// the model reads them again with positions from 0. Thus the memory and the average time of a token do not
-// depend on the length of the sequence. Both modes use the same windows.
+// A sequence that grows by one token at a time. To predict a token, the model reads a window of at most
+// `window` tokens before it. If the window is full, its older half is removed, and the model reads the newer
+// half again with positions from 0. The memory and the average time per token therefore do not depend on the
+// length of the sequence. Both generation modes use the same windows.
 class TokenStream {
  public:
-  // The sequence may have `capacity` + 1 tokens. `window` 0: the window is the whole sequence. In recurrent
-  // mode, the cache of an attention kind is allocated for the tokens of a window. The model must outlive the
-  // stream. Throws ShapeError if a window can exceed position_limit() of the model or, in recompute mode,
-  // max_length.
+  // The sequence can have at most `capacity` + 1 tokens. If `window` is 0, the window is the whole sequence.
+  // In recurrent mode, the cache of an attention kind is allocated for the tokens of a window. The model must
+  // outlive the stream. Throws ShapeError if a window can exceed position_limit() of the model or, in
+  // recompute mode, max_length.
   TokenStream(const AutoregressiveModel& model, const GenerationOptions& options, int64_t capacity,
               int64_t window = 0);
 

@@ -1,7 +1,7 @@
-// The Set Transformer (Lee et al. 2019): a linear layer on the elements, an encoder without positions,
-// pooling by attention of learned seeds, a decoder of self-attention over the seeds, and a linear layer. If
-// the attention kinds of the encoder ignore the order of the keys, as "softmax" (SAB) and "isab" do, then the
-// encoder is permutation equivariant and the result is permutation invariant.
+// The Set Transformer (Lee et al. 2019). It consists of a linear layer on the elements, an encoder without
+// positions, pooling by attention of learned seeds, a decoder of self-attention over the seeds, and a linear
+// layer. If the attention kinds of the encoder ignore the order of the keys, as "softmax" (SAB) and "isab"
+// do, then the encoder is permutation equivariant and the result is permutation invariant.
 #pragma once
 
 #include <memory>
@@ -50,8 +50,9 @@ class SetTransformer final : public ExampleModel {
   // Throws OptionError if the options contradict each other or an attention kind does not support them.
   explicit SetTransformer(const SetTransformerOptions& options);
 
-  // Returns (batch, seeds, outputs) for elements (batch, length, features) floating with lengths (batch,)
-  // int64, or undefined lengths if all elements are valid. Throws ShapeError for mismatched shapes.
+  // Returns the outputs for each seed, (batch, seeds, outputs). `elements` is (batch, length, features)
+  // floating. `lengths` (batch,) int64 contains the numbers of valid elements; if it is undefined, all
+  // elements are valid. Throws ShapeError for mismatched shapes.
   Tensor forward(const Tensor& elements, const Tensor& lengths, const ForwardContext& context) const;
   // Returns the mean absolute error of the predictions of batch.targets. For mixtures, returns the mean
   // negative log-likelihood of an element in nats, averaged over the sets.

@@ -20,9 +20,9 @@ struct ClassSamplingOptions {
 };
 
 // Writes to out (rows,) a class for each row of logits (rows, classes). The dtype of out is int32, int64, or
-// uint8 for at most 256 classes. Each class is drawn from softmax(logits) by the Gumbel-max trick. Class c of
-// row r uses element (first + r) * classes + c of the stream. The call is not recorded. Throws ShapeError for
-// mismatched shapes and dtypes and for invalid options.
+// uint8 for at most 256 classes. Each class is drawn from softmax(logits) by the Gumbel-max trick. The noise
+// of class c in row r is computed from element (first + r) * classes + c of `stream`. The call is not
+// recorded. Throws ShapeError for mismatched shapes and dtypes and for invalid options.
 void sample_classes(const Tensor& logits, const RandomStream& stream, int64_t first, const Tensor& out,
                     const ClassSamplingOptions& sampling = {});
 

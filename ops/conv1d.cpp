@@ -59,17 +59,17 @@ void clear_beyond(const Tensor& y, const Tensor& lengths, int64_t kernel, const 
   });
 }
 
-// Step t of the convolution multiplies the weight with kernel * in elements of the padded sequence that begin
-// at frame stride * t. These rows of elements overlap. They are a view with a row stride of `stride` frames,
-// and are not copied. The products are sums over groups of `stride` kernel positions. Calls f(first, count)
-// for each group, where [first, first + count) are the elements of the group in a row.
+// Step t of the convolution multiplies each row of the weight (out, kernel * in) by the kernel * in elements
+// of the padded sequence that begin at frame stride * t. Calls f(first, count) for each group of at most
+// `stride` kernel positions, which has the elements [first, first + count) of a row. The elements of
+// different steps overlap, but within one group they do not overlap.
 template <class F>
 void for_groups(const Sizes& s, int64_t stride, F&& f) {
   for (int64_t k = 0; k < s.kernel; k += stride) f(k * s.in, std::min(stride, s.kernel - k) * s.in);
 }
 
-// Computes y (batch, steps, out) += rows weightᵀ, where `rows` (batch, steps, kernel * in) is the view of
-// `padded` with overlapping rows.
+// Computes y (batch, steps, out) += rows weightᵀ. `rows` (batch, steps, kernel * in) is a view of `padded`,
+// in which row t begins at frame stride * t. Consecutive rows overlap.
 template <class T, class Backend>
 void add_products(Backend backend, const Sizes& s, const Tensor& padded, const Tensor& weight, int64_t stride,
                   const Tensor& y) {
@@ -90,7 +90,7 @@ void add_products(Backend backend, const Sizes& s, const Tensor& padded, const T
 }
 
 // Computes gw (out, kernel * in) += Σ_b g_bᵀ rows_b, summed in the order of the batch. rows_b (steps, kernel
-// * in) are the overlapping rows of sequence b.
+// * in) is the view of sequence b of `padded` with overlapping rows.
 template <class T, class Backend>
 void compute_weight_gradient(Backend backend, const Sizes& s, const Tensor& padded, const Tensor& g,
                              int64_t stride, const Tensor& gw) {

@@ -36,8 +36,8 @@ struct CtcLoss {
 //
 // The recursions use logarithms relative to the maximum over the states of the previous frame, so float32
 // stays accurate over thousands of frames. Results depend neither on the number of threads nor on the rest of
-// the batch. If the labels have probability zero, the loss is infinite and its gradient zero. NaN in the
-// frames gives NaN.
+// the batch. If the labels have probability zero, the loss is infinite and its gradient is zero. If the
+// logits of an utterance contain NaN, its loss is NaN.
 //
 // Lengths and labels must be on the CPU for logits on any device, so that ctc_loss() finds the feasible
 // utterances without waiting for the device. Throws ShapeError, naming the utterance, for wrong shapes,

@@ -54,7 +54,7 @@ Tensor apply_binary(const char* op, const Tensor& a_any, const Tensor& b_any) {
                 });
 }
 
-// Returns scale x + offset. The call is not recorded.
+// Returns scale * x + offset. The call is not recorded.
 Tensor apply_affine(const Tensor& x_any, double scale, double offset) {
   const Tensor x = copy_if_strided(x_any);
   const Tensor y = Tensor::empty_like(x);

@@ -25,14 +25,14 @@ class DecodingLinear {
   DecodingLinear() = default;
   DecodingLinear(const Tensor& weight, const Tensor& bias, int64_t rows);
 
-  // Computes out (rows, out) = activation(x (rows, in) weightᵀ + bias). gelu requires `scratch`, memory with
-  // the shape and dtype of out. On a CUDA device, x may be bfloat16; out is then bfloat16 or float32.
+  // Computes out (rows, out) = activation(x (rows, in) weightᵀ + bias). gelu requires `scratch`, a workspace
+  // with the shape and dtype of out. On a CUDA device, x may be bfloat16; out is then bfloat16 or float32.
   void forward_into(const Tensor& x, Activation activation, const Tensor& out,
                     const Tensor& scratch = {}) const;
 
-  // Computes out = layer_norm(residual + x weightᵀ + bias) with the weights of a norm. `change` is memory
-  // with the shape and dtype of out. `rounded`, if it is defined, receives out in bfloat16. On a CUDA device,
-  // one kernel computes small layers with bfloat16 inputs.
+  // Computes out = layer_norm(residual + x weightᵀ + bias) with the weights of a norm. `change` is a
+  // workspace with the shape and dtype of out. If `rounded` is defined, it receives out in bfloat16. On a
+  // CUDA device, a small layer with bfloat16 inputs runs as one fused kernel.
   void forward_norm_into(const Tensor& x, const Tensor& residual, const Tensor& norm_weight,
                          const Tensor& norm_bias, const Tensor& change, const Tensor& out,
                          const Tensor& rounded = {}) const;
@@ -43,7 +43,7 @@ class DecodingLinear {
 
   Tensor weight_, bias_;
   RoundedWeights rounded_;
-  // Computes the product if the weight is on the CPU. Empty for other devices.
+  // The product with a weight on the CPU. For a weight on another device, the function object is empty.
   std::function<void(const Tensor& x, Activation, const Tensor& preactivation, const Tensor& out)>
       cpu_product_;
 };

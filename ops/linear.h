@@ -17,8 +17,8 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
               Activation activation = Activation::none, const DropoutMask& dropout = {},
               std::optional<DType> result_dtype = {});
 
-// Returns the dtype to which products convert x. The dtype is bfloat16 if x is float32 and the precision of
-// its device is bfloat16 (core/device_control.h), otherwise the dtype of x.
+// Returns the dtype to which matrix products convert x. The dtype is bfloat16 if x is float32 and the
+// precision of its device is bfloat16 (core/device_control.h), otherwise the dtype of x.
 DType get_operand_dtype(const Tensor& x);
 // Returns whether products of bfloat16 operands on the device use bfloat16 instructions. On the CPU, this
 // requires AMX, or oneDNN on a processor with AVX512-BF16. Otherwise the operands are converted to float32.

@@ -22,8 +22,8 @@ struct LinearAttentionOptions {
 // (batch, key_length, heads, value_dim), all float32, float64 or bfloat16; result (batch, query_length,
 // heads, value_dim), contiguous. Inputs are read through their strides and are copied only if the last
 // dimension is not contiguous. If all keys of a query are masked, its result is 0. The tape keeps q, k, v,
-// the result and one number per row. backward() repeats the forward scan. Throws ShapeError for mismatched
-// shapes, and for a causal form with different query and key lengths.
+// the result, and one denominator per query and head. backward() repeats the forward scan. Throws ShapeError
+// for mismatched shapes, and for a causal form with different query and key lengths.
 Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                         const LinearAttentionOptions& options = {});
 
@@ -37,10 +37,10 @@ LinearAttentionState make_linear_attention_state(int64_t batch, int64_t heads, i
                                                  DType dtype = DType::float32, Device device = kCpu);
 
 // Processes one token of the causal form (equations 18 to 20): adds k and v to the state, then reads the
-// result for q. q and k are (batch, heads, dim); v and out are (batch, heads, value_dim). All are float32 or
-// float64, and `out` may be bfloat16 if the others are float32. Their last dimensions are contiguous. The
-// call is not recorded, and allocates no memory if `out` has the dtype of q. The options causal and
-// key_lengths are ignored. Throws ShapeError for mismatched shapes and dtypes.
+// result for q. q and k are (batch, heads, dim); v and out are (batch, heads, value_dim). All tensors are
+// float32 or float64, and `out` may also be bfloat16 if q, k and v are float32. The last dimension of each
+// tensor is contiguous. The call is not recorded, and allocates no memory if `out` has the dtype of q. The
+// options causal and key_lengths are ignored. Throws ShapeError for mismatched shapes and dtypes.
 void linear_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
                            const LinearAttentionState& state, const Tensor& out,
                            const LinearAttentionOptions& options = {});

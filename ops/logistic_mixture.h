@@ -14,11 +14,11 @@ struct LogisticMixtureOptions {
 };
 
 // Returns the mean negative log-likelihood in nats over the rows selected by row_mask, or 0 if no row is
-// selected. `parameters` (rows, 3 K), float32 or float64, holds K logits, K means and K log-scales, which are
-// clamped to at least -7. `targets` (rows,) holds integers. With y the target in [-1, 1], h = 1 / (levels -
-// 1) and s = exp(log-scale), component k gives y the probability sigmoid((y + h - mean) / s) - sigmoid((y - h
-// - mean) / s). The interval of the lowest and highest level is unbounded on its outer side. If the
-// difference is at most 1e-5, it is replaced by 2 h times the density at y.
+// selected. `parameters` (rows, 3 K), float32 or float64, holds K logits, K means and K log-scales.
+// Log-scales below -7 are replaced by -7. `targets` (rows,) holds integers. With y the target in [-1, 1], h =
+// 1 / (levels - 1) and s = exp(log-scale), component k gives y the probability sigmoid((y + h - mean) / s) -
+// sigmoid((y - h - mean) / s). The intervals of the lowest and the highest level extend to infinity. If this
+// probability is at most 1e-5, it is replaced by 2 h times the density at y.
 Tensor logistic_mixture_loss(const Tensor& parameters, const Tensor& targets,
                              const LogisticMixtureOptions& options = {});
 
@@ -26,12 +26,14 @@ Tensor logistic_mixture_loss(const Tensor& parameters, const Tensor& targets,
 // recorded.
 Tensor logistic_mixture_nll(const Tensor& parameters, const Tensor& targets, int64_t levels = 256);
 
-// The scale of samples: exp(log-scale), or elu(log-scale) + 1.0001 as in the released experiments.
+// How sample_logistic_mixture() computes the scale of a component from its log-scale: exp(log-scale), or
+// elu(log-scale) + 1.0001 as in the released code of "Transformers are RNNs".
 enum class SamplingScale { elu, exp };
 
-// Draws one byte per row into out (rows,) uint8. Draws a component, and then mean + scale (log u - log(1 -
-// u)) with a uniform u, rounded to one of 256 levels. Row i uses elements 2 (first + i) and 2 (first + i) + 1
-// of the stream. The call is not recorded and allocates no memory.
+// Draws one byte per row into out (rows,) uint8. For each row, draws a component of the mixture. Then
+// computes mean + scale (log u - log(1 - u)) with a uniform random number u, and rounds the result to one of
+// 256 levels. Row i uses elements 2 (first + i) and 2 (first + i) + 1 of the stream. The call is not recorded
+// and allocates no memory.
 void sample_logistic_mixture(const Tensor& parameters, const RandomStream& stream, int64_t first,
                              const Tensor& out, SamplingScale scale = SamplingScale::elu);
 

@@ -14,7 +14,8 @@ constexpr const char* kOp = "lsh_attention";
 
 // Epsilon per element, as in trax: kEpsilon * dim is added to the squared norm of a key.
 constexpr double kEpsilon = 1e-6;
-// Limits of the fields of random counters for rotations (ops/kernels/lsh_attention.h).
+// lsh_hash() (ops/kernels/lsh_attention.h) computes the index of a random block from the round, the head, the
+// example and the element. These limits keep the indices distinct.
 constexpr int64_t kMaxRounds = 255, kMaxHeads = 1 << 12, kMaxBatch = 1 << 20, kMaxRotation = 1 << 25;
 
 // Returns the two even factors of `buckets` with the smallest difference. The cost of the hash is
@@ -56,7 +57,8 @@ LshHashShape hash_shape(const LshOptions& options) {
   return shape;
 }
 
-// Throws ShapeError if sequences of this length cannot have the requested buckets.
+// If options.buckets is set and allow_any_length is false, throws ShapeError for a sequence with fewer
+// positions than buckets or with only one chunk.
 void check_length(const LshOptions& options, int64_t length) {
   if (options.allow_any_length || options.buckets == 0 || length == 0) return;
   check(length > options.chunk_length, kHash, "length ", length, " fits in one chunk of ",
@@ -66,8 +68,8 @@ void check_length(const LshOptions& options, int64_t length) {
         " positions: lower buckets, or 0 for 2 length / chunk_length");
 }
 
-// Returns the maximum of each factor over all sequences of at most shape.length positions. A shorter sequence
-// may have a larger factor than a longer sequence.
+// Returns the maximum number of buckets of each rotation over all sequences of at most shape.length
+// positions. The number of buckets of a rotation may be larger for a shorter sequence.
 LshBucketCounts find_max_factors(const LshHashShape& shape, bool of_any_length) {
   const LshBucketCounts own = shape.bucket_counts(shape.length);
   if (!of_any_length || own.total() == 1) return own;

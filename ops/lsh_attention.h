@@ -17,14 +17,15 @@
 namespace tapeformer {
 
 struct LshOptions {
-  // The chunk before the first chunk of a round, to which the first chunk also attends: none (paper, fast),
-  // the last chunk of the same round, or the last chunk of the previous round (trax, lucid). The last round
-  // is the previous round of the first round.
+  // The chunk to which the first chunk of a round attends in addition to itself: no chunk (paper, fast), the
+  // last chunk of the same round, or the last chunk of the previous round (trax, lucid). The last round is
+  // the previous round of the first round.
   using Wrap = LshWrap;
   // none: a key found n times is weighted n (trax, lucid, fast). exact: each occurrence is weighted 1 / n
   // (paper, equation 16).
   enum class Duplicates { none, exact };
-  // Scores q . k with k = q / |q| (paper, trax), or q . k / sqrt(dim) (lucid, fast).
+  // The score of a query q and a key k, where k is the query at the position of the key, divided by its norm.
+  // unit_key: q . k (paper, trax). rsqrt_dim: q . k / sqrt(dim) (lucid, fast).
   enum class Scale { unit_key, rsqrt_dim };
   // logsumexp: the result of a round is weighted by its sum of exponentials, so that all rounds form one
   // softmax (paper, trax, lucid). mean: all rounds have equal weights (fast).
@@ -48,16 +49,16 @@ struct LshOptions {
   Combine combine = Combine::logsumexp;
   Hash hash = Hash::rotations;
   bool share_rotations = false;   // the same rotations for all examples of a batch, per head and round
-  int64_t first_example = 0;      // index in the stream of rotations of the first example of q
+  int64_t first_example = 0;      // index of the first example of q, which selects its rotations
   bool allow_any_length = false;  // accept sequences with fewer positions than `buckets`, or of one chunk
   bool causal = false;            // attend to the same and earlier positions
   // Valid lengths, (batch,) int64 in [0, length]. Later positions are masked. If undefined, no position is
   // masked.
   Tensor key_lengths = {};
   // Probability of setting an attention weight to zero. All chunks, rounds, heads and examples use one mask
-  // (trax). The weight of slot i of a chunk for column j has the index 2 * i * chunk_length + j in the
-  // stream. Columns below chunk_length are the slots of the previous chunk, and the other columns are the
-  // slots of the same chunk.
+  // (trax). Row i of the mask belongs to the query in slot i of a chunk. Columns j < chunk_length belong to
+  // the keys in the slots of the previous chunk, and the other columns to the keys in the slots of the same
+  // chunk. The element in row i and column j has the index 2 * i * chunk_length + j in the stream.
   double dropout = 0;
   RandomStream dropout_stream = {};
 };
@@ -83,11 +84,12 @@ Tensor lsh_buckets(const Tensor& q, const LshOptions& options, const RandomStrea
 // heads, value_dim), contiguous.
 //
 // Positions are sorted by (bucket, position) in each round. A query attends to its own position only if it
-// attends to no other position: in all rounds with Combine::logsumexp, in this round with Combine::mean. Keys
-// are q / sqrt(|q|² + 1e-6 dim), as in trax; |q|² must be finite. Positions beyond key_lengths have zero
-// result and zero gradient. The gradient treats the buckets as constants. The backward pass sorts again and
-// recomputes the scores, so memory grows with length x rounds. Results do not depend on the number of
-// threads. Throws ShapeError for invalid options and for mismatched shapes, dtypes and devices.
+// attends to no other position. With Combine::logsumexp, this condition covers all rounds; with
+// Combine::mean, it covers each round separately. Keys are q / sqrt(|q|² + 1e-6 dim), as in trax; |q|² must
+// be finite. Positions beyond key_lengths have zero result and zero gradient. The gradient treats the buckets
+// as constants. The backward pass sorts again and recomputes the scores, so memory grows with length x
+// rounds. Results do not depend on the number of threads. Throws ShapeError for invalid options and for
+// mismatched shapes, dtypes and devices.
 Tensor lsh_attention(const Tensor& q, const Tensor& v, const Tensor& buckets, const LshOptions& options);
 
 }  // namespace tapeformer

@@ -25,10 +25,10 @@ struct LstmWeights {
 // gradient are zero, as for PyTorch's packed sequences.
 //
 // If the precision of the device is bfloat16 (core/device_control.h), the operands of matrix products are
-// rounded to bfloat16. Recurrent products on CUDA are an exception. States and gates are float32. The
+// rounded to bfloat16, except in the recurrent products on CUDA. States and gates are float32. The
 // computation skips frames beyond the lengths. The tape keeps x, the result and 5 * hidden numbers per frame
-// and direction. Results do not depend on the number of threads if the matrix products do not. Throws
-// ShapeError for mismatched shapes, dtypes and lengths.
+// and direction. Results do not depend on the number of threads if the results of matrix products do not.
+// Throws ShapeError for mismatched shapes, dtypes and lengths.
 Tensor lstm(const Tensor& x, const Tensor& lengths, const std::vector<LstmWeights>& directions);
 
 }  // namespace tapeformer

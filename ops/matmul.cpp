@@ -65,8 +65,9 @@ Tensor matmul(const Tensor& a_in, const Tensor& b_in, MatmulOptions options) {
   return record(
       "matmul", out, {&a, &b},
       [a = detach(a), b = detach(b), options](const Tensor& g, NeededGradients needs) {
-        // With A = op(a) and B = op(b), the gradients are dA = G Bᵀ and dB = Aᵀ G. If op transposes
-        // an operand, its gradient is transposed too.
+        // The result is G = A B, where A is a or its transpose, and B is b or its transpose. The gradients
+        // are dA = G Bᵀ and dB = Aᵀ G for the gradient G of the result. The gradient of a transposed operand
+        // is transposed too.
         const bool ta = options.transpose_a, tb = options.transpose_b;
         Gradients gradients(2);
         if (needs[0])

@@ -28,8 +28,9 @@ struct SavedNorm {
   DType branch_dtype;  // dtype of the residual branch, or of x if there is no branch
 };
 
-// Returns the gradients of x, the weight, the bias and, if `has_branch` is true, the branch. g and g_rounded
-// are the gradients of the result and of its copy in bfloat16. One of them may be undefined.
+// Returns the gradients of x, the weight, the bias and, if `has_branch` is true, the branch. g is the
+// gradient of the result, and g_rounded is the gradient of the bfloat16 copy of the result. Either g or
+// g_rounded may be undefined.
 Gradients compute_gradients(const char* op, const SavedNorm& saved, const Tensor& g, const Tensor& g_rounded,
                             bool has_branch, NeededGradients needs) {
   const Tensor& x = saved.normalized;
@@ -51,8 +52,8 @@ Gradients compute_gradients(const char* op, const SavedNorm& saved, const Tensor
   return {gx, gweight, gbias, separate ? gbranch : gx};
 }
 
-// Implements the layer norms. If `branch_input` is undefined, there is no residual branch. `operand` is the
-// dtype of NormResult::operand.
+// Implements all functions of ops/norm.h. If `branch_input` is undefined, there is no residual branch.
+// `operand` is the dtype of NormResult::operand.
 NormResult normalize(const char* op, const Tensor& input, const Tensor& branch_input, const Tensor& weight,
                      const Tensor& bias, const DropoutMask& dropout, double eps, DType operand) {
   check_arguments(op, input, weight, bias);

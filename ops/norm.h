@@ -17,8 +17,8 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, dou
 Tensor residual_layer_norm(const Tensor& x, const Tensor& branch, const Tensor& weight, const Tensor& bias,
                            const DropoutMask& dropout = {}, double eps = kLayerNormEps);
 
-// The result of a layer norm. `operand` holds the same values in get_operand_dtype(result) (ops/linear.h),
-// for use in matrix products. If this is the dtype of `result`, `operand` and `result` are the same tensor.
+// The result of a layer norm. `operand` is `result` in the dtype get_operand_dtype(result) (ops/linear.h),
+// for use in matrix products. If both dtypes are equal, `operand` and `result` are the same tensor.
 struct NormResult {
   Tensor result, operand;
 };

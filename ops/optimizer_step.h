@@ -14,14 +14,15 @@ struct ParameterSlot {
   Tensor parameter, gradient, first_moment, second_moment;  // `second_moment` is undefined for SGD
 };
 
-// Returns the bytes of the rule as a uint8 tensor on `device`. If a CUDA graph reads this tensor,
-// overwrite_rule() must be called before each launch of the graph to overwrite the rule.
+// copy_rule_to_device() returns the bytes of the rule as a uint8 tensor on `device`. overwrite_rule()
+// replaces the rule in such a tensor. If a CUDA graph reads the tensor, overwrite_rule() must be called
+// before each launch of the graph.
 Tensor copy_rule_to_device(Device device, const StepRule& rule);
 void overwrite_rule(const Tensor& memory, const StepRule& rule);
 
 // Applies the equations of StepRule and Clipping (ops/kernels/optimizer_step.h). The slots and the rule are
-// on one device, and the slots have one dtype. Returns the norm of all gradients times
-// clipping.gradient_scale, before clipping: a float64 scalar on the device. Does not wait for the device.
+// on one device, and the slots have one dtype. Returns the norm of all gradients before clipping, multiplied
+// by |clipping.gradient_scale|, as a float64 scalar on the device. Does not wait for the device.
 Tensor optimizer_step(const std::vector<ParameterSlot>& slots, const Tensor& rule,
                       const Clipping& clipping = {});
 
@@ -37,11 +38,11 @@ GradientScales compute_gradient_scales(const std::vector<Tensor>& gradients, con
 // float64 tensor may overflow if elements exceed 1e150. The tensors must have the same dtype, float32 or
 // float64, and the same device.
 Tensor compute_squared_norms(const std::vector<Tensor>& tensors);
-// Writes the sums of squared_norms into `squares`, (count,) float64.
+// Writes the result of compute_squared_norms() into `squares`, (count,) float64.
 void compute_squared_norms_into(const std::vector<Tensor>& tensors, const Tensor& squares);
 
 // Computes average = decay * average + (1 - decay) * value, elementwise. `rule` is a result of
-// copy_rule_to_device(), and decay is its average_decay.
+// copy_rule_to_device(), and `decay` is the member average_decay of this rule.
 void update_average(const Tensor& average, const Tensor& value, const Tensor& rule);
 
 }  // namespace tapeformer

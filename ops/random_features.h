@@ -28,8 +28,7 @@ Tensor random_projection(int64_t dim, const RandomProjectionOptions& options, co
 //   softmax_query, softmax_key: the features above without the factor 1 / sqrt(features), which cancels in
 //     attention. Features of a query are also divided by their maximum. This maximum also cancels, and
 //     backward() treats the maximum as a constant. Features of a key depend only on that key, so no query
-//     depends on
-//     later keys.
+//     depends on later keys.
 //   relu: max(w_i . x', 0) / sqrt(features) + offset (section 2.2, generalised attention).
 // Throws ShapeError for mismatched shapes and dtypes.
 Tensor random_features(const Tensor& x, const Tensor& projection, RandomFeatureMap map, double offset = 0);

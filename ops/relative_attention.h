@@ -7,13 +7,13 @@
 
 namespace tapeformer {
 
-// Adds the scores of distances to the scores of contents. `content` and the result are (batch, heads,
-// queries, keys), and `position` is (batch, heads, queries, distances). The last query is at the position of
-// the last key. Column c of `position` belongs to the distance keys - 1 - c from a key to a query, so key j
-// of query i has column j + queries - 1 - i. If there is no such column, the result is -inf: with distances =
-// keys, the result is causal. Throws ShapeError if the shapes do not satisfy 1 <= queries <= keys <=
-// distances < keys + queries. The gradient must be 0 where the result is -inf, as the gradient of softmax()
-// is.
+// Adds position scores to content scores. `content` and the result are (batch, heads, queries, keys), and
+// `position` is (batch, heads, queries, distances). The last query is at the position of the last key, so the
+// distance d from key j to query i is keys - queries + i - j. The position score of this pair is in column
+// keys - 1 - d. If this column does not exist, the result is -inf. With distances = keys, the result is
+// therefore causal. Throws ShapeError if the shapes do not satisfy 1 <= queries <= keys <= distances < keys +
+// queries. The gradient of the result must be 0 where the result is -inf; the gradient of softmax() satisfies
+// this.
 Tensor relative_scores(const Tensor& content, const Tensor& position);
 
 // A ring with the keys and values of the newest `capacity` tokens, and a second ring with rows of compressed
@@ -22,7 +22,7 @@ Tensor relative_scores(const Tensor& content, const Tensor& position);
 struct RelativeCache {
   Tensor keys, values;  // (batch, capacity, heads, dim), contiguous
   KeyWindow window;     // causal window of a query; its span is at most `capacity`
-  int64_t rate = 1;     // the first key of each window is a multiple of `rate`
+  int64_t rate = 1;     // the position of the first key of each window is a multiple of `rate`
   int64_t max_compressed = 0;
   // (batch, rows, heads, dim), contiguous. The caller writes the rows. Undefined if max_compressed is 0.
   Tensor compressed_keys, compressed_values;
@@ -32,7 +32,8 @@ struct RelativeCache {
 
 // The learned parts of the scores. Query q_i and key k_j have the score
 //   ((q_i + content_bias) · k_j + (q_i + position_bias) · distances[i - j]) / sqrt(dim).
-// Compressed rows have the positions before the window.
+// The distances of compressed rows follow the distances of the tokens in the window, from the newest row to
+// the oldest.
 struct RelativeBias {
   Tensor content_bias, position_bias;  // (heads, dim)
   Tensor distances;                    // (distances, heads, dim): at least one row for each key of a query

@@ -17,9 +17,9 @@ Tensor logsumexp(const Tensor& x);
 // Returns the mean cross entropy in nats over the rows with a nonzero weight. With p = softmax(logits), the
 // loss of a row is
 //   -(1 - label_smoothing) log p[target] - label_smoothing mean(log p) + z_loss logsumexp(logits)².
-// logits (rows, classes) floating, targets (rows,) integer in [0, classes), weights (rows,) uint8 or
-// undefined. Returns 0 if no row has a nonzero weight. Throws ShapeError for mismatched shapes, for invalid
-// options, and for a target on the CPU that is out of range.
+// `logits` is (rows, classes) with a floating dtype, `targets` is (rows,) with integers in [0, classes), and
+// `weights` is (rows,) uint8 or undefined. Returns 0 if no row has a nonzero weight. Throws ShapeError for
+// mismatched shapes, for invalid options, and for a target on the CPU that is out of range.
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& weights = {},
                      const CrossEntropyOptions& options = {});
 

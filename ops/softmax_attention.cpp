@@ -118,8 +118,8 @@ SoftmaxResult run_forward(const SoftmaxOperands& x) {
   return result;
 }
 
-// Returns the gradients of q, k and v. `result` may be the result of attention to more keys than the keys in
-// x.
+// Returns the gradients of q, k and v. x may contain only a part of the keys of the attention. `result` is
+// the result for all keys.
 Gradients run_backward(const SoftmaxOperands& x, const SoftmaxResult& result, const Tensor& g) {
   const Gradients gradients{Tensor::empty(x.q.shape(), x.q.dtype(), x.q.device()),
                             Tensor::empty(x.k.shape(), x.k.dtype(), x.k.device()),
@@ -133,7 +133,8 @@ Gradients run_backward(const SoftmaxOperands& x, const SoftmaxResult& result, co
   return gradients;
 }
 
-// Interleaved subsequences. Token t is token t / step of subsequence t mod step.
+// Divides the tokens of a sequence into `step` interleaved subsequences. Token t of the sequence is token t /
+// step of subsequence t mod step.
 struct Subsequences {
   int64_t step, length;
 
@@ -152,7 +153,7 @@ struct Subsequences {
     const Tensor grid = permute(reshape(x, {batch, step, tokens(), heads, dim}), {0, 2, 1, 3, 4});
     return contiguous(slice(reshape(grid, {batch, tokens() * step, heads, dim}), 1, 0, length));
   }
-  // Apply split() and join() to one number per query, (batch, heads, length).
+  // Apply split() and join() to a tensor (batch, heads, length) with one number per query and head.
   Tensor split_sums(const Tensor& sums) const { return per_head(split(per_token(sums))); }
   Tensor join_sums(const Tensor& sums) const { return per_head(join(per_token(sums))); }
 
@@ -166,8 +167,8 @@ struct Subsequences {
 };
 
 // Returns whether each query attends to all keys at distances that are multiples of pattern.dilated.step, and
-// to no other keys. Returns false with dropout, whose random numbers depend on positions in the whole
-// sequence.
+// to no other keys. If dropout is active, returns false, because its random numbers depend on positions in
+// the whole sequence.
 bool is_interleaved(const SoftmaxAttentionOptions& options, const Tensor& q) {
   const KeyPattern& pattern = options.pattern;
   KeyPattern rest = pattern;

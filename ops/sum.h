@@ -11,8 +11,8 @@ namespace tapeformer {
 Tensor sum(const Tensor& x);
 // Returns the sum over one dimension.
 Tensor sum(const Tensor& x, int dim, bool keep_dim = false);
-// Returns x summed to `shape`. The sum is over the dimensions in which broadcasting `shape` to the shape of x
-// repeats elements.
+// Returns x summed to `shape`, which reverses broadcast_to(): sums over the dimensions of x in which `shape`
+// has size 1 or no dimension.
 Tensor sum_to(const Tensor& x, const Shape& shape);
 // Returns x repeated along dimensions of size 1 and along new leading dimensions, as a view. The gradient is
 // the sum over these dimensions.

@@ -92,7 +92,7 @@ def split_attention(weights: Weights) -> Weights:
 
 
 def rename(name: str, renames: list[tuple[str, str]]) -> str:
-    """Applies the first of the renames whose old name is `name` or one of the modules that contain it."""
+    """Applies the first rename whose old name is `name` or the name of a module that contains `name`."""
     for old, new in renames:
         if name == old or name.startswith(old + "."):
             return new + name[len(old) :]
@@ -100,7 +100,7 @@ def rename(name: str, renames: list[tuple[str, str]]) -> str:
 
 
 def convert(state: Weights, renames: list[tuple[str, str]], drops: list[str]) -> Weights:
-    """Returns the weights under the names of a checkpoint."""
+    """Translates the names of a state dict to the names of a Tapeformer checkpoint."""
     library, prefix = encoder_prefix(list(state))
     dropped = [name for name in state if any(name == drop or name.startswith(drop + ".") for drop in drops)]
     encoder, others = {}, {}
@@ -117,7 +117,7 @@ def convert(state: Weights, renames: list[tuple[str, str]], drops: list[str]) ->
 
 
 def expected_names(model: dict) -> dict[str, bool]:
-    """Returns the parameters of a config's model by name, and whether a missing parameter may become zeros."""
+    """Maps the name of each parameter of a config's model to whether zeros may replace the parameter if it is missing."""
     shared = model.get("attention") == "lsh"
     layers = [
         f"layers.{i}.{part}"
@@ -133,7 +133,7 @@ def expected_names(model: dict) -> dict[str, bool]:
 
 
 def checked(weights: Weights, model: dict) -> Weights:
-    """Returns exactly the parameters of the config's model. Raises ConversionError for missing and unknown names."""
+    """Returns the parameters of the config's model. Raises ConversionError if names are missing or unknown."""
     if model.get("type", "image") == "speech":
         raise ConversionError('model.type is "speech": expected "image" or "sequence"')
     expected = expected_names(model)
@@ -178,7 +178,7 @@ def read_config(path: Path) -> dict:
 
 
 def toml_text(config: dict) -> str:
-    """Returns the TOML of tables of numbers, strings, booleans and lists, which TOML writes as JSON does."""
+    """Returns tables as TOML. Their values are numbers, strings, booleans and lists, which TOML and JSON write alike."""
     lines = []
     for table, keys in config.items():
         lines.append(f"[{table}]")

@@ -201,12 +201,13 @@ section() {
   add_result "$title" "$result" "$status" $((SECONDS - section_start)) "$section_command"
 }
 
-# Prints the last number with a key in the JSON output of the last section, times a factor. Prints nothing without a number.
+# number_of KEY FACTOR: prints the last number with this key in the JSON output of the last section, times the factor.
+# Prints nothing if there is no such number.
 number_of() {
   [ "$last_result" = passed ] || return 0
   grep -oE "\"$1\": *[-+0-9.eE]+" "$out.running" | tail -n 1 | awk -F': *' -v factor="$2" '{ printf "%.9g", $2 * factor }'
 }
-# set_seconds KIND WORK SECONDS: KIND is measured, estimated or pytorch.
+# set_seconds KIND WORK SECONDS: stores a time of the benchmark WORK. KIND is measured, estimated or pytorch.
 set_seconds() {
   if [[ -z ${measured[$2]:-}${estimated[$2]:-}${pytorch[$2]:-} ]]; then works+=("$2"); fi
   case $1 in
@@ -217,7 +218,7 @@ set_seconds() {
   write_results
 }
 
-# Prints the times of a work and their ratios.
+# print_comparison WORK: prints the measured, estimated and PyTorch times of a benchmark, and their ratios.
 print_comparison() {
   awk -v work="$1" -v ours="${measured[$1]:-0}" -v model="$model" -v estimate="${estimated[$1]:-0}" -v torch="${pytorch[$1]:-0}" '
     function ms(seconds) { return sprintf("%.4g ms", 1000 * seconds) }
@@ -295,7 +296,7 @@ part_training() {
   rm -rf "$runs"
 }
 
-# estimate WORK OPTIONS…: estimates the time of a work by counting its launches, bytes and operations.
+# estimate WORK OPTIONS…: estimates the time of a benchmark by counting its launches, bytes and operations.
 estimate() {
   measure estimated "$1" estimated_milliseconds 1e-3 tapeformer bench device-cost --device-model "$model" "${@:2}"
 }
@@ -304,7 +305,7 @@ set_precision() {
   precision=(--precision "$1")
   if [ "$1" = tf32 ]; then precision=(--precision float32 --set run.tf32=true); fi
 }
-# bench_training and bench_sampling NAME,CONFIG,BATCH PRECISION GRAPHS: measure a work beside its estimate.
+# bench_training and bench_sampling NAME,CONFIG,BATCH PRECISION GRAPHS: measure a benchmark and estimate its time.
 bench_training() {
   local name config batch precision work
   IFS=, read -r name config batch <<<"$1"
@@ -327,7 +328,7 @@ bench_sampling() {
   measure measured "$work" milliseconds_per_token 1e-3 tapeformer bench generate "${options[@]}" --tokens "$sampled" \
     --set run.cuda_graphs="$3"
 }
-# bench_attention KIND DTYPE LONGEST
+# bench_attention KIND DTYPE LONGEST: measures attention for LONGEST tokens, forward and backward.
 bench_attention() {
   measure measured "Attention, $1, $2, $3 tokens, forward and backward" seconds 1 tapeformer bench attention --kind "$1" \
     --dtype "$2" --longest "$3" "${attention_sizes[@]}" --device "$device" --json
@@ -375,7 +376,7 @@ peer_sampling() {
     $peers/generate.py "${sizes[@]}" --length $((sampled + 1))
 }
 
-# peer_attention KIND POWER: measures 2^POWER tokens.
+# peer_attention KIND POWER: measures attention of PyTorch for 2^POWER tokens.
 peer_attention() {
   measure pytorch "Attention, $1, bfloat16, $((1 << $2)) tokens, forward and backward" seconds 1 "$python" \
     $peers/attention.py --kinds "$1" --from "$2" --to "$2" --softmax-to "$2" --head-dim 64 --precision bfloat16 --device cuda
@@ -401,7 +402,7 @@ part_peers() {
   if "$python" -c "import fla" 2>/dev/null; then peer_attention fla "$power"; fi
 }
 
-# Runs each test of ops in a section of its own, and the test of all ops in several sections.
+# Runs each test of ops in a separate section, and the test of all ops in several sections.
 part_sanitizer() {
   local tool sanitizer name names op pieces
   sanitizer=$(PATH=$PATH:${CUDA_PATH:-/usr/local/cuda}/bin command -v compute-sanitizer) ||

@@ -159,7 +159,7 @@ def output_text(output: str) -> str:
 
 
 def merged_runs(paths: list[Path]) -> tuple[dict, dict]:
-    """Returns the sections by title and the comparisons by work of JSON files of gpu-check.sh. Later files replace entries."""
+    """Returns the sections by title and the comparisons by benchmark in JSON files of gpu-check.sh. Later files replace entries."""
     sections, comparisons = {}, {}
     for path in paths:
         run = json.loads(path.read_text())

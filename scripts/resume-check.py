@@ -104,7 +104,7 @@ class Check:
             raise RuntimeError(ended.stderr.strip() or f"exit status {ended.returncode}")
 
     def run(self, folder: Path) -> dict:
-        """Trains both runs and returns the result. Raises RuntimeError if they differ."""
+        """Trains the uninterrupted and the resumed run, and returns the result. Raises RuntimeError if the runs differ."""
         steps = self.options.steps
         whole, parts = folder / f"{self.name}-whole", folder / f"{self.name}-parts"
         start = time.monotonic()

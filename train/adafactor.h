@@ -13,7 +13,8 @@
 
 namespace tapeformer {
 
-// A step computes, with g the scaled gradient, m = step^decay_rate and rms(x) = sqrt(mean(x²)):
+// A step updates a matrix as follows. g is the scaled gradient, m = step^decay_rate, and
+// rms(x) = sqrt(mean(x²)):
 //   row    = row + (mean(g² over columns) - row) / m
 //   column = column + (mean(g² over rows) - column) / m
 //   second = row column / mean(row)
@@ -31,14 +32,15 @@ class Adafactor {
  public:
   Adafactor(const OptimizerConfig& config, const std::vector<Tensor>& parameters);
 
-  // Computes the coefficients 1 / m, `rate` and `shrink` of step `step`, counted from 1, and copies them to
-  // the device of the parameters.
+  // Computes the coefficients 1 / m, `rate` and `shrink` for step `step`, where the first step has number 1.
+  // Copies the coefficients to the device of the parameters.
   void prepare(double lr, int64_t step);
   // Updates parameter `index` with `scale` times its gradient. `scale` is a float64 scalar on the device.
   // Call prepare() first, because apply() reads the coefficients from the device.
   void apply(size_t index, const Tensor& parameter, const Tensor& gradient, const Tensor& scale) const;
 
-  // Returns the second moments of a parameter: "row" and "column" if its rank is at least 2, else "second".
+  // Returns the second moments of a parameter: "row" and "column" if the rank of the parameter is at least 2,
+  // and "second" otherwise.
   std::vector<std::pair<std::string, Tensor>> state(size_t index) const;
 
  private:

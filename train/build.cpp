@@ -115,7 +115,8 @@ auto call_with_path_key(const DataConfig& data, const std::string& split, F&& f)
 // A model option and its config key.
 struct OptionKey {
   const char *option, *key;
-  // Text to append to messages about the option, if the key takes values of another type than the option.
+  // Text to append to messages about the option, if the values of the key have another type than the values
+  // of the option.
   const char* expected = "";
 };
 constexpr OptionKey kOptionKeys[] = {{"attention", "model.attention"},

@@ -20,8 +20,8 @@ namespace cuda {
 class TimedProducts;
 }
 
-// Returns an argument of load_config(): the registered attention kinds, their options, and the checks of
-// model options.
+// Returns the registered attention kinds, their options, and the checks of model options. load_config() takes
+// the result as an argument.
 AttentionCatalogue make_attention_catalogue();
 
 // Returns the problems of the model options in a config, such as options that contradict each other. Each
@@ -51,7 +51,7 @@ DatasetInfo describe_data(const Config& config, std::shared_ptr<const Tokenizer>
 
 struct SplitOptions {
   std::string data_dir = {};
-  std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // texts only; if null, made from the text
+  std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // tokenizer of a text; null: made from the text
   bool use_random_windows = false;                       // texts only; see TextOptions::use_random_windows
 };
 
@@ -62,9 +62,9 @@ struct SplitOptions {
 std::shared_ptr<const Dataset> make_split(const Config& config, const std::string& split,
                                           const SplitOptions& options = {});
 
-// Throws DataError if data.valid_path or data.test_path is set and has no text (for texts) or no pictures
-// (for image folders). Training calls the function before the first step, because its evaluations read only
-// one of the two paths.
+// Throws DataError if data.valid_path or data.test_path is set and contains no text (for texts) or no
+// pictures (for image folders). Training calls the function before the first step, because evaluations during
+// training read only one of the two paths.
 void check_evaluation_files(const Config& config);
 
 // Returns the split that training evaluates on: "valid" for expressions, for sets of vectors, and for images
@@ -109,9 +109,9 @@ Device prepare_device(const RunConfig& run);
 // run.tf32.
 void set_precision(const RunConfig& run, Device device);
 
-// Begins to time the algorithms of matrix products if the device is a CUDA device and
-// run.time_products is true. Otherwise returns null. The choices are kept in the file `name` of
-// `folder`, or in "NAME-R" for the process of rank R > 0. If the folder does not exist, they are not saved.
+// Returns an object that times the algorithms of matrix products while it exists. Returns null if the device
+// is the CPU or run.time_products is false. The chosen algorithms are stored in the file `name` of `folder`,
+// or in "NAME-R" for the process of rank R > 0. If the folder does not exist, the choices are not stored.
 std::shared_ptr<cuda::TimedProducts> start_product_timing(const RunConfig& run, Device device,
                                                           const std::filesystem::path& folder,
                                                           const std::string& name, int64_t rank);

@@ -28,10 +28,9 @@ TextScore count_text_units(const Batch& batch, const Tokenizer& tokenizer) {
   return score;
 }
 
-// For each batch, the sums of the results over the examples of the batch. The process that scores a batch
-// sets the sums of this batch. The other processes keep zeros for the batch until all_reduce adds the sums of
-// all processes. The totals are added in the order of the batches, so they do not depend on the number of
-// processes.
+// The sums of the results over the examples of each batch. The process that scores a batch sets the sums of
+// this batch. The other processes keep zeros for the batch until all_reduce adds the sums of all processes.
+// The totals are added in the order of the batches, so they do not depend on the number of processes.
 class BatchSums {
  public:
   BatchSums(int64_t results, int64_t batches)

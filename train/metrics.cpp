@@ -13,7 +13,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Calls f(line, number) for each line, except a last line without line end. Numbers start at 1.
+// Calls f(line, number) for each line. `number` is the line number, counted from 1. Skips a last line without
+// a line end.
 template <class F>
 void for_each_line(const std::string& text, F&& f) {
   int64_t number = 0;

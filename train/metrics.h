@@ -53,9 +53,10 @@ std::vector<MetricRecord> read_metrics(const std::string& path);
 
 struct MetricsFile {
   std::vector<MetricRecord> records;
-  std::vector<std::string> damage_messages;  // "PATH:LINE: problem" for each line that is no valid record
+  std::vector<std::string> damage_messages;  // "PATH:LINE: problem" for each invalid line
 };
-// Like read_metrics(), but collects the problems of damaged lines and returns the other lines.
+// Reads the records as read_metrics() does, but does not throw if a line is damaged. Instead, returns the
+// valid records and a message for each damaged line.
 MetricsFile read_valid_metrics(const std::string& path);
 
 // Returns the value of a field, or `fallback` if the field is missing or is a string.

@@ -23,7 +23,7 @@ class Schedule {
  public:
   Schedule(const ScheduleConfig& config, int64_t total_steps) : config_(config), total_steps_(total_steps) {}
 
-  // Returns the factor of step `step`, counted from 0.
+  // Returns the factor for step `step`, where the first step has number 0.
   double factor(int64_t step) const;
   // Updates a plateau schedule with the loss of an evaluation. Other schedules ignore the loss.
   void observe_loss(double loss);

@@ -10,11 +10,13 @@ namespace tapeformer {
 inline constexpr int kInterruptedExitStatus =
     130;  // exit status of a process that a signal ended immediately
 
-// Installs handlers of SIGINT and SIGTERM for processes with nothing to save. The handlers write a line to
-// standard error, end the programs that CommandOutput runs, and end the process with kInterruptedExitStatus.
+// Installs handlers of SIGINT and SIGTERM for processes with nothing to save. The handlers print an error
+// message to standard error, end the programs that CommandOutput runs, and end the process with
+// kInterruptedExitStatus.
 void exit_on_signals();
 
-// Makes the handlers of exit_on_signals() write no line. Called in processes whose launcher reports signals.
+// Prevents the handlers of exit_on_signals() from printing the error message. Processes call this function if
+// their launcher reports signals.
 void omit_signal_message();
 
 // Returns whether any StopSignals object of this process has recorded SIGTERM.
@@ -34,7 +36,7 @@ class StopSignals {
 };
 
 // A function that long computations call between batches. If the function returns true, the computation
-// throws Stopped. An empty function stops no computation.
+// throws Stopped. If the function is empty, the computation is never stopped.
 using StopCheck = std::function<bool()>;
 
 // The exception that a computation throws if its StopCheck returns true.

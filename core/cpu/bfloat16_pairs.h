@@ -1,6 +1,7 @@
-// Pairs of BFloat16, the operands of dot-product instructions. A vector of pairs has one pair per float lane,
-// with the even element in the lower half. With AVX512-BF16, subnormal operands and results of the
-// instructions become zero. On other processors, the elements are widened to float.
+// Vectors of pairs of BFloat16 elements, which are the operands of dot-product instructions. Each 32-bit lane
+// of a vector contains one pair, with the even element in the lower 16 bits. With AVX512-BF16, subnormal
+// operands and results of the instructions become zero. On other processors, the elements are widened to
+// float.
 #pragma once
 
 #include "core/cpu/vector.h"
@@ -58,7 +59,8 @@ template <int... kElement>
   return __builtin_shufflevector(halves, halves, (kElement / 2 + kElement % 2 * (kCount / 2))...);
 }
 
-// Implement add_dot_products() and narrow_pairs() on processors without AVX512-BF16.
+// add_widened_products() and round_to_pairs() implement add_dot_products() and narrow_pairs() on processors
+// without AVX512-BF16.
 [[gnu::always_inline]] inline Vector<float> add_widened_products(Vector<float> sum, Pairs a, Pairs b) {
   using V = Vector<float>;
   const auto even = [](Pairs x) { return std::bit_cast<V>(x << 16); };
@@ -81,7 +83,7 @@ template <int... kElement>
 #endif
 }
 
-// Returns the pairs (even[i], odd[i]) of kLanes<float> elements of two rows.
+// Loads kLanes<float> elements of each row, and returns the pairs (even[i], odd[i]).
 [[gnu::always_inline]] inline Pairs interleave_rows(const BFloat16* even, const BFloat16* odd) {
   detail::HalfVector low, high;
   std::memcpy(&low, even, sizeof(low));

@@ -1,5 +1,5 @@
-// The instruction set for which the CPU kernels of this program are compiled. A distribution contains the
-// kernels once per instruction level, and the dynamic loader selects the level for the processor.
+// The instruction set for which the CPU kernels of this program are compiled. A binary distribution contains
+// one copy of the kernels per instruction level. The dynamic loader selects the copy for the processor.
 #pragma once
 
 #include "core/instruction_set.h"
@@ -8,7 +8,8 @@ namespace tapeformer::cpu {
 
 // Extensions that the compiler may use in the kernels.
 extern const ExtensionSet kCompiledExtensions;
-// Value of -march for the kernels, such as "native" and "x86-64-v3"; empty for the default of the compiler.
+// Value of the compiler option -march for the kernels, such as "native" or "x86-64-v3". If empty, the kernels
+// are compiled without this option.
 extern const char* const kCompiledArchitecture;
 // Length of the vectors in kernels, in bytes.
 extern const int kCompiledVectorBytes;

@@ -1,4 +1,4 @@
-// Dropout masks for vector loops.
+// Dropout masks as arrays of multipliers, for vectorized loops.
 #pragma once
 
 #include <cstdint>

@@ -26,7 +26,7 @@ int64_t compute_row_offset(const Shape& shape, const Shape& strides, int64_t row
 }
 
 // Calls f(target, source, columns, target stride, source stride) for parts of the rows of two tensors of the
-// same shape. A part has at most kPart columns, so that threads share long rows.
+// same shape. A part has at most kPart columns, so that several threads can process one long row.
 template <class To, class From, class F>
 void for_each_row(const Tensor& target, const Tensor& source, F&& f) {
   const Shape& shape = target.shape();

@@ -26,7 +26,7 @@ inline constexpr int64_t kVectorBytes = 64;
 inline constexpr int64_t kVectorBytes = 32;
 #endif
 static_assert(kVectorBytes == 32 || kVectorBytes == 64);
-// The number of elements of T that one load reads.
+// The number of elements of type T that fill one vector. BFloat16 elements are widened to float.
 template <class T>
 inline constexpr int64_t kLanes = kVectorBytes / static_cast<int64_t>(sizeof(Compute<T>));
 
@@ -93,7 +93,7 @@ template <class T>
 }
 
 namespace detail {
-// Returns the lanes of v, rotate_lanes by kDistance lanes.
+// Rotates the lanes of v: lane i of the result is lane i + kDistance of v, modulo the number of lanes.
 template <int kDistance, class V, int... kLane>
 [[gnu::always_inline]] inline V rotate_lanes(V v, std::integer_sequence<int, kLane...>) {
   return __builtin_shufflevector(v, v, ((kLane + kDistance) % static_cast<int>(sizeof...(kLane)))...);
@@ -119,7 +119,7 @@ template <class T>
 }
 }  // namespace detail
 
-// Returns the sum of the lanes. Adds the two halves of the vector repeatedly.
+// Returns the sum of the lanes. The function repeatedly adds the upper half of the lanes to the lower half.
 [[gnu::always_inline]] inline float sum(Vector<float> v) {
   return detail::sum_lanes<float>(v);
 }

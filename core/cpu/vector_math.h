@@ -1,7 +1,7 @@
 // Elementary functions for vectorised loops. The float versions have no branches and no calls, so the
 // compiler vectorises loops that use them (`#pragma omp simd`). Their error is at most 3 ulp if the result is
-// a normal number; infinities, NaN and overflow follow the standard library. The coefficients are weighted
-// minimax fits on the reduced ranges. The double versions call the standard library, for accurate gradient
+// a normal number; infinities, NaN and overflow follow the standard library. The coefficients of the
+// polynomials are weighted minimax fits. The double versions call the standard library, for accurate gradient
 // checks.
 #pragma once
 
@@ -23,8 +23,8 @@ inline constexpr float kLn2High = 0x1.62e400p-1f, kLn2Low = 0x1.7f7d1cp-20f;  //
 inline constexpr float kInf = std::numeric_limits<float>::infinity();
 
 // Bounds to which the argument of exp is clamped: exp(-104) rounds to 0, and exp(89) overflows. The bounds
-// are defined in another file. If a compiler knows their values, it turns the clamping into branches, which
-// are slower.
+// are defined in another file, because a compiler that knows their values turns the clamping into branches,
+// which are slower.
 extern const float kExpLow, kExpHigh;
 
 template <class V>
@@ -56,7 +56,8 @@ template <class V>
   return std::bit_cast<V>((n + 127) << 23);
 }
 
-// The reduction x = n ln 2 + r with |r| <= ln 2 / 2, where x is clamped to [kExpLow, kExpHigh].
+// The numbers r and n for which x = n ln 2 + r and |r| <= ln 2 / 2. x is first clamped to [kExpLow,
+// kExpHigh].
 template <class V>
 struct ReducedExponent {
   V r;
@@ -187,7 +188,7 @@ template <class V>
                                                      -0.0267624892f, 0.00498682167f, -0.000595741323f);
   float a = std::fabs(x);
   a = a > 4.0f ? 4.0f : a;  // erf(a) rounds to 1 for a >= 4
-  // The evaluate_polynomial is fitted for a in [0.9, 4].
+  // The polynomial is fitted for a in [0.9, 4].
   const float minus_log_erfc =
       detail::evaluate_polynomial(a, 0.000166446232f, 1.12779725f, 0.636976063f, 0.104113691f, -0.0223152172f,
                                   0.00306549156f, -0.000198219786f);
@@ -239,8 +240,8 @@ inline double erf(double x) {
 
 namespace tapeformer {
 
-// The functions of vmath as static members. Function objects that both backends share take this class as
-// their template parameter Math.
+// The functions of namespace vmath as static members. CPU kernels pass this class as the template parameter
+// Math to function objects that both backends share.
 struct VectorMath {
   template <class T>
   [[gnu::always_inline]] static T exp(T x) {

@@ -1,7 +1,7 @@
 // Asynchronous copies from global to shared memory (cp.async in the PTX ISA). A thread starts copies with
 // copy(), closes the group of started copies with commit(), and waits for groups with wait(). The emulation
-// copies only in wait(). If a kernel reads shared memory too early, it gets the previous contents, as can
-// happen on a device.
+// copies only in wait(). A kernel that reads shared memory too early therefore reads the previous contents,
+// as can happen on a device.
 #pragma once
 
 #include <cstring>
@@ -29,7 +29,7 @@ class AsyncCopies {
  private:
   struct Copy {
     void* shared;
-    const void* global;  // source; null: write zeros
+    const void* global;  // null: write zeros
   };
   std::vector<std::vector<Copy>> groups_ = {{}};  // closed groups that are incomplete, then the current group
 #endif

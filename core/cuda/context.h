@@ -19,8 +19,8 @@ struct Context {
   cublasHandle_t blas{};
   cublasLtHandle_t blas_lt{};
   void* blas_workspace = nullptr;  // kBlasWorkspaceBytes bytes, which both handles use; null in the emulation
-  // kMaxArrivalCounters counters in device memory, with which kernels count finished blocks. Each kernel
-  // leaves the counters at 0.
+  // kMaxArrivalCounters counters in device memory, with which a kernel counts its finished blocks. All
+  // counters are 0 when a kernel starts and when it ends.
   unsigned* arrival_counters = nullptr;
   Precision precision = Precision::float32;
   // Address in device memory of the step counter of the graph that is being recorded (core/cuda/graph.h).
@@ -36,8 +36,9 @@ const Context& context();
 // repeat", where ACTION is the parameter `action`, for example "waits for the device".
 void refuse_in_graph(const char* action);
 
-// Sets Context::step_offset of current_device during the lifetime of the object. Kernels that are launched
-// meanwhile read their step from `step_offset`, the step counter of the graph in device memory.
+// Sets Context::step_offset of current_device during the lifetime of the object. `step_offset` is the address
+// of the step counter of a graph in device memory. Kernels that are launched during this time read their step
+// from the counter.
 class GraphRecording {
  public:
   explicit GraphRecording(const int64_t* step_offset);

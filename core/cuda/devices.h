@@ -26,8 +26,8 @@ std::string find_device_problem(int index);
 // is no driver. toolkit_version() returns the version of the CUDA toolkit that compiled this build.
 std::string driver_version();
 std::string toolkit_version();
-// Returns the architectures for which the kernels are compiled, such as "90a" and "100". For a name without a
-// suffix, such as "100", the build also includes PTX.
+// Returns the architectures for which the kernels are compiled, such as "90a" and "100". If a name has no
+// suffix, as in "100", the build also includes PTX for the architecture.
 std::vector<std::string> compiled_architectures();
 
 }  // namespace tapeformer::cuda

@@ -54,7 +54,7 @@ struct Graph::Impl {
 
   Impl(Device graph_device, int64_t steps) : device(graph_device), steps_per_launch(steps), step_offset(1) {
     fill_zero(step_offset.data(), sizeof(int64_t));
-    // This launch loads the kernel, because a capture cannot load it.
+    // The kernel is launched once here, which loads the kernel. A kernel cannot be loaded during a capture.
     cuda::launch(advance_kernel, over_rows(1, 1), step_offset.data(), int64_t{0});
   }
   ~Impl() {

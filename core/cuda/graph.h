@@ -3,9 +3,9 @@
 // CUDA's headers.
 //
 // The recorded work must launch the same kernels on the same memory in each step. It may allocate and release
-// memory. If it waits for the device, copies between host and device, or measures time, a GraphError with the
-// name of the op is thrown. The caller writes the inputs of a step, such as a batch, to the same device
-// memory before each launch.
+// memory. If the work waits for the device, copies between host and device, or measures time, a GraphError
+// with the name of the op is thrown. The caller writes the inputs of a step, such as a batch, to the same
+// device memory before each launch.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ class Graph {
   // Calls `work` and records its launches without running them. Each launch of the graph advances the step
   // counter by steps_per_launch. `work` must have run once before, because the first run loads kernels,
   // selects the algorithms of matrix products and creates tensors. The emulation throws DeviceError for a
-  // kernel that has not run before. A tensor that `work` stores contains the result of the last launch. Such
-  // a tensor must live as long as the graph is launched.
+  // kernel that has not run before. If `work` stores a tensor, each launch overwrites the tensor. The tensor
+  // must not be destroyed before the last launch.
   Graph(Device device, int64_t steps_per_launch, const std::function<void()>& work);
   ~Graph();
   Graph(const Graph&) = delete;

@@ -11,8 +11,8 @@
 #include "core/scratch.h"
 
 // TAPEFORMER_FLOAT and TAPEFORMER_DOUBLE enclose the explicit instantiations of a file for float and for
-// double. nvcc compiles some files once per type (cmake/TapeformerCuda.cmake). It then defines
-// TAPEFORMER_ONLY_FLOAT or TAPEFORMER_ONLY_DOUBLE, and the macro of the other type is empty.
+// double. nvcc compiles some files once per type (cmake/TapeformerCuda.cmake). If TAPEFORMER_ONLY_FLOAT is
+// defined, TAPEFORMER_DOUBLE is empty. If TAPEFORMER_ONLY_DOUBLE is defined, TAPEFORMER_FLOAT is empty.
 #ifdef TAPEFORMER_ONLY_DOUBLE
 #define TAPEFORMER_FLOAT(...)
 #else
@@ -50,8 +50,8 @@ __device__ T* dynamic_shared() {
 #endif
 }
 
-// Elementary functions with the same names as in VectorMath (core/cpu/vector_math.h), so that both backends
-// can use the same function objects.
+// Elementary functions for kernels. The names are the same as in VectorMath (core/cpu/vector_math.h), so both
+// backends can use the same function objects.
 struct DeviceMath {
   template <class T>
   __device__ static T exp(T x) {
@@ -112,7 +112,7 @@ __device__ inline float fast_exp2(float x) {
 #endif
 }
 
-// Operations of warp_reduce() and block_reduce().
+// Binary operations, for the template parameter Operation of warp_reduce() and block_reduce().
 struct Plus {
   template <class T>
   __device__ static T apply(T a, T b) {
@@ -126,7 +126,7 @@ struct Maximum {
   }
 };
 
-// Returns the reduction of `value` over the 32 lanes of a warp, to every lane. All lanes must call the
+// Reduces `value` over the 32 lanes of a warp, and returns the result in every lane. All lanes must call the
 // function.
 template <class Operation, class T>
 __device__ T warp_reduce(T value) {
@@ -135,9 +135,9 @@ __device__ T warp_reduce(T value) {
   return value;
 }
 
-// Returns the reduction of `value` over the threads of a block, to every thread. The order of the operations
-// depends only on the block size, which must be a multiple of the warp size. All threads of the block must
-// call the function.
+// Reduces `value` over the threads of a block, and returns the result in every thread. The order of the
+// operations depends only on the block size, which must be a multiple of the warp size. All threads of the
+// block must call the function.
 template <class Operation, class T>
 __device__ T block_reduce(T value) {
   __shared__ T warp_values[kWarpSize];
@@ -178,7 +178,7 @@ class GraphStep {
   const int64_t* step_offset_;
 };
 
-// A RandomStream whose step advances with each replay of a CUDA graph, as a GraphStep.
+// A RandomStream whose step advances with each replay of a CUDA graph, like a GraphStep.
 class GraphRandomStream {
  public:
   explicit GraphRandomStream(const RandomStream& stream)
@@ -191,8 +191,8 @@ class GraphRandomStream {
   GraphStep step_;
 };
 
-// A DropoutMask in the form that kernels use. The host constructs the object and passes it to a kernel by
-// value.
+// A DropoutMask for use in kernels. The host constructs the object from a DropoutMask and passes it to a
+// kernel by value.
 template <class T>
 struct DropoutFactors {
   GraphRandomStream stream;
@@ -210,8 +210,8 @@ struct DropoutFactors {
     if (threshold == 0) return scale;
     return stream.now().bits16(static_cast<uint64_t>(offset + i)) >= threshold ? scale : T{0};
   }
-  // Returns the mask of the elements 8 * group to 8 * group + 7 of the stream. Bit j is 1 if element 8 *
-  // group + j is kept. The elements are numbered as in the stream, so the caller adds `offset`.
+  // Returns a mask of eight elements. Bit j is 1 if element 8 * group + j is kept. Elements are numbered from
+  // the start of the stream, so element i of the tensor has the number offset + i.
   __device__ uint8_t keep_bits(int64_t group) const {
     const PhiloxBlock random_bits = stream.now().block(static_cast<uint64_t>(group));
     unsigned mask = 0;
@@ -219,8 +219,8 @@ struct DropoutFactors {
       mask |= static_cast<unsigned>((random_bits[j / 2] >> (j % 2 * 16) & 0xFFFF) >= threshold) << j;
     return static_cast<uint8_t>(mask);
   }
-  // Writes the multipliers of the elements i to i + kCount - 1 to `factors`. Computes one Philox block if it
-  // contains the random bits of all these elements, and otherwise two.
+  // Writes the multipliers of the elements i to i + kCount - 1 to `factors`. If one Philox block contains the
+  // random bits of all these elements, computes only this block. Otherwise computes two blocks.
   template <int kCount>
   __device__ void fill_multipliers(int64_t i, T* factors) const {
     static_assert(kCount <= 4);

@@ -14,13 +14,13 @@
 namespace tapeformer::cuda {
 
 // The work of a launch, as WorkLog records it. By default, WorkLog derives the bytes from the arguments of
-// the kernel. A launch sets the members that cannot be derived from the arguments.
+// the kernel. The caller of launch() sets the members that cannot be derived from the arguments.
 struct LaunchWork {
-  // Number of bytes that the kernel reads and writes. -1: the total size of the arrays to which the arguments
-  // point.
+  // Number of bytes that the kernel reads and writes. If -1, WorkLog uses the total size of the arrays to
+  // which the arguments point.
   int64_t bytes = -1;
-  // Number of bytes that the kernel both reads and writes. WorkLog adds it to `bytes`, which counts these
-  // bytes once.
+  // Number of bytes that the kernel both reads and writes. These bytes count once in `bytes`, so WorkLog adds
+  // updated_bytes to `bytes`.
   int64_t updated_bytes = 0;
   double flop = 0;                          // number of floating-point operations in matrix products
   OperandType type = OperandType::float32;  // operand type of these matrix products
@@ -90,7 +90,7 @@ inline Launch over_tiles(int64_t n, int64_t tiles, int threads, size_t shared,
 }
 
 // Returns true if each launch waits until its kernel has finished. The environment variable
-// TAPEFORMER_CUDA_SYNC=1 selects this mode. Always false in the emulation, where a launch runs the kernel
+// TAPEFORMER_CUDA_SYNC=1 selects this mode. Returns false in the emulation, where a launch runs the kernel
 // immediately.
 bool is_synchronous();
 

@@ -36,8 +36,8 @@ __device__ inline float unpack_second(uint32_t pair) {
   return std::bit_cast<float>(pair & 0xFFFF0000);
 }
 
-// The elements of the left operand (16, 16) that one lane holds. With row = lane / 4 and column = 2 (lane %
-// 4), each pair consists of two adjacent elements of a row. The pairs begin at (row, column), (row + 8,
+// The elements of the left operand (16, 16) that one lane holds. Each pair consists of two adjacent elements
+// of a row. With row = lane / 4 and column = 2 (lane % 4), the pairs begin at (row, column), (row + 8,
 // column), (row, column + 8) and (row + 8, column + 8).
 struct LeftFragment {
   uint32_t pairs[4];
@@ -86,7 +86,7 @@ inline void check_row_alignment(const void* row) {
 // a lane holds four elements of the matrix: sum0 is (row, column), sum1 is (row, column + 1), sum2 is (row +
 // 8, column), and sum3 is (row + 8, column + 1). All lanes of the warp must call the function. The
 // instruction is mma.sync.aligned.m16n8k16 in the PTX ISA. The asm statement is volatile, so that the
-// compiler does not move it into a branch that only some lanes take.
+// compiler does not move the instruction into a branch that only some lanes take.
 __device__ inline void add_matrix_product(float& sum0, float& sum1, float& sum2, float& sum3,
                                           const LeftFragment& left, const RightFragment& right) {
 #ifdef TAPEFORMER_CUDA_EMULATED

@@ -1,11 +1,11 @@
-// A test whether a device can run the kernels of this build. The test looks up a kernel in the compiled code,
-// so probe.cu is compiled for the same architectures as all kernels.
+// A function that checks whether a device can run the kernels of this build. The function looks up a kernel
+// of probe.cu, which is compiled for the same architectures as all other kernels.
 #pragma once
 
 namespace tapeformer::cuda {
 
-// Returns true if the kernels of this build can run on device `index`. Throws DeviceError for other failures
-// of the device.
+// Returns true if the kernels of this build can run on device `index`. Throws DeviceError if the device
+// fails.
 bool can_run_kernels(int index);
 
 }  // namespace tapeformer::cuda

@@ -1,8 +1,8 @@
 // Selection of the algorithms that cuBLASLt uses for matrix products. By default, a product uses the first
 // algorithm that the heuristic of cuBLASLt returns. While a TimedProducts object exists, the run time of the
-// returned algorithms is measured when a product is first used, and the fastest algorithm is chosen. Products
-// share a choice if they have the same types, layout and epilogue, and if their sizes are equal when rounded
-// up to three significant bits.
+// returned algorithms is measured when a product is first used, and the fastest algorithm is chosen. Two
+// products use the same choice if they have the same types, layout and epilogue, and if their sizes are equal
+// after rounding up to three significant bits.
 //
 // Algorithms add in different orders, so the last bits of a result depend on the choice. The choices are
 // saved in a file. Processes that use the same file choose the same algorithms, so their results are
@@ -23,7 +23,7 @@ namespace tapeformer::cuda {
 // Counters of this process for all devices. A plan is a matrix product of one shape.
 struct ProductCounts {
   int64_t timed_plans = 0;        // number of plans whose algorithms were measured
-  int64_t reused_choices = 0;     // number of plans that use a choice of the file or of another plan
+  int64_t reused_choices = 0;     // number of plans that use an existing choice, for example from the file
   int64_t failed_algorithms = 0;  // number of algorithms that could not run and were replaced by another one
   // Number of product launches without a fused epilogue, because cuBLASLt has no algorithm for the epilogue.
   // A separate kernel computes the epilogue.
@@ -58,13 +58,13 @@ class ProductAlgorithms {
   // Returns the object of current_device.
   static ProductAlgorithms& current();
 
-  // start_timing() reads the choices of the file, after which new products are measured. stop_timing()
-  // discards the choices, and new products are not measured.
+  // After start_timing(), which reads the choices from the file, the algorithms of new products are measured.
+  // After stop_timing(), which discards the choices, algorithms are not measured.
   void start_timing(const std::string& path);
   void stop_timing();
   bool is_timing() const { return is_timing_; }
-  // Returns a number that increases when timing starts or stops. Callers that cache an algorithm store this
-  // number with it, and discard the algorithm if the number has changed.
+  // Returns a number that increases when timing starts or stops. A caller that caches an algorithm also
+  // stores this number. If the number has changed, the caller must discard the algorithm.
   int64_t generation() const { return generation_; }
 
   // find_choice() returns the bytes of the algorithm that was chosen for `name`, or nullopt. save_choice()
@@ -80,7 +80,7 @@ class ProductAlgorithms {
   std::atomic<bool> is_timing_ = false;
   std::atomic<int64_t> generation_ = 0;
   std::string path_, header_;
-  std::map<std::string, std::string> choices_;  // by name
+  std::map<std::string, std::string> choices_;  // the bytes of the chosen algorithms, by name
 };
 
 // Adds `counts` to the counters of this process.

@@ -22,9 +22,9 @@ struct Offsets {
   int64_t to = 0, from = 0;
 };
 
-// Returns the offsets of element number `element` in row-major order. If the layout counts groups of
-// elements, returns the offsets of a group. A layout with one dimension, as for contiguous arrays, needs no
-// division.
+// Returns the offsets of element number `element` in row-major order. If the sizes and strides of the layout
+// are in groups of elements, `element` is the number of a group, and the offsets are in groups. A layout with
+// one dimension, as for contiguous arrays, needs no division.
 __device__ Offsets compute_offsets(const StridedLayout& layout, int64_t element) {
   Offsets offsets;
 #pragma unroll 1  // divisions need much code, and most layouts have one or two dimensions
@@ -45,8 +45,8 @@ __device__ Offsets compute_offsets(const StridedLayout& layout, int64_t element)
   return offsets;
 }
 
-// The following kernels process groups of V adjacent elements. The sizes and strides of the layout count
-// groups.
+// The following kernels process groups of V adjacent elements. The sizes and strides of the layout are in
+// groups, not in elements.
 
 template <class To, class From, int V>
 __global__ void copy_kernel(StridedLayout layout, To* to, const From* from, int64_t groups) {
@@ -80,8 +80,8 @@ __global__ void add_kernel(StridedLayout layout, T* to, const T* from, Compute<T
   }
 }
 
-// Returns the layout of two arrays with the strides `to` and `from`. Adjacent dimensions are merged if both
-// arrays are contiguous across them. The result has at least one dimension.
+// Returns the layout of two arrays with the strides `to` and `from`. Merges adjacent dimensions that can be
+// traversed with one stride in each array. The result has at least one dimension.
 StridedLayout make_layout(const Shape& shape, const Shape& to, const Shape& from) {
   StridedLayout layout;
   for (int dim = 0; dim < shape.rank(); ++dim) {
@@ -102,8 +102,8 @@ StridedLayout make_layout(const Shape& shape, const Shape& to, const Shape& from
   return layout;
 }
 
-// Returns whether an array with these strides can be accessed in groups of V elements, which must be
-// contiguous and aligned to the size of a group.
+// Returns whether an array with these strides can be accessed in groups of V elements. The elements of a
+// group must be contiguous, and the address of a group must be a multiple of its size.
 template <int V, class T>
 bool has_aligned_groups(const StridedLayout& layout, const int64_t (&strides)[Shape::kMaxRank],
                         const T* data) {
@@ -113,7 +113,7 @@ bool has_aligned_groups(const StridedLayout& layout, const int64_t (&strides)[Sh
 }
 
 // Calls f(grouped_layout, V), where the group size V is an integral_constant. V is kGroup if both arrays can
-// be accessed in groups of kGroup elements, otherwise 1. The sizes and strides of grouped_layout count
+// be accessed in groups of kGroup elements, otherwise 1. The sizes and strides of grouped_layout are in
 // groups.
 template <int kGroup, class To, class From, class F>
 void call_with_group_size(StridedLayout layout, const To* to, const From* from, F&& f) {
@@ -131,11 +131,11 @@ void call_with_group_size(StridedLayout layout, const To* to, const From* from, 
   f(layout, std::integral_constant<int, 1>{});
 }
 
-// Whether kernels for arrays of type T are compiled for groups of elements. Other types use groups of 1
-// element, which saves compile time.
+// True if the kernels for arrays of type T process groups of several elements. For other types, a group has
+// one element, which saves compile time.
 template <class T>
 constexpr bool kUsesGroups = std::is_same_v<T, float> || std::is_same_v<T, BFloat16>;
-// The number of elements in a group, so that a group of the larger type has 16 bytes.
+// The number of elements in a group. If both types use groups, a group of the larger type has 16 bytes.
 template <class To, class From = To>
 constexpr int kGroupSize = kUsesGroups<To>&& kUsesGroups<From> ? 16 / std::max(sizeof(To), sizeof(From)) : 1;
 

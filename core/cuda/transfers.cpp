@@ -53,7 +53,7 @@ namespace {
 constexpr size_t kMaxStages = 16;
 constexpr int64_t kMinStageBytes = 64 << 10;  // minimum size of a staging buffer
 
-// The slots of one device.
+// The pinned buffers of one device, for copies between host and device.
 struct DeviceSlots {
   std::vector<std::unique_ptr<Slot>> stages;  // staging buffers, which stage() uses in turn
   size_t next_stage = 0;

@@ -2,9 +2,9 @@
 // This header does not include CUDA's headers.
 //
 // The logged bytes of a kernel are the total size of its arrays, because most kernels read or write each
-// array once. The arrays are found by their addresses: if a word of an argument is an address inside a live
-// block of memory, the size of the block is added. If a kernel accesses only parts of its arrays, or updates
-// arrays in place, its launch sets the bytes (LaunchWork in core/cuda/launch.h).
+// array once. WorkLog finds the arrays in the arguments of the kernel. If a word of an argument is an address
+// inside a live block of memory, the size of this block is added. If a kernel accesses only parts of its
+// arrays, or updates arrays in place, its launch sets the bytes (LaunchWork in core/cuda/launch.h).
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,8 @@ enum class OperandType : unsigned char { float32, tf32, bfloat16, float64 };
 struct ProductShape {
   int64_t m = 0, n = 0, k = 0, count = 1;
   int operand_bytes = 4, result_bytes = 4;
-  // Whether cuBLAS may divide the dimension k among thread blocks. False if the epilogue sums an operand.
+  // Whether cuBLAS may divide the dimension k among thread blocks. False if the epilogue also computes the
+  // sum of an operand, as for a bias gradient.
   bool can_split_k = true;
   std::string epilogue = {};  // "", "bias", "bias and relu" or "bias gradient"
 };
@@ -60,9 +61,9 @@ class WorkLog {
   const std::vector<WorkRecord>& records() const { return records_; }
   void clear() { records_.clear(); }
 
-  // Returns the log of this thread, or null.
+  // Returns the log of this thread, or null if the thread has no log.
   static WorkLog* current() { return current_; }
-  // Adds a record, and sets its `op` to the current op.
+  // Adds a record to the log, and sets `op` of the record to current_op.
   void add(WorkRecord record);
   // Adds a matrix product. If reads_result is true, the product reads c before it writes c (beta is not 0).
   void add_product(const ProductShape& product, OperandType type, bool reads_result, SourceLocation where);
@@ -76,15 +77,14 @@ class WorkLog {
 
 // The bytes of one argument of a kernel.
 using ArgumentBytes = std::span<const std::byte>;
-// Returns the total size of the live memory blocks to which words of the arguments point. A block counts
-// once.
+// Returns the total size of the live memory blocks to which words of the arguments point. If several words
+// point to the same block, the block counts once.
 int64_t sum_array_bytes(std::span<const ArgumentBytes> arguments);
 
 // During the lifetime of the object, the emulation does not run the kernels, matrix products, copies and
-// fills that this thread launches. A WorkLog can then log work at sizes for which the CPU has too little time
-// or memory. Results are undefined. The emulation also does not initialize device memory, so the operating
-// system assigns no physical memory to it. The constructor throws DeviceError in builds without the
-// emulation.
+// fills that this thread launches. A WorkLog can then log work that would need too much time or memory on the
+// CPU. Results are undefined. The emulation also does not initialize device memory, so the memory uses no
+// physical pages. The constructor throws DeviceError in builds without the emulation.
 class SkippedWork {
  public:
   SkippedWork();

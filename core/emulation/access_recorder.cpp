@@ -169,9 +169,9 @@ void AccessRecorder::count_global(const Request& request, AccessCounts& counts) 
   counts.min_sectors += (distinct * request.lanes[0].width + kSectorBytes - 1) / kSectorBytes;
 }
 
-// Counts the cycles of a request to shared memory. A device processes at most 32 lanes in a cycle if the
-// accesses have up to 4 bytes, 16 lanes for 8 bytes, and 8 lanes for 16 bytes. Accesses to different words of
-// one bank take one cycle each.
+// Counts the cycles of a request to shared memory. In one cycle, a device processes at most 32 lanes with
+// accesses of up to 4 bytes, 16 lanes with 8 bytes, or 8 lanes with 16 bytes. Accesses to different words of
+// one bank take one cycle per word.
 void AccessRecorder::count_shared(const Request& request, AccessCounts& counts) {
   ++counts.shared_requests;
   const size_t width = std::max<size_t>(request.lanes[0].width, kBankBytes),

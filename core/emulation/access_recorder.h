@@ -15,8 +15,8 @@
 
 namespace tapeformer::cuda::emulation {
 
-// The recorder stores the accesses of one block, groups them into the requests that the warps of a device
-// would issue, and counts these requests.
+// Stores the memory accesses of one thread block, and groups the accesses into the requests that the warps of
+// a device would issue. Counts these requests.
 class AccessRecorder {
  public:
   // `shared` is the address of the dynamic shared memory of the block, which has shared_bytes bytes.
@@ -31,7 +31,8 @@ class AccessRecorder {
   void add(const void* from, const void* address, size_t bytes, bool writes);
   // Adds the requests of the block to the counts, and deletes the accesses of the block.
   void finish_block();
-  // Returns the counts of all finished blocks by instruction, in the form of LaunchAccesses::instructions.
+  // Returns the counts of all finished blocks by instruction. The keys are the same as in
+  // LaunchAccesses::counts_by_instruction.
   std::map<uint64_t, AccessCounts> counts() const;
 
  private:
@@ -43,7 +44,8 @@ class AccessRecorder {
     bool writes = false;
     Space space = Space::other;
   };
-  // A memory request of a warp: the accesses of its lanes by one execution of an instruction.
+  // A memory request of a warp, which consists of the accesses of its lanes by one execution of an
+  // instruction.
   struct Request {
     std::array<Access, 32> lanes;
     size_t lane_count = 0;
@@ -66,7 +68,7 @@ class AccessRecorder {
   // Adds an access of the current lane to a request. The n-th accesses of all lanes by an instruction since
   // the last barrier form one request.
   void add_to_request(const Access& access);
-  // Counts the requests of an instruction since the last barrier, and deletes them.
+  // Adds the requests of an instruction since the last barrier to the counts, and deletes the requests.
   void count_requests(Instruction& instruction);
   void count_global(const Request& request, AccessCounts& counts);
   void count_shared(const Request& request, AccessCounts& counts);
@@ -75,7 +77,7 @@ class AccessRecorder {
   AddressRange dynamic_shared_, static_shared_;
   std::vector<AddressRange> global_blocks_;    // allocated blocks of global memory, sorted by address
   std::vector<std::vector<Access>> accesses_;  // accesses of the block by thread
-  // Index in instructions_ by return address and memory space.
+  // Maps a return address and a memory space to an index in instructions_.
   std::unordered_map<uint64_t, size_t> instruction_index_;
   std::vector<Instruction> instructions_;
   // Indices of the instructions of the current lane since the last barrier.

@@ -1,7 +1,7 @@
 // Execution of the threads of an emulated block by fibers. A fiber runs threads of the block one after
-// another until a thread must wait at a barrier. Then another fiber runs threads that have not started. A
-// block needs one fiber more than the number of threads that wait at the same time, so a kernel without
-// barriers needs only one fiber.
+// another until a thread must wait at a barrier. Then another fiber runs threads that have not started. If at
+// most n threads wait at the same time, a block needs n + 1 fibers. A kernel without barriers needs only one
+// fiber.
 #include <algorithm>
 #include <boost/context/fiber.hpp>
 #include <boost/context/protected_fixedsize_stack.hpp>
@@ -59,8 +59,8 @@ class StackPool {
     const stack_context stack = free_stacks_.back();
     free_stacks_.pop_back();
 #ifdef __SANITIZE_ADDRESS__
-    // The last stack frames of a finished fiber never returned, so the sanitizer still rejects accesses to
-    // them.
+    // The last functions of a finished fiber never returned, so the address sanitizer still rejects accesses
+    // to their stack frames.
     ASAN_UNPOISON_MEMORY_REGION(static_cast<char*>(stack.sp) - kStackBytes, kStackBytes);
 #endif
     return stack;
@@ -87,15 +87,15 @@ struct PooledStack {
   void deallocate(stack_context& stack) { stack_pool.deallocate(stack); }
 };
 
-// A barrier that threads use repeatedly. `generation` increases each time that all threads have arrived.
+// A barrier that threads use repeatedly. `generation` increases each time all threads have arrived.
 struct Barrier {
   int arrived = 0;  // number of threads that wait in this generation
   uint64_t generation = 0;
 };
 
-// The lanes of a warp that execute warp operations with the same mask. Successive operations use the two
-// elements of `values` in turn, so a lane can write its value for the next operation while other lanes still
-// read the values of the previous operation.
+// The lanes of a warp that execute warp operations with the same mask. Successive operations alternate
+// between the two elements of `values`. A lane can therefore write its value for the next operation while
+// other lanes still read the values of the previous operation.
 struct WarpGroup {
   uint32_t mask = 0;
   Barrier barrier;
@@ -114,7 +114,7 @@ struct Fiber {
   int thread = -1;
   bool is_done = false;
   const Barrier* awaited_barrier = nullptr;  // null if the thread does not wait
-  uint64_t generation = 0;                   // generation of the awaited barrier in which the thread waits
+  uint64_t generation = 0;                   // value of awaited_barrier->generation when the wait began
   void* sanitizer_state = nullptr;  // state of the stack in the address sanitizer, while the fiber waits
 
   bool can_run() const { return !is_done && (!awaited_barrier || awaited_barrier->generation != generation); }
@@ -152,8 +152,8 @@ class Block {
   void start_fiber();
   // Continues a fiber whose thread has waited.
   void resume(Fiber& fiber);
-  // Suspends the current fiber until the barrier is complete. Throws Aborted if the block has failed
-  // meanwhile.
+  // Suspends the current fiber until the barrier is complete. Throws Aborted if another thread of the block
+  // has thrown an exception.
   void wait(const Barrier& barrier);
   // Runs threads that have not started, one after another, in the calling fiber.
   void run_unstarted_threads(Fiber& fiber);
@@ -336,7 +336,7 @@ void Block::run(bool is_reversed) {
   warps_.resize(static_cast<size_t>((thread_count_ + 31) / 32));
   for (int thread = 0; thread < thread_count_; ++thread)
     warps_[static_cast<size_t>(thread / 32)].alive_lanes |= 1u << (thread % 32);
-  // The bytes 0xFF are NaN in each floating-point type, so that reads of uninitialized memory change the
+  // The bytes 0xFF are NaN in each floating-point type, so a read of uninitialized memory changes the
   // results.
   if (shared_bytes_ > 0) std::memset(shared_.get(), 0xFF, shared_bytes_);
   while (finished_count_ < thread_count_ && !failure_) {
@@ -367,8 +367,8 @@ void Block::run(bool is_reversed) {
 
 void run_grid(dim3 grid, dim3 block, size_t shared_bytes, SourceLocation where,
               const std::function<void()>& kernel) {
-  // Blocks run their threads in increasing and in decreasing order in turn, so that a missing barrier changes
-  // the results. The order of each block also changes from launch to launch.
+  // Threads run in increasing order in every second block, and in decreasing order in the other blocks, so
+  // that a missing barrier changes the results. The order in each block also changes from launch to launch.
   static std::atomic<int64_t> launches = 0;
   const int64_t launch_number = launches++;
   const int64_t blocks = int64_t{grid.x} * grid.y * grid.z;

@@ -51,7 +51,7 @@ using cublasLtMatrixLayout_t = EmulatedLayout*;
 using cublasLtMatmulPreference_t = EmulatedPreference*;
 struct cublasLtMatmulAlgo_t {
   int32_t number;               // index of the algorithm in emulation::product_algorithms
-  int32_t rounds_partial_sums;  // 1: partial sums are rounded to the type of the result; 0: not
+  int32_t rounds_partial_sums;  // 1: partial sums are rounded to the type of the result
 };
 struct cublasLtMatmulHeuristicResult_t {
   cublasLtMatmulAlgo_t algo;

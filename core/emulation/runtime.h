@@ -6,7 +6,8 @@
 // a block, one after another. A thread of a block that waits (__syncthreads, shuffles, votes) has its own
 // fiber with a separate stack. Threads that never wait run in a loop on one stack, in increasing order in
 // half of the blocks and in decreasing order in the other half. A launch throws std::logic_error if some
-// threads of a block cannot reach a barrier, or if a shuffle reads a lane that does not take part in it.
+// threads of a block cannot reach a barrier, or if a shuffle reads a lane that does not participate in the
+// shuffle.
 #pragma once
 
 #include <array>
@@ -28,7 +29,7 @@
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __restrict__ __restrict
-// A thread-local variable of the CPU thread, because one CPU thread runs all threads of a block.
+// A __shared__ variable is a thread-local variable, because one CPU thread runs all threads of a block.
 #define __shared__ static thread_local
 
 struct dim3 {
@@ -50,8 +51,8 @@ namespace tapeformer::cuda::emulation {
 
 // The work that this CPU thread has submitted during a stream capture. Null if the thread captures no stream.
 inline constinit thread_local std::vector<std::function<void()>>* captured_work = nullptr;
-// If true, work of this CPU thread is not run, and its device memory is not initialized (SkippedWork in
-// core/cuda/work_log.h).
+// If true, the work that this CPU thread submits does not run, and device memory that the thread allocates is
+// not initialized (SkippedWork in core/cuda/work_log.h).
 inline constinit thread_local bool skips_work = false;
 // During a stream capture, adds `work` to captured_work. Otherwise runs `work` immediately.
 template <class F>
@@ -63,8 +64,8 @@ void submit(F&& work) {
     work();
 }
 
-// Runs a kernel: calls `kernel`, which has no parameters because its arguments are bound, once for each
-// thread of the grid. `where` is the source location of the launch.
+// Runs a kernel: calls `kernel` once for each thread of the grid. `kernel` has no parameters, because the
+// arguments of the launch are bound to it. `where` is the source location of the launch.
 void run_grid(dim3 grid, dim3 block, size_t shared_bytes, SourceLocation where,
               const std::function<void()>& kernel);
 

@@ -1,7 +1,7 @@
-// Files that survive crashes and full disks: complete writes, fsync, and replacement by rename. All functions
-// throw FileError with the path and the system's reason. The functions follow symbolic links, so use them for
-// files that the user names. For files that the program names, use core/system/folder.h, which does not
-// follow links.
+// Functions for files that must survive crashes and full disks: complete writes, fsync, and replacement by
+// rename. All functions throw FileError with the path and the system's reason. The functions follow symbolic
+// links, so use them for files that the user names. For files that the program names, use
+// core/system/folder.h, which does not follow links.
 #pragma once
 
 #include <cerrno>
@@ -54,13 +54,14 @@ class File {
   int descriptor_;
 };
 
-// Opens a regular file for reading. Throws FileError for other kinds of files and never blocks on a pipe.
+// Opens a regular file for reading. Throws FileError if the path is not a regular file. Does not block if the
+// path is a pipe.
 File open_regular_file(const std::string& path);
-// Returns the contents of a regular file. Throws FileError if the file has more than `max_bytes`.
+// Returns the contents of a regular file. Throws FileError if the file has more than `max_bytes` bytes.
 std::string read_file(const std::string& path, size_t max_bytes = SIZE_MAX);
-// Returns an unpredictable hidden name, in the same folder, for a temporary file that will replace `name`.
+// Returns a random hidden name in the folder of `name`, for a temporary file that will replace `name`.
 std::string make_temporary_name(const std::string& name);
-// Returns whether `name` has the form of a result of make_temporary_name.
+// Returns whether `name` could be a result of make_temporary_name().
 bool is_temporary_name(std::string_view name);
 // Makes renames and new entries in a folder durable.
 void sync_folder(const std::string& path);
@@ -73,7 +74,8 @@ void replace_file(const std::string& path, std::string_view text);
 // An exclusive lock on a folder. The system releases the lock when the process ends.
 class FolderLock {
  public:
-  // Locks the folder without waiting. Throws FileError, with reason EWOULDBLOCK if the lock is held already.
+  // Locks the folder without waiting. If the folder is already locked, throws FileError with the reason
+  // EWOULDBLOCK.
   explicit FolderLock(const std::string& path);
 
  private:

@@ -1,5 +1,6 @@
-// A folder whose entries the program names, such as a run directory. No function follows a symbolic link in
-// the folder, so a link cannot redirect a write. The path of the folder itself may contain links.
+// A folder, such as a run directory, in which the program chooses the names of the entries. No function
+// follows a symbolic link in the folder, so a link cannot redirect a write. The path of the folder itself may
+// contain links.
 //
 // Names are single components of a path. All functions throw FileError.
 #pragma once
@@ -30,7 +31,7 @@ class Folder {
 
   // Creates a file for writing. Throws if the entry exists.
   File create_file(const std::string& name) const;
-  // Opens a regular file with flags as for open(2). Creates the file if `flags` contain O_CREAT.
+  // Opens a regular file with the flags of open(2). Creates the file if `flags` contain O_CREAT.
   File open_file(const std::string& name, int flags) const;
 
   // Creates a file with this text and syncs it. Throws if the entry exists.
@@ -42,7 +43,7 @@ class Folder {
   void rename(const std::string& from, const std::string& to) const;
   // Exchanges two entries atomically.
   void exchange(const std::string& a, const std::string& b) const;
-  // Removes a file, a link or a folder with its contents. Does nothing if there is no such entry.
+  // Removes a file, a link, or a folder and its contents. Does nothing if there is no such entry.
   void remove(const std::string& name) const;
   // Syncs the folder, so that new, renamed and removed entries are durable.
   void sync() const;

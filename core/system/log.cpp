@@ -23,7 +23,7 @@ const char* name_of(LogLevel level) {
 }
 
 void write_to_stderr(LogLevel level, const std::string& text) {
-  // Uses one call per message, so that messages of several threads do not mix.
+  // The message is written by one call, so that messages of several threads do not mix.
   std::fputs(concat_text(name_of(level), ": ", text, "\n").c_str(), stderr);
 }
 

@@ -1,4 +1,4 @@
-// Log messages. They go to standard error unless a program installs another sink.
+// Functions that write log messages to standard error, or to a sink that the program sets.
 #pragma once
 
 #include <string>

@@ -10,7 +10,7 @@ namespace tapeformer {
 struct BuildInfo {
   std::string version, build_type, compiler;
   std::string kernel_architecture;  // value of -march for the CPU kernels
-  // Values of -march of all copies of the kernels, separated by blanks; empty if there is one copy.
+  // If the program contains several copies of the kernels, their values of -march, separated by blanks.
   std::string kernel_architectures;
   std::string instruction_set;  // extensions that the compiler may use in the kernels: "avx2 fma …"
   int vector_bytes = 0;         // length of the vectors in the kernels, in bytes
@@ -22,8 +22,8 @@ struct BlasInfo {
   std::string kernel_name;  // the processor type of the selected kernels
   std::string threading;    // "openmp", "pthreads" or "sequential"
   int thread_count = 0;
-  // Returns true for the OpenMP build of OpenBLAS, which shares its thread pool with this library. Other
-  // builds start a second pool that competes for the cores.
+  // Returns true if OpenBLAS uses OpenMP, so that this library can set the number of threads of OpenBLAS.
+  // Otherwise the threads of OpenBLAS compete with the threads of this library for the cores.
   bool shares_thread_pool() const { return threading == "openmp"; }
 };
 BlasInfo get_blas_info();

@@ -1,5 +1,5 @@
-// Escaping of text for terminals. The log, the progress line and standard output escape all text that they
-// print, so other code need not escape text from files and arguments.
+// Functions that escape text for terminals. The code that writes the log, the progress line and standard
+// output calls these functions, so other code need not escape text from files and arguments.
 #pragma once
 
 #include <string>
@@ -12,11 +12,11 @@ namespace tapeformer {
 // with the same values.
 std::string escape_text(std::string_view text);
 
-// Returns the printable text as one line, in which newlines and tabs are also escaped.
+// Like escape_text(), but also escapes newlines and tabs, so the result is one line.
 std::string escape_line(std::string_view text);
 
-// Returns the printable text with all lines after the first indented, so that no part of the text looks like
-// a separate message.
+// Like escape_text(), but also indents all lines after the first, so that no line looks like a separate
+// message.
 std::string escape_message(std::string_view text);
 
 }  // namespace tapeformer

@@ -97,7 +97,7 @@ int64_t count_wav_bytes(const std::filesystem::path& path) {
 
 // Returns the size in bytes of a WAV or SPHERE file according to its header. The caller compares the result
 // with the size of the file, because libsndfile does not report truncated files of these types. Returns 0 for
-// other files and if the header has no size, and -1 if the size is invalid.
+// other files and for headers without a size. Returns -1 if the size is invalid.
 int64_t count_header_bytes(const std::filesystem::path& path, const Bytes& bytes) {
   const std::string_view header = view_as_text(bytes, bytes.size());
   if (header.starts_with("NIST_1A")) return count_sphere_bytes(header);
@@ -127,7 +127,7 @@ void check_length(const std::filesystem::path& path, const Bytes& header) {
     throw DataError(path.string() + ": truncated: the Ogg stream has no last page");
 }
 
-// Returns whether truncated files of this container are detected, by check_length or by libsndfile.
+// Returns whether check_length() or libsndfile detects truncated files of this container.
 bool detects_truncation(std::string_view header, int format) {
   switch (format & SF_FORMAT_TYPEMASK) {
     case SF_FORMAT_WAV:

@@ -57,8 +57,8 @@ struct AudioPipe {
   std::string name = "standard input";
 };
 
-// Reader of a recording in blocks of 20 ms, so that memory does not grow with the length. Returns the same
-// samples as read_audio. Not thread-safe.
+// A reader that returns a recording in blocks of 20 ms, so that memory does not grow with the length of the
+// recording. The samples are the same as in the result of read_audio(). Not thread-safe.
 class AudioStream {
  public:
   AudioStream(const std::filesystem::path& path, const AudioOptions& options);

@@ -1,5 +1,5 @@
-// Data sets: lists of examples, which are read as batches of CPU tensors. A Dataset is immutable and
-// thread-safe.
+// Data sets. A data set is a list of examples, which are read as batches of CPU tensors. A Dataset is
+// immutable and thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,8 @@ class Dataset {
 
   virtual const DatasetInfo& info() const = 0;
   virtual int64_t size() const = 0;
-  // Returns the number of examples that contain the same token, such as overlapping windows of a text. If
-  // overlap() is above 1, training draws examples at random, and an epoch has size() / overlap() examples.
+  // Returns the number of examples that contain the same token. It is above 1 if the examples are overlapping
+  // windows of a text. Training then draws examples at random, and an epoch has size() / overlap() examples.
   virtual int64_t overlap() const { return 1; }
   // Returns the tokenizer of texts (data/text/tokenizer.h), or nullptr.
   virtual std::shared_ptr<const Tokenizer> tokenizer() const { return nullptr; }

@@ -1,10 +1,10 @@
 // Batches of a data set in the order of training. The examples of a batch depend only on the data set, the
-// options and the step, so a run resumes exactly from its step. A Prefetcher prepares batches in a separate
-// thread.
+// options and the step, so a resumed run continues with the same batches. A Prefetcher prepares batches in a
+// separate thread.
 //
 // The constructor of Loader throws ConfigError if the data set is empty or the batch size is below 1. With
-// LastBatchPolicy::drop, it also throws ConfigError if the batch size exceeds the size of the data set. The
-// second rule does not apply to overlapping examples that are drawn at random.
+// LastBatchPolicy::drop, it also throws ConfigError if the batch size exceeds the size of the data set,
+// unless overlapping examples are drawn at random.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// PrefetchQueue: a queue whose items are prepared in a separate thread.
+// A queue whose items are prepared in a separate thread.
 #pragma once
 
 #include <algorithm>

@@ -16,9 +16,10 @@ struct Checksum {
   uint64_t bytes = 0;
   uint32_t crc32 = 0;
 
-  // Updates the checksum for `size` bytes that follow the sequence.
+  // Appends `size` bytes to the sequence and updates the checksum.
   void append(const void* data, size_t size);
-  // Updates the checksum for a further sequence of bytes, whose own checksum is `next`.
+  // Appends a sequence of bytes whose checksum is `next`. The result is the checksum of both sequences
+  // together.
   void append(const Checksum& next);
   bool operator==(const Checksum&) const = default;
 };

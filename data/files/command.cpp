@@ -27,8 +27,9 @@ extern char** environ;
 namespace tapeformer {
 namespace {
 
-// Process ids of the running programs, each the leader of a process group. 0: a free slot. If all slots are
-// in use, a program is not registered, and kill_running_commands() does not kill it.
+// Process ids of the running programs. Each program is the leader of a process group. The value 0 marks a
+// free slot. If all slots are in use, a program is not registered, and kill_running_commands() does not kill
+// it.
 std::array<std::atomic<pid_t>, 256> running;
 
 // An entry of a program in `running`. The constructor adds the entry; the destructor removes it.

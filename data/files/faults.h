@@ -1,4 +1,4 @@
-// Messages about faults of data, with the file and line of each fault, and summaries of messages. All
+// Messages about faults in data, with the file and line of each fault, and summaries of such messages. All
 // functions are thread-safe.
 #pragma once
 

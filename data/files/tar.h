@@ -1,6 +1,6 @@
-// Reader of tar archives (POSIX ustar), plain or gzip. Returns only regular files and skips links, folders
-// and devices. The name of a file is the last component of its path, so that an archive cannot choose a
-// folder. Not thread-safe.
+// A reader of tar archives (POSIX ustar), which may be compressed with gzip. It returns only regular files
+// and skips links, folders and devices. The name of a file is the last component of its path, so that an
+// archive cannot choose a folder. Not thread-safe.
 //
 // The reader throws DataError with the path of the archive if the file is not a tar archive, is damaged or
 // truncated, or is too large.

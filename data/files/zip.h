@@ -1,4 +1,4 @@
-// Reader of zip archives (PKWARE APPNOTE 6.3.10): the contents of stored and deflated members below 4 GiB.
+// Reader of zip archives (PKWARE APPNOTE 6.3.10). Supports stored and deflated members below 4 GiB.
 #pragma once
 
 #include <filesystem>

@@ -1,5 +1,5 @@
-// Readers of the files of image data sets: pairs of IDX files (MNIST) and binary records (CIFAR-10). An
-// ImageFiles object contains paths and sizes, but no images, and is thread-safe.
+// Readers of the files of image data sets. MNIST has pairs of IDX files, and CIFAR-10 has files of binary
+// records. An ImageFiles object contains paths and sizes, but no images, and is thread-safe.
 //
 // Functions throw DataError with the path for missing or corrupt files.
 #pragma once
@@ -27,9 +27,9 @@ class ImageFiles {
   ImageFiles& operator=(const ImageFiles&) = delete;
   virtual ~ImageFiles() = default;
 
-  // Returns the number of images of a part.
+  // Returns the number of images in the training or test files.
   virtual int64_t count_images(ImagePart part) const = 0;
-  // Returns the images [first, last) of a part.
+  // Returns the images [first, last) of the training or test files.
   virtual LabelledPixels read_images(ImagePart part, int64_t first, int64_t last) const = 0;
 
   int64_t height = 0, width = 0, channels = 0;

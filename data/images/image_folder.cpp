@@ -55,7 +55,8 @@ uint64_t hash_of(const std::string& path) {
   return uint64_t{bits[1]} << 32 | bits[0];
 }
 
-// The images of a list of pictures. A picture with a fault has no image in `pixels`.
+// The decoded pictures of a folder. `pixels` has one row for each picture that can be used, in the order of
+// the files. `faults` has one message for each picture that cannot be used.
 struct DecodedImages {
   Tensor pixels;  // (count, dims) uint8
   Faults faults;
@@ -96,9 +97,9 @@ DecodedImages decode(const std::string& folder, const std::vector<std::string>& 
   return decoded;
 }
 
-// A file with the decoded images of a list of pictures: magic, sizes, faults, pixels and a CRC-32. The file
-// name contains checksums of ImageFolderOptions::size and channels, and of the paths, sizes and modification
-// times of all pictures.
+// A file that caches the decoded images of a list of pictures. The file contains a magic number, sizes,
+// faults, pixels and a CRC-32. The file name contains checksums of ImageFolderOptions::size and channels, and
+// of the paths, sizes and modification times of all pictures.
 class ImageCache {
  public:
   ImageCache(const std::string& folder, const std::vector<std::string>& pictures,

@@ -1,5 +1,5 @@
-// Data sets of the user's pictures: the PNG and JPEG files in a folder and its subfolders, converted to
-// square images of one size (data/images/picture.h).
+// Data sets of the user's own pictures. The PNG and JPEG files in a folder and its subfolders are converted
+// to square images of one size (data/images/picture.h).
 #pragma once
 
 #include <string>
@@ -12,7 +12,8 @@ namespace tapeformer {
 
 struct ImageFolderOptions {
   std::string path = {};  // folder of the pictures
-  // Folders of the splits; empty: shares of the pictures in `path`.
+  // Folders of the validation and test pictures. If a path is empty, the split is a share of the pictures in
+  // `path`.
   std::string valid_path = {}, test_path = {};
   double valid_share = 0, test_share = 0;  // shares of the pictures, from 0 to 1
   int64_t size = 32;                       // side of the images in pixels
@@ -32,9 +33,9 @@ struct PictureList {
 PictureList list_pictures(const std::string& folder);
 
 // Returns the pictures of a split of a folder: "train", "valid" or "test". The hashes of the paths determine
-// the order of the pictures and their split, so the classes of a folder are mixed. The test split has the
-// first test_share of the pictures, rounded up; the validation split has the next valid_share, rounded up.
-// Throws ConfigError for an unknown split.
+// the order of the pictures and their split, so every split mixes pictures of all subfolders. The test split
+// has the first test_share of the pictures, rounded up; the validation split has the next valid_share,
+// rounded up. Throws ConfigError for an unknown split.
 std::vector<std::string> select_split_pictures(std::vector<std::string> pictures, const std::string& split,
                                                double valid_share, double test_share);
 

@@ -31,7 +31,7 @@ constexpr std::array<Format, 5> kOtherFormats{{{"GIF8", "GIF"},
 
 // Throws DataError if a PNG file has an animation control chunk before its pixels.
 void refuse_animation(const Bytes& bytes, const std::string& name) {
-  constexpr size_t kHead = 8, kCheck = 4;  // length and type of a chunk; its checksum
+  constexpr size_t kHead = 8, kCheck = 4;  // bytes of the length and type of a chunk, and of its checksum
   for (size_t at = kPngStart.size(); at + kHead <= bytes.size();) {
     const std::string_view type(reinterpret_cast<const char*>(bytes.data()) + at + 4, 4);
     if (type == "acTL") throw DataError(name + ": is an animated PNG; save one frame as a picture");
@@ -68,7 +68,7 @@ uint8_t round_to_byte(double x) {
   return static_cast<uint8_t>(std::clamp(std::floor(x + 0.5), 0.0, 255.0));
 }
 
-// Converts a pixel from `from` to `to` channels and rounds it to bytes.
+// Converts a pixel with `from` channels to a pixel with `to` channels, rounded to bytes.
 void convert_pixel(const double* source, int64_t from, int64_t to, uint8_t* target) {
   if (from == 3 && to == 1)
     *target = convert_to_grey(source[0], source[1], source[2]);

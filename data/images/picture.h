@@ -8,8 +8,8 @@
 
 namespace tapeformer {
 
-// Returns whether the extension of a file name is .png, .jpg or .jpeg, or belongs to another image format,
-// which read_picture() refuses.
+// Returns whether a file name has the extension of an image format. Formats that read_picture() does not
+// support are included, so that it can report these files.
 bool is_picture_name(const std::filesystem::path& path);
 
 // Reads a PNG or JPEG file as (height, width, channels) uint8, grey or RGB. The contents of the file

@@ -12,7 +12,7 @@
 
 namespace tapeformer {
 
-// The examples of a data set.
+// The type of the examples in a data set.
 enum class DatasetType {
   sequences,    // generated sequences of symbols
   expressions,  // generated sequences with a class
@@ -49,15 +49,15 @@ enum class SpeechLabels {
   phones_or_words  // words if a lexicon is given, else phones
 };
 
-// A file of a data set, or a folder in data sets without checksums. The size and the SHA-256 apply to the
-// unpacked contents, so they are the same for plain and gzip copies.
+// A required file of a data set. In a data set without checksums, it may also be a folder. The size and the
+// SHA-256 apply to the unpacked contents, so they are the same for plain and gzip copies.
 struct CatalogueFile {
   std::string_view name;  // original name, without .gz
   int64_t bytes = 0;
   std::string_view sha256 = {};  // 64 hexadecimal digits, or empty if the data set has no published checksums
 };
 
-// A row of the table: a data set.
+// A row of the table, which describes one data set.
 struct CatalogueEntry {
   std::string_view name;  // name of the data set, and of its folder in a data directory
   DatasetType type;

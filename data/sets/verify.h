@@ -1,4 +1,4 @@
-// Reports on data sets: presence of their files, and comparison with the published sizes and checksums. All
+// Reports on data sets. A report says whether the files exist and have the published sizes and checksums. All
 // functions only read files and are thread-safe.
 #pragma once
 

@@ -35,8 +35,10 @@ class ContentCheck {
   Faults operator()(const Utterance& utterance);
 
  private:
-  // Check the recording or the features, and return the number of frames.
+  // Checks the recording or the features of the utterance, and returns the number of frames. If the utterance
+  // has a command, runs the command and checks its output.
   int64_t check_audio(const Utterance& utterance);
+  // Checks the file utterance.path, a recording or features, and returns the number of frames.
   int64_t check_recording(const Utterance& utterance);
   // Returns the phones of the utterance. Throws DataError if the lexicon does not contain a word.
   Words look_up_phones(const Utterance& utterance) const;

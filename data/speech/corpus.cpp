@@ -74,7 +74,7 @@ Words read_timit_labels(const fs::path& path, PhoneSet set, Faults* faults) {
   return phones;
 }
 
-// Returns the path of a file whose name is in upper or lower case.
+// Returns the path with the name in upper case if it exists, otherwise the path with the name in lower case.
 fs::path path_in_any_case(const fs::path& folder, const std::string& name) {
   std::string upper = name;
   std::transform(upper.begin(), upper.end(), upper.begin(),
@@ -108,8 +108,8 @@ PhoneAssignmentReport assign_phones(Corpus& corpus, const Lexicon& lexicon, Unkn
 
 namespace {
 
-// Returns the utterance with the id in a line of the .fileids list. `text` is the line of its transcript,
-// "<s> WORDS </s> (id)".
+// Returns the utterance that the line `id` of the .fileids list names. `text` is the line with the
+// transcript, "<s> WORDS </s> (id)".
 Utterance make_an4_utterance(const fs::path& folder, const TextLine& id, const TextLine& text) {
   const fs::path name = id.text;
   Utterance utterance;

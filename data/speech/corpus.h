@@ -1,6 +1,6 @@
 // Corpora of speech: lists of utterances with their transcripts and the paths of their recordings or
-// features. The readers support the layouts of common corpora and read lists only, no recordings. Texts, ids
-// and names of speakers are UTF-8.
+// features. The readers support the layouts of common corpora. They read only lists and transcripts, not
+// recordings. Texts, ids and names of speakers are UTF-8.
 //
 // Functions throw DataError with the file and line of the first fault. If `faults` is not null, readers
 // append all faults to `faults` instead of throwing. Missing or invalid labels of an utterance do not throw;
@@ -73,8 +73,8 @@ Corpus read_timit(const std::filesystem::path& folder, const std::string& split,
 Corpus read_librispeech(const std::filesystem::path& folder, const std::string& split,
                         Faults* faults = nullptr);
 
-// Reads the features of a Sphinx .mfc file, (frames, dims) float32: a big-endian number of values, followed
-// by big-endian floats.
+// Returns the features in a Sphinx .mfc file, (frames, dims) float32. The file contains the number of values,
+// followed by the values, in big-endian order.
 Tensor read_mfc(const std::filesystem::path& path, int64_t dims = 13);
 
 }  // namespace tapeformer

@@ -212,8 +212,8 @@ std::vector<std::vector<int64_t>> plan_batches(std::span<const int64_t> frames,
   std::vector<int64_t> order(frames.size());
   std::iota(order.begin(), order.end(), 0);
   if (options.shuffle) order = shuffle_epoch(options.seed, epoch, count);
-  // Lengths that differ by less than about 5 % have equal ranks, so that the neighbours of an utterance
-  // change between epochs.
+  // All lengths within a range of about 5 % have the same rank, so that the neighbours of an utterance change
+  // between epochs.
   const auto rank = [&](int64_t i) {
     const int64_t length = frames[static_cast<size_t>(i)];
     return options.shuffle

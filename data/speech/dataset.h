@@ -87,14 +87,14 @@ class SpeechDataset {
   const Words& reference_phones(int64_t i) const { return example(i).utterance.phones; }
   // Returns whether CTC can align the labels with the frames. Always true in training.
   bool has_loss(int64_t i) const { return example(i).has_loss; }
-  // Returns the normalised features with deltas, (frames, dims). Dither differs between epochs, so epochs
-  // after the first compute the features again if dither is on. All epochs use the statistics of the
-  // first epoch.
+  // Returns the normalised features with deltas, (frames, dims). If dither is on, its noise differs between
+  // epochs, so the features are computed again in epochs after the first. All epochs use the statistics of
+  // the first epoch.
   Tensor features(int64_t i, int64_t epoch = 0) const;
 
   // Returns the batch of these utterances. If `augment` is not null, applies SpecAugment with random numbers
-  // from `stream`, which is the stream of the training step. `epoch` selects the dither. Pads the features to
-  // at least `min_frames` frames.
+  // from `stream`, which is the stream of the training step. `epoch` selects the random numbers of the
+  // dither. Pads the features to at least `min_frames` frames.
   SpeechBatch batch(std::span<const int64_t> indices, const SpecAugmentOptions* augment = nullptr,
                     const RandomStream& stream = {}, int64_t epoch = 0, int64_t min_frames = 0) const;
   // Returns the batch of these utterances without features.
@@ -137,7 +137,7 @@ struct BatchPlanOptions {
 std::vector<std::vector<int64_t>> plan_batches(std::span<const int64_t> frames,
                                                const BatchPlanOptions& options, int64_t epoch);
 
-// Returns the share of padding in all frames of the batches.
+// Returns the share of the frames of the batches that are padding.
 double compute_padding_share(std::span<const int64_t> frames,
                              const std::vector<std::vector<int64_t>>& batches);
 

@@ -1,12 +1,12 @@
-// Store of the features of a corpus, which are computed once with the dither of epoch 0. The features are in
-// memory or in a file of a cache folder. make_cache_key() returns the name of the file, a hash of the options
-// and of the utterances. The store contains features before normalisation and augmentation.
+// A store of the features of a corpus. The features are computed once, with the dither of epoch 0. The
+// features are in memory or in a file of a cache folder. make_cache_key() returns the name of the file, a
+// hash of the options and of the utterances. The store contains features before normalisation and
+// augmentation.
 //
 // FeatureStore does not throw for unusable recordings and feature files; error() returns the reason for each
-// utterance. The cache file also contains these reasons. The cache file is deleted if an error may be
-// transient: an error of an utterance with a command, a system error, or a file without read permission. If
-// the CRC-32 or the magic at the end of a cache file is wrong, FeatureStore logs a warning and computes the
-// features again.
+// utterance. The cache file also contains these reasons. If an error may be transient, the cache file is
+// deleted. Errors of commands, system errors and missing read permissions may be transient. If the CRC-32 or
+// the magic at the end of a cache file is wrong, FeatureStore logs a warning and computes the features again.
 #pragma once
 
 #include <memory>

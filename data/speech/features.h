@@ -56,7 +56,7 @@ struct SpecAugmentOptions {
   int64_t frequency_width = 27;  // maximum number of bins in a mask
   int64_t time_masks = 2;
   int64_t time_width = 100;  // maximum number of frames in a mask
-  double time_share = 1;     // maximum share of the frames of an utterance in a mask
+  double time_share = 1;     // maximum length of a mask, as a share of the frames of the utterance
   bool operator==(const SpecAugmentOptions&) const = default;
 };
 

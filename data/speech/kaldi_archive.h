@@ -1,4 +1,4 @@
-// Reader of matrices in binary archives of Kaldi (.ark).
+// Reader of matrices in binary Kaldi archives (.ark).
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@ namespace tapeformer {
 
 // Returns the matrix at a byte offset of an archive, as float32 (rows, columns). Supports the types FM
 // (float32) and DM (float64), and three compressed types. CM has 8 bits per value, relative to percentiles of
-// the column. CM2 (16 bits) and CM3 (8 bits) are relative to the range of the matrix. Throws DataError with
-// the file, the offset and the fault.
+// the column. CM2 (16 bits) and CM3 (8 bits) are relative to the range of the matrix. If the matrix cannot be
+// read, throws DataError with the file, the offset and the reason.
 Tensor read_ark_matrix(const std::filesystem::path& path, int64_t offset);
 
 }  // namespace tapeformer

@@ -136,7 +136,8 @@ Recording parse_recording(const fs::path& folder, const Entry& entry, bool allow
   return {path, ""};
 }
 
-// Returns the recordings of wav.scp, or the segments of `segments` if this list exists.
+// Returns one utterance for each segment in the file `segments`. If this file does not exist, returns one
+// utterance for each recording in wav.scp.
 std::vector<Utterance> recordings(const fs::path& folder, bool allow_commands, Problems& problems) {
   std::vector<Utterance> utterances;
   const Table files = read_table(folder / "wav.scp", problems);

@@ -1,5 +1,5 @@
-// Data directories of Kaldi with the lists wav.scp, segments, text and utt2spk, or feats.scp. Lines are "id
-// value …", sorted by the bytes of the ids.
+// Kaldi data directories, which contain the files wav.scp (recordings) or feats.scp (features), segments,
+// text and utt2spk. Every line of a file is "id value …", and the lines are sorted by the bytes of the ids.
 //
 // Functions throw DataError with the file and line of every fault.
 #pragma once
@@ -12,7 +12,7 @@
 
 namespace tapeformer {
 
-// Returns whether the folder contains a list of Kaldi (wav.scp, feats.scp or text).
+// Returns whether the folder contains wav.scp, feats.scp or text.
 bool is_kaldi_directory(const std::filesystem::path& folder);
 
 // Reads a data directory. Relative paths are resolved in the current directory, as in Kaldi, and then in
@@ -36,7 +36,7 @@ Faults find_kaldi_faults(const std::filesystem::path& folder, ContentCheck& cont
 // Copies the words of each utterance to its phones, for directories whose text consists of phones.
 void use_words_as_phones(Corpus& corpus);
 
-// Writes the lists wav.scp, text and utt2spk, sorted.
+// Writes the files wav.scp, text and utt2spk, sorted by id.
 void write_kaldi_directory(const std::filesystem::path& folder, const Corpus& corpus);
 
 }  // namespace tapeformer

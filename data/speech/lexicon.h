@@ -1,6 +1,7 @@
-// Lexica: pronunciations of words. The format is the format of CMUdict: one entry "word PHONE PHONE …" per
-// line, with alternatives as "word(2)". Comments begin with " #", or with ";;;" at the start of a line. A
-// digit 0, 1 or 2 at the end of a vowel in capital letters (AH0) is its stress. Words are case-insensitive.
+// Lexicons, which map words to their phones. A file has the format of CMUdict: every line is an entry "word
+// PHONE PHONE …", and an alternative pronunciation is an entry for "word(2)". Comments begin with " #", or
+// with ";;;" at the start of a line. A digit 0, 1 or 2 at the end of a vowel in capital letters (AH0) is its
+// stress. Words are case-insensitive.
 #pragma once
 
 #include <filesystem>

@@ -104,8 +104,8 @@ std::string format_alignment(const std::vector<AlignedPhone>& alignment) {
 
 namespace {
 
-// Escapes characters with a special meaning in sclite: "@" is the empty word, "{ a / b }" an alternative, and
-// ";;" a comment.
+// Escapes characters that have a special meaning in sclite. For example, "@" is the empty word, and ";;"
+// begins a comment.
 std::string trn_word(const std::string& phone) {
   constexpr std::string_view kMarks = "@{}/()<>;*%=&\"\\";
   constexpr std::string_view kHexDigits = "0123456789abcdef";

@@ -1,5 +1,5 @@
 // Scoring of recognised phones: alignments with a reference, the phone error rate of a corpus, confusions,
-// and files for sclite of NIST. All functions are thread-safe.
+// and files for NIST's sclite. All functions are thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -23,14 +23,15 @@ struct AlignedPhone {
 struct ErrorWeights {
   int64_t substitution = 1, deletion = 1, insertion = 1;
 };
-// Equal weights, which minimise the number of errors (Levenshtein distance), as in compute-wer of Kaldi.
+// Equal weights, which minimise the number of errors (Levenshtein distance), as in Kaldi's compute-wer.
 inline constexpr ErrorWeights kEqualWeights;
-// The weights of sclite. The alignment may have more errors than the minimum.
+// The weights of sclite. An alignment with these weights may have more errors than an alignment with equal
+// weights.
 inline constexpr ErrorWeights kScliteWeights{4, 3, 3};
 
-// Returns an alignment with the smallest weighted number of errors. If several alignments are optimal,
-// columns are chosen from the end of the sequences: a match or substitution if it is optimal, else a deletion
-// if it is optimal, else an insertion.
+// Returns an alignment with the smallest weighted number of errors. If several alignments are optimal, the
+// function chooses the columns from the end of the sequences. It prefers a match or a substitution to a
+// deletion, and a deletion to an insertion.
 std::vector<AlignedPhone> align_phones(const Words& reference, const Words& hypothesis,
                                        const ErrorWeights& weights = kEqualWeights);
 

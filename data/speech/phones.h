@@ -1,6 +1,6 @@
-// Phones, the labels of speech: tables of their names, and the phone sets of TIMIT. The 61 phones of TIMIT
-// are mapped to 48 for training and 39 for scoring. The mapping is from "Speaker-independent phone
-// recognition using hidden Markov models" (Lee and Hon 1989).
+// Tables of phones, which are the labels of speech, and the phone sets of TIMIT. The 61 phones of TIMIT are
+// mapped to 48 for training and 39 for scoring. The mapping is from "Speaker-independent phone recognition
+// using hidden Markov models" (Lee and Hon 1989).
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,7 @@ class PhoneTable {
 // Returns a table of all phones in the sequences, sorted.
 PhoneTable make_phone_table(const std::vector<Words>& sequences);
 
-// Reads a table with one phone per line, or with lines "phone number" as in phones.txt of Kaldi. The phones
+// Reads a table with one phone per line, or with lines "phone number" as in Kaldi's phones.txt. The phones
 // have the numbers 1, 2, … in this order. A line with the number 0 must name <eps> or <blank>.
 PhoneTable read_phones(const std::filesystem::path& path);
 

@@ -32,7 +32,7 @@ bool is_recording(const fs::path& path) {
   return std::find(kExtensions.begin(), kExtensions.end(), extension) != kExtensions.end();
 }
 
-// Replaces characters that ids and speakers in Kaldi's lists must not contain.
+// Replaces characters that ids and speakers in Kaldi data directories must not contain.
 std::string as_word(std::string text) {
   for (char& c : text)
     if (c == '/')
@@ -63,7 +63,7 @@ class Recordings {
     std::sort(paths_.begin(), paths_.end());
     for (size_t i = 0; i < paths_.size(); ++i)
       for (const std::string& key : keys_of(relative(i))) {
-        std::vector<size_t>& found = keys_[key];  // keys of a recording may be equal
+        std::vector<size_t>& found = keys_[key];  // keys_of() may return the same key twice
         if (found.empty() || found.back() != i) found.push_back(i);
       }
   }
@@ -178,8 +178,8 @@ void add_utterance(const Transcript& transcript, const std::string& rule, Prepar
   p.corpus.utterances.push_back(std::move(utterance));
 }
 
-// Removes utterances with duplicate ids. For example, paths that differ only in the file extension have equal
-// ids.
+// Keeps only the first utterance of each id. For example, two recordings have the same id if their paths
+// differ only in the file extension.
 void drop_equal_ids(Preparation& p) {
   std::map<std::string, std::string> paths;
   std::erase_if(p.corpus.utterances, [&](const Utterance& utterance) {
@@ -276,7 +276,8 @@ std::vector<size_t> divide(const Corpus& corpus, const PrepareOptions& options) 
   return parts;
 }
 
-// Throws ConfigError if the path exists and is not a folder that contains only lists of Kaldi.
+// Accepts a path that does not exist, an empty folder, and a folder that contains only files of a Kaldi data
+// directory. Throws ConfigError for other paths.
 void require_replaceable(const fs::path& folder) {
   if (!fs::exists(folder)) return;
   if (fs::is_directory(folder) && fs::is_empty(folder)) return;

@@ -51,7 +51,7 @@ struct PrepareReport {
   std::vector<UnknownWord> unknown_words;         // in decreasing order of count
   std::map<int64_t, int64_t> recordings_by_rate;  // number of recordings by samples per second
   int64_t multichannel_count = 0;                 // recordings with several channels
-  Faults faults;                                  // reasons for all other utterances that were left out
+  Faults faults;                                  // reasons why other utterances were left out
   int64_t utterance_count() const { return train_count + valid_count + test_count; }
 };
 
@@ -61,9 +61,9 @@ struct PrepareReport {
 // - lexicon.txt: the words of the texts with their phones.
 // - unknown-words.txt: lines "count word location" for the words that no lexicon contains, if there are any.
 //   Utterances with unknown words are left out.
-// - proposed-lexicon.txt, if options.propose_pronunciations: pronunciations of unknown words by espeak-ng,
-// for review.
-//   Existing lines are kept. The file has no effect until it is passed in options.lexicon_paths.
+// - proposed-lexicon.txt: pronunciations of unknown words by espeak-ng, for review. The file is written only
+//   if options.propose_pronunciations is true. Existing lines are kept. The file has no effect until it is
+//   passed in options.lexicon_paths.
 PrepareReport prepare_speech(const PrepareOptions& options);
 
 }  // namespace tapeformer

@@ -1,6 +1,6 @@
-// Generator of a corpus of synthetic speech: sentences of a small grammar, which espeak-ng speaks as a
-// separate program, with added noise. The corpus tests training; its phone error rates are not comparable
-// with error rates on human speech.
+// A generator of synthetic speech. The program espeak-ng speaks random sentences of a small grammar, and
+// noise is added to the recordings. The corpus is for tests of training. Its phone error rates are not
+// comparable with error rates on human speech.
 //
 // Functions throw ConfigError for invalid options. They throw DataError if espeak-ng is missing or fails.
 #pragma once

@@ -175,7 +175,7 @@ std::vector<Transcript> read_folder(const fs::path& folder, Faults* faults) {
   return transcripts;
 }
 
-// Replaces typographic marks by their ASCII forms.
+// Replaces typographic marks by ASCII characters.
 std::string with_ascii_marks(std::string text) {
   struct Mark {
     const char *mark, *plain;

@@ -1,7 +1,7 @@
-// Readers of transcripts. Transcripts are tables with columns for the recording and the text, lists of "id
-// text" lines, or one text file per recording. All functions are thread-safe.
+// Readers of transcripts. The transcripts are in a table with columns for the recording and the text, in a
+// file with lines "id text", or in one text file per recording. All functions are thread-safe.
 //
-// Functions throw DataError with the file and the line.
+// Functions throw DataError for invalid transcripts. The message contains the file and the line.
 #pragma once
 
 #include <filesystem>
@@ -20,13 +20,14 @@ struct Transcript {
   std::string location;  // "file:line"
 };
 
-// Columns of a table, by the name in its header or by number (from 1). "": any column with a common name
-// ("path", "file", "id" …; "text", "sentence", "transcript" …; "speaker", "client_id").
+// The columns of a table. Each column is given by its name in the header or by its number, from 1. If a
+// member is empty, the column is found by common names ("path", "file", "id" …; "text", "sentence",
+// "transcript" …; "speaker", "client_id").
 struct TranscriptColumns {
   std::string recording, text, speaker;
 };
 
-// Reads transcripts from one of:
+// Reads transcripts. `path` is one of:
 // - a table: .tsv, .csv (commas with quotes), or a file whose first line has tabs or bars. A table without a
 //   header has two columns (recording, text) or three (recording, text, normalised text, as LJSpeech).
 // - any other file: lines "id text", as Kaldi's text and LibriSpeech's .trans.txt.

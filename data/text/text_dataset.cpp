@@ -96,8 +96,8 @@ class StoredTokens final : public TokenSequence {
   std::vector<T> tokens_;
 };
 
-// Divides a range into parts of about a mebibyte and returns the ends of the parts. A part ends after a line
-// end or, in a long line, between two characters.
+// Divides a range into parts of about 1 MiB and returns the ends of the parts. A part ends at the end of a
+// file, after a line end or, in a long line, between two characters.
 std::vector<int64_t> part_ends(const TextRange& range) {
   constexpr int64_t kPartBytes = 1 << 20, kSearchedBytes = 1 << 16;
   std::vector<int64_t> ends;

@@ -23,7 +23,7 @@ struct TextOptions {
   double valid_share = 0.05, test_share = 0.05;
   std::string valid_path, test_path;  // files of the splits; empty: shares of `path`
   // Number of predictions that are masked at the start of each evaluation window except the first window.
-  // Less than sequence_length.
+  // Must be less than sequence_length.
   int64_t eval_context = 0;
   int64_t limit = 0;  // maximum number of windows, from the start; 0: all
   // true: a window begins at every token, and the loader of the training split draws windows at random.

@@ -77,7 +77,7 @@ void require_text_files(const std::string& path) {
   check_size(files, bytes);
 }
 
-// The contents of a file: a mapping, or unpacked bytes.
+// The contents of a file. Plain files are mapped into memory, and gzip files are unpacked into memory.
 class TextSource::Part {
  public:
   Part(const fs::path& path, int64_t first) : first_(first), name_(path.string()) {

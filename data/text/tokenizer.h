@@ -13,8 +13,8 @@
 
 namespace tapeformer {
 
-// A text that a tokenizer cannot encode. The message describes the problem; `offset` is the position of the
-// problem.
+// Thrown for a text that a tokenizer cannot encode. The message describes the problem; `offset` is the
+// position of the problem.
 class EncodingError : public DataError {
  public:
   EncodingError(size_t byte_offset, const std::string& problem) : DataError(problem), offset(byte_offset) {}

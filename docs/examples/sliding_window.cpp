@@ -32,9 +32,10 @@ class SlidingWindow : public Attention {
   }
 
  private:
-  // Returns 0 where a query attends to a key and -inf elsewhere, (length, length). A CUDA graph cannot copy
-  // from the CPU, so the first step, which runs before the capture, makes the mask and keeps it for replays.
-  // Prefixes in generation have many lengths and no graphs, so their masks are not kept.
+  // Returns a mask (length, length): 0 where a query attends to a key, and -inf elsewhere. A CUDA graph
+  // cannot copy from the CPU, so the first step, which runs before the capture, creates the mask and keeps it
+  // for replays. In generation, prefixes have many lengths and run without graphs, so their masks are not
+  // kept.
   Tensor score_mask(const Tensor& q, bool causal, bool is_prefix) const {
     const int64_t length = q.size(1);
     Tensor mask = is_prefix ? Tensor() : masks_[length];

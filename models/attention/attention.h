@@ -14,7 +14,8 @@
 
 namespace tapeformer {
 
-// A capability of an attention kind: supported, or unsupported for a reason.
+// A capability of an attention kind, which is supported or unsupported. An unsupported capability has a
+// reason.
 class Capability {
  public:
   Capability(bool supported = false)  // NOLINT(google-explicit-constructor): allows `.causal = true`
@@ -48,7 +49,7 @@ struct AttentionCapabilities {
   // Supported features of training.
   Capability weight_dropout = false;  // dropout of attention weights in training
   Capability bfloat16 = false;        // bfloat16 inputs; if unsupported, models pass float32 inputs
-  Capability reversible = true;       // reversible layers, which recompute the inputs with rounding errors
+  Capability reversible = true;       // reversible layers, whose recomputed inputs have rounding errors
   // Properties of the kind.
   bool has_constant_state = false;  // the size of the recurrent state is independent of the number of tokens
   bool shares_query_key = false;    // queries are used as keys: models have no key projection
@@ -88,9 +89,9 @@ struct AttentionStateOptions {
 
 struct KeyWindow;  // ops/kernels/key_window.h
 
-// Base class of attention kinds: the attention of one layer. Kinds register parameters and state like other
-// modules. The layer adds the prefix "attention.inner_attention." to the names of the parameters and of the
-// state.
+// Base class of attention kinds. An object computes the attention of one layer. Kinds register parameters and
+// state like other modules. The layer adds the prefix "attention.inner_attention." to the names of the
+// parameters and of the state.
 class Attention : public Module {
  public:
   // Returns the attention of q (batch, q_length, heads, dim) to k (batch, k_length, heads, dim) and v (batch,
@@ -122,25 +123,25 @@ class Attention : public Module {
   virtual void append_compressed(const Tensor& k, const Tensor& v, AttentionState& state) const;
 };
 
-// Properties of a layer: an argument of AttentionKind::make.
+// Properties of a layer, which are an argument of AttentionKind::make.
 struct AttentionSetup {
   int64_t heads = 1, dim = 1;  // number of heads, and width of a query, of a key and of a value
   int64_t max_length = 0;      // maximum number of tokens of a sequence; 0: unlimited
   double dropout = 0;          // probability of dropping an attention weight
-  // Attention of the first layer with the same kind and options, or null if this layer is the first one. A
-  // kind may share the parameters of `first_equal_attention` by Module::add_alias().
+  // Attention object of the first layer with the same kind and options, or null if this layer is the first
+  // one. A kind may share the parameters of `first_equal_attention` by Module::add_alias().
   const Attention* first_equal_attention = nullptr;
 };
 
-// Sizes of a causal self-attention with one head, for AttentionKind::count_multiply_adds.
+// Sizes of one head of causal self-attention, which are an argument of AttentionKind::count_multiply_adds.
 struct AttentionSize {
   int64_t length;  // number of tokens
   int64_t dim;     // width of a query, of a key and of a value
 };
 
-// Tells whether an attention reads queries and keys; it always reads values. A layer has no projection for
-// unused queries or keys. It passes the values in place of unused queries, and the queries in place of unused
-// keys.
+// Tells whether an attention kind reads queries and keys. Every kind reads values. A layer has no projection
+// for unused queries or keys: it passes the values in place of unused queries, and the queries in place of
+// unused keys.
 struct AttentionInputs {
   bool use_queries = true, use_keys = true;
 };
@@ -159,12 +160,11 @@ struct AttentionKind {
   // Returns a new attention layer with these options. Callers must pass 0 as `setup.dropout` if the kind does
   // not support weight_dropout. Throws OptionError for invalid options.
   std::function<std::unique_ptr<Attention>(const OptionValues& options, const AttentionSetup& setup)> make;
-  // Returns the inputs that an attention with these options reads. Optional; see get_inputs() for the
-  // default.
+  // Returns which inputs the kind reads with these options. Optional; see get_inputs() for the default.
   std::function<AttentionInputs(const OptionValues& options)> select_inputs = nullptr;
   // Throws OptionError if the options are invalid for sequences of `length` tokens. Optional.
   std::function<void(const OptionValues& options, int64_t length)> check_length = nullptr;
-  // Returns the size of the segment memory that an attention with these options attends to. Optional: if
+  // Returns the size of the segment memory that the kind uses with these options. Optional: if
   // `compute_memory_size` is empty, the kind has no segment memory.
   std::function<SegmentMemorySize(const OptionValues& options)> compute_memory_size = nullptr;
   // Returns the number of multiply-adds in a causal forward pass of one head over one sequence: scores,
@@ -176,12 +176,12 @@ struct AttentionKind {
   // the default options.
   std::vector<AttentionVariant> variants = {};
 
-  // Returns the inputs that an attention with these options reads. If `select_inputs` is empty, the inputs
-  // are queries and keys, or only queries if the kind has shares_query_key.
+  // Returns which inputs the kind reads with these options. If `select_inputs` is empty, the inputs are
+  // queries and keys, or only queries if the kind has shares_query_key.
   AttentionInputs get_inputs(const OptionValues& values) const {
     return select_inputs ? select_inputs(values) : AttentionInputs{true, !capabilities.shares_query_key};
   }
-  // Returns the size of the segment memory of an attention with these options.
+  // Returns the size of the segment memory that the kind uses with these options.
   SegmentMemorySize get_memory_size(const OptionValues& values) const {
     return compute_memory_size ? compute_memory_size(values) : SegmentMemorySize();
   }
@@ -202,9 +202,9 @@ const std::deque<AttentionKind>& list_attention_kinds();
 // Returns the kind with this name. Throws ConfigError for an unknown name; the message suggests the nearest
 // known name.
 const AttentionKind& find_attention_kind(const std::string& name);
-// Returns an attention of the kind with this name. Throws OptionError for "attention_dropout" if the kind has
-// no weight_dropout and `setup.dropout` is not 0. Throws OptionError for "attention_options.NAME" if the kind
-// rejects an option.
+// Returns a new attention layer of the kind with this name. Throws OptionError for "attention_dropout" if the
+// kind has no weight_dropout and `setup.dropout` is not 0. Throws OptionError for "attention_options.NAME" if
+// the kind rejects an option.
 std::unique_ptr<Attention> make_attention(const std::string& name, const OptionValues& options,
                                           const AttentionSetup& setup = {});
 // Calls AttentionKind::check_length if the kind has this function. Throws OptionError for
@@ -215,8 +215,8 @@ void check_attention_length(const std::string& name, const OptionValues& options
 std::string describe_unsupported(const AttentionKind& kind, const std::string& what,
                                  const Capability& missing);
 
-// Returns softmax attention of each query to the keys in its window. `dropout` is the probability of dropping
-// an attention weight.
+// Returns an attention layer in which each query attends to the keys in its window by softmax. `dropout` is
+// the probability of dropping an attention weight.
 std::unique_ptr<Attention> make_softmax_attention(const KeyWindow& window, double dropout);
 
 // Return the built-in attention kinds.

@@ -77,8 +77,7 @@ class BigBirdPattern {
   }
 
   BigBirdOptions options_;
-  // Tables of random blocks. A table is never freed before the pattern, because a replayed CUDA graph reads
-  // the memory of the table.
+  // Tables of random blocks. The tables exist as long as the pattern, because replayed CUDA graphs read them.
   using TableKey = std::tuple<std::string, int64_t, int64_t, bool, std::string>;
   mutable std::map<TableKey, Tensor> tables_;
 };

@@ -12,8 +12,8 @@ namespace {
 constexpr const char* kCompressive = "compressive";
 
 // Attention of a Compressive Transformer (Rae et al. 2020): the attention of Transformer-XL with a second,
-// compressed memory. Each `rate` layer inputs that leave the first memory are compressed to one row of the
-// second memory. In the keys and values, the compressed rows come first.
+// compressed memory. When `rate` layer inputs have left the first memory, they are compressed to one row of
+// the second memory. In the keys and values, the compressed rows come first.
 class CompressiveKind final : public RelativeAttention {
  public:
   CompressiveKind(const RelativeOptions& options, const std::string& compression, const AttentionSetup& setup)

@@ -26,7 +26,8 @@ struct EtcOptions {
 // Global-local attention (Ainslie et al. 2020, "ETC: Encoding long and structured inputs in transformers").
 // The first tokens are global; the other tokens are called long tokens. Global tokens attend to all tokens. A
 // long token attends to the global tokens and to the long tokens at a distance of at most `radius`, in one
-// softmax. The score of query i and key j is q_i · (k_j + a(i, j)) / √dim with a learned label a(i, j).
+// softmax. The score of query i and key j is q_i · (k_j + a(i, j)) / √dim. The label a(i, j) is a learned
+// vector for the distance of i and j or for their segments.
 class EtcKind final : public Attention {
  public:
   EtcKind(const EtcOptions& options, const AttentionSetup& setup)
@@ -137,8 +138,8 @@ class EtcKind final : public Attention {
                    {x.size(0), x.size(1), count, block(), x.size(3)});
   }
 
-  // Returns, for each block of x (batch, heads, long length, n), the rows of the previous block, of the block
-  // and of the next block: (batch, heads, blocks, 3 block, n). Rows outside x are zeros.
+  // For each block of x (batch, heads, long length, n), returns the rows of the previous block, of the block
+  // itself and of the next block, (batch, heads, blocks, 3 block, n). Rows outside x are zeros.
   Tensor windows(const Tensor& x, int64_t count) const {
     const Tensor zeros = Tensor::zeros({x.size(0), x.size(1), 1, block(), x.size(3)}, x.dtype(), x.device());
     const Tensor rows = concat({zeros, in_blocks(x, count), zeros}, 2);
@@ -200,8 +201,9 @@ class EtcKind final : public Attention {
   int64_t segment_;  // number of long tokens in a segment; the last segment also has the remaining tokens
   double dropout_;
   Tensor long_labels_, global_labels_;  // labels of clipped distances, (2 max_distance + 1, heads, dim)
-  // Labels of pairs of a global and a long token, (4, heads, dim). Rows 0 and 1: the query is global, and the
-  // tokens are in different segments or in one segment. Rows 2 and 3: the same two cases for a long query.
+  // Labels of pairs of a global and a long token, (4, heads, dim). For a global query, the label is row 0 if
+  // the tokens are in different segments and row 1 if they are in the same segment. For a long query, the
+  // label is row 2 or row 3.
   Tensor segment_labels_;
 };
 

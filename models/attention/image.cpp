@@ -40,9 +40,9 @@ void check_image_length(const OptionValues& options, int64_t length) {
     check_at_most_length(options, name, length);
 }
 
-// Returns AttentionKind::count_multiply_adds. Assumes that every query has as many keys as a query far from
-// the borders of the image: all keys in the memory before the block of the query and, on average, half of the
-// keys in the rows of the block.
+// Implements AttentionKind::count_multiply_adds. Assumes that every query has as many keys as a query far
+// from the borders of the image: all keys in the memory before the block of the query and, on average, half
+// of the keys in the rows of the block.
 double count_image_multiply_adds(const OptionValues& options, const AttentionSize& size) {
   const auto value = [&](const char* name) { return static_cast<double>(options.get<int64_t>(name)); };
   if (options.get<std::string>("form") == kOneDimension)

@@ -1,5 +1,5 @@
-// The attention block MAB(I, X) of the Set Transformer (Lee et al. 2019, equations 6 and 7), whose queries I
-// are learned. It reads a set X of any size and returns one row per query.
+// The attention block MAB(I, X) of the Set Transformer with learned queries I (Lee et al. 2019, equations 6
+// and 7). It reads a set X of any size and returns one row per query.
 #pragma once
 
 #include <string>
@@ -21,7 +21,7 @@ class LearnedQueries final : public Module {
 
   // Returns (batch, count, heads * dim): norm2(h + feedforward(h)) with h = norm1(I + attention(I, X)). k and
   // v, (batch, length, heads, dim), are the projected keys and values of X. Keys at positions key_lengths[b]
-  // and later are masked. `name` is a prefix of the name of the random stream of dropout.
+  // and later are masked. The name of the random stream of dropout begins with `name`.
   Tensor forward(const Tensor& k, const Tensor& v, const Tensor& key_lengths, const ForwardContext& context,
                  const std::string& name) const;
 

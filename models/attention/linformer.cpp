@@ -13,7 +13,8 @@ namespace {
 constexpr const char* kLinformer = "linformer";
 
 // Softmax attention to `rank` linear combinations of the keys and of the values, softmax(q (E k)ᵀ / √dim) F v
-// (Wang et al. 2020). E and F are (groups, rank, max_length), with one group for all heads or one per head.
+// (Wang et al. 2020). E and F are (groups, rank, max_length). There is one group for all heads, or one group
+// per head.
 class LinformerKind final : public Attention {
  public:
   LinformerKind(int64_t rank, const std::string& sharing, const AttentionSetup& setup)
@@ -46,9 +47,9 @@ class LinformerKind final : public Attention {
   }
 
  private:
-  // Returns the combinations, (batch, rank, heads, dim), of the rows of x (batch, length, heads, dim).
-  // Multiplies the first `length` columns of the projection (groups, rank, max_length) by x, with one matrix
-  // product per group for all sequences and features.
+  // Returns `rank` linear combinations of the rows of x (batch, length, heads, dim), as (batch, rank, heads,
+  // dim). The first `length` columns of `projection` (groups, rank, max_length) are the weights. Each group
+  // needs one matrix product for all sequences.
   static Tensor compressed(const Tensor& projection, const Tensor& x) {
     const int64_t batch = x.size(0), length = x.size(1), groups = projection.size(0);
     const int64_t rank = projection.size(1), width = x.size(2) * x.size(3) / groups;

@@ -7,8 +7,9 @@
 namespace tapeformer {
 namespace {
 
-// Attention of "Reformer" (Kitaev et al. 2020). Every training step draws new rotations, even if dropout is
-// off. Evaluation always draws the rotations of step 0. A replay reuses the buckets of the first pass.
+// Attention of "Reformer" (Kitaev et al. 2020). Every training step draws new random rotations for the
+// hashes, even if dropout is off. Evaluation always draws the rotations of step 0. A replay reuses the
+// buckets of the first pass.
 class LshKind final : public Attention {
  public:
   LshKind(const LshOptions& options, double dropout) : options_(options), dropout_(dropout) {}
@@ -93,9 +94,9 @@ void check_length(const OptionValues& values, int64_t length) {
   }
 }
 
-// Returns AttentionKind::count_multiply_adds without the cost of hashing. In every round, a query attends on
-// average to half of the positions of its chunk and to all positions of the previous chunk. A sequence of one
-// chunk uses exact attention.
+// Implements AttentionKind::count_multiply_adds without the cost of hashing. In every round, a query attends
+// on average to half of the positions of its chunk and to all positions of the previous chunk. A sequence of
+// one chunk uses exact attention.
 double count_lsh_multiply_adds(const OptionValues& values, const AttentionSize& size) {
   const LshOptions options = make_lsh_options(values);
   const auto chunk = static_cast<double>(options.chunk_length), length = static_cast<double>(size.length);
@@ -147,28 +148,27 @@ std::vector<OptionSpec> lsh_option_specs() {
 }  // namespace
 
 AttentionKind make_lsh_attention_kind() {
-  return {
-      .name = "lsh",
-      .help = "attention of Reformer within buckets of a random hash: time is linear in the length",
-      .capabilities = {.causal = true,
-                       .length_masks = true,
-                       .cross_lengths = unsupported("queries are used as keys"),
-                       .recurrent = unsupported("a new token may move earlier tokens to other chunks"),
-                       .weight_dropout = true,
-                       .bfloat16 = true,
-                       .shares_query_key = true,
-                       .has_random_evaluation = true},
-      .options = lsh_option_specs(),
-      .make =
-          [](const OptionValues& values, const AttentionSetup& setup) {
-            return std::make_unique<LshKind>(make_lsh_options(values), setup.dropout);
-          },
-      .check_length = check_length,
-      .count_multiply_adds = count_lsh_multiply_adds,
-      .test_options = {{"chunk_length", int64_t{4}}},
-      .variants = {{"reformer-1", {{"rounds", int64_t{1}}}},
-                   {"reformer-4", {{"rounds", int64_t{4}}}},
-                   {"reformer-8", {{"rounds", int64_t{8}}}}}};
+  return {.name = "lsh",
+          .help = "attention of Reformer within buckets of a random hash: time is linear in the length",
+          .capabilities = {.causal = true,
+                           .length_masks = true,
+                           .cross_lengths = unsupported("queries are used as keys"),
+                           .recurrent = unsupported("a new token may move earlier tokens to other chunks"),
+                           .weight_dropout = true,
+                           .bfloat16 = true,
+                           .shares_query_key = true,
+                           .has_random_evaluation = true},
+          .options = lsh_option_specs(),
+          .make =
+              [](const OptionValues& values, const AttentionSetup& setup) {
+                return std::make_unique<LshKind>(make_lsh_options(values), setup.dropout);
+              },
+          .check_length = check_length,
+          .count_multiply_adds = count_lsh_multiply_adds,
+          .test_options = {{"chunk_length", int64_t{4}}},
+          .variants = {{"reformer-1", {{"rounds", int64_t{1}}}},
+                       {"reformer-4", {{"rounds", int64_t{4}}}},
+                       {"reformer-8", {{"rounds", int64_t{8}}}}}};
 }
 
 }  // namespace tapeformer

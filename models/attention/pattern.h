@@ -39,8 +39,8 @@ std::string describe_unsupported(const AttentionPattern& pattern, const std::str
 // Returns the maximum of SegmentMemorySize::span() over the choices, in tokens.
 int64_t compute_max_memory_span(const AttentionPattern& pattern);
 
-// Returns the attention of a layer; see make_attention(). If the pattern has several kinds, OptionError names
-// "attention_options.KIND.NAME".
+// Returns a new attention object for layer `layer`; see make_attention() in attention.h. If the pattern has
+// several kinds, OptionError names "attention_options.KIND.NAME".
 std::unique_ptr<Attention> make_attention(const AttentionPattern& pattern, int64_t layer,
                                           const AttentionSetup& setup);
 // Returns the index of the first layer that has the same kind and options as `layer`.

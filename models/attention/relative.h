@@ -1,4 +1,4 @@
-// Softmax attention with relative positions to a segment and to a segment memory (Dai et al. 2019,
+// Softmax attention to a segment and its segment memory, with relative positions (Dai et al. 2019,
 // "Transformer-XL", section 3.3).
 #pragma once
 
@@ -13,8 +13,8 @@ struct RelativeOptions {
 
 // For query i and key j, the score is ((q_i + u) · k_j + (q_i + w) · W r(i - j)) / √dim, where r(d) is the
 // vector of the sinusoids of distance d. The biases u and w and the matrix W are parameters of the layer.
-// Positions are the indices of keys: the rows of the memory, compressed or not, and the tokens of the
-// segment have the distance 1 to their neighbours.
+// Positions count the rows of the memory and then the tokens of the segment. A compressed row of the memory
+// counts as one position.
 class RelativeAttention : public Attention {
  public:
   RelativeAttention(const RelativeOptions& options, const AttentionSetup& setup);

@@ -147,7 +147,7 @@ RoutingOptions make_routing_options(const OptionValues& values) {
           .decay = values.get<double>("decay")};
 }
 
-// Returns AttentionKind::count_multiply_adds. Counts the products with centroids, causal attention within
+// Implements AttentionKind::count_multiply_adds. Counts the products with centroids, causal attention within
 // clusters, and the windows of the local heads.
 double count_routing_multiply_adds(const OptionValues& values, const AttentionSize& size) {
   const RoutingOptions o = make_routing_options(values);

@@ -25,9 +25,9 @@ struct SinkhornOptions {
 };
 
 // Sinkhorn attention of "Sparse Sinkhorn Attention" (Tay et al. 2020, section 3). A sorting network computes
-// a matrix S from the mean keys of blocks. A query attends, in one softmax, to the block of the query and to
-// a mixed block. Token t of the mixed block is a weighted sum of the tokens with index t in all blocks. The
-// weights are the row of S for the block of the query.
+// a matrix of weights, (blocks, blocks), from the mean keys of blocks. A query attends, in one softmax, to
+// its block and to a mixed block. Token t of the mixed block is a weighted sum of the tokens with index t in
+// all blocks. The weights are the row of the matrix for the block of the query.
 class SinkhornKind final : public Attention {
  public:
   SinkhornKind(const SinkhornOptions& options, const AttentionSetup& setup)
@@ -67,10 +67,10 @@ class SinkhornKind final : public Attention {
     return softmax_attention(q, k, v, options);
   }
 
-  // Returns attention without a causal mask, (batch, length, heads, dim). A mixed token is a weighted sum of
-  // tokens, of which some may be masked or be padding of the last block. The attention weight of a mixed
-  // token is therefore multiplied by the share of valid tokens in the sum. An additional feature of the keys
-  // adds the logarithm of this share to the score.
+  // Returns attention without a causal mask, (batch, length, heads, dim). A token of a mixed block is a
+  // weighted sum of tokens, and some of these tokens may be masked or padding. The attention weight of the
+  // sum is therefore multiplied by the share of valid tokens in it. An additional feature of the keys adds
+  // the logarithm of this share to the score.
   Tensor to_all_blocks(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
                        const ForwardContext& context, const std::string& name) const {
     const int64_t batch = q.size(0), length = q.size(1), blocks = block_count(length), block = options_.block;
@@ -100,10 +100,10 @@ class SinkhornKind final : public Attention {
     return contiguous(slice(reshape(out, {batch, blocks * block, q.size(2), v.size(3)}), 1, 0, length));
   }
 
-  // Returns attention with a causal mask, (batch, length, heads, dim). The row of S for a block depends on
-  // the tokens up to the first token of the block. The row is a softmax over the scores of the earlier
-  // blocks. Columns are not normalised, because a sum over a column would contain later blocks. The queries
-  // of the first block attend to the first block only.
+  // Returns attention with a causal mask, (batch, length, heads, dim). The mixed block of a block is a
+  // weighted sum of the earlier blocks. The weights are a softmax of scores, which depend on the tokens up to
+  // the first token of the block. The weights are not normalised with balanced(), because normalising a
+  // column would use later blocks. The queries of the first block attend only to the first block.
   Tensor to_earlier_blocks(const Tensor& q, const Tensor& k, const Tensor& v, const ForwardContext& context,
                            const std::string& name) const {
     const int64_t batch = q.size(0), length = q.size(1), block = options_.block;
@@ -113,7 +113,7 @@ class SinkhornKind final : public Attention {
     const Tensor key_blocks = in_blocks(k), value_blocks = in_blocks(v);
     const auto earlier = [&](const Tensor& x) { return slice(x, 1, 0, rows); };
     const auto later = [&](const Tensor& x) { return slice(x, 1, 1, rows + 1); };
-    // `block_mask` is (rows, rows): 0 for the blocks before the block of a row of S, otherwise -inf.
+    // Row r of `block_mask` (rows, rows) is for block r + 1: 0 for blocks 0 to r, and -inf for later blocks.
     const Tensor block_mask = slice(slice(causal_, 0, 0, rows), 1, 0, rows);
     const Tensor sums = matmul(exp(block_mask), permute(sum(earlier(key_blocks), 2), {0, 2, 1, 3}));
     const Tensor first_keys = permute(sum(slice(later(key_blocks), 2, 0, 1), 2), {0, 2, 1, 3});
@@ -139,8 +139,8 @@ class SinkhornKind final : public Attention {
                                 context.first_example * means.size(1) * blocks * blocks);
     return mul(scores, 1 / options_.temperature);
   }
-  // Returns the exponential of the scores after iterations that normalise the rows and then the columns. Rows
-  // and columns of masked blocks are 0.
+  // Returns exp(scores) with normalised rows and columns. Each iteration normalises the rows and then the
+  // columns. The rows and columns of masked blocks are 0.
   Tensor balanced(Tensor scores, const AttentionMask& mask, const Tensor& lengths) const {
     const int64_t batch = scores.size(0), blocks = scores.size(3);
     if (mask.key_lengths.defined()) {
@@ -169,8 +169,8 @@ class SinkhornKind final : public Attention {
   static Tensor joined(const Tensor& blocks) {
     return reshape(blocks, {blocks.size(0) * blocks.size(1), blocks.size(2), blocks.size(3), blocks.size(4)});
   }
-  // Returns one mixed block for each row of S, (batch * rows, block, heads, dim). `order` is S, (batch,
-  // heads, rows, blocks).
+  // Returns one mixed block for each row of `order`, (batch * rows, block, heads, dim). `order` (batch,
+  // heads, rows, blocks) contains the weights of the blocks.
   static Tensor mixed_blocks(const Tensor& order, const Tensor& blocks) {
     const int64_t batch = blocks.size(0), count = blocks.size(1), block = blocks.size(2);
     const int64_t heads = blocks.size(3), dim = blocks.size(4), rows = order.size(2);
@@ -178,67 +178,66 @@ class SinkhornKind final : public Attention {
     const Tensor mixed = reshape(matmul(order, tokens), {batch, heads, rows, block, dim});
     return reshape(permute(mixed, {0, 2, 3, 1, 4}), {batch * rows, block, heads, dim});
   }
-  // Returns, for every block, its mixed block followed by the block itself: (batch * blocks, 2 * block,
-  // heads, dim).
+  // For every block, returns the mixed block followed by the block itself, (batch * blocks, 2 * block, heads,
+  // dim).
   static Tensor with_mixed(const Tensor& order, const Tensor& blocks) {
     return concat({mixed_blocks(order, blocks), joined(blocks)}, 1);
   }
 
   SinkhornOptions options_;
   double dropout_;
-  Tensor hidden_, output_;  // the layers of the sorting network
-  // Buffers: make_causal_score_mask() of blocks; for blocks 1, 2, …, the number of tokens up to and including
-  // the first token of the block.
+  Tensor hidden_, output_;  // weights of the sorting network, (heads, dim, dim) and (heads, dim, blocks)
+  // Buffers. causal_ (blocks, blocks) is the result of make_causal_score_mask(). Row i of counts_ (blocks, 1)
+  // is the number of tokens up to and including the first token of block i + 1.
   Tensor causal_, counts_;
 };
 
 }  // namespace
 
 AttentionKind make_sinkhorn_attention_kind() {
-  return {
-      .name = kSinkhorn,
-      .help =
-          "Sparse Sinkhorn attention: softmax attention to the own block and to a learned mixture of "
-          "blocks",
-      .capabilities = {.causal = true,
-                       .length_masks = true,
-                       .cross_lengths = unsupported("queries and keys share the blocks of one sequence"),
-                       .recurrent = unsupported("only its parallel form is implemented"),
-                       .weight_dropout = true,
-                       .bfloat16 = unsupported("its sorting network is float32")},
-      .options = {{.name = "block",
-                   .default_value = int64_t{128},
-                   .help = "tokens of a block",
-                   .min = 1,
-                   .max = 1 << 20},
-                  {.name = "iterations",
-                   .default_value = int64_t{8},
-                   .help = "normalisations of rows and columns; causal attention normalises rows once",
-                   .min = 1,
-                   .max = 1000},
-                  {.name = "temperature",
-                   .default_value = 0.75,
-                   .help = "divisor of the scores of blocks; a low temperature selects single blocks",
-                   .min = 1e-3,
-                   .max = 1e3}},
-      .make = [](const OptionValues& values, const AttentionSetup& setup) -> std::unique_ptr<Attention> {
-        return std::make_unique<SinkhornKind>(
-            SinkhornOptions{values.get<int64_t>("block"), values.get<int64_t>("iterations"),
-                            values.get<double>("temperature")},
-            setup);
-      },
-      .check_length = [](const OptionValues& values,
-                         int64_t length) { check_at_most_length(values, "block", length); },
-      // Counts the attention of a query to the mixed block and, on average, to half of the tokens of its
-      // own block. Also counts the matrix products that compute mixed blocks.
-      .count_multiply_adds =
-          [](const OptionValues& values, const AttentionSize& size) {
-            const auto block = static_cast<double>(values.get<int64_t>("block"));
-            const auto length = static_cast<double>(size.length);
-            return count_sparse_multiply_adds(1.5 * block, size) +
-                   static_cast<double>(size.dim) * length * length / block;
+  return {.name = kSinkhorn,
+          .help =
+              "Sparse Sinkhorn attention: softmax attention to the own block and to a learned mixture of "
+              "blocks",
+          .capabilities = {.causal = true,
+                           .length_masks = true,
+                           .cross_lengths = unsupported("queries and keys share the blocks of one sequence"),
+                           .recurrent = unsupported("only its parallel form is implemented"),
+                           .weight_dropout = true,
+                           .bfloat16 = unsupported("its sorting network is float32")},
+          .options = {{.name = "block",
+                       .default_value = int64_t{128},
+                       .help = "tokens of a block",
+                       .min = 1,
+                       .max = 1 << 20},
+                      {.name = "iterations",
+                       .default_value = int64_t{8},
+                       .help = "normalisations of rows and columns; causal attention normalises rows once",
+                       .min = 1,
+                       .max = 1000},
+                      {.name = "temperature",
+                       .default_value = 0.75,
+                       .help = "divisor of the scores of blocks; a low temperature selects single blocks",
+                       .min = 1e-3,
+                       .max = 1e3}},
+          .make = [](const OptionValues& values, const AttentionSetup& setup) -> std::unique_ptr<Attention> {
+            return std::make_unique<SinkhornKind>(
+                SinkhornOptions{values.get<int64_t>("block"), values.get<int64_t>("iterations"),
+                                values.get<double>("temperature")},
+                setup);
           },
-      .test_options = {{"block", int64_t{2}}}};
+          .check_length = [](const OptionValues& values,
+                             int64_t length) { check_at_most_length(values, "block", length); },
+          // Counts the attention of a query to the mixed block and, on average, to half of the tokens of its
+          // own block. Also counts the matrix products that compute mixed blocks.
+          .count_multiply_adds =
+              [](const OptionValues& values, const AttentionSize& size) {
+                const auto block = static_cast<double>(values.get<int64_t>("block"));
+                const auto length = static_cast<double>(size.length);
+                return count_sparse_multiply_adds(1.5 * block, size) +
+                       static_cast<double>(size.dim) * length * length / block;
+              },
+          .test_options = {{"block", int64_t{2}}}};
 }
 
 }  // namespace tapeformer

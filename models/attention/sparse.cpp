@@ -11,7 +11,7 @@ constexpr const char* kSplit = "split";
 
 // Returns the pattern of "Generating Long Sequences with Sparse Transformers" (Child et al. 2019, section
 // 4.3). The near keys are in `window`; the far keys are in `dilated` (form strided) or `periodic` (form
-// fixed). Without a causal mask, the keys of form strided are on both sides of the query.
+// fixed). If the form is strided and there is no causal mask, the keys are on both sides of the query.
 KeyPattern make_sparse_pattern(const OptionValues& options) {
   const auto stride = options.get<int64_t>("stride"), summary = options.get<int64_t>("summary");
   KeyPattern pattern;
@@ -28,8 +28,8 @@ KeyPattern make_sparse_pattern(const OptionValues& options) {
   return pattern;
 }
 
-// Returns AttentionKind::count_multiply_adds. If heads are split, half of the heads attend to the near keys
-// and the other half to the far keys, so the mean of both numbers of keys is used.
+// Implements AttentionKind::count_multiply_adds. If heads are split, half of the heads attend to the near
+// keys and half to the far keys. The function then uses the mean number of keys.
 double count_two_sets_multiply_adds(const OptionValues& options, const AttentionSize& size) {
   const auto stride = static_cast<double>(options.get<int64_t>("stride"));
   const auto summary = static_cast<double>(options.get<int64_t>("summary"));

@@ -143,7 +143,7 @@ class SynthesizerKind final : public Attention {
   Names terms_;
   double dropout_;
   Tensor dense_, dense_rows_, dense_columns_, random_, random_rows_, random_columns_;
-  Tensor causal_;  // buffer: make_causal_score_mask(); defined only with "random" or "factorized-dense"
+  Tensor causal_;  // causal score mask, a buffer; defined only with "random" or "factorized-dense"
 };
 
 std::unique_ptr<Attention> make_synthesizer(const OptionValues& options, const AttentionSetup& setup) {
@@ -172,8 +172,7 @@ AttentionKind make_synthesizer_attention_kind() {
       .help = "softmax attention with learned scores: a sum of dense, random and factorized terms",
       .capabilities = {.causal = true,
                        .length_masks = true,
-                       .cross_lengths =
-                           unsupported("scores are learned for the positions of one sequence"),
+                       .cross_lengths = unsupported("scores are learned for the positions of one sequence"),
                        .recurrent = unsupported("only its parallel form is implemented"),
                        .weight_dropout = true,
                        .bfloat16 = unsupported("its learned scores are float32")},

@@ -84,7 +84,7 @@ struct MultiHeadAttention::TapeExecutor {
   const AttentionMask& mask;
   const ForwardContext& context;
   const std::string& name;
-  Tensor source;     // input of the keys and the values: the segment memory and the input of the queries
+  Tensor source;     // input of the keys and values: the segment memory, then the input of the queries
   Shape shape;       // shape of the input of the queries
   DType head_dtype;  // dtype of queries, keys and values
   DType result;
@@ -137,8 +137,8 @@ Tensor MultiHeadAttention::prepend_memory(const Tensor& x, const ForwardContext&
   return memory.defined() ? concat({memory.to(x.dtype()), x}, 1) : x;
 }
 
-// The forward passes of recomputed and reversible layers run with recording off. This function turns
-// recording on for the loss term, because replays do not compute the term again.
+// The forward passes of recomputed and reversible layers run without recording on the tape. This function
+// turns recording on for the loss term, because replays do not compute the term again.
 void MultiHeadAttention::compress_memory(const Tensor& x, const Tensor& evicted,
                                          const ForwardContext& context, const std::string& name) const {
   const RecordingScope scope(context.loss_terms != nullptr);

@@ -1,7 +1,7 @@
 // A layer of the Transformer encoder: two residual branches, self-attention and feed-forward, each with a
 // layer norm and dropout. The order of the operations is written once, in the templates of this file. An
-// executor implements the operations: models/encoder/encoder_layer.cpp on the tape,
-// models/encoder/encoder_step.cpp for one token.
+// executor implements the operations. The executors in models/encoder/encoder_layer.cpp record the operations
+// on the tape, and the executor in models/encoder/encoder_step.cpp processes one token.
 #pragma once
 
 #include <memory>
@@ -42,7 +42,7 @@ std::vector<OptionProblem> find_option_problems(const EncoderOptions& options);
 enum class ResidualBranch { attention, feedforward };
 inline constexpr ResidualBranch kBranches[] = {ResidualBranch::attention, ResidualBranch::feedforward};
 
-// Order of norm, branch and residual sum.
+// The order of the norm, the branch and the residual sum in a layer.
 enum class ResidualForm {
   post_norm,   // x = norm(x + dropout(branch(x))), "Attention is all you need" (Vaswani et al. 2017)
   pre_norm,    // x = x + dropout(branch(norm(x)))
@@ -137,8 +137,8 @@ class MultiHeadAttention final : public Module {
   // segment.
   Tensor prepend_memory(const Tensor& x, const ForwardContext& context, const std::string& name) const;
   // Compresses `evicted`, the inputs that leave the uncompressed memory when the segment x is stored. Stores
-  // the compressed rows in the segment memory, and adds their compute_reconstruction_loss() to the loss if
-  // they need gradients.
+  // the compressed rows in the segment memory, and adds compute_reconstruction_loss() to the loss if the rows
+  // need gradients.
   void compress_memory(const Tensor& x, const Tensor& evicted, const ForwardContext& context,
                        const std::string& name) const;
   // Returns the attention-reconstruction loss (Rae et al. 2020, algorithm 2): the mean squared difference
@@ -158,15 +158,14 @@ class EncoderLayer final : public Module {
   // The full name of the layer, for random streams and decisions, is "layers.N", where N is `layer_index`.
   // `first` is AttentionSetup::first_equal_attention.
   EncoderLayer(const EncoderOptions& options, int64_t layer_index, const Attention* first = nullptr);
-  // Applies the layer to x (batch, length, width) and returns the same shape. Only for post-norm and pre-norm
-  // layers.
+  // Applies a post-norm or pre-norm layer to x (batch, length, width). The result has the shape of x.
   Tensor forward(const Tensor& x, const AttentionMask& mask, const ForwardContext& context) const;
   // Applies the layer to `state`, whose tensors are (batch, length, width).
   void advance(LayerState& state, const AttentionMask& mask, const ForwardContext& context) const;
 
-  // Return run_residual_branch() of a branch. run_attention_branch() takes x (batch, length, width).
-  // run_feedforward_branch() takes rows x (count, width), whose first row has index `first_row` in the random
-  // streams.
+  // Return the results of run_residual_branch() for the two branches. run_attention_branch() takes x (batch,
+  // length, width). run_feedforward_branch() takes rows x (count, width), whose first row has index
+  // `first_row` in the random streams.
   Tensor run_attention_branch(const Tensor& x, const AttentionMask& mask,
                               const ForwardContext& context) const;
   Tensor run_feedforward_branch(const Tensor& x, int64_t first_row, const ForwardContext& context) const;

@@ -84,8 +84,8 @@ void EncoderStep::reset() {
 }
 
 // Executor of run_layer() for one token. Results are buffers of the EncoderStep, or views of them. In
-// post-norm layers, normalize_sum() computes the last product of a branch together with the norm, so the
-// change of a branch is the input of that product.
+// post-norm layers, run_branch() returns the input of the last matrix product of the branch. normalize_sum()
+// computes this product together with the norm.
 struct EncoderStep::TokenExecutor {
   const EncoderStep& step;
   const Layer& layer;
@@ -101,7 +101,7 @@ struct EncoderStep::TokenExecutor {
     add_into(residual, change, residual);
     return residual;
   }
-  // Alternates between two buffers, because layer_norm_into() does not work in place.
+  // The two branches write to different buffers, because layer_norm_into() does not work in place.
   NormResult normalize_sum(ResidualBranch branch, const Tensor& residual, const Tensor& change) const {
     const LayerNorm& norm = layer.weights.norm(branch);
     const Tensor& out = branch == ResidualBranch::attention ? step.normalized_ : step.input_;

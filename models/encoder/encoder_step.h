@@ -23,8 +23,8 @@ class EncoderStep {
   // Returns the buffer for the input of the next step, (batch, width). The caller fills the buffer before
   // each step.
   const Tensor& input() const { return input_; }
-  // Runs one token. Returns the result, (batch, output_width), after the final norm. The result is valid
-  // until the next step.
+  // Processes one token of every sequence. Returns the result, (batch, output_width), after the final norm.
+  // The result is valid until the next step.
   const Tensor& step();
   // Starts new sequences.
   void reset();
@@ -34,8 +34,8 @@ class EncoderStep {
  private:
   struct TokenExecutor;
 
-  // A layer, its weights prepared as DecodingLinear, and its attention state. `projections` computes queries,
-  // keys and values in one matrix product.
+  // The weights of a layer, prepared as DecodingLinear, and the attention state of the layer. `projections`
+  // computes queries, keys and values in one matrix product.
   struct Layer {
     const EncoderLayer& weights;
     DecodingLinear projections, out, linear1, linear2;

@@ -25,7 +25,8 @@ struct AxialShape {
 // `length`, is also a problem.
 std::vector<OptionProblem> find_option_problems(const AxialShape& axial, int64_t width, int64_t length = 0);
 
-// The tables of axial positions: parameters "0", "1", …, (shape[a], dims[a]), drawn from N(0, 1).
+// The learned tables of axial positions, one per axis. The table of axis a is (shape[a], dims[a]), and its
+// values are drawn from N(0, 1). The parameters have the names "0", "1" and so on.
 class AxialPositions final : public Module {
  public:
   // `max_length` limits the length of sequences. 0: the limit is the product of the shape.

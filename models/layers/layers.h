@@ -52,7 +52,8 @@ class LayerNorm final : public Module {
   Tensor forward(const Tensor& x) const;
   // Computes forward(x + dropout(branch)) in one op.
   Tensor forward(const Tensor& x, const Tensor& branch, const DropoutMask& dropout) const;
-  // Compute forward(). Also return the result in the dtype that matrix products use for operands.
+  // Compute forward(), and return the result twice: in the dtype of x, and in the dtype of operands of matrix
+  // products.
   NormResult forward_with_operand(const Tensor& x) const;
   NormResult forward_with_operand(const Tensor& x, const Tensor& branch, const DropoutMask& dropout) const;
 
@@ -64,8 +65,8 @@ class FeedForward {
  public:
   FeedForward(int64_t dim, int64_t hidden, Activation activation)
       : linear1(dim, hidden), linear2(hidden, dim), activation_(activation) {}
-  // Computes the block for x (…, dim) in dtype `result`; see linear(). `hidden_dropout` applies to the hidden
-  // units.
+  // Applies the block to x (…, dim). The result has dtype `result`; see linear() for dtypes. `hidden_dropout`
+  // applies to the hidden units.
   Tensor forward(const Tensor& x, const DropoutMask& hidden_dropout, DType result) const;
   // Computes the backward pass of forward(x, hidden_dropout, result), where `g` is the gradient of the
   // result. Recomputes only the hidden activations.

@@ -1,5 +1,4 @@
-// Module: the base class of models and layers. A module owns named parameters, state, buffers and child
-// modules.
+// The base class of models and layers. A module owns named parameters, state, buffers and child modules.
 //
 // Modules are neither copied nor moved. The full name of a parameter is its path through the modules, for
 // example "layers.0.attention.query_projection.weight". Forward passes are pure functions of their inputs,
@@ -43,14 +42,16 @@ struct ForwardContext {
   bool is_prefix = false;        // sequences are prefixes of longer sequences, as in generation
   uint64_t seed = 0;             // seed of dropout and other random numbers
   uint64_t step = 0;             // optimizer step; passes with equal seed and step draw equal random numbers
-  // Index in the random streams of the first example of this pass. If a slice of a batch is padded to the
+  // Index of the first example of this pass in the random streams. If a slice of a batch is padded to the
   // length of the whole batch, the examples of the slice draw the same random numbers as in the whole batch.
   int64_t first_example = 0;
   // Memory of the earlier segments of the sequences, or null. The object must outlive backward(), because a
   // recomputed forward pass reads it.
   SegmentMemory* memory = nullptr;
   LossTerms* loss_terms = nullptr;  // collects terms that layers add to the loss, or null
-  Decisions* decisions = nullptr;   // decisions to store or to repeat; null if the pass is not replayed
+  // Decisions of the pass. The first pass stores them, and replays read them. Null if the pass is not
+  // replayed.
+  Decisions* decisions = nullptr;
 
   // Returns a dropout mask with probability p. `name` is the name of the random stream of the mask: the full
   // name of a module and a suffix. Returns an empty mask if dropout is disabled.
@@ -104,7 +105,7 @@ class Module {
   // Returns the leaves of the tape in a forward pass of this module: its parameters(), and the parameters of
   // other modules that it or its children use through an alias. A leaf may occur twice.
   std::vector<Tensor> leaves() const;
-  // Returns the statistics: sums to which training forward passes have added since the last update_state().
+  // Returns the statistics, which are sums over the training forward passes since the last update_state().
   std::vector<Tensor> statistics() const;
   // Updates the state from the statistics and sets the statistics to 0. The trainer calls this function after
   // each step.
@@ -169,8 +170,8 @@ class Module {
 
 // A limit for the total number of elements in parameters and state. While a ParameterLimit exists, it applies
 // to all models that the same thread constructs: constructing a larger model throws ParameterLimitError. A
-// config that describes a larger model than its checkpoint therefore cannot exhaust the memory.
-// ParameterLimit objects must not be nested.
+// program that loads a checkpoint sets the limit to about the size of the checkpoint. A config that does not
+// match the checkpoint then cannot exhaust the memory. ParameterLimit objects must not be nested.
 class ParameterLimit {
  public:
   explicit ParameterLimit(int64_t elements);

@@ -1,7 +1,7 @@
-// Segment memory: inputs of attention layers that pass, without gradients, from a segment of a text to the
-// next one (Dai et al. 2019, "Transformer-XL", section 3.2). Example i of each batch is the segment that
-// follows example i of the previous batch. The inputs that leave the memory may be compressed to fewer rows,
-// which form a second, older memory (Rae et al. 2020, "Compressive Transformers").
+// The segment memory contains inputs of attention layers, which pass without gradients from one segment of a
+// text to the next one (Dai et al. 2019, "Transformer-XL", section 3.2). Example i of each batch is the
+// segment that follows example i of the previous batch. The inputs that leave the memory may be compressed to
+// fewer rows, which form a second, older memory (Rae et al. 2020, "Compressive Transformers").
 #pragma once
 
 #include <map>
@@ -19,7 +19,7 @@ struct SegmentMemorySize {
 
   // Returns the maximum number of memory rows that a segment reads.
   int64_t rows() const { return tokens + compressed; }
-  // Returns the number of tokens that rows() rows represent.
+  // Returns the number of tokens that the memory represents if it is full.
   int64_t span() const { return tokens + compressed * rate; }
 };
 
@@ -33,18 +33,18 @@ class SegmentMemory {
   void add_layer(const std::string& name, const SegmentMemorySize& size, int64_t width);
 
   // Starts a segment. read() then returns inputs up to the end of the previous segment.
-  // `preceding_token_count` is the number of tokens of the same text before the new segment. read() does not
-  // return older inputs, because they belong to other texts.
+  // `preceding_token_count` is the number of tokens of the same text before the new segment. read() returns
+  // only inputs of these tokens, because older inputs belong to other texts.
   void start_segment(int64_t preceding_token_count);
-  // Returns the earlier inputs of a layer for the first `batch` texts, (batch, rows, width): compressed rows,
-  // then uncompressed inputs. Returns an undefined tensor if the layer has no memory or no earlier input.
+  // Returns the earlier inputs of a layer for the first `batch` texts, (batch, rows, width). The compressed
+  // rows come first. Returns an undefined tensor if the layer has no memory or no earlier input.
   Tensor read(const std::string& layer, int64_t batch) const;
   // Stores the inputs x (batch, length, width) of a layer for the next segment. The values are copied, so no
-  // gradient passes. If the layer has a compressed memory, returns a copy of the inputs that leave the
-  // uncompressed memory, (batch, count, width), which the caller compresses; if no input leaves, returns an
-  // undefined tensor. `count` is a multiple of the rate. The length of each segment, except the last segment
-  // of a text, is also a multiple of the rate. A replay of the layer in the same segment stores nothing and
-  // returns an undefined tensor.
+  // gradient passes. If the layer has a compressed memory and inputs leave the uncompressed memory, returns a
+  // copy of these inputs, (batch, count, width), which the caller compresses. Otherwise, returns an undefined
+  // tensor. `count` is a multiple of the rate. The length of each segment, except the last segment of a text,
+  // is also a multiple of the rate. A replay of the layer in the same segment stores nothing and returns an
+  // undefined tensor.
   Tensor write(const std::string& layer, const Tensor& x);
   // Appends rows (batch, count, width) to the compressed memory of a layer for the next segment.
   void write_compressed(const std::string& layer, const Tensor& rows);

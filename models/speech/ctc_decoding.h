@@ -25,7 +25,7 @@ struct CtcBeamOptions {
   // after label i; row `blank` is for the first label. If undefined, no bigram is used.
   Tensor bigram = {};
   double bigram_weight = 1;  // factor of the bigram log-probabilities
-  double label_bonus = 0;    // added for every label; compensates the preference of bigrams for short results
+  double label_bonus = 0;    // added for every label, because bigrams prefer short results
 };
 
 struct CtcHypothesis {

@@ -1,7 +1,7 @@
 // Phoneme recognition with CTC ("Transformers are RNNs", Katharopoulos et al. 2020, section 4.3). An encoder
 // reads acoustic features; a linear layer gives the logits of the labels and the blank at each step. The
-// encoder is a Transformer (the paper: 9 layers with 6 heads of 32, not causal) or an LSTM (the paper: 3
-// bidirectional layers with 320 cells).
+// encoder is a Transformer or an LSTM. In the paper, the Transformer has 9 layers with 6 heads of width 32
+// and is not causal, and the LSTM has 3 bidirectional layers with 320 cells.
 #pragma once
 
 #include <memory>

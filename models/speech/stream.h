@@ -1,5 +1,5 @@
-// Streaming recognition: the recurrent form of a causal SpeechModel, one frame at a time. With linear
-// attention, memory does not depend on the length of the utterance.
+// Streaming recognition with the recurrent form of a causal SpeechModel, which takes one frame at a time.
+// With linear attention, the memory does not depend on the length of the utterance.
 #pragma once
 
 #include "models/encoder/encoder_step.h"

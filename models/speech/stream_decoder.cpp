@@ -13,7 +13,7 @@ constexpr int64_t kEnergyBlockFrames = 100, kEnergyBlocks = 10;
 constexpr double kLowShare = 0.5;     // an energy is low if it is at most this share of the range
 constexpr int64_t kMaxContext = 100;  // maximum number of frames that both lanes process
 constexpr int64_t kAgreement = 20;    // lanes agree if their newest labels in this number of frames are equal
-constexpr int64_t kJitter = 10;       // maximum number of frames between the same label in both lanes
+constexpr int64_t kJitter = 10;       // maximum distance, in frames, of the same label in the two lanes
 
 int64_t check_window(const SpeechModel& model, int64_t window) {
   const SpeechModelOptions& o = model.options();
@@ -125,8 +125,9 @@ bool StreamDecoder::lanes_agree() const {
          active_->recent_label(count_steps(kAgreement)) == next_->recent_label(count_steps(kAgreement));
 }
 
-// Reconciles the labels of two lanes whose newest labels differ, before the lanes are swapped. Emits a label
-// that only the new lane has emitted. Suppresses a label that the new lane may emit again.
+// Reconciles the labels of the lanes before they are swapped, if their newest labels differ. Emits a label
+// that only the new lane has decoded. Suppresses a label that the old lane has emitted and that the new lane
+// may decode later.
 void StreamDecoder::reconcile_labels() {
   const int64_t jitter = count_steps(kJitter), near = count_steps(kAgreement);
   const int64_t old_label = active_->recent_label(jitter), new_label = next_->recent_label(jitter);
@@ -159,8 +160,8 @@ void StreamDecoder::advance_active_lane(const Tensor& frame) {
   emit_label(active_->new_label);
 }
 
-// Starts a new state. The state also takes the frame before the energy rose, because training recordings
-// begin shortly before the speech.
+// Starts a new state with the previous frame and `frame`. The previous frame is included, because training
+// recordings begin shortly before the speech.
 void StreamDecoder::start_after_pause(const Tensor& frame) {
   active_->reset();
   ++restart_count_;

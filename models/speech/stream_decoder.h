@@ -17,10 +17,11 @@
 namespace tapeformer {
 
 struct StreamDecoderOptions {
-  // Maximum number of frames per state, at least kMinWindowFrames; 0: no limit, no restart.
+  // Maximum number of frames that a recurrent state processes before the decoder replaces it, at least
+  // kMinWindowFrames. 0: one state processes the whole stream.
   int64_t max_window_frames = 0;
-  // Minimum number of frames of a pause, which has low energy and no labels. 0: no restart at pauses. Ignored
-  // if `max_window_frames` is 0.
+  // Minimum length of a pause in frames. Frames of a pause have low energy and no labels. 0: the decoder does
+  // not restart at pauses. Ignored if `max_window_frames` is 0.
   int64_t min_pause_frames = 25;
   // For the first feature_scales.size() features of a frame, feature * scale + offset is the natural
   // logarithm of a filterbank energy. If `feature_scales` and `feature_offsets` are empty, all features are
@@ -51,8 +52,8 @@ class StreamDecoder {
  public:
   static constexpr int64_t kMinWindowFrames = 50;  // in frames
 
-  // The model must outlive the decoder. Throws OptionError if the window is not 0 and shorter than
-  // kMinWindowFrames, or if it exceeds the capacity of the attention state. Also throws the errors of
+  // The model must outlive the decoder. window_frames must be 0 or at least kMinWindowFrames, and must not
+  // exceed the capacity of the attention state. Otherwise, throws OptionError. Also throws the errors of
   // SpeechStream.
   StreamDecoder(const SpeechModel& model, const StreamDecoderOptions& options);
 

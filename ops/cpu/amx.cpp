@@ -23,7 +23,8 @@ int64_t round_up(int64_t n, int64_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
 }
 
-// Transposes a matrix of 16 x 16 pairs. `stride` is the row stride of `from` in elements.
+// Transposes a matrix of 16 x 16 pairs of bfloat16 elements. `stride` is the row stride of `from` in
+// elements.
 void transpose_pairs(const BFloat16* from, int64_t stride, BFloat16* to) {
   constexpr int64_t kLength = kLanes<float>;
   for (int64_t i = 0; i < kSide; i += kLength)
@@ -37,8 +38,8 @@ void transpose_pairs(const BFloat16* from, int64_t stride, BFloat16* to) {
     }
 }
 
-// Packs 32 rows of 16 columns into a tile of the right operand. Row p of the tile holds pairs of an element
-// of row 2p and an element of row 2p + 1.
+// Packs 32 rows of 16 columns of x into a tile of the right operand. Row p of the tile holds, for each
+// column, the pair of the elements in rows 2p and 2p + 1 of x.
 void pack_tile(const BFloat16* x, int64_t stride, BFloat16* tile) {
   for (int64_t p = 0; p < kSide; ++p, x += 2 * stride)
     for (int64_t j = 0; j < kSide; j += kLanes<float>)
@@ -87,7 +88,8 @@ struct alignas(64) TileConfiguration {
 };
 
 // Configures the registers for `rows` rows of sums, at most 32. Registers 0, 1 and 4 hold the first 16 rows,
-// and registers 2, 3 and 5 the next 16 rows. With at most 16 rows, registers 0 to 5 hold the same rows.
+// and registers 2, 3 and 5 the next 16 rows. If there are at most 16 rows, registers 0 to 5 all hold these
+// rows.
 TAPEFORMER_AMX void configure_tiles(int64_t rows) {
   TileConfiguration configuration;
   for (int i = 0; i < 8; ++i) {
@@ -106,8 +108,8 @@ struct Left {
   int64_t stride, step;           // distances between rows, and between tiles of the same rows
 };
 
-// Prevents the compiler from moving stores after tile loads. The intrinsics of GCC do not declare that they
-// read memory.
+// Prevents the compiler from moving stores after tile loads. The intrinsics of GCC do not tell the compiler
+// that a tile load reads memory.
 inline void before_tile_loads() {
   asm volatile("" ::: "memory");
 }

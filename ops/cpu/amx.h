@@ -2,8 +2,8 @@
 // Sums are float32. Subnormal operands and results become zero. All functions except is_available() require
 // that is_available() is true.
 //
-// A packed matrix consists of panels of kPanelColumns columns. A panel consists of tiles of kTileDepth rows
-// and 16 columns, in pairs of adjacent tiles, and is padded with zeros to whole tiles.
+// A packed matrix consists of panels of kPanelColumns columns. In a panel, each group of kTileDepth rows is
+// stored as two tiles with 16 columns each. The matrix is padded with zeros to whole tiles.
 #pragma once
 
 #include <cstdint>

@@ -83,7 +83,7 @@ class Utterance {
     return value;
   }
 
-  // Writes the class of each state to state_class_, and the skip transitions to skip_.
+  // Writes the class of each state to state_class_, and the penalties of skip transitions to skip_.
   void init_states(const int64_t* labels, int64_t blank) {
     T* const skip = skip_.data() + kMargin;
     std::fill_n(skip_.data(), row_, T(kImpossible));
@@ -94,7 +94,7 @@ class Utterance {
     }
   }
 
-  // Writes to emission_ the log-probability, at frame t, of the class of each state in `span`.
+  // For each state in `span`, writes the log-probability of its class at frame t to emission_.
   void emit(const T* logits, int64_t t, CtcStateRange span) {
     const T* const row = logits + t * classes_;
     const T shift = normalizers_.data()[t];
@@ -174,7 +174,8 @@ class Utterance {
   }
 
   void backward(const T* logits, const T* alpha, T scale, T* gradient) {
-    // `after` holds beta after the last frame: each path ends in one of the last two states.
+    // Initially, `after` holds beta at the end of the utterance. Each path ends in one of the last two
+    // states.
     T* after = beta_.data() + kMargin;
     T* row = after + row_;
     std::fill_n(beta_.data(), 2 * row_, T(kImpossible));

@@ -22,7 +22,7 @@ struct DecodingWeight<O>::Storage {
     PackedOperand<O> weight;
   };
   std::optional<Scratch<O>> weight;                  // the weight as O; only if shape.rows <= kMaxFewRows
-  std::vector<std::unique_ptr<const Slice>> slices;  // otherwise: packed slices of the outputs
+  std::vector<std::unique_ptr<const Slice>> slices;  // otherwise: the packed weight, in slices
   std::optional<Scratch<O>> input;                   // the input, rounded to O
 };
 

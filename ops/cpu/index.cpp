@@ -9,8 +9,8 @@ namespace tapeformer::cpu {
 
 namespace {
 
-// Calls f(i, j) for each element i of `index` (outer, count, inner). j is the element of an array (outer,
-// size, inner) that index[i] selects.
+// Calls f(i, j) for each element i of `index` (outer, count, inner). j is the position of the element that
+// index[i] selects in an array (outer, size, inner).
 template <class F>
 void for_indexed(const IndexShape& s, const int64_t* index, F f) {
   parallel_for(s.outer, std::max<int64_t>((1 << 14) / std::max<int64_t>(s.count * s.inner, 1), 1),

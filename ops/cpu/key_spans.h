@@ -25,8 +25,8 @@ struct ScoreColumns {
   bool is_empty() const { return begin >= end; }
 };
 
-// Visits the blocks of scores of a block of at most kQueries queries. A block of scores has kKeys columns,
-// which are divided into spans of keys.
+// Divides the scores of at most kQueries queries into blocks of kKeys columns, and visits one block at a
+// time. The columns of a block are divided into spans of keys.
 template <class T, int64_t kQueries, int64_t kKeys>
 class KeySpans {
   // If the vector length is not a multiple of kTileRows, tiles of kTileRows keys extend beyond the keys of a

@@ -11,18 +11,20 @@
 #include "ops/cpu/linear_rows.h"
 #include "ops/cpu/packed_operand.h"
 
-// Type parameters: X is the type of inputs, Y the type of results, O the type of operands of products, and T
-// the type of weights and of all arithmetic.
+// Type parameters: X is the type of the inputs, and Y is the type of the results. T is the type of the
+// weights and of sums. Matrix products convert their operands to O, which is BFloat16 in bfloat16 precision
+// and X otherwise.
 namespace tapeformer::cpu {
 namespace {
 
-// linear_backward() divides the rows into at most kMaxParts parts, or into one part per thread if there are
-// more than kMaxParts threads. Each part except the first has a buffer for its weight gradient.
+// linear_backward() divides the rows into parts and sums the gradients of each part separately. The maximum
+// number of parts is kMaxParts, or the number of threads if there are more threads. Each part except the
+// first has a buffer for its weight gradient.
 constexpr int64_t kMaxParts = 8;
 constexpr int64_t kGrainRows = 32;   // minimum number of rows per thread
 constexpr int64_t kBlockRows = 256;  // maximum number of rows per block, so that a block stays in the cache
 constexpr int64_t kMinBlockRows = 64;
-// Maximum number of sums per block, if the block has more than kMinBlockRows rows.
+// Maximum number of elements of the product of a block, if the block has more than kMinBlockRows rows.
 constexpr int64_t kBlockElements = 1 << 14;
 
 // Calls f(first, count) for blocks of rows [begin, end) of at most `max_rows` rows.

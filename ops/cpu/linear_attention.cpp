@@ -193,8 +193,8 @@ class HeadGroup {
         dd_[h][c.begin + t] = -dot(g.row(t, h), out.row(t, h), g.dim) * inverse[h][t];
   }
 
-  // Updates the states with a chunk, or reads the results of the chunk, or both. Reading writes the
-  // numerators to result_ and the inverse denominators to inverse_.
+  // Updates the states with a chunk, or computes the outputs of the chunk, or both. The numerators of the
+  // outputs are written to result_, and the inverse denominators to inverse_.
   template <ScanMode kMode>
   void attend(Chunk c, int64_t h) {
     constexpr bool kUpdate = kMode != ScanMode::read, kRead = kMode != ScanMode::update;

@@ -57,9 +57,9 @@ void apply_epilogue_into(T* y, const T* bias, Activation activation, Y* preactiv
   }
 }
 
-// Computes y (rows, out) = x (rows, in) wᵀ for at most kMaxFewRows rows, as in decoding. Unlike BLAS, the
-// function does not pack the weights. It computes four outputs at a time to hide the latency of additions.
-// Operands are rounded to O.
+// Computes y (rows, out) = x (rows, in) wᵀ for at most kMaxFewRows rows, as in decoding. The operands are
+// rounded to O. Unlike BLAS, the function does not pack the weights. The loop computes four outputs at a time
+// to hide the latency of additions.
 template <class O, class X, class W, class T>
 void multiply_few_rows(const LinearShape& shape, const X* x, const W* w, T* y) {
   constexpr int64_t kOutputs = 4;

@@ -124,8 +124,8 @@ class LshForward : public LshWindow<T> {
     this->prefetch_next_slot(i);
   }
 
-  // Replaces the scores of query i, row `row` of the block, by exp(score - maximum) / multiplicity, after
-  // dropout. Masked scores become 0. The sum is computed before dropout.
+  // Processes query i, which is row `row` of the block. Replaces its scores by exp(score - maximum) /
+  // multiplicity, after dropout. Masked scores become 0. The sum of the row is computed before dropout.
   template <bool kCausal>
   void probabilities(int64_t i, int64_t row, Range range) {
     T* const scores = scores_ + row * stride_;
@@ -160,8 +160,9 @@ class LshForward : public LshWindow<T> {
     sum_[row] = sum(total);
   }
 
-  // Adds row `row` of result_ to the result of `position`. First multiplies each of the two by a factor, so
-  // that the sum belongs to one softmax over the keys of all rounds. In the last round, normalizes the sum.
+  // Adds row `row` of result_ to the result of `position`. Before the addition, both rows are multiplied by
+  // factors, so that the sum is one softmax over the keys of all rounds. In the last round, normalizes the
+  // sum.
   void merge(int32_t position, int64_t row) {
     T* const out = running_.rows[2].row(position);
     const T* const result = result_ + row * this->value_width();
@@ -188,8 +189,8 @@ class LshForward : public LshWindow<T> {
       for (int64_t m = 0; m < s_.value_dim; ++m) out[m] = keep * out[m] + add * result[m];
   }
 
-  // Normalizes row `row` of result_ and adds it to the result of `position`, which is the mean over the
-  // rounds.
+  // Normalizes row `row` of result_, divides it by the number of rounds, and adds it to the result of
+  // `position`. The result is then the mean over the rounds.
   void add_mean(int32_t position, int64_t row) {
     T* const out = running_.rows[2].row(position);
     const bool alone = sum_[row] == 0;

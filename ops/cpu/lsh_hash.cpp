@@ -71,8 +71,8 @@ int32_t argmax_of_both_signs(const T* x, int64_t count) {
   return static_cast<int32_t>(x[largest] >= -x[smallest] ? largest : count + smallest);
 }
 
-// A thread uses the rotations of several rounds at a time if their size is at most this number of bytes. The
-// rotations and a tile of queries then stay in the cache.
+// A thread uses the rotations of several rounds at a time if these rotations together have at most this
+// number of bytes. The rotations and a tile of queries then stay in the cache.
 constexpr int64_t kRotationBytes = 128 << 10;
 
 // Computes the LSH buckets of one head per call of run(). S is the type of the queries, and T the type of the

@@ -51,8 +51,8 @@ class LshOrder {
     const Wrap& wrap = wraps_[static_cast<size_t>(round)];
     return code == wrap.from ? wrap.to : Cell{round, code - 1};
   }
-  // The result of find_previous_chunk(): the chunk with the look-back cells of a chunk. If there is no such
-  // chunk, `exists` is false.
+  // The result of find_previous_chunk() for a chunk: the chunk that contains the look-back cells of this
+  // chunk. If there is no such chunk, `exists` is false.
   struct Chunk {
     bool exists;
     int64_t round, chunk;
@@ -64,8 +64,9 @@ class LshOrder {
   }
 
  private:
-  // A cell `from` of the first chunk of a round whose look-back cell `to` is in the last chunk of a round. If
-  // `from` is kNone, there is no such pair.
+  // Two cells across the ends of the sorted sequence. `from` is the code of a cell in the first chunk of a
+  // round, and `to` is its look-back cell in the last chunk of the same or another round. If there are no
+  // such cells, `from` is kNone.
   struct Wrap {
     int32_t from;
     Cell to;

@@ -198,8 +198,8 @@ class LshWindow {
                        half.key_panels);
   }
 
-  // Visits chunks [begin, end) of a round, each with its previous chunk: load(half, round, chunk) gathers a
-  // chunk, and visit(chunk) processes current_ and previous_.
+  // Calls visit(chunk) for the chunks [begin, end) of a round, with the chunk in current_ and the chunk
+  // before it in previous_. load(half, round, chunk) gathers the rows of a chunk.
   template <class Load, class Visit>
   void for_each_chunk_pair(const LshOrder& order, int64_t round, int64_t begin, int64_t end, Load&& load,
                            Visit&& visit) {
@@ -228,9 +228,9 @@ class LshWindow {
     prefetch_row(v_row(next_[i]), s_.value_dim * int64_t{sizeof(T)});
   }
 
-  // Computes ranges_, the score columns that each query may attend to: its cell and the look-back cell. With
-  // across_buckets, or if the first chunk looks back at the last chunk, the range of a query contains all
-  // keys of both chunks.
+  // Computes ranges_, the score columns that each query may attend to: its cell and the look-back cell. If
+  // across_buckets is true, or if the first chunk looks back at the last chunk, the range of each query
+  // contains all keys of both chunks.
   void find_ranges() {
     const bool wrapped = current_->chunk == 0 && previous_->count > 0;
     if (s_.across_buckets || wrapped) {

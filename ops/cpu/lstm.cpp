@@ -3,8 +3,8 @@
 // rows. oneDNN pads the rows to blocks of 16 rows and takes 51 us per block. The other products have many
 // rows and use oneDNN if it is the fastest library (packed_operand.h).
 //
-// Type parameters: T is the type of weights, states and all arithmetic. O is the type of the operands of
-// products: BFloat16 in bfloat16 precision, otherwise T.
+// Type parameters: T is the type of weights, states and sums. Matrix products convert their operands to O,
+// which is BFloat16 in bfloat16 precision and T otherwise.
 #include "ops/kernels/lstm.h"
 
 #include <algorithm>

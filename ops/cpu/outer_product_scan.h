@@ -5,9 +5,9 @@
 // A tile of the state stays in registers for a chunk of tokens, so the state is loaded and stored once per
 // chunk. The scan needs 2 * rows * columns multiply-adds per token.
 //
-// The operands of a chunk are stored in panels. For float, the first panel holds elements 0 to 15 of all
-// tokens, the second panel elements 16 to 31, and so on. For any width, a tile reads consecutive memory of
-// each operand.
+// The operands of a chunk are stored in panels. The first panel holds elements 0 to kPanel - 1 of each token,
+// the second panel holds the next kPanel elements of each token, and so on. A tile therefore reads
+// consecutive memory of each operand.
 #pragma once
 
 #include <algorithm>
@@ -105,8 +105,9 @@ void scan_columns(T* state, int64_t rows, int64_t width, int64_t column, ScanOpe
 
 }  // namespace detail
 
-// Scans `count` tokens with a state of `rows` rows and padded(columns) columns. kStep -1 starts with the last
-// token. Operands that the mode does not use may be null.
+// Scans `count` tokens with a state of `rows` rows. The row stride of the state is `columns`, rounded up to
+// whole vectors. If kStep is -1, the scan runs from the last token to the first. Operands that the mode does
+// not use may be null.
 template <ScanMode kMode, int kStep = 1, class T>
 void scan_outer_products(T* state, int64_t rows, int64_t columns, ScanOperands<T> o, int64_t count) {
   if (count == 0) return;

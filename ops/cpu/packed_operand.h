@@ -1,7 +1,7 @@
-// Products of rows with a matrix that is packed once, and sums of outer products of rows. Products run in the
-// calling thread. amx.h computes bfloat16 products on processors with AMX. oneDNN computes float products,
-// and bfloat16 products without AMX, if it is the fastest library (onednn::is_fastest()). Otherwise the
-// kernels of packed_product.h and OpenBLAS are used.
+// Products of many rows with a matrix that is packed once, and products aᵀ b of matrices with many rows. The
+// products run in the calling thread. amx.h computes bfloat16 products on processors with AMX. oneDNN
+// computes float products, and bfloat16 products without AMX, if it is the fastest library
+// (onednn::is_fastest()). Otherwise the kernels of packed_product.h and OpenBLAS are used.
 #pragma once
 
 #include <cstdint>
@@ -46,8 +46,8 @@ const To* convert_if_needed(const From* from, int64_t count, To* buffer) {
 }
 
 // The right operand of products with operands of type O (float, double or BFloat16) and sums of type
-// Compute<O>. If O is BFloat16 and the processor has no bfloat16 products, the operands are rounded to
-// BFloat16 and multiplied in float. The results of both ways differ only in the order of sums.
+// Compute<O>. If O is BFloat16 and the processor has no bfloat16 instructions, the operands are rounded to
+// BFloat16 and multiplied in float. Compared with bfloat16 instructions, only the order of the sums differs.
 template <class O>
 class PackedOperand {
  public:

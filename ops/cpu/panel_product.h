@@ -35,9 +35,10 @@ void multiply_panel(int64_t rows, const T* a, int64_t a_stride, const T* panel, 
   }
 }
 
-// Computes c (rows, columns) = a (rows, depth) b, with b in panels of `depth` rows. Rows of c have room for
-// whole panels. The sums of a row do not depend on the number of rows. The depth is divided into blocks, so
-// that a part of a panel stays in L1 for all tiles of rows.
+// Computes c (rows, columns) = a (rows, depth) b, with b in panels of `depth` rows. The function writes whole
+// panels, so each row of c must have room for tile_columns<T>(columns) elements. The sums of a row do not
+// depend on the number of rows. The depth is divided into blocks, so that a part of a panel stays in L1 for
+// all tiles of rows.
 template <class T>
 void multiply_panels(int64_t rows, int64_t columns, int64_t depth, const T* a, int64_t a_stride,
                      const T* panels, T* c, int64_t c_stride) {

@@ -1,9 +1,9 @@
-// Products of small matrices, one tile of the result at a time. The right operand is packed in panels of two
-// vectors of columns, and the left operand is read in place. A tile of the result stays in registers for the
-// whole depth.
+// Products of small matrices, one tile of the result at a time. A tile of the result stays in registers for
+// the whole depth. The left operand is read in place. The right operand is packed in panels, which are
+// matrices of kTileColumns columns.
 //
-// Operands of BFloat16 are pairs along the depth (core/cpu/bfloat16_pairs.h) with sums in float. The depth is
-// padded to whole pairs with zeros.
+// If the operands are BFloat16, two elements that are adjacent along the depth are stored as a pair
+// (core/cpu/bfloat16_pairs.h). Zeros pad the depth to whole pairs. The sums are float.
 #pragma once
 
 #include <algorithm>
@@ -35,8 +35,8 @@ constexpr int64_t packed_depth(int64_t depth) {
   return std::is_same_v<S, BFloat16> ? (depth + 1) / 2 * 2 : depth;
 }
 
-// The layout of the left operand: element (row, k) is a[row * stride + k] or a[k * stride + row]. In
-// Left::columns with BFloat16, element (row, k) is a[(k - k % 2) * stride + 2 * row + k % 2].
+// The layout of the left operand. With Left::rows, element (row, k) is a[row * stride + k]. With
+// Left::columns, it is a[k * stride + row], or a[(k - k % 2) * stride + 2 * row + k % 2] for BFloat16.
 enum class Left { rows, columns };
 
 // Computes c = a b, or c += a b if kAdd is true, for one tile. a is (kRows, depth), b is a panel (depth,

@@ -1,4 +1,4 @@
-// Lists of arrays that one launch processes. The list is a kernel parameter, so it has a limited number of
+// Lists of arrays that one launch processes. A list is a kernel parameter, which limits its number of
 // entries. Each thread block processes one chunk of the arrays of one entry.
 #pragma once
 

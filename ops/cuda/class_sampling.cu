@@ -9,9 +9,9 @@ namespace {
 // Returns a threshold for the logits of a row: top_k and top_p exclude the classes whose logit is below it.
 // All lanes of a warp call the function for the same row.
 //
-// The threshold is found by bisection of the range of the finite logits. Each step computes the number of
-// classes (top_k) or the sum of the weights of the classes (top_p) whose logit is at least the middle of an
-// interval. The last interval has 2⁻⁸⁰ of the size of the range.
+// The function bisects the range of the finite logits. Each step computes the number of classes (top_k) or
+// the sum of the weights of the classes (top_p) whose logit is at least the middle of the interval. After the
+// last step, the width of the interval is 2⁻⁸⁰ times the width of the range.
 template <class T>
 __device__ double find_smallest_kept_logit(const T* logits, const ClassScorer& score) {
   const auto lane = static_cast<int64_t>(threadIdx.x % kWarpSize);

@@ -26,7 +26,8 @@ struct ColumnSums {
   int64_t partial_sum_count, column_count, second_column;
   T* partial_sums;  // (partial_sum_count, column_count)
   T* targets[2];    // (second_column,) and (column_count - second_column,). A target may be null.
-  // (strip_count, group_count + 1). All counters are 0 before and after the launch.
+  // The counters of strip s are row s of an array (strips, groups + 1): one counter per group, and one for
+  // all groups. All counters are 0 before and after the launch.
   unsigned* arrival_counters;
 };
 
@@ -96,9 +97,9 @@ __device__ void reduce_partial_sums(const ColumnSums<T>& sums, int64_t first, in
   }
 }
 
-// Completes the sums of the columns [begin, end), which are strip number `strip`. Each block calls the
-// function after it has written row `row` of `partial_sums` in these columns. All threads of the block call
-// it.
+// Completes the sums of the columns [begin, end), which are strip number `strip`. Each block must write row
+// `row` of `partial_sums` in these columns before it calls the function. All threads of the block call the
+// function.
 template <class T>
 __device__ void complete_column_sums(const ColumnSums<T>& sums, int64_t row, int64_t strip, int64_t begin,
                                      int64_t end) {

@@ -21,7 +21,8 @@ struct CtcBatch {
   const T* normalizers;  // (batch, frames): log-sum-exp
   T scale;
   T *losses, *gradient;
-  int64_t row_size;  // number of elements of a row of alpha and beta: the maximum number of states + margins
+  // Number of elements of a row of alpha or beta: 2 * max_labels + 1 states, and kMargin more on each side.
+  int64_t row_size;
   int64_t alpha_rows;    // number of rows of alpha per utterance: `frames`, or 2 if `gradient` is null
   T* alpha;              // (batch, alpha_rows, row_size); replaced by alpha + beta if `gradient` is not null
   T* beta;               // (batch, 2, row_size)
@@ -107,7 +108,7 @@ __device__ T compute_alpha(const CtcUtterance<T>& u, T* alpha, int64_t row_size,
 }
 
 // Computes beta_t(s) for all frames t and states s of an utterance, with all threads of the block, and adds
-// it to `alpha`. ops/cpu/ctc_loss.cpp defines alpha and beta.
+// beta to `alpha`. ops/cpu/ctc_loss.cpp defines alpha and beta.
 template <class T>
 __device__ void add_beta(const CtcUtterance<T>& u, T* alpha, T* beta, int64_t row_size) {
   T shift = 0;

@@ -44,7 +44,7 @@ struct Plan {
   std::vector<Algorithm> algorithms;  // empty if cuBLASLt cannot compute the product
 };
 
-// The matrices of a product, and alpha.
+// The matrices of a product c = alpha a b.
 struct ProductArrays {
   const void *a, *b;
   void* c;
@@ -119,8 +119,8 @@ bool multiply(Plan& plan, const ProductArrays& arrays) {
   return false;
 }
 
-// Returns the time in seconds of a few products, the minimum of several measurements. Returns nullopt if the
-// algorithm is not supported.
+// Measures the time of a few products several times, and returns the minimum in seconds. Returns nullopt if
+// the algorithm is not supported.
 std::optional<double> measure_seconds(const Plan& plan, const Algorithm& algorithm,
                                       const ProductArrays& arrays) {
   // In the emulation, a product has a fixed time, so one product is enough.
@@ -170,7 +170,8 @@ void time_algorithms(Plan& plan, const ProductArrays& arrays) {
   add_product_counts({.timed_plans = 1});
 }
 
-// Moves the algorithm with the bytes `saved` to the front, if cuBLASLt accepts it for this plan.
+// Restores a saved choice: `saved` contains the bytes of an algorithm. If cuBLASLt accepts this algorithm for
+// the plan, moves the algorithm to the front.
 void restore_choice(Plan& plan, const std::string& saved) {
   Algorithm algorithm{};
   cublasLtMatmulHeuristicResult_t result{};
@@ -225,8 +226,8 @@ int64_t round_size(int64_t size) {
   return (size + step - 1) / step * step;
 }
 
-// Returns the name of the choice for a product. Products whose sizes are equal after round_size() have the
-// same name, so that batches of varying length need few measurements.
+// Returns the name under which ProductAlgorithms stores the chosen algorithm of a product. Products whose
+// sizes are equal after round_size() have the same name, so batches of varying length need few measurements.
 template <class T, class Operand>
 std::string make_choice_name(const Gemm<T, Operand>& p, cublasLtEpilogue_t epilogue, bool tf32) {
   return concat_text("epilogue ", int64_t{epilogue}, " operands ", sizeof(Operand), " result ", sizeof(T),

@@ -183,9 +183,9 @@ __global__ void sort_tokens_kernel(const int64_t* index, int64_t count, int rows
   }
 }
 
-// Sums the gradients of the tokens of one chunk per warp, for each row. If all tokens of a row are in the
-// chunk, adds the sum to the table. Otherwise writes the sum to partial_sums (chunks, 2, dim), with index 0
-// if the first token of the row is in an earlier chunk, and with index 1 if it is in this chunk.
+// Sums the gradients of the tokens of one chunk per warp, separately for each row of the table. If the chunk
+// contains all tokens of a row, adds the sum to the table. Otherwise writes the sum to partial_sums (chunks,
+// 2, dim). The second index is 0 if the first token of the row is in an earlier chunk, otherwise 1.
 template <class T>
 __global__ void sum_chunks_kernel(const T* __restrict__ g, const int64_t* __restrict__ index,
                                   const int* __restrict__ order, const int* __restrict__ row_begins, int rows,

@@ -38,9 +38,9 @@ struct EpilogueArrays {
   Y *preactivation, *y;
 };
 
-// Computes y from the product x wᵀ: adds the bias, and applies the activation and dropout. The product is in
-// `preactivation` for gelu, and in `y`
-// for other activations. For gelu, also writes x wᵀ + bias to `pre`.
+// Computes y from the product x wᵀ: adds the bias, and applies the activation and dropout. On input, the
+// product is in `preactivation` for gelu, and in `y` for other activations. For gelu, also writes x wᵀ + bias
+// to `preactivation`.
 template <class Y, int V, Activation activation>
 __global__ void epilogue_kernel(EpilogueArrays<Y> f) {
   using T = Compute<Y>;
@@ -81,7 +81,7 @@ struct BackwardArrays {
 };
 
 // Computes gz, the gradient with respect to x wᵀ + bias, and the gradient of the bias, which is the sum of gz
-// over rows. For relu, an element has a gradient only if y > 0: relu and dropout have not set it to 0.
+// over rows. For relu, gz is 0 where y is 0, because relu or dropout has set y to 0 there.
 template <class Y, class Operand, int V, Activation activation>
 __global__ void backward_start_kernel(BackwardArrays<Y, Operand> s) {
   using T = Compute<Y>;
@@ -135,8 +135,8 @@ const BFloat16* find_rounded_copy(const float* array) {
 }
 
 // One or two arrays of T as operands of cuBLAS products, with elements of type `Operand`. If Operand is T,
-// the operands are the arrays. Otherwise they are copies rounded to bfloat16, which come from rounded_copies
-// or are computed in one launch. The second array may be null.
+// the operands are the arrays themselves. Otherwise the operands are bfloat16 copies, which are in
+// rounded_copies or are computed in one launch. The second array may be null.
 template <class Operand, class T>
 class Operands {
  public:
@@ -197,14 +197,14 @@ Launch over_columns(int64_t columns, int64_t partial_sum_count,
           dim3(kWarpSize, kRowsPerBlock), 0, where};
 }
 
-// Returns the number of partial sums per column, which is the number of blocks along y. It is at least 1, so
-// that the kernel writes sums of 0 if there are no rows.
+// Returns the number of partial sums per column, which is the number of blocks along y. The number is at
+// least 1, so that the kernel writes sums of 0 if there are no rows.
 int64_t count_partial_sums(int64_t rows) {
   return std::clamp<int64_t>((rows + kRowsPerBlock - 1) / kRowsPerBlock, 1, kMaxPartialSums);
 }
 
-// Calls f(Operand{}), where Operand is the element type of the operands of the products. It is X, or BFloat16
-// if X is float and the precision of the device is bfloat16.
+// Calls f(Operand{}), where Operand is the element type of the operands of the products: BFloat16 if X is
+// float and the precision of the device is bfloat16, otherwise X.
 template <class X, class F>
 void with_operand_type(F&& f) {
   if constexpr (std::is_same_v<X, float>)

@@ -15,7 +15,7 @@
 // segment_state_kernel computes the states of the segments. Without a causal mask, the initial state is the
 // sum of the states of all segments, and no chunk is added.
 //
-// Legend: q, k are phi(q), phi(k), (length, dim); d is the denominator of out, (length,);
+// Legend: q and k stand for phi(q) and phi(k), (length, dim); d is the denominator of out, (length,);
 //   dn = g / d, the gradient of the numerator of out, (length, value_dim);
 //   dd = -(g . out) / d, the gradient of the denominator of out, (length,).
 // A state is a (dim, value_dim + kStatePadding) array. Columns [0, value_dim) hold a matrix, and column
@@ -50,8 +50,8 @@ __device__ void add_tokens_to_state(const typename Tiles::Memory& memory, const 
   for (int64_t row = 0; row < features.width; row += kWidth)
     for (int64_t column = 0; column < values.width; column += kWidth) {
       typename Tiles::template Tile<kWidth, kWidth> tile;
-      // Sum for element row + thread of the vector of the state. The first kWidth threads compute it while
-      // column is 0.
+      // The sum that is added to element row + thread of the vector of the state. Only the first kWidth
+      // threads compute it, and only in the first column tile.
       T sum = 0;
       add_products<kAlongTile, kAlongTile>(
           tile, memory, features.count - begin, make_operand<kAlongTile>(features, begin, row),
@@ -84,9 +84,10 @@ __global__ void segment_state_kernel(LinearInputs<S> in, LinearSegments<T> segme
       begin + segments.tokens_per_segment, true, states + int64_t{blockIdx.x} * in.state_size());
 }
 
-// Completes the dot products of the tokens of a chunk. For the gradients of queries and keys, adds dd of the
-// query. Sets the products that the causal mask excludes to 0. For Output::result, adds the sum of each row
-// of products to `denominators`. row_dd contains dd of the rows of the thread.
+// Completes `products`, the dot products between the tokens of a chunk. For the gradients of queries and
+// keys, adds dd of the query to each product. Sets the products that the causal mask excludes to 0. For
+// Output::result, adds the sum of each row of products to `denominators`. row_dd contains dd of the rows of
+// the thread.
 template <Output kOutput, class Products, class S, class T = Compute<S>>
 __device__ void finish_products(Products& products, const LinearHead<S>& head, int64_t begin,
                                 const T (&row_dd)[Products::kRowsPerThread],
@@ -138,7 +139,9 @@ __device__ void compute_chunk_output(const typename Tiles::Memory& memory, const
   constexpr bool kIsReverse = kOutput == Output::key_gradient || kOutput == Output::value_gradient;
   constexpr bool kIsFeatureGradient = kOutput == Output::query_gradient || kOutput == Output::key_gradient;
   using Sums = typename Tiles::template Tile<kTileTokens, kWidth>;
-  __shared__ T state_denominators[kTileTokens];  // for each row, eps plus the terms from the state
+  // For each row: eps plus the dot product of the row and the vector of the state. This is the part of the
+  // denominator that does not come from the tokens of the chunk.
+  __shared__ T state_denominators[kTileTokens];
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t length = kIsReverse ? in.s.key_length : in.s.query_length, stride = in.state_stride();
   const int64_t width = kIsFeatureGradient ? in.s.dim : in.s.value_dim;
@@ -211,10 +214,10 @@ struct ChunkScan {
   }
 
   // Computes dd and the gradients of the queries. The gradient of a query is the sum of (dn . v + dd) k over
-  // all keys. If all values have a common component, its terms in dn . v and dd cancel. If out, dn and the
-  // states were rounded to bfloat16, they would not cancel exactly, and the error would grow with the length.
-  // Therefore bfloat16 tensors use operands with two bfloat16 parts (SplitTensorTiles), and compute the
-  // result again to compute dd.
+  // all keys. If all values have a common component, the terms of this component in dn . v and dd cancel. If
+  // out, dn and the states were rounded to bfloat16, these terms would not cancel exactly, and the error
+  // would grow with the length. Therefore bfloat16 tensors use operands with two bfloat16 parts
+  // (SplitTensorTiles), and compute the result again to compute dd.
   __device__ void store_query_gradient(int64_t begin) const {
     using Sums = typename Tiles::template Tile<kTileTokens, kWidth>;
     T dd[kRowsPerThread] = {};
@@ -283,8 +286,8 @@ struct ChunkScan {
 };
 
 // Returns the second argument of __launch_bounds__: the minimum number of resident blocks per multiprocessor.
-// It is the largest number for which the compiler spills no registers in bfloat16, and at most 32 bytes per
-// thread in float32. The emulation does not call the function.
+// With this number, the compiler spills no registers in bfloat16, and at most 32 bytes per thread in float32.
+// With a larger number, it spills more. The emulation does not call the function.
 template <class Tiles, Scan kScan, int kWidth>
 [[maybe_unused]] constexpr int choose_resident_blocks() {
   if (Tiles::kThreads > kTensorThreads) return 2;
@@ -351,8 +354,8 @@ Launch add_work(const Launch& shape, const LinearInputs<S>& in, int64_t length, 
 }
 
 // Returns the segments of heads with `length` tokens, without states. The number of segments is chosen to
-// occupy a large device. It is at most kMaxSegments, because each block sums the states of other segments. It
-// depends only on the shape, so the order of additions is the same on all devices.
+// occupy a large device. The maximum is kMaxSegments, because each block sums the states of other segments.
+// The number depends only on the shape, so the order of additions is the same on all devices.
 template <class T>
 LinearSegments<T> choose_segments(const LinearAttentionShape& s, int64_t length) {
   constexpr int64_t kBlocks = 512;  // number of blocks that occupy a large device

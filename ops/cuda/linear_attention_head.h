@@ -7,8 +7,8 @@
 
 namespace tapeformer::cuda {
 
-// Number of columns that a state has in addition to the columns of its matrix. The first one holds the vector
-// of the state. The others are padding, which avoids bank conflicts.
+// Number of columns that a state has in addition to the columns of its matrix. The first of these columns
+// holds the vector of the state. The other columns are padding, which avoids bank conflicts.
 inline constexpr int64_t kStatePadding = 4;
 
 // The input tensors of a scan, and the gradient dd of the denominators. In a forward pass, g, out,

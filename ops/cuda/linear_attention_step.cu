@@ -13,9 +13,10 @@ constexpr int kStepThreads = 256;
 // The number of adjacent columns of the state that a lane of warp_step_kernel loads at a time.
 constexpr int kStepColumns = Pack<float>::kSize;
 
-// Computes linear_attention_step() for one head per warp. A row of the state consists of lanes_per_row Packs,
-// a power of two of at most 32. Lane l loads Pack l % lanes_per_row of every (32 / lanes_per_row)-th row. A
-// lane loads kRows Packs before it uses the first, which hides the latency of memory.
+// Computes linear_attention_step() for one head per warp. A row of the state consists of lanes_per_row Packs.
+// This number is a power of two of at most 32. Lane l loads Pack l % lanes_per_row of every (32 /
+// lanes_per_row)-th row. A lane loads kRows Packs before it uses the first, which hides the latency of
+// memory.
 template <class O>
 __global__ void __launch_bounds__(kWarpSize* kRowsPerBlock)
     warp_step_kernel(LinearAttentionShape s, AttentionRows<const float> q, AttentionRows<const float> k,

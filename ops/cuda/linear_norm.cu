@@ -72,7 +72,7 @@ __device__ void for_each_pair(int64_t out, F&& f) {
 }
 
 // Adds the bias and the residual to the product in `tile`, and writes the layer norm of the sums to n.y and
-// n.rounded. `first` is the row of x of the first row of the tile.
+// n.rounded. The first row of the tile belongs to row `first` of x.
 template <class Tile>
 __device__ void normalize_rows(const LinearNorm& n, Tile& tile, int64_t first, float* shared) {
   const int64_t out = n.shape.out;

@@ -92,9 +92,9 @@ __device__ void for_each_parameter(int rows, int width, int row_stride, F&& f) {
   }
 }
 
-// Computes the negative log-likelihood, and the gradient if kGradient is true, of one row per thread.
-// Accesses of the threads to their rows in global memory would not be coalesced, so each block first copies
-// its rows to shared memory.
+// Computes the negative log-likelihood, and the gradient if kGradient is true, of one row per thread. Each
+// block first copies its rows to shared memory, because accesses of the threads to different rows in global
+// memory would not be coalesced.
 template <class T, bool kGradient>
 __global__ void mixture_kernel(MixtureArrays<T> m) {
   T* const shared = dynamic_shared<T>();

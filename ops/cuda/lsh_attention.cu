@@ -144,7 +144,7 @@ __device__ RoundUpdate<T> update_running_log_sum(const RowSoftmax<T>& row, T* ru
 
 // Adds one round to `out`: the queries of a chunk attend to the keys of the same chunk and of the previous
 // chunk. running_log_sums (column tiles, batch * heads, length) holds the log-sum-exps of the earlier rounds.
-// Each column tile of the result has a separate copy, because its block updates the copy.
+// Different blocks compute the column tiles of the result, so each column tile has a separate copy.
 template <class Tiles, int kWidth, class T = typename Tiles::Value, class S = typename Tiles::Stored>
 __global__ void forward_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* out, T* log_sums,
                                T* running_log_sums) {

@@ -18,8 +18,8 @@ struct LshInputs {
   AttentionRows<const S> q, v, g;
   const T* key_factors;  // (batch, heads, length). The key of a position is its query times its factor.
   const T* log_sums;     // (batch, heads, log_sum_round_count, length)
-  // (batch, heads, log_sum_round_count, length), the dot products g . out. If s.mean is true, `out` is the
-  // result of one round, otherwise it is the final result.
+  // (batch, heads, log_sum_round_count(), length), the dot products g . out. If s.average_rounds is true,
+  // `out` is the result of one round, otherwise it is the final result.
   const T* deltas;
   const T* dropout_multipliers;  // (chunk_length, 2 chunk_length); null without dropout
 };
@@ -185,9 +185,10 @@ struct LshBlock {
   // multiplicities. The function overwrites the dynamic shared memory of the products.
   __device__ void count_multiplicities() {
     if (!in.s.exact_duplicates) return;
-    // The codes of the cells that a query attends to in a round: its cell, its look-back cell if the
-    // look-back cell has the code before it, and its look-back cell if it is LshWrapCell::key_code. Even and
-    // odd rounds use separate memory, so one barrier per round suffices.
+    // The codes of the cells that a query attends to in a round. The first code is the cell of the query. The
+    // look-back cell of this cell is either the second code, in the same round, or the third code, in round
+    // LshWrapCell::key_round. Unused codes are kNoCell. Even and odd rounds use separate memory, so one
+    // barrier per round suffices.
     using Codes = Pack<int32_t>;
     constexpr int kStep = Tiles::kThreads / kTileTokens,
                   kQueries = kTileTokens / kStep;  // queries per thread
@@ -289,8 +290,8 @@ template <class T>
 void clear_masked_rows(const LshAttentionShape& s, AttentionRows<T> target, int64_t width);
 
 // The sum over rounds of an output tensor, such as `out` or a gradient, in the compute type. If S is the
-// compute type, the sum is stored in `target`. Otherwise it is stored in separate memory, and round_sums()
-// writes it to `target`, rounded to S. `count` is the number of elements.
+// compute type, the sum is stored in `target`. Otherwise the sum is stored in separate memory, and
+// round_sums() writes it to `target`, rounded to S. `count` is the number of elements of the tensor.
 template <class S>
 class LshResult {
  public:

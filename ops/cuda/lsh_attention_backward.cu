@@ -86,8 +86,8 @@ __device__ void add_key_gradients(const LshBlock<Tiles>& block, const Tile& key_
   }
 }
 
-// Adds the gradient of the scores of one round with respect to the queries to gq. If in.s.mean is true, also
-// computes the deltas of the round.
+// Adds the gradient of the scores of one round with respect to the queries to gq. If in.s.average_rounds is
+// true, also computes the deltas of the round.
 template <class Tiles, int kWidth, class T = typename Tiles::Value, class S = typename Tiles::Stored>
 __global__ void query_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* gq, T* deltas) {
   __shared__ LshTile<T> tile;
@@ -107,7 +107,7 @@ __global__ void query_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t rou
     log_sums[i] = in.log_sums[row];
     if (!in.s.average_rounds) delta[i] = in.deltas[row];
   }
-  // If in.s.mean is true, pass 0 over the keys computes the deltas. Pass 1 computes the gradient.
+  // If in.s.average_rounds is true, pass 0 over the keys computes the deltas. Pass 1 computes the gradient.
   for (int pass = in.s.average_rounds ? 0 : 1; pass < 2; ++pass) {
     for (const bool is_look_back : {true, false}) {
       const LshSlots& keys = is_look_back ? previous_slots : query_slots;
@@ -167,7 +167,7 @@ __global__ void key_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round
   if (chunk + 1 < block.order.chunk_count) {
     next_query_slots = block.find_slots(round, chunk + 1);
   } else if (chunk > 0) {
-    // The chunk after the last chunk is the first chunk of the round whose LshWrapCell is in the last chunk.
+    // The last chunk of this round is the previous chunk of the first chunk of round `next`.
     const int64_t next = in.s.wrap == LshWrap::global ? (round + 1) % in.s.rounds : round;
     if (block.order.wrap(next).query_code != kNoCell) next_query_slots = block.find_slots(next, 0);
   }

@@ -6,7 +6,7 @@ namespace tapeformer::cuda {
 namespace {
 
 // The random rotations of one call of lsh_hash(), and their layout in memory. A rotation consists of one or
-// two matrices (dim, columns): the first (factor 0) and the second (factor 1) rotation of LshFactors.
+// two matrices (dim, columns). The first matrix has factor 0, and the second matrix has factor 1.
 struct Rotations {
   LshHashShape s;
   GraphRandomStream stream;
@@ -26,8 +26,8 @@ struct Rotations {
 };
 
 // Writes `count` rotations to `target` (count, size()). A thread computes four standard normal numbers at a
-// time with the Box-Muller transform, in float as on the CPU. The contract of lsh_hash() defines the order of
-// the random numbers.
+// time with the Box-Muller transform, in float as on the CPU. The comment of lsh_hash() in
+// ops/kernels/lsh_attention.h defines the order of the random numbers.
 template <class T>
 __global__ void draw_rotations_kernel(Rotations rotations, int64_t count, T* target) {
   const LshHashShape& s = rotations.s;

@@ -33,13 +33,14 @@ __device__ int32_t exclusive_block_sum(int32_t value) {
   return sum - value;
 }
 
-// Sorts the positions of one round of one head per block by (bucket, position), with a radix sort from the
-// lowest digit. Each thread processes consecutive slots in order. Then writes the code of the cell of each
-// position to `all_codes`. ops/cpu/lsh_order.h defines slots, cells and codes.
+// Sorts the positions of one round of one head per block by bucket. Positions with equal buckets keep their
+// order. The kernel is a radix sort from the lowest digit, in which each thread processes consecutive slots.
+// After the sort, the code of the cell of each position is written to `all_codes`. ops/cpu/lsh_order.h
+// defines slots, cells and codes.
 __global__ void sort_kernel(LshAttentionShape s, const int32_t* all_buckets, int passes, int32_t* all_sorted,
                             int32_t* all_scratch, int32_t* all_codes) {
-  // For each digit and thread: the number of positions with the digit, and then the first slot of these
-  // positions.
+  // For each digit and thread, the number of slots of the thread whose bucket has the digit. The prefix sum
+  // below replaces this number by the first slot to which the thread writes such a position.
   __shared__ int32_t counts[kDigits * kDigitStride];
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t offset = int64_t{blockIdx.x} * s.length;

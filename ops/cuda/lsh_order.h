@@ -30,7 +30,8 @@ __device__ inline int64_t lsh_valid_length(const LshAttentionShape& s, int64_t e
   return read_valid_length(s.lengths, example, s.length);
 }
 
-// The order of one head. The member `head` is example * heads + the index of the head in the example.
+// The sorted positions and the cells of one head. The member `head` is example * heads + the index of the
+// head in the example.
 struct LshHeadOrder {
   LshOrderView view;
   int64_t head, length, rounds, chunk_length;

@@ -1,6 +1,7 @@
-// LSTM on CUDA. The valid frames are packed by step. Step s has one row for each sequence longer than s, from
-// the longest sequence to the shortest. In the forward direction, the row contains frame s of the sequence.
-// In the reverse direction, it contains frame length - 1 - s. Each step has the same rows in both directions.
+// LSTM on CUDA. The valid frames are packed by step. Step s has one row for each sequence with more than s
+// frames, from the longest sequence to the shortest. In the forward direction, the row contains frame s of
+// the sequence. In the reverse direction, it contains frame length - 1 - s. Each step has the same rows in
+// both directions.
 //
 // The products that do not depend on the previous step are computed as one product over all packed rows. For
 // each step, one batched product computes the recurrent products of both directions, and one kernel computes
@@ -20,13 +21,13 @@
 namespace tapeformer::cuda {
 namespace {
 
-// The order of the packed rows. The arrays are in device memory.
+// The packed rows of an LSTM, which the comment of this file describes. The arrays are in device memory.
 struct PackedFrames {
   int64_t batch, frames, hidden, directions;
   int64_t rows;             // number of packed rows of a direction
-  const int64_t* sequence;  // (batch,) index of the sequence in row r of each step
-  const int64_t* length;    // (batch,) length of the sequence in row r
-  const int64_t* first;     // (frames,) packed row at which a step begins
+  const int64_t* sequence;  // (batch,): row r of each step belongs to sequence[r]
+  const int64_t* length;    // (batch,): length of sequence[r]
+  const int64_t* first;     // (frames,): index of the first packed row of each step
 
   // Returns the index, in a (batch, frames) tensor, of the frame that row r of step s contains in direction
   // d.
@@ -128,8 +129,8 @@ struct ForwardStep {
   T* out;
 };
 
-// Computes c and h of a step. On input, `gates` holds W x + bias_ih of the step. It is replaced by i, f, g
-// and o.
+// Computes c and h of a step. On input, `gates` holds W x + bias_ih of the step. The kernel replaces these
+// values by the gates i, f, g and o.
 template <class T>
 __global__ void forward_step_kernel(PackedFrames p, ForwardStep<T> f) {
   const int64_t n = p.directions * f.active_rows * p.hidden, hidden = p.hidden;

@@ -1,7 +1,7 @@
-// The operands of attention kernels that loop over tiles. A thread block has one resident tile, such as
-// kTileTokens queries. It loops over the streamed tiles, such as all tiles of kTileTokens keys, and
-// multiplies each streamed tile by the resident tile or by weights. There are up to two resident operands,
-// such as q and g, and two streamed operands, such as k and v.
+// Classes that load the operands of attention kernels which loop over tiles. A thread block has one resident
+// tile, such as kTileTokens queries. It loops over the streamed tiles, such as all tiles of kTileTokens keys,
+// and multiplies each streamed tile by the resident tile or by weights. There are up to two resident
+// operands, such as q and g, and two streamed operands, such as k and v.
 //
 // The template parameter `Stream` of a kernel selects how the operands are loaded:
 //   SliceStream    loads slices from global memory for each product. It supports all values of `Tiles`
@@ -37,7 +37,8 @@ struct RowPair {
   }
 };
 
-// A stream that loads slices of the operands from global memory for each product.
+// Loads the operands of an attention kernel in slices. Each matrix product loads its slices from global
+// memory.
 template <class Tiles, int kWidth>
 class SliceStream {
  public:
@@ -92,8 +93,8 @@ class SliceStream {
   int64_t resident_position_, column_, current_ = 0, next_ = 0;
 };
 
-// A stream that copies tiles to shared memory and multiplies on tensor cores. The functions have the same
-// effects as the functions of SliceStream.
+// Copies tiles of bfloat16 operands to shared memory, and multiplies the tiles on tensor cores. The functions
+// have the same effects as the functions of SliceStream.
 template <int kWidth>
 class TensorStream {
  public:

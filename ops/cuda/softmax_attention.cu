@@ -25,8 +25,8 @@ template <class Stream, class Pattern, bool kIsKeyGradient = false>
     std::max(1, Stream::kMaxResidentBlocks - (kIsKeyGradient && Stream::kColumns > 32 ? 1 : 0) -
                     (std::is_same_v<Pattern, AllKeys> ? 0 : 1));
 
-// Sets elements in row i of the thread to `value`: the elements in column c of the tile for which bit c of
-// `bits` is 0.
+// Sets the masked elements in row i of the thread to `value`. The element in column c of the tile is masked
+// if bit c of `bits` is 0.
 template <class Tile, class T>
 __device__ void set_masked_elements(Tile& tile, int i, uint64_t bits, T value) {
   bits >>= Tile::column(0);

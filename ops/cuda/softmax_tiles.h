@@ -129,8 +129,8 @@ class TileMasks {
       : dropout_(dropout), memory_(memory) {}
 
   // Computes the masks of the next tile, which begins at (query, key). If needs_sums is true, also loads its
-  // log_sums and deltas. Does nothing if `query` or `key` is beyond the last one. All threads of the block
-  // call prepare(), then synchronise, and then call advance(), which makes the next tile the current tile.
+  // log_sums and deltas. Does nothing if `query` or `key` is out of range. All threads of the block call
+  // prepare(), then synchronise, and then call advance(), which makes the next tile the current tile.
   template <class S, class Head>
   __device__ void prepare(const SoftmaxInputs<S>& in, const Head& head, int64_t query, int64_t key,
                           bool needs_sums) {

@@ -192,8 +192,8 @@ __device__ void fill_operand_slice(uint32_t* slice, const Operand& operand, int6
 }
 
 // Adds to the tile the product of a left operand and terms [first, first + 16) of the slice `right`.
-// left(part) returns a fragment with part `part` of the left operand. With two parts, the product of both
-// parts 1 is omitted, because it is small.
+// left(part) returns a fragment with part `part` of the left operand. If the operands have two parts, the
+// product of the two parts with index 1 is omitted, because it is small.
 template <class Layout, int kParts, int kRows, int kColumns, class Left>
 __device__ void add_part_products(TensorTile<kRows, kColumns>& tile, Left left, const uint32_t* right,
                                   int first) {

@@ -7,9 +7,9 @@
 
 namespace tapeformer::cuda {
 
-// A row of at most K * kWarpSize elements. Each lane holds K elements, in groups of V adjacent elements. V is 1
-// or Pack<T>::kSize. With V > 1, rows in memory must be aligned to 16 bytes, and the number of their elements
-// must be a multiple of V.
+// A row of at most K * kWarpSize elements. Each lane holds K elements, in groups of V adjacent elements. V is
+// 1 or Pack<T>::kSize. With V > 1, rows in memory must be aligned to 16 bytes, and the number of their
+// elements must be a multiple of V.
 template <class T, int V, int K>
 struct WarpRow {
   T values[K];
@@ -80,9 +80,9 @@ bool are_aligned_to_packs(const T*... pointers) {
   return ((reinterpret_cast<uintptr_t>(pointers) % 16 == 0) && ...);
 }
 
-// Calls f(WarpRow<T, V, K>{}) with the smallest K for rows of `dim` elements. Returns false, without a call
-// of f, if rows are too wide. `is_aligned` states that all arrays are aligned to 16 bytes. To save compile
-// time, rows with V = 1 are limited to 8 * kWarpSize elements in float.
+// Calls f(WarpRow<T, V, K>{}) with the smallest K for rows of `dim` elements. If the rows are too wide,
+// returns false and does not call f. `is_aligned` states that all arrays are aligned to 16 bytes. To save
+// compile time, rows with V = 1 are limited to 8 * kWarpSize elements in float.
 template <class T, class F>
 bool with_warp_row(int64_t dim, bool is_aligned, F&& f) {
   if constexpr (sizeof(T) > sizeof(float)) {  // double has a single row type, because only tests use double

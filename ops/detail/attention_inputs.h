@@ -61,9 +61,9 @@ Tensor allocate_attention_result(const Tensor& q, const Tensor& v);
 // writes one number per query to it, which the backward kernel reads.
 Tensor allocate_attention_sums(const Tensor& q);
 
-// Returns uninitialised gradients of q, k and v. If an element of `needs` is false, this gradient is
-// undefined. If q, k and v are slices of one tensor as unbind() returns them, the gradients are also such
-// slices of one tensor, and the backward pass of unbind() copies nothing.
+// Returns uninitialised gradients of q, k and v. If an element of `needs` is false, the corresponding
+// gradient is undefined. If q, k and v are slices of one tensor as unbind() returns them, the gradients are
+// also such slices of one tensor, and the backward pass of unbind() copies nothing.
 Gradients allocate_attention_gradients(NeededGradients needs, const Tensor& q, const Tensor& k,
                                        const Tensor& v);
 // Returns the data and strides of the gradients of q, k and v. For an undefined gradient, the data is null.

@@ -1,4 +1,4 @@
-// Recording of attention ops with queries, keys and values.
+// Functions that record attention ops with queries, keys and values on the tape.
 #pragma once
 
 #include <utility>

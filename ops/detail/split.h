@@ -1,4 +1,4 @@
-// The division of a shape at one dimension, for ops along a dimension.
+// Splits a shape at one dimension, for ops that reduce this dimension.
 #pragma once
 
 #include "core/shape.h"

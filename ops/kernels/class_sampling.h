@@ -48,10 +48,10 @@ TAPEFORMER_FOR_EACH_BACKEND(
     template <class T, class Index>
     void sample_classes(Backend, int64_t rows, const T* logits, const ClassScorer& score, Index* out);
 
-    // Copies the tokens of one position between columns (length, batch), one column per sequence, and
-    // tokens (batch,), the input of the next decoding step. If position < prefix_length, copies row
-    // `position` of `columns` to `tokens`. Otherwise copies `tokens` to this row. On CUDA, each replay of a
-    // graph advances the position (GraphStep).
+    // `columns` (length, batch) contains one sequence per column, and `tokens` (batch,) is the input of the
+    // next decoding step. If position < prefix_length, copies row `position` of `columns` to `tokens`.
+    // Otherwise copies `tokens` to this row. On CUDA, each replay of a graph advances the position
+    // (GraphStep).
     void advance_tokens(Backend, int64_t batch, int64_t position, int64_t prefix_length, uint8_t* columns,
                         uint8_t* tokens);
 

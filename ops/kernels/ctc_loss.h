@@ -27,7 +27,7 @@ inline constexpr double kCtcLogZero = -1e30, kCtcMinLogProbability = -1e22;
 struct CtcStateRange {
   int64_t begin, end;
 };
-// Returns a range that contains the state at frame t of each complete path. A complete path begins in one of
+// Returns the range of states in which a complete path can be at frame t. A complete path begins in one of
 // the first two states and ends in one of the last two states.
 TAPEFORMER_HOST_DEVICE inline CtcStateRange find_ctc_state_range(int64_t t, int64_t frames, int64_t states) {
   const int64_t begin = states - 2 * (frames - t), end = 2 * (t + 1);
@@ -37,9 +37,9 @@ TAPEFORMER_HOST_DEVICE inline CtcStateRange find_ctc_state_range(int64_t t, int6
 TAPEFORMER_FOR_EACH_BACKEND(
 
     // Computes losses (batch,), the negative log-likelihoods of the labels. If gradient (batch, frames,
-    // classes) is not null, also writes `scale` times the derivatives of the losses to it, and zeros for
-    // frames beyond frame_lengths. If feasible_mask[b] is 0, utterance b has too few frames for its labels,
-    // and its loss and gradient are 0.
+    // classes) is not null, also writes `scale` times the derivatives of the losses to `gradient`. Frames
+    // beyond frame_lengths get zeros. If feasible_mask[b] is 0, utterance b has too few frames for its
+    // labels, and its loss and gradient are 0.
     template <class T> void ctc_loss(Backend, const CtcShape& shape, const T* logits,
                                      const int64_t* frame_lengths, const int64_t* labels,
                                      const int64_t* label_lengths, const uint8_t* feasible_mask, T scale,

@@ -1,8 +1,8 @@
-// Function objects of the elementwise kernels. Both backends use the same objects. A unary function has
-// value(x) and derivative(x, y), which returns the derivative at x, where y = value(x). A binary function has
-// value(a, b) and the partial derivatives derivative_a(a, b) and derivative_b(a, b). The template parameter
-// Math provides exp, log and other functions: VectorMath (core/cpu/vector_math.h) or DeviceMath
-// (core/cuda/kernel.h).
+// Function objects of the elementwise kernels. Both backends use the same objects. A unary function has the
+// members value(x) and derivative(x, y), where y is value(x). A binary function has the members value(a, b),
+// derivative_a(a, b) and derivative_b(a, b), which are the value and the two partial derivatives. The
+// template parameter Math provides exp, log and other functions: VectorMath (core/cpu/vector_math.h) or
+// DeviceMath (core/cuda/kernel.h).
 #pragma once
 
 #include "core/host_device.h"

@@ -27,10 +27,12 @@ struct Gemm {
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // Computes one product. A call of the CPU kernel inside a parallel loop uses only the calling thread.
+    // Computes one product. If the CPU kernel is called inside a parallel loop, it uses only the calling
+    // thread.
     template <class T> void gemm(Backend, const Gemm<T>& product);
-    // Computes `count` products of the same sizes. Matrix a of product i begins i * stride_a elements after
-    // first_product.a, and likewise for b and c. With stride_a = 0, all products have the same a.
+    // Computes `count` products of the same sizes. In product i, matrix a begins at first_product.a + i *
+    // stride_a, b at first_product.b + i * stride_b, and c at first_product.c + i * stride_c. With stride_a =
+    // 0, all products have the same a.
     template <class T> void batched_gemm(Backend, const Gemm<T>& first_product, int64_t count,
                                          int64_t stride_a, int64_t stride_b, int64_t stride_c);
 
@@ -38,7 +40,8 @@ TAPEFORMER_FOR_EACH_BACKEND(
 
 namespace cuda {
 
-// Computes a product of bfloat16 operands with a float32 result. Sums are float32 here and in gemm<BFloat16>.
+// Computes a product of bfloat16 operands with a float32 result. As in gemm<BFloat16>(), the sums are
+// float32.
 void gemm(Backend, const Gemm<float, BFloat16>& product);
 
 }  // namespace cuda

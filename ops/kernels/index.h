@@ -1,6 +1,6 @@
-// Kernels of gather and scatter. On the CPU, each index must be in range. On CUDA, indices cannot be checked
-// without synchronisation, so kernels define the result of an index out of range: if no other result is
-// documented, a gathered element is NaN.
+// Kernels of gather and scatter. On the CPU, each index must be in range. On CUDA, an index cannot be checked
+// without synchronisation, so an element that is gathered with an index out of range is NaN. Kernels that
+// differ from this rule document their result.
 #pragma once
 
 #include <cstdint>

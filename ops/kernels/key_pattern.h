@@ -26,7 +26,7 @@ struct PositionRun {
   }
 };
 
-// Each set of (query, key) pairs below has two functions. A run may extend beyond the last position.
+// Each set of (query, key) pairs in this file has two functions. A run may extend beyond the last position.
 //   keys(first, end, from)     returns the first run of keys, at or after position `from`, to which the
 //                              queries [first, end) attend. If there are several queries, the run may
 //                              contain other keys as well.
@@ -66,8 +66,8 @@ struct DilatedKeys {
   }
 };
 
-// The set of pairs of any query with the last `count` keys of each block of `period` keys. If `period` is 0,
-// the set is empty.
+// The set of pairs whose key is one of the last `count` keys of a block of `period` keys. The query is
+// arbitrary. If `period` is 0, the set is empty.
 struct PeriodicKeys {
   int64_t period = 0, count = 0;
 
@@ -96,10 +96,10 @@ struct GlobalTokens {
   }
 };
 
-// A set of pairs of blocks, given as a table. Queries and keys are divided into blocks of `block` tokens. Row
-// r of the table holds the indices of the key blocks to which the queries of block r attend. Negative indices
-// are ignored. `blocks` is (heads, rows, width), or (rows, width) with head_stride = 0 if all heads share the
-// table. If `width` is 0, the set is empty.
+// The set of pairs that a table of blocks defines. Queries and keys are divided into blocks of `block`
+// tokens. Row r of the table holds the indices of the key blocks to which the queries of block r attend.
+// Negative indices are ignored. `blocks` is (heads, rows, width), or (rows, width) with head_stride = 0 if
+// all heads share the table. If `width` is 0, the set is empty.
 struct TableKeys {
   const int32_t* blocks = nullptr;
   int64_t block = 1, rows = 0, width = 0, head_stride = 0;
@@ -124,9 +124,10 @@ struct TableKeys {
   }
 };
 
-// The set of pairs whose key is in a rectangle around the query, for an image with `width` tokens per row in
-// raster order. The rectangle has the rows in the window `rows` around the row of the query, and the columns
-// in the window `columns` around the column of the query. If `width` is 0, the set is empty.
+// The set of pairs whose key is in a rectangle around the query. The tokens are an image in raster order with
+// `width` tokens per row. The window `rows` selects the rows of the rectangle relative to the row of the
+// query. The window `columns` selects the columns relative to the column of the query. If `width` is 0, the
+// set is empty.
 struct GridKeys {
   int64_t width = 0;
   KeyWindow rows = {}, columns = {};
@@ -189,8 +190,8 @@ struct KeyPattern {
   }
   // Returns whether heads may have different patterns.
   bool differs_by_head() const { return alternate_heads || table.head_stride > 0; }
-  // Returns the maximum number of keys from the first key of a query in causal attention to the key at the
-  // position of the query. Returns kEnd if there is no maximum.
+  // Returns the maximum number of keys in causal attention, counted from the first key of a query to the key
+  // at the position of the query. Returns kEnd if there is no maximum.
   int64_t max_causal_key_count() const {
     return has_only_window() ? window.max_causal_key_count() : PositionRun::kEnd;
   }
@@ -237,8 +238,8 @@ struct KeyPattern {
   }
 };
 
-// The pattern of dense attention, which contains all pairs. It has the functions of KeyPattern that kernels
-// call. A kernel instance for AllKeys needs fewer registers than an instance for KeyPattern.
+// The pattern of dense attention, which contains all pairs. The struct has all functions of KeyPattern that
+// kernels call. A kernel instance for AllKeys needs fewer registers than an instance for KeyPattern.
 struct AllKeys {
   static constexpr bool kHasGaps = false;
 
@@ -259,16 +260,16 @@ struct AttendedPairs {
   int64_t query_length = 0, key_length = 0, valid_keys = 0;
   bool causal = false;
 
-  // Returns the end of the keys that valid_keys and `causal` allow for a query, or 0 if the query is at or
-  // after query_length. For queries before query_length, the result increases or stays equal from one query
-  // to the next.
+  // Returns the end of the keys that valid_keys and `causal` allow for a query. If query >= query_length,
+  // returns 0. Otherwise the result is not less than the result for the previous query.
   TAPEFORMER_HOST_DEVICE int64_t key_end(int64_t query) const {
     if (query >= query_length) return 0;
     int64_t end = valid_keys;
     if (causal && query + 1 + key_length - query_length < end) end = query + 1 + key_length - query_length;
     return end < 0 ? 0 : end;
   }
-  // keys() and queries() return the first run of keys or of queries, as the functions of the sets do.
+  // keys() and queries() return the first run of keys or of queries, like the functions of WindowKeys and the
+  // other sets.
   TAPEFORMER_HOST_DEVICE PositionRun keys(int64_t first, int64_t end, int64_t from) const {
     const PositionRun run = pattern.keys(first, end, from);
     const int64_t last = key_end(end - 1);

@@ -46,8 +46,8 @@ bool uses_bfloat16_instructions();
 std::string product_library_name();
 
 // A weight of a linear layer in a layout for fast products with few rows, as in decoding. The weight is
-// copied once, and multiply() is called for each token. The operands of the products have type O: T, or
-// BFloat16 if T is float.
+// copied once, and multiply() is called for each token. O is the operand type of the products: float, double
+// or BFloat16. The other arrays have type T, which is float if O is BFloat16 and otherwise equal to O.
 template <class O>
 class DecodingWeight {
  public:

@@ -7,7 +7,7 @@ namespace tapeformer::cuda {
 
 // Arguments of linear_norm_forward(), which computes y = layer_norm(residual + x wᵀ + bias). x is (rows, in),
 // w is (out, in), residual and y are (rows, out), and bias, norm_weight and norm_bias are (out,). If
-// `rounded` (rows, out) is not null, y is also written to it in bfloat16.
+// `rounded` (rows, out) is not null, the kernel also writes y in bfloat16 to `rounded`.
 struct LinearNorm {
   LinearShape shape;
   const BFloat16 *x, *w;
@@ -17,9 +17,8 @@ struct LinearNorm {
   BFloat16* rounded;
 };
 
-// Computes y in one launch, with float32 sums, and returns true. Returns false and computes nothing if
-// separate kernels with a product of cuBLAS are faster for these sizes, or if an array is not aligned to 16
-// bytes.
+// Computes y in one launch, with float32 sums, and returns true. If separate kernels with a product of cuBLAS
+// are faster for these sizes, or if an array is not aligned to 16 bytes, computes nothing and returns false.
 bool linear_norm_forward(Backend, const LinearNorm& layer);
 
 }  // namespace tapeformer::cuda

@@ -15,14 +15,15 @@ TAPEFORMER_FOR_EACH_BACKEND(
 
     // Computes nll (rows,), the negative log-likelihoods of targets (rows,) in [0, levels). The result for a
     // target out of range, which can occur only on CUDA, is NaN. If `gradient` (rows, 3 * mixtures) is not
-    // null, also writes scale[row] times the derivatives of nll to it. A null `scale` stands for ones.
+    // null, also writes scale[row] times the derivatives of nll to `gradient`. If `scale` is null, all scales
+    // are 1.
     template <class T>
     void logistic_mixture(Backend, int64_t rows, int64_t mixtures, int64_t levels, const T* parameters,
                           const int64_t* targets, const T* scale, T* nll, T* gradient);
 
     // Samples out (rows,) from the mixtures. Row r uses uniform numbers 2 (first_row + r) and 2 (first_row +
-    // r) + 1 of the stream. The scale of a component is exp(log-scale), or the form of SamplingScale::elu if
-    // use_elu_scale is true.
+    // r) + 1 of the stream. The scale of a component is exp(log-scale). If use_elu_scale is true, the scale
+    // has the form of SamplingScale::elu instead.
     template <class T> void sample_logistic_mixture(Backend, int64_t rows, int64_t mixtures,
                                                     const T* parameters, const RandomStream& stream,
                                                     int64_t first_row, bool use_elu_scale, uint8_t* out);

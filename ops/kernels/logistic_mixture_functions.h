@@ -7,8 +7,8 @@
 namespace tapeformer {
 
 inline constexpr double kMinLogisticScale = -7;  // smaller log-scales are replaced by this value
-// If the probability of a level is at most this threshold, it is approximated by the density at the center of
-// the level times the width of the level.
+// If the probability of a level is at most this threshold, kernels approximate it by the density at the
+// center of the level, multiplied by the width of the level.
 inline constexpr double kLogisticMassThreshold = 1e-5;
 
 // Whether a level is the lowest or the highest level. The interval of the lowest level extends to -infinity,

@@ -13,22 +13,22 @@
 namespace tapeformer {
 
 // Numbers of buckets of the first and the second rotation. A position has the bucket argmax1 + first *
-// argmax2, where argmax1 and argmax2 are its buckets in the two rotations. If one rotation is used, `second`
-// is 1. If no hashing is needed, both numbers are 1. All other numbers are even.
+// argmax2, where argmax1 and argmax2 are its buckets in the two rotations. If only one rotation is used,
+// `second` is 1. If no hashing is needed, both numbers are 1. A number greater than 1 is even.
 struct LshBucketCounts {
   int64_t first = 1, second = 1;
   TAPEFORMER_HOST_DEVICE int64_t total() const { return first * second; }
 };
 
 struct LshHashShape {
-  // Hashing uses one rotation for at most this number of buckets, and two rotations for more, as in trax.
+  // Maximum number of buckets for which hashing uses only one rotation, as in trax.
   static constexpr int64_t kMaxSingleRotationBuckets = 128;
 
   int64_t batch = 0, length = 0, heads = 0, dim = 0, rounds = 0, chunk_length = 1;
   // Numbers of buckets that the caller sets. If total() is 1, the numbers are derived from the valid length.
   LshBucketCounts requested_buckets;
   bool allow_two_rotations = true;  // false: always one rotation
-  LshBucketCounts max_buckets;      // maximum of bucket_counts() over all sequences, for each rotation
+  LshBucketCounts max_buckets;      // maximum of bucket_counts() over all sequences, per rotation
   // If true, a round has one rotation for all examples and heads.
   bool share_all_rotations = false;
   // If true, a round has one rotation per head, which all examples share.
@@ -70,11 +70,12 @@ enum class LshWrap { none, round, global };
 struct LshAttentionShape {
   int64_t batch = 0, length = 0, heads = 0, dim = 0, value_dim = 0, rounds = 0, chunk_length = 0;
   LshWrap wrap = LshWrap::none;
-  // true: if a query finds the same key n times, in different rounds, each occurrence has the weight 1 / n.
+  // If true, and if a query finds the same key in n rounds, each of the n occurrences has the weight 1 / n.
   bool exact_duplicates = false;
   bool across_buckets = false;  // true: queries also attend to keys of other buckets
   bool causal = false;          // true: queries do not attend to later positions
-  // true: the result is the mean over the rounds. false: the weight of a round is its sum of exponentials.
+  // If true, the result is the mean over the rounds. If false, the weight of a round is its sum of
+  // exponentials.
   bool average_rounds = false;
   double scale = 1;                  // multiplier of the scores
   double epsilon = 0;                // key = q / sqrt(|q|² + epsilon)
@@ -96,18 +97,18 @@ TAPEFORMER_FOR_EACH_BACKEND(
     // buckets of its sequence.
     //
     // Both backends use the same rotation matrices (dim, buckets / 2) of normal numbers. A block of the
-    // stream has four normal numbers. Element (d, column) of a matrix is number e mod 4 of block
-    // ((example * 2¹² + head) * 2⁸ + round) * 2²⁴ + e / 4, where e = column * dim + d. The blocks of the
-    // second rotation begin 2²³ blocks later. `example` is the index in the batch plus first_example. If
-    // share_across_examples is true, `example` is replaced by 0. If share_all_rotations is true, `example`
-    // and `head` are replaced by 0. A sequence with fewer buckets than max_buckets uses the first columns.
+    // stream has four normal numbers. With e = column * dim + d, element (d, column) of a matrix is number e
+    // mod 4 of block ((example * 2¹² + head) * 2⁸ + round) * 2²⁴ + e / 4. For the second rotation, the block
+    // number is 2²³ larger. `example` is the index in the batch plus first_example. If share_across_examples
+    // is true, `example` is replaced by 0. If share_all_rotations is true, `example` and `head` are replaced
+    // by 0. A sequence with fewer buckets than max_buckets uses the first columns.
     template <class T> void lsh_hash(Backend, const LshHashShape& shape, const RandomStream& stream,
                                      AttentionRows<const T> q, int32_t* buckets);
 
-    // Computes out (batch, length, heads, value_dim), contiguous, and log_sums (batch, heads,
-    // log_sum_round_count(), length), the log-sum-exps of the scores, from buckets (batch, heads, rounds,
-    // length), each in [0, length]. If a position attends to no other position, its log-sum-exp is +inf and
-    // its result is the row of v at the position.
+    // Computes out (batch, length, heads, value_dim), contiguous. Also computes log_sums (batch, heads,
+    // log_sum_round_count(), length), the log-sum-exps of the scores. The elements of buckets (batch, heads,
+    // rounds, length) must be in [0, length]. If a position attends to no other position, its log-sum-exp is
+    // +inf and its result is the row of v at the position.
     template <class T> void lsh_attention_forward(Backend, const LshAttentionShape& shape,
                                                   AttentionRows<const T> q, AttentionRows<const T> v,
                                                   const int32_t* buckets, T* out, Compute<T>* log_sums);

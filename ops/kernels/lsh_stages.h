@@ -6,15 +6,15 @@
 
 namespace tapeformer {
 
-// Time of each stage of the kernels in nanoseconds, summed over threads, and the number of multiply-adds of
-// the matrix products.
+// The time in nanoseconds that all threads together spend in each stage of the kernels, and the number of
+// multiply-adds of the matrix products.
 struct LshStageTimes {
   std::atomic<int64_t> hash{0}, sort{0}, gather{0}, products{0}, softmax{0}, scatter{0};
   std::atomic<int64_t> multiply_adds{0};
 };
 
-// The kernels add their measurements to this object. If null, the kernels measure nothing. Change the pointer
-// only while no kernel runs.
+// The object to which the kernels add their measurements. If the pointer is null, the kernels measure
+// nothing. The pointer must not change while a kernel runs.
 extern LshStageTimes* lsh_stage_times;
 
 }  // namespace tapeformer

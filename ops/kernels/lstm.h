@@ -13,7 +13,7 @@ struct LstmShape {
   int64_t directions;  // 1 or 2; direction 1 is the reverse direction
 };
 
-// Weights and biases of one direction, with the names of PyTorch.
+// Weights and biases of one direction. The names are the names of torch.nn.LSTM.
 template <class T>
 struct LstmDirectionWeights {
   const T *weight_ih, *weight_hh;  // weight_ih (4 hidden, in), weight_hh (4 hidden, hidden)
@@ -29,10 +29,10 @@ struct LstmDirectionGradients {
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // Computes out (batch, frames, directions * hidden), with zeros beyond the valid lengths. Also writes two
-    // inputs of lstm_backward() for each frame within the valid lengths: the gates i, f, g and o to gates
-    // (directions * batch * frames, 4 hidden), and the cell state c to cells (directions * batch * frames,
-    // hidden). The order of the rows of `gates` and `cells` depends on the backend.
+    // Computes out (batch, frames, directions * hidden), with zeros beyond the valid lengths. For
+    // lstm_backward(), also writes the gates i, f, g and o to gates (directions * batch * frames, 4 hidden),
+    // and the cell state c to cells (directions * batch * frames, hidden), for frames within the valid
+    // lengths. The order of the rows of `gates` and `cells` depends on the backend.
     template <class T>
     void lstm_forward(Backend, const LstmShape& shape, const T* x, const int64_t* lengths,
                       const LstmDirectionWeights<T>* directions, T* out, T* gates, T* cells);

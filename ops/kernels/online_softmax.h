@@ -10,7 +10,8 @@
 
 namespace tapeformer {
 
-// Numbers for the next block of scores: sum = rescale * sum + (sum of exp(score - shift) over the block).
+// The update of the running sum for the next block of scores: sum = rescale * sum + (sum of exp(score -
+// shift) over the block).
 template <class T>
 struct OnlineSoftmaxUpdate {
   T maximum;  // maximum of all scores, including the block

@@ -1,5 +1,5 @@
 // Kernels of an optimizer step on a list of parameters. The list itself is in host memory for both backends.
-// The StepRule is in device memory, because a replayed CUDA graph must read the values of the current step.
+// The StepRule is in device memory, so that a replayed CUDA graph reads the values of the current step.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace tapeformer {
 
-// Numbers of one optimizer step, which computes for each element:
+// Coefficients of one optimizer step, which computes for each element:
 //   g = clamp(scale * gradient, max_value) + l2 * parameter
 //   first_moment = momentum * first_moment + gain * g
 //   second_moment = beta2 * second_moment + (1 - beta2) g²        (if the optimizer has a second moment)
@@ -24,8 +24,8 @@ struct StepRule {
 };
 
 // Gradient clipping. Each gradient is multiplied by gradient_scale * min(1, max_norm / (norm + 1e-6)), where
-// norm is the norm of all gradients together, or of this gradient if per_tensor is true, times
-// |gradient_scale|.
+// norm is |gradient_scale| times the norm of all gradients together. If per_tensor is true, the norm of this
+// gradient replaces the norm of all gradients.
 struct Clipping {
   double gradient_scale = 1;
   double max_norm = 0;  // 0: the norm is not limited
@@ -55,8 +55,9 @@ TAPEFORMER_FOR_EACH_BACKEND(
     // additions depends only on the size of the gradient.
     template <class T>
     void compute_squared_norms(Backend, const ParameterArrays<T>* parameters, int64_t count, double* squares);
-    // Computes scales (count,), the multipliers of the gradients in Clipping, from the results `squares` of
-    // compute_squared_norms(). Also computes norm (1,), the norm of all gradients times |gradient_scale|.
+    // Computes scales (count,), the multipliers of the gradients by the formula of Clipping. `squares`
+    // (count,) is the result of compute_squared_norms(). Also computes norm (1,), the norm of all gradients
+    // times |gradient_scale|.
     void compute_clip_scales(Backend, const Clipping& clipping, const double* squares, int64_t count,
                              double* scales, double* norm);
     // Updates the moments and the parameters by the equations of StepRule. `scales` (count,) is the result of

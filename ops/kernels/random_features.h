@@ -1,5 +1,5 @@
-// Kernels of random features (ops/random_features.h). A row x of dim elements is multiplied by a projection
-// (features, dim), and the kernels compute the features from the products u = scale * projection x.
+// Kernels of random features (ops/random_features.h). For each row x of dim elements, u = scale * projection
+// x is computed with a matrix `projection` (features, dim). The kernels compute the features from u.
 #pragma once
 
 #include <cstdint>

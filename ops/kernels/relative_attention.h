@@ -12,17 +12,17 @@ namespace tapeformer {
 struct RelativeScoresShape {
   int64_t rows, queries, keys, distances;
 
-  // Returns the column of the position scores for the distance from a key to a query. If the result is
-  // `distances` or more, there is no such column, and the score is -inf.
+  // Returns the column of the position scores for the distance from a key to a query. If the result is at
+  // least `distances`, the position scores have no such column, and the score is -inf.
   TAPEFORMER_HOST_DEVICE int64_t column(int64_t query, int64_t key) const {
     return key + queries - 1 - query;
   }
 };
 
-// Sizes of a decoding step with one query per sequence. The query is the token at position `length` - 1. Its
-// keys are numbered by distance. The keys at distances 0, 1, 2, … are the tokens of its window, from the
-// newest to the oldest. The keys at the next distances are at most max_compressed compressed rows, also from
-// the newest to the oldest. A compressed row represents `rate` tokens before the window.
+// Sizes of a decoding step with one query per sequence. The query is the token at position `length` - 1. The
+// keys of the query are numbered by distance. The keys at distances 0, 1, 2, … are the tokens in the window
+// of the query, from the newest to the oldest. At the following distances are up to max_compressed compressed
+// rows, also from the newest to the oldest. A compressed row represents `rate` tokens before the window.
 struct RelativeStepShape {
   int64_t batch, heads, dim;
   int64_t capacity;  // number of tokens in the ring buffers
@@ -38,15 +38,16 @@ struct RelativeStepShape {
   TAPEFORMER_HOST_DEVICE int64_t window_token_count(int64_t query) const {
     return query - window.begin(query) + 1;
   }
-  // Returns the number of keys of a query: tokens and compressed rows.
+  // Returns the number of keys of a query, which are tokens of its window and compressed rows.
   TAPEFORMER_HOST_DEVICE int64_t key_count(int64_t query) const {
     const int64_t rows = window.begin(query) / rate;
     return window_token_count(query) + (rows < max_compressed ? rows : max_compressed);
   }
 };
 
-// The ring buffers of the keys, or of the values: one for tokens, and one for compressed rows. Token p is in
-// row p % capacity of `tokens`, and compressed row r is in row r % compressed_capacity of `compressed`.
+// The ring buffers of the keys, or the ring buffers of the values: one buffer for tokens, and one buffer for
+// compressed rows. Token p is in row p % capacity of `tokens`, and compressed row r is in row r %
+// compressed_capacity of `compressed`.
 template <class T>
 struct RelativeRingBuffers {
   AttentionRows<T> tokens, compressed;
@@ -80,8 +81,8 @@ TAPEFORMER_FOR_EACH_BACKEND(
     template <class T>
     void relative_scores_backward(Backend, const RelativeScoresShape& shape, const T* gradient, T* gposition);
 
-    // Writes k and v to the ring buffers of tokens, and computes the attention of q over its keys to out
-    // (batch, 1, heads, dim). `scores` (batch, heads, shape.distances) is a workspace.
+    // Writes k and v to the ring buffers of tokens. Then computes out (batch, 1, heads, dim), the attention
+    // of q over the keys. `scores` (batch, heads, shape.distances) is a workspace.
     template <class T>
     void relative_attention_step(Backend, const RelativeStepShape& shape, const RelativeStepInputs<T>& inputs,
                                  const RelativeRingBuffers<T>& keys, const RelativeRingBuffers<T>& values,

@@ -1,5 +1,5 @@
 // Rounding of float32 weights to bfloat16. A weight is rounded once, and several matrix products use the
-// copy.
+// rounded copy.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ void round_arrays(Backend, const RoundedArray* list, int64_t count);
 
 // Maps the address of a float32 weight to the address of its bfloat16 copy.
 using RoundedCopies = std::unordered_map<const float*, const BFloat16*>;
-// Copies that the linear layers of this thread read instead of rounding the weights again. If null, linear
-// layers round the weights.
+// The rounded copies of weights that linear layers on this thread use. If null, linear layers round the
+// weights in each call.
 inline constinit thread_local const RoundedCopies* rounded_copies = nullptr;
 
 }  // namespace cuda

@@ -1,4 +1,5 @@
-// Kernels that select tokens and move their rows (ops/token_selection.h), for attention within clusters.
+// Kernels that select tokens and copy the rows of the selected tokens (ops/token_selection.h), for attention
+// within clusters.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +10,12 @@
 
 namespace tapeformer {
 
-// The positions of `count` tokens in each of `clusters` clusters, and the sizes of two tensors: (batch,
-// length, heads, dim) has a row for each token, and (batch, clusters, count, heads, dim) has a row for each
-// selected token. A token may be in several clusters.
+// A selection of `count` tokens for each of `clusters` clusters. A token may be in several clusters. Tensors
+// with a row for each token are (batch, length, heads, dim). Tensors with a row for each selected token are
+// (batch, clusters, count, heads, dim).
 struct TokenSelection {
   int64_t batch = 0, length = 0, heads = 0, clusters = 0, count = 0, dim = 0;
-  // (batch, heads, clusters, count), in increasing order within a cluster.
+  // Positions of the selected tokens: (batch, heads, clusters, count), in increasing order within a cluster.
   const int64_t* positions = nullptr;
 
   // Returns the index of `token` in a cluster, or -1 if the cluster does not contain the token. `batch_head`
@@ -35,9 +36,9 @@ struct TokenSelection {
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // Writes the positions of the `count` largest elements of each row of x (rows, length) to positions
-    // (rows, count), in increasing order of position. Among equal elements, the first ones are selected. NaN
-    // counts as larger than all numbers.
+    // Finds the `count` largest elements of each row of x (rows, length), and writes their positions to
+    // positions (rows, count) in increasing order. Among equal elements, elements with lower positions are
+    // selected first. NaN counts as larger than all numbers.
     template <class T>
     void select_largest(Backend, const T* x, int64_t rows, int64_t length, int64_t count, int64_t* positions);
 
@@ -47,8 +48,8 @@ TAPEFORMER_FOR_EACH_BACKEND(
                                             const Compute<T>* weights, T* y);
     // Computes y (batch, length, heads, dim). The row of a token is the sum of its rows in x (batch,
     // clusters, count, heads, dim), added in the order of the clusters. If `weights` (batch, length, heads)
-    // is not null, also divides each sum by n, the number of clusters that contain the token, and writes 1 /
-    // n to `weights`. If n is 0, the result and the weight are 0.
+    // is not null, divides each sum by n, and writes 1 / n to `weights`. n is the number of clusters that
+    // contain the token. If n is 0, the result and the weight are 0.
     template <class T>
     void scatter_selected(Backend, const TokenSelection& selection, const T* x, Compute<T>* weights, T* y);
 

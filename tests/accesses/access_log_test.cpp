@@ -1,4 +1,4 @@
-// Tests of the counts of memory accesses. The kernels of this file are instrumented.
+// Tests that the access log counts memory accesses correctly. The kernels in this file are instrumented.
 #include <doctest/doctest.h>
 
 #include "core/access_log.h"
@@ -37,7 +37,7 @@ __global__ void copy_bytes(const uint8_t* x, uint8_t* y) {
 __global__ void read_one(const float* x, float* y) {
   if (x[0] > 0) y[0] = 1;
 }
-// Transposes a matrix of 32 x 32 by way of shared memory with rows of kStride elements. The block has one
+// Transposes a 32 x 32 matrix through shared memory, in which a row has kStride elements. The block has one
 // warp.
 template <int kStride>
 __global__ void transpose(const float* x, float* y) {
@@ -46,12 +46,13 @@ __global__ void transpose(const float* x, float* y) {
   __syncthreads();
   for (unsigned row = 0; row < 32; ++row) y[row * 32 + threadIdx.x] = tile[threadIdx.x * kStride + row];
 }
-// Writes elements of T to dynamic shared memory, `stride` elements apart.
+// Writes one element of type T per thread to dynamic shared memory. The elements of adjacent threads are
+// `stride` elements apart.
 template <class T>
 __global__ void write_shared(int stride) {
   dynamic_shared<T>()[static_cast<int>(threadIdx.x) * stride] = T{};
 }
-// Reads x[lane] in an iteration before the barrier and x[32 + lane] in an iteration behind it. Odd lanes skip
+// Reads x[lane] in an iteration before the barrier and x[32 + lane] in an iteration after it. Odd lanes skip
 // the first iteration.
 __global__ void read_around_barrier(const float* x, float* y) {
   float sum = 0;
@@ -120,7 +121,7 @@ TEST_CASE("cuda: accesses are counted by width") {
   CHECK(packs.sectors == 16 * packs.requests);
   CHECK(packs.min_sectors == packs.sectors);
   CHECK(packs.bytes == std::array<int64_t, kAccessWidthCount>{0, 0, 0, 0, 2 * 16 * 32 * kWarps});
-  // 32 bytes of a lane are two accesses of 16 bytes. Each access uses half of each sector.
+  // A lane accesses 32 bytes in two accesses of 16 bytes, so each access uses only half of a sector.
   const AccessCounts groups = counts_of([&] {
     launch(copy_groups, {dim3(kBlocks), dim3(kBlockThreads)}, x.data<float>(), y.data<float>());
   });

@@ -1,7 +1,7 @@
-// Tests that the kernels of small training steps and decoded tokens keep budgets of memory accesses. A test
-// fails if the kernels of a source file need over 5 % more requests or sectors of global memory, or cycles of
-// shared memory, than their budget. The message of a failure contains the current figures. After an
-// improvement, lower the budget to them.
+// Tests that the memory accesses of small training steps and decoded tokens stay within budgets. A test fails
+// if the kernels of a source file need over 5 % more requests or sectors of global memory, or cycles of
+// shared memory, than their budget. The failure message contains the current figures. After an improvement,
+// lower the budget to these figures.
 #include <doctest/doctest.h>
 
 #include <nlohmann/json.hpp>
@@ -25,7 +25,7 @@ struct Workload {
   Precision precision;
   Counted counted;
   int64_t batch;
-  const char* files;  // part of the names of the counted files
+  const char* files;  // only files whose names contain this text are counted
 };
 
 constexpr Workload kWorkloads[] = {
@@ -84,7 +84,7 @@ ModelChoice choice_of(const Workload& workload) {
   return choose_model(arguments, workload.batch);
 }
 
-// Returns the figures of the workload by source file.
+// Runs the workload and returns its memory accesses for each source file of kernels.
 std::map<std::string, Figures> figures_of(const Workload& workload, const ModelChoice& choice) {
   const Device device = find_cuda_device();
   set_precision(device, workload.precision);
@@ -119,7 +119,7 @@ Figures budget_of(const Workload& workload, const std::string& file) {
   return {};
 }
 
-// Returns lines of kBudgets for files that exceed their budgets or have none.
+// Returns new lines for kBudgets: one line for each file that exceeds its budget or has no budget.
 std::string exceeded(const Workload& workload, const ModelChoice& choice) {
   std::string lines;
   for (const auto& [file, found] : figures_of(workload, choice))

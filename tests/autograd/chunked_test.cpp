@@ -23,7 +23,7 @@ Tensor scaled(const Tensor& x, const Tensor& factor) {
   return mul(x, factor);
 }
 
-// Returns the gradients of the leaves, and removes them from the leaves.
+// Returns the gradients of the leaves, and resets the gradient of each leaf.
 std::vector<Tensor> taken_gradients(const std::vector<Tensor>& leaves) {
   std::vector<Tensor> gradients;
   for (const Tensor& leaf : leaves) {

@@ -1,4 +1,5 @@
-// Tests of BackwardOptions::on_complete: the order of its calls, and the gradients at the time of a call.
+// Tests of BackwardOptions::on_complete: the order in which backward() calls it, and the gradients at the
+// time of a call.
 #include <doctest/doctest.h>
 
 #include "autograd/chunked.h"
@@ -12,7 +13,7 @@ using namespace tapeformer::small;
 
 namespace {
 
-// Named leaves, and a check of the order in which backward() completes them.
+// Checks the order in which backward() completes named leaves.
 class Completed {
  public:
   explicit Completed(std::vector<std::pair<std::string, Tensor>> leaves) : leaves_(std::move(leaves)) {}

@@ -132,8 +132,8 @@ TEST_CASE("backward() of a reversible stack releases the outputs and their gradi
   const int64_t before = memory.stats().active_bytes, half = kRows * kWidth * 8;
   memory.reset_peak();
   backward(loss);
-  // The peak contains the gradient of the outputs, and a copy of either the outputs or their gradient. Branch
-  // f is not divided into chunks, so it adds its whole result and two gradients.
+  // The peak contains the gradient of the outputs, and a copy of either the outputs or this gradient. The
+  // peak also contains the result of branch f and two gradients, because f is not divided into chunks.
   CHECK(memory.stats().peak_bytes - before < 8 * half);
 }
 

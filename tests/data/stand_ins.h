@@ -16,7 +16,7 @@
 
 namespace tapeformer::test {
 
-// The vowels and the consonants of CMUdict, without stress.
+// Returns the vowels of CMUdict, without stress. cmudict_consonants() returns its consonants.
 inline const Words& cmudict_vowels() {
   static const Words vowels = {"AA", "AE", "AH", "AO", "AW", "AY", "EH", "ER",
                                "EY", "IH", "IY", "OW", "OY", "UH", "UW"};

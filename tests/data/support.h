@@ -81,7 +81,8 @@ class ScopedVariable {
   std::optional<std::string> old_;
 };
 
-// Returns whether the real data set is in $TAPEFORMER_DATA. If it is not, tests skip checks of the real data.
+// Returns whether the real data set is in $TAPEFORMER_DATA. Tests of the real data are skipped if it is
+// missing.
 inline bool have_real(const std::string& set) {
   const char* directory = std::getenv("TAPEFORMER_DATA");
   return directory && std::filesystem::exists(std::filesystem::path(directory) / set);

@@ -1,6 +1,6 @@
-// A program for the test of the instruction set levels. It prints the level of the CPU kernels and the
-// extensions of the level. Then it trains several small models, and prints the losses of each model on a
-// line.
+// A program for the test of the instruction set levels. The program prints the level of the CPU kernels and
+// the extensions of the level. Then it trains several small models and prints a line with the losses of each
+// model.
 #include <cstdio>
 
 #include "core/system/machine.h"

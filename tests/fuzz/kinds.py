@@ -228,7 +228,7 @@ def commands(rng, base, folder):
         arguments += PREFIXES.get(command, ["runs/image"] if command == "generate" else [])
     for _ in range(rng.choice([0, 1, 1, 2, 2, 3, 5])):
         arguments.insert(rng.randrange(1, len(arguments) + 1), command_word(rng))
-    if rng.random() < 0.1:  # adds an invalid folder: below a file, with too long a name, or a file
+    if rng.random() < 0.1:  # adds a folder that is invalid: inside a file, too long, or a file
         arguments += ["--run-dir", rng.choice(["lexicon.txt/run", "r" * 300, "lexicon.txt"])]
     return Case(arguments, {0, 1, 2, 3, 4, 5}, large=True, stdin=(base / "audio/a.wav").read_bytes())
 

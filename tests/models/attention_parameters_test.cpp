@@ -15,8 +15,8 @@ using namespace tapeformer::test;
 
 namespace {
 
-// An attention in which each token attends only to its own position. The result is scale * v + offset. All
-// layers share the parameter `scale`, and each layer has a separate state `offset`.
+// An attention kind in which each token attends only to its own position. The result is scale * v + offset.
+// All layers share the parameter `scale`, and each layer has a separate state `offset`.
 class ScaledValues final : public Attention {
  public:
   explicit ScaledValues(const AttentionSetup& setup) {

@@ -27,8 +27,8 @@ AttentionKind find_copy(const std::string& original, const std::string& name) {
   return kind;
 }
 
-// An attention with a wrong result: an undefined tensor, or a tensor whose head and token dimensions are
-// exchanged.
+// An attention kind whose forward() returns a wrong result: an undefined tensor, or a tensor whose head and
+// token dimensions are exchanged.
 class WrongResult final : public Attention {
  public:
   explicit WrongResult(bool undefined) : undefined_(undefined) {}
@@ -41,8 +41,8 @@ class WrongResult final : public Attention {
   bool undefined_;
 };
 
-// Returns the error message if a layer of this kind, or its forward pass, throws an error. Otherwise, returns
-// "".
+// Creates a layer of this kind and runs its forward pass. Returns the error message if one of these steps
+// throws, and "" otherwise.
 std::string layer_error(const std::string& kind) {
   EncoderOptions options;
   options.attention = {{kind, find_attention_kind(kind).default_options()}};

@@ -14,9 +14,9 @@ using namespace tapeformer::test;
 namespace {
 
 // Returns the largest error of the parameter gradients, compared with finite differences. The error is
-// relative to the largest gradient of the same parameter. At most about 40 elements of each parameter are
-// compared. gradcheck() cannot be used, because it changes copies of tensors. This function changes the
-// parameters and restores them.
+// relative to the largest gradient of the same parameter. Compares at most about 40 elements of each
+// parameter. The function changes the parameters and restores them. gradcheck() cannot be used, because it
+// changes copies of tensors.
 double parameter_gradient_error(const AutoregressiveModel& model, const Batch& batch,
                                 const ForwardContext& context) {
   backward(model.loss(batch, context));
@@ -25,8 +25,8 @@ double parameter_gradient_error(const AutoregressiveModel& model, const Batch& b
     const std::string& name = bound_name;  // clang 14 cannot capture a structured binding
     const Tensor analytic = gradient(parameter);
     REQUIRE_MESSAGE(analytic.defined(), name);
-    // The lower bound of `largest` is above 0, because a gradient may be 0: softmax attention does not depend
-    // on the key bias.
+    // `largest` has a lower bound above 0, because all gradients of a parameter may be 0. For example, the
+    // result of softmax attention does not depend on the key bias.
     double largest = 3e-4, error = 0;
     for (int64_t i = 0; i < parameter.numel(); i += 1 + parameter.numel() / 40) {
       const NoGrad no_grad;

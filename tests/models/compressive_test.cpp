@@ -37,7 +37,7 @@ Tensor xl_outputs(int64_t memory, const Tensor& tokens) {
 // Runs a forward and a backward pass for each segment of a text, and returns the accumulated gradients of all
 // parameters by name. The key "memory NAME" contains the state tensor NAME of the segment memory. If
 // `with_terms` is true, the loss includes the loss terms, and the key "terms" contains the sum of the loss
-// terms of each segment that has any.
+// terms for each segment with loss terms.
 std::map<std::string, std::vector<double>> gradients(const AutoregressiveOptions& options, bool with_terms) {
   const Tensor tokens = random_tokens(2, kLongText + 1, 2 * kText);
   const auto model = segment_model(options);

@@ -179,8 +179,8 @@ TEST_CASE("a token stream with a window continues with the newer half of a full 
   }
 }
 
-// The window has 4 tokens. If token t is the newest token, the model reads the tokens from `first` to t: 3
-// and 4 for t = 4, 3 to 5 for t = 5, 3 to 6 for t = 6, and 6 and 7 for t = 7.
+// The window has 4 tokens. If the newest token is token 4, 5 or 6, the model reads the tokens from token 3
+// on. If the newest token is token 7, the model reads tokens 6 and 7.
 TEST_CASE("the windows of a token stream give the distributions of their tokens alone") {
   AutoregressiveModel model(small_options("linear", OutputHead::categorical));
   model.initialize(3);

@@ -34,10 +34,10 @@ inline OptionValues test_options(const std::string& attention) {
   return kind.replace_defaults(kind.test_options);
 }
 
-// The maximum length, in tokens, of the attentions and encoders that this file creates.
+// The maximum sequence length, in tokens, of the attention objects and encoders that this file creates.
 constexpr int64_t kShortLength = 32;
 
-// Returns an attention of this kind with test_options() and two heads of dim 4. The parameters are
+// Creates attention of this kind with test_options(), two heads and head dimension 4. The parameters are
 // initialised and have the dtype float64.
 inline std::unique_ptr<Attention> make_short_attention(const std::string& kind, double dropout = 0) {
   auto attention = make_attention(kind, test_options(kind),

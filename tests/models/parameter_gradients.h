@@ -21,8 +21,8 @@ inline void check_parameter_gradients(const Module& model, const std::function<T
     CAPTURE(name);
     const Tensor exact = gradient(parameter);
     REQUIRE(exact.defined());
-    // The lower bound of `largest` is above 0, because a gradient may be 0: softmax attention does not depend
-    // on the key bias.
+    // `largest` has a lower bound above 0, because all gradients of a parameter may be 0. For example, the
+    // result of softmax attention does not depend on the key bias.
     double largest = 1e-4, error = 0;
     for (int64_t i = 0; i < parameter.numel(); i += 1 + parameter.numel() / 20) {
       const NoGrad no_grad;

@@ -72,8 +72,8 @@ TEST_CASE("performer: orthogonal features have a smaller error than independent 
   CHECK(approximation_error(64, true, 0.25, false) < approximation_error(64, false, 0.25, false));
 }
 
-// Performer subtracts a maximum from the exponents of its features. If Performer used the maximum over all
-// keys, a large later key would change earlier results.
+// The features of a key depend only on this key. If they depended on the maximum over all keys, a large later
+// key would change earlier results.
 TEST_CASE("performer: a much larger last key changes no earlier result") {
   for (const char* kernel : {"softmax", "relu"}) {
     const auto performer = make_performer({{"kernel", std::string(kernel)}});

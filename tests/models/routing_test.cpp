@@ -148,7 +148,7 @@ TEST_CASE("routing: attention equals the direct computation") {
           CHECK(routing_error(*attention, in, size, local, causal) < 1e-12);
           CHECK(routing_error(*attention, in, size, local, causal, lengths) < 1e-12);
         }
-  // Negative control: the direct computation uses a cluster size that the attention does not have.
+  // Negative control: the direct computation uses clusters of 5 tokens, but the attention uses clusters of 6.
   CHECK(routing_error(*make_routing(2, 6, 0), RoutingInputs(17), 5, 0, true) > 1e-3);
 }
 
@@ -188,7 +188,7 @@ TEST_CASE("routing: causal attention excludes later keys, but later queries may 
     slice(other.v, 1, changed, changed + 1).fill(7);
     const Tensor after = run_routing(*attention, other, true);
     CHECK(max_difference(slice(before, 1, 0, changed), slice(after, 1, 0, changed)) == 0);
-    // A later query may replace an earlier token in a cluster.
+    // A later query may enter a cluster in place of an earlier token, which changes earlier results.
     RoutingInputs another(17);
     slice(another.q, 1, changed, changed + 1).fill(7);
     const Tensor changed_query = run_routing(*attention, another, true);

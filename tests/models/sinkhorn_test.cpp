@@ -121,8 +121,8 @@ class SinkhornReference {
   double at(const Tensor& x, int64_t i, int64_t d) const {
     return x.data<double>()[((example_ * x.size(1) + i) * kSinkhornHeads + head_) * kSinkhornDim + d];
   }
-  // Returns the unnormalised score of block `column`, computed from the sum of the valid keys in [begin, end)
-  // divided by `count`.
+  // Returns the score of block `column` before normalisation. The score depends on the sum of the valid keys
+  // in [begin, end), divided by `count`.
   double score(int64_t begin, int64_t end, int64_t count, int64_t column) const {
     double total = 0;
     for (int64_t h = 0; h < kSinkhornDim; ++h) {

@@ -83,7 +83,7 @@ TEST_CASE("slices of a batch draw the random numbers of the whole batch, between
 TEST_CASE("control: slices that start at example 0 draw other numbers") {
   for (const std::string attention : {"linear", "lsh"}) {
     EncoderOptions options = encoder_with_dropout(attention);
-    if (attention == "lsh") options.dropout = 0;  // then only the random rotations can differ
+    if (attention == "lsh") options.dropout = 0;  // so that only the random rotations can differ
     Encoder encoder(options);
     encoder.initialize(3);
     encoder.convert(DType::float64);

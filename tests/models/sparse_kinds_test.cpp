@@ -30,7 +30,7 @@ struct Sequence {
   Tensor q, k, v;
 };
 
-// The attention weights of a kind. at(h, i, j) is the weight of key j for query i in head h.
+// The attention weights that a kind computes. at(h, i, j) is the weight of key j for query i in head h.
 class Weights {
  public:
   Weights(const std::string& kind, const Options& options, int64_t length, bool causal,
@@ -52,8 +52,8 @@ class Weights {
 };
 
 // Compares `weights` with softmax attention in which query i of head h attends to the keys j with contains(h,
-// i, j) and, if `causal`, j <= i. Returns the largest difference, or 1 if the weight of another key is not
-// exactly 0.
+// i, j) and, if `causal`, j <= i. Returns the largest difference, or 1 if the weight of a key to which the
+// query does not attend is not exactly 0.
 template <class Contains>
 double error_of(const Weights& weights, int64_t length, bool causal, Contains contains) {
   const Sequence s(length);

@@ -28,7 +28,7 @@ const Tensor kSurveyQueries = normal({2, kSurveyLength, kHeads, kDim}, 1),
              kSurveyKeys = normal({2, kSurveyLength, kHeads, kDim}, 2),
              kSurveyValues = normal({2, kSurveyLength, kHeads, kDim}, 3);
 
-// Returns an attention for sequences of up to kSurveyLength tokens with float64 parameters.
+// Creates attention of this kind for sequences of up to kSurveyLength tokens, with float64 parameters.
 std::unique_ptr<Attention> make_survey_kind(const std::string& kind, const NamedOptions& options) {
   auto attention = make_attention(kind, find_attention_kind(kind).replace_defaults(options),
                                   {.heads = kHeads, .dim = kDim, .max_length = kSurveyLength});
@@ -44,7 +44,7 @@ Tensor parameter_of(const Attention& attention, const std::string& name) {
   return {};
 }
 
-// Sets the elements of a parameter (A, B, C): element (a, b, c) becomes value(a, b, c).
+// Sets element (a, b, c) of the three-dimensional parameter `name` to value(a, b, c).
 template <class F>
 void fill_by_index(const Attention& attention, const std::string& name, F&& value) {
   const Tensor tensor = parameter_of(attention, name);
@@ -91,7 +91,7 @@ void clear_parameter(const Attention& attention, const std::string& name) {
   parameter_of(attention, name).fill(0);
 }
 
-// Returns for each query the mean of the values that are not masked.
+// Returns for each query the mean of the values of all keys that are not masked.
 Tensor mean_of_visible(const AttentionMask& mask) {
   return plain_softmax_attention(Tensor::zeros_like(kSurveyQueries), kSurveyKeys, kSurveyValues,
                                  {.causal = mask.causal, .key_lengths = mask.key_lengths});

@@ -1,5 +1,5 @@
-// Tests that compare attention for one token at a time on each device with the CPU. The op table has no cases
-// for it.
+// Tests that compare decoding steps of attention, which process one token at a time, on each device with the
+// CPU. The op table contains no decoding steps.
 #include <doctest/doctest.h>
 
 #include "ops/linear_attention.h"

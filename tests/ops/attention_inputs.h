@@ -44,7 +44,7 @@ double gradient_error(Attention* attention, const AttentionSizes& size, const Op
 }
 
 // Returns the gradients of q, k and v in attention(q, k, v, options) for a cotangent. Input i requires a
-// gradient if bit i of `wanted` is set; the other gradients are undefined.
+// gradient only if bit i of `wanted` is set. Gradients of inputs that require none are undefined.
 template <class Attention, class Options>
 std::vector<Tensor> allocate_attention_gradients(Attention* attention, const AttentionInputs& inputs,
                                                  const Options& options, const Tensor& cotangent, DType dtype,
@@ -59,8 +59,9 @@ std::vector<Tensor> allocate_attention_gradients(Attention* attention, const Att
   return leaves;
 }
 
-// Tests each nonempty subset of q, k and v as the inputs that require a gradient. Checks that their float32
-// gradients are within `tolerance` of `exact`, and that the gradients of the other inputs are undefined.
+// Tests each nonempty subset of q, k and v as the inputs that require a gradient. Checks that the float32
+// gradients of these inputs are within `tolerance` of `exact`, and that the remaining gradients are
+// undefined.
 template <class Attention, class Options>
 void check_wanted_gradients(Attention* attention, const AttentionInputs& inputs, const Options& options,
                             const Tensor& cotangent, const std::vector<Tensor>& exact, double tolerance) {

@@ -100,7 +100,7 @@ TEST_CASE("dropout keeps a share of 1 - p, scales kept elements, and draws the s
   }
   CHECK(std::abs(kept / 100003.0 - 0.9) < 0.004);
   std::vector<float> tail(1000);
-  cpu::compute_dropout_multipliers(mask, 777, 1000, tail.data());  // 777 is within a block of random bits
+  cpu::compute_dropout_multipliers(mask, 777, 1000, tail.data());  // 777 is inside a block of random bits
   for (int64_t i = 0; i < 1000; ++i) REQUIRE(tail[static_cast<size_t>(i)] == y.data<float>()[777 + i]);
   const Tensor part = dropout(Tensor::full({1000}, 1), mask.at_offset(700).at_offset(77));
   for (int64_t i = 0; i < 1000; ++i) REQUIRE(part.data<float>()[i] == y.data<float>()[777 + i]);

@@ -92,8 +92,8 @@ void check_errors(const Tensor& expected, const Tensor& found) {
     errors += error * error;
   }
   CHECK(largest_error <= 0.03 * largest);
-  // The second summand is for gradients whose terms cancel: their errors are proportional to the terms, which
-  // are of order 1.
+  // The second summand allows errors of gradients whose terms cancel. These errors are proportional to the
+  // terms, which are of order 1.
   CHECK(std::sqrt(errors) <= 0.015 * std::sqrt(squares) + 0.002 * std::sqrt(static_cast<double>(a.size())));
 }
 
@@ -112,10 +112,10 @@ void check_attention(Device device) {
   }
 }
 
-// Checks linear attention in bfloat16 if the queries, keys and values of all tokens contain a common vector.
-// The gradient of a query sums terms with the factor g . (v - out) over all keys, where g is the cotangent.
-// The common vector of the values cancels in v - out. If its rounding errors did not cancel too, the error of
-// the gradient would grow with the length.
+// Checks linear attention in bfloat16 for queries, keys and values whose mean over the tokens is not 0. The
+// gradient of a query is a sum over all keys. Each term has the factor g . (v - out), where g is the
+// cotangent. The mean of the values cancels in v - out. If rounding errors of the mean did not cancel, the
+// error of the gradient would grow with the length.
 void check_common_values(Device device) {
   const Shape shape{1, 700, 1, 33};
   const auto with_common = [&](int salt) {

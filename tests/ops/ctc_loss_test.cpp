@@ -168,8 +168,8 @@ TEST_CASE("CTC in float32 is accurate for 2,400 frames") {
   Labels labels;
   for (uint64_t i = 0; i < kLabels; ++i)
     labels.push_back(1 + static_cast<int64_t>(stream.uniform_below(i, 39)));
-  // If the distributions are sharp, some prefixes of the labels are much more probable than other prefixes.
-  // The probabilities of the other prefixes must not underflow, because the loss depends on them.
+  // If the distributions are sharp, some prefixes of the labels are much more probable than others. The
+  // probabilities of improbable prefixes must not underflow, because the loss depends on them.
   const Tensor sharp = normal({1, kFrames, kClasses}, 8);
   for (int64_t i = 0; i < sharp.numel(); ++i) sharp.data<double>()[i] *= 12;
   for (const Tensor& start : {normal({1, kFrames, kClasses}, 9), sharp}) {

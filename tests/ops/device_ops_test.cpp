@@ -128,8 +128,9 @@ TEST_CASE("cuda: an index out of range is an error if it is on the CPU, and give
 
 namespace {
 
-// Returns the gradient norms of two optimizer steps and then the parameters, averages and moments after them.
-// There are `arrays` + 1 arrays of various sizes.
+// Takes two optimizer steps for `arrays` parameters of various sizes and for one more parameter, which is not
+// aligned to 16 bytes. Returns the gradient norms of the two steps, and then the parameters, averages and
+// moments after them.
 std::vector<Tensor> after_steps(Device device, DType dtype, const StepRule& rule, const Clipping& clipping,
                                 bool with_second, int arrays) {
   std::vector<ParameterSlot> slots;
@@ -139,7 +140,7 @@ std::vector<Tensor> after_steps(Device device, DType dtype, const StepRule& rule
     const auto random_array = [&](int salt) { return normal(shape, 4 * i + salt, dtype).to(device).clone(); };
     slots.push_back({random_array(0), random_array(1), random_array(2),
                      with_second ? uniform(shape, 0.5, 2, i, dtype).to(device).clone() : Tensor{}});
-    if (i == 5)  // adds an array that is not aligned to 16 bytes
+    if (i == 5)  // adds a parameter that is not aligned to 16 bytes
       slots.push_back(
           {random_array(0).view({shape[0] - 1}, {1}, 1), random_array(1).view({shape[0] - 1}, {1}),
            random_array(2).view({shape[0] - 1}, {1}),
@@ -177,7 +178,7 @@ TEST_CASE(
       for (const Clipping& clipping : {Clipping{.gradient_scale = -0.5}, Clipping{.max_norm = 3},
                                        Clipping{.gradient_scale = 2, .max_norm = 10, .per_tensor = true}})
         for (const bool adaptive : {false, true}) {
-          // 391 arrays need more than one launch.
+          // 390 arrays and the array that is not aligned need more than one launch.
           const int arrays = dtype == DType::float32 && clipping.max_norm == 3 && adaptive ? 390 : 70;
           const auto run = [&](Device where) {
             return after_steps(where, dtype, adaptive ? adam : sgd, clipping, adaptive, arrays);
@@ -208,8 +209,8 @@ TEST_CASE("cuda: a layer norm without gradients of weight and bias equals the CP
 
 namespace {
 
-// Returns the gradients of weight and bias of a linear layer (rows, 2) -> (rows, dim), and of a layer norm of
-// rows (rows, dim).
+// Returns the gradients of four parameters, which are sums over rows: the weight and bias of a linear layer
+// from (rows, 2) to (rows, dim), and the scale and shift of a layer norm of (rows, dim).
 std::vector<Tensor> column_sums(Device device, int64_t rows, int64_t dim) {
   const auto input = [&](const Shape& shape, int salt) {
     return require_grad(normal(shape, salt, DType::float32).to(device).alias());
@@ -227,8 +228,8 @@ std::vector<Tensor> column_sums(Device device, int64_t rows, int64_t dim) {
 }  // namespace
 
 TEST_CASE("cuda: sums over the rows of many blocks equal the CPU and repeat bit by bit") {
-  // One part, one group of parts, several groups, all 512 parts, wide rows, and more columns than the
-  // counters of a device.
+  // A kernel sums the rows in up to 512 parts and adds the parts in groups. The sizes give one part, one
+  // group, several groups, all 512 parts, wide rows, and more columns than the device has counters.
   for (const Device device : list_cuda_devices())
     for (const auto& [rows, dim] : std::vector<std::pair<int64_t, int64_t>>{
              {0, 5}, {1, 33}, {127, 1}, {130, 32}, {4099, 33}, {150, 1025}, {2, 65601}}) {

@@ -86,8 +86,8 @@ void check_rounding(Device device) {
       const std::vector<Tensor> inputs = get_inputs(rows, in, out);
       const auto exact = compute_result_and_gradients(inputs, kCpu, DType::float64, Activation::none, 0),
                  found = compute_result_and_gradients(inputs, device, DType::float32, Activation::none, 0);
-      // The bounds of the errors are relative to the sums of the absolute values of the terms. The same
-      // products with absolute values as inputs compute these sums.
+      // The bounds of the errors are relative to the sums of the absolute values of the terms. A linear layer
+      // with the absolute values of the inputs computes these sums.
       std::vector<Tensor> sizes;
       for (const Tensor& input : inputs) sizes.push_back(sqrt(square(input)));
       const Tensor g = sqrt(square(normal({rows, out}, 17).to(DType::bfloat16).to(DType::float64)));
@@ -143,8 +143,8 @@ void check_bfloat16_precision(Device device) {
       }
 }
 
-// Checks that linear layers with bfloat16 inputs agree with float64 for both dtypes of the result, and are
-// deterministic.
+// Checks that linear layers with bfloat16 inputs agree with float64 and are deterministic, for bfloat16 and
+// for float32 results.
 void check_bfloat16_inputs(Device device) {
   for (const auto& size :
        {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1}, {3, 33, 31}, {70, 8, 132}, {0, 4, 3}})
@@ -209,8 +209,8 @@ double relative_error(const Tensor& a, const Tensor& b) {
 
 // Checks that an LSTM with products in bfloat16 is deterministic, and that its errors are proportional to the
 // unit roundoff of the operands. The CPU rounds the operands of all products. A device computes states, cells
-// and recurrent products in float32. If the inputs are exact in bfloat16, only the gradients that are
-// products of rounded gradients and states have an error on a device.
+// and recurrent products in float32. If the inputs are exact in bfloat16, a device only has errors in
+// gradients that are products of rounded gradients and states.
 void check_lstm(Device device) {
   constexpr double kSingle = 1e-5;  // bound of the relative error of float32 after 70 steps
   const double unit = unit_of(Precision::bfloat16);
@@ -318,8 +318,8 @@ TEST_CASE("cuda: bfloat16 products are summed in float32 for sums of any length"
 }
 
 TEST_CASE("cuda: results in bfloat16 are rounded once: parts of a long sum stay float32") {
-  // The first half sums to a number that is not exact in bfloat16. The second half sums to 1 minus this
-  // number.
+  // The first half of a row sums to a number that is not exact in bfloat16. The second half sums to 1 minus
+  // this number.
   constexpr int64_t kHalf = 40001, kSize = 8;
   const Tensor rows = Tensor::full({kSize, 2 * kHalf}, 1);
   rows.view({kSize, kHalf - 1}, {2 * kHalf, 1}, kHalf).fill(-1);

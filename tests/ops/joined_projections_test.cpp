@@ -1,5 +1,6 @@
 // Tests of ops that joined projections use: unbind(), concat() of adjacent weights, which returns a view
-// instead of a copy, and layer norms that also return the operand of the next product.
+// instead of a copy, and layer norms that also return a rounded copy of the result for the next matrix
+// product.
 #include <doctest/doctest.h>
 
 #include "ops/elementwise.h"

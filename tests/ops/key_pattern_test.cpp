@@ -27,7 +27,7 @@ KeyPattern head_pattern(const PatternCase& c, int64_t head) {
 }
 
 // Returns whether the runs that next(position) returns contain each position in [begin, end) for which
-// expected(position) is true. If `exact`, the runs must contain no other position.
+// expected(position) is true. If `exact` is true, the runs must contain no other position.
 template <class Next, class Expected>
 bool runs_match(int64_t begin, int64_t end, bool exact, Next next, Expected expected) {
   for (int64_t position = begin; position < end;) {

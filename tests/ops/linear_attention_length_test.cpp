@@ -44,9 +44,9 @@ std::vector<int64_t> rows_of(int64_t length) {
   return rows;
 }
 
-// The differences between linear attention and its quadratic form. `output` is the largest difference of the
-// results in the rows rows_of(). `gradient` is the largest difference of the gradients of v, divided by the
-// largest gradient. The cotangent is 1 in the rows rows_of() and 0 elsewhere.
+// Largest differences between linear attention and its quadratic form. `output` is the difference of the
+// results in the rows rows_of(). `gradient` is the difference of the gradients of v, divided by the largest
+// gradient. The cotangent is 1 in the rows rows_of() and 0 elsewhere.
 struct Differences {
   double output = 0, gradient = 0;
 };

@@ -148,7 +148,7 @@ TEST_CASE("the paper's sampling scale is elu(log-scale) + 1.0001") {
   sample_logistic_mixture(rows, RandomStream(2, "sample"), 0, out);
   int64_t below = 0;
   for (int64_t i = 0; i < kRows; ++i)
-    below += out.data<uint8_t>()[i] <= 63;  // levels for values below about -0.502
+    below += out.data<uint8_t>()[i] <= 63;  // levels up to 63 are values below about -0.502
   const double scale = std::expm1(log_scale) + 1.0001;
   CHECK(std::abs(below / double(kRows) - sigmoid((63.5 / 127.5 - 1) / scale)) < 0.006);
 }

@@ -248,7 +248,7 @@ TEST_CASE("lsh buckets: close vectors share a bucket more often than distant vec
     CHECK(same / n < last - 0.05);
     last = same / n;
   }
-  CHECK(last < 0.15);  // unrelated vectors share one of 16 buckets with probability 1/16
+  CHECK(last < 0.15);  // with 16 buckets, unrelated vectors share a bucket with probability 1/16
 }
 
 TEST_CASE("lsh buckets: rounds do not depend on their number, heads and examples differ, and dtypes agree") {

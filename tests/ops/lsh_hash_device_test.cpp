@@ -1,9 +1,9 @@
 // Tests that a device and the CPU assign positions to the same LSH buckets, except near ties.
 //
-// A bucket is the index of the maximum of [x R, -x R]. A device may compute the last bits of R and of the
-// products differently from the CPU. If the difference of two values is within the rounding errors, a device
-// may therefore select the second largest value: a near tie. The tests print near ties and limit their
-// number.
+// A bucket is the index of the maximum of [x R, -x R], where x is a query and R is a random matrix. A device
+// may compute the last bits of R and of the products differently from the CPU. If two values differ by less
+// than the rounding errors, a device may therefore select the second largest value. This is a near tie. The
+// tests print near ties and limit their number.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -63,8 +63,9 @@ class HashValues {
   HashValues(const HashCase& c, const Tensor& q, const RandomStream& stream)
       : case_(c), dim_(c.dim), q_(q.to_vector()), stream_(stream) {}
 
-  // The difference of the maximum and the value of a bucket, and the bound of this difference by rounding
-  // errors. If there are two rotations, they belong to the rotation with the larger difference / bound.
+  // `difference` is the maximum of the rotated values minus the value of a bucket. `bound` is the largest
+  // difference that rounding errors can cause. With two rotations, a Gap describes the rotation for which
+  // difference / bound is larger.
   struct Gap {
     double difference = 0, bound = 1;
     bool is_near_tie() const { return difference <= bound; }
@@ -76,7 +77,7 @@ class HashValues {
     return first.difference * second.bound > second.difference * first.bound ? first : second;
   }
 
-  // Returns element d of a column of a rotation.
+  // Returns element d of column `column` of a rotation matrix R.
   double element(int64_t example, int64_t head, int64_t round, int64_t factor, int64_t column,
                  int64_t d) const {
     if (case_.share) example = 0;
@@ -96,7 +97,8 @@ class HashValues {
   }
 
  private:
-  // Roundings of an element of R (logarithm, root, sine or cosine, products), on the CPU and on the device.
+  // Number of roundings when the CPU and the device compute an element of R. The computation consists of a
+  // logarithm, a root, a sine or cosine, and products.
   static constexpr double kElementRoundings = 8;
 
   Gap gap_in(int64_t example, int64_t head, int64_t round, int64_t position, int64_t factor, int64_t buckets,
@@ -164,8 +166,9 @@ BucketDifferences compare_buckets(const HashCase& c, const HashValues& values, c
   return result;
 }
 
-// Checks that buckets of a device equal the buckets of the CPU, except near ties of at most one in a thousand
-// positions, and at least one. The emulation computes R with the functions of the CPU and has no near ties.
+// Checks that the buckets of a device equal the buckets of the CPU, except near ties. One near tie and
+// another one per thousand buckets are allowed. The emulation computes R with the functions of the CPU, so it
+// has no near ties.
 void check_device_buckets(const HashCase& c, const HashValues& values, const Tensor& expected,
                           const Tensor& found) {
   const BucketDifferences differences = compare_buckets(c, values, expected, found);
@@ -252,7 +255,7 @@ TEST_CASE("control: a wrong bucket is an error, and a bucket of an equal value i
   Tensor changed = buckets.clone();
   const HashValues values(c, q, stream);
 
-  // Position 0 of the first round moves to the next bucket of the first rotation.
+  // Moves position 0 of the first round to the next bucket of the first rotation.
   const auto own = changed.data<int32_t>()[0];
   const auto first = static_cast<int32_t>(c.requested.first);
   const int32_t next = own / first * first + (own + 1) % first;

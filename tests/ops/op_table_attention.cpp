@@ -176,7 +176,7 @@ void add_rotary(std::vector<OpCase>& table) {
                    {normal({2, 3, 7, 4})}});
 }
 
-// Adds relative scores. They are -inf for masked keys, so the cases pass them through softmax().
+// Adds relative scores. Scores of masked keys are -inf, so the cases pass the scores through softmax().
 void add_relative_scores(std::vector<OpCase>& table) {
   struct Sizes {
     int64_t queries, keys, distances;
@@ -292,8 +292,9 @@ void add_float_attention_cases(std::vector<OpCase>& table) {
                        },
                        {normal({2, 3, 2, 5})},
                        features > 33});
-  // The features of softmax_query subtract a maximum, which backward treats as a constant. So the features
-  // alone would fail the gradient check. The maximum cancels in attention, so the check uses attention.
+  // The features of softmax_query are divided by their maximum, which backward() treats as a constant, so the
+  // features alone would fail the gradient check. The maximum cancels in attention, so the check uses
+  // attention.
   for (const bool causal : {false, true})
     for (const int64_t length : {0, 5, 130})
       table.push_back({concat_text("attention, random features, ", causal ? "causal, " : "", length),

@@ -45,8 +45,8 @@ std::vector<OpCase> table_part(const std::string& text) {
   return selected;
 }
 
-// Returns the part of the table in the environment variable TAPEFORMER_OP_PART, or the whole table.
-// compute-sanitizer takes long for the whole table, so scripts/gpu-check.sh runs it in parts.
+// Returns the part of the table in the environment variable TAPEFORMER_OP_PART, or the whole table if the
+// variable is not set. scripts/gpu-check.sh tests the table in parts, because compute-sanitizer is slow.
 std::vector<OpCase> table_part_of_environment() {
   const char* const text = std::getenv("TAPEFORMER_OP_PART");
   return table_part(text ? text : "");
@@ -134,7 +134,8 @@ TEST_CASE("an undefined required input of any op throws an error with the name o
         message = error.what();
       }
       CHECK(message.find("undefined") != std::string::npos);
-      // Errors of Tensor contain this text. They do not name the op, so the op must throw its own error.
+      // An error with this text comes from Tensor and does not name the op. The op must check its inputs
+      // before.
       CHECK(message.find("an undefined tensor has") == std::string::npos);
     }
   }

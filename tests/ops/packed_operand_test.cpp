@@ -17,8 +17,8 @@ std::vector<O> rounded(const Tensor& x) {
   return values;
 }
 
-// Returns the largest relative error of a packed product, compared with plain sums of the products of rounded
-// operands. Each error is relative to the sum of the absolute values of these products.
+// Returns the largest error of a product with a PackedOperand. The reference sums the products of the rounded
+// operands in double. Each error is divided by the sum of the absolute values of these products.
 template <class O>
 double operand_error(int64_t rows, int64_t columns, int64_t depth, bool transposed) {
   using T = Compute<O>;

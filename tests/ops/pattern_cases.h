@@ -1,4 +1,5 @@
-// Key patterns for tests of attention, each with its definition as a function of a head, a query and a key.
+// Key patterns for tests of attention. Each pattern has a function of a head, a query and a key that defines
+// the pattern.
 #pragma once
 
 #include <cstdlib>

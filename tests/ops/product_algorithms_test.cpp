@@ -1,6 +1,6 @@
-// Tests of the choice among the algorithms of cuBLASLt, by its emulation: timing, the file of the choices,
-// and algorithms that fail. The algorithms of the emulation add in different orders, so results show which
-// algorithm was used.
+// Tests of the choice among the algorithms of cuBLASLt, which an emulation replaces. The tests cover the
+// timing of algorithms, the file with the choices, and algorithms that fail. Each algorithm of the emulation
+// adds in another order, so the bits of a result show which algorithm was used.
 #include <doctest/doctest.h>
 
 #include "core/cuda/devices.h"
@@ -48,7 +48,7 @@ void make_fastest(size_t number) {
   for (size_t i = 0; i < product_algorithms.size(); ++i) product_algorithms[i].seconds = i == number ? 0 : 1;
 }
 
-// Returns the emulated device, or nothing on other devices and without CUDA.
+// Returns the emulated device, or an empty list if CUDA is not emulated.
 std::vector<Device> emulated_devices() {
   return cuda::is_emulated() ? list_cuda_devices() : std::vector<Device>{};
 }
@@ -62,7 +62,7 @@ struct Inputs {
   std::vector<double> product() const { return linear(x, weight, bias).to_vector(); }
 };
 
-// Returns the product by one algorithm.
+// Returns the product that algorithm `number` computes.
 std::vector<double> product_by(size_t number, const Inputs& inputs) {
   const auto kept = product_algorithms;
   make_fastest(number);
@@ -79,7 +79,8 @@ std::string get_token_text(const std::filesystem::path& path) {
   return read_file(path.string());
 }
 
-// The changes of the counts of this process since construction.
+// Counts timed plans, reused choices, failed algorithms and unfused products since the construction of the
+// object.
 class Counted {
  public:
   int64_t timed() const { return cuda::product_counts().timed_plans - before_.timed_plans; }
@@ -99,7 +100,7 @@ TEST_CASE("cuda: a product uses the fastest algorithm if products are timed, and
     const Inputs inputs(device);
     const std::vector<double> first = inputs.product();
     CHECK(first == product_by(0, inputs));
-    // Control: the bits show the algorithm.
+    // Control: each algorithm gives different bits.
     CHECK(product_by(1, inputs) != first);
     CHECK(product_by(2, inputs) != first);
     CHECK(product_by(2, inputs) != product_by(1, inputs));
@@ -112,8 +113,8 @@ TEST_CASE("cuda: a product uses the fastest algorithm if products are timed, and
     make_fastest(2);
     CHECK(inputs.product() == fastest);  // a product is measured once
     CHECK(counted.timed() == 1);
-    CHECK(Inputs(device, 9).product().size() == 45);         // another shape is another plan
-    matmul(inputs.x, inputs.weight, {.transpose_b = true});  // so is a product without a bias
+    CHECK(Inputs(device, 9).product().size() == 45);         // another shape is timed separately
+    matmul(inputs.x, inputs.weight, {.transpose_b = true});  // and so is a product without a bias
     CHECK(counted.timed() == 3);
     linear(inputs.x.to(DType::bfloat16), inputs.weight, inputs.bias);
     CHECK(counted.timed() == 4);
@@ -156,7 +157,7 @@ TEST_CASE("cuda: later processes use the algorithms in the file") {
     CHECK(counted.timed() == 0);
     CHECK(product("") != expected);  // control: without the file, the products are measured again
     CHECK(get_token_text(path) == text);
-    // The choices of another version of cuBLAS are replaced.
+    // The choices in the file are replaced if the version of cuBLAS changes.
     cuda::emulation::product_library_version = 2;
     CHECK(product(path) == product_by(2, inputs));
     CHECK(get_token_text(path) != text);
@@ -223,12 +224,12 @@ TEST_CASE("cuda: an algorithm that fails is counted, and the next one is used") 
       const TimedProducts timed(device, path);
       CHECK(inputs.product() == third);
       CHECK(counted.failed() == 2);
-      // The chosen algorithm fails later.
+      // Now the algorithm that was chosen fails too.
       product_algorithms[2].fails = true;
       CHECK(inputs.product() == second);
       CHECK(counted.failed() == 3);
     }
-    // The next process that reads the choice uses the same successor.
+    // The next process reads the choice from the file, and falls back to the same algorithm.
     const TimedProducts timed(device, path);
     CHECK(inputs.product() == second);
     CHECK(counted.reused() == 1);
@@ -247,7 +248,7 @@ TEST_CASE("cuda: products of similar sizes share a choice") {
     CHECK(counted.reused() == 2);
     Inputs(device, 1025).product();
     CHECK(counted.timed() == 2);
-    // Each size up to 8 has its own choice.
+    // Up to 8 rows, each number of rows has a separate choice.
     for (const int64_t rows : {6, 7, 8}) Inputs(device, rows).product();
     CHECK(counted.timed() == 5);
   }
@@ -262,7 +263,7 @@ TEST_CASE("cuda: a product whose algorithms all fail is computed without a fused
     const TimedProducts timed(device, "");
     const Counted counted;
     CHECK(inputs.product() == first);
-    // The product with the epilogue and the product without it have three algorithms each.
+    // The product with the epilogue and the product without it try three algorithms each.
     CHECK(counted.failed() == 6);
     CHECK(counted.unfused() == 1);
   }

@@ -10,8 +10,8 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// A folder and the prefixes of the paths that its files may include. A file belongs to the folder that is the
-// longest prefix of its path.
+// A folder and the files that it may include, as prefixes of their paths. A file belongs to the folder that
+// is the longest prefix of its path.
 struct Folder {
   std::string path;
   Names may_include;
@@ -70,12 +70,12 @@ const Names& closed_folders() {
   return *list;
 }
 
-// The common prefix of the third-party headers of a library, and the prefixes of the paths of the files that
-// may include them.
+// `prefix` is the common prefix of the headers of a third-party library. Only files whose paths begin with
+// one of `where` may include these headers.
 struct Vendor {
   std::string prefix;
   Names where;
-  // Folders whose headers may include headers of the library. Headers in other folders must not, so that
+  // Headers in these folders may include headers of the library. Headers in other folders must not, so that
   // their users do not need the library.
   Names headers = {};
 };

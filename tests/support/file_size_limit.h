@@ -1,5 +1,5 @@
-// A limit on the size of the files that this process writes, until the end of a scope. Tests use it to
-// simulate a full disk: writes beyond the limit fail.
+// A class that limits the size of the files that this process writes, during the lifetime of its object.
+// Writes beyond the limit fail, so tests can simulate a full disk.
 #pragma once
 
 #include <sys/resource.h>

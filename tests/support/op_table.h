@@ -14,13 +14,13 @@ namespace tapeformer::test {
 struct OpCase {
   std::string name;
   std::function<Tensor(const std::vector<Tensor>&)> function;
-  // Floating-point inputs are float64. outcome_of() converts them, and copies all inputs to the device,
-  // including integers such as indices.
+  // Floating-point inputs are float64. compute_result_and_gradients() converts them, and copies all inputs to
+  // the device, including integers such as indices.
   std::vector<Tensor> inputs;
   bool is_large = false;  // too large for the gradient check
-  // The float32 tolerance is multiplied by `roundings`. It is sqrt(n) if the result depends on sums of n
-  // terms that are larger than the result. With high probability, the rounding errors of such sums grow like
-  // sqrt(n) (Higham and Mary 2019, "A new approach to probabilistic rounding error analysis").
+  // The tolerance in float32 is multiplied by this factor. The factor is sqrt(n) if the result depends on
+  // sums of n terms that are larger than the result. With high probability, the rounding errors of such sums
+  // grow like sqrt(n) (Higham and Mary 2019, "A new approach to probabilistic rounding error analysis").
   double tolerance_factor = 1;
 };
 

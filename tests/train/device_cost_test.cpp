@@ -59,8 +59,8 @@ bool exceeds(const DeviceWork& work, const Budget& budget) {
          static_cast<double>(work.byte_count()) > kTolerance * budget.gigabytes * 1e9;
 }
 
-// Returns whether this build can count work without a device, which needs the emulation of CUDA. If it
-// cannot, prints a message.
+// Returns whether this build has the emulation of CUDA, which counts work without a device. Otherwise, prints
+// a message and returns false.
 bool counts_without_device() {
   if constexpr (kHasCuda)
     if (cuda::is_emulated()) return true;
@@ -110,10 +110,10 @@ TEST_CASE("work beyond the memory of the device is refused") {
 TEST_CASE("the estimated time is the largest of three limits plus the time between launches") {
   const DeviceModel& h200 = find_device_model("h200");
   constexpr double kLaunch = 2.2e-6;
-  // The time of a copy assumes 0.9 of the memory bandwidth.
+  // The estimate for a copy assumes 90 % of the memory bandwidth.
   const cuda::WorkRecord copy{.kind = cuda::WorkKind::copy, .op = {}, .where = {}, .bytes = 4'800'000'000};
   CHECK(estimate_seconds(copy, h200) == doctest::Approx(1e-3 / 0.9 + kLaunch));
-  // For a product that uses all multiprocessors, the estimate is the time at 0.7 of the matrix rate.
+  // The estimate for a product that uses all multiprocessors assumes 70 % of the matrix rate.
   cuda::WorkRecord product{.kind = cuda::WorkKind::product,
                            .op = {},
                            .where = {},

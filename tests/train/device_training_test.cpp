@@ -48,8 +48,8 @@ Config small_config(const std::string& attention, bool reversible) {
   return config;
 }
 
-// Returns whether the kind is tested in reversible layers. The result is true if the queries of the kind are
-// also the keys, as in "Reformer".
+// Returns whether the test uses this kind in reversible layers. As in "Reformer", the result is true if the
+// queries of the kind are also its keys.
 bool is_used_reversible(const std::string& attention) {
   return find_attention_kind(attention).capabilities.shares_query_key;
 }
@@ -182,7 +182,8 @@ TEST_CASE("cuda: a resumed training uses the product algorithms of its run direc
   config.run.device = device_name();
   config.train.steps = 6;
   config.train.eval_every = config.train.checkpoint_every = 3;
-  // Trains, or resumes the training, with one of the algorithms as the fastest. They add in different orders.
+  // Trains or resumes a run in which algorithm `fastest` is the fastest algorithm. Each algorithm adds in
+  // another order.
   const auto train = [&](const fs::path& run_dir, size_t fastest, bool resume) {
     for (size_t i = 0; i < product_algorithms.size(); ++i)
       product_algorithms[i].seconds = i == fastest ? 0 : 1;

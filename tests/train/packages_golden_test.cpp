@@ -25,7 +25,7 @@ double share_of_largest(const Tensor& actual, const Tensor& expected) {
   return max_difference(actual, expected) / max_difference(expected, Tensor::zeros_like(expected));
 }
 
-// A case of packages.safetensors: inputs, the result of a package, and its gradients.
+// A case of packages.safetensors: inputs, the result of a package, and the gradients of the inputs.
 class PackageCase {
  public:
   explicit PackageCase(const std::string& name) : name_(name), file_(open_golden_file("packages")) {}
@@ -47,7 +47,7 @@ class PackageCase {
       CHECK(share_of_largest(gradient(tensor), constant("gradient." + key)) < bound);
     }
   }
-  // Checks the result of an attention of q, k and v.
+  // Checks the result and the gradients of `attention` for the inputs q, k and v of the case.
   void compare_attention(const Attention& attention, bool causal, double bound) {
     const Tensor q = input("q"), k = input("k"), v = input("v");
     compare(attention.forward(q, k, v, {.causal = causal, .key_lengths = {}}, {}, "layer"), bound);
@@ -99,7 +99,7 @@ TEST_CASE("image and local equal the package local-attention") {
   for (const char* name : {"local.blocks", "local.blocks.short"})
     for (const Attention* attention : {image.get(), blocks.get()})
       PackageCase(name).compare_attention(*attention, true, 1e-12);
-  // The window of the package does not include the query itself.
+  // The package does not count the query itself in the size of the window.
   PackageCase("local.sliding")
       .compare_attention(*make_package_kind("local", {{"window", int64_t{7}}}), true, 1e-12);
 }

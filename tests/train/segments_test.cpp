@@ -21,8 +21,9 @@ namespace {
 
 constexpr int64_t kSegmentTokens = 4, kMemoryTokens = 10;
 
-// A text of parts of 64 bytes. In each part, every byte after the first 8 equals the byte 8 positions before.
-// A segment of 4 bytes does not contain the byte 8 positions before, but the segment memory does.
+// A text that consists of parts of 64 bytes. From the ninth byte of a part on, each byte equals the byte 8
+// positions before. A segment has 4 bytes and does not contain this earlier byte, but the segment memory
+// does.
 class PeriodicText {
  public:
   explicit PeriodicText(uint64_t parts = 60) {
@@ -60,8 +61,8 @@ class PeriodicText {
     return config;
   }
 
-  // Returns the config of a model with a compressed memory. The memory of tokens is too short for the byte 8
-  // positions before. Only the compressed memory contains information about this byte.
+  // Returns the config of a model with a compressed memory. The memory of uncompressed tokens is too short to
+  // contain the byte 8 positions before, so only the compressed memory has information about this byte.
   Config compressive_config(int64_t steps, const std::string& compression = "convolution") const {
     Config compressive = config(steps);
     compressive.model.attention = {"compressive"};
@@ -82,8 +83,8 @@ std::string checkpoint_bytes(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Returns the model of a run after a change of one option: the option `option` of its attention kind has the
-// value `value`.
+// Returns a model with the weights of the latest checkpoint of a run, after setting the option `option` of
+// its attention kind to `value`.
 std::unique_ptr<AutoregressiveModel> model_with_option(Config config, const fs::path& run_dir,
                                                        const std::string& option, int64_t value,
                                                        const DatasetInfo& data) {
@@ -162,7 +163,7 @@ TEST_CASE("a compressed memory improves bits/byte in training and at evaluation"
     const fs::path run = text.dir / compression;
     const double with_memory = train(config, run).evaluation->criterion;
     const auto model = model_with_option(config, run, "compressed_memory", 4, dataset->info());
-    // Without compressed rows, the kind equals transformer-xl.
+    // Without compressed rows, the attention kind is the same as transformer-xl.
     Config tokens_only = config;
     tokens_only.model.attention = {"transformer-xl"};
     tokens_only.attention = text.config(1).attention;

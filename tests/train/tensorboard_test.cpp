@@ -1,5 +1,5 @@
-// Tests of TensorBoard event files: their records with checksums, and their events, which the program protoc
-// decodes.
+// Tests of TensorBoard event files. The tests compare checksums of records, and decode events with the
+// program protoc.
 #include "train/loop/tensorboard.h"
 
 #include <doctest/doctest.h>

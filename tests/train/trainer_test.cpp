@@ -79,7 +79,8 @@ TEST_CASE(
   train(config, dir.path() / "whole");
   int stops = 0;
   TrainResult result;
-  const auto old = signal(SIGTERM, SIG_IGN);  // the test must not end if the signal arrives outside of a run
+  // The test must not end if a signal arrives before or after a run.
+  const auto old = signal(SIGTERM, SIG_IGN);
   for (int attempt = 0; attempt < 50 && (result.step < 60 || result.stop_signal); ++attempt) {
     std::jthread killer([&](const std::stop_token& done) {
       while (!done.stop_requested()) {
@@ -150,7 +151,7 @@ TEST_CASE("the error about resuming with other settings names every key that dif
   CHECK(contains(text, "model.layers = 3, but the checkpoint has 2"));
   CHECK(contains(text, "optimizer.lr = 0.5, but the checkpoint has 0.001"));
   CHECK_FALSE(contains(text, "train.steps"));
-  CHECK_FALSE(contains(text, "--"));  // the library names no options of the program
+  CHECK_FALSE(contains(text, "--"));  // errors of the library name no command-line options
   // Without resume, the run directory must be empty.
   CHECK_THROWS_AS(train(tiny_config(5), dir.path() / "run"), RunDirectoryError);
 }

@@ -38,13 +38,14 @@ DType select_dtype(const OptionValues& options) {
   return (dtype.empty() ? precision : dtype) == "bfloat16" ? DType::bfloat16 : DType::float32;
 }
 
-// An attention kind, and the option values to measure it with.
+// An attention kind, and the values of its options during the measurement.
 struct MeasuredKind {
   const AttentionKind* kind;
   OptionValues options;
 };
 
-// Returns the kind `only`, or all causal kinds if `only` is empty, with their default options.
+// Returns the attention kind named `only`, or all causal kinds if `only` is empty. All options have their
+// default values.
 std::vector<MeasuredKind> list_default_kinds(const std::string& only) {
   if (!only.empty()) find_attention_kind("--kind", only);
   std::vector<MeasuredKind> kinds;

@@ -38,7 +38,7 @@ struct AttentionTimingOptions {
   int64_t min_length = 512, max_length = 65536;
   int64_t batch = 1, heads = 8, head_dim = 64;
   int64_t repeats = 5;
-  double max_pass_seconds = 20;  // maximum seconds for one pass; lengths that would exceed it are skipped
+  double max_pass_seconds = 20;  // time limit of a pass in seconds; lengths that could exceed it are skipped
   Device device = kCpu;
   DType dtype = DType::float32;  // dtype of queries, keys and values
   uint64_t seed = kInputSeed;    // seed of the inputs and the hashes

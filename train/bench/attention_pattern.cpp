@@ -1,5 +1,6 @@
-// A picture of the attention weights of a kind: a row for each query, and a column for each key. The weights
-// are measured by changing one value vector at a time, so an attention kind need not return its weights.
+// The benchmark "attention-pattern": a picture of attention weights with a row for each query and a column
+// for each key. The weights are measured by changing one value vector at a time, so an attention kind need
+// not return its weights.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -19,10 +20,10 @@ constexpr int64_t kHeadDim = 64;
 // A query attends to a key if the weight of the key exceeds kAttended times the largest weight of the query.
 constexpr double kAttended = 1e-6;
 
-// Returns the attention weights of a kind, of shape (queries, keys), for one head, initial parameters, and
-// random queries and keys. The weight of key j for query i is |change of result i| / |value j| if value j
-// changes from 0 to a random vector and all other values are 0. If the kind computes only weighted sums of
-// the values, this ratio is the magnitude of the attention weight.
+// Returns attention weights of shape (queries, keys) for one head with initial parameters and random queries
+// and keys. To measure the weights of key j, value j changes from 0 to a random vector, while all other
+// values are 0. The weight of key j for query i is |change of result i| / |value j|. If the kind computes
+// only weighted sums of the values, this ratio is the magnitude of the attention weight.
 std::vector<double> measure_attention_weights(const AttentionKind& kind, const OptionValues& options,
                                               int64_t length) {
   const NoGrad no_grad;
@@ -60,9 +61,9 @@ std::vector<double> measure_attention_weights(const AttentionKind& kind, const O
   return weights;
 }
 
-// Returns a picture of length x length pixels, as a tensor of shape (1, length * length), with a row for each
-// query. The largest weight of a row is black, and weight 0 is white. The darkness of a weight is the square
-// root of its ratio to the largest weight of the row.
+// Returns a picture of length x length pixels, as a tensor of shape (1, length * length). Row i of the
+// picture shows the weights of query i. The largest weight of a row is black, and weight 0 is white. The
+// darkness of a pixel is the square root of the ratio of its weight to the largest weight of the row.
 Tensor make_picture(const std::vector<double>& weights, int64_t length) {
   const Tensor picture = Tensor::empty({1, length * length}, DType::uint8);
   for (int64_t row = 0; row < length; ++row) {

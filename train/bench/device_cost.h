@@ -60,10 +60,12 @@ class WorkCounter {
   std::optional<cuda::SkippedWork> skipped_work_;
 };
 
-// Runs the launches of a step, which is the second training step or the decoding of the second token of every
-// sequence of a batch. The first step has run before, because it does work that only the first step requires.
+// A function that receives a step of a model and calls `step` to run the step. The step is the second
+// training step, or the decoding of the second token of each sequence. The first step has run before, because
+// it does additional work.
 using StepVisitor = std::function<void(const std::function<void()>& step, const Module& model)>;
-// Prepare a step and call `visitor` with it. Throw DeviceError if the device is the CPU.
+// visit_training_step() prepares a training step and calls `visitor` with this step. visit_decoding_step()
+// does the same for a decoding step. Both functions throw DeviceError if the device is the CPU.
 void visit_training_step(const ModelChoice& choice, Device device, const StepVisitor& visitor);
 void visit_decoding_step(const ModelChoice& choice, int64_t batch, Device device, const StepVisitor& visitor);
 
@@ -78,8 +80,8 @@ DeviceWork count_decoding_step_work(const ModelChoice& choice, int64_t batch, De
 
 // Returns the option "work" with the choices training and token.
 OptionSpec make_work_option();
-// Throws ConfigError that names --work if the model has no recurrent form, or sequences of fewer than two
-// tokens.
+// Throws a ConfigError that names --work if the model has no recurrent form, or if its sequences have fewer
+// than two tokens.
 void check_decodable(const AutoregressiveOptions& model);
 
 // Returns the first CUDA device, which may be emulated. Throws DeviceError if there is none.

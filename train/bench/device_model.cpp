@@ -8,22 +8,22 @@
 namespace tapeformer {
 namespace {
 
-// Assumptions of the model. docs/device-cost.md explains them.
-constexpr double kLaunchSeconds = 2.2e-6;     // from the end of a kernel to the start of the next, in a graph
+// Assumptions of the estimated times. docs/device-cost.md explains each value.
+constexpr double kLaunchSeconds = 2.2e-6;     // time between two kernels in a CUDA graph
 constexpr double kWaveSeconds = 1e-6;         // latency of a block that loads, computes and stores
 constexpr double kAttainableRate = 0.7;       // share of the peak rate that library products attain
 constexpr double kAttainableBandwidth = 0.9;  // share of the peak bandwidth that a copy attains
-// The number of rows and columns of the tile of a product that a thread block computes.
+// The side of a square tile. A thread block computes one tile of the result of a product.
 constexpr int64_t kTileSize = 128;
-constexpr int64_t kMinSplitDepth = 1024;  // minimum length of a part of k, if a product splits k
+constexpr int64_t kMinSplitDepth = 1024;  // minimum length of each part if a product splits k
 constexpr int64_t kMaxBlocks = 32;        // maximum number of resident blocks of a multiprocessor
 
 int64_t ceil_div(int64_t value, int64_t divisor) {
   return (value + divisor - 1) / divisor;
 }
 
-// Returns the number of waves of a launch: the number of its blocks divided by the number of blocks that are
-// resident on the device at the same time, rounded up.
+// Returns the number of waves of a launch: the number of blocks of the launch divided by the number of blocks
+// that the device can run at the same time, rounded up.
 int64_t count_waves(const cuda::WorkRecord& work, const DeviceModel& device) {
   int64_t resident =
       std::min(kMaxBlocks, device.max_threads_per_multiprocessor / std::max<int64_t>(work.threads, 1));

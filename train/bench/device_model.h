@@ -13,9 +13,10 @@ namespace tapeformer {
 // Rates and sizes of a CUDA device, from the documents that `source` names.
 struct DeviceModel {
   std::string name;         // value of --device-model
-  std::string source;       // documents with the constants
+  std::string source;       // documents that state the values below
   double memory_bandwidth;  // bytes per second
-  // Peak operations per second without sparsity. float32_rate and float64_rate are without tensor cores.
+  // Peak floating-point operations per second without structured sparsity. float32_rate and float64_rate do
+  // not use tensor cores.
   double float32_rate, tf32_rate, bfloat16_rate, float64_rate;
   int64_t multiprocessor_count;
   int64_t max_threads_per_multiprocessor, shared_bytes_per_multiprocessor;
@@ -24,7 +25,7 @@ struct DeviceModel {
   double peak_rate(cuda::OperandType type) const;
 };
 
-// Returns the devices whose constants are known.
+// Returns all devices for which estimate_seconds() can estimate the time of a launch.
 const std::vector<DeviceModel>& list_device_models();
 // Returns the device with this name. Throws ConfigError with the available names if there is none.
 const DeviceModel& find_device_model(const std::string& name);

@@ -53,7 +53,7 @@ class GemmRunner {
  public:
   explicit GemmRunner(std::vector<GemmShape> products, Device device = kCpu);
   const std::vector<GemmShape>& products() const { return products_; }
-  // Runs the `product_count` products of one shape, or of all shapes.
+  // run(shape) computes the `product_count` products of one shape. run() computes the products of all shapes.
   void run(const GemmShape& shape) const;
   void run() const;
 

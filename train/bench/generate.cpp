@@ -16,8 +16,8 @@
 namespace tapeformer {
 namespace {
 
-// Reads the first `share` (from 0 to 1) of each weight tensor and returns the sum of the 32-bit words that it
-// has read. Each thread reads an equal part of each tensor.
+// Reads the first `share` (from 0 to 1) of each weight tensor. Each thread reads an equal part of each
+// tensor. Returns the sum of the 32-bit words.
 uint32_t read_weights(const NamedTensors& weights, double share) {
   const int64_t team = get_thread_count();
   std::vector<uint32_t> sums(static_cast<size_t>(team));
@@ -38,8 +38,8 @@ uint32_t read_weights(const NamedTensors& weights, double share) {
   return total;
 }
 
-// Returns the seconds to read all weights once if they were stored as `stored`. The weights in memory are
-// float32, so for bfloat16 the function reads half of their bytes.
+// Returns the time in seconds to read all weights once, if the dtype of the weights were `stored`. The
+// weights in memory are float32, so for bfloat16 the function reads half of their bytes.
 double read_seconds(const NamedTensors& weights, DType stored) {
   constexpr int kPasses = 20;
   const double share = static_cast<double>(size_of(stored)) / sizeof(float);
@@ -51,10 +51,10 @@ double read_seconds(const NamedTensors& weights, DType stored) {
 }
 
 // Returns the operations and bytes of one step, which generates one token of every sequence.
-// - Products: each weight takes one multiply-add per sequence and is read once, in the dtype `stored`.
-// - State of constant size: read and written once.
-// - Key/value cache: has room for max_length tokens. A token reads the cache up to its position. On average,
-//   this is half of the `tokens` generated tokens.
+// - Each weight takes one multiply-add per sequence and is read once, in the dtype `stored`.
+// - A state of constant size is read once and written once.
+// - A key/value cache has room for max_length tokens. A step reads the cache up to the current position,
+//   which is half of `tokens` on average.
 WorkCounts count_token_work(const AutoregressiveModel& model, int64_t batch, int64_t tokens, DType stored) {
   const AutoregressiveOptions& options = model.options();
   const auto state = static_cast<double>(Decoder(model, batch).state_bytes());

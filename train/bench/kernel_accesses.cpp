@@ -15,8 +15,8 @@ AccessesByLaunch count_accesses(const std::function<void()>& step) {
   return log.launches();
 }
 
-// Returns the instruction whose value of `excess` is largest, as a text for addr2line, or an empty text if no
-// value is positive.
+// Returns the instruction for which `excess` returns the largest value, as a text for addr2line. Returns an
+// empty text if no value is positive.
 template <class F>
 std::string find_worst_instruction(const LaunchAccesses& launch, F excess) {
   const auto worst =

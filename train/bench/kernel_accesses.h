@@ -11,9 +11,10 @@ namespace tapeformer {
 
 using AccessesByLaunch = std::map<LaunchKey, LaunchAccesses>;
 
-// Return the accesses of a step by launch. count_training_accesses() counts the second training step, and
-// count_decoding_accesses() the decoding of the second token of each sequence. Throw DeviceError if the
-// program does not count accesses (AccessLog) or the device is the CPU.
+// Return the memory accesses of a step for each kernel launch. count_training_accesses() measures the second
+// training step, and count_decoding_accesses() measures the decoding of the second token of each sequence.
+// Both functions throw DeviceError if the program does not count accesses (AccessLog) or if the device is the
+// CPU.
 AccessesByLaunch count_training_accesses(const ModelChoice& choice, Device device);
 AccessesByLaunch count_decoding_accesses(const ModelChoice& choice, int64_t batch, Device device);
 

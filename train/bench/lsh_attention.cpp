@@ -60,7 +60,7 @@ class LshMeasurement {
   int64_t peak_ = 0;
 };
 
-// Products with the matrix shapes of LSH attention, forward and backward: the queries of one chunk attend to
+// Matrix products with the shapes of LSH attention, forward and backward. The queries of one chunk attend to
 // the keys of two chunks. Each thread computes all products independently with sgemm.
 class ChunkProducts {
  public:
@@ -84,9 +84,9 @@ class ChunkProducts {
   std::vector<GemmRunner> work_;
 };
 
-// Returns the results of this length, with the share of each stage in the time of all threads. Passes with
-// timed stages alternate with sgemm on the same shapes, so that other load on the machine affects both
-// measurements.
+// Returns the results for this length, including the share of each stage in the total time of all threads.
+// Passes with timed stages alternate with sgemm on the same shapes, so that other load on the machine affects
+// both measurements.
 Report LshMeasurement::report(const Attention& attention, const ChunkProducts& chunk_products,
                               int64_t repeats) const {
   LshStageTimes stages;

@@ -21,7 +21,8 @@ struct ModelChoice {
 // Returns the command-line options --config, --precision, --layers, --heads, --head-dim, --feedforward,
 // --mixtures, --attention, --length and --dropout.
 std::vector<OptionSpec> make_model_option_specs();
-// Returns the command-line option --batch, 10 by default. Without a config, it sets the batch size.
+// Returns the command-line option --batch with the default value 10. The option sets the batch size if
+// --config is not given.
 OptionSpec make_batch_option(std::string help);
 // Returns the model and the batch size that the config file in --config describes. Without a config file,
 // returns the model that the other options describe, with `batch_size`. Throws ConfigError if the

@@ -20,7 +20,7 @@ constexpr const char* kFormNames[] = {"stored", "recompute", "reversible"};
 
 struct Sample {
   double seconds = 0;   // median time of a forward and backward pass
-  double relative = 1;  // median ratio of the time to the time of the first model in the same repeat
+  double relative = 1;  // median ratio to the time of the first model in the same repeat
   int64_t peak = 0;     // peak memory in bytes, without parameters and their gradients
 };
 
@@ -128,8 +128,8 @@ std::vector<Report> measure_depths(const ModelChoice& choice, int64_t deepest, c
   return rows;
 }
 
-// Measures a model with 1, 4 and 16 chunks of `part`, which is "feed-forward" or "loss". In the model `base`,
-// `part` should need most of the memory, so that chunks have a visible effect.
+// Measures the model `base`, converted to `form`, with 1, 4 and 16 chunks of `part`, which is "feed-forward"
+// or "loss". `part` should use most of the memory of the model, so that chunks have a visible effect.
 std::vector<Report> measure_chunks(const AutoregressiveOptions& base, const char* part, Form form,
                                    int64_t batch, const Timing& timing) {
   constexpr int64_t kCounts[] = {1, 4, 16};

@@ -26,7 +26,7 @@ class JsonObjectReader {
   std::string to_json() const;
 
   int64_t get_integer(const std::string& key, int64_t min, int64_t max) const;
-  // Returns a finite number from `min` to `max`. `expected` describes this range in the message of an error.
+  // Returns a finite number from `min` to `max`. `expected` describes this range in error messages.
   double get_number(const std::string& key, double min, double max, const std::string& expected) const;
   double get_number(const std::string& key) const;
   std::optional<double> get_number_or_null(const std::string& key) const;

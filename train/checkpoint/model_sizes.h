@@ -21,7 +21,7 @@ struct ExpectedTensor {
   std::string source;          // file and key of the size, for example "config.toml: model.layers"
 };
 
-// Returns tensors whose shapes together determine all sizes of the model, and so its number of parameters.
+// Returns tensors whose shapes determine all sizes of the model, and therefore the number of parameters.
 std::vector<ExpectedTensor> list_expected_tensors(const AutoregressiveOptions& options);
 std::vector<ExpectedTensor> list_expected_tensors(const ClassifierOptions& options);
 std::vector<ExpectedTensor> list_expected_tensors(const SetTransformerOptions& options);

@@ -25,7 +25,7 @@ namespace tapeformer {
 // FileError.
 Checksum write_safetensors(File& file, const std::map<std::string, Tensor>& tensors,
                            const std::map<std::string, std::string>& metadata = {});
-// Writes tensors to the file at `path`, which is created or overwritten. Otherwise like the function above.
+// Writes tensors as the function above does, to the file at `path`. Creates the file or overwrites it.
 Checksum write_safetensors(const std::string& path, const std::map<std::string, Tensor>& tensors,
                            const std::map<std::string, std::string>& metadata = {});
 

@@ -1,5 +1,5 @@
-// The file state.json of a checkpoint. The file contains the state of a run, except the tensors and the
-// config, and the checksums of the other files in the checkpoint.
+// The file state.json of a checkpoint. The file contains the state of a run and the checksums of the other
+// files in the checkpoint. The tensors and the config are in these other files.
 #pragma once
 
 #include <map>

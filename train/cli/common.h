@@ -23,7 +23,7 @@ namespace tapeformer {
 
 using Arguments = std::vector<std::string>;  // words after the name of the command
 
-// The exit status of a training run that a signal stopped after it saved a checkpoint.
+// The exit status of a training run that received a signal, saved a checkpoint and stopped.
 inline constexpr int kSignalStopExitStatus = 75;
 
 struct PositionalArgument {
@@ -49,7 +49,7 @@ struct CommandSpec {
 
 struct CommonOptions {
   std::string device = "auto";
-  int64_t threads = 0;  // number of CPU threads; 0: run.threads, or see join_and_share_processors()
+  int64_t threads = 0;  // number of CPU threads; 0: run.threads or Processes::processor_share
   std::optional<int64_t> seed;
   std::string data_dir;  // empty: the default folders of data/sets/directory.h
   std::vector<std::string> set_options;
@@ -72,7 +72,7 @@ std::optional<CommandLine> parse_command(const CommandSpec& spec, const Argument
 ConfigOverrides make_config_overrides(const CommonOptions& options);
 
 // Joins the processes that mpirun or srun started, and logs them; see log_processes(). If there are several
-// processes and --threads is 0, sets the number of threads to the share of this process in the processors.
+// processes and --threads is 0, sets the number of threads to Processes::processor_share.
 void join_and_share_processors(const CommonOptions& options);
 
 // Returns the device in the option --device. For "auto", logs the chosen device; see select_and_log_device().

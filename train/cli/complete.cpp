@@ -15,8 +15,8 @@ namespace {
 
 constexpr uint8_t kMissing = 128;
 
-// Returns the number of bytes of an image that the model receives as the prefix. The prefix has the share
-// `share` of the pixels, rounded to whole pixels, and at least one pixel.
+// Returns the number of bytes of an image that the model receives as the prefix. The prefix contains the
+// fraction `share` of the pixels, rounded to whole pixels, but at least one pixel.
 int64_t count_kept_bytes(const DatasetInfo& data, double share) {
   const int64_t pixels = data.height * data.width;
   const auto kept = static_cast<int64_t>(std::llround(share * static_cast<double>(pixels)));

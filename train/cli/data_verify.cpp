@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 struct Verified {
   std::vector<Report> files, corpora;
-  Faults problems;  // messages of all sets, shortened by select_faults_to_show()
+  Faults problems;  // faults of all verified data; see select_faults_to_show()
 };
 
 // Returns the data set with this name if its files have no published checksums, else nullptr.
@@ -48,8 +48,8 @@ bool is_lexicon(const std::string& layout) {
   return !set || set->type == DatasetType::lexicon;
 }
 
-// Returns the name of the data set whose default config is used to verify a layout: the layout itself or, for
-// a lexicon, the first speech corpus with transcripts of words.
+// Returns the data set whose default config is used to verify files in this layout. This is the data set
+// named `layout` or, if the layout is a lexicon, the first speech corpus with transcripts of words.
 std::string find_dataset_of_layout(const std::string& layout) {
   if (!is_lexicon(layout)) return layout;
   return list_set_names([](const CatalogueEntry& set) {
@@ -84,7 +84,7 @@ void add_speech(const std::string& name, const Faults& faults, const CommandLine
 
 void verify_folder(const std::string& name, const std::string& layout, const fs::path& folder,
                    const CommandLine& line, Verified& verified) {
-  // Throws for wrong keys in --set, even if the layout is a lexicon, which is verified without the config.
+  // The config is loaded even if the layout is a lexicon, so that invalid keys in --set cause an error.
   const Config config = load_verification_config(find_dataset_of_layout(layout), line);
   add_speech(name,
              is_lexicon(layout) ? find_speech_faults(layout, folder)

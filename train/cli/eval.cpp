@@ -104,8 +104,8 @@ std::string describe_context(const TextDataset& text, int64_t memory) {
                                                 " predictions of each window but the first are not scored"));
 }
 
-// Adds to the report: `context`, which describes the scored windows, and the numbers of tokens, bytes and
-// characters.
+// Adds the text `context` and the numbers of tokens, bytes and characters to the report. `context` describes
+// the windows in which the text is scored.
 void report_text(const Evaluation& result, const std::string& context, Report& report) {
   report.add("context", context)
       .add("tokens", result.text_score->token_count)

@@ -1,4 +1,4 @@
-// Parts of commands that run only for classifiers and models of sets.
+// The implementation of "tapeformer eval" for classifiers and Set Transformers.
 #pragma once
 
 #include "train/cli/common.h"
@@ -6,7 +6,7 @@
 
 namespace tapeformer {
 
-// Runs "tapeformer eval" for a classifier or a model of sets, and returns the exit status.
+// Runs "tapeformer eval" for a classifier or a Set Transformer, and returns the exit status.
 int evaluate_examples(const FoundRun& found, const CommandLine& line);
 
 }  // namespace tapeformer

@@ -1,4 +1,4 @@
-// The command "tapeformer eval" for classifiers and models of sets. The command prints the scores of the
+// The command "tapeformer eval" for classifiers and Set Transformers. The command prints the scores of the
 // model, such as its loss and accuracy.
 #include "train/build.h"
 #include "train/cli/example_commands.h"

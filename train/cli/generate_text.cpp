@@ -113,7 +113,7 @@ std::vector<int32_t> encode_prompt(const std::string& prompt, const Tokenizer& t
   }
 }
 
-// The number of tokens to draw, and the window of the token stream (TokenStream).
+// The number of tokens to generate, and the window of the TokenStream.
 struct TextLength {
   int64_t drawn = 0;
   int64_t window = 0;  // 0: the window is the whole text
@@ -125,8 +125,8 @@ int64_t compute_window_limit(const LoadedRun& run, bool recompute) {
   return recompute ? model.max_length : model.position_limit();
 }
 
-// Returns the value of --window. The default is data.sequence_length for models with rotary positions or
-// none, and otherwise 0. The default for models with a segment memory is 0 too.
+// Returns the value of --window. The default is data.sequence_length if the model has neither a position
+// limit nor a segment memory, and 0 otherwise.
 int64_t parse_window(const LoadedRun& run, bool recompute, const CommandLine& line) {
   const AutoregressiveOptions& model = run.model->options();
   const auto window = line.options.get<int64_t>("window");
@@ -149,7 +149,7 @@ TextLength compute_text_length(const LoadedRun& run, const GenerationOptions& op
                             : "the model has " + run.config.model.positions + " positions for",
                   " data.sequence_length = ", limit, " tokens only; with --window ", limit,
                   ", longer texts continue from their newest tokens");
-  // The model does not read the last token that it draws, so a text may have limit + 1 tokens.
+  // The model does not read the last generated token, so a text may have limit + 1 tokens.
   const int64_t room = window > 0 || limit == INT64_MAX ? INT64_MAX : limit + 1 - prompt;
   if (room < 1)
     throw ConfigError(
@@ -214,7 +214,7 @@ std::string draw_text(const LoadedRun& run, const GenerationOptions& options,
   return text;
 }
 
-// Copies all texts to all processes. Process r of `size` processes has drawn the texts r, r + size, ….
+// Copies all texts to all processes. Process r of `size` processes has generated the texts r, r + size, ….
 void gather_drawn(Communicator& processes, std::vector<std::string>& texts) {
   const auto size = static_cast<size_t>(processes.size()), rank = static_cast<size_t>(processes.rank());
   for (size_t first = 0; first < texts.size(); first += size) {
@@ -298,8 +298,8 @@ void generate_text(const LoadedRun& run, const GenerationOptions& options, const
     output.write(i + 1 < count ? "\n---\n" : "\n");
     output.flush();
   };
-  // A single process writes its texts while it draws them. Of several processes, process 0 writes all texts
-  // at the end.
+  // If there is one process, it prints each text during generation. If there are several processes, process 0
+  // prints all texts at the end.
   TextOutput output(line.common_options.json || several);
   Speed speed;
   std::vector<std::string> texts(static_cast<size_t>(count));

@@ -35,8 +35,8 @@ CudaReport make_cuda_report() {
   return report;
 }
 
-// Computes the products of linear layers with the sizes of the configs on a CUDA device, with timed
-// algorithms, and adds their counts to the report.
+// Computes products of linear layers on a CUDA device while the product algorithms are timed. Adds
+// cuda::product_counts() to the report. The products have the sizes that the configs use.
 void report_products(Device device, Report& report) {
   if constexpr (kHasCuda) {
     const cuda::TimedProducts timed(device, "");

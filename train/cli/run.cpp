@@ -128,8 +128,9 @@ void require_same_command(const Arguments& words) {
   require_same_settings(processes, settings);
 }
 
-// Joins the other processes of the run. With several processes, the launcher reports signals, so the signal
-// handlers print nothing. Throws ConfigError if the processes cannot be joined and the command needs them.
+// Joins the other processes of the run. If there are several processes, the launcher reports signals, so the
+// signal handlers print nothing. Throws ConfigError if joining fails, unless runs_without_joining(words) is
+// true.
 void join(const Arguments& words) {
   try {
     if (join_processes().communicator->size() > 1) omit_signal_message();

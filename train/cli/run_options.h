@@ -1,5 +1,5 @@
-// Options of the commands that use a trained model: the run, its checkpoint and its data, and output
-// pictures.
+// Options of the commands that use a trained model. The options select the run, the checkpoint, the data and
+// the output picture.
 #pragma once
 
 #include <filesystem>

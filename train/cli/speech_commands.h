@@ -1,4 +1,4 @@
-// Parts of commands that run only for speech models.
+// The implementation of "tapeformer eval" for speech models.
 #pragma once
 
 #include "train/cli/common.h"

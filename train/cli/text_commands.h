@@ -1,4 +1,4 @@
-// Parts of commands that run only for models of text.
+// The command "tapeformer generate" for language models, and its options.
 #pragma once
 
 #include "train/cli/run_options.h"
@@ -18,8 +18,8 @@ void refuse_image_options(const CommandLine& line);
 // Throws ConfigError if the command line has an option or argument that only models of text accept.
 void refuse_text_options(const CommandLine& line);
 
-// Continues the text of --prompt, --prompt-file or standard input. Prints the text while it is generated or,
-// with --json, a report at the end.
+// Generates a continuation of the prompt in --prompt, in the file --prompt-file or in standard input. Prints
+// the text while it is generated or, with --json, a report at the end.
 void generate_text(const LoadedRun& run, const GenerationOptions& options, const CommandLine& line);
 
 }  // namespace tapeformer

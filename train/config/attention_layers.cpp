@@ -73,8 +73,9 @@ class AttentionApplier {
                    const std::vector<SchemaKey>& schema, Config& config, std::vector<ConfigProblem>& problems)
       : catalogue_(catalogue), options_(options), schema_(schema), config_(config), problems_(problems) {}
 
-  // Checks that the [attention] tables of `layer` contain valid options of the kinds in `kinds`. Copies the
-  // options of those kinds that have an entry in config.attention to this entry.
+  // Checks the options in the [attention] tables of `layer`. Each option must belong to one of the attention
+  // kinds in `kinds` and have a valid value. A valid option is copied to the entry of the kind in
+  // config.attention, if that entry exists.
   void apply(const ConfigLayer& layer, const Kinds& kinds) {
     std::map<std::string, std::string> names;  // name of the setting, by "KIND.OPTION"
     for (const auto& setting : layer.settings) {

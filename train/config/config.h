@@ -34,15 +34,16 @@ struct DataConfig {
   bool shuffle = true;
   int64_t limit = 0;         // maximum number of training examples; 0: all
   int64_t eval_limit = 0;    // maximum number of evaluation examples; 0: all
-  int64_t downscale = 1;     // side in pixels of the square blocks that are averaged
-  int64_t validation = 0;    // number of held-out training examples: the last ones, except for speech
+  int64_t downscale = 1;     // replaces blocks of this many pixels per side by their mean
+  int64_t validation = 0;    // number of held-out training examples
   int64_t max_length = 128;  // maximum number of tokens or elements of a generated example
-  int64_t symbols = 10;      // symbols besides the separator, for the data sets copy and duplication
+  int64_t symbols = 10;      // number of symbols without the separator, for copy and duplication
   // The keys of the data set listops; see ListOpsOptions (data/listops.h). Sets of vectors also use
   // min_length.
   int64_t min_length = 0, max_depth = 10, max_args = 10;
   int64_t components = 4;  // number of mixture components, for the data set set-mixture
-  // The validation and test splits of texts and of the data set "images": shares of the data, or files.
+  // The validation and test splits of texts and of the data set "images". A split is a share of the data, or
+  // the files at a separate path.
   double valid_share = 0.05, test_share = 0.05;
   std::string valid_path = {}, test_path = {};  // empty: the splits are shares of data.path
   // The keys of texts; see TextOptions (data/text/text_dataset.h). For texts, limit and eval_limit are
@@ -53,8 +54,8 @@ struct DataConfig {
   int64_t sequence_length = 256;
   int64_t eval_context = 0;
   bool streams = false;  // each batch continues the previous batch; see LoaderOptions::use_streams
-  // For texts, `path` is a file, a folder or a pattern. For pictures and speech, it is a folder. If `path` is
-  // empty, the folder of the data set in the data directories is used.
+  // For texts, `path` is a file, a folder or a pattern. For pictures and speech, `path` is a folder. If
+  // `path` is empty, the folder of the data set in the data directories is used.
   std::string path = {};
   // The keys of speech. For speech, batch_size is the largest number of utterances in a batch, and limit and
   // validation are numbers of utterances.
@@ -87,7 +88,7 @@ struct DataConfig {
 
 struct ModelConfig {
   std::string type = "image";
-  // The names of attention kinds: a pattern that repeats over the layers.
+  // The names of attention kinds. The list repeats over the layers.
   std::vector<std::string> attention = {"linear"};
   int64_t layers = 8;
   int64_t heads = 8;
@@ -107,7 +108,7 @@ struct ModelConfig {
   int64_t loss_chunks = 1;
   bool tied_embeddings = false;
   double label_smoothing = 0, z_loss = 0;
-  int64_t decoder_layers = 1;  // number of decoder layers, for models of sets
+  int64_t decoder_layers = 1;  // number of decoder layers, for Set Transformers
   int64_t summary_tokens = 0;  // number of summary tokens, for classifiers
   // A run or checkpoint whose weights are the initial weights of a new run; empty: random weights.
   std::string init = {};
@@ -171,7 +172,7 @@ struct Config {
   RunConfig run;
   DataConfig data;
   ModelConfig model;
-  AttentionTables attention;  // all options of each kind in model.attention
+  AttentionTables attention;  // options of the attention kinds in model.attention
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
   TrainConfig train;
@@ -205,8 +206,8 @@ enum class ConfigPurpose {
   benchmark,      // keys of the model, the optimizer and the batch size
 };
 
-// The treatment of keys that have no effect in a config. If such a key is not an error, the Config holds its
-// default value.
+// The treatment of keys that have no effect in a config. If such a key is allowed, the Config contains the
+// default value of the key.
 enum class UnusedKeyPolicy {
   refuse,          // keys without effect are errors in the file and in --set
   ignore_in_file,  // keys without effect are errors only in --set; for files that the program has written
@@ -219,21 +220,24 @@ struct ConfigLoadOptions {
   std::string device = {};  // overrides run.device, unless empty
 };
 
-// Reads the file, the files that it extends, and the --set options. `extends = "base.toml"` names a path
-// relative to the extending file. A --set option is "table.key=value", where the value is a TOML value or a
-// bare word. Each file is a layer, and the --set options are the last layer. A layer overrides single keys of
-// the layers before it, in the order base file, file, --set. The table [attention] has the options of the
-// kind in model.attention; if model.attention has several kinds, each kind has a table [attention.KIND].
-// Options of kinds that a later layer removes from model.attention are dropped. A layer that sets only one of
-// train.steps and train.epochs drops the inherited value of the other key. If the path is empty, the config
-// consists of the defaults and the --set options.
+// Reads a config from the file at `path`, the files that it extends, and the --set options. If `path` is
+// empty, the config consists of the defaults and the --set options. `extends = "base.toml"` in a file names a
+// base file, relative to the folder of this file. A --set option is "table.key=value", where the value is a
+// TOML value or a bare word.
 //
-// If `options.unused_keys` is UnusedKeyPolicy::refuse, a key without effect is an error if the file or
-// --set sets it. Inherited keys, and default values in files, are allowed. A key of the file that loses
-// its effect through --set causes a warning. In the result, keys without effect have their defaults. The
-// paths in [data] and in model.init are relative to the working directory and become absolute. Only
-// training reads data.feature_cache and data.image_cache from a file; other commands use their values in
-// --set.
+// Each file is a layer, and the --set options are the last layer. A layer overrides single keys of the layers
+// before it, in the order base file, file, --set. If a layer sets only one of train.steps and train.epochs,
+// the inherited value of the other key is dropped. The table [attention] has the options of the attention
+// kind in model.attention. If model.attention has several kinds, each kind has a table [attention.KIND]. If a
+// later layer removes a kind from model.attention, the options of this kind are dropped.
+//
+// If `options.unused_keys` is UnusedKeyPolicy::refuse, a key without effect is an error if the file or --set
+// sets the key. Inherited keys, and default values in files, are allowed. A key of the file that loses its
+// effect through --set causes a warning. In the result, keys without effect have their defaults.
+//
+// The paths in [data] and in model.init are relative to the working directory and become absolute. Only
+// training reads data.feature_cache and data.image_cache from a file. For other commands, only --set sets
+// these two keys.
 Config load_config(const std::string& path, const std::vector<std::string>& set_options,
                    const AttentionCatalogue& catalogue, const ConfigLoadOptions& options = {});
 

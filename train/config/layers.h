@@ -51,11 +51,14 @@ class LayerApplier {
 AttentionTables make_default_attention_tables(const AttentionCatalogue& catalogue,
                                               const std::vector<std::string>& kinds);
 
-// Sets config.attention to the options of the kinds in model.attention, from the [attention] tables of all
-// layers. The tables of a layer apply to the kinds in model.attention of this layer. If the layer does not
-// set model.attention, they apply to the kinds of the last earlier layer that sets model.attention. If no
-// earlier layer sets model.attention, they apply to the kinds of the first later layer that sets it, or to
-// the default kind. Tables of kinds that are not in the final model.attention are checked and have no effect.
+// Sets config.attention to the options in the [attention] tables of all layers. The tables of a layer apply
+// to the attention kinds in model.attention. The value of model.attention comes from the first of these
+// places that sets the key:
+// - the same layer
+// - the nearest earlier layer
+// - the first later layer
+// - the defaults
+// Options of kinds that the final model.attention does not contain are checked, but have no effect.
 void apply_attention(const std::vector<ConfigLayer>& layers, const AttentionCatalogue& catalogue,
                      const ConfigLoadOptions& options, const std::vector<SchemaKey>& schema, Config& config,
                      std::vector<ConfigProblem>& problems);

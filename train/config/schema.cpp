@@ -17,7 +17,8 @@ std::string find_device_error(const OptionValue& value) {
   return digits ? "" : "expected \"auto\", \"cpu\", \"cuda\" or \"cuda:N\", got " + quote_toml_string(device);
 }
 
-// Returns the problem with a run name, which becomes the name of a folder, or "" for a valid name.
+// Returns an error message if the name of a run cannot be the name of a folder. Returns "" if the name is
+// valid.
 std::string find_name_error(const OptionValue& value) {
   const auto& name = std::get<std::string>(value);
   const bool bad = name == "." || name == ".." || name.size() > 200 ||

@@ -9,15 +9,15 @@
 
 namespace tapeformer {
 
-// Returns the names of the tables in the order of the resolved file. The keys of [attention] depend on the
-// attention kind and are not part of the schema.
+// Returns the names of the config tables, in the order in which to_toml() writes the tables. The keys of
+// [attention] depend on the attention kind and are not part of the schema.
 std::vector<std::string> list_config_tables();
 
 // Returns all keys, grouped by table. The choices of model.attention are the names in the catalogue. If the
 // catalogue has no names, model.attention accepts any text.
 std::vector<SchemaKey> make_config_schema(const AttentionCatalogue& catalogue);
 
-// Returns the reason why a condition does not hold in a config: "belongs to OWNER, and KEY is VALUE".
+// Returns the message for a condition that a config does not meet: "belongs to OWNER, and KEY is VALUE".
 std::string describe_unmet_condition(const KeyCondition& condition, const Config& config);
 
 // Returns whether the model has attention layers.

@@ -12,9 +12,9 @@
 
 namespace tapeformer {
 
-// A config key: its OptionSpec, functions that read and write its member of Config, and the configs and
-// commands that use it. If the value is a list of integers, its OptionValue is a list of doubles, and
-// `requires_integers` is true.
+// The declaration of a config key: an OptionSpec, functions that get and set the value in a Config, and the
+// configs and commands that use the key. A list of integers is stored as an OptionValue with a list of
+// doubles, and `requires_integers` is true.
 struct SchemaKey {
   std::string table_name;
   OptionSpec spec;
@@ -27,8 +27,8 @@ struct SchemaKey {
   bool requires_integers = false;  // whether the elements of a list must be integers
   size_t list_length = 0;          // length of a list; 0: any length
   bool allow_scalar = false;       // whether a single string stands for a list of one string
-  // Returns the problem with a value, or "" for a valid value. If the function is empty, all values that
-  // match `spec` are valid.
+  // Returns an error message for an invalid value, or "" for a valid value. If the function is empty, all
+  // values that match `spec` are valid.
   std::function<std::string(const OptionValue&)> find_error;
 
   std::string name() const { return table_name + "." + spec.name; }

@@ -23,8 +23,8 @@ std::string join_names(const Names& names) {
   return text;
 }
 
-// Returns the condition that the data set in the config is one that `filter` selects. If `owner` is empty,
-// error messages list the names of the data sets.
+// Returns the condition that `filter` selects the data set of the config. In error messages, `owner`
+// describes the selected data sets. If `owner` is empty, the messages list the names of these data sets.
 KeyScope make_dataset_scope(const CatalogueFilter& filter, std::string owner = "") {
   if (owner.empty()) {
     const Names names = list_set_names(filter);
@@ -215,8 +215,8 @@ KeyScope make_speech_model_scope() {
   return make_model_type_scope({"speech"});
 }
 
-// Returns the conditions under which model.positions has an effect. LSTMs, classifiers and models of sets do
-// not use the key.
+// Returns the conditions under which model.positions has an effect. LSTMs, classifiers and Set Transformers
+// do not use the key.
 KeyScope make_positional_model_scope() {
   return combine_scopes(make_model_type_scope({"image", "sequence", "speech"}), make_transformer_scope());
 }

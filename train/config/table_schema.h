@@ -11,7 +11,7 @@
 
 namespace tapeformer {
 
-// The maximum of each size in a config. Products of sizes up to this maximum do not overflow.
+// The maximum value of each key that is a size. Products of sizes up to this maximum do not overflow.
 inline constexpr double kMaxSize = 1 << 20;
 
 template <class T>
@@ -52,7 +52,7 @@ class TableSchema {
   SchemaKey& add(const char* name, T Section::*member, const std::string& help) {
     SchemaKey key;
     key.table_name = table_name_;
-    key.scope = scope_.value();  // throws if keys_of was not called
+    key.scope = scope_.value();  // throws if set_scope() was not called
     key.role = role_;
     key.is_used_by_benchmarks = are_used_by_benchmarks_;
     key.get = [section = section_, member](const Config& config) {

@@ -15,7 +15,7 @@ std::string format_number(double value) {
 
 std::string format_float(double value) {
   std::string text = format_number(value);
-  // TOML reads "1" as an integer. The texts inf and nan contain "n" and stay unchanged.
+  // Appends ".0", because TOML reads "1" as an integer. "inf" and "nan" contain "n" and stay unchanged.
   if (text.find_first_of(".en") == std::string::npos) text += ".0";
   return text;
 }

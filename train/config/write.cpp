@@ -17,8 +17,8 @@ bool has_several_kinds(const Config& config) {
   return config.attention.size() > 1;
 }
 
-// Returns the options of all attention kinds by the names of their keys: "attention.OPTION", or
-// "attention.KIND.OPTION" if there are several kinds.
+// Returns the option values of all attention kinds in the config. The keys of the map are the names of the
+// config keys: "attention.OPTION", or "attention.KIND.OPTION" if there are several kinds.
 std::map<std::string, OptionValue> list_attention_entries(const Config& config) {
   std::map<std::string, OptionValue> entries;
   if (!uses_attention(config)) return entries;

@@ -2,7 +2,7 @@
 //
 // All processes must call the same collective functions in the same order, with tensors of equal shape and
 // dtype. A collective function throws ProcessLostError if another process of the run has ended, and
-// std::runtime_error after another error of MPI.
+// std::runtime_error for other errors of MPI.
 #pragma once
 
 #include <memory>
@@ -19,7 +19,8 @@ class ProcessLostError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// The exception of all processes except process 0 after an error that process 0 reports.
+// The exception that processes other than process 0 throw after an error on process 0. Only process 0 reports
+// the error.
 class FirstProcessError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

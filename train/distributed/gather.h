@@ -35,7 +35,7 @@ void require_divisible(const std::string& name, int64_t batch_size, const Commun
 using SharedSettings = std::vector<std::pair<std::string, std::string>>;
 
 // Throws ConfigError on all processes if the settings of a process differ from the settings of process 0. The
-// message lists the processes, the names and both values.
+// message lists the processes and, for each setting that differs, the name and the two values.
 void require_same_settings(Communicator& processes, const SharedSettings& settings);
 
 }  // namespace tapeformer

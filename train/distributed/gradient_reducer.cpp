@@ -78,7 +78,7 @@ void GradientReducer::start_complete_buckets() {
   communicator_.start_all_reduce(buckets_[next_bucket_++].send_buffer);
 }
 
-// Sets Slot::has_gradient.
+// Sets Slot::has_gradient of each slot to whether any process has a gradient of the parameter.
 void GradientReducer::exchange_gradient_flags() {
   const Tensor counts = Tensor::zeros({static_cast<int64_t>(slots_.size())}, DType::int64);
   for (size_t i = 0; i < slots_.size(); ++i)
@@ -94,8 +94,9 @@ void GradientReducer::finish_step(const std::vector<Tensor>& additional) {
   while (next_bucket_ < buckets_.size()) start_complete_buckets();
   for (const Tensor& values : additional) communicator_.start_all_reduce(values);
   communicator_.wait();
-  // A parameter may get its first gradient in a later step, for example if a memory is empty at first. On
-  // devices, a captured graph repeats one step, so the same parameters have gradients in all steps.
+  // A parameter may get its first gradient in a later step, for example if the segment memory is empty in the
+  // first step. On a CUDA device, a captured graph repeats one step, so the same parameters have gradients in
+  // all steps.
   if (!are_gradient_flags_known_ || is_on_cpu()) exchange_gradient_flags();
   for (const Bucket& bucket : buckets_)
     if (bucket.send_buffer.dtype() != bucket.sums.dtype()) bucket.sums.copy_from(bucket.send_buffer);

@@ -18,7 +18,7 @@ namespace tapeformer {
 
 struct ReducerOptions {
   int64_t bucket_bytes = 4 << 20;  // maximum size of a bucket with several parameters
-  bool use_bfloat16 = false;       // round float32 gradients to bfloat16 before they are sent
+  bool use_bfloat16 = false;       // rounds float32 gradients to bfloat16 before the reduction
 };
 
 class GradientReducer {

@@ -31,16 +31,16 @@ LaunchInfo read_launch_info();
 // reads. A child process with this environment runs alone, as if no launcher had started it.
 std::vector<std::string> make_standalone_environment();
 
-// Returns the end of a message for a process that must run alone: "" if `launch` has no launcher, and
-// otherwise the variables to unset.
+// Returns text for the end of the error message of a process that must run alone. The text names the
+// environment variables to unset. Returns "" if no launcher started the process.
 std::string describe_variables_to_unset(const LaunchInfo& launch);
 
 // Returns a message if Slurm has allocated several tasks, but the process runs alone because srun has not
 // started it. Otherwise returns "".
 std::string describe_unused_tasks(const LaunchInfo& launch, const EnvironmentLookup& environment);
 
-// Throws ConfigError if srun started the process without PMIx. Open MPI needs PMIx to connect the tasks of
-// srun, and ends the process in MPI_Init without it.
+// Throws ConfigError if srun started the process without PMIx. Without PMIx, Open MPI cannot connect the
+// tasks of srun, and MPI_Init ends the process.
 void require_pmix(const LaunchInfo& launch, const EnvironmentLookup& environment);
 
 // Throws ConfigError if the rank or the number of processes that MPI reports differs from `launch`.

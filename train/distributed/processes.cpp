@@ -28,8 +28,8 @@ Processes* this_run = nullptr;              // null before join_processes()
 const std::string* join_failure = nullptr;  // message of the exception of join_processes()
 
 #ifdef TAPEFORMER_MPI
-// A process with an error waits kShutdownSeconds for the other processes to end, and then aborts the run. A
-// process without an error waits kForever.
+// The time in seconds that a process waits for the other processes to end before it aborts the run:
+// kShutdownSeconds if the process has an error, and kForever otherwise.
 constexpr double kShutdownSeconds = 5, kForever = 1e12;
 constexpr int kAbortStatus = 1;  // exit status of a process without an error that aborts the run
 

@@ -1,4 +1,4 @@
-// Startup and shutdown of the processes of a run, and their shares of the processors.
+// Startup and shutdown of the processes of a run, and the number of CPU threads for each process.
 #pragma once
 
 #include <cstdint>
@@ -41,10 +41,10 @@ int get_process_rank();
 // tensors.
 std::shared_ptr<Communicator> make_communicator(const Processes& processes, Device device);
 
-// Leaves the run and returns the exit status of this process: `code` or, if `code` is 0, the largest exit
-// status of all processes. If `error` is not empty, calls print(error). Processes other than 0 do not print
-// an error that equals the error of process 0. A process with an error waits 5 seconds for the other
-// processes to leave, and then aborts the run. A process without an error waits without a limit, unless
+// Leaves the run and returns the exit status of this process: `exit_status` or, if `exit_status` is 0, the
+// largest exit status of all processes. If `error` is not empty, calls print(error). Processes other than 0
+// do not print an error that equals the error of process 0. A process with an error waits 5 seconds for the
+// other processes to leave, and then aborts the run. A process without an error waits without a limit, unless
 // another process has ended. In this case, it prints a message and aborts the run. If `print` is null,
 // nothing is printed.
 using PrintError = void (*)(const std::string& error);
@@ -53,9 +53,9 @@ int leave_processes(int exit_status, const std::string& error = "", PrintError p
 // Throws ConfigError if mpirun or srun started several processes. `command` names the command in the message.
 void require_single_process(const std::string& command);
 
-// Returns the number of threads that a process can run without oversubscription. The number is the share of
-// the process in the processors of the host, rounded down, but at least 1. A processor that n processes may
-// use adds 1 / n to the share of each of these processes.
+// Returns the number of threads that the process `rank` can run without oversubscription. For each processor
+// that the process may use, the function adds 1 / n, where n is the number of processes that may use this
+// processor. The sum is rounded down, but the result is at least 1.
 int compute_processor_share(const std::vector<ProcessLocation>& locations, int rank);
 
 // Returns whether the process with this PID is running on this host. A zombie process is not running.

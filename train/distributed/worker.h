@@ -29,8 +29,8 @@ class Worker {
   void wait(const std::function<void()>& check = nullptr);
 
  private:
-  // The state of the thread. An abandoned thread shares the state, and uses the state after the Worker's
-  // destruction.
+  // The state of the thread. An abandoned thread continues to use this state after the destruction of the
+  // Worker.
   struct Queue {
     std::mutex mutex;
     std::condition_variable changed;

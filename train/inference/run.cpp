@@ -101,8 +101,8 @@ void load_weights(Run& run, Device device, const Options& options, const Make& m
                                       elements));
   }
   set_precision(run.config.run, device);
-  // Files of training and inference differ, so that inference does not replace the choices of a training in
-  // progress.
+  // Training and inference store their algorithm choices in different files, so that inference does not
+  // replace the choices of a training in progress.
   if (const fs::path folder = find_run_folder(run.checkpoint_folder); !folder.empty())
     run.timed_products =
         start_product_timing(run.config.run, device, folder, "inference-product-algorithms.txt",

@@ -38,14 +38,14 @@ struct FoundRun {
 };
 
 struct LoadedRun {
-  // Exists if the algorithms of matrix products are timed.
+  // Null if the algorithms of matrix products are not timed.
   std::shared_ptr<cuda::TimedProducts> timed_products;
   Config config;
   DatasetInfo dataset_info;                    // sizes of the training data
   std::shared_ptr<const Tokenizer> tokenizer;  // tokenizer of a language model; null for other models
   std::unique_ptr<AutoregressiveModel> model;
-  std::filesystem::path checkpoint_folder;  // checkpoint folder
-  int64_t step = 0;                         // training step of the checkpoint
+  std::filesystem::path checkpoint_folder;
+  int64_t step = 0;  // training step of the checkpoint
 
   bool generates_images() const { return dataset_info.channels > 0; }
   // Returns the folder of pictures in the run directory, or "" for a checkpoint outside of a run directory.
@@ -53,7 +53,7 @@ struct LoadedRun {
 };
 
 struct LoadedExampleRun {
-  // Exists if the algorithms of matrix products are timed.
+  // Null if the algorithms of matrix products are not timed.
   std::shared_ptr<cuda::TimedProducts> timed_products;
   Config config;
   std::unique_ptr<ExampleModel> model;
@@ -61,7 +61,7 @@ struct LoadedExampleRun {
 };
 
 struct LoadedSpeechRun {
-  // Exists if the algorithms of matrix products are timed.
+  // Null if the algorithms of matrix products are not timed.
   std::shared_ptr<cuda::TimedProducts> timed_products;
   Config config;
   SpeechDescription description;  // metadata of the training data
@@ -70,7 +70,7 @@ struct LoadedSpeechRun {
 };
 
 // find_run() finds a checkpoint, and the next four functions load it. load_speech_run() loads speech models,
-// load_example_run() loads classifiers and models of sets, and load_run() loads other models.
+// load_example_run() loads classifiers and Set Transformers, and load_run() loads other models.
 //
 // All functions throw CheckpointError if there is no run at the path or the checkpoint is damaged. They throw
 // ConfigError if RunChoice::set_options do not match the config or the weights. The load functions also throw

@@ -18,8 +18,8 @@ std::vector<double> compute_token_nats(const AutoregressiveModel& model, std::sp
 // Evaluates a split with the recurrent form of the model, which reads the tokens one after another, without
 // windows. Divides the split into `stream_count` equal parts that run as a batch, each from an empty state.
 // The first token of a part is not scored. `limit` is the maximum number of scored tokens per part; 0: all.
-// Throws ConfigError if the model has no recurrent form with a state of constant size, or not enough
-// positions.
+// Throws ConfigError if the model has no recurrent form with a state of constant size, or if the model has
+// too few positions.
 Evaluation evaluate_recurrent(const AutoregressiveModel& model, const TextDataset& dataset,
                               int64_t stream_count, int64_t limit, const StopCheck& stop = {});
 

@@ -26,10 +26,9 @@ class CheckpointWriter {
                    Optimizer& optimizer);
 
   // Saves a checkpoint and removes old checkpoints. If there is a moving average of the weights, the model
-  // file contains the averaged weights. The optimizer state then contains the weights with which training
-  // continues. If the checkpoint cannot be saved and `must_succeed` is true, throws CheckpointError. If it
-  // cannot be saved and `must_succeed` is false, calls `warn` and returns false. Earlier checkpoints stay
-  // intact.
+  // file contains the averaged weights, and the optimizer state contains the weights with which training
+  // continues. If saving fails, throws CheckpointError if `must_succeed` is true, and otherwise calls `warn`
+  // and returns false. Earlier checkpoints stay intact.
   bool save(const TrainingState& state, bool must_succeed, const WarningFunction& warn);
 
   // Writes `state`, which contains a new evaluation, to the saved checkpoint of `state.step`. If `is_best` is

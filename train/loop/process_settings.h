@@ -11,13 +11,13 @@
 
 namespace tapeformer {
 
-// Returns the table [run] for this process. With several processes, run.threads = 0 becomes the processor
-// share of this process. The device "cuda" becomes "cuda:N", where N is Processes::local_rank. If there is a
-// CUDA device, "auto" also becomes "cuda:N".
+// Returns the table [run] for this process. If there are several processes, the function replaces 0 in
+// run.threads by Processes::processor_share. It also replaces the device "cuda" by "cuda:N", where N is
+// Processes::local_rank. If there is a CUDA device, it replaces "auto" by "cuda:N" as well.
 RunConfig make_process_settings(const RunConfig& run, const Processes& processes);
 
-// Returns a warning for each host on which the processes have more threads in total than processors that they
-// may use. `thread_counts` holds the number of threads of each process, ordered by rank.
+// Returns a warning for each host on which the total number of threads exceeds the number of processors that
+// the processes may use. `thread_counts` holds the number of threads of each process, ordered by rank.
 std::vector<std::string> list_oversubscription_warnings(const std::vector<ProcessLocation>& locations,
                                                         const std::vector<int64_t>& thread_counts);
 

@@ -1,5 +1,5 @@
-// Training steps on a device as CUDA graphs. The first step of a layout runs without a graph. The second step
-// is captured as a graph, which later steps of this layout replay.
+// Execution of training steps as CUDA graphs. The first step of a layout runs without a graph. The second
+// step is captured as a graph, which later steps of this layout replay.
 #pragma once
 
 #include <compare>
@@ -28,15 +28,15 @@ struct StepLayout {
 // Results of a step on the device. Each replay of a graph overwrites the tensors.
 struct StepOutputs {
   std::vector<Tensor> losses;  // one for each micro-batch
-  std::vector<Tensor> terms;   // sums of the terms that layers add to the losses; undefined without terms
+  std::vector<Tensor> terms;   // sums of the terms that layers add to the losses; undefined if there are none
   Tensor grad_norm;
   int64_t token_count = 0;  // number of tokens in all micro-batches; equal for all steps with the same layout
 };
 
 class StepGraphs {
  public:
-  // `micro_batch_count` is the number by which a training step advances the step number of the random
-  // streams. It is the number of micro-batches in a training step.
+  // `micro_batch_count` is the number of micro-batches in a training step. Each training step advances the
+  // step counter of the random streams by this number.
   StepGraphs(Device device, int64_t micro_batch_count);
   ~StepGraphs();
 

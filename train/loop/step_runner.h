@@ -43,17 +43,18 @@ class StepRunner {
   void discard_losses() { pending_steps_.clear(); }
   // Returns the loss of the last step whose losses were read.
   std::optional<double> last_loss() const { return last_loss_; }
-  // Returns the sum of the terms that layers added to the loss of the same step, or std::nullopt without such
-  // terms. The value of last_loss() does not include the terms.
+  // Returns the sum of the terms that layers added to the loss, in the same step as last_loss(). The result
+  // is std::nullopt if layers added no terms. last_loss() does not include the terms.
   std::optional<double> last_loss_terms() const { return last_loss_terms_; }
   // Returns the number of tokens in the steps whose losses were read since the last call.
   int64_t take_token_count() { return std::exchange(token_count_, 0); }
-  // Returns the request to stop in the last step whose losses were read, equal on all processes.
+  // Returns the request to stop from the last step whose losses were read. All processes get the same
+  // request.
   StopRequest agreed_stop() const { return agreed_stop_; }
 
   // Returns the captured graphs of steps, or null if steps are not captured. Steps are not captured on the
-  // CPU, with run.cuda_graphs = false, or with several processes whose communicator does not launch on the
-  // device.
+  // CPU or if run.cuda_graphs is false. With several processes, steps are captured only if
+  // Communicator::is_stream_ordered() returns true.
   const StepGraphs* graphs() const { return graphs_.get(); }
 
  private:
@@ -76,7 +77,7 @@ class StepRunner {
   BatchLoss forward(int64_t micro_batch, bool with_dropout, LossTerms& terms);
   void run_backward(const Tensor& loss, int64_t micro_batch);
   StepOutputs launch(bool with_dropout);
-  // Returns the status of this process for the exchange.
+  // Returns the values of this step that this process sends to the other processes.
   StepStatus make_status(const StepOutputs& outputs) const;
 
   const Config& config_;

@@ -26,8 +26,8 @@ class StepStatus {
              const std::vector<double>& terms, const std::vector<double>& weights, int64_t tokens,
              const StopRequest& stop);
 
-  // Returns the tensor that the caller sums over the processes, of shape (rows, processes) and dtype float64.
-  // Call the functions below after the sum.
+  // Returns a tensor of shape (rows, processes) and dtype float64. The caller must sum this tensor over the
+  // processes before it calls the functions below.
   const Tensor& status_matrix() const { return status_matrix_; }
 
   // Returns the loss of the whole batch.

@@ -57,7 +57,8 @@ struct DryRunResult {
   double estimated_seconds = 0;  // estimated training time, at most the time limit
 };
 
-// Calls a function that submits a training step to the device, and returns the estimated seconds of the step.
+// A function that calls `step`, which submits a training step to the device, and returns the estimated time
+// of the step in seconds.
 using StepTimeModel = std::function<double(const std::function<void()>& step)>;
 
 class Trainer {

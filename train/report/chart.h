@@ -23,7 +23,7 @@ struct Series {
   double circle_area = 0;  // relative area of the circles at the points, if Chart::area_label is set
 };
 
-inline constexpr double kColumnWidth = 252;  // width in points of a column in a page with two columns
+inline constexpr double kColumnWidth = 252;  // width in points of a text column on a two-column page
 
 struct Chart {
   std::string title;
@@ -37,7 +37,7 @@ struct Chart {
 
 // Returns the chart as SVG. Leaves out points that are not finite, or not positive on a logarithmic axis. A
 // chart without points shows the text "nothing measured" instead of axes. Throws std::invalid_argument if a
-// series has errors, but not one for each point.
+// series has error bars, but their number differs from the number of points.
 std::string to_svg(const Chart& chart);
 
 // Writes `path_stem`.svg and, if the program rsvg-convert is installed, `path_stem`.pdf. Throws FileError.

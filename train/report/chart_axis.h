@@ -19,10 +19,10 @@ std::string get_scale_name(Scale scale);
 // Returns the scale with this name. Throws std::invalid_argument for another name.
 Scale parse_scale(const std::string& name);
 
-// Returns the value on a linear axis, or its logarithm on a logarithmic axis.
+// Returns `value` for a linear scale, or the logarithm of `value` for a logarithmic scale.
 double transform_value(Scale scale, double value);
 
-// The range of an axis in values that transform_value() returns, and the position of the axis on the page.
+// The range of the values of an axis after transform_value(), and the position of the axis on the page.
 struct AxisRange {
   double low = std::numeric_limits<double>::infinity(), high = -low;
   double first_position = 0, last_position = 0;  // positions of the ends of the axis on the page
@@ -41,8 +41,8 @@ struct Tick {
 };
 
 // Returns ticks at round numbers. Ticks of a linear axis have equal steps. Ticks of a logarithmic axis are
-// powers of its base. If the range has fewer than three powers, the ticks are 1, 2 and 5 times powers of ten.
-// In a narrow range, the ticks are values in equal steps.
+// powers of its base. If the range contains fewer than three powers, the ticks are 1, 2 and 5 times powers of
+// ten. If the range contains fewer than three of these ticks too, the ticks have equal steps.
 std::vector<Tick> make_axis_ticks(const AxisRange& range, Scale scale);
 
 }  // namespace tapeformer

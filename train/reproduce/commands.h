@@ -12,7 +12,7 @@
 
 namespace tapeformer {
 
-// Returns the name of the run directory of a row with a seed: "ROW-seed-N".
+// Returns the name of the run directory for a row and a seed: "ROW-seed-N".
 std::string make_run_name(const Row& row, int64_t seed);
 
 // Settings that all commands of a reproduction share: folders, number of threads and device.
@@ -22,7 +22,7 @@ struct CommandContext {
   std::string device;
 };
 
-// Returns the trial of a row with a seed: its config and its run directory.
+// Returns the trial for a row and a seed. The trial contains the config and the path of the run directory.
 Trial make_trial(const ReproductionOptions& options, const CommandContext& context, const Row& row,
                  int64_t seed);
 

@@ -1,5 +1,5 @@
 // The estimates of --dry-run: the time, memory and disk space that the trainings and measurements of a table
-// need. To measure its speed, each model is trained for a few steps, with as many models at the same time as
+// need. The speed of each model is measured in a few training steps, with as many models at the same time as
 // in the real run. All files are temporary.
 #include <unistd.h>
 

@@ -13,8 +13,8 @@
 namespace tapeformer {
 namespace {
 
-// Returns the number of available cores, the name of the processor, and its extensions out of AVX2, AVX-512
-// and AMX.
+// Returns a text with the number of available cores, the name of the processor, and the supported extensions
+// among AVX2, AVX-512 and AMX.
 std::string describe_machine() {
   const MachineInfo machine = get_machine_info();
   std::string name = machine.processor_name;

@@ -8,7 +8,7 @@
 
 namespace tapeformer {
 
-// Returns the table as Markdown. The argument of these functions is the object that
+// Returns the table as Markdown. In all functions of this file, `table` is the object that
 // train/reproduce/table_json.h describes.
 std::string to_markdown(const nlohmann::ordered_json& table);
 // Returns the table as CSV with one line per row, column and seed.

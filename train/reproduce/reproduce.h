@@ -1,6 +1,6 @@
-// Tables and figures of papers for `tapeformer reproduce`. To add a table or a figure, write a function that
-// returns a Reproduction in a file of tables/. Declare the function here, add it to list_reproductions(), and
-// list the file in CMakeLists.txt.
+// Tables and figures of papers for `tapeformer reproduce`. To add a table or a figure, create a file in
+// tables/ with a function that returns a Reproduction. Declare the function here, call it in
+// list_reproductions(), and list the file in CMakeLists.txt.
 #pragma once
 
 #include <filesystem>
@@ -31,8 +31,8 @@ struct ReproductionOptions {
   Device device = kCpu;                    // device of all trainings, evaluations and measurements
   DataAccess data_access = {""};
   bool quiet = false;  // disables the printing of progress
-  // Overrides of all configs. read_settings() removes the settings measure.NAME from `overrides.set_options`
-  // and sets `measure_options`.
+  // Values from the command line that override all configs. read_settings() removes the settings measure.NAME
+  // from `overrides.set_options` and sets `measure_options`.
   ConfigOverrides overrides = {};
   std::vector<std::string> all_set_options = {};  // all --set options, for the files of the table
   OptionValues measure_options = {};              // values of the options in Reproduction::measure_options

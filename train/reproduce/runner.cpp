@@ -18,14 +18,14 @@ namespace {
 
 constexpr char kTraining[] = "training";
 
-// A row with one seed that run_table() trains or measures.
+// A row and a seed for which run_table() trains or measures a model.
 struct PlannedTrial {
   const Row* row;
   int64_t seed;
   bool trained = true;  // false while the training is missing or has failed
 };
 
-// Returns the entry "training" of the store for a finished training, from the output of the training command.
+// Returns the entry "training" for ResultStore::put(), made from the output of a finished training command.
 Json make_training_json(const Json& output, int64_t threads) {
   Json training = collect_provenance();
   training["threads"] = threads;

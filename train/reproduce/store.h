@@ -28,12 +28,12 @@ class ResultStore {
   ResultStore(const Reproduction& reproduction, const ReproductionOptions& options,
               const Processes& processes);
 
-  // Returns the stored results of a row with a seed: an object with the entries that put() has set.
+  // Returns the stored results for a row and a seed: an object with the entries that put() has stored.
   Json get(const Row& row, int64_t seed) const;
-  // Sets an entry of the results of a row with a seed, and writes these results to cells/ROW-seed-N.json.
-  // `entry` is "training" or the name of a measurement.
+  // Stores `value` as the entry `entry` of the results for `row` and `seed`, and writes these results to
+  // cells/ROW-seed-N.json. `entry` is "training" or the name of a measurement.
   void put(const Row& row, int64_t seed, const std::string& entry, Json value);
-  // Returns the seeds with stored results of the row, in increasing order.
+  // Returns the seeds for which results of the row are stored, in increasing order.
   std::vector<int64_t> list_seeds(const Row& row) const;
 
   // Returns the settings of the commands of this process. The commands use as many threads as this process.

@@ -22,7 +22,7 @@ using NamedStrings = std::vector<std::pair<std::string, std::string>>;
 
 struct Row {
   std::string name;         // name in --rows and in the names of run directories
-  std::string config = {};  // path in the folder of configs; empty: the defaults of all keys
+  std::string config = {};  // config file, relative to the folder of configs; empty: no file
   std::vector<std::string> default_settings = {};  // settings ("table.key=value") that --set may change
   std::vector<std::string> fixed_settings = {};    // settings that --set may not change
   NamedValues paper_values = {};                   // published values, by Column::name
@@ -44,7 +44,7 @@ struct Curve {
   std::vector<std::pair<double, double>> points;  // (x, y)
 };
 
-// Results of a measurement of a row with one seed.
+// The results of one measurement for one row and one seed.
 struct MeasurementResults {
   NamedValues values = {};                 // measured values, by Column::name
   NamedStrings texts = {};                 // results that are texts, by Column::name
@@ -52,11 +52,11 @@ struct MeasurementResults {
   std::vector<std::string> pictures = {};  // names of PNG files in the folder of the table
 };
 
-// A row of a table with one seed.
+// A row of a table, and the config that results from the row and one seed.
 struct Trial {
   const Row& row;
   Config config;        // config of the row, with the settings of the command line and the seed
-  std::string run_dir;  // run directory of the training, if the table trains
+  std::string run_dir;  // run directory of the training, if Table::has_trainings is true
 };
 
 // A measurement of a trial: commands of this program, and a function that reads their JSON output.
@@ -82,7 +82,7 @@ struct Measurement {
   std::function<double(double forward_seconds, const Trial&)> estimate_seconds = nullptr;
 };
 
-// Columns that a figure draws as one circle for each line of the table.
+// The columns from which a figure draws one circle for each printed line of the table.
 struct CircleColumns {
   std::string x, y;   // columns of the position; the error bar is the spread of y
   std::string area;   // column whose value is proportional to the area of the circle

@@ -136,12 +136,13 @@ Json make_row_json(const Table& table, const Row& row, const RowResults& results
   return json;
 }
 
-// The values of one point of a curve for the seeds. x differs between seeds if x is a measured time.
+// The x and y values of one point of a curve, with one element for each seed. x differs between seeds if x is
+// a measured time.
 struct SeedPoints {
   std::vector<double> x, y;
 };
 
-// Returns the curves of a figure. Point i of a curve is the mean of the points i of the seeds.
+// Returns the curves of a figure. Point i of a curve is the mean of point i over the seeds.
 Json collect_curves(const Table& table, const Figure& figure, const std::vector<RowResults>& all) {
   Json series = Json::array();
   std::vector<std::string> names;
@@ -177,7 +178,7 @@ Json collect_curves(const Table& table, const Figure& figure, const std::vector<
   return series;
 }
 
-// Returns the cell of a line of the table in a column, or null if no row of the line has the column.
+// Returns the cell of a printed line in a column, or null if no row of this line has a cell in the column.
 const Json* find_cell(const Json& rows, const std::string& line, const std::string& column) {
   for (const Json& row : rows)
     if (row["line"] == line)

@@ -1,4 +1,4 @@
-// A task of models of images, texts and sequences: an autoregressive model, trained on a Dataset.
+// The task that trains and evaluates autoregressive models of images, texts and sequences.
 #include <algorithm>
 #include <map>
 #include <numbers>

@@ -59,7 +59,7 @@ class DatasetTask : public Task {
   std::shared_ptr<const Loader> loader_;
   int64_t evaluation_batch_size_ = 0;
   std::map<int64_t, BatchSlice> slices_;                  // indexed by slot
-  std::unique_ptr<PrefetchQueue<SlicedBatch>> prefetch_;  // last member: its thread uses the other members
+  std::unique_ptr<PrefetchQueue<SlicedBatch>> prefetch_;  // declared last: the thread uses other members
 };
 
 }  // namespace tapeformer

@@ -1,4 +1,4 @@
-// The task of models that predict one result for each example: classifiers and models of sets.
+// The task of models that predict one result for each example: classifiers and Set Transformers.
 #include "train/build.h"
 #include "train/evaluate.h"
 #include "train/tasks/dataset_task.h"
@@ -15,7 +15,8 @@ class ExampleTask final : public DatasetTask {
 
   const Module& model() const override { return *model_; }
 
-  // Returns no layout: the host reads the lengths of the sequences in each step, which a graph cannot repeat.
+  // Returns no layout, because the host reads the lengths of the sequences in each step. A graph cannot
+  // repeat this.
   std::optional<BatchLayout> fetch_batch(int64_t number, int64_t slot) override {
     batches_[slot] = next_batch(number, slot);
     return std::nullopt;

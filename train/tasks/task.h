@@ -29,9 +29,9 @@ struct TaskEvaluation {
   int64_t example_count = 0;
   double criterion = 0;  // selects the best checkpoint and drives a plateau schedule; lower is better
   double seconds = 0;
-  MetricRecord metrics;          // fields of metrics.jsonl after step and split
+  MetricRecord metrics;          // fields for metrics.jsonl, without step and split
   MetricRecord printed_results;  // the results under the names that commands print
-  std::string summary;           // the results for the log
+  std::string summary;           // text with the results, for the log
 };
 
 struct BatchLoss {
@@ -50,7 +50,7 @@ struct BatchSlice {
 // Returns the range [first, second) of `count` examples that process `rank` of `size` computes.
 std::pair<int64_t, int64_t> compute_slice_range(int64_t count, int rank, int size);
 
-// Shapes of the tensors of a batch. Batches of equal layout cause equal launches on a device.
+// Shapes of the tensors of a batch. Batches with equal layouts cause equal launches on a device.
 struct BatchLayout {
   std::vector<int64_t> token_shape, mask_shape;  // `mask_shape` is empty if there is no mask
   int64_t memory_token_count = 0;  // number of tokens that the model reads from its segment memory

@@ -72,7 +72,7 @@ class Pair:
 
 @dataclass
 class Side:
-    """The measurements of one program for one figure: seconds and bytes of each round."""
+    """The measurements of one program for one figure: the seconds and the bytes of memory in each round."""
 
     command: list
     seconds: list = field(default_factory=list)

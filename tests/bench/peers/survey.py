@@ -24,7 +24,8 @@ def heads_first(module: Callable) -> Callable:
     return lambda *inputs: module(*(x.transpose(1, 2) for x in inputs)).transpose(1, 2)
 
 
-# The following functions return attention of q, k and v (batch, length, heads, dim). The result has as many elements as q.
+# The following functions return attention of q, k and v (batch, length, heads, dim). The result has as many elements
+# as q.
 
 
 def linformer(options: argparse.Namespace) -> Callable:

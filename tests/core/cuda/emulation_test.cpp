@@ -20,8 +20,8 @@ const Device kDevice{DeviceType::cuda, 0};
 __global__ void do_nothing() {}
 __global__ void first_used_in_graph() {}
 
-// Repeats three times: each thread receives the value of the next thread in its block. A barrier separates
-// writing to shared memory from reading the value of another thread.
+// Rotates the values of each block by one thread, three times: each thread receives the value of the next
+// thread. A barrier separates the writes to shared memory from the reads.
 __global__ void rotate(const int* x, int* y) {
   int* const shared = dynamic_shared<int>();
   const unsigned n = blockDim.x, base = blockIdx.x * n;
@@ -44,8 +44,8 @@ __global__ void shuffle(int* out) {
   values[5] = __any_sync(kAllLanes, lane == 31) + 2 * __all_sync(kAllLanes, lane < 32);
 }
 
-// Gives each even lane i the number i ^ 2. Odd lanes return before the shuffle, so the mask of the shuffle
-// contains only even lanes.
+// Exchanges numbers between even lanes: lane i receives the number i ^ 2 from lane i ^ 2. Odd lanes return
+// before the shuffle, so the mask of the shuffle contains only even lanes.
 __global__ void half_warp(int* out) {
   if (threadIdx.x % 2) return;
   const auto lane = static_cast<int>(threadIdx.x);
@@ -77,7 +77,8 @@ __global__ void multiply(const float* a, const float* b, float* c) {
   for (int i = 0; i < 4; ++i) c[(row + i / 2 * 8) * 8 + column + i % 2] = sums[i];
 }
 
-// Loads four matrices, whose rows are stored one after another, and writes the pairs of each lane.
+// Calls load_matrices() for four matrices in shared memory, and writes the four pairs that each lane
+// receives. The rows of the matrices are stored one after another.
 template <bool kTransposed>
 __global__ void load_four(const uint16_t* elements, uint32_t* out) {
   auto* const shared = dynamic_shared<uint32_t>();
@@ -93,8 +94,9 @@ __global__ void load_from_odd_address(const uint32_t* row) {
   load_matrices<false>(row + 1, pairs);
 }
 
-// Copies two groups of 16 bytes per thread and then zeros. Writes the shared memory before the first wait,
-// and after waiting for one and for all groups.
+// Copies three packs of 16 bytes per thread to shared memory, in two groups. The last pack is zeros. Writes
+// the shared memory to `out` before the first wait, after waiting for one group and after waiting for all
+// groups.
 __global__ void copy_in_groups(const Pack<int>* x, Pack<int>* out) {
   auto* const shared = dynamic_shared<Pack<int>>() + 3 * threadIdx.x;
   AsyncCopies copies;

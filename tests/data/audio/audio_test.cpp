@@ -254,7 +254,7 @@ int64_t peak_kilobytes() {
   return usage.ru_maxrss;
 }
 
-// Writes hours of silence in blocks. FLAC and Ogg compress it to a few hundred KiB.
+// Writes hours of silence in blocks. A FLAC or Ogg file of the silence has only a few hundred KiB.
 void write_silence(const std::filesystem::path& path, int format, int64_t hours) {
   SF_INFO info{};
   info.samplerate = 16000;

@@ -98,7 +98,8 @@ TEST_CASE("invalid options for a data set are config errors") {
 }
 
 TEST_CASE("grey images have the luma of ITU-R BT.601") {
-  // 0.299 * 255 = 76.2, 0.587 * 255 = 149.7 and 0.114 * 255 = 29.1.
+  // The grey value of red is 0.299 * 255 = 76.2, of green 0.587 * 255 = 149.7, and of blue 0.114 * 255
+  // = 29.1.
   const Tensor pixels =
       Tensor::from<uint8_t>({255, 0, 0, 0, 255, 0, 0, 0, 255, 255, 255, 255, 10, 20, 30, 0, 0, 0}, {2, 9});
   const Tensor grey = convert_images_to_grey(pixels);

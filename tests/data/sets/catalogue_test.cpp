@@ -52,7 +52,7 @@ TEST_CASE("every data set of speech and every lexicon has a check of its content
     CAPTURE(set.name);
     const std::string name(set.name);
     CHECK(std::count(layouts.begin(), layouts.end(), name) == 1);
-    // speech_problems() finds faults in an empty folder. It would throw for a data set without a check.
+    // find_speech_faults() reports an empty folder, and throws for a data set that it cannot check.
     CHECK(!find_speech_faults(name, dir.path()).empty());
   }
 }

@@ -115,7 +115,7 @@ TEST_CASE("features from a cache equal computed features, and each option and fi
   const auto path = dir / "cache" / (make_cache_key(changed, cached) + ".features");
   REQUIRE(std::filesystem::exists(path));
   std::filesystem::resize_file(path, std::filesystem::file_size(path) - 5);
-  CHECK(!FeatureStore(changed, cached).is_from_cache());  // because the cache file is truncated
+  CHECK(!FeatureStore(changed, cached).is_from_cache());  // a truncated cache file is not used
   CHECK(FeatureStore(changed, cached).is_from_cache());
 }
 

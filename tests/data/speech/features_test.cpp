@@ -23,7 +23,7 @@ TEST_CASE("deltas are slopes, and the frames at the ends are repeated") {
     CHECK(v[3 * t + 1] == doctest::Approx(2 * t));
     CHECK(v[3 * t + 2] == doctest::Approx(2));
   }
-  CHECK(v[1] == doctest::Approx((1 * 1 + 2 * 4) / 10.0));  // the first frame is repeated
+  CHECK(v[1] == doctest::Approx((1 * 1 + 2 * 4) / 10.0));  // the first frame is repeated before the start
   CHECK(add_deltas(Tensor::zeros({0, 3})).shape() == Shape({0, 9}));
   CHECK(add_deltas(Tensor::zeros({1, 3})).to_vector() == std::vector<double>(9, 0.0));
 }

@@ -94,7 +94,7 @@ TEST_CASE("recordings and a table of transcripts become Kaldi directories for tr
   }
   CHECK(!fs::exists(options.output_folder / "unknown-words.txt"));
 
-  // The same seed gives the same split into parts, and another seed gives another split.
+  // The same seed gives the same split into train, valid and test, and another seed gives another split.
   const std::string valid = read_file(options.output_folder / "valid/wav.scp");
   prepare_speech(options);
   CHECK(read_file(options.output_folder / "valid/wav.scp") == valid);

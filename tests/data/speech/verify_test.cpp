@@ -33,7 +33,7 @@ std::string mfc(int frames, float value = 1) {
   return bytes;
 }
 
-// Checks that the faults are exactly the expected faults.
+// Checks that find_speech_faults() returns exactly the expected faults, in any order.
 void check_faults(const std::string& layout, const std::filesystem::path& path,
                   std::vector<std::string> expected) {
   Faults found = find_speech_faults(layout, path);

@@ -1,5 +1,5 @@
-// Checks that a program with `using namespace std` can use the package. A function of tensors must be an
-// overload of the function of numbers with the same name.
+// Checks that a program with `using namespace std` can use the package. The functions of tensors, such as
+// exp(), must be overloads of the functions of numbers in namespace std.
 #include <tapeformer/tapeformer.h>
 
 #include <algorithm>
@@ -19,8 +19,8 @@ Tensor call_tensor_functions(const Tensor& x) {
   return exp(x) + log(x) + sqrt(x) + tanh(x) + max(x, 0) + div(x, x);
 }
 
-// In this file, the names slice() and stack() are ambiguous. slice_in_dim() and stack_tensors() are the same
-// functions.
+// With `using namespace std`, the names slice() and stack() are ambiguous, because std::slice and std::stack
+// exist. slice_in_dim() and stack_tensors() are other names of the same functions.
 Tensor call_view_functions(const Tensor& x) {
   return stack_tensors({slice_in_dim(x, 0, 0, 1)}, 0);
 }

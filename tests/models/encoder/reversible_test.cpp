@@ -19,9 +19,9 @@ namespace {
 
 const ForwardContext kTraining{.training = true, .seed = 5, .step = 2};
 
-// Attention that divides positions into two buckets by a low bit of the query at the position. Rounding
-// errors change this bit, so a replay may compute other buckets. LSH attention has this problem less often.
-// If `keep` is true, a replay reuses the buckets of the first pass. Otherwise, a replay computes new buckets.
+// Attention that assigns each position to one of two buckets by a low bit of its query. Rounding errors
+// change this bit, so a replay may compute other buckets. LSH attention has this problem less often. If
+// `keep` is true, a replay reuses the buckets of the first pass. Otherwise, a replay computes new buckets.
 class RoundingAttention final : public Attention {
  public:
   explicit RoundingAttention(bool keep) : keep_(keep) {}
@@ -111,7 +111,7 @@ Pass pass_of(const Encoder& encoder, const Tensor& x, const std::function<Tensor
 }
 
 // Returns the result of an encoder with reversible layers. The tape stores all activations, because the
-// function does not call reversible().
+// function does not call run_reversible().
 Tensor stored_forward(const Encoder& encoder, const Tensor& x, const ForwardContext& pass) {
   Decisions decisions;
   ForwardContext context = pass;
@@ -125,8 +125,8 @@ Tensor stored_forward(const Encoder& encoder, const Tensor& x, const ForwardCont
   return encoder.norm.forward(concat({x1, x2}, -1));
 }
 
-// Returns the largest relative error of the gradients in `b`. The error of a tensor is its largest absolute
-// difference, divided by the larger of its largest absolute gradient in `a` and 1e-4.
+// Returns the largest relative error of the gradients in `b`. The absolute error of a tensor is divided by
+// the largest absolute gradient of this tensor in `a`, or by 1e-4 if this is larger.
 double gradient_error(const Pass& a, const Pass& b) {
   double worst = 0;
   for (size_t i = 0; i < a.gradients.size(); ++i) {
@@ -160,8 +160,8 @@ int64_t activation_peak(const EncoderOptions& options) {
   encoder.initialize(3);
   const Tensor x = require_grad(normal({2, 64, options.width()}, 4, DType::float32));
   int64_t peak = 0;
-  // The first pass allocates the gradients. The second pass adds to the gradients and copies those that share
-  // memory. The third pass is measured.
+  // The first pass allocates the gradients. The second pass adds to the gradients, and copies gradients that
+  // share memory. The third pass is measured.
   for (int run = 0; run < 3; ++run) {
     const int64_t before = get_device_allocator().stats().active_bytes;
     get_device_allocator().reset_peak();
@@ -248,8 +248,8 @@ TEST_CASE("backward() reconstructs the inputs of a reversible stack of any depth
       auto blocks = make_reversible_blocks(encoder.layers, 1, 7, {}, context);
       const Shape shape{21, encoder.options().width()};
       const Tensor x1 = require_grad(normal(shape, 1, dtype)), x2 = require_grad(normal(shape, 2, dtype));
-      // Receives two tensors: the input of the first branch of block 0 in the forward pass and in the
-      // backward pass.
+      // `inputs` receives two tensors: the input of the first branch of block 0 in the forward pass and in
+      // the backward pass.
       std::vector<Tensor> inputs;
       const auto first = blocks[0].f.function;
       blocks[0].f.function = [&](const Tensor& rows, int64_t row) {

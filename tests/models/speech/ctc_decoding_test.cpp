@@ -117,8 +117,8 @@ TEST_CASE("the scores of a narrow beam are at most the exact scores, which equal
 }
 
 TEST_CASE("the beam finds labels that are more probable than the labels of the best path") {
-  // The blank is the most probable class of both frames. But the paths that give the label {1} have a larger
-  // total probability than the path of two blanks.
+  // The blank is the most probable class of both frames. But the label {1} has a larger total probability
+  // than the path of two blanks, because three paths give this label.
   const double half = std::log(0.6), label = std::log(0.4);
   const Tensor logits = Tensor::from<double>({half, label, half, label}, {1, 2, 2});
   CHECK(ctc_greedy_decode(logits, lengths({2}))[0].empty());

@@ -137,7 +137,7 @@ TEST_CASE("EnergyTracker counts frames in the lower half of the energies of the 
   CHECK(tracker.push(7.5) == 1);
   CHECK(tracker.push(0) == 2);
   CHECK(tracker.push(5.1) == 0);
-  // A loud frame changes the counts only for ten seconds.
+  // A loud frame affects the results of push() only for ten seconds.
   tracker.push(100);
   CHECK(tracker.push(10) == 1);
   for (int i = 0; i < 1100; ++i) tracker.push(i % 2 * 10.0);

@@ -1,5 +1,5 @@
 // Tests of damaged, edited and malicious checkpoints. Loading such a checkpoint throws an error that names
-// the file. It neither allocates much memory nor changes files outside of the run directory.
+// the file. Loading neither allocates much memory nor changes files outside of the run directory.
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 
@@ -86,7 +86,7 @@ TEST_CASE("a checkpoint without checksums loads") {
   auto state = nlohmann::ordered_json::parse(read_file(checkpoint / "state.json"));
   state.erase("crc32");
   write_file(checkpoint / "state.json", state.dump(2) + "\n");
-  // The file still contains the checksums of the other files, so its own checksum is required.
+  // state.json still contains the checksums of the other files, so it must also contain a checksum of itself.
   CHECK(contains(load_error(dir / "run"), "does not match the checksum in it"));
   state.erase("files");
   write_file(checkpoint / "state.json", state.dump(2) + "\n");

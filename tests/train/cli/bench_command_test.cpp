@@ -32,8 +32,8 @@ TEST_CASE("bench list prints the names that bench accepts") {
 }
 
 // Checks the roofline figures of a benchmark: the numbers of operations and bytes, the matrix rate and the
-// memory bandwidth of the machine, and the times that the work needs at these rates. `nearer_limit` must be
-// the rate of which the benchmark reaches the larger share. `seconds` is the measured time.
+// memory bandwidth of the machine, and the times that the work needs at these rates. `nearer_limit` must name
+// the rate to which the benchmark comes nearest. `seconds` is the measured time.
 void check_roofline(const nlohmann::json& figures, double seconds) {
   const double matrix = figures["seconds_at_matrix_rate"], memory = figures["seconds_at_memory_rate"];
   CHECK(figures["gflops"].get<double>() * seconds ==
@@ -103,8 +103,8 @@ TEST_CASE("bench train-step reports the work of a step, also in bfloat16 and for
   // If the benchmark skipped the products that measure the matrix rate, the rate would be much too high.
   CHECK(halves["matrix_gflops"] < 1e5);
 
-  // The work of LSH attention is linear in the length. If it were counted as softmax attention, twice the
-  // length would be four times the work.
+  // The work of LSH attention is linear in the length. If the benchmark counted the work of softmax
+  // attention, twice the length would give four times the work.
   const auto lsh_work = [](const char* length) {
     return parse_json_output(run_program(
         {"bench", "train-step", "--layers", "1", "--heads", "1", "--attention", "lsh", "--length", length,
@@ -155,7 +155,7 @@ TEST_CASE("bench attention reports the time, the memory and the work for each le
       parse_json_output(run_program({"bench", "attention", "--kind", "linear", "--mask", "none", "--shortest",
                                      "64", "--longest", "64", "--heads", "1", "--repeats", "1", "--json"}));
   CHECK(unmasked["lengths"][0]["seconds"] > 0);
-  // The attention kinds state their numbers of operations only for causal attention.
+  // An attention kind reports its number of operations only for causal attention.
   CHECK(!unmasked["lengths"][0].contains("gflops"));
   CHECK(run_program({"bench", "attention", "--mask", "full"}).code == 2);
   std::vector<std::string> devices{"cpu"};

@@ -1,4 +1,5 @@
-// Tests of `tapeformer data` with Fashion-MNIST from its Debian package, copies of it, and generated speech.
+// Tests of `tapeformer data` with the files of the Debian package of Fashion-MNIST, with copies of these
+// files, and with generated speech.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -20,7 +21,7 @@ namespace {
 const fs::path kPackage = "/usr/share/datasets/fashion-mnist";
 const std::string kTestLabels = "t10k-labels-idx1-ubyte.gz";
 
-// Returns whether the Debian package is missing. If it is, prints a message that begins with "skipped".
+// Returns whether the Debian package is missing. In this case, prints a message that begins with "skipped".
 bool no_package() {
   if (fs::exists(kPackage / kTestLabels)) return false;
   MESSAGE("skipped: dataset-fashion-mnist is not installed");

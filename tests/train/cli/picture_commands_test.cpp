@@ -1,5 +1,5 @@
-// Tests of commands on a folder of pictures: configs/images/small.toml with small images, and missing
-// folders.
+// Tests of commands that read a folder of pictures, with the config configs/images/small.toml and small
+// images. One of the tests checks the errors for missing folders.
 #include <doctest/doctest.h>
 
 #include "data/images/png.h"

@@ -1,4 +1,4 @@
-// Tests of `tapeformer report`: its page for small runs, damaged files, and the page in a browser.
+// Tests of `tapeformer report`: the page for small runs, errors for damaged files, and the page in a browser.
 #include <doctest/doctest.h>
 
 #include <cstdlib>

@@ -403,10 +403,10 @@ TEST_CASE("reproduce reformer-complexity and reformer-speed fit exponents") {
   CHECK(row_of(complexity, "attention-lsh")["cells"]["memory_attention"]["paper"] == 1);
   CHECK(!row_of(complexity, "attention-lsh")["cells"].contains("memory_depth"));
   CHECK(complexity["reference"] == "formula");
-  // The models are so small that the gradients of the weights need more memory than the activations. So the
-  // exponents are not tested. Another layer of the Reformer needs no memory for activations, only for the
-  // gradients of its weights: five matrices of width x width, and biases and scales with less than a tenth of
-  // the size of the matrices.
+  // The models are so small that the gradients of the weights need more memory than the activations, so the
+  // exponents are not tested. One more layer of the Reformer needs no more memory for activations. It needs
+  // memory for the gradients of its weights: five matrices (width, width), and biases and scales with less
+  // than a tenth of the size of the matrices.
   const double matrices = 5.0 * 64 * 64 * sizeof(float) / (1 << 20);
   const double added = last_slope(complexity, "memory_depth", "reformer");
   CHECK(added >= matrices);

@@ -108,7 +108,7 @@ TEST_CASE("an option of an attention kind that is set under two names is an erro
       "--set attention.lsh.rounds: is the same option as attention.rounds, which is also set; remove one of "
       "them");
   CHECK(list_error(lsh, {"attention.rounds=2", "attention.rounds=3"}).empty());
-  // A value from --set replaces a value from the file, even if the option has another name in the file.
+  // A value from --set replaces a value from the file, even if the file uses another name of the option.
   CHECK(list_error(lsh + "[attention]\nrounds = 2\n", {"attention.lsh.rounds=3"}).empty());
 }
 

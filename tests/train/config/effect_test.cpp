@@ -16,8 +16,8 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Keys that a config uses, but whose values need not change the results of these trainings. The keys concern
-// files, speed, memory or the length of a training, or need a device.
+// Keys that the configs use, but whose values need not change the results of these trainings. These keys
+// control files, speed, memory or the length of a training, or need a device.
 const std::set<std::string> kNeutral = {"run.name",
                                         "run.device",
                                         "run.threads",
@@ -51,7 +51,8 @@ const std::set<std::string> kNeutral = {"run.name",
 // Keys that the test does not change, because they determine which other keys the config uses.
 const std::set<std::string> kDeciding = {"data.dataset", "model.type", "model.encoder"};
 
-// Returns new values for some keys. The usual new value of such a key would be invalid or without effect.
+// Returns new values for some keys. For these keys, the values that other_value() computes would be invalid
+// or without effect.
 const std::map<std::string, OptionValue>& special_values() {
   static const std::map<std::string, OptionValue> values = {
       {"data.limit", int64_t{6}},

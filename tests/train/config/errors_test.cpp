@@ -7,7 +7,7 @@ using namespace tapeformer;
 
 namespace {
 
-// Returns the error message for a config file that consists of the lines "[train]" and "steps = 5" and of
+// Returns the error message for a config file that contains the lines "[train]" and "steps = 5", and then
 // `text`.
 std::string error_of(const std::string& text, const std::vector<std::string>& sets = {}) {
   TempFolder folder;

@@ -1,5 +1,5 @@
-// Tests of keys without effect. Such a key is an error if the user sets it, and is ignored if it is inherited
-// from another config file.
+// Tests of keys without effect. It is an error to set such a key, but a key without effect that is inherited
+// from another config file is ignored.
 #include <doctest/doctest.h>
 
 #include <algorithm>

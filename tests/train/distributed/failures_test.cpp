@@ -1,5 +1,5 @@
 // Tests of failures. If one of several processes fails, all processes must end, and a message must name the
-// failed process.
+// process that failed.
 #include <csignal>
 
 #include "tests/train/cli/tiny_run.h"
@@ -115,7 +115,7 @@ TEST_CASE("different commands, arguments or run directories of the processes are
   const std::string run = dir / "run";
   struct Case {
     std::vector<std::string> words;
-    std::string change;  // shell command that changes the words of process 1
+    std::string change;  // shell command that changes the arguments of process 1
     std::string message;
   };
   const std::string program = train.front();

@@ -1,5 +1,5 @@
-// Pictures of the attention weights of the kinds, at a length at which single weights are visible. The survey
-// "Efficient Transformers" (Tay et al. 2020), section 3, describes these patterns.
+// Pictures of the attention weights of all attention kinds. The sequences are short, so that single weights
+// are visible. The survey "Efficient Transformers" (Tay et al. 2020), section 3, describes these patterns.
 #include "core/errors.h"
 #include "train/reproduce/commands.h"
 #include "train/reproduce/measurements.h"
@@ -7,7 +7,7 @@
 namespace tapeformer {
 namespace {
 
-// A picture: a kind with options that are suitable for 64 tokens, or for images of 8 x 8 tokens.
+// A picture of the weights of one attention kind. The options suit 64 tokens, or images of 8 x 8 tokens.
 struct Pattern {
   std::string name;
   std::string kind;
@@ -50,7 +50,7 @@ Row make_row(const Pattern& pattern) {
   return row;
 }
 
-Table make_table(const ReproductionOptions& options) {
+Table make_attention_patterns_table(const ReproductionOptions& options) {
   const int64_t length = options.select_size("length", 64, 64, 64);
   Table table{
       .title = concat_text("Attention weights of one head with ", length, " tokens"),
@@ -85,7 +85,7 @@ Table make_table(const ReproductionOptions& options) {
 Reproduction make_attention_patterns_reproduction() {
   return {.name = "attention-patterns",
           .summary = "pictures of the attention weights of the kinds (survey)",
-          .make_table = make_table,
+          .make_table = make_attention_patterns_table,
           .measure_options = {make_size_option("length", "number of tokens")},
           .config_keys = {}};
 }

@@ -37,7 +37,7 @@ std::vector<Row> rows_of() {
   return rows;
 }
 
-Table make_table(const ReproductionOptions& options) {
+Table make_attention_scaling_table(const ReproductionOptions& options) {
   const int64_t shortest = options.select_size("shortest", 256, 512, 512),
                 longest = options.select_size("longest", 1024, 65536, 65536),
                 repeats = options.select_size("repeats", 1, 3, 5);
@@ -79,7 +79,7 @@ Table make_table(const ReproductionOptions& options) {
 Reproduction make_attention_scaling_reproduction() {
   return {.name = "attention-scaling",
           .summary = "time and memory of attention kinds at lengths from 2^9 to 2^16 (both papers)",
-          .make_table = make_table,
+          .make_table = make_attention_scaling_table,
           .measure_options = {make_size_option("shortest", "smallest length"),
                               make_size_option("longest", "largest length"),
                               make_size_option("repeats", "repeats for the median"),

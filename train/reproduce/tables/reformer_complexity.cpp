@@ -42,8 +42,8 @@ std::vector<Sweep> sweeps_of(const ReproductionOptions& options) {
            list_doubled_lengths("widest", std::max<int64_t>(widest / 16, kWidth), widest)}};
 }
 
-// Returns the number of feed-forward chunks for a hidden width. With this number, a chunk has about as many
-// hidden values as the residual stream has values.
+// Returns the number of feed-forward chunks for a hidden width. A chunk then has about as many hidden values
+// as the residual stream has values.
 int64_t choose_chunks(int64_t feedforward) {
   return std::max<int64_t>(feedforward / kWidth, 1);
 }
@@ -155,7 +155,7 @@ std::vector<std::string> settings_of(const Model& model, const std::vector<Sweep
   return settings;
 }
 
-Table make_table(const ReproductionOptions& options) {
+Table make_reformer_complexity_table(const ReproductionOptions& options) {
   const std::vector<Sweep> sweeps = sweeps_of(options);
   Table table{
       .title = "Reformer, tables 1 and 3: exponents of time and memory",
@@ -200,7 +200,7 @@ Table make_table(const ReproductionOptions& options) {
 Reproduction make_reformer_complexity_reproduction() {
   return {.name = "reformer-complexity",
           .summary = "Reformer, tables 1 and 3: time and memory of models by length, depth and width",
-          .make_table = make_table,
+          .make_table = make_reformer_complexity_table,
           .measure_options = {make_size_option("longest", "largest length"),
                               make_size_option("deepest", "largest depth"),
                               make_size_option("widest", "largest width of the feed-forward block"),

@@ -37,7 +37,7 @@ MeasurementResults read_speed_results(const std::vector<Json>& outputs, const Tr
   return measured;
 }
 
-Table make_table(const ReproductionOptions& options) {
+Table make_reformer_speed_table(const ReproductionOptions& options) {
   const int64_t shortest = options.select_size("shortest", 128, 1024, 1024),
                 tokens = options.select_size("tokens", 512, 16384, 32768);
   Table table{
@@ -77,7 +77,7 @@ Table make_table(const ReproductionOptions& options) {
 Reproduction make_reformer_speed_reproduction() {
   return {.name = "reformer-speed",
           .summary = "Reformer, figure 5: seconds per step at constant tokens, full and LSH attention",
-          .make_table = make_table,
+          .make_table = make_reformer_speed_table,
           .measure_options = {make_size_option("shortest", "smallest length"),
                               make_size_option("tokens", "tokens of a step"),
                               make_size_option("repeats", "repeats for the median")},

@@ -45,7 +45,7 @@ std::vector<std::string> settings_of(const Config& base, int64_t rounds) {
           text("buckets", base.attention.at("lsh").get<int64_t>("buckets"))};
 }
 
-Table make_table(const ReproductionOptions& options) {
+Table make_reformer_table2(const ReproductionOptions& options) {
   const std::string config = options.select_by_scale(
       "reformer/duplication-smoke.toml", "reformer/duplication-small.toml", "reformer/duplication.toml");
   const std::vector<std::string> smoke = {"train.steps=60", "data.eval_limit=100"};
@@ -90,7 +90,7 @@ Table make_table(const ReproductionOptions& options) {
 Reproduction make_reformer_table2_reproduction() {
   return {.name = "reformer-table2",
           .summary = "Reformer, table 2: duplication task, trained and evaluated with different hash rounds",
-          .make_table = make_table,
+          .make_table = make_reformer_table2,
           .config_keys = list_training_keys(),
           .reserved_keys = {"model.attention", "attention.rounds", "data.dataset"}};
 }

@@ -6,7 +6,7 @@
 namespace tapeformer {
 namespace {
 
-Table make_table(const ReproductionOptions& options) {
+Table make_speech_scaling_table(const ReproductionOptions& options) {
   const int64_t shortest = options.select_size("shortest", 100, 300, 300),
                 longest = options.select_size("longest", 400, 2400, 4800),
                 frames = options.select_size("frames", 400, 4800, 9600),
@@ -49,7 +49,7 @@ Reproduction make_speech_scaling_reproduction() {
   return {
       .name = "speech-scaling",
       .summary = "time of a training step on speech by the length of utterances, for the models of table 3",
-      .make_table = make_table,
+      .make_table = make_speech_scaling_table,
       .measure_options = {make_size_option("shortest", "frames of the shortest utterances"),
                           make_size_option("longest", "frames of the longest utterances"),
                           make_size_option("frames", "frames of a step"),

@@ -82,7 +82,7 @@ std::string config_file(const ReproductionOptions& options, const std::string& n
   return config;
 }
 
-Table make_table(const ReproductionOptions& options) {
+Table make_speech_table(const ReproductionOptions& options) {
   const std::string dataset = find_set_option_value(options, "data.dataset");
   const Axis per{"validation PER, %"};
   Table table{
@@ -129,7 +129,7 @@ Reproduction make_speech_table_reproduction() {
           .summary =
               "Transformers are RNNs, table 3: phone error rate and seconds per epoch, on AN4, spoken digits "
               "or synthetic speech",
-          .make_table = make_table,
+          .make_table = make_speech_table,
           .config_keys = list_training_keys(),
           .reserved_keys = {"model.attention", "model.encoder"}};
 }

@@ -13,7 +13,7 @@
 namespace tapeformer {
 namespace {
 
-// Sizes that some kinds derive from the length of the sequences.
+// Sizes that some attention kinds derive from the length of the sequences.
 struct Grid {
   int64_t side;   // power of two near the square root of the length
   int64_t width;  // width of the images; equal to `side` for other sequences
@@ -81,8 +81,8 @@ Settings sinkhorn(const Grid& grid) {
   return make_kind_settings("sinkhorn", {concat_text("block=", grid.side)});
 }
 
-// Returns the attention kinds of the table: first softmax attention, then the models of the survey in its
-// order, and at the end `local`, which is a baseline of the Long Range Arena.
+// Returns the attention kinds of the table. Softmax attention is first, and the models of the survey follow
+// in the order of the survey. `local`, a baseline of the Long Range Arena, is last.
 std::vector<SurveyKind> survey_kinds() {
   return {
       {"softmax", "full", "n²", quadratic, [](const Grid&) { return make_kind_settings("softmax"); }, 36.37,
@@ -220,7 +220,7 @@ std::string decoding_of(const AttentionPattern& attention) {
                                                                          : "yes, growing state";
 }
 
-// Returns the measurement of the properties of a kind that need no training.
+// Returns a measurement of properties of an attention kind that do not depend on training.
 Measurement properties() {
   return {.name = "properties",
           .columns = {{.name = "class", .label = "class"},
@@ -289,7 +289,7 @@ std::vector<int64_t> measured_lengths(const ReproductionOptions& options) {
 }
 
 // Returns the length that the figure of accuracies shows: the largest measured length up to 4,096 tokens, the
-// length in the Long Range Arena. If all measured lengths are larger, returns the smallest of them.
+// length in the Long Range Arena. If all measured lengths exceed 4,096, returns the smallest length.
 int64_t choose_figure_length(const ReproductionOptions& options) {
   int64_t drawn = 0;
   for (const int64_t length : measured_lengths(options))
@@ -376,7 +376,7 @@ Row make_row(const SurveyKind& kind, const SurveyTask& task) {
   return row;
 }
 
-Table make_table(const ReproductionOptions& options) {
+Table make_survey_table(const ReproductionOptions& options) {
   Table table{.title = "Models of the survey: accuracy, time and memory",
               .source =
                   "\"Efficient Transformers: A Survey\", table 1, states classes and complexities without "
@@ -428,7 +428,7 @@ Reproduction make_survey_table_reproduction() {
           .summary =
               "the survey's models: accuracy on ListOps and gray CIFAR-10, bits/dim on MNIST, decoding, time "
               "and memory by length",
-          .make_table = make_table,
+          .make_table = make_survey_table,
           .measure_options = {make_size_option("shortest", "smallest length"),
                               make_size_option("longest", "largest length"),
                               make_size_option("repeats", "repeats for the median")},

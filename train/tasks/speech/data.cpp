@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 // single utterances.
 constexpr size_t kManySpeakers = 10;
 
-// Returns the folder of a part, relative to the folder of the corpus or absolute.
+// Returns the path of the folder of a part. The path is absolute, or relative to the folder of the corpus.
 fs::path part_name(const Config& config, const std::string& split) {
   const DataConfig& d = config.data;
   const CatalogueEntry& set = require_catalogue_entry(d.dataset);
@@ -78,8 +78,8 @@ void find_phones(const Config& config, const DataAccess& data, Corpus& corpus) {
 }
 
 // Removes at least `count` utterances from `all` and returns them. If there are at least kManySpeakers
-// speakers, removes all utterances of the last speakers in alphabetical order. Otherwise, removes utterances
-// at equal distances in `all`.
+// speakers, removes all utterances of the last speakers in alphabetical order. Otherwise, removes `count`
+// utterances that are evenly spaced in `all`.
 std::vector<Utterance> hold_out(std::vector<Utterance>& all, int64_t count) {
   std::set<std::string> speakers;
   for (const Utterance& u : all) speakers.insert(u.speaker);
@@ -206,8 +206,8 @@ SpeechPart read_speech_part(const Config& config, const std::string& split, cons
     const std::string text =
         concat_text(corpus.name, ": features of ", part.dataset->dims(),
                     " dims, but the model was trained on ", trained_description->feature_dim);
-    // The dims of features in archives are a property of the data. The config determines the dims of other
-    // features.
+    // The number of features per frame in an archive is a property of the data. For other features, the
+    // config determines this number.
     if (part.dataset->utterance(0).source == SpeechSource::ark) throw DataError(text);
     throw ConfigError(text);
   }

@@ -85,8 +85,8 @@ SpeechEvaluation score(const SpeechPart& part, const SpeechEvaluationOptions& op
   return result;
 }
 
-// The sum of the losses in nats and the number of utterances with a loss, for each batch. The sums are a
-// float64 tensor (2, batches + 1), which is summed over the processes.
+// For each batch, the sum of the losses in nats and the number of utterances with a loss. These are the two
+// rows of `sums`, a float64 tensor that is summed over the processes.
 struct LossSums {
   explicit LossSums(size_t batches)
       : sums(Tensor::zeros({2, static_cast<int64_t>(batches) + 1}, DType::float64)) {}

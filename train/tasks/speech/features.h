@@ -1,7 +1,8 @@
-// Features of a recording for a trained model, computed for the whole recording or for a stream.
+// Computation of the features that a trained speech model reads, for a whole recording or for a stream.
 //
-// Functions throw DataError with the file and the fault, and ConfigError if the features differ from the
-// features that the model was trained on.
+// Functions throw DataError if a recording is missing, invalid, silent or too short. The message names the
+// recording. Functions throw ConfigError if the features differ from the features that the model was trained
+// on.
 #pragma once
 
 #include <filesystem>
@@ -30,9 +31,9 @@ const FeatureStatistics& get_global_statistics(const SpeechDescription& descript
 Tensor compute_file_features(const Config& config, const SpeechDescription& description,
                              const std::filesystem::path& path);
 
-// A reader of a stream that returns the rows of compute_file_features() part by part. The memory of the
-// reader does not grow with the length of the recording, unless the features need the whole utterance or the
-// file is a .mfc file. The config must outlive the stream. The reader is not thread-safe.
+// A reader of a recording or a stream. The reader returns the rows of compute_file_features() in parts. The
+// memory of the reader does not grow with the length of the recording, unless the features need the whole
+// utterance or the file is a .mfc file. The config must outlive the reader. The reader is not thread-safe.
 class FeatureStream {
  public:
   FeatureStream(const Config& config, const SpeechDescription& description,
@@ -57,7 +58,7 @@ class FeatureStream {
     bool is_silent = true;  // whether all samples so far are equal
   };
   void open_pipeline(const SpeechDescription& description);
-  // Throws DataError if the recording is shorter than a frame or silent, as compute_features does.
+  // Throws DataError if the recording is shorter than a frame or silent, as compute_features() does.
   void check_recording() const;
 
   const Config& config_;

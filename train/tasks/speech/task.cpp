@@ -30,8 +30,8 @@ SpecAugmentOptions make_augment_options(const DataConfig& d) {
           .time_share = d.time_share};
 }
 
-// Logs the sizes of a part and the numbers of utterances that are left out. `padding` is appended to the
-// sizes.
+// Logs the sizes of a part and the numbers of utterances that are left out. The text `padding` is appended to
+// the sizes.
 void report(const SpeechPart& part, const std::string& padding) {
   const SpeechReport& r = part.dataset->report();
   log_info(part.split, ": ", part.usable_indices.size(), " utterances, ", r.frame_count, " frames, ",
@@ -216,9 +216,8 @@ class SpeechTask final : public Task {
   SpeechEvaluationOptions evaluation_;
   std::optional<SpecAugmentOptions> augment_;
   uint64_t seed_;
-  std::map<int64_t, SlicedUtterances> batches_;  // indexed by slot
-  std::unique_ptr<PrefetchQueue<SlicedUtterances>>
-      prefetch_;  // last member: its thread uses the other members
+  std::map<int64_t, SlicedUtterances> batches_;                // indexed by slot
+  std::unique_ptr<PrefetchQueue<SlicedUtterances>> prefetch_;  // declared last: the thread uses other members
 };
 
 }  // namespace

@@ -10,7 +10,7 @@
 
 namespace tapeformer {
 
-// Returns the checks that a config requires: of sample rate, channel, length, lexicon and subsampling. Reads
+// Returns the checks of sample rate, channel, length, lexicon and subsampling that a config requires. Reads
 // the lexicon and appends its faults to `faults`.
 SpeechCheckOptions make_speech_checks(const Config& config, const DataAccess& data, Faults& faults);
 

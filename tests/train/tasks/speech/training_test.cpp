@@ -199,7 +199,8 @@ TEST_CASE("speech: errors about bad data name the file and a remedy") {
 
 namespace {
 
-// Adds an utterance that consists of one word to the test set of the corpus, and returns its id.
+// Adds an utterance with the single word `word` to the test set of the corpus, and returns the id of the
+// utterance.
 std::string add_test_utterance(const fs::path& an4, const std::string& word, const Bytes& features) {
   const std::string id = "extra-" + word, name = "clstk/extra/" + id;
   write_file(an4 / "feat" / (name + ".mfc"), features);
@@ -219,7 +220,7 @@ TEST_CASE("speech: scores of all models include all utterances, also those that 
   write_file(dir / "an4/etc/an4.dic",
              read_file(dir / "an4/etc/an4.dic") + "LONG A B C A B C A B C\nUNSEEN A X\nSHORT A B C A B C\n");
   add_test_utterance(dir / "an4", "LONG",
-                     make_mfc_file("ABCABCABC", 1));  // nine phones of 6 frames, 54 frames
+                     make_mfc_file("ABCABCABC", 1));  // nine phones of 6 frames, or 54 frames
   add_test_utterance(dir / "an4", "UNSEEN", make_mfc_file("AB", 2));
   Bytes three_frames = make_mfc_file("A", 3);
   three_frames.resize(4 + 3 * 13 * 4);
