@@ -126,7 +126,7 @@ def attention_page() -> str:
     survey = json.loads(SURVEY.read_text())
     header, rows = survey["printed"]["header"], measured_rows(survey)
     columns = [0] + [header.index(name) for name in SURVEY_COLUMNS]
-    table = table_lines([header[i] for i in columns], [[row[i] for i in columns] for row in rows])
+    table = table_lines(["kind"] + [header[i] for i in columns[1:]], [[row[i] for i in columns] for row in rows])
     before, rest = ATTENTION.read_text().split(BEGIN)
     return before + BEGIN + "\n\n" + table + "\n\n" + END + rest.split(END)[1]
 
