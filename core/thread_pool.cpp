@@ -15,7 +15,7 @@
 
 #include "core/serial_libraries.h"
 #include "core/wait_policy.h"
-#include "core/worker_bursts.h"
+#include "core/worker_sleep_schedule.h"
 
 namespace tapeformer {
 namespace {

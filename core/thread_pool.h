@@ -50,7 +50,7 @@ class ThreadPool {
   std::atomic<int> caller_processor_{-1};
   // Words that several threads change often are in separate cache lines.
   alignas(64) std::atomic<int64_t> next_range_{0};   // next range to take
-  alignas(64) std::atomic<uint32_t> state_{0};       // kOpen, kWaiting and two counts of workers
+  alignas(64) std::atomic<uint32_t> state_{0};       // flags and counts; thread_pool.cpp defines the bits
   alignas(64) std::atomic<uint32_t> generation_{0};  // number of loops started
   std::atomic<uint32_t> sleepers_{0};                // workers that sleep until the generation changes
 };

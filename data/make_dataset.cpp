@@ -48,7 +48,7 @@ class ImageDataset : public Dataset {
 };
 
 // Returns the catalogue entry of a data set that make_dataset() supports. Throws ConfigError for other names.
-const CatalogueEntry& make_token_set(const std::string& name) {
+const CatalogueEntry& require_supported_entry(const std::string& name) {
   return require_catalogue_entry(name, [](const CatalogueEntry& set) {
     return set.type == DatasetType::images || set.type == DatasetType::text ||
            set.type == DatasetType::sequences || set.type == DatasetType::expressions ||
@@ -100,7 +100,7 @@ std::shared_ptr<const Tokenizer> find_tokenizer(const CatalogueEntry& set, const
 }  // namespace
 
 DatasetInfo describe_dataset(const DatasetOptions& options) {
-  const CatalogueEntry& set = make_token_set(options.name);
+  const CatalogueEntry& set = require_supported_entry(options.name);
   if (const auto task = make_synthetic_dataset(set, options)) return task->info();
   if (set.format == DatasetFormat::image_folder) {
     const ImageFolderOptions& o = options.image_folder;
@@ -117,7 +117,7 @@ DatasetInfo describe_dataset(const DatasetOptions& options) {
 }
 
 std::shared_ptr<const Dataset> make_dataset(const DatasetOptions& options) {
-  const CatalogueEntry& set = make_token_set(options.name);
+  const CatalogueEntry& set = require_supported_entry(options.name);
   if (auto task = make_synthetic_dataset(set, options)) return task;
   if (set.type == DatasetType::text)
     return std::make_shared<TextDataset>(make_text_options(set, options), options.name, options.split,

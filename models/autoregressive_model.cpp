@@ -27,7 +27,7 @@ const AutoregressiveOptions& check_options(const AutoregressiveOptions& options)
   return options;
 }
 
-EncoderOptions set_max_length(EncoderOptions options, int64_t max_length) {
+EncoderOptions with_max_length(EncoderOptions options, int64_t max_length) {
   options.max_length = max_length;
   return options;
 }
@@ -98,7 +98,7 @@ AutoregressiveModel::AutoregressiveModel(const AutoregressiveOptions& options)
       axial_positions(options.positions == PositionKind::axial
                           ? std::make_unique<AxialPositions>(options.axial, options.max_length)
                           : nullptr),
-      encoder(set_max_length(options.encoder, options.max_length)),
+      encoder(with_max_length(options.encoder, options.max_length)),
       predictor(options.encoder.output_width(), options.output_width(), !options.tied_embeddings),
       positions(make_positions(options)),
       options_(options) {

@@ -36,11 +36,11 @@ Tensor linear_attention(const Tensor& query, const Tensor& key, const Tensor& va
                              get_attention_rows<const T>(k), get_attention_rows<const T>(v), out.data<T>(),
                              inverse.data<Compute<T>>());
   });
-  return record_attention(kOp, out, q, k, v,
-                          [shape, lengths, inverse]<class T>(auto backend, const AttentionBackward<T>& x) {
-                            linear_attention_backward(backend, with_key_lengths(shape, lengths), x.q, x.k, x.v,
-                                                      x.out, inverse.data<Compute<T>>(), x.g, x.gradients);
-                          });
+  return record_attention(
+      kOp, out, q, k, v, [shape, lengths, inverse]<class T>(auto backend, const AttentionBackward<T>& x) {
+        linear_attention_backward(backend, with_key_lengths(shape, lengths), x.q, x.k, x.v, x.out,
+                                  inverse.data<Compute<T>>(), x.g, x.gradients);
+      });
 }
 
 LinearAttentionState make_linear_attention_state(int64_t batch, int64_t heads, int64_t dim, int64_t value_dim,

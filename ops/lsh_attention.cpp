@@ -70,7 +70,7 @@ void check_length(const LshOptions& options, int64_t length) {
 
 // Returns the maximum number of buckets of each rotation over all sequences of at most shape.length
 // positions. The number of buckets of a rotation may be larger for a shorter sequence.
-LshBucketCounts find_max_factors(const LshHashShape& shape, bool of_any_length) {
+LshBucketCounts find_max_bucket_counts(const LshHashShape& shape, bool of_any_length) {
   const LshBucketCounts own = shape.bucket_counts(shape.length);
   if (!of_any_length || own.total() == 1) return own;
   const LshBucketCounts automatic = shape.default_bucket_counts(shape.length);
@@ -105,7 +105,7 @@ LshAttentionShape make_shape(const Tensor& q, const Tensor& v, const LshOptions&
 
 // Returns the shape with a pointer to the lengths. Call the function inside dispatch_floating().
 template <class AnyShape>
-AnyShape add_lengths(AnyShape shape, const Tensor& lengths) {
+AnyShape with_lengths(AnyShape shape, const Tensor& lengths) {
   shape.lengths = lengths.defined() ? lengths.data<int64_t>() : nullptr;
   return shape;
 }
@@ -165,7 +165,7 @@ Tensor lsh_buckets(const Tensor& query, const LshOptions& options, const RandomS
   shape.length = q.size(1);
   shape.heads = q.size(2);
   shape.dim = q.size(3);
-  shape.max_buckets = find_max_factors(shape, lengths.defined());
+  shape.max_buckets = find_max_bucket_counts(shape, lengths.defined());
   check(options.first_example >= 0 && options.first_example + q.size(0) <= kMaxBatch &&
             q.size(2) <= kMaxHeads && q.size(1) < (int64_t{1} << 31) &&
             q.size(3) * std::max(shape.max_buckets.first, shape.max_buckets.second) / 2 <= kMaxRotation,
@@ -174,7 +174,7 @@ Tensor lsh_buckets(const Tensor& query, const LshOptions& options, const RandomS
   const Tensor buckets =
       Tensor::zeros({q.size(0), q.size(2), options.rounds, q.size(1)}, DType::int32, q.device());
   dispatch_floating(kHash, q, [&]<class T>(auto backend) {
-    lsh_hash(backend, add_lengths(shape, lengths), stream, get_attention_rows<const T>(q),
+    lsh_hash(backend, with_lengths(shape, lengths), stream, get_attention_rows<const T>(q),
              buckets.data<int32_t>());
   });
   return buckets;
@@ -205,7 +205,7 @@ Tensor lsh_attention(const Tensor& query, const Tensor& value, const Tensor& buc
   const Tensor log_sums = Tensor::empty({shape.batch, shape.heads, shape.log_sum_round_count(), shape.length},
                                         compute_dtype(q.dtype()), q.device());
   dispatch_floating(kOp, q, [&]<class T>(auto backend) {
-    lsh_attention_forward(backend, add_lengths(shape, lengths), get_attention_rows<const T>(q),
+    lsh_attention_forward(backend, with_lengths(shape, lengths), get_attention_rows<const T>(q),
                           get_attention_rows<const T>(v), ids.data<int32_t>(), out.data<T>(),
                           log_sums.data<Compute<T>>());
   });
@@ -216,7 +216,7 @@ Tensor lsh_attention(const Tensor& query, const Tensor& value, const Tensor& buc
                   const Tensor gq = Tensor::empty(q.shape(), q.dtype(), q.device());
                   const Tensor gv = Tensor::empty(v.shape(), v.dtype(), v.device());
                   dispatch_floating(kOp, q, [&]<class T>(auto backend) {
-                    lsh_attention_backward(backend, add_lengths(shape, lengths),
+                    lsh_attention_backward(backend, with_lengths(shape, lengths),
                                            get_attention_rows<const T>(q), get_attention_rows<const T>(v),
                                            ids.data<int32_t>(), out.data<T>(), log_sums.data<Compute<T>>(),
                                            get_attention_rows<const T>(g), gq.data<T>(), gv.data<T>());

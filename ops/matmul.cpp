@@ -16,7 +16,7 @@ Shape get_batch_shape(const Shape& shape) {
   return batch;
 }
 
-Shape append_matrix_shape(Shape batch, int64_t rows, int64_t columns) {
+Shape make_matrix_batch_shape(Shape batch, int64_t rows, int64_t columns) {
   batch.append(rows);
   batch.append(columns);
   return batch;
@@ -28,7 +28,7 @@ Tensor multiply_batches(const Tensor& a_any, const Tensor& b_any, MatmulOptions 
   const int64_t m = a.size(options.transpose_a ? -1 : -2), k = a.size(options.transpose_a ? -2 : -1);
   const int64_t n = b.size(options.transpose_b ? -2 : -1);
   const Shape batch = get_batch_shape(a.shape());
-  const Tensor out = Tensor::empty(append_matrix_shape(batch, m, n), a.dtype(), a.device());
+  const Tensor out = Tensor::empty(make_matrix_batch_shape(batch, m, n), a.dtype(), a.device());
   dispatch("matmul", a, [&]<class T>(auto backend) {
     const Gemm<T> first{.transpose_a = options.transpose_a,
                         .transpose_b = options.transpose_b,
@@ -59,8 +59,8 @@ Tensor matmul(const Tensor& a_in, const Tensor& b_in, MatmulOptions options) {
         b_in.shape(), options.transpose_b ? " transposed" : "");
   const Shape batch =
       broadcast_shapes("matmul", get_batch_shape(a_in.shape()), get_batch_shape(b_in.shape()));
-  const Tensor a = broadcast_to(a_in, append_matrix_shape(batch, a_in.size(-2), a_in.size(-1)));
-  const Tensor b = broadcast_to(b_in, append_matrix_shape(batch, b_in.size(-2), b_in.size(-1)));
+  const Tensor a = broadcast_to(a_in, make_matrix_batch_shape(batch, a_in.size(-2), a_in.size(-1)));
+  const Tensor b = broadcast_to(b_in, make_matrix_batch_shape(batch, b_in.size(-2), b_in.size(-1)));
   const Tensor out = multiply_batches(a, b, options);
   return record(
       "matmul", out, {&a, &b},

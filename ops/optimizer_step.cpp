@@ -56,7 +56,7 @@ Tensor optimizer_step(const std::vector<ParameterSlot>& slots, const Tensor& rul
 }
 
 void compute_squared_norms_into(const std::vector<Tensor>& tensors, const Tensor& squares) {
-  constexpr const char* kNorms = "squared_norms";
+  constexpr const char* kNorms = "compute_squared_norms";
   const auto count = static_cast<int64_t>(tensors.size());
   check(squares.shape() == Shape{count} && squares.is_contiguous(), kNorms, "squares ", squares.shape(),
         " must be contiguous ", Shape{count});

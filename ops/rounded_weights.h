@@ -18,8 +18,8 @@ class RoundedWeights {
   // adjacent too, so that linear layers can use several weights as one matrix.
   explicit RoundedWeights(const std::vector<Tensor>& weights);
 
-  // Rounds the weights. Must be called before the first Scope is created, and after each change of the
-  // weights.
+  // Rounds the weights to bfloat16 and writes the copies. Must be called before the first Scope is created,
+  // and after each change of the weights.
   void update() const;
   // Returns the copy of a weight, or null if there is none.
   const BFloat16* find_copy(const Tensor& weight) const;

@@ -56,7 +56,7 @@ void check_pattern(const SoftmaxAttentionOptions& options, const Tensor& q, cons
 
 // Returns the pattern with a pointer to the data of `key_blocks`, which kernels need. Call this function
 // inside dispatch, because Tensor::data() requires that the op runs on the device.
-KeyPattern add_key_blocks(KeyPattern pattern, const Tensor& key_blocks, int64_t heads, Device device) {
+KeyPattern with_key_blocks(KeyPattern pattern, const Tensor& key_blocks, int64_t heads, Device device) {
   if (!key_blocks.defined()) return pattern;
   check((key_blocks.rank() == 2 || (key_blocks.rank() == 3 && key_blocks.size(0) == heads)) &&
             key_blocks.dtype() == DType::int32 && key_blocks.device() == device && key_blocks.is_contiguous(),
@@ -73,7 +73,7 @@ KeyPattern add_key_blocks(KeyPattern pattern, const Tensor& key_blocks, int64_t 
 // attends to a key, otherwise -inf.
 Tensor make_additive_mask(const Tensor& key_lengths, const SoftmaxAttentionOptions& options, const Tensor& q,
                           const Tensor& k) {
-  const KeyPattern pattern = add_key_blocks(options.pattern, options.key_blocks, q.size(2), q.device());
+  const KeyPattern pattern = with_key_blocks(options.pattern, options.key_blocks, q.size(2), q.device());
   const int64_t batch = key_lengths.defined() ? q.size(0) : 1;
   const int64_t heads = pattern.differs_by_head() ? q.size(2) : 1;
   const Tensor mask = Tensor::zeros({batch, heads, q.size(1), k.size(1)}, DType::float64);
@@ -98,7 +98,7 @@ struct SoftmaxOperands {
   // Returns the shape with pointers to the data. Call this function inside dispatch.
   SoftmaxAttentionShape shape_with_data() const {
     SoftmaxAttentionShape s = with_key_lengths(shape, key_lengths);
-    s.pattern = add_key_blocks(s.pattern, key_blocks, s.heads, q.device());
+    s.pattern = with_key_blocks(s.pattern, key_blocks, s.heads, q.device());
     return s;
   }
 };
@@ -349,7 +349,7 @@ void softmax_attention_step(const Tensor& q, const Tensor& k, const Tensor& v, K
   shape.value_dim = value_dim;
   shape.scale = scale_or_default(scale, dim);
   dispatch(kStep, q, [&]<class T>(auto backend) {
-    shape.pattern = add_key_blocks(cache.pattern, cache.key_blocks, heads, q.device());
+    shape.pattern = with_key_blocks(cache.pattern, cache.key_blocks, heads, q.device());
     softmax_attention_step(backend, shape, get_attention_rows<const T>(q), get_attention_rows<const T>(k),
                            get_attention_rows<const T>(v), get_attention_rows<T>(cache.keys),
                            get_attention_rows<T>(cache.values), capacity, get_attention_rows<T>(out));

@@ -127,7 +127,10 @@ def attention_page() -> str:
     header, rows = survey["printed"]["header"], measured_rows(survey)
     columns = [0] + [header.index(name) for name in SURVEY_COLUMNS]
     table = table_lines(["kind"] + [header[i] for i in columns[1:]], [[row[i] for i in columns] for row in rows])
-    before, rest = ATTENTION.read_text().split(BEGIN)
+    page_text = ATTENTION.read_text()
+    if page_text.count(BEGIN) != 1 or page_text.count(END) != 1:
+        raise SystemExit(f"error: {ATTENTION} needs the lines {BEGIN!r} and {END!r}")
+    before, rest = page_text.split(BEGIN)
     return before + BEGIN + "\n\n" + table + "\n\n" + END + rest.split(END)[1]
 
 

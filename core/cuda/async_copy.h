@@ -31,7 +31,8 @@ class AsyncCopies {
     void* shared;
     const void* global;  // null: write zeros
   };
-  std::vector<std::vector<Copy>> groups_ = {{}};  // closed groups that are incomplete, then the current group
+  // Groups whose copies have not been done yet. The last group is open: new copies are added to it.
+  std::vector<std::vector<Copy>> groups_ = {{}};
 #endif
 };
 

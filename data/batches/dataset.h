@@ -33,8 +33,9 @@ class Dataset {
   virtual const DatasetInfo& info() const = 0;
   virtual int64_t size() const = 0;
   // Returns the number of examples that contain the same token. It is above 1 if the examples are overlapping
-  // windows of a text. Training then draws examples at random, and an epoch has size() / overlap() examples.
-  virtual int64_t overlap() const { return 1; }
+  // windows of a text. Training then draws examples at random, and an epoch has size() / examples_per_token()
+  // examples.
+  virtual int64_t examples_per_token() const { return 1; }
   // Returns the tokenizer of texts (data/text/tokenizer.h), or nullptr.
   virtual std::shared_ptr<const Tokenizer> tokenizer() const { return nullptr; }
   // Returns the examples with these indices, in this order. `tokens` is (count, length + 1), where count is

@@ -31,7 +31,7 @@ Loader::Loader(std::shared_ptr<const Dataset> dataset, LoaderOptions options)
   if (batch < 1) throw ConfigError(concat_text("batch size ", batch, ", expected at least 1"));
   if (size < 1) throw ConfigError(concat_text(set, " has no examples"));
   if (draws_examples_at_random()) {
-    batches_per_epoch_ = std::max<int64_t>(1, size / dataset_->overlap() / batch);
+    batches_per_epoch_ = std::max<int64_t>(1, size / dataset_->examples_per_token() / batch);
     return;
   }
   if (options_.last_batch == LastBatchPolicy::drop && batch > size)

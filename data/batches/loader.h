@@ -62,7 +62,7 @@ class Loader {
   using Order = std::shared_ptr<const std::vector<int64_t>>;
   Order get_epoch_permutation(int64_t epoch) const;
   bool draws_examples_at_random() const {
-    return options_.shuffle && !options_.use_streams && dataset_->overlap() > 1;
+    return options_.shuffle && !options_.use_streams && dataset_->examples_per_token() > 1;
   }
   // Draws the examples of a step independently of other steps, so that large data sets need no permutation.
   std::vector<int64_t> draw_indices(int64_t step) const;

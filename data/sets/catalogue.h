@@ -23,7 +23,8 @@ enum class DatasetType {
   lexicon,  // pronunciations of words, for data sets of speech
 };
 
-// The layout of the files of a data set. Each format has one reader.
+// The layout of the files of a data set, or the generator of a data set without files. Each format has one
+// reader.
 enum class DatasetFormat {
   copy_task,         // no files; made by CopyTask (data/symbol_tasks.h)
   duplication_task,  // no files; made by DuplicationTask

@@ -71,7 +71,7 @@ class TextDataset final : public Dataset {
 
   const DatasetInfo& info() const override { return info_; }
   int64_t size() const override { return size_; }
-  int64_t overlap() const override { return uses_random_windows_ ? info_.length : 1; }
+  int64_t examples_per_token() const override { return uses_random_windows_ ? info_.length : 1; }
   std::shared_ptr<const Tokenizer> tokenizer() const override { return tokenizer_; }
   // Returns tokens (count, sequence_length + 1), uint8 if the vocabulary has at most 256 tokens and otherwise
   // int64. The mask (count, sequence_length) is undefined if no prediction is masked.

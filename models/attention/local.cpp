@@ -22,7 +22,8 @@ std::unique_ptr<Attention> make_local_attention(const OptionValues& options, con
 
 // Implements AttentionKind::count_multiply_adds. Assumes that every query has as many keys as a query far
 // from the start of the sequence: on average, half of the keys in the block of the query, and all keys of the
-// window before the block. A sequence that fits into one window costs as much as softmax attention.
+// window before the block. If the whole sequence fits into one window,
+// returns the multiply-adds of softmax attention.
 double count_window_multiply_adds(const OptionValues& options, const AttentionSize& size) {
   const KeyWindow window = make_key_window(options);
   return count_sparse_multiply_adds(

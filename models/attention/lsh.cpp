@@ -111,7 +111,7 @@ OptionSpec make_choice_option(const char* name, Choices choices, const char* hel
           .help = help,
           .choices = {choices.begin(), choices.end()}};
 }
-OptionSpec get_integer(const char* name, int64_t value, double min, double max, const char* help) {
+OptionSpec make_integer_option(const char* name, int64_t value, double min, double max, const char* help) {
   return {.name = name, .default_value = value, .help = help, .min = min, .max = max};
 }
 
@@ -119,12 +119,13 @@ std::vector<OptionSpec> lsh_option_specs() {
   return {make_choice_option(
               "preset", kPresets,
               "implementation of LSH attention whose settings are the defaults of the other options"),
-          get_integer("rounds", 4, 1, 255, "rounds of hashing; may differ between training and evaluation"),
-          get_integer("chunk_length", 0, 0, 1 << 20,
-                      "positions per chunk; 0: from the preset, 64 (fast_transformers: 32)"),
-          get_integer("buckets", -1, -1, 1 << 24,
-                      "number of buckets, even; 0: 2 length / chunk_length; -1: from the preset, 0 "
-                      "(fast_transformers: 64)"),
+          make_integer_option("rounds", 4, 1, 255,
+                              "rounds of hashing; may differ between training and evaluation"),
+          make_integer_option("chunk_length", 0, 0, 1 << 20,
+                              "positions per chunk; 0: from the preset, 64 (fast_transformers: 32)"),
+          make_integer_option("buckets", -1, -1, 1 << 24,
+                              "number of buckets, even; 0: 2 length / chunk_length; -1: from the preset, 0 "
+                              "(fast_transformers: 64)"),
           make_choice_option(
               "wrap", kWraps,
               "chunk before the first chunk: none, the last chunk of the same round (round), or the last "

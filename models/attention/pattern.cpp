@@ -12,7 +12,7 @@ constexpr const char* kOptionPrefix = "attention_options.";
 // Returns f(). If f throws OptionError for "attention_options.NAME" and the pattern has several kinds,
 // changes the name to "attention_options.KIND.NAME".
 template <class F>
-auto call_with_kind_prefix(const AttentionPattern& pattern, const std::string& kind, F&& f) {
+auto prefix_kind_in_errors(const AttentionPattern& pattern, const std::string& kind, F&& f) {
   try {
     return std::forward<F>(f)();
   } catch (const OptionError& error) {
@@ -74,7 +74,7 @@ int64_t compute_max_memory_span(const AttentionPattern& pattern) {
 std::unique_ptr<Attention> make_attention(const AttentionPattern& pattern, int64_t layer,
                                           const AttentionSetup& setup) {
   const AttentionLayerChoice& choice = find_layer_choice(pattern, layer);
-  return call_with_kind_prefix(pattern, choice.kind,
+  return prefix_kind_in_errors(pattern, choice.kind,
                                [&] { return make_attention(choice.kind, choice.options, setup); });
 }
 
@@ -90,7 +90,7 @@ int64_t find_first_equal_layer(const AttentionPattern& pattern, int64_t layer) {
 
 void check_attention_length(const AttentionPattern& pattern, int64_t length) {
   for (const AttentionLayerChoice& choice : pattern)
-    call_with_kind_prefix(pattern, choice.kind,
+    prefix_kind_in_errors(pattern, choice.kind,
                           [&] { check_attention_length(choice.kind, choice.options, length); });
 }
 

@@ -13,7 +13,8 @@ namespace {
 constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
 
 // Returns `valid` at positions below lengths[b] and `masked` at the other positions, (batch, length).
-Tensor read_lengths(const Tensor& lengths, int64_t length, double valid, double masked, const Tensor& like) {
+Tensor make_length_mask(const Tensor& lengths, int64_t length, double valid, double masked,
+                        const Tensor& like) {
   const Tensor list = validate_lengths("attention", "key length", lengths.to(kCpu), lengths.numel(), length);
   const Tensor values = Tensor::full({list.numel(), length}, masked, DType::float64);
   for (int64_t b = 0; b < list.numel(); ++b)
@@ -32,12 +33,13 @@ Tensor make_causal_score_mask(int64_t length) {
 }
 
 Tensor make_length_score_mask(const Tensor& lengths, int64_t length, const Tensor& like) {
-  return read_lengths(lengths, length, 0, kMinusInfinity, like);
+  return make_length_mask(lengths, length, 0, kMinusInfinity, like);
 }
 
 Tensor zero_masked_rows(const Tensor& x, const AttentionMask& mask) {
   if (!mask.key_lengths.defined()) return x;
-  return mul(x, reshape(read_lengths(mask.key_lengths, x.size(1), 1, 0, x), {x.size(0), x.size(1), 1, 1}));
+  return mul(x,
+             reshape(make_length_mask(mask.key_lengths, x.size(1), 1, 0, x), {x.size(0), x.size(1), 1, 1}));
 }
 
 DropoutMask make_weight_dropout_mask(const Tensor& q, const Tensor& k, double p,

@@ -8,7 +8,9 @@ namespace tapeformer {
 
 SegmentMemory::Rows SegmentMemory::make_rows(int64_t capacity, int64_t width) const {
   if (capacity == 0) return {};
-  const auto zeros = [&] { return Tensor::zeros({batch_, capacity, width}, like_.dtype(), like_.device()); };
+  const auto zeros = [&] {
+    return Tensor::zeros({batch_, capacity, width}, prototype_.dtype(), prototype_.device());
+  };
   return {zeros(), zeros()};
 }
 

@@ -28,7 +28,7 @@ struct SegmentMemorySize {
 class SegmentMemory {
  public:
   // Makes memories for `batch` texts. `like` has the dtype and the device of the inputs.
-  SegmentMemory(int64_t batch, const Tensor& like) : batch_(batch), like_(like) {}
+  SegmentMemory(int64_t batch, const Tensor& like) : batch_(batch), prototype_(like) {}
   // Adds the memory of a layer whose inputs have `width` features.
   void add_layer(const std::string& name, const SegmentMemorySize& size, int64_t width);
 
@@ -71,7 +71,7 @@ class SegmentMemory {
   int64_t count_valid_tokens(const Layer& layer) const;
 
   int64_t batch_;
-  Tensor like_;
+  Tensor prototype_;
   int64_t preceding_token_count_ = 0;
   std::map<std::string, Layer> layers_;
 };

@@ -50,11 +50,11 @@ class EnergyTracker {
 // A decoder of one stream. Not thread-safe.
 class StreamDecoder {
  public:
-  static constexpr int64_t kMinWindowFrames = 50;  // in frames
+  static constexpr int64_t kMinWindowFrames = 50;
 
-  // The model must outlive the decoder. window_frames must be 0 or at least kMinWindowFrames, and must not
-  // exceed the capacity of the attention state. Otherwise, throws OptionError. Also throws the errors of
-  // SpeechStream.
+  // The model must outlive the decoder. options.max_window_frames must be 0 or at least kMinWindowFrames, and
+  // must not exceed the capacity of the attention state. Otherwise, throws OptionError. Also throws the
+  // errors of SpeechStream.
   StreamDecoder(const SpeechModel& model, const StreamDecoderOptions& options);
 
   // Takes one float32 frame, (1, features), on the CPU. Returns the labels that begin at this frame; the

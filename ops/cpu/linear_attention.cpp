@@ -79,7 +79,7 @@ class HeadGroup {
     batch_ = batch;
     head_ = head;
     heads_ = std::min(group_, s_.heads - head);
-    valid_keys_ = read_valid_length(s_.key_lengths, batch, s_.key_length);
+    valid_keys_ = get_valid_length(s_.key_lengths, batch, s_.key_length);
     std::fill_n(ones_.data, group_ * ones_.stride, T{1});
     std::fill_n(states_.data, state_elements_, T{0});
   }

@@ -175,7 +175,8 @@ class LshForward : public LshWindow<T> {
     running_.maximum[position] = maximum;
     running_.sum[position] = total;
     if (last) {
-      log_sums_[this->get_log_sum_index(position, 0)] = total == 0 ? kInfinity<T> : maximum + std::log(total);
+      log_sums_[this->compute_log_sum_index(position, 0)] =
+          total == 0 ? kInfinity<T> : maximum + std::log(total);
       if (total == 0) {
         std::copy_n(this->v_row(position), s_.value_dim, out);
         return;
@@ -200,7 +201,7 @@ class LshForward : public LshWindow<T> {
       for (int64_t m = 0; m < s_.value_dim; ++m) out[m] = factor * result[m];
     else
       for (int64_t m = 0; m < s_.value_dim; ++m) out[m] += factor * result[m];
-    log_sums_[this->get_log_sum_index(position, current_->round)] =
+    log_sums_[this->compute_log_sum_index(position, current_->round)] =
         alone ? kInfinity<T> : maximum_[row] + std::log(sum_[row]);
   }
 

@@ -179,7 +179,7 @@ class LshBackward : public LshWindow<T> {
       prefetch_row(gv_row(previous_->order[i]), s_.value_dim * kSize);
     }
     this->prefetch_next_slot(i);
-    if (i < this->next_count_) prefetch_row(g_row(this->next_[i]), s_.value_dim * kSize);
+    if (i < this->next_count_) prefetch_row(g_row(this->next_positions_[i]), s_.value_dim * kSize);
   }
 
   // Processes query i, which is row `row` of the block. Replaces its scores by m p, where p is the attention
@@ -190,8 +190,9 @@ class LshBackward : public LshWindow<T> {
     T *const scores = scores_ + row * stride_, *const gradients = score_gradients_ + row * stride_;
     const int64_t position = i < current_->count ? current_->order[i] : 0;
     const T log_sum =
-        range.empty() ? T{0}
-                      : log_sums_[this->get_log_sum_index(position, s_.average_rounds ? current_->round : 0)];
+        range.empty()
+            ? T{0}
+            : log_sums_[this->compute_log_sum_index(position, s_.average_rounds ? current_->round : 0)];
     if (i < current_->count) add_alone(i, position);
     if (range.empty() || log_sum == std::numeric_limits<T>::infinity()) {
       std::fill_n(scores, stride_, T{0});
@@ -211,7 +212,7 @@ class LshBackward : public LshWindow<T> {
   // If query i attends to no other position, the result of the query is the value at the same position. In
   // this case, adds g to the gradient of this value.
   void add_alone(int64_t i, int64_t position) {
-    if (log_sums_[this->get_log_sum_index(position, s_.average_rounds ? current_->round : 0)] !=
+    if (log_sums_[this->compute_log_sum_index(position, s_.average_rounds ? current_->round : 0)] !=
         std::numeric_limits<T>::infinity())
       return;
     if (!s_.average_rounds && current_->round > 0) return;

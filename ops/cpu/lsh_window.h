@@ -164,7 +164,7 @@ class LshWindow {
   const T* q_row(int32_t position) const { return q_.row(position); }
   const T* v_row(int32_t position) const { return v_.row(position); }
 
-  int64_t get_log_sum_index(int64_t position, int64_t round) const {
+  int64_t compute_log_sum_index(int64_t position, int64_t round) const {
     return ((example_ * s_.heads + head_) * s_.log_sum_round_count() + round) * s_.length + position;
   }
 
@@ -213,8 +213,8 @@ class LshWindow {
       std::swap(current_, previous_);
       load(*current_, round, chunk);
       find_ranges();
-      next_ = chunk + 1 < order.chunk_count() ? order.positions(round, chunk + 1) : nullptr;
-      next_count_ = next_ ? order.slot_count(chunk + 1) : 0;
+      next_positions_ = chunk + 1 < order.chunk_count() ? order.positions(round, chunk + 1) : nullptr;
+      next_count_ = next_positions_ ? order.slot_count(chunk + 1) : 0;
       visit(chunk);
     }
     StageClock::count_multiply_adds(std::exchange(multiply_adds_, 0));
@@ -223,9 +223,9 @@ class LshWindow {
   // Prefetches the codes, the query and the value of slot i of the next chunk.
   void prefetch_next_slot(int64_t i) const {
     if (i >= next_count_) return;
-    __builtin_prefetch(order_->codes(next_[i]));
-    prefetch_row(q_row(next_[i]), s_.dim * int64_t{sizeof(T)});
-    prefetch_row(v_row(next_[i]), s_.value_dim * int64_t{sizeof(T)});
+    __builtin_prefetch(order_->codes(next_positions_[i]));
+    prefetch_row(q_row(next_positions_[i]), s_.dim * int64_t{sizeof(T)});
+    prefetch_row(v_row(next_positions_[i]), s_.value_dim * int64_t{sizeof(T)});
   }
 
   // Computes ranges_, the score columns that each query may attend to: its cell and the look-back cell. If
@@ -336,7 +336,7 @@ class LshWindow {
   const LshAttentionShape& s_;
   const LshDropout<T>& dropout_;
   const PositionRows<const T> q_, v_;
-  const int64_t capacity_;  // capacity of a half in keys
+  const int64_t capacity_;  // maximum number of keys in one element of halves_
   const int64_t rows_;      // capacity_ rounded up to whole tiles
   const int64_t stride_;    // stride of a row of scores
   int64_t example_ = 0, head_ = 0;
@@ -347,7 +347,7 @@ class LshWindow {
   Range* ranges_ = nullptr;  // columns that each query of the chunk may attend to
   T* scores_ = nullptr;      // (kQueries, stride_)
   Int *query_codes_ = nullptr, *look_back_codes_ = nullptr, *look_back_rounds_ = nullptr;
-  const int32_t* next_ = nullptr;  // positions of the next chunk
+  const int32_t* next_positions_ = nullptr;  // positions of the next chunk
   int64_t next_count_ = 0;
   int64_t multiply_adds_ = 0;
   StageClock clock_;

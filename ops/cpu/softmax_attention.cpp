@@ -71,7 +71,7 @@ class SoftmaxHead {
   void select(int64_t batch, int64_t head) {
     batch_ = batch;
     head_ = head;
-    valid_keys_ = read_valid_length(s_.key_lengths, batch, s_.key_length);
+    valid_keys_ = get_valid_length(s_.key_lengths, batch, s_.key_length);
     attended_ = {s_.pattern.pattern_of_head(head), s_.query_length, s_.key_length, valid_keys_, s_.causal};
   }
 

@@ -13,7 +13,7 @@ namespace {
 // the sum of the weights of the classes (top_p) whose logit is at least the middle of the interval. After the
 // last step, the width of the interval is 2⁻⁸⁰ times the width of the range.
 template <class T>
-__device__ double find_smallest_kept_logit(const T* logits, const ClassScorer& score) {
+__device__ double find_logit_threshold(const T* logits, const ClassScorer& score) {
   const auto lane = static_cast<int64_t>(threadIdx.x % kWarpSize);
   double largest = -INFINITY;           // largest logit
   double negated_smallest = -INFINITY;  // maximum of -logit over the finite logits
@@ -60,7 +60,7 @@ __global__ void sample_kernel(int64_t rows, const T* logits, ClassScorer score, 
   if (row >= rows) return;  // all lanes of a warp return together
   score.stream = stream.now();
   const int64_t classes = score.classes;
-  const double smallest = is_restricted ? find_smallest_kept_logit(logits + row * classes, score) : -INFINITY;
+  const double smallest = is_restricted ? find_logit_threshold(logits + row * classes, score) : -INFINITY;
   int64_t best = classes;
   double best_score = -INFINITY;
   for (int64_t c = threadIdx.x % kWarpSize; c < classes; c += kWarpSize) {

@@ -139,9 +139,7 @@ __device__ void compute_chunk_output(const typename Tiles::Memory& memory, const
   constexpr bool kIsReverse = kOutput == Output::key_gradient || kOutput == Output::value_gradient;
   constexpr bool kIsFeatureGradient = kOutput == Output::query_gradient || kOutput == Output::key_gradient;
   using Sums = typename Tiles::template Tile<kTileTokens, kWidth>;
-  // For each row: eps plus the dot product of the row and the vector of the state. This is the part of the
-  // denominator that does not come from the tokens of the chunk.
-  __shared__ T state_denominators[kTileTokens];
+  __shared__ T state_denominators[kTileTokens];  // eps plus row . vector of the state, for each row
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t length = kIsReverse ? in.s.key_length : in.s.query_length, stride = in.state_stride();
   const int64_t width = kIsFeatureGradient ? in.s.dim : in.s.value_dim;
@@ -341,8 +339,8 @@ __global__ void __launch_bounds__(Tiles::kThreads, choose_resident_blocks<Tiles,
 // `value_dim` elements. `states` is the number of accessed states. Per token and head, the kernel accesses
 // `scalars` other elements and computes `multiply_adds` multiply-adds.
 template <class Tiles, class S>
-Launch add_work(const Launch& shape, const LinearInputs<S>& in, int64_t length, int64_t feature_tensors,
-                int64_t value_tensors, int64_t scalars, int64_t states, int64_t multiply_adds) {
+Launch with_work(const Launch& shape, const LinearInputs<S>& in, int64_t length, int64_t feature_tensors,
+                 int64_t value_tensors, int64_t scalars, int64_t states, int64_t multiply_adds) {
   // The number of products of bfloat16 parts for each product of operands.
   constexpr int kProducts = std::is_same_v<Tiles, SplitTensorTiles> ? 3 : 1;
   const int64_t tokens = in.s.batch * in.s.heads * length;
@@ -419,18 +417,19 @@ void launch_scan(const LinearInputs<S>& in, const LinearOutputs<S>& outputs) {
     if (segments.states_per_head > 0) {
       const int64_t blocks = heads * summed_segments.segments_per_head;
       launch(segment_state_kernel<Tiles, kIsReverse, kWidth, kIsPacked>,
-             add_work<Tiles, S>(over_rows(blocks, Tiles::kThreads, Tiles::Memory::kSliceBytes), in,
-                                summed_length, 1, 1, kIsReverse ? 2 : 0, blocks, matrix_size),
+             with_work<Tiles, S>(over_rows(blocks, Tiles::kThreads, Tiles::Memory::kSliceBytes), in,
+                                 summed_length, 1, 1, kIsReverse ? 2 : 0, blocks, matrix_size),
              in, summed_segments, states.data());
     }
     const int64_t blocks = heads * segments.segments_per_head;
     const Launch shape =
         over_rows(blocks, Tiles::kThreads, Tiles::Memory::kBytes + (is_shared ? state_bytes : 0));
-    launch(segment_scan_kernel<Tiles, kScan, kWidth, kIsPacked>,
-           add_work<Tiles, S>(shape, in, length, feature_tensors + causal, value_tensors + causal,
-                              kScan == Scan::result ? 1 : 2, blocks * segments.states_per_head / (1 + causal),
-                              read_count * multiply_adds_per_read + causal * matrix_size),
-           in, segments, outputs);
+    launch(
+        segment_scan_kernel<Tiles, kScan, kWidth, kIsPacked>,
+        with_work<Tiles, S>(shape, in, length, feature_tensors + causal, value_tensors + causal,
+                            kScan == Scan::result ? 1 : 2, blocks * segments.states_per_head / (1 + causal),
+                            read_count * multiply_adds_per_read + causal * matrix_size),
+        in, segments, outputs);
   });
 }
 

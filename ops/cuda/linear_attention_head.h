@@ -56,7 +56,7 @@ struct LinearHead {
       : example(head_index / static_cast<unsigned>(in.s.heads)),
         head(head_index % static_cast<unsigned>(in.s.heads)),
         row_offset(head_index * in.s.query_length) {
-    const int64_t valid = read_valid_length(in.s.key_lengths, example, in.s.key_length);
+    const int64_t valid = get_valid_length(in.s.key_lengths, example, in.s.key_length);
     queries = {{in.q.row(example, 0, head), in.q.length_stride, in.s.query_length, in.s.dim}};
     keys = {{in.k.row(example, 0, head), in.k.length_stride, valid, in.s.dim}};
     values = {{in.v.row(example, 0, head), in.v.length_stride, valid, in.s.value_dim}};

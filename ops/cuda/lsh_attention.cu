@@ -153,19 +153,15 @@ __global__ void forward_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* 
   using Scores = typename LshBlock<Tiles>::Scores;
   const int64_t chunk = grid.chunk(), begin = grid.first_slot(), column = int64_t{blockIdx.y} * kWidth;
   if (chunk >= block.order.chunk_count || begin >= block.order.slot_count(chunk)) return;
-  const LshSlots query_slots = block.find_slots(round, chunk),
-                 previous_slots = block.find_previous_slots(round, chunk);
+  const LshSlots query_slots = block.find_slots(round, chunk);
+  const LshSlots previous_slots = block.find_previous_slots(round, chunk);
   T* const head_log_sums = running_log_sums + (blockIdx.y * grid.head_count + block.head_index) * in.s.length;
   typename Tiles::template Tile<kTileTokens, kWidth> result;
   RowSoftmax<T> rows[Scores::kRowsPerThread];
   for (const bool is_look_back : {true, false}) {
     const LshSlots& keys = is_look_back ? previous_slots : query_slots;
     for (int64_t key = 0; key < keys.count; key += kTileTokens) {
-      __syncthreads();  // all threads have read the positions of the previous tile
-      block.load_queries(query_slots, begin, is_look_back);
-      block.load_keys(keys, key);
-      __syncthreads();
-      block.count_multiplicities();
+      block.load_tile(query_slots, begin, keys, key, is_look_back);
       Scores scores;
       add_products<kAlongDepth, kAlongDepth>(scores, block.memory, in.s.dim,
                                              block.template make_query_operand<kAlongDepth>(tile.queries),
@@ -180,17 +176,17 @@ __global__ void forward_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* 
     }
   }
 
-  const AttentionRows<T> target = make_contiguous_rows(out, in.s.length, in.s.heads, in.s.value_dim);
+  const auto target = make_contiguous_rows(out, in.s.length, in.s.heads, in.s.value_dim);
   const bool average = in.s.average_rounds, is_first = round == 0, is_last = round == in.s.rounds - 1;
 #pragma unroll(kUnrolled <T>)
   for (int i = 0; i < Scores::kRowsPerThread; ++i) {
     const int64_t slot = begin + result.row(i);
     const bool exists = slot < query_slots.count;
     const int32_t position = exists ? query_slots.positions[slot] : 0;
-    const RoundUpdate<T> update =
-        average ? compute_mean_update(rows[i], in.s.rounds, is_first)
-                : update_running_log_sum<Scores>(rows[i], exists ? head_log_sums + position : nullptr,
-                                                 is_first, is_last);
+    T* const log_sum = exists ? head_log_sums + position : nullptr;
+    const RoundUpdate<T> update = average
+                                      ? compute_mean_update(rows[i], in.s.rounds, is_first)
+                                      : update_running_log_sum<Scores>(rows[i], log_sum, is_first, is_last);
     if (!exists) continue;
     if (column == 0 && Scores::is_row_leader() && (average || is_last))
       log_sums[block.log_sum_index(round, position)] = update.log_sum;

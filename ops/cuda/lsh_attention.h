@@ -135,6 +135,16 @@ struct LshBlock {
     tile.key_factors[j] = exists ? in.key_factors[head_index * in.s.length + position] : T{0};
     tile.key_codes[j] = exists ? order.code(slots.round, position) : kEmptySlot;
   }
+  // Replaces the tile by queries [query, query + kTileTokens) of `queries` and keys [key, key + kTileTokens)
+  // of `keys`, and counts the multiplicities. All threads call the function.
+  __device__ void load_tile(const LshSlots& queries, int64_t query, const LshSlots& keys, int64_t key,
+                            bool is_look_back) {
+    __syncthreads();  // all threads have read the previous tile
+    load_queries(queries, query, is_look_back);
+    load_keys(keys, key);
+    __syncthreads();
+    count_multiplicities();
+  }
   // Returns whether query i of the tile attends to key j of the tile.
   __device__ bool attends(int i, int j) const {
     if (tile.query_codes[i] != tile.key_codes[j]) return false;
@@ -193,13 +203,13 @@ struct LshBlock {
     constexpr int kStep = Tiles::kThreads / kTileTokens,
                   kQueries = kTileTokens / kStep;  // queries per thread
     static_assert(2 * kTileTokens * sizeof(Codes) <= Tiles::Memory::kSliceBytes);
-    int32_t* const code_memory = dynamic_shared<int32_t>();
+    int32_t* const shared_codes = dynamic_shared<int32_t>();
     const int thread = static_cast<int>(threadIdx.x), j = thread % kTileTokens, first = thread / kTileTokens;
     const int32_t query = tile.queries[j], key = tile.keys[j];
     int counts[kQueries] = {};
 #pragma unroll 1
     for (int64_t round = 0; round < in.s.rounds; ++round) {
-      int32_t* const codes = code_memory + round % 2 * kTileTokens * Codes::kSize;
+      int32_t* const codes = shared_codes + round % 2 * kTileTokens * Codes::kSize;
       const LshWrapCell wrap = order.wrap(round);
       if (thread < kTileTokens) {
         const int32_t code = query >= 0 ? order.code(round, query) : kNoCell;

@@ -112,11 +112,7 @@ __global__ void query_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t rou
     for (const bool is_look_back : {true, false}) {
       const LshSlots& keys = is_look_back ? previous_slots : query_slots;
       for (int64_t key = 0; key < keys.count; key += kTileTokens) {
-        __syncthreads();  // all threads have read the positions of the previous tile
-        block.load_queries(query_slots, begin, is_look_back);
-        block.load_keys(keys, key);
-        __syncthreads();
-        block.count_multiplicities();
+        block.load_tile(query_slots, begin, keys, key, is_look_back);
         Scores scores, gradients;
         compute_pair_products(block, scores, gradients, false);
 #pragma unroll(kUnrolled <T>)
@@ -167,7 +163,7 @@ __global__ void key_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round
   if (chunk + 1 < block.order.chunk_count) {
     next_query_slots = block.find_slots(round, chunk + 1);
   } else if (chunk > 0) {
-    // The last chunk of this round is the previous chunk of the first chunk of round `next`.
+    // The first chunk of round `next` may look back to the last chunk of this round.
     const int64_t next = in.s.wrap == LshWrap::global ? (round + 1) % in.s.rounds : round;
     if (block.order.wrap(next).query_code != kNoCell) next_query_slots = block.find_slots(next, 0);
   }

@@ -96,7 +96,7 @@ __global__ void hash_kernel(Rotations rotations, AttentionRows<const S> q, const
   const int64_t head_round = blockIdx.x / blocks, begin = blockIdx.x % blocks * kTileTokens;
   const int64_t round = head_round % s.rounds, head = head_round / s.rounds % s.heads,
                 example = head_round / s.rounds / s.heads;
-  const int64_t valid = read_valid_length(s.lengths, example, s.length);
+  const int64_t valid = get_valid_length(s.lengths, example, s.length);
   const PlainRows<S> rows{q.row(example, 0, head), q.length_stride, valid, s.dim};
   using Rotated = PlainTile<T, kTileTokens, kTileTokens>;
   int32_t bucket[Rotated::kRowsPerThread] = {};

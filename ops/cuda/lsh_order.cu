@@ -12,7 +12,7 @@ constexpr int kDigitBits = 4, kDigits = 1 << kDigitBits;
 constexpr int kDigitStride = kSortThreads + kWarpSize;
 
 // Returns the index, in the shared array of counts, of the count of a digit and a thread.
-__device__ int find_count_index(int digit, int thread) {
+__device__ int compute_count_index(int digit, int thread) {
   return digit * kDigitStride + thread + thread / kWarpSize;
 }
 
@@ -58,14 +58,15 @@ __global__ void sort_kernel(LshAttentionShape s, const int32_t* all_buckets, int
     const auto find_digit = [&](int32_t position) {
       return static_cast<int>(static_cast<uint32_t>(buckets[position]) >> (kDigitBits * pass)) % kDigits;
     };
-    for (int digit = 0; digit < kDigits; ++digit) counts[find_count_index(digit, thread)] = 0;
+    for (int digit = 0; digit < kDigits; ++digit) counts[compute_count_index(digit, thread)] = 0;
     for (int64_t slot = begin; slot < end; ++slot)
-      ++counts[find_count_index(find_digit(find_position(slot)), thread)];
+      ++counts[compute_count_index(find_digit(find_position(slot)), thread)];
     __syncthreads();
     // Replaces the counts by their exclusive prefix sum, by digit and then thread. Each thread processes the
     // counts of one digit and kCountsPerThread adjacent threads.
     constexpr int kCountsPerThread = kDigits, kShares = kSortThreads / kCountsPerThread;
-    int32_t* const share = counts + find_count_index(thread / kShares, thread % kShares * kCountsPerThread);
+    int32_t* const share =
+        counts + compute_count_index(thread / kShares, thread % kShares * kCountsPerThread);
     int32_t sum = 0;
     for (int i = 0; i < kCountsPerThread; ++i) sum += share[i];
     int32_t before = exclusive_block_sum(sum);
@@ -77,7 +78,7 @@ __global__ void sort_kernel(LshAttentionShape s, const int32_t* all_buckets, int
     __syncthreads();
     for (int64_t slot = begin; slot < end; ++slot) {
       const int32_t position = find_position(slot);
-      to[counts[find_count_index(find_digit(position), thread)]++] = position;
+      to[counts[compute_count_index(find_digit(position), thread)]++] = position;
     }
     __syncthreads();
     from = to;

@@ -27,7 +27,7 @@ struct LshOrderView {
 
 // Returns the valid length of an example.
 __device__ inline int64_t lsh_valid_length(const LshAttentionShape& s, int64_t example) {
-  return read_valid_length(s.lengths, example, s.length);
+  return get_valid_length(s.lengths, example, s.length);
 }
 
 // The sorted positions and the cells of one head. The member `head` is example * heads + the index of the

@@ -31,7 +31,7 @@ struct PackedFrames {
 
   // Returns the index, in a (batch, frames) tensor, of the frame that row r of step s contains in direction
   // d.
-  __device__ int64_t find_frame(int64_t d, int64_t r, int64_t s) const {
+  __device__ int64_t compute_frame_index(int64_t d, int64_t r, int64_t s) const {
     return sequence[r] * frames + (d == 0 ? s : length[r] - 1 - s);
   }
 };
@@ -98,7 +98,7 @@ __global__ void pack_kernel(PackedFrames p, const T* x, int64_t width, int64_t s
                   d = i / width / p.batch / p.frames;
     if (s >= p.length[r]) continue;
     packed[(d * p.rows + p.first[s] + r) * width + column] =
-        s < steps_back ? T{0} : x[p.find_frame(d, r, s - steps_back) * stride + d * offset + column];
+        s < steps_back ? T{0} : x[p.compute_frame_index(d, r, s - steps_back) * stride + d * offset + column];
   }
 }
 
@@ -157,7 +157,7 @@ __global__ void forward_step_kernel(PackedFrames p, ForwardStep<T> f) {
     gates[3 * hidden] = output_gate;
     f.cells[row * hidden + unit] = cell;
     f.h[(d * p.batch + r) * hidden + unit] = h;
-    f.out[p.find_frame(d, r, f.step) * p.directions * hidden + d * hidden + unit] = h;
+    f.out[p.compute_frame_index(d, r, f.step) * p.directions * hidden + d * hidden + unit] = h;
   }
 }
 
@@ -185,7 +185,7 @@ __global__ void backward_step_kernel(PackedFrames p, BackwardStep<T> b) {
         b.step == 0 ? T{0} : b.cells[(d * p.rows + p.first[b.step - 1] + r) * hidden + unit];
     const T cell_tanh = DeviceMath::tanh(b.cells[row * hidden + unit]);
     const T h_gradient =
-        b.g[p.find_frame(d, r, b.step) * p.directions * hidden + d * hidden + unit] + b.gh[state];
+        b.g[p.compute_frame_index(d, r, b.step) * p.directions * hidden + d * hidden + unit] + b.gh[state];
     const T c_gradient = b.gc[state] + h_gradient * output_gate * (1 - cell_tanh * cell_tanh);
     T* const gz = b.gz + row * 4 * hidden + unit;
     gz[0] = c_gradient * candidate * input_gate * (1 - input_gate);

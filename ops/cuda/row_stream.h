@@ -50,8 +50,8 @@ class SliceStream {
   template <int kTileRows, int kTileColumns>
   using Tile = typename Tiles::template Tile<kTileRows, kTileColumns>;
 
-  // The resident tile begins at row `position` of `resident`. Results begin at column `column` of the
-  // streamed operand.
+  // The resident tile begins at row `position` of `resident`. The first column of a result of the block is
+  // column `column` of the streamed operand.
   __device__ SliceStream(RowPair<Stored> resident, int64_t position, RowPair<Stored> streamed, int64_t column)
       : resident_(resident), streamed_(streamed), resident_position_(position), column_(column) {}
 

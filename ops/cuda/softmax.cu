@@ -78,7 +78,7 @@ class WideRow {
 // Returns the number that is subtracted from each element before exp(): the maximum of the row, or 0 if the
 // maximum is infinite. With 0, a row in which all elements are -inf does not give NaN.
 template <class T, class Row>
-__device__ T find_shift(const Row& row) {
+__device__ T compute_shift(const Row& row) {
   const T maximum = row.maximum();
   return std::isinf(maximum) ? T{0} : maximum;
 }
@@ -97,7 +97,7 @@ struct LogSumExp {
   T smoothing = 0, z_loss = 0;
   template <class Row>
   __device__ void operator()(int64_t row_index, const Row& row, bool is_row_leader) const {
-    const T shift = find_shift<T>(row);
+    const T shift = compute_shift<T>(row);
     const T result = std::log(row.sum([=](T value, int64_t) { return std::exp(value - shift); })) + shift;
     const T total = smoothing > 0 ? row.sum([](T value, int64_t) { return value; }) : T{0};
     if (!is_row_leader) return;
@@ -119,7 +119,7 @@ struct Softmax {
   int64_t classes;
   template <class Row>
   __device__ void operator()(int64_t row_index, const Row& row, bool) const {
-    const T shift = find_shift<T>(row);
+    const T shift = compute_shift<T>(row);
     const T total = row.sum([=](T value, int64_t) { return std::exp(value - shift); });
     const T inverse = total == 0 ? T{0} : 1 / total;
     row.store(y + row_index * classes, [=](T value, int64_t) { return std::exp(value - shift) * inverse; });
@@ -133,7 +133,7 @@ struct LogSoftmax {
   int64_t classes;
   template <class Row>
   __device__ void operator()(int64_t row_index, const Row& row, bool) const {
-    const T shift = find_shift<T>(row);
+    const T shift = compute_shift<T>(row);
     const T lse = std::log(row.sum([=](T value, int64_t) { return std::exp(value - shift); })) + shift;
     // If all elements are -inf, the results are -inf and not NaN.
     const T norm = lse == -INFINITY ? T{0} : lse;

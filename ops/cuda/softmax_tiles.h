@@ -35,7 +35,7 @@ template <class Pattern, class S>
 __device__ HeadAttendedKeys<Pattern> load_attended_keys(const SoftmaxInputs<S>& in, int64_t example,
                                                         int64_t head) {
   const SoftmaxAttentionShape& s = in.s;
-  const int64_t valid = read_valid_length(s.key_lengths, example, s.key_length);
+  const int64_t valid = get_valid_length(s.key_lengths, example, s.key_length);
   if constexpr (std::is_same_v<Pattern, AllKeys>) {
     return {{}, s.query_length, s.key_length, valid, s.causal};
   } else {
@@ -94,9 +94,9 @@ struct SoftmaxHead {
     }
     return bits;
   }
-  // Returns the first key of the first tile of keys, at or after key `from`, that contains a key of the
-  // queries [begin, begin + kTileTokens). If there is no such tile, the result is at least PositionRun::kEnd
-  // - kTileTokens.
+  // Finds the first tile of keys at or after key `from` with a key that a query of [begin, begin +
+  // kTileTokens) attends to. Returns the first key of this tile, or at least PositionRun::kEnd - kTileTokens
+  // if there is no such tile.
   __device__ int64_t find_next_key_tile(int64_t begin, int64_t from) const {
     const int64_t end = begin + kTileTokens < query_count ? begin + kTileTokens : query_count;
     return attended.keys(begin, end, from).begin / kTileTokens * kTileTokens;

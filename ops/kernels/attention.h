@@ -29,8 +29,8 @@ struct AttentionGradients {
 
 // Returns the valid length of an example: lengths[example] clamped to [0, length], or `length` if `lengths`
 // is null. The function clamps because ops cannot check lengths that are on a CUDA device.
-TAPEFORMER_HOST_DEVICE inline int64_t read_valid_length(const int64_t* lengths, int64_t example,
-                                                        int64_t length) {
+TAPEFORMER_HOST_DEVICE inline int64_t get_valid_length(const int64_t* lengths, int64_t example,
+                                                       int64_t length) {
   if (!lengths) return length;
   const int64_t value = lengths[example];
   return value < 0 ? 0 : value < length ? value : length;

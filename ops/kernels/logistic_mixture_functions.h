@@ -48,14 +48,14 @@ template <class Math, LogisticEdge edge, class T>
     const T mass = lower_tail * upper_tail * interval_factor;
     const T plus_derivative = Math::sigmoid(-plus) / (upper_tail * interval_factor),
             minus_derivative = -Math::sigmoid(minus) / (lower_tail * interval_factor);
-    const T center = inverse_scale * (y - mean);
-    const T slope = 1 - 2 * Math::sigmoid(center);
-    const T log_density = center - log_scale - 2 * Math::softplus(center) + log_width;
+    const T standardized = inverse_scale * (y - mean);
+    const T slope = 1 - 2 * Math::sigmoid(standardized);
+    const T log_density = standardized - log_scale - 2 * Math::softplus(standardized) + log_width;
     const bool is_exact = mass > T(kLogisticMassThreshold);
     out.log_mass = is_exact ? Math::log(mass) : log_density;
     out.mean_derivative = -inverse_scale * (is_exact ? plus_derivative + minus_derivative : slope);
     out.log_scale_derivative =
-        is_exact ? -(plus * plus_derivative + minus * minus_derivative) : -center * slope - 1;
+        is_exact ? -(plus * plus_derivative + minus * minus_derivative) : -standardized * slope - 1;
   }
   out.log_scale_derivative = is_clamped ? T{0} : out.log_scale_derivative;
   return out;

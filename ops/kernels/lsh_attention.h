@@ -86,7 +86,7 @@ struct LshAttentionShape {
   DropoutMask dropout = {};
 
   // Returns the valid length of an example on the CPU.
-  int64_t valid_length(int64_t example) const { return read_valid_length(lengths, example, length); }
+  int64_t valid_length(int64_t example) const { return get_valid_length(lengths, example, length); }
   // Returns the number of log-sum-exps per position and head: one per round if rounds are averaged, else 1.
   TAPEFORMER_HOST_DEVICE int64_t log_sum_round_count() const { return average_rounds ? rounds : 1; }
 };

@@ -14,9 +14,10 @@ namespace tapeformer {
 
 struct RotaryShape {
   int64_t batch, length, heads, dim;
-  int64_t first_position;  // position of row 0; each replay of a CUDA graph advances it (GraphStep)
-  double base;             // the angle of pair p at position 1 is base^(-2 p / dim) radians
-  bool inverse;            // true: rotate by the negative angles, which computes the gradient
+  // Position of row 0. In a CUDA graph, the kernel adds the number of earlier replays (GraphStep).
+  int64_t first_position;
+  double base;   // the angle of pair p at position 1 is base^(-2 p / dim) radians
+  bool inverse;  // true: rotate by the negative angles, which computes the gradient
 };
 
 // Returns base^(-2 pair / dim), the angle between consecutive positions in radians.

@@ -13,7 +13,7 @@
 
 #include "core/errors.h"
 #include "core/wait_policy.h"
-#include "core/worker_bursts.h"
+#include "core/worker_sleep_schedule.h"
 
 using namespace tapeformer;
 

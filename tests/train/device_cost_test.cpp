@@ -1,5 +1,5 @@
-// Tests that training steps and decoded tokens keep a budget of work on a device. A test fails if a config
-// needs over 5 % more launches or bytes than its budget. After an improvement, lower the budget to the
+// Tests that training steps and decoded tokens stay within a budget of work on a device. A test fails if a
+// config needs over 5 % more launches or bytes than its budget. After an improvement, lower the budget to the
 // numbers that `tapeformer bench device-cost` prints, for example:
 //   tapeformer bench device-cost --config configs/mnist/linear.toml --batch 256 --precision bfloat16
 #include <doctest/doctest.h>

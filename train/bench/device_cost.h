@@ -30,15 +30,15 @@ struct DeviceWork {
 class WorkCounter {
  public:
   WorkCounter(Device device, int64_t memory_bytes)
-      : memory_(get_device_allocator(device)), previous_limit_(memory_.limit()) {
+      : allocator_(get_device_allocator(device)), previous_limit_(allocator_.limit()) {
     if (!cuda::is_emulated()) return;
     skipped_work_.emplace();
-    memory_.trim();
-    memory_.set_limit(memory_bytes);
+    allocator_.trim();
+    allocator_.set_limit(memory_bytes);
   }
   ~WorkCounter() {
-    memory_.set_limit(previous_limit_);
-    memory_.trim();
+    allocator_.set_limit(previous_limit_);
+    allocator_.trim();
   }
   WorkCounter(const WorkCounter&) = delete;
   WorkCounter& operator=(const WorkCounter&) = delete;
@@ -47,14 +47,14 @@ class WorkCounter {
   // result.
   template <class F>
   DeviceWork count_work(F&& f) const {
-    memory_.reset_peak();
+    allocator_.reset_peak();
     const cuda::WorkLog log;
     f();
-    return {log.records(), 0, memory_.stats().peak_bytes};
+    return {log.records(), 0, allocator_.stats().peak_bytes};
   }
 
  private:
-  CachingAllocator& memory_;
+  CachingAllocator& allocator_;
   int64_t previous_limit_;
   BlockRecording block_recording_;
   std::optional<cuda::SkippedWork> skipped_work_;

@@ -61,8 +61,8 @@ Counts count_errors(const Labels& reference, const Labels& hypothesis) {
   return row.back();
 }
 
-// A thread that writes samples to a socket, as another program writes to a pipe. `parts` must outlive the
-// Writer.
+// A thread that writes samples to a socket. It takes the place of another program that writes to a pipe.
+// `parts` must outlive the Writer.
 class Writer {
  public:
   explicit Writer(const std::vector<const Samples*>& parts) {

@@ -1,4 +1,4 @@
-// The command "tapeformer generate" for language models, and its options.
+// The options of "tapeformer generate" for texts, and the command for language models.
 #pragma once
 
 #include "train/cli/run_options.h"

@@ -230,22 +230,23 @@ std::string Plot::circles() const {
   struct Box {
     double left, middle, width, height;
   };
-  const auto overlap = [](const Box& a, const Box& b) {
+  const auto do_overlap = [](const Box& a, const Box& b) {
     return std::abs(a.middle - b.middle) < (a.height + b.height) / 2 && a.left < b.left + b.width &&
            b.left < a.left + a.width;
   };
-  const auto radius_of = [this](const Series& series) {
+  const auto compute_radius = [this](const Series& series) {
     const double share = largest_area_ > 0 ? std::sqrt(series.circle_area / largest_area_) : 0;
     return std::max(kSmallestRadius, kLargestRadius * share);
   };
   std::vector<Box> boxes;
   for (const Series& series : chart_.series)
     for (const PagePoint& p : page_points(series))
-      boxes.push_back({p.x - radius_of(series), p.y, 2 * radius_of(series), 2 * radius_of(series)});
+      boxes.push_back(
+          {p.x - compute_radius(series), p.y, 2 * compute_radius(series), 2 * compute_radius(series)});
   std::string svg;
   for (size_t i = 0; i < chart_.series.size(); ++i) {
     const Series& series = chart_.series[i];
-    const double radius = radius_of(series);
+    const double radius = compute_radius(series);
     for (const PagePoint& p : page_points(series)) {
       svg += fmt::format(
           "<circle cx=\"{:.2f}\" cy=\"{:.2f}\" r=\"{:.2f}\" fill=\"{}\" fill-opacity=\"0.35\" "
@@ -254,7 +255,7 @@ std::string Plot::circles() const {
       if (p.bar) svg += draw_line(p.x, p.low, p.x, p.high, "stroke=\"#444444\" stroke-width=\"0.5\"");
       Box name{p.x + radius + 2, p.y, 0.6 * kTickFont * static_cast<double>(series.name.size()), kTickFont};
       if (name.left + name.width > right_) name.left = p.x - radius - 4 - name.width;
-      while (std::any_of(boxes.begin(), boxes.end(), [&](const Box& box) { return overlap(name, box); }))
+      while (std::any_of(boxes.begin(), boxes.end(), [&](const Box& box) { return do_overlap(name, box); }))
         name.middle += 1;
       boxes.push_back(name);
       const bool is_left = name.left < p.x;

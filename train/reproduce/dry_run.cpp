@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
+#include <optional>
 
 #include "core/errors.h"
 #include "core/system/files.h"
@@ -58,10 +60,10 @@ double estimate_measuring_seconds(const Table& table, const Trial& trial, double
 
 // The estimates of a row for all seeds.
 struct RowEstimate {
-  double training_seconds = 0;  // sum over the seeds
+  double training_seconds = 0;
   double measuring_seconds = 0;
   int64_t disk_bytes = 0;
-  Report report;
+  Report report;  // the row of the printed estimate
 };
 
 // Returns the estimates of a row from the output of `train --dry-run`.
@@ -83,32 +85,43 @@ RowEstimate estimate_row(const Table& table, const Trial& trial, const Json& out
   return estimate;
 }
 
-// Runs `train --dry-run` for the first seed of each trained row, with at most `parallel` rows at the same
-// time.
+// Returns the trials whose training is estimated: the first seed of each trained row. If these are fewer than
+// `parallel`, further seeds follow, so that as many trainings run at the same time as in the real run.
+std::vector<Trial> list_estimated_trials(const ReproductionOptions& options, const CommandContext& context,
+                                         const std::vector<Row>& rows, int64_t parallel) {
+  std::vector<Trial> trials;
+  for (const int64_t seed : options.seeds)
+    for (const Row& row : rows)
+      if (row.is_trained && (seed == options.seeds.front() || std::ssize(trials) < parallel))
+        trials.push_back(make_trial(options, context, row, seed));
+  return trials;
+}
+
+// Runs `train --dry-run` for the trials of list_estimated_trials(), at most `parallel` at the same time.
+// Returns the estimates of the trained rows. Throws CommandFailed if a command fails.
 std::vector<RowEstimate> estimate_rows(const Table& table, const ReproductionOptions& options,
                                        const std::vector<Row>& rows, int64_t parallel) {
   const StopSignals signals;
   const ScratchFolder scratch;
   const CommandContext context{scratch.path(), scratch.path(), scratch.path() / "runs",
                                std::max<int64_t>(get_thread_count() / parallel, 1), options.device_name()};
-  std::vector<Trial> trials;
+  const std::vector<Trial> trials = list_estimated_trials(options, context, rows, parallel);
   std::vector<Job> jobs;
-  for (const Row& row : rows) {
-    if (!row.is_trained) continue;
-    trials.push_back(make_trial(options, context, row, options.seeds.front()));
-    jobs.push_back(make_training_job(options, context, trials.back(), true));
-  }
-  std::vector<JobResult> results(jobs.size());
+  for (const Trial& trial : trials) jobs.push_back(make_training_job(options, context, trial, true));
+  std::optional<CommandFailed> failure;
   run_jobs(
-      jobs, parallel, true, [&signals] { return signals.requested_signal(); },
-      [&](size_t i, const JobResult& ended) { results[i] = ended; });
+      jobs, parallel, options.quiet, [&] { return failure ? SIGTERM : signals.requested_signal(); },
+      [&](size_t i, const JobResult& ended) {
+        if (ended.exit_status != 0 && !failure)
+          failure.emplace(trials[i].row.name + ": " + ended.error, ended.exit_status);
+      });
   if (signals.requested_signal() != 0) throw Stopped();
+  if (failure) throw *failure;
   std::vector<RowEstimate> estimates;
-  for (size_t i = 0; i < jobs.size(); ++i) {
-    if (results[i].exit_status != 0)
-      throw CommandFailed(trials[i].row.name + ": " + results[i].error, results[i].exit_status);
-    estimates.push_back(estimate_row(table, trials[i], read_job_output(jobs[i]), std::ssize(options.seeds)));
-  }
+  for (size_t i = 0; i < jobs.size(); ++i)
+    if (trials[i].config.run.seed == options.seeds.front())
+      estimates.push_back(
+          estimate_row(table, trials[i], read_job_output(jobs[i]), std::ssize(options.seeds)));
   return estimates;
 }
 
@@ -127,7 +140,10 @@ Report estimate_table(const Reproduction& reproduction, const ReproductionOption
              "none: the rows train no models, and the time of their measurements is not estimated")
         .add("rows", list);
   }
-  const int64_t parallel = std::clamp<int64_t>(options.jobs, 1, std::ssize(rows));
+  const int64_t trained_row_count =
+      std::count_if(rows.begin(), rows.end(), [](const Row& row) { return row.is_trained; });
+  const int64_t training_count = trained_row_count * std::ssize(options.seeds);
+  const int64_t parallel = std::clamp<int64_t>(options.jobs, 1, std::max<int64_t>(training_count, 1));
   double seconds = 0;
   int64_t disk = 0;
   std::vector<Report> list;
@@ -136,7 +152,7 @@ Report estimate_table(const Reproduction& reproduction, const ReproductionOption
     disk += estimate.disk_bytes;
     list.push_back(estimate.report);
   }
-  return report.add("trainings", static_cast<int64_t>(list.size() * options.seeds.size()))
+  return report.add("trainings", training_count)
       .add("jobs", parallel)
       .add("seconds", seconds)
       .add("hours", seconds / 3600)

@@ -100,7 +100,7 @@ struct Table {
   std::string source;                   // title of the paper, and number of its table or figure
   std::vector<std::string> notes = {};  // differences from the paper at this scale, one sentence each
   std::string reference = "paper";      // heading of the columns with the values of Row::paper_values
-  bool has_trainings = true;            // whether the rows have trainings
+  bool has_trainings = true;            // false: the rows only measure and train no models
   std::vector<Row> rows = {};
   std::vector<Measurement> measurements = {};
   std::vector<Figure> figures = {};

@@ -16,7 +16,7 @@ namespace tapeformer {
 class DatasetTask : public Task {
  public:
   int64_t count_training_examples() const override {
-    return loader_->dataset().size() / loader_->dataset().overlap();
+    return loader_->dataset().size() / loader_->dataset().examples_per_token();
   }
   int64_t count_evaluation_examples() const override { return evaluation_set_->size(); }
   double count_batches(double epochs) const override {

@@ -83,8 +83,8 @@ TEST_CASE("substitutions, deletions, insertions and confusions are counted") {
   CHECK(std::isinf(empty.error_rate()));
 }
 
-// Replaces some phones by symbols of espeak-ng and X-SAMPA that sclite may misread. Some symbols have a
-// special meaning for sclite. "r" and "R" are equal if sclite ignores case.
+// Replaces some phones by symbols of espeak-ng and X-SAMPA, to test that sclite counts them as ordinary
+// phones. "@" and "(x)" have a special meaning in its input, and "r" and "R" differ only in case.
 void mark(Words& phones) {
   static const std::map<std::string, std::string> kNames = {{"a", "@"}, {"b", "{"},   {"c", "r"},
                                                             {"d", "R"}, {"x", "(x)"}, {"y", ";;"}};

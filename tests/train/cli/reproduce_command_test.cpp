@@ -189,6 +189,13 @@ TEST_CASE("reproduce --dry-run estimates every row and writes nothing") {
   CHECK(report["jobs"] == 2);
   CHECK(report["seconds"].get<double>() == doctest::Approx(seconds));
   CHECK(!fs::exists(dir / "out"));
+
+  const auto one_row = parse_json_output(
+      run_program(reproduce_command("copy-convergence", dir / "out", kTinyCopy,
+                                    {"--dry-run", "--rows", "softmax", "--seeds", "1,2,3", "--jobs", "2"})));
+  CHECK(one_row["rows"].size() == 1);
+  CHECK(one_row["trainings"] == 3);
+  CHECK(one_row["jobs"] == 2);
 }
 
 TEST_CASE("cuda: reproduce --dry-run on an emulated device estimates the paper's trainings on an H200") {

@@ -1,4 +1,4 @@
-// Tests of commands for models of sets: training, resume and evaluation.
+// Tests of the commands for set models. They train, resume and evaluate a model.
 #include <doctest/doctest.h>
 
 #include "tests/train/cli/program.h"

@@ -212,16 +212,15 @@ TEST_CASE("transcribe --stream keeps its phone error rate beyond the trained len
   const std::vector<std::string> whole = {(dir / "stream.wav").string()};
   for (const std::string& run : {linear, softmax}) {
     CAPTURE(run);
-    const auto alone = hear(run, parts, "0"), restarted = hear(run, whole, "-1"),
-               endless = hear(run, whole, "0");
+    const auto alone = hear(run, parts, "0");
+    const auto restarted = hear(run, whole, "-1"), endless = hear(run, whole, "0");
     PhoneScore alone_score, restarted_score;
     for (size_t i = 0; i < parts.size(); ++i) alone_score.add(said[i], alone[i]["phones"].get<Words>());
     restarted_score.add(all_phones, restarted[0]["phones"].get<Words>());
     CHECK(alone_score.error_rate() < 10);
     CHECK(restarted_score.error_rate() < alone_score.error_rate() + 5);
     CHECK(restarted[0]["restarts"] > 50);
-    // Without restarts, softmax attention fails, because its cache only has space for the length of training
-    // utterances.
+    // Without restarts, the cache of softmax attention ends at the length of the training utterances.
     CHECK(endless[0].contains("error") == (run == softmax));
   }
 

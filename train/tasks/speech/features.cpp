@@ -24,7 +24,7 @@ void require_dims(const std::string& name, int64_t dims, const SpeechDescription
 
 // Returns the audio options of a stream. The options do not limit the length of the stream, because the
 // memory of a FeatureStream does not grow with this length.
-AudioOptions make_endless_audio(const Config& config) {
+AudioOptions make_unlimited_audio_options(const Config& config) {
   AudioOptions options = make_feature_options(config, false).make_audio_options();
   options.max_seconds = 0;
   return options;
@@ -99,7 +99,7 @@ FeatureStream::FeatureStream(const Config& config, const SpeechDescription& desc
     return;
   }
   open_pipeline(description);
-  audio_ = std::make_unique<AudioStream>(path, make_endless_audio(config));
+  audio_ = std::make_unique<AudioStream>(path, make_unlimited_audio_options(config));
 }
 
 FeatureStream::FeatureStream(const Config& config, const SpeechDescription& description,
@@ -112,7 +112,7 @@ FeatureStream::FeatureStream(const Config& config, const SpeechDescription& desc
     throw ConfigError("the model was trained on the features of AN4, which " + stream_name_ +
                       " cannot give: name .mfc files");
   open_pipeline(description);
-  audio_ = std::make_unique<AudioStream>(pipe, make_endless_audio(config));
+  audio_ = std::make_unique<AudioStream>(pipe, make_unlimited_audio_options(config));
 }
 
 void FeatureStream::open_pipeline(const SpeechDescription& description) {
