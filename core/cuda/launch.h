@@ -97,8 +97,8 @@ bool is_synchronous();
 namespace detail {
 // Throws ShapeError if the grid or the block exceeds the limits of CUDA.
 void check_limits(const Launch& launch);
-// On a device, launches the kernel. In the emulation, only throws DeviceError if a graph is being recorded
-// and the kernel has not been launched before.
+// On a device, launches the kernel. In the emulation, launches nothing, but throws DeviceError if a graph is
+// being recorded and the kernel has not been launched before.
 void start_kernel(const void* kernel, const Launch& launch, void** arguments);
 // Adds the launch to the WorkLog of this thread, which must exist.
 void log_launch(const Launch& launch, std::span<const ArgumentBytes> arguments);

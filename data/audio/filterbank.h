@@ -78,7 +78,7 @@ class FilterbankStream {
   Tensor push(std::span<const float> samples);
   // Returns the remaining frames after the last samples.
   Tensor finish();
-  // Returns the number of samples so far.
+  // Returns the number of samples that were added so far.
   int64_t sample_count() const { return buffer_start_ + static_cast<int64_t>(buffer_.size()); }
 
  private:

@@ -101,8 +101,8 @@ std::vector<std::string> list_set_names(const CatalogueFilter& filter = {});
 // Returns the row with this name, or nullptr.
 const CatalogueEntry* find_catalogue_entry(const std::string& name);
 
-// Returns the selected row with this name. Throws ConfigError, with a suggestion, if there is none. `kind`
-// describes the selected rows in the error.
+// Returns the row with this name among the rows that `filter` accepts. Throws ConfigError, with a suggestion,
+// if there is none. The error calls the accepted rows `kind`, such as "a data set of speech".
 const CatalogueEntry& require_catalogue_entry(const std::string& name, const CatalogueFilter& filter = {},
                                               const std::string& kind = "a data set");
 

@@ -66,7 +66,7 @@ struct ForwardContext {
 // decisions, so a replayed function can hold a copy.
 class ReplayContext {
  public:
-  // If `replayed` is false, the part of the model runs only once, and the constructor adds no decisions.
+  // If `replayed` is false, the part of the model runs only once, and context.decisions stays as it is.
   explicit ReplayContext(const ForwardContext& context, bool replayed = true);
   const ForwardContext& operator*() const { return context_; }
 

@@ -31,23 +31,23 @@ int64_t check_window(const SpeechModel& model, int64_t window) {
 }  // namespace
 
 int64_t EnergyTracker::push(double energy) {
-  if (blocks_.empty() || block_frames_ == kEnergyBlockFrames) {
-    blocks_.push_back({energy, energy});
-    if (static_cast<int64_t>(blocks_.size()) > kEnergyBlocks) blocks_.pop_front();
+  if (energy_ranges_.empty() || block_frames_ == kEnergyBlockFrames) {
+    energy_ranges_.push_back({energy, energy});
+    if (static_cast<int64_t>(energy_ranges_.size()) > kEnergyBlocks) energy_ranges_.pop_front();
     block_frames_ = 0;
   }
   ++block_frames_;
-  EnergyRange& newest = blocks_.back();
+  EnergyRange& newest = energy_ranges_.back();
   newest = {std::min(newest.low, energy), std::max(newest.high, energy)};
   EnergyRange all = newest;
-  for (const EnergyRange& block : blocks_)
+  for (const EnergyRange& block : energy_ranges_)
     all = {std::min(all.low, block.low), std::max(all.high, block.high)};
   low_energy_frames_ = energy <= all.low + kLowShare * (all.high - all.low) ? low_energy_frames_ + 1 : 0;
   return low_energy_frames_;
 }
 
 void EnergyTracker::reset() {
-  blocks_.clear();
+  energy_ranges_.clear();
   block_frames_ = low_energy_frames_ = 0;
 }
 

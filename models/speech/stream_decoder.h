@@ -42,9 +42,9 @@ class EnergyTracker {
   struct EnergyRange {
     double low, high;
   };
-  std::deque<EnergyRange> blocks_;  // energy ranges of blocks of 100 frames, the newest last
-  int64_t block_frames_ = 0;        // frames in the newest block
-  int64_t low_energy_frames_ = 0;   // consecutive frames of low energy
+  std::deque<EnergyRange> energy_ranges_;  // of blocks of 100 frames, the newest last
+  int64_t block_frames_ = 0;               // frames in the newest block
+  int64_t low_energy_frames_ = 0;          // consecutive frames of low energy
 };
 
 // A decoder of one stream. Not thread-safe.

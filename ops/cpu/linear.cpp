@@ -82,7 +82,7 @@ struct Buffers {
         bytes(arena.used()) {}
 
   T *row, *multipliers;  // gradient and dropout multipliers of one row
-  T* sums;               // products of a block
+  T* sums;               // result of the matrix product of a block of rows
   O *operands, *inputs;  // gradients and inputs of a block, rounded to O
   int64_t bytes;
 };

@@ -12,7 +12,7 @@ LshOrder::LshOrder(const LshAttentionShape& shape, int32_t* memory)
       wraps_(static_cast<size_t>(shape.rounds)) {}
 
 void LshOrder::sort(int64_t valid, const int32_t* buckets) {
-  valid_ = valid;
+  valid_length_ = valid;
   chunks_ = (valid + s_.chunk_length - 1) / s_.chunk_length;
   for (int64_t round = 0; round < s_.rounds; ++round) sort_round(round, buckets + round * s_.length);
   // With LshWrap::global, round 0 looks back at the last round, so all rounds must be sorted first.
@@ -35,10 +35,10 @@ LshOrder::Wrap LshOrder::find_wrap(int64_t round, const int32_t* buckets) const 
 
 // Sorts the positions of a round by counting, which preserves the order of positions within a bucket.
 void LshOrder::sort_round(int64_t round, const int32_t* buckets) {
-  if (valid_ == 0) return;
-  const int32_t highest = *std::max_element(buckets, buckets + valid_);
+  if (valid_length_ == 0) return;
+  const int32_t highest = *std::max_element(buckets, buckets + valid_length_);
   std::fill_n(counters_, highest + 1, 0);
-  for (int64_t i = 0; i < valid_; ++i) ++counters_[buckets[i]];
+  for (int64_t i = 0; i < valid_length_; ++i) ++counters_[buckets[i]];
   int32_t before = 0;
   for (int64_t b = 0; b <= highest; ++b) {
     const int32_t size = counters_[b];
@@ -46,11 +46,11 @@ void LshOrder::sort_round(int64_t round, const int32_t* buckets) {
     before += size;
   }
   int32_t* const sorted = sorted_ + round * s_.length;
-  for (int64_t i = 0; i < valid_; ++i) sorted[counters_[buckets[i]]++] = static_cast<int32_t>(i);
+  for (int64_t i = 0; i < valid_length_; ++i) sorted[counters_[buckets[i]]++] = static_cast<int32_t>(i);
 
   int32_t code = 0, bucket = buckets[sorted[0]];
   int64_t left = s_.chunk_length;  // free slots of the chunk
-  for (int64_t slot = 0; slot < valid_; ++slot, --left) {
+  for (int64_t slot = 0; slot < valid_length_; ++slot, --left) {
     const int32_t position = sorted[slot], next = buckets[position];
     if (!s_.across_buckets && next != bucket) {
       code += 2;

@@ -32,7 +32,7 @@ class LshOrder {
 
   int64_t chunk_count() const { return chunks_; }
   int64_t slot_count(int64_t chunk) const {
-    return std::min(s_.chunk_length, valid_ - chunk * s_.chunk_length);
+    return std::min(s_.chunk_length, valid_length_ - chunk * s_.chunk_length);
   }
   // Returns the positions in the slots of a chunk.
   const int32_t* positions(int64_t round, int64_t chunk) const {
@@ -76,7 +76,7 @@ class LshOrder {
 
   const LshAttentionShape& s_;
   int32_t *sorted_, *codes_, *counters_;
-  int64_t valid_ = 0, chunks_ = 0;
+  int64_t valid_length_ = 0, chunks_ = 0;
   std::vector<Wrap> wraps_;  // one per round
 };
 

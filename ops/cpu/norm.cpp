@@ -64,8 +64,8 @@ const T* compute_result_gradient(const T* g, const BFloat16* g_rounded, int64_t 
   return g + first;
 }
 
-// Computes gx, the gradient of one row with respect to the sum before normalisation. Adds the gradients of
-// weight and bias to gweight and gbias.
+// Computes gx, the gradient of the loss with respect to one row of the input of the normalisation. Adds the
+// gradients of weight and bias to gweight and gbias.
 template <class T>
 void backpropagate_row(const T* g, const T* normalized, const T* weight, T inverse, T* gx, T* gweight,
                        T* gbias, int64_t dim) {

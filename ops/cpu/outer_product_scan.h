@@ -38,7 +38,7 @@ constexpr int64_t compute_panel_index(int64_t token, int64_t element) {
 
 enum class ScanMode { update, read, update_then_read };
 
-// The operands of a chunk, in panels.
+// The operands of the outer products of a chunk of tokens, in the packed layout of a matrix product.
 template <class T>
 struct ScanOperands {
   const T* a = nullptr;  // one element per row of the state

@@ -213,9 +213,8 @@ void with_operand_type(F&& f) {
 }
 
 // Computes y = x wᵀ. Returns true if the product has also added the bias and, if `relu` is true, applied
-// relu. The gelu epilogue of cuBLASLt is not used, because it computes the tanh approximation. cuBLASLt does
-// not document whether its relu epilogue propagates NaN, and the emulation replaces NaN by 0. Training
-// detects NaN in the weights or the gradients instead.
+// relu. The gelu epilogue of cuBLASLt is not used, because it computes the tanh approximation. The relu
+// epilogue may replace NaN by 0, as its emulation does. Training still detects NaN in weights and gradients.
 template <class Operand, class X, class Y>
 bool compute_forward_product(const LinearShape& shape, const X* x, const Compute<X>* w,
                              const Compute<X>* bias, bool relu, Y* y) {

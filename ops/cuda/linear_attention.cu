@@ -139,7 +139,7 @@ __device__ void compute_chunk_output(const typename Tiles::Memory& memory, const
   constexpr bool kIsReverse = kOutput == Output::key_gradient || kOutput == Output::value_gradient;
   constexpr bool kIsFeatureGradient = kOutput == Output::query_gradient || kOutput == Output::key_gradient;
   using Sums = typename Tiles::template Tile<kTileTokens, kWidth>;
-  __shared__ T state_denominators[kTileTokens];  // eps plus row . vector of the state, for each row
+  __shared__ T state_denominators[kTileTokens];  // eps plus (row . vector of the state)
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t length = kIsReverse ? in.s.key_length : in.s.query_length, stride = in.state_stride();
   const int64_t width = kIsFeatureGradient ? in.s.dim : in.s.value_dim;

@@ -43,8 +43,9 @@ struct LshTile {
   uint16_t multiplicities[kTileTokens][kTileTokens + 2];
 };
 
-// An operand of a matrix product (RowsOperand in ops/cuda/tile_product.h) whose rows are gathered. Row r is
-// the row of the head at positions[r], from feature `column`. Rows at negative positions are zero.
+// An operand of a matrix product (RowsOperand in ops/cuda/tile_product.h) whose rows are gathered. Row r of
+// the operand contains the features of the token at positions[r], beginning with feature `column`. Rows at
+// negative positions are zero.
 template <OperandLayout kLayout, class S>
 struct LshOperand {
   static constexpr bool kIsAlongDepth = kLayout == kAlongDepth;

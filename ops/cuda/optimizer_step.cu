@@ -23,8 +23,7 @@ __global__ void sum_squares_kernel(List<T> list, double* partial_sums) {
   if (threadIdx.x == 0) partial_sums[blockIdx.x] = sum;
 }
 
-// Adds the partial sums of the chunks of one list entry per block, and writes the total to
-// squares[blockIdx.x].
+// Block i adds the partial sums of the chunks of list entry i, and writes the sum to squares[i].
 template <class T>
 __global__ void collect_squares_kernel(List<T> list, const double* partial_sums, double* squares) {
   const int first = list.first_chunk[blockIdx.x], last = list.first_chunk[blockIdx.x + 1];

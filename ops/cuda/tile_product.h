@@ -211,8 +211,8 @@ struct PlainRows {
   // bytes, and stride and width are multiples of 8 elements.
   __device__ bool is_aligned_to_packs() const {
     if constexpr (!std::is_same_v<S, BFloat16>) return false;
-    constexpr int kPack = Pack<S>::kSize;
-    return reinterpret_cast<uintptr_t>(data) % 16 == 0 && stride % kPack == 0 && width % kPack == 0;
+    constexpr int kPackSize = Pack<S>::kSize;
+    return reinterpret_cast<uintptr_t>(data) % 16 == 0 && stride % kPackSize == 0 && width % kPackSize == 0;
   }
   // Returns the elements of the Pack that begins at `feature`. Requires is_packed.
   __device__ Pack<S> load_pack(int64_t position, int64_t feature) const {
@@ -223,9 +223,10 @@ struct PlainRows {
 // Returns whether 16-byte loads can read all rows of the tensor `rows`, which have `width` elements.
 template <class S>
 bool are_aligned_to_packs(const AttentionRows<const S>& rows, int64_t width) {
-  constexpr int64_t kPack = Pack<S>::kSize;
-  return reinterpret_cast<uintptr_t>(rows.data) % sizeof(Pack<S>) == 0 && rows.batch_stride % kPack == 0 &&
-         rows.length_stride % kPack == 0 && rows.head_stride % kPack == 0 && width % kPack == 0;
+  constexpr int64_t kPackSize = Pack<S>::kSize;
+  return reinterpret_cast<uintptr_t>(rows.data) % sizeof(Pack<S>) == 0 &&
+         rows.batch_stride % kPackSize == 0 && rows.length_stride % kPackSize == 0 &&
+         rows.head_stride % kPackSize == 0 && width % kPackSize == 0;
 }
 
 // An operand of a matrix product: the submatrix of `rows` that begins at (position, feature). If kLayout is

@@ -78,7 +78,7 @@ TEST_CASE("cuda: layers with weights that are rounded once need fewer launches")
     const RoundedWeights rounded({layer.weight, layer.bias});
     rounded.update();
     const RoundedWeights::Scope scope(rounded);
-    CHECK(launches() == before - 2);  // without copies, forward and backward each round the weight
+    CHECK(launches() == before - 2);  // without the copy of the weight, forward and backward each round it
   }
 }
 #endif

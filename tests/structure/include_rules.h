@@ -1,4 +1,5 @@
-// Rules of #include. They concern the order of the folders, third-party headers, cycles and internal headers.
+// Rules for #include: which folders a folder may include, where third-party and internal headers may be
+// included, and that includes form no cycle.
 #pragma once
 
 #include <string>

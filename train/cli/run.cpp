@@ -141,8 +141,8 @@ void join(const Arguments& words) {
 
 int run_and_report_errors(const Arguments& words) {
   try {
-    // join() must be called first. Otherwise, every process would print the help and errors that all
-    // processes have.
+    // join() must be called first. After it, only process 0 prints the help, and an error that occurs in
+    // every process is printed once.
     join(words);
     if (words.empty()) throw ConfigError("which command?\n" + format_help_text());
     require_same_command(words);

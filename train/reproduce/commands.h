@@ -1,4 +1,4 @@
-// Commands of a reproduction. Trainings and measurements run as child processes.
+// Runs the trainings and measurements of a table as child processes that execute commands of this program.
 #pragma once
 
 #include <filesystem>

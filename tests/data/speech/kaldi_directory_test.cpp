@@ -249,7 +249,7 @@ TEST_CASE("matrices of archives are read, and invalid offsets are errors") {
   write_file(dir / "f.ark", floats.substr(0, floats.size() - 1));
   CHECK(contains(error(2), "truncated: a matrix of 2 x 3"));
   constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
-  for (const char* kind : {"FM", "DM"}) {  // the product of these sizes overflows 64 bits
+  for (const char* kind : {"FM", "DM"}) {  // the number of bytes of the matrix exceeds int64
     write_file(dir / "f.ark", "a " + matrix_bytes<float>(kind, kMost, kMost, {0}));
     CHECK(contains(error(2), "truncated: a matrix of 2147483647 x 2147483647"));
   }

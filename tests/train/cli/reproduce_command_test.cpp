@@ -110,8 +110,8 @@ TEST_CASE(
     const Json& row = row_of(first, name);
     CHECK(row["trainings"][0]["steps"] == 2);
     for (const char* column : {"full", "lsh-8", "lsh-4", "lsh-2", "lsh-1"}) {
-      // The accuracy in percent must be a whole number of correct symbols in three sequences of 63 predicted
-      // symbols.
+      // The accuracy belongs to three sequences of 63 predicted symbols, so the number of correct symbols
+      // must be an integer.
       const double right = row["cells"][column]["mean"].get<double>() / 100 * 3 * 63;
       CHECK(right == doctest::Approx(std::round(right)).epsilon(1e-9));
     }

@@ -151,7 +151,7 @@ TEST_CASE("a key of the file that loses its effect through --set is allowed") {
   const auto devices = folder.write("b.toml", kImages + "[run]\ntf32 = true\n");
   CHECK(load_with(devices).run.tf32);
   CHECK_FALSE(load_with(devices, {}, {.device = "cpu"}).run.tf32);
-  // --set may set the default value of a key without effect, but no other value.
+  // For a key that has no effect, --set accepts the default value and rejects other values.
   CHECK(find_config_error(devices, {"run.device=cpu", "run.tf32=false"}) == "");
   CHECK(contains(find_config_error(devices, {"run.device=cpu", "run.tf32=true"}),
                  "--set run.tf32: belongs to"));

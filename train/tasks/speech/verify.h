@@ -14,7 +14,7 @@ namespace tapeformer {
 // the lexicon and appends its faults to `faults`.
 SpeechCheckOptions make_speech_checks(const Config& config, const DataAccess& data, Faults& faults);
 
-// Returns the faults of the parts that training with this config reads.
+// Returns the faults of the training, validation and test parts that training with this config reads.
 Faults find_speech_config_faults(const Config& config, const DataAccess& data);
 
 // Returns the faults of a folder with the layout of data.dataset. Ignores data.path of the config.
