@@ -3,8 +3,8 @@
 // CUDA's headers.
 //
 // The recorded work must launch the same kernels on the same memory in each step. It may allocate and release
-// memory. If the work waits for the device, copies between host and device, or measures time, a GraphError
-// with the name of the op is thrown. The caller writes the inputs of a step, such as a batch, to the same
+// memory. Waiting for the device, copies between host and device, and measurements of time throw GraphError
+// with the name of the op. The caller writes the inputs of a step, such as a batch, to the same
 // device memory before each launch.
 #pragma once
 

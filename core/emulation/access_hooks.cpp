@@ -2,7 +2,7 @@
 // option -fsanitize=thread, and ThreadSanitizer defines the names of the functions. Programs that count
 // accesses link this file instead of the library of ThreadSanitizer.
 //
-// An atomic operation counts as one write, except an atomic load, which counts as one read.
+// An atomic load counts as one read, and any other atomic access as one write. Fences do not count.
 #include <atomic>
 #include <cstddef>
 #include <cstdint>

@@ -128,8 +128,8 @@ struct AttentionSetup {
   int64_t heads = 1, dim = 1;  // number of heads, and width of a query, of a key and of a value
   int64_t max_length = 0;      // maximum number of tokens of a sequence; 0: unlimited
   double dropout = 0;          // probability of dropping an attention weight
-  // Attention object of the first layer with the same kind and options, or null if this layer is the first
-  // one. A kind may share the parameters of `first_equal_attention` by Module::add_alias().
+  // The attention of the first layer with the same kind and options. Null if this layer is the first one. A
+  // kind may share the parameters of `first_equal_attention` by Module::add_alias().
   const Attention* first_equal_attention = nullptr;
 };
 

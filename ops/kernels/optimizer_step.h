@@ -65,8 +65,9 @@ TAPEFORMER_FOR_EACH_BACKEND(
     template <class T>
     void optimizer_step(Backend, const StepRule* rule, const ParameterArrays<T>* parameters, int64_t count,
                         const double* scales, double max_value);
-    // Computes average = d * average + (1 - d) * x for n elements, where d = rule->average_decay.
-    template <class T> void update_average(Backend, T* average, const T* x, const StepRule* rule, int64_t n);
+    // Computes average = d * average + (1 - d) * value for n elements, where d = rule->average_decay.
+    template <class T>
+    void update_average(Backend, T* average, const T* value, const StepRule* rule, int64_t n);
 
 )
 

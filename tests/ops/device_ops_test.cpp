@@ -228,8 +228,9 @@ std::vector<Tensor> column_sums(Device device, int64_t rows, int64_t dim) {
 }  // namespace
 
 TEST_CASE("cuda: sums over the rows of many blocks equal the CPU and repeat bit by bit") {
-  // A kernel sums the rows in up to 512 parts and adds the parts in groups. The sizes give one part, one
-  // group, several groups, all 512 parts, wide rows, and more columns than the device has counters.
+  // A kernel computes up to 512 partial sums of each column, and adds them in groups. The sizes give one
+  // partial sum, one group, several groups, all 512 partial sums, wide rows, and more columns than the device
+  // has counters.
   for (const Device device : list_cuda_devices())
     for (const auto& [rows, dim] : std::vector<std::pair<int64_t, int64_t>>{
              {0, 5}, {1, 33}, {127, 1}, {130, 32}, {4099, 33}, {150, 1025}, {2, 65601}}) {

@@ -49,7 +49,9 @@ struct CommandSpec {
 
 struct CommonOptions {
   std::string device = "auto";
-  int64_t threads = 0;  // number of CPU threads; 0: run.threads or Processes::processor_share
+  // Number of CPU threads. 0: Processes::processor_share if there are several processes, otherwise
+  // run.threads.
+  int64_t threads = 0;
   std::optional<int64_t> seed;
   std::string data_dir;  // empty: the default folders of data/sets/directory.h
   std::vector<std::string> set_options;
