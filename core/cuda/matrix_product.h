@@ -58,8 +58,9 @@ struct Fragments {
   RightFragment right;
 };
 
-// Returns the 16 elements of a row or column, which four consecutive lanes hold. Elements 0 to 7 are in the
-// pairs at byte `offset` of the Fragments of each lane. Elements 8 to 15 are in the pairs `step` bytes later.
+// Returns the 16 elements of a row or column of an operand. Four consecutive lanes, beginning with
+// `first_lane`, hold the elements in pairs. In the Fragments of each lane, the pair at byte `offset` holds
+// two of the elements 0 to 7, and the pair `step` bytes later holds two of the elements 8 to 15.
 inline std::array<float, 16> collect_elements(const LaneValues& lanes, int first_lane, size_t offset,
                                               size_t step) {
   std::array<float, 16> elements;

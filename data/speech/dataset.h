@@ -137,7 +137,7 @@ struct BatchPlanOptions {
 std::vector<std::vector<int64_t>> plan_batches(std::span<const int64_t> frames,
                                                const BatchPlanOptions& options, int64_t epoch);
 
-// Returns the share of the frames of the batches that are padding.
+// Returns the number of padding frames in all batches, divided by the number of all frames in the batches.
 double compute_padding_share(std::span<const int64_t> frames,
                              const std::vector<std::vector<int64_t>>& batches);
 

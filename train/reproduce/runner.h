@@ -23,8 +23,8 @@ struct TableResult {
 // other rows. Writes table.json after the measurements of each row, and the other files of the table at the
 // end. Throws ConfigError for an unknown row or invalid settings, and the exceptions of ResultStore.
 //
-// With several processes, each process trains and measures some of the pairs of a row and a seed. Process 0
-// writes the files of the table. The result contains the failures of all processes. If a signal interrupts
+// Several processes divide the trainings and their measurements among themselves. Process 0 writes the files
+// of the table. The result contains the failures of all processes. If a signal interrupts
 // the call, the processes must not communicate afterwards.
 TableResult run_table(const Reproduction& reproduction, const ReproductionOptions& options);
 
