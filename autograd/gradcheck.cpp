@@ -8,16 +8,22 @@
 namespace tapeformer {
 namespace {
 
-using Function = std::function<Tensor(const std::vector<Tensor>&)>;
+Tensor make_cotangent(const Shape& shape) {
+  const Tensor cotangent = Tensor::empty(shape, DType::float64);
+  const RandomStream stream(17, "gradcheck");
+  for (int64_t i = 0; i < cotangent.numel(); ++i)
+    cotangent.data<double>()[i] = stream.normal(static_cast<uint64_t>(i));
+  return cotangent;
+}
 
-// Returns the fourth-order central difference of sum(f * weights) with respect to one element of the inputs.
-double compute_central_difference(const Function& f, const std::vector<Tensor>& inputs, double* element,
+// Returns the fourth-order central difference of sum(f() * weights) with respect to an element.
+double compute_central_difference(const std::function<Tensor()>& f, double* element,
                                   const std::vector<double>& weights, double step) {
   const NoGrad no_grad;
   const double saved = *element;
   auto value_at = [&](double offset) {
     *element = saved + offset;
-    const std::vector<double> result = f(inputs).to_vector();
+    const std::vector<double> result = f().to_vector();
     double sum = 0;
     for (size_t i = 0; i < weights.size(); ++i) sum += result[i] * weights[i];
     return sum;
@@ -30,38 +36,48 @@ double compute_central_difference(const Function& f, const std::vector<Tensor>& 
 
 }  // namespace
 
-GradcheckResult gradcheck(const Function& f, const std::vector<Tensor>& inputs, double step) {
-  std::vector<Tensor> leaves;
-  for (const Tensor& input : inputs) {
-    leaves.push_back(detach(input).clone());
-    if (is_floating(input.dtype())) require_grad(leaves.back());
-  }
-  const Tensor result = f(leaves);
-  const Tensor cotangent = Tensor::empty(result.shape(), DType::float64);
-  const RandomStream stream(17, "gradcheck");
-  for (int64_t i = 0; i < cotangent.numel(); ++i)
-    cotangent.data<double>()[i] = stream.normal(static_cast<uint64_t>(i));
+GradcheckResult gradcheck_leaves(const std::function<Tensor()>& f, const std::vector<Tensor>& leaves,
+                                 const GradcheckOptions& options) {
+  const Tensor result = f();
+  const Tensor cotangent = make_cotangent(result.shape());
   backward(result, cotangent);
 
   GradcheckResult worst;
   const std::vector<double> weights = cotangent.to_vector();
   for (size_t input = 0; input < leaves.size(); ++input) {
-    if (!is_floating(leaves[input].dtype())) continue;
-    const Tensor analytic = gradient(leaves[input]);
-    double largest = 1e-8, error = 0;
-    for (int64_t i = 0; i < leaves[input].numel(); ++i) {
-      const double numeric =
-          compute_central_difference(f, leaves, leaves[input].data<double>() + i, weights, step);
-      const double exact = analytic.defined() ? analytic.to_vector()[static_cast<size_t>(i)] : 0;
+    const Tensor& leaf = leaves[input];
+    const Tensor analytic = gradient(leaf);
+    const std::vector<double> gradients =
+        analytic.defined() ? analytic.to_vector() : std::vector<double>(static_cast<size_t>(leaf.numel()));
+    const int64_t stride =
+        options.max_elements > 0 ? std::max<int64_t>(leaf.numel() / options.max_elements, 1) : 1;
+    double largest = options.floor, error = 0;
+    for (int64_t i = 0; i < leaf.numel(); i += stride) {
+      const double numeric = compute_central_difference(f, leaf.data<double>() + i, weights, options.step);
+      const double exact = gradients[static_cast<size_t>(i)];
       largest = std::max({largest, std::abs(numeric), std::abs(exact)});
       error = std::max(error, std::abs(numeric - exact));
       if (!std::isfinite(numeric) || !std::isfinite(exact))
-        worst.message =
-            concat_text("input ", input, " element ", i, ": analytic ", exact, ", numeric ", numeric);
+        return {INFINITY, static_cast<int>(input),
+                concat_text("element ", i, ": analytic ", exact, ", numeric ", numeric)};
     }
-    if (error / largest > worst.relative_error)
-      worst = {error / largest, static_cast<int>(input), worst.message};
+    if (error / largest > worst.relative_error) worst = {error / largest, static_cast<int>(input), ""};
   }
+  return worst;
+}
+
+GradcheckResult gradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& f,
+                          const std::vector<Tensor>& inputs, const GradcheckOptions& options) {
+  std::vector<Tensor> copies, leaves;
+  std::vector<int> leaf_inputs;  // the index of the input of each leaf
+  for (const Tensor& input : inputs) {
+    copies.push_back(detach(input).clone());
+    if (!is_floating(input.dtype())) continue;
+    leaves.push_back(require_grad(copies.back()));
+    leaf_inputs.push_back(static_cast<int>(copies.size()) - 1);
+  }
+  GradcheckResult worst = gradcheck_leaves([&] { return f(copies); }, leaves, options);
+  if (worst.worst_input >= 0) worst.worst_input = leaf_inputs[static_cast<size_t>(worst.worst_input)];
   return worst;
 }
 

@@ -224,8 +224,8 @@ AttentionCatalogue make_attention_catalogue() {
   AttentionCatalogue catalogue;
   for (const AttentionKind& kind : list_attention_kinds()) catalogue.kind_names.push_back(kind.name);
   catalogue.list_options = [](const std::string& name) { return find_attention_kind(name).options; };
-  catalogue.supports_weight_dropout = [](const std::string& name) {
-    return static_cast<bool>(find_attention_kind(name).capabilities.weight_dropout);
+  catalogue.explain_missing_dropout = [](const std::string& name) {
+    return find_attention_kind(name).capabilities.weight_dropout.reason();
   };
   catalogue.find_model_problems = find_model_problems;
   return catalogue;

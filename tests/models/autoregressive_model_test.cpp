@@ -2,54 +2,14 @@
 
 #include <doctest/doctest.h>
 
-#include "autograd/gradcheck.h"
 #include "core/allocator.h"
 #include "ops/view.h"
+#include "tests/models/parameter_gradients.h"
 #include "tests/models/small_model.h"
 #include "tests/support/random.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;
-
-namespace {
-
-// Returns the largest error of the parameter gradients, compared with finite differences. The error is
-// relative to the largest gradient of the same parameter. Compares at most about 40 elements of each
-// parameter. The function changes the parameters and restores them. gradcheck() cannot be used, because it
-// changes copies of tensors.
-double parameter_gradient_error(const AutoregressiveModel& model, const Batch& batch,
-                                const ForwardContext& context) {
-  backward(model.loss(batch, context));
-  double worst = 0;
-  for (const auto& [bound_name, parameter] : model.parameters()) {
-    const std::string& name = bound_name;  // clang 14 cannot capture a structured binding
-    const Tensor analytic = gradient(parameter);
-    REQUIRE_MESSAGE(analytic.defined(), name);
-    // `largest` has a lower bound above 0, because all gradients of a parameter may be 0. For example, the
-    // result of softmax attention does not depend on the key bias.
-    double largest = 3e-4, error = 0;
-    for (int64_t i = 0; i < parameter.numel(); i += 1 + parameter.numel() / 40) {
-      const NoGrad no_grad;
-      double* const value = parameter.data<double>() + i;
-      const double saved = *value, h = 1e-5;
-      auto loss_at = [&](double offset) {
-        *value = saved + offset;
-        return model.loss(batch, context).item();
-      };
-      const double numeric = (8 * (loss_at(h) - loss_at(-h)) - (loss_at(2 * h) - loss_at(-2 * h))) / (12 * h);
-      *value = saved;
-      const double exact = analytic.data<double>()[i];
-      largest = std::max({largest, std::abs(numeric), std::abs(exact)});
-      error = std::max(error, std::abs(numeric - exact));
-    }
-    CAPTURE(name);
-    CHECK(error / largest < 1e-6);
-    worst = std::max(worst, error / largest);
-  }
-  return worst;
-}
-
-}  // namespace
 
 TEST_CASE("gradients of a two-layer model with dropout pass the gradient check") {
   for (const std::string& attention : causal_kinds())
@@ -66,8 +26,8 @@ TEST_CASE("gradients of a two-layer model with dropout pass the gradient check")
         model.initialize(3);
         model.convert(DType::float64);
         const Batch batch{random_tokens(2, 12, options.vocabulary), {}, {}};
-        parameter_gradient_error(model, batch,
-                                 {.training = true, .seed = 5, .step = 2, .decisions = &decisions});
+        const ForwardContext context{.training = true, .seed = 5, .step = 2, .decisions = &decisions};
+        check_parameter_gradients(model, [&] { return model.loss(batch, context); });
       }
 }
 
@@ -86,8 +46,8 @@ TEST_CASE(
       model.convert(DType::float64);
       const Batch batch{random_tokens(2, 12, options.vocabulary), {}, {}};
       Decisions decisions;
-      parameter_gradient_error(model, batch,
-                               {.training = true, .seed = 5, .step = 2, .decisions = &decisions});
+      const ForwardContext context{.training = true, .seed = 5, .step = 2, .decisions = &decisions};
+      check_parameter_gradients(model, [&] { return model.loss(batch, context); });
     }
 }
 

@@ -132,7 +132,7 @@ TEST_CASE("gradients of transformer-xl attention to a memory pass the gradient c
   std::vector<Tensor> inputs{normal({2, 5, 2, 4}, 1), normal({2, 8, 2, 4}, 2), normal({2, 8, 2, 4}, 3)};
   const auto result = gradcheck(
       [&](const std::vector<Tensor>& in) { return attention->forward(in[0], in[1], in[2], {}, {}, "layer"); },
-      inputs, 1e-4);
+      inputs, {.step = 1e-4});
   CHECK(result.message == "");
   CHECK(result.relative_error < 1e-6);
 }

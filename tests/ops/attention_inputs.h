@@ -38,7 +38,7 @@ template <class Attention, class Options>
 double gradient_error(Attention* attention, const AttentionSizes& size, const Options& options) {
   const GradcheckResult result =
       gradcheck([&](const std::vector<Tensor>& in) { return attention(in[0], in[1], in[2], options); },
-                attention_inputs(size).list(), 1e-4);
+                attention_inputs(size).list(), {.step = 1e-4});
   CHECK(result.message == "");
   return result.relative_error;
 }

@@ -164,7 +164,7 @@ TEST_CASE("linear attention: strided inputs are read without a copy") {
       [](const std::vector<Tensor>& in) {
         return linear_attention(transpose(in[0], 2, 3), transpose(in[1], 1, 2), in[2], {.causal = true});
       },
-      {normal({1, 5, 4, 2}, 1), normal({1, 2, 5, 4}, 2), normal({1, 5, 2, 3}, 3)}, 1e-4);
+      {normal({1, 5, 4, 2}, 1), normal({1, 2, 5, 4}, 2), normal({1, 5, 2, 3}, 3)}, {.step = 1e-4});
   CHECK(result.relative_error < 1e-6);
 }
 

@@ -90,7 +90,7 @@ TEST_CASE("lsh attention: gradients pass the gradient check with fixed buckets")
     const Tensor buckets = random_buckets(2, 2, 3, 13, 5, 1);
     const GradcheckResult result = gradcheck(
         [&](const std::vector<Tensor>& in) { return lsh_attention(in[0], in[1], buckets, options); },
-        {normal({2, 13, 2, 3}, 1), normal({2, 13, 2, 4}, 2)}, 1e-4);
+        {normal({2, 13, 2, 3}, 1), normal({2, 13, 2, 4}, 2)}, {.step = 1e-4});
     CHECK(result.message == "");
     CHECK(result.relative_error < 1e-6);
   }

@@ -58,7 +58,7 @@ TEST_CASE("every op passes the gradient check in float64") {
   for (const OpCase& op : make_op_table()) {
     if (op.is_large) continue;
     CAPTURE(op.name);
-    const GradcheckResult result = gradcheck(op.function, op.inputs, 1e-4);
+    const GradcheckResult result = gradcheck(op.function, op.inputs, {.step = 1e-4});
     CHECK(result.message == "");
     CHECK(result.relative_error < 1e-6);
   }

@@ -29,6 +29,7 @@ int run_info(const Arguments& arguments);
 int run_report(const Arguments& arguments);
 int run_reproduce(const Arguments& arguments);
 int run_score(const Arguments& arguments);
+int run_test_attention(const Arguments& arguments);
 int run_transcribe(const Arguments& arguments);
 int run_train(const Arguments& arguments);
 

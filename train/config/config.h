@@ -189,8 +189,9 @@ struct KeyProblem {
 struct AttentionCatalogue {
   std::vector<std::string> kind_names;
   std::function<std::vector<OptionSpec>(const std::string&)> list_options;
-  // Returns whether a kind supports model.attention_dropout. If the function is empty, all kinds support it.
-  std::function<bool(const std::string&)> supports_weight_dropout = nullptr;
+  // Returns why a kind does not support model.attention_dropout, or "" if it supports the key. If the
+  // function is empty, all kinds support the key.
+  std::function<std::string(const std::string&)> explain_missing_dropout = nullptr;
   // Returns the contradictions between the model options of a config. If the function is empty, these
   // contradictions are not checked.
   std::function<std::vector<KeyProblem>(const Config&)> find_model_problems = nullptr;

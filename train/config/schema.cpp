@@ -356,7 +356,8 @@ std::vector<SchemaKey> make_config_schema(const AttentionCatalogue& catalogue) {
 
 std::string describe_unmet_condition(const KeyCondition& condition, const Config& config) {
   return "belongs to " + condition.owner + ", and " + condition.key + " is " +
-         format_config_value(config, condition.key);
+         format_config_value(config, condition.key) +
+         (condition.explain ? " (" + condition.explain(config) + ")" : "");
 }
 
 bool uses_attention(const Config& config) {

@@ -267,17 +267,16 @@ KeyScope make_layer_dropout_scope() {
 }
 
 KeyScope make_attention_dropout_scope(const AttentionCatalogue& catalogue) {
-  const auto& drops = catalogue.supports_weight_dropout;
-  Names kinds;
-  std::copy_if(catalogue.kind_names.begin(), catalogue.kind_names.end(), std::back_inserter(kinds),
-               [&](const std::string& kind) { return drops && drops(kind); });
-  const std::string list = kinds.empty() ? "" : " (" + join_names(kinds) + ")";
-  return combine_scopes(make_transformer_scope(),
-                        {{"models whose attention kinds all have dropout of attention weights" + list,
-                          "model.attention", [drops](const Config& c) {
-                            return !drops ||
-                                   std::all_of(c.model.attention.begin(), c.model.attention.end(), drops);
-                          }}});
+  const auto explain = [explain_kind = catalogue.explain_missing_dropout](const Config& c) {
+    for (const std::string& kind : c.model.attention)
+      if (const std::string reason = explain_kind ? explain_kind(kind) : ""; !reason.empty())
+        return quote_toml_string(kind) + " does not: " + reason;
+    return std::string();
+  };
+  return combine_scopes(
+      make_transformer_scope(),
+      {{"models whose attention kinds all have dropout of attention weights", "model.attention",
+        [explain](const Config& c) { return explain(c).empty(); }, explain}});
 }
 
 KeyScope make_cuda_device_scope() {

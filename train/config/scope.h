@@ -16,6 +16,8 @@ struct KeyCondition {
   std::string owner;
   std::string key;
   std::function<bool(const Config&)> is_met;
+  // Returns the reason why the condition does not hold, which follows the error message. Optional.
+  std::function<std::string(const Config&)> explain = nullptr;
 };
 
 // The conditions under which a key has an effect. All conditions must hold. If the list is empty, the key has

@@ -108,14 +108,17 @@ std::optional<OptionValue> convert_to_typed_value(const RawValue& raw, const Opt
   std::string culprit = raw.description;
   auto value = convert(raw, spec, form, culprit);
   if (value) return value;
-  error = "expected " + describe_expected(spec, form) + ", got " + culprit;
+  const std::string expected = describe_expected(spec, form);
+  error = "expected " + expected + ", got " + culprit;
   std::vector<RawValue> elements{raw};
   if (auto list = std::get_if<std::vector<RawValue>>(&raw.value)) elements = *list;
   for (const RawValue& element : elements) {
     const auto text = std::get_if<std::string>(&element.value);
     if (!text || is_choice(*text, spec)) continue;
     const std::string near = find_nearest_name(*text, spec.choices);
-    if (!near.empty()) error += "; did you mean " + quote_toml_string(near) + "?";
+    // The suggestion comes first, because lists of choices can be long.
+    if (!near.empty())
+      error = "got " + culprit + "; did you mean " + quote_toml_string(near) + "? Expected " + expected;
     break;
   }
   return std::nullopt;

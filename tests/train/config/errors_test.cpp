@@ -93,13 +93,11 @@ TEST_CASE("the error about a value out of range names the range or the choices, 
   CHECK(error_of("[model]\ndropout = 1.0\n").find("of at least 0 and below 1, got float 1") !=
         std::string::npos);
   CHECK(error_of("[model]\nnorm = \"pst\"\n") ==
-        "a.toml:4:8: model.norm: expected one of \"post\", \"pre\", got string \"pst\"; did you mean "
-        "\"post\"?");
+        "a.toml:4:8: model.norm: got string \"pst\"; did you mean \"post\"? Expected one of \"post\", "
+        "\"pre\"");
   CHECK(error_of("[model]\nattention = \"lnear\"\n[attention]\nchunk = 3\n") ==
-        "a.toml:4:13: model.attention: expected one of \"softmax\", \"linear\", \"lsh\" or a list of them, "
-        "got string "
-        "\"lnear\"; did you "
-        "mean \"linear\"?");
+        "a.toml:4:13: model.attention: got string \"lnear\"; did you mean \"linear\"? Expected one of "
+        "\"softmax\", \"linear\", \"lsh\" or a list of them");
   for (const char* lr : {"nan", "inf", "-inf", "-1e-9"})
     CHECK_MESSAGE(
         error_of(std::string("[optimizer]\nlr = ") + lr + "\n").find("optimizer.lr: expected a number") !=
@@ -155,8 +153,8 @@ norm = "pots"
             ":6:9: data.limit: expected an integer of at least 0, got string \"twice wrong\"\n" + a +
             ":7:2: unknown table [trian]; did you mean [train]?\n" + a + ":9:1: duplicate table [data]\n" +
             a + ":10:11: data.symbols: expected an integer from 1 to 65535, got integer 0\n" + a +
-            ":12:8: model.norm: expected one of \"post\", \"pre\", got string \"pots\"; did you mean "
-            "\"post\"?\n" +
+            ":12:8: model.norm: got string \"pots\"; did you mean \"post\"? Expected one of \"post\", "
+            "\"pre\"\n" +
             base +
             ":2:1: unknown key model.layres; did you mean model.layers?\n"
             "--set model.heads: expected an integer from 1 to 4096, got integer 0\n"

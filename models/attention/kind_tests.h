@@ -1,0 +1,34 @@
+// Tests of an attention kind: whether its results, gradients and states agree with its capabilities. The
+// tests use only the interface of the kind, so they also test kinds outside the source tree. The command
+// "test-attention" prints their results.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "models/attention/attention.h"
+
+namespace tapeformer {
+
+// Sizes of the tensors in the tests, and the device that is compared with the CPU.
+struct AttentionTestSetup {
+  int64_t length = 9;  // number of tokens; at least 4
+  int64_t heads = 2;
+  int64_t dim = 4;  // width of a query, of a key and of a value
+  Device device = kCpu;
+};
+
+struct AttentionTestResult {
+  std::string name;         // for example "causal mask"
+  std::string failure;      // what the test found; empty if the test passed or did not run
+  std::string skip_reason;  // why the test did not run; empty if it ran
+};
+
+// Runs all tests that the capabilities of the kind allow, and returns one result per test. Two sequences of
+// normally distributed queries, keys and values are the inputs, and each test makes new attention whose
+// parameters and state have their initial values. The dtype is float64, except in the tests of the other
+// dtypes. The function throws OptionError if the options do not suit each other or the length.
+std::vector<AttentionTestResult> run_attention_tests(const AttentionKind& kind, const OptionValues& options,
+                                                     const AttentionTestSetup& setup = {});
+
+}  // namespace tapeformer

@@ -1,0 +1,94 @@
+#include <algorithm>
+
+#include "core/errors.h"
+#include "models/attention/kind_tests.h"
+#include "train/build.h"
+#include "train/cli/commands.h"
+#include "train/config/config.h"
+#include "train/config/value.h"
+
+namespace tapeformer {
+namespace {
+
+const std::string kAttentionKeyPrefix = "attention.";
+
+// Returns the options of the kind for short sequences, changed by the --set options.
+OptionValues load_kind_options(const AttentionKind& kind, const std::vector<std::string>& set_options) {
+  std::vector<std::string> sets = {"model.attention=" + kind.name, "train.epochs=1"};
+  for (const auto& [name, value] : kind.test_options) {
+    const std::string key = kAttentionKeyPrefix + name + "=";
+    if (std::none_of(set_options.begin(), set_options.end(),
+                     [&](const std::string& set) { return set.starts_with(key); }))
+      sets.push_back(key + format_option_value(value));
+  }
+  for (const std::string& set : set_options) {
+    if (!set.starts_with(kAttentionKeyPrefix))
+      throw ConfigError("--set " + set.substr(0, set.find('=')) +
+                        ": \"test-attention\" takes only options of the kind, such as attention.NAME=VALUE");
+    sets.push_back(set);
+  }
+  AttentionCatalogue catalogue = make_attention_catalogue();
+  catalogue.find_model_problems = nullptr;  // no model is made
+  return load_config("", sets, catalogue).attention.at(kind.name);
+}
+
+std::string describe_result(const AttentionTestResult& result) {
+  if (!result.failure.empty()) return "FAILED";
+  return result.skip_reason.empty() ? "passed" : "not run";
+}
+
+std::vector<const AttentionKind*> choose_kinds(const CommandLine& line) {
+  std::vector<const AttentionKind*> kinds;
+  for (const std::string& name : line.positionals) kinds.push_back(&find_attention_kind(name));
+  if (!kinds.empty()) return kinds;
+  if (!line.common_options.set_options.empty()) throw ConfigError("--set needs the name of a kind");
+  for (const AttentionKind& kind : list_attention_kinds()) kinds.push_back(&kind);
+  return kinds;
+}
+
+CommandSpec make_spec() {
+  const auto size = [](const char* name, int64_t value, const char* help, double min, double max) {
+    return OptionSpec{.name = name, .default_value = value, .help = help, .min = min, .max = max};
+  };
+  return {.name = "test-attention",
+          .summary =
+              "Tests attention kinds on random sequences: results and gradients, masks, dropout, "
+              "decoding by token, and dtypes. The exit status is 1 if a test fails.",
+          .positionals = {{"KIND", "attention kinds; none: all kinds", false, true}},
+          .options = {size("length", AttentionTestSetup{}.length, "tokens of a sequence", 4, 4096),
+                      size("heads", AttentionTestSetup{}.heads, "heads", 1, 64),
+                      size("head-dim", AttentionTestSetup{}.dim, "dimensions of a head", 1, 256)},
+          .details =
+              "Some kinds have other defaults of options in these tests, for short sequences. --set\n"
+              "attention.NAME=VALUE changes an option of the kind. With --device cuda, the results\n"
+              "are also compared with those of the device.",
+          .uses_config = true};
+}
+
+}  // namespace
+
+int run_test_attention(const Arguments& arguments) {
+  const auto line = parse_command(make_spec(), arguments);
+  if (!line) return 0;
+  AttentionTestSetup setup{.length = line->options.get<int64_t>("length"),
+                           .heads = line->options.get<int64_t>("heads"),
+                           .dim = line->options.get<int64_t>("head-dim")};
+  if (line->common_options.device != "auto") setup.device = select_device(line->common_options);
+  std::vector<Report> rows;
+  int64_t failures = 0;
+  for (const AttentionKind* kind : choose_kinds(*line)) {
+    const OptionValues options = load_kind_options(*kind, line->common_options.set_options);
+    for (const AttentionTestResult& result : run_attention_tests(*kind, options, setup)) {
+      failures += !result.failure.empty();
+      rows.push_back(Report()
+                         .add("kind", kind->name)
+                         .add("test", result.name)
+                         .add("result", describe_result(result))
+                         .add("reason", result.failure.empty() ? result.skip_reason : result.failure));
+    }
+  }
+  print_report(Report().add("failures", failures).add("tests", rows), line->common_options);
+  return failures > 0 ? 1 : 0;
+}
+
+}  // namespace tapeformer
