@@ -10,8 +10,9 @@
 namespace tapeformer {
 
 struct GradcheckResult {
-  // Maximum over inputs of max |analytic - numeric| / max(|analytic|, |numeric|, 1e-8). The numerator and the
-  // denominator are each the maximum over all elements of the input.
+  // The largest relative error of all inputs. The relative error of an input is max |analytic - numeric| /
+  // max(|analytic|, |numeric|, 1e-8). The numerator is the maximum over all elements of the input, and the
+  // denominator is a separate maximum over all elements.
   double relative_error = 0;
   int worst_input = -1;  // index of the input with this error; -1 if relative_error is 0
   std::string message;   // names an element with a non-finite gradient, if there is one

@@ -59,7 +59,7 @@ class RandomStream {
     const PhiloxBlock bits = block(i / 8);
     return static_cast<uint16_t>(bits[(i % 8) / 2] >> (16 * (i % 2)));
   }
-  // Returns a uniform number in the open interval (0, 1), with 53 random bits.
+  // Returns a uniform number in the interval (0, 1], with 53 random bits.
   TAPEFORMER_HOST_DEVICE double uniform(uint64_t i) const {
     const PhiloxBlock bits = block(i);
     const uint64_t word = (uint64_t{bits[0]} << 32) | bits[1];
