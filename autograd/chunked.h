@@ -27,25 +27,28 @@ Tensor view_rows(const Tensor& x, int64_t first, int64_t last);
 using RowsFunction = std::function<Tensor(const Tensor& rows, int64_t first)>;
 
 // The backward pass of a RowsFunction. `g` is the gradient of the result of the RowsFunction. The function
-// adds to the gradients of the leaf `rows` and of the parameters.
+// adds to gradient(rows) if `rows` requires a gradient, and to the gradients of the parameters that the
+// RowsFunction uses.
 using RowsGradient = std::function<void(const Tensor& rows, int64_t first, const Tensor& g)>;
 
-// Computes function(view_rows(x, first, last), first) for each chunk and concatenates the results. `x` has
-// shape (rows, …). Each row of the result must depend only on the same row of `x`, and `function` must be
-// pure, like a recomputed segment (autograd/recompute.h).
+// Computes function(view_rows(x, first, last), first) for each chunk and concatenates the results. `x` is a
+// contiguous tensor of shape (rows, …). Each row of the result must depend only on the same row of `x`.
+// `function` must return the same result if backward() calls it again with the same rows.
 //
 // The call is recorded as one node that keeps only `x`. backward() replays `function` chunk by chunk and
-// accumulates the gradients of `parameters`, the leaves of the function. If `rows_gradient` is given,
-// backward() calls `rows_gradient` instead of replaying `function`.
+// accumulates the gradients of `parameters`, which are the leaves that `function` uses. If `rows_gradient`
+// is given, backward() calls `rows_gradient` instead of replaying `function`.
 Tensor compute_in_chunks(const RowsFunction& function, const Tensor& x, int64_t chunks,
                          const std::vector<Tensor>& parameters, const RowsGradient& rows_gradient = {});
 
 // Returns the sum over all chunks of the scalar function(view_rows(x, first, last), parameters, first), such
-// as a loss. The call is recorded as one node, and backward() does not replay `function`. If recording is on,
-// the forward pass also computes the gradients of each chunk, as if the gradient of the sum were 1.
-// backward() multiplies these gradients by the gradient of the sum. `function` must use the parameters that
-// it receives as an argument instead of the original parameters. multiply(y, factor) returns the product of y
-// and the scalar tensor `factor`, and records nothing.
+// as a loss. `x` is a contiguous tensor of shape (rows, …). `function` must use the parameters that are
+// passed to it instead of the original tensors.
+//
+// The call is recorded as one node. If recording is on, the forward pass also computes the gradients of the
+// sum with respect to `x` and `parameters`, one chunk at a time. backward() does not replay `function`. It
+// calls multiply(y, factor) to multiply each of these gradients y by the gradient of the sum, the scalar
+// tensor `factor`.
 Tensor sum_in_chunks(const std::function<Tensor(const Tensor& rows, const std::vector<Tensor>& parameters,
                                                 int64_t first)>& function,
                      const Tensor& x, int64_t chunks, const std::vector<Tensor>& parameters,

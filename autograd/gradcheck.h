@@ -10,8 +10,9 @@
 namespace tapeformer {
 
 struct GradcheckResult {
-  // Maximum over inputs of max |analytic - numeric| / max(|analytic|, |numeric|, floor). The numerator and
-  // the denominator are each the maximum over the compared elements of the input.
+  // The largest relative error of all inputs. The relative error of an input is max |analytic - numeric| /
+  // max(|analytic|, |numeric|, GradcheckOptions::floor). The numerator is the maximum over all compared
+  // elements of the input, and the denominator is a separate maximum over these elements.
   double relative_error = 0;
   int worst_input = -1;  // index of the input with this error; -1 if relative_error is 0
   // Names an element whose gradient or difference is not finite, if there is one. relative_error is then

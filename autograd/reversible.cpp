@@ -25,9 +25,9 @@ void add_branch(const ReversibleBranch& branch, const Tensor& x, const Tensor& t
   });
 }
 
-// Records branch(x) on the tape and subtracts it from `target`. Returns a scalar for which the caller must
-// call backward(). The gradient function of the scalar returns `g` as the gradient of branch(x). The value of
-// the scalar is not initialized. branch(x) is freed before this function returns.
+// Records branch(x) on the tape and subtracts the result from `target`. Returns a scalar with an
+// uninitialized value, which takes the place of the result so that the result can be freed. If the caller
+// calls backward() with the scalar, the gradient of branch(x) is `g`.
 Tensor run_and_subtract(const ReversibleBranch& branch, const Tensor& x, int64_t first, const Tensor& target,
                         const Tensor& g) {
   const RecordingScope record_again(true);
@@ -41,8 +41,8 @@ Tensor run_and_subtract(const ReversibleBranch& branch, const Tensor& x, int64_t
 // block. `g` is the gradient of the result of the branch. Adds the gradient of the input x to `gx`.
 void replay(const ReversibleBranch& branch, const Tensor& x, const Tensor& target, const Tensor& g,
             Tensor& gx) {
-  // Another tensor may share the memory of `gx`, for example in a gradient function that stored its argument.
-  // In this case, own() copies `gx`, because the lines below change it in place.
+  // The lines below change `gx` in place. own() copies `gx` if another tensor shares its memory, for example
+  // because a gradient function of the previous branch returned `gx` unchanged as the gradient of a leaf.
   gx = own(std::move(gx));
   for_each_chunk(x.size(0), branch.chunks, [&](int64_t first, int64_t last) {
     const Tensor leaf = view_rows(x, first, last);

@@ -53,13 +53,16 @@ struct Node {
   const char* op = "";
   GradientFunction gradient_function;
   std::vector<Edge> inputs;
-  Tensor gradient;              // gradient of the result; defined only during backward()
-  int32_t reference_count = 0;  // number of references by the result, later nodes and a pending gradient
-  bool freed = false;           // true: backward() without retain_tape has cleared the node
+  Tensor gradient;  // gradient of the result; defined only during backward()
+  // Number of references to the node. The result and each use of the result by a later node count as one
+  // reference. During backward(), `gradient` counts as one reference until the node has run.
+  int32_t reference_count = 0;
+  bool freed = false;  // true after clear(), for example if backward() ran without retain_tape
 };
 
-// Only the thread that owns the tape accesses its nodes. Another thread that releases a node adds the id of
-// the node to a queue. After the owner has ended, the thread that releases a node also frees the node.
+// The nodes that one thread has recorded. While this thread runs, only this thread accesses the nodes. If
+// another thread destroys a recorded tensor, it adds the id of the node to a queue. After the thread of the
+// tape has ended, the thread that destroys a tensor also processes the queue.
 class Tape {
  public:
   // Id of the first node that the innermost backward pass may run. A backward pass inside a gradient
@@ -100,8 +103,8 @@ class Tape {
     }
   }
 
-  // Adds to the gradient of a node. The gradient holds a reference to the node until the backward pass
-  // reaches it.
+  // Adds `gradient` to the gradient of a node. The first call for a node also adds a reference to the node,
+  // which run_backward() releases after it has run the node.
   void deliver(int64_t id, Tensor gradient) {
     if (!(*this)[id].gradient.defined()) retain(id);
     accumulate((*this)[id].gradient, std::move(gradient));
@@ -117,8 +120,9 @@ class Tape {
       if (edge.node != kNone) release(edge.node);
   }
 
-  // Releases one reference to a node, from a thread that does not own the tape. The reference is queued, and
-  // the owner of the tape releases it later.
+  // Releases one reference to a node, from a thread that does not own the tape. The reference is added to a
+  // queue, which the owner of the tape processes later. If the owner has ended, the calling thread processes
+  // the queue.
   void queue_release(int64_t id) {
     std::unique_lock lock(mutex_);
     queued_releases_.push_back(id);
@@ -149,9 +153,9 @@ class Tape {
       lock.lock();
     }
   }
-  // Frees the released nodes. If the tape has no nodes left, also deletes the tape. A node stays alive until
-  // the thread that releases it holds the mutex. Therefore no thread waits for the mutex of a tape without
-  // nodes.
+  // Processes the queue of a tape without an owner, and deletes the tape if no nodes are left. A thread that
+  // is about to call queue_release() holds a reference to a node. If no nodes are left, no thread can
+  // therefore be waiting for mutex_ when the tape is deleted.
   void collect_orphan(std::unique_lock<std::mutex> lock) {
     collecting_ = true;
     release_queued(lock);
@@ -190,7 +194,8 @@ Tape& get_thread_tape() {
 
 thread_local bool recording_enabled = true;
 
-// The attachment of a tensor that is a leaf and requires a gradient, or that is the result of a recorded op.
+// The attachment of a tensor that requires a gradient. For a leaf, the attachment contains the accumulated
+// gradient. For the result of a recorded op, it contains the id of the node.
 class TapeEntry final : public TensorAttachment {
  public:
   TapeEntry() = default;

@@ -53,7 +53,8 @@ class GradientFunction {
   template <class F>
   explicit GradientFunction(F&& f) : call_(std::make_unique<Holder<std::decay_t<F>>>(std::forward<F>(f))) {}
   explicit operator bool() const { return static_cast<bool>(call_); }
-  // A function that takes `gradient` by value owns the tensor, and can release its memory before returning.
+  // Calls the stored function. If the function takes `gradient` by value, it owns the tensor and can release
+  // the memory before it returns.
   Gradients operator()(Tensor gradient, NeededGradients needs) const {
     return call_->run(std::move(gradient), needs);
   }
@@ -140,8 +141,9 @@ void push_node(const char* op, const Tensor& result, std::span<const Tensor* con
 }  // namespace tape
 
 // Records `result` as the output of an op and returns it. `gradient` maps the gradient of the result to the
-// gradients of the inputs, which must have the shapes and dtypes of the inputs. `gradient` should capture by
-// value, and only the tensors that it needs.
+// gradients of the inputs, which must have the shapes and dtypes of the inputs. backward() calls `gradient`
+// after record() has returned, so `gradient` must capture by value. It should capture only the tensors that
+// it needs, because the tape keeps these tensors alive.
 template <class F>
 Tensor record(const char* op, Tensor result, std::initializer_list<const Tensor*> inputs, F&& gradient) {
   const std::span<const Tensor* const> span(inputs.begin(), inputs.size());

@@ -5,7 +5,8 @@
 namespace tapeformer {
 namespace {
 
-// The constructors of instrumented files set this variable before main(), so it is initialized at compile
+// In a program with instrumented kernels, record_instrumented_kernels() sets this variable to true before
+// main(), possibly before dynamic initialization. The variable must therefore be initialized at compile
 // time.
 constinit bool instrumented = false;
 

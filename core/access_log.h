@@ -51,7 +51,8 @@ struct AccessCounts {
 // The accesses of all kernel launches at one line of the source code.
 struct LaunchAccesses {
   int64_t launch_count = 0;
-  // Counts by instruction. The key is the return address of the access, relative to the start of the program.
+  // Counts by instruction. The key is the address after the call that the compiler inserted to report the
+  // access, relative to the start of the program.
   std::map<uint64_t, AccessCounts> counts_by_instruction = {};
 
   AccessCounts total() const {
@@ -89,8 +90,8 @@ class AccessLog {
   std::map<LaunchKey, LaunchAccesses> launches_;
 };
 
-// Allows objects of AccessLog in this program. Instrumented kernels call this function when the program
-// starts.
+// Records that this program contains instrumented kernels, so that an AccessLog can be constructed. The
+// instrumentation calls this function when the program starts.
 void record_instrumented_kernels();
 
 }  // namespace tapeformer

@@ -1,4 +1,4 @@
-// The allocators of the devices.
+// Declares the function that returns the memory allocator of a device.
 #pragma once
 
 #include "core/caching_allocator.h"

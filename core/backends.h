@@ -1,6 +1,6 @@
-// A type for each of the two backends, which selects the overload of a kernel. A kernel has the same name and
-// signature for both backends, except for the first parameter, which is cpu::Backend or cuda::Backend. An
-// unqualified call with a backend as the first argument finds the kernel in the namespace of the backend
+// The types cpu::Backend and cuda::Backend, which select the implementation of a kernel by overloading. The
+// overloads of a kernel have the same name and the same parameters, except for the first parameter, which is
+// the backend. An unqualified call finds the overload in the namespace of its first argument
 // (argument-dependent lookup).
 #pragma once
 

@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t kSmallStep = 64;        // size classes up to kSmallLimit are multiples of kSmallStep
 constexpr int64_t kSmallLimit = 1024;     // larger sizes have kStepsPerDoubling classes per doubling
-constexpr int64_t kStepsPerDoubling = 8;  // rounding a size up adds at most one eighth
+constexpr int64_t kStepsPerDoubling = 8;  // number of size classes in (n, 2n] if n is a power of two
 constexpr int64_t kHugePage = 2 << 20;    // in bytes
 
 double to_mebibytes(int64_t bytes) {

@@ -42,8 +42,8 @@ class CachingAllocator {
   CachingAllocator(const CachingAllocator&) = delete;
   CachingAllocator& operator=(const CachingAllocator&) = delete;
 
-  // Returns a block of at least `bytes` bytes, aligned to kAlignment. Returns nullptr if `bytes` is 0. Throws
-  // OutOfMemory.
+  // Returns a block of at least `bytes` bytes, aligned to kAlignment. Returns nullptr if `bytes` is 0.
+  // Throws OutOfMemory if the limit would be exceeded, or if the system has no more memory.
   void* allocate(int64_t bytes);
   // Adds a block to the cache. `bytes` must be the number of bytes that was passed to allocate() for this
   // block.
@@ -84,8 +84,8 @@ class CachingAllocator {
   Cache free_blocks_;
   // Contains the shared cache between begin_separate_cache() and end_separate_cache().
   Cache saved_shared_cache_;
-  // True between begin_separate_cache() and end_separate_cache(). Released blocks stay accessible for the
-  // address sanitizer, because a replay uses them.
+  // True between begin_separate_cache() and end_separate_cache(). During this time, released blocks are not
+  // marked as inaccessible for the address sanitizer, because each replay of the graph accesses the blocks.
   bool uses_separate_cache_ = false;
   MemoryStats stats_;
   int64_t limit_;

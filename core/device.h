@@ -1,4 +1,5 @@
-// Devices, and the selection of a backend by device.
+// Device is the CPU or a CUDA device. choose_device() selects a device by its name, and on_device() calls a
+// function with the backend of a device.
 #pragma once
 
 #include <string>
@@ -36,15 +37,16 @@ struct DeviceChoice {
   Device device;
   std::string reason;  // reason why "auto" selected the device; empty for a named device
 };
-// Returns the device for "auto" or for the name of a device. Throws DeviceError if the named device is not
-// available, and ConfigError for other text. The emulation of CUDA has the name "cuda-emulated".
+// Returns the device with the name `text`, or selects a device if `text` is "auto". The names are "cpu",
+// "cuda", "cuda:N" and, for the emulation of CUDA, "cuda-emulated". Throws DeviceError if the named device is
+// not available, and ConfigError for any other text.
 DeviceChoice choose_device(const std::string& text);
 
-// The device whose memory this thread may access: the CPU, or the device of the op inside on_device().
-// Functions of the CUDA backend without a device parameter use this device.
+// The device whose memory this thread may access. DeviceScope sets the device. Without a DeviceScope, the
+// device is the CPU. Functions of the CUDA backend that have no device parameter use this device.
 inline constinit thread_local Device current_device{};
 
-// Name of the op that this thread runs, used in error messages. Empty outside on_device().
+// Name of the op that this thread runs, used in error messages. Empty if the thread runs no op.
 inline constinit thread_local const char* current_op = "";
 
 // Sets current_device and current_op until the object is destroyed.
@@ -67,9 +69,10 @@ class DeviceScope {
   const char* previous_op_;
 };
 
-// Calls f(backend), or f.operator()<T...>(backend), with the backend of the device, inside a DeviceScope.
-// Call data() of tensors inside f, so that data() throws for a tensor on another device. A build without CUDA
-// does not instantiate f for CUDA. In such a build, throws DeviceError if `device` is a CUDA device.
+// Sets current_device to `device`, and calls f(backend), or f.operator()<T...>(backend), with the backend of
+// this device. Call Tensor::data() only inside f, because data() throws ShapeError for a tensor that is not
+// on current_device. A build without CUDA does not instantiate f for CUDA. In such a build, throws
+// DeviceError if `device` is a CUDA device.
 template <class... T, class F>
 void on_device(Device device, const char* op, F&& f) {
   const DeviceScope scope(device, op);

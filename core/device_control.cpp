@@ -8,8 +8,9 @@
 namespace tapeformer {
 namespace {
 
-// The values of cuda::Precision must equal the values of Precision. The header of cuda::Precision is not part
-// of the installed package.
+// The functions below convert between Precision and cuda::Precision by static_cast, so the values of the two
+// types must be equal. core/device_control.h cannot use cuda::Precision, because core/cuda/precision.h is not
+// installed.
 static_assert(static_cast<int>(Precision::tf32) == static_cast<int>(cuda::Precision::tf32) &&
               static_cast<int>(Precision::bfloat16) == static_cast<int>(cuda::Precision::bfloat16));
 

@@ -1,6 +1,6 @@
-// Errors of the library and of the commands. A problem that a user can cause throws an exception whose text
-// states the expected and the actual values. The command line maps the type of the exception to an exit code.
-// Programming errors use assert.
+// Exception classes of the library and the commands. If an input is invalid, a function throws an exception
+// whose message states the expected and the actual values. The command line maps the type of the exception to
+// an exit code. Programming errors are detected by assert().
 #pragma once
 
 #include <sstream>

@@ -1,5 +1,5 @@
-// Functions that compute numbers of model steps in speech recognition. Data preparation, models and decoders
-// call these functions.
+// Functions that compute how many steps a speech model has for a number of frames, and how many steps the CTC
+// loss needs for a list of labels.
 #pragma once
 
 #include <cstdint>

@@ -1,12 +1,12 @@
-// Explicit instantiation of function templates by name, without repeating their signatures:
+// Instances makes it possible to instantiate function templates by their names, without repeating their
+// signatures. In this example, the explicit instantiation of SoftmaxKernels defines its static member `all`,
+// and the pointers in `all` instantiate the two functions.
 //
 //   template <class T>
 //   struct SoftmaxKernels {
 //     inline static const Instances all{&row_softmax<T>, &row_softmax_backward<T>};
 //   };
 //   template struct SoftmaxKernels<float>;
-//
-// The instantiation of the struct defines its static member, which refers to the functions.
 #pragma once
 
 #include <tuple>

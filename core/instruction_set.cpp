@@ -13,7 +13,8 @@ namespace {
 #ifdef __x86_64__
 constexpr unsigned kOsxsave = 1U << 27;
 
-// Returns the register XCR0, a bit mask of the registers that the operating system saves.
+// Returns the register XCR0, a bit mask of the register groups that the operating system saves. Returns 0 if
+// the operating system does not use XCR0.
 uint64_t read_saved_state() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx) || !(ecx & kOsxsave)) return 0;

@@ -1,5 +1,5 @@
-// Extensions of the x86-64 instruction set: the extensions of the processor, and the extensions that the
-// compiled code needs. On processors of other architectures all sets are empty.
+// Sets of extensions of the x86-64 instruction set. A set contains either the extensions of the processor or
+// the extensions that the compiled code needs. On processors of other architectures, all sets are empty.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@
 namespace tapeformer {
 
 // An extension of the instruction set. If the processor has the extension, CPUID with `leaf` and `subleaf`
-// sets `bit` in the register `result_register`. The operating system must also save the registers whose bits
-// in XCR0 are in `xcr0`.
+// sets bit number `bit` in the register `result_register`. Programs can use the extension only if the
+// operating system also saves its registers. In this case, the register XCR0 contains all bits of `xcr0`.
 struct Extension {
   const char* name;
   uint32_t leaf, subleaf;
@@ -61,7 +61,8 @@ inline constexpr int kExtensionCount = static_cast<int>(std::size(kExtensions));
 using ExtensionSet = uint64_t;
 static_assert(kExtensionCount <= 64);
 
-// Returns the set of the named extensions, which are separated by blanks. An unknown name does not compile.
+// Returns the set of the extensions in `names`, which are separated by blanks. An unknown name is a
+// compile-time error.
 consteval ExtensionSet make_extension_set(std::string_view names) {
   ExtensionSet set = 0;
   while (!names.empty()) {

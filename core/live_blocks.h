@@ -1,5 +1,5 @@
-// The live blocks of all caching allocators, by address. Blocks are recorded only while a BlockRecording
-// exists.
+// A record of the live memory blocks of all caching allocators. find_live_block() returns the block that
+// contains an address. Blocks are recorded only while a BlockRecording exists.
 #pragma once
 
 #include <cstdint>

@@ -16,8 +16,8 @@ namespace tapeformer {
 using OptionValue =
     std::variant<bool, int64_t, double, std::string, std::vector<double>, std::vector<std::string>>;
 
-// A condition on the value of the option `option`. A string must be one of `values`, and a list of strings
-// must contain one of `values`. An integer must not be 0, and a bool must be true.
+// A condition on the value of the option `option`. The condition holds if the value is a string in `values`,
+// a list of strings that contains one of `values`, a nonzero integer, or true.
 struct OptionCondition {
   std::string option = {};  // if empty, the condition always holds
   std::vector<std::string> values = {};
@@ -57,7 +57,7 @@ class OptionValues {
   std::map<std::string, OptionValue> values_;
 };
 
-// An option without effect whose value differs from its default.
+// An option that was changed from its default value but has no effect.
 struct UnusedOption {
   std::string name;
   std::string reason;  // for example `has an effect only if form = "2d"`

@@ -2,8 +2,9 @@
 
 namespace tapeformer {
 
-// The key is the first 64 bits of a Philox block, whose key is the seed and whose counter is the FNV-1a hash
-// of the name. Unlike std::hash, FNV-1a gives the same value with every standard library.
+// Computes the Philox block with the key `seed` and the counter `hash`, and uses its first 64 bits as the key
+// of the stream. `hash` is the FNV-1a hash of `name`. Unlike std::hash, FNV-1a gives the same value with
+// every standard library.
 RandomStream::RandomStream(uint64_t seed, std::string_view name, uint64_t step) : step_(step) {
   uint64_t hash = 0xCBF29CE484222325;
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3;

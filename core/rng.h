@@ -63,7 +63,8 @@ class RandomStream {
   TAPEFORMER_HOST_DEVICE double uniform(uint64_t i) const {
     const PhiloxBlock bits = block(i);
     const uint64_t word = (uint64_t{bits[0]} << 32) | bits[1];
-    return (static_cast<double>(word >> 11) + 0.5) * 0x1p-53;
+    const double number = (static_cast<double>(word >> 11) + 0.5) * 0x1p-53;
+    return number < 1 ? number : 0x1.fffffffffffffp-1;  // the sum rounds to 2^53 if all bits are 1
   }
   // Returns a standard normal number, computed by the Box–Muller transform.
   TAPEFORMER_HOST_DEVICE double normal(uint64_t i) const {

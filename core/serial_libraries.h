@@ -3,7 +3,7 @@
 
 namespace tapeformer {
 
-// While an object of this class exists, OpenMP regions that start in the thread of the object run in this
+// While an object of this class exists, the OpenMP regions of the thread that created the object run in this
 // thread only. Additional threads would compete with the thread pool for processors.
 class SerialLibraryScope {
  public:

@@ -23,7 +23,8 @@ void Shape::append(int64_t size) {
 }
 
 int64_t Shape::numel() const {
-  constexpr int64_t kLimit = int64_t{1} << 59;  // elements; 2^62 bytes in the widest dtype
+  // Maximum number of elements. A tensor of this size has 2^62 bytes in the widest dtype.
+  constexpr int64_t kLimit = int64_t{1} << 59;
   int64_t product = 1;
   bool overflow = false;
   for (const int64_t size : *this) {

@@ -1,4 +1,5 @@
-// Shapes and strides: short fixed-capacity lists of int64 sizes, copied by value without heap memory.
+// A list of at most kMaxRank integers, which holds the sizes or the strides of a tensor. The integers are
+// stored in the object itself, so a copy allocates no memory.
 #pragma once
 
 #include <array>

@@ -12,8 +12,8 @@ namespace cuda {
 class EventTimer;
 }
 
-// Measures wall-clock time on the CPU. On a CUDA device, measures the time between two events in the stream,
-// which excludes earlier work.
+// Measures wall-clock time on the CPU. On a CUDA device, measures the time between two events in the stream.
+// This time does not include work that was launched before the start of the measurement.
 class Stopwatch {
  public:
   explicit Stopwatch(Device device);  // starts the measurement

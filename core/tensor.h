@@ -195,8 +195,8 @@ class Tensor {
 
 [[noreturn]] void throw_undefined_argument(const char* op, const char* name);
 
-// Checks the tensors of a list of alternating names and tensors. If a tensor is undefined, throws ShapeError
-// with the message "OP: NAME is undefined".
+// Checks that all tensors in the arguments are defined. The arguments after `op` are pairs of a name and a
+// tensor. For an undefined tensor, throws ShapeError with the message "OP: NAME is undefined".
 template <class... Rest>
 void check_defined(const char* op, const char* name, const Tensor& tensor, const Rest&... rest) {
   if (!tensor.defined()) [[unlikely]]

@@ -20,8 +20,9 @@
 namespace tapeformer {
 namespace {
 
-// ThreadPool::state_ consists of two flags and two numbers. The workers that have joined are counted in
-// multiples of kOneJoined. The workers that have not left yet are counted in the bits of kInside.
+// ThreadPool::state_ contains two flags and two counters. The lower counter (the bits of kInside) is the
+// number of workers inside the loop. The upper counter is the number of workers that have joined the loop,
+// including the workers that have left. A worker that joins adds kOneJoined + 1 to state_.
 constexpr uint32_t kOpen = 1u << 31;     // set while workers may join
 constexpr uint32_t kWaiting = 1u << 30;  // set while the caller sleeps until the last worker leaves
 constexpr uint32_t kOneJoined = 1u << 15, kInside = kOneJoined - 1;
@@ -40,7 +41,8 @@ int64_t read_clock_nanoseconds(clockid_t clock) {
   return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
 }
 
-// Sleeps while `word` equals `value`. May return earlier.
+// Sleeps until futex_wake(word) is called, or returns immediately if `word` does not equal `value`. May also
+// return without a call of futex_wake().
 void futex_wait(std::atomic<uint32_t>& word, uint32_t value) {
   syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, value, nullptr, nullptr, 0);
 }
@@ -80,9 +82,9 @@ bool spin_until(int64_t spin_time, F&& done) {
 // If OMP_PROC_BIND requires bound threads, binds a worker to an OpenMP place, which is a set of processors.
 // Without this function, the worker would inherit the place of the main thread.
 void bind(int number) {
-  // libgomp binds a thread to the first place in its first parallel region. This region runs before the
-  // binding below, so that later regions in libraries do not change the binding. The asm statement prevents
-  // the compiler from removing the region.
+  // When a thread runs a parallel region for the first time, libgomp binds the thread to the first place. The
+  // region below runs before sched_setaffinity(), so that later regions in libraries do not change the
+  // affinity. The asm statement prevents the compiler from removing the region.
 #pragma omp parallel num_threads(1)
   asm volatile("");
   const int places = omp_get_num_places();

@@ -17,10 +17,10 @@ LoopThread& get_loop_thread();
 
 // Worker threads that help the callers of loops. Workers start when a loop first needs them, and never end.
 //
-// A loop is open until its caller finds no more ranges to take. Workers join an open loop, up to the number
-// of helpers of the loop. The caller then closes the loop and waits for the workers that have joined. A
-// worker that the system does not schedule does not join, so the caller does not wait for this worker.
-// Between loops, a worker spins for a short time and then sleeps until the next loop starts.
+// Workers can join a loop while it is open, until the loop has `max_helpers` workers. When no ranges are
+// left, the caller of the loop closes it and waits for the workers that have joined. The caller does not wait
+// for workers that the system did not schedule in time, because these workers have not joined. Between loops,
+// a worker spins for a short time and then sleeps until the next loop starts.
 class ThreadPool {
  public:
   using RangeFunction = void (*)(void* context, int64_t range);

@@ -7,8 +7,8 @@
 #include "core/thread_pool.h"
 
 #ifdef __SANITIZE_THREAD__
-// OpenBLAS is not instrumented. ThreadSanitizer intercepts the calls of memcpy and memset in OpenBLAS, but
-// does not see the synchronisation of OpenBLAS threads.
+// Suppresses false reports of data races in OpenBLAS. OpenBLAS is not instrumented, so ThreadSanitizer sees
+// the calls of memcpy and memset in OpenBLAS, but not the synchronisation of the OpenBLAS threads.
 extern "C" const char* __tsan_default_suppressions() {
   return "race:libopenblas\n";
 }

@@ -32,8 +32,9 @@ namespace detail {
 // Returns whether the calling thread is inside a loop of parallel_for or a parallel region of OpenMP.
 bool is_in_parallel_region();
 
-// Calls run(context, i) for i in [0, range_count) on at most `max_threads` threads, including the caller. If
-// another thread uses the pool, the caller makes all calls. `run` must not throw.
+// Calls run(context, i) for each i in [0, range_count) on at most `max_threads` threads, including the
+// calling thread. If another thread is already inside a loop, the calling thread makes all calls. `run` must
+// not throw.
 void run_ranges(int64_t range_count, int max_threads, void (*run)(void* context, int64_t range),
                 void* context);
 

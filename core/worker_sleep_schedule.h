@@ -8,13 +8,14 @@ namespace tapeformer {
 
 // If a worker shares its processor with another program, Linux preempts the worker when its time slice ends.
 // The caller of the loop must then wait until the worker has finished its range. Such a worker is called
-// contended. A contended worker works in periods that are shorter than its time slice, and sleeps after each
-// period for the same time. During the sleep, the other program runs, and the caller computes all ranges.
+// contended. A contended worker works in periods that are shorter than its time slice. After each period, the
+// worker sleeps for as long as the period, so that the other program can run. Other threads of the loop
+// process the ranges in the meantime.
 //
-// A worker becomes contended if it is preempted after at most kLongRunTime of processor time, counted from
-// its start, its last rest or its last preemption. After kUndisturbedPeriodsBeforeGrowth periods without
-// preemption, each further period is twice as long as the period before it. The worker becomes uncontended
-// when the length of a period exceeds kLongRunTime, or when it is preempted after more than kLongRunTime of
+// A worker becomes contended if it is preempted after at most kLongRunTime of processor time since its start,
+// its last sleep or its last preemption. After kUndisturbedPeriodsBeforeGrowth periods without preemption,
+// each further period is twice as long as the period before it. The worker becomes uncontended when the
+// length of a period exceeds kLongRunTime, or when the worker is preempted after more than kLongRunTime of
 // processor time.
 class WorkerSleepSchedule {
  public:
@@ -29,8 +30,9 @@ class WorkerSleepSchedule {
   // Number of periods without preemption after which the following periods become longer.
   static constexpr int kUndisturbedPeriodsBeforeGrowth = 8;
 
-  // Starts a measurement. `wall` is the current time, and `cpu` is the processor time of the worker. A worker
-  // must call this function when it starts and after each sleep.
+  // Starts to measure how long the worker is preempted. `wall` is the current time, and `cpu` is the
+  // processor time that the worker has used. A worker must call this function when it starts and after each
+  // sleep.
   void restart(int64_t wall, int64_t cpu) {
     start_wall_time_ = wall;
     start_cpu_time_ = cpu;
@@ -40,8 +42,8 @@ class WorkerSleepSchedule {
     return wall - start_wall_time_ >= kCheckInterval ||
            (is_contended_ && used_cpu_time_ + (wall - start_wall_time_) >= period_);
   }
-  // Ends a measurement and starts the next one. Returns the time for which the worker must sleep, or 0. A
-  // worker calls this function after a loop if needs_update() is true.
+  // Ends the measurement and starts the next one. Returns the time for which the worker must sleep, or 0 if
+  // the worker must not sleep. A worker calls this function after a loop if needs_update() returns true.
   int64_t update(int64_t wall, int64_t cpu) {
     const int64_t steal_time = (wall - start_wall_time_) - (cpu - start_cpu_time_);
     used_cpu_time_ += cpu - start_cpu_time_;
@@ -72,9 +74,9 @@ class WorkerSleepSchedule {
     return time;
   }
 
-  // Time and processor time at the start of the measurement.
+  // Wall-clock time and processor time at the start of the current measurement.
   int64_t start_wall_time_ = 0, start_cpu_time_ = 0;
-  int64_t used_cpu_time_ = 0;         // processor time since the last rest
+  int64_t used_cpu_time_ = 0;         // processor time since the last sleep or preemption
   int64_t period_ = 0;                // length of a period, in processor time
   int undisturbed_period_count_ = 0;  // periods since the last preemption
   bool is_contended_ = false;

@@ -15,8 +15,8 @@ namespace tapeformer {
 
 struct ListOpsOptions {
   std::string split = "train";  // "train", "valid" and "test" use separate random streams
-  // Smallest and largest number of tokens in a sequence. If min_length is 0, the smallest number is a quarter
-  // of max_length. The Long Range Arena has 500 and 2,000.
+  // Minimum and maximum number of tokens in a sequence. If min_length is 0, the minimum is max_length / 4.
+  // The Long Range Arena uses sequences of 500 to 2,000 tokens.
   int64_t min_length = 0, max_length = 2000;
   int64_t max_depth = 10;  // maximum number of nested levels; operands on the last level are digits
   int64_t max_args = 10;   // maximum number of operands of an operation, at least 2
@@ -39,7 +39,7 @@ class ListOps final : public Dataset {
   static constexpr std::array<const char*, 16> kTokenStrings{
       "", "0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "[MIN", "[MAX", "[MED", "[SM", "]"};
 
-  // Throws ConfigError for options that are out of range, and the errors of example().
+  // Throws ConfigError if an option is out of range, or if example(0) throws ConfigError.
   explicit ListOps(const ListOpsOptions& options);
 
   const DatasetInfo& info() const override { return info_; }

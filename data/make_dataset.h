@@ -17,9 +17,9 @@ struct DatasetOptions {
   std::string data_dir;         // data directory; empty: the directories of data/sets/directory.h
   int64_t limit = 0;            // maximum number of examples, from the start; 0: all
 
-  // Options of image data sets.
+  // Options of image data sets. The data set "images" ignores these options.
   int64_t validation = 0;  // number of training examples to hold out as "valid", from the end
-  bool use_grey = false;   // converts RGB images to grey images; not for the data set "images"
+  bool use_grey = false;   // converts RGB images to grey images
   int64_t downscale = 1;   // averages blocks of downscale x downscale pixels
 
   // Options of the data set "images". `limit` replaces image_folder.limit.
@@ -41,9 +41,9 @@ struct DatasetOptions {
   std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // nullptr: result of make_tokenizer()
 };
 
-// Returns the DatasetInfo of make_dataset(options) without reading files, so that a model can be built
-// without its training data. If options.tokenizer is null and the vocabulary depends on the text, the
-// function does read the text. Throws ConfigError for an unknown name and an invalid downscale.
+// Returns the DatasetInfo of make_dataset(options), so that a model can be built without its training data.
+// Reads files only if options.tokenizer is null and make_tokenizer() reads files. Throws ConfigError for an
+// unknown name or an invalid downscale.
 DatasetInfo describe_dataset(const DatasetOptions& options);
 
 // Returns a data set of images, text, synthetic sequences or sets of vectors. Image data sets have

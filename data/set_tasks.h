@@ -34,7 +34,7 @@ class SetTask : public Dataset {
   // Throws ConfigError for options that are out of range.
   SetTask(const std::string& name, int64_t features, const SetTaskOptions& options);
 
-  // The random numbers of an example, drawn in order.
+  // A random number generator for one example. Each call returns the next number of the random stream.
   class RandomSequence {
    public:
     explicit RandomSequence(const RandomStream& stream) : stream_(stream) {}
@@ -58,8 +58,8 @@ class SetTask : public Dataset {
   RandomStream stream_;
 };
 
-// Sets of numbers with uniform distribution in (0, 1) (section 5.1 of the paper, whose numbers are 100 times
-// as large). The target is the maximum.
+// Sets of numbers that are uniformly distributed in (0, 1). The target is the maximum. In section 5.1 of the
+// paper, the numbers and the target are 100 times as large.
 class SetMaximum final : public SetTask {
  public:
   explicit SetMaximum(const SetTaskOptions& options) : SetTask("set-maximum", 1, options) {}

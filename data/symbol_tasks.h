@@ -51,9 +51,10 @@ class SymbolTask : public Dataset {
   RandomStream stream_;
 };
 
-// The copy task of "Transformers are RNNs", section 4.1.1: s1 .. sn 0 s1 .. sn, followed by zeros. n is
-// uniformly distributed between max_length / 4 and (max_length - 1) / 2 - 1, which is 32 to 62 for 128. The
-// loss uses the predictions at the positions n - 1 to 2n - 1, which are the separator and the copy.
+// The copy task of "Transformers are RNNs", section 4.1.1. A sequence contains n random symbols, the
+// separator 0, the same n symbols, and zeros up to the end. n is uniformly distributed between max_length / 4
+// and (max_length - 1) / 2 - 1, for example between 32 and 62 for a max_length of 128. The loss uses only the
+// predictions of the separator and of the second n symbols, which are at the positions n - 1 to 2n - 1.
 class CopyTask final : public SymbolTask {
  public:
   explicit CopyTask(const SymbolTaskOptions& options) : SymbolTask("copy", options) {}
@@ -62,9 +63,9 @@ class CopyTask final : public SymbolTask {
   void write_example(const RandomStream& stream, int64_t* tokens, uint8_t* mask) const override;
 };
 
-// The duplication task of "Reformer", section 5: 0 w 0 w, where w has max_length / 2 - 1 symbols, and a final
-// 0, so that the model receives max_length tokens. The loss uses the predictions of the second w. Throws
-// ConfigError for an odd max_length.
+// The duplication task of "Reformer", section 5. A sequence has the form 0 w 0 w 0, where w contains
+// max_length / 2 - 1 random symbols. The loss uses only the predictions of the second w. Throws ConfigError
+// for an odd max_length.
 class DuplicationTask final : public SymbolTask {
  public:
   explicit DuplicationTask(const SymbolTaskOptions& options);

@@ -35,9 +35,9 @@ struct AutoregressiveOptions {
   int64_t vocabulary = 256;  // number of token values and of classes of the categorical head
   int64_t mixtures = 10;     // number of logistics in the mixture
   int64_t max_length = 0;    // maximum number of input tokens
-  // Width of the value embeddings if position features are concatenated with them. The position features then
-  // have width encoder.width() - value_dim. 0: half of encoder.width(). If concatenates_positions() is false,
-  // value_dim must be 0.
+  // Width of the value embeddings if position features are concatenated with them. The position features have
+  // the remaining width, encoder.width() - value_dim. The value 0 selects encoder.width() / 2. If
+  // concatenates_positions() is false, value_dim must be 0.
   int64_t value_dim = 0;
   PositionKind positions = PositionKind::sinusoidal;
   ImageLayout layout;  // size of the image, for grid positions
@@ -62,12 +62,13 @@ struct AutoregressiveOptions {
   // Returns the maximum number of tokens that the recurrent form can read: max_length, or INT64_MAX for
   // PositionKind::none.
   int64_t position_limit() const { return positions == PositionKind::none ? INT64_MAX : max_length; }
-  // Returns the number of predictor outputs for each token: the parameters of its distribution.
+  // Returns the number of predictor outputs for each token. The outputs are the parameters of the
+  // distribution of the next token.
   int64_t output_width() const { return head == OutputHead::logistic_mixture ? 3 * mixtures : vocabulary; }
 };
 
-// Returns the problems of the options: invalid values and contradictions. If max_length is 0, rules about the
-// length are not checked.
+// Checks the options and returns a list of invalid values and contradictions. If max_length is 0, the checks
+// that depend on the maximum length are skipped.
 std::vector<OptionProblem> find_option_problems(const AutoregressiveOptions& options);
 
 class AutoregressiveModel final : public Module {

@@ -14,8 +14,9 @@ namespace tapeformer {
 class Decoder {
  public:
   // The model must outlive the decoder. `capacity` is the maximum number of tokens between two calls of
-  // reset(). 0: max_length of the model. Throws std::invalid_argument if the attention kind has no recurrent
-  // form, and ShapeError if the capacity exceeds position_limit() of the model.
+  // reset(). If it is 0, the capacity is max_length of the model. Throws std::invalid_argument if an
+  // attention kind has no recurrent form, and ShapeError if the capacity exceeds position_limit() of the
+  // model.
   Decoder(const AutoregressiveModel& model, int64_t batch, int64_t capacity = 0);
 
   // Takes one token of every sequence, (batch,) uint8 or int64. Returns the parameters of the distribution of

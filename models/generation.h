@@ -23,8 +23,8 @@ struct GenerationOptions {
   // generate the sequences of one larger call.
   int64_t first_sequence_index = 0;
   ClassSamplingOptions sampling = {};
-  // Scale of the logistic distributions from which the bytes of images are sampled. If `sampling` does not
-  // have the default options, `scale` is ignored.
+  // Scale of the logistic distributions from which the bytes of images are sampled. The scale is used only if
+  // all options in `sampling` have their default values.
   SamplingScale scale = SamplingScale::elu;
   bool use_cuda_graphs =
       true;  // captures a step in a CUDA graph and replays it (recurrent mode on CUDA devices)
@@ -37,8 +37,7 @@ struct GenerationOptions {
 Tensor generate(const AutoregressiveModel& model, const Tensor& prefix, int64_t length,
                 const GenerationOptions& options);
 
-// A sampler, which draws tokens from the distributions that a model predicts and checks that the logits are
-// finite.
+// A sampler draws tokens from the distributions that a model predicts, and checks that the logits are finite.
 class Sampler {
  public:
   Sampler(const AutoregressiveOptions& model, const GenerationOptions& options, Device device);
@@ -47,7 +46,7 @@ class Sampler {
   void draw(const Tensor& parameters, int64_t t, const Tensor& tokens) const;
   // Throws DivergedError if draw() was called with logits that are not finite.
   void check_logits() const;
-  // Returns whether draw() allocates no memory, so that a graph can contain it.
+  // Returns whether draw() allocates no memory. Only then can draw() be captured in a CUDA graph.
   bool is_allocation_free() const;
 
  private:
@@ -85,7 +84,7 @@ class TokenStream {
  private:
   // Throws ShapeError if the stream already contains `capacity` + 1 tokens.
   void check_capacity() const;
-  // Counts a token, and adds it to the window.
+  // Increments size() and appends the token to the window. If the window is full, removes its older half.
   void add(int64_t token);
   // Reads the newest token with the decoder. Returns the parameters of the distribution of the next token.
   const Tensor& read();

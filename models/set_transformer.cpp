@@ -44,8 +44,8 @@ LearnedQueriesOptions seed_options(const SetTransformerOptions& options) {
 }
 
 // Returns the log-likelihoods (batch, length) of the elements x (batch, length, features) under the mixtures
-// of their sets. A row of `outputs` (batch, components, 1 + 2 features) contains the logit of the share of
-// one component, the mean, and the standard deviation before softplus.
+// of their sets. A row of `outputs` (batch, components, 1 + 2 features) contains the logit of the weight
+// of one component in the mixture, the mean, and the standard deviation before softplus.
 Tensor log_likelihoods(const Tensor& x, const Tensor& outputs) {
   const int64_t batch = x.size(0), length = x.size(1), features = x.size(2), components = outputs.size(1);
   const Tensor log_shares = log_softmax(reshape(slice(outputs, 2, 0, 1), {batch, components}));

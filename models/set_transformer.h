@@ -15,17 +15,18 @@ namespace tapeformer {
 
 struct SetTransformerOptions {
   EncoderOptions encoder;
-  int64_t features = 0;  // numbers in an element
-  // Number of Gaussians in the mixture that the model predicts for a set. Each Gaussian has its own seed, a
-  // learned query that pools the set. 0: the model predicts one number, from one seed.
+  int64_t features = 0;  // number of features of an element
+  // Number of Gaussians in the mixture that the model predicts for a set. If `components` is 0, the model
+  // predicts one number instead. Each Gaussian, or the number, has its own seed, which is a learned query
+  // that pools the set.
   int64_t components = 0;
   int64_t decoder_layers = 0;  // layers of self-attention over the seeds
   int64_t max_length = 0;      // maximum number of elements
 
   int64_t seed_count() const { return components > 0 ? components : 1; }
-  // Returns the number of outputs per seed. For a mixture, the outputs are the logit of the share of the
-  // component, `features` means and `features` standard deviations before softplus. Otherwise, the output is
-  // one number.
+  // Returns the number of outputs per seed. For a mixture, the outputs are the logit of the weight of the
+  // Gaussian, the mean (`features` numbers), and the standard deviation before softplus (`features` numbers).
+  // Otherwise, the output is one number.
   int64_t output_width() const { return components > 0 ? 1 + 2 * features : 1; }
 };
 
@@ -58,7 +59,9 @@ class SetTransformer final : public ExampleModel {
   // negative log-likelihood of an element in nats, averaged over the sets.
   Tensor loss(const Batch& batch, const ForwardContext& context) const override;
   // Models without a mixture have the score mean_absolute_error. Models with a mixture have the scores
-  // nats_per_element, log_likelihood and oracle_log_likelihood, which is the mean of batch.targets.
+  // nats_per_element, log_likelihood and oracle_log_likelihood. The score oracle_log_likelihood is the mean
+  // of batch.targets, which contains the mean log-likelihood of the elements of each set under the mixture
+  // that generated the set.
   std::vector<std::string> score_names() const override;
   std::vector<double> compute_scores(const Batch& batch, uint64_t seed = 0) const override;
 

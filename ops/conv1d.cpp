@@ -59,10 +59,10 @@ void clear_beyond(const Tensor& y, const Tensor& lengths, int64_t kernel, const 
   });
 }
 
-// Step t of the convolution multiplies each row of the weight (out, kernel * in) by the kernel * in elements
-// of the padded sequence that begin at frame stride * t. Calls f(first, count) for each group of at most
-// `stride` kernel positions, which has the elements [first, first + count) of a row. The elements of
-// different steps overlap, but within one group they do not overlap.
+// Divides the kernel positions into groups of at most `stride` positions. Calls f(first, count) for each
+// group, where [first, first + count) are the columns of the group in the weight (out, kernel * in). Each
+// step begins `stride` frames after the previous step. Two steps therefore never use the same frame for the
+// same group.
 template <class F>
 void for_groups(const Sizes& s, int64_t stride, F&& f) {
   for (int64_t k = 0; k < s.kernel; k += stride) f(k * s.in, std::min(stride, s.kernel - k) * s.in);
@@ -112,8 +112,8 @@ void compute_weight_gradient(Backend backend, const Sizes& s, const Tensor& padd
   });
 }
 
-// Adds the product of g and the weights of each group to gpadded. Within one group the rows do not overlap,
-// so a frame receives at most one term per group.
+// Adds the gradient of the padded sequences to gpadded (batch, padded, in), one group of for_groups() at a
+// time. The steps do not overlap within a group, so each group adds at most one term to an element.
 template <class T, class Backend>
 void compute_padded_gradient(Backend backend, const Sizes& s, const Tensor& weight, const Tensor& g,
                              int64_t stride, const Tensor& gpadded) {

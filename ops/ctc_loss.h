@@ -29,8 +29,8 @@ struct CtcLoss {
 // Returns the loss of `logits` (batch, frames, classes), float32 or float64. The function applies log_softmax
 // to the logits. `frame_lengths` (batch,) is int64 in [0, frames], and `labels` (batch, longest) is int64.
 // `label_lengths` (batch,) is the int64 number of labels of each row; later labels of the row are ignored.
-// Labels must not be the blank. Equal adjacent labels need a blank between them, so an utterance is
-// infeasible if it has fewer frames than labels plus pairs of equal adjacent labels. Infeasible utterances
+// Labels must not be the blank. An utterance needs one frame per label, and one frame for the blank between
+// each pair of equal adjacent labels. An utterance with fewer frames is infeasible. Infeasible utterances
 // contribute nothing to the loss and the gradient, and `infeasible_count` counts them. Empty labels are
 // valid. Logits beyond a frame length are not read and have zero gradient.
 //
@@ -40,8 +40,8 @@ struct CtcLoss {
 // logits of an utterance contain NaN, its loss is NaN.
 //
 // Lengths and labels must be on the CPU for logits on any device, so that ctc_loss() finds the feasible
-// utterances without waiting for the device. Throws ShapeError, naming the utterance, for wrong shapes,
-// dtypes, lengths, labels and blanks.
+// utterances without waiting for the device. Throws ShapeError for wrong shapes, dtypes, lengths, labels and
+// blanks. For a wrong length or label, the message contains the index of the utterance.
 CtcLoss ctc_loss(const Tensor& logits, const Tensor& frame_lengths, const Tensor& labels,
                  const Tensor& label_lengths, const CtcOptions& options = {});
 

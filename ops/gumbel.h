@@ -1,5 +1,6 @@
-// Gumbel noise on logits, which makes the softmax of the logits a random choice (Maddison et al. 2017, "The
-// concrete distribution").
+// Addition of Gumbel noise to logits. The softmax of the noisy logits is a sample of the concrete
+// distribution, which is a differentiable form of a random choice (Maddison et al. 2017, "The concrete
+// distribution").
 #pragma once
 
 #include "autograd/tape.h"

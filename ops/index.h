@@ -8,17 +8,18 @@ namespace tapeformer {
 // Returns table[i], a row of table (rows, dim), for each element i of index (…). The result is (…, dim).
 // The gradient of `table` is dense.
 Tensor embedding(const Tensor& table, const Tensor& index);
-// Returns result[i…] = x[…, index[i…], …] along one dimension. index has the rank of x, and the sizes of x in
-// the other dimensions.
+// Returns the elements of x that `index` selects along dimension `dim`, in the shape of `index`. For
+// example, if x has rank 3 and dim is 1, result[i, j, k] = x[i, index[i, j, k], k]. index has the rank of x,
+// and the sizes of x in the other dimensions.
 Tensor gather(const Tensor& x, int dim, const Tensor& index);
 // Returns a copy of x with the elements of `source` added at `index`. The op is the adjoint of gather().
 // Elements with equal indices are added in the order of `source`.
 Tensor scatter_add(const Tensor& x, int dim, const Tensor& index, const Tensor& source);
 
-// Returns a contiguous int64 copy of `index` on `device`. The elements of `index` must be integers in [0,
-// size). If `index` is on the CPU, throws ShapeError that names the first element out of range. An index on
-// another device is not checked, because reading the elements would require synchronisation. For an element
-// out of range, kernels write NaN.
+// Returns a contiguous int64 copy of `index`. The elements of `index` must be integers in [0, size). If
+// `index` is on the CPU, throws ShapeError that names the first element out of range, and returns the copy
+// on `device`. If `index` is on another device, the copy stays on this device and is not checked, because
+// reading the elements would require synchronisation. For an element out of range, kernels write NaN.
 Tensor validate_index(const char* op, const Tensor& index, int64_t size, Device device);
 
 }  // namespace tapeformer

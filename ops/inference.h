@@ -30,9 +30,10 @@ class DecodingLinear {
   void forward_into(const Tensor& x, Activation activation, const Tensor& out,
                     const Tensor& scratch = {}) const;
 
-  // Computes out = layer_norm(residual + x weightᵀ + bias) with the weights of a norm. `change` is a
-  // workspace with the shape and dtype of out. If `rounded` is defined, it receives out in bfloat16. On a
-  // CUDA device, a small layer with bfloat16 inputs runs as one fused kernel.
+  // Computes out = layer_norm(residual + x weightᵀ + bias), where the layer norm has the weight norm_weight
+  // and the bias norm_bias. `change` is a workspace with the shape and dtype of out. If `rounded` is
+  // defined, the function also writes `out` in bfloat16 to `rounded`. On a CUDA device, a small layer with
+  // bfloat16 inputs runs as one fused kernel.
   void forward_norm_into(const Tensor& x, const Tensor& residual, const Tensor& norm_weight,
                          const Tensor& norm_bias, const Tensor& change, const Tensor& out,
                          const Tensor& rounded = {}) const;

@@ -42,7 +42,8 @@ Shape make_result_shape(const Tensor& x, const LinearShape& shape) {
   return result;
 }
 
-// The arguments and results of linear() that its backward pass reads. The tensors do not refer to the tape.
+// The arguments and results of linear() that its backward pass reads. The tensors are detached from the
+// tape.
 struct Product {
   Tensor x, weight;
   LinearShape shape;

@@ -30,8 +30,8 @@ std::string get_cpu_product_library();
 // all layers: x is rounded only once, and the layers keep half the bytes for backward().
 Tensor convert_to_operand_dtype(const Tensor& x);
 
-// Runs the backward pass of linear(x, weight, bias) without computing its result. `gradient` is the gradient
-// of the result. Used by gradient functions that recompute x.
+// Runs the backward pass of linear(x, weight, bias) without computing the result of linear(). `gradient` is
+// the gradient of this result. Gradient functions that recompute x call this function.
 void run_linear_backward(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& gradient);
 
 }  // namespace tapeformer

@@ -19,11 +19,12 @@ struct LinearAttentionOptions {
 };
 
 // Returns linear attention of q (batch, query_length, heads, dim), k (batch, key_length, heads, dim) and v
-// (batch, key_length, heads, value_dim), all float32, float64 or bfloat16; result (batch, query_length,
-// heads, value_dim), contiguous. Inputs are read through their strides and are copied only if the last
-// dimension is not contiguous. If all keys of a query are masked, its result is 0. The tape keeps q, k, v,
-// the result, and one denominator per query and head. backward() repeats the forward scan. Throws ShapeError
-// for mismatched shapes, and for a causal form with different query and key lengths.
+// (batch, key_length, heads, value_dim), which are all float32, float64 or bfloat16. The result is a
+// contiguous tensor (batch, query_length, heads, value_dim). Inputs are read through their strides and are
+// copied only if the last dimension is not contiguous. If all keys of a query are masked, its result is 0.
+// The tape keeps q, k, v, the result, and one inverse denominator per query and head. backward() computes
+// the sums over the keys again. Throws ShapeError for mismatched shapes, and for a causal form with
+// different query and key lengths.
 Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                         const LinearAttentionOptions& options = {});
 
@@ -36,11 +37,12 @@ struct LinearAttentionState {
 LinearAttentionState make_linear_attention_state(int64_t batch, int64_t heads, int64_t dim, int64_t value_dim,
                                                  DType dtype = DType::float32, Device device = kCpu);
 
-// Processes one token of the causal form (equations 18 to 20): adds k and v to the state, then reads the
-// result for q. q and k are (batch, heads, dim); v and out are (batch, heads, value_dim). All tensors are
-// float32 or float64, and `out` may also be bfloat16 if q, k and v are float32. The last dimension of each
-// tensor is contiguous. The call is not recorded, and allocates no memory if `out` has the dtype of q. The
-// options causal and key_lengths are ignored. Throws ShapeError for mismatched shapes and dtypes.
+// Processes one token of the causal form (equations 18 to 20). Adds phi(k) v^T and phi(k) to the state, and
+// then computes `out` from q and the state. q and k are (batch, heads, dim), and v and `out` are (batch,
+// heads, value_dim). All tensors are float32 or float64, and `out` may also be bfloat16 if q, k and v are
+// float32. The last dimension of each tensor is contiguous. The call is not recorded, and allocates no
+// memory if `out` has the dtype of q. The options causal and key_lengths are ignored. Throws ShapeError for
+// mismatched shapes and dtypes.
 void linear_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
                            const LinearAttentionState& state, const Tensor& out,
                            const LinearAttentionOptions& options = {});

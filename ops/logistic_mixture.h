@@ -14,11 +14,13 @@ struct LogisticMixtureOptions {
 };
 
 // Returns the mean negative log-likelihood in nats over the rows selected by row_mask, or 0 if no row is
-// selected. `parameters` (rows, 3 K), float32 or float64, holds K logits, K means and K log-scales.
-// Log-scales below -7 are replaced by -7. `targets` (rows,) holds integers. With y the target in [-1, 1], h =
-// 1 / (levels - 1) and s = exp(log-scale), component k gives y the probability sigmoid((y + h - mean) / s) -
-// sigmoid((y - h - mean) / s). The intervals of the lowest and the highest level extend to infinity. If this
-// probability is at most 1e-5, it is replaced by 2 h times the density at y.
+// selected. `parameters` (rows, 3 K), float32 or float64, contains K logits, K means and K log-scales.
+// Log-scales below -7 are replaced by -7. `targets` (rows,) contains integers in [0, levels).
+//
+// Let y be the target mapped to [-1, 1], h = 1 / (levels - 1) and s = exp(log-scale). The probability of y
+// under a component is sigmoid((y + h - mean) / s) - sigmoid((y - h - mean) / s). If this probability is at
+// most 1e-5, it is replaced by 2 h times the density at y. For the lowest and the highest level, the
+// interval extends to infinity, and the probability is not replaced.
 Tensor logistic_mixture_loss(const Tensor& parameters, const Tensor& targets,
                              const LogisticMixtureOptions& options = {});
 
@@ -26,8 +28,9 @@ Tensor logistic_mixture_loss(const Tensor& parameters, const Tensor& targets,
 // recorded.
 Tensor logistic_mixture_nll(const Tensor& parameters, const Tensor& targets, int64_t levels = 256);
 
-// How sample_logistic_mixture() computes the scale of a component from its log-scale: exp(log-scale), or
-// elu(log-scale) + 1.0001 as in the released code of "Transformers are RNNs".
+// How sample_logistic_mixture() computes the scale of a component from its log-scale. `exp` selects
+// exp(log-scale), where log-scales below -7 are replaced by -7. `elu` selects elu(log-scale) + 1.0001, as in
+// the released code of "Transformers are RNNs".
 enum class SamplingScale { elu, exp };
 
 // Draws one byte per row into out (rows,) uint8. For each row, draws a component of the mixture. Then

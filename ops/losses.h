@@ -1,4 +1,5 @@
-// Losses on elements of any shape. cross_entropy (ops/softmax.h) is the loss on classes.
+// Losses that compare the elements of two tensors of equal shape. cross_entropy() (ops/softmax.h) is the
+// loss for classification.
 #pragma once
 
 #include "autograd/tape.h"

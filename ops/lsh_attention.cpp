@@ -103,7 +103,8 @@ LshAttentionShape make_shape(const Tensor& q, const Tensor& v, const LshOptions&
   return shape;
 }
 
-// Returns the shape with a pointer to the lengths. Call the function inside dispatch_floating().
+// Returns a copy of `shape` in which the member `lengths` points to the data of the tensor. Call this
+// function inside dispatch_floating(), because Tensor::data() throws if the tensor is not on current_device.
 template <class AnyShape>
 AnyShape with_lengths(AnyShape shape, const Tensor& lengths) {
   shape.lengths = lengths.defined() ? lengths.data<int64_t>() : nullptr;

@@ -21,11 +21,13 @@ struct LshOptions {
   // last chunk of the same round, or the last chunk of the previous round (trax, lucid). The last round is
   // the previous round of the first round.
   using Wrap = LshWrap;
-  // none: a key found n times is weighted n (trax, lucid, fast). exact: each occurrence is weighted 1 / n
-  // (paper, equation 16).
+  // The weight of a key that a query finds in n rounds. With `none`, each of the n occurrences has the
+  // weight 1 (trax, lucid, fast). With `exact`, each occurrence has the weight 1 / n (paper, equation 16).
+  // Combine::mean ignores this option.
   enum class Duplicates { none, exact };
-  // The score of a query q and a key k, where k is the query at the position of the key, divided by its norm.
-  // unit_key: q . k (paper, trax). rsqrt_dim: q . k / sqrt(dim) (lucid, fast).
+  // The score of a query q and a key k. The key is the query vector at the position of the key, divided by
+  // the norm of this vector. With unit_key, the score is q . k (paper, trax). With rsqrt_dim, this score is
+  // also divided by sqrt(dim) (lucid, fast).
   enum class Scale { unit_key, rsqrt_dim };
   // logsumexp: the result of a round is weighted by its sum of exponentials, so that all rounds form one
   // softmax (paper, trax, lucid). mean: all rounds have equal weights (fast).
@@ -49,7 +51,7 @@ struct LshOptions {
   Combine combine = Combine::logsumexp;
   Hash hash = Hash::rotations;
   bool share_rotations = false;   // the same rotations for all examples of a batch, per head and round
-  int64_t first_example = 0;      // index of the first example of q, which selects its rotations
+  int64_t first_example = 0;      // index of example 0 of q, which the rotations depend on
   bool allow_any_length = false;  // accept sequences with fewer positions than `buckets`, or of one chunk
   bool causal = false;            // attend to the same and earlier positions
   // Valid lengths, (batch,) int64 in [0, length]. Later positions are masked. If undefined, no position is
@@ -67,29 +69,30 @@ struct LshOptions {
 // (lsh-1 and lsh-4 of "Transformers are RNNs": 64 buckets, chunks of 32). Throws ConfigError for other names.
 LshOptions make_lsh_preset(const std::string& name);
 
-// Returns the number of buckets for sequences of a length, or 1 if no hashing is needed. Throws ShapeError
-// for invalid options. If `buckets` is set and allow_any_length is false, also throws ShapeError for a length
-// below `buckets`, and for a length of one chunk.
+// Returns the number of buckets for sequences of `length` positions, or 1 if no hashing is needed. Throws
+// ShapeError for invalid options. If `buckets` is not 0 and allow_any_length is false, also throws
+// ShapeError for a positive `length` that is less than `buckets` or at most chunk_length.
 int64_t count_lsh_buckets(const LshOptions& options, int64_t length);
 
-// Returns the buckets of q (batch, length, heads, dim), float32, float64 or bfloat16; result (batch, heads,
-// rounds, length) int32 in [0, count_lsh_buckets(length of the sequence)]. The upper end is the bucket of
-// masked positions. In a tie, the lowest bucket is selected. The call is not recorded, because buckets have
-// no gradient. The rotations of round r do not depend on the number of rounds. Throws ShapeError if the
-// number of buckets is odd or too large, if `rounds` is not in [1, 255], and for mismatched shapes.
+// Returns the buckets of q (batch, length, heads, dim), which is float32, float64 or bfloat16. The result is
+// an int32 tensor (batch, heads, rounds, length). If a sequence has n buckets, the buckets of its positions
+// are in [0, n), and the bucket of its masked positions is n. In a tie, the lowest bucket is selected. The
+// call is not recorded, because buckets have no gradient. The rotations of round r do not depend on the
+// number of rounds. Throws ShapeError if the number of buckets is odd or too large, if `rounds` is not in
+// [1, 255], and for mismatched shapes.
 Tensor lsh_buckets(const Tensor& q, const LshOptions& options, const RandomStream& stream);
 
-// Returns LSH attention of q (batch, length, heads, dim) and v (batch, length, heads, value_dim), both
-// float32, float64 or bfloat16, and the buckets of lsh_buckets with the same options; result (batch, length,
-// heads, value_dim), contiguous.
+// Returns LSH attention of q (batch, length, heads, dim) and v (batch, length, heads, value_dim), which are
+// both float32, float64 or bfloat16. `buckets` is the result of lsh_buckets() with the same options. The
+// result is a contiguous tensor (batch, length, heads, value_dim).
 //
 // Positions are sorted by (bucket, position) in each round. A query attends to its own position only if it
-// attends to no other position. With Combine::logsumexp, this condition covers all rounds; with
-// Combine::mean, it covers each round separately. Keys are q / sqrt(|q|² + 1e-6 dim), as in trax; |q|² must
-// be finite. Positions beyond key_lengths have zero result and zero gradient. The gradient treats the buckets
-// as constants. The backward pass sorts again and recomputes the scores, so memory grows with length x
-// rounds. Results do not depend on the number of threads. Throws ShapeError for invalid options and for
-// mismatched shapes, dtypes and devices.
+// attends to no other position. With Combine::logsumexp, it must attend to no other position in all rounds.
+// With Combine::mean, each round is considered separately. Keys are q / sqrt(|q|² + 1e-6 dim), as in trax,
+// and |q|² must be finite. Positions beyond key_lengths have zero result and zero gradient. The gradient
+// treats the buckets as constants. The backward pass sorts again and recomputes the scores, so memory grows
+// with length x rounds. Results do not depend on the number of threads. Throws ShapeError for invalid
+// options and for mismatched shapes, dtypes and devices.
 Tensor lsh_attention(const Tensor& q, const Tensor& v, const Tensor& buckets, const LshOptions& options);
 
 }  // namespace tapeformer

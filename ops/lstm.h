@@ -18,17 +18,18 @@ struct LstmWeights {
   Tensor bias_ih, bias_hh;  // (4 hidden,)
 };
 
-// Runs an LSTM on x (batch, frames, in), float32 or float64. `lengths` (batch,) is int64 in [0, frames];
-// undefined lengths select all frames. `directions` has one entry, or two: forward and reverse. Returns
-// (batch, frames, directions * hidden), with the features of the forward direction first. The reverse
-// direction starts at the last frame of each sequence. Frames beyond a length are not read. Their result and
-// gradient are zero, as for PyTorch's packed sequences.
+// Runs an LSTM on x (batch, frames, in), which is float32 or float64. `lengths` (batch,) is int64 in [0,
+// frames]. If `lengths` is undefined, each sequence has all frames. `directions` contains the weights of the
+// forward direction, and optionally of the reverse direction. The result is (batch, frames, directions *
+// hidden), with the features of the forward direction first. The reverse direction starts at the last frame
+// of each sequence. Frames beyond a length are not read. Their result and gradient are zero, as for
+// PyTorch's packed sequences.
 //
 // If the precision of the device is bfloat16 (core/device_control.h), the operands of matrix products are
 // rounded to bfloat16, except in the recurrent products on CUDA. States and gates are float32. The
 // computation skips frames beyond the lengths. The tape keeps x, the result and 5 * hidden numbers per frame
-// and direction. Results do not depend on the number of threads if the results of matrix products do not.
-// Throws ShapeError for mismatched shapes, dtypes and lengths.
+// and direction. Results depend on the number of threads only if the results of matrix products depend on
+// it. Throws ShapeError for mismatched shapes, dtypes and lengths.
 Tensor lstm(const Tensor& x, const Tensor& lengths, const std::vector<LstmWeights>& directions);
 
 }  // namespace tapeformer

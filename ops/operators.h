@@ -46,9 +46,9 @@ inline Tensor operator/(const Tensor& a, double b) {
 }
 Tensor operator/(double a, const Tensor& b);
 
-// a += b means a = a + b: `a` becomes a handle on a new tensor, and other handles on the old tensor keep the
-// old elements. Throws ShapeError if `a` is a leaf that requires a gradient, because the new tensor would not
-// be that leaf. To update a parameter in place, call Tensor::add_from.
+// a += b is the same as a = a + b. It assigns a new tensor to the handle `a`, and does not change the
+// elements of the old tensor. Throws ShapeError if `a` is a leaf that requires a gradient, because the new
+// tensor would not be a leaf. To update a parameter in place, call Tensor::add_from().
 Tensor& operator+=(Tensor& a, const Tensor& b);
 Tensor& operator-=(Tensor& a, const Tensor& b);
 Tensor& operator*=(Tensor& a, const Tensor& b);

@@ -14,8 +14,8 @@ constexpr const char* kOp = "random_features";
 constexpr const char* kInto = "random_features_into";
 constexpr const char* kProjection = "random_projection";
 
-// Replaces the first `count` rows of w (rows, dim) by orthonormal rows with the same span. The second pass
-// removes the rounding errors of the first pass.
+// Replaces the first `count` rows of w (rows, dim) by orthonormal rows with the same span, by the
+// Gram–Schmidt process. Each row is orthogonalized twice, because this removes the rounding errors.
 void orthonormalize(double* w, int64_t count, int64_t dim) {
   const auto dot = [dim](const double* a, const double* b) {
     double total = 0;
@@ -35,8 +35,9 @@ void orthonormalize(double* w, int64_t count, int64_t dim) {
   }
 }
 
-// Multiplies orthonormal rows by norms of independent normal vectors, so that each row is distributed as
-// N(0, I). The norms use the elements of the stream from `first` on.
+// Multiplies each of the `count` orthonormal rows of w (count, dim) by the norm of a random vector from
+// N(0, I), so that the row is distributed as N(0, I). Random vector i consists of `dim` elements of the
+// stream, beginning with element first + i * dim.
 void scale_to_normal(double* w, int64_t count, int64_t dim, const RandomStream& stream, int64_t first) {
   for (int64_t i = 0; i < count; ++i) {
     double squares = 0;

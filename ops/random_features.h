@@ -23,14 +23,14 @@ struct RandomProjectionOptions {
 // features.
 Tensor random_projection(int64_t dim, const RandomProjectionOptions& options, const RandomStream& stream);
 
-// Returns the features (batch, length, heads, features) of x (batch, length, heads, dim) for a projection
-// (features, dim). Both are float32 or float64.
-//   softmax_query, softmax_key: the features above without the factor 1 / sqrt(features), which cancels in
-//     attention. Features of a query are also divided by their maximum. This maximum also cancels, and
-//     backward() treats the maximum as a constant. Features of a key depend only on that key, so no query
-//     depends on later keys.
+// Returns the features (batch, length, heads, features) of x (batch, length, heads, dim). `projection` is
+// (features, dim), and has the dtype of x, which is float32 or float64. With x' = x / dim^(1/4), feature i is
+//   softmax_query: exp(w_i . x' - max_j(w_j . x'))
+//   softmax_key: exp(w_i . x' - |x'|^2 / 2)
 //   relu: max(w_i . x', 0) / sqrt(features) + offset (section 2.2, generalised attention).
-// Throws ShapeError for mismatched shapes and dtypes.
+// The first two maps differ from phi(x) only in factors that cancel in linear_attention(). backward() treats
+// max_j(w_j . x') as a constant. The features of a key contain no maximum over keys, because queries would
+// then depend on later keys. Throws ShapeError for mismatched shapes and dtypes.
 Tensor random_features(const Tensor& x, const Tensor& projection, RandomFeatureMap map, double offset = 0);
 
 // Writes the features of one token, x (batch, heads, dim), to out (batch, heads, features). Both tensors are

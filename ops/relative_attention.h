@@ -8,12 +8,12 @@
 namespace tapeformer {
 
 // Adds position scores to content scores. `content` and the result are (batch, heads, queries, keys), and
-// `position` is (batch, heads, queries, distances). The last query is at the position of the last key, so the
-// distance d from key j to query i is keys - queries + i - j. The position score of this pair is in column
-// keys - 1 - d. If this column does not exist, the result is -inf. With distances = keys, the result is
-// therefore causal. Throws ShapeError if the shapes do not satisfy 1 <= queries <= keys <= distances < keys +
-// queries. The gradient of the result must be 0 where the result is -inf; the gradient of softmax() satisfies
-// this.
+// `position` is (batch, heads, queries, distances). Query i is at the position of key keys - queries + i, so
+// the distance from key j to query i is d = keys - queries + i - j. The position score of query i and key j
+// is in column keys - 1 - d of `position`. If `position` does not have this column, the result is -inf. If
+// distances = keys, the result is -inf for all keys after a query. Throws ShapeError unless 1 <= queries <=
+// keys <= distances < keys + queries. The gradient of the result must be 0 where the result is -inf. The
+// gradient of softmax() satisfies this condition.
 Tensor relative_scores(const Tensor& content, const Tensor& position);
 
 // A ring with the keys and values of the newest `capacity` tokens, and a second ring with rows of compressed
@@ -22,7 +22,7 @@ Tensor relative_scores(const Tensor& content, const Tensor& position);
 struct RelativeCache {
   Tensor keys, values;  // (batch, capacity, heads, dim), contiguous
   KeyWindow window;     // causal window of a query; its span is at most `capacity`
-  int64_t rate = 1;     // the position of the first key of each window is a multiple of `rate`
+  int64_t rate = 1;     // tokens per compressed row; every window must begin at a multiple of `rate`
   int64_t max_compressed = 0;
   // (batch, rows, heads, dim), contiguous. The caller writes the rows. Undefined if max_compressed is 0.
   Tensor compressed_keys, compressed_values;
@@ -32,11 +32,13 @@ struct RelativeCache {
 
 // The learned parts of the scores. Query q_i and key k_j have the score
 //   ((q_i + content_bias) · k_j + (q_i + position_bias) · distances[i - j]) / sqrt(dim).
-// The distances of compressed rows follow the distances of the tokens in the window, from the newest row to
-// the oldest.
+// Row d of `distances` is the embedding of the distance d. A query has the distances 0, 1, 2, … from the
+// tokens in its window. The compressed rows have the next larger distances, from the newest row to the oldest
+// row.
 struct RelativeBias {
   Tensor content_bias, position_bias;  // (heads, dim)
-  Tensor distances;                    // (distances, heads, dim): at least one row for each key of a query
+  // (distances, heads, dim), contiguous. The number of distances is at least the number of keys of a query.
+  Tensor distances;
 };
 
 // Processes one token of the causal form: appends k and v to the cache, then writes the attention of q to

@@ -54,8 +54,9 @@ void check_pattern(const SoftmaxAttentionOptions& options, const Tensor& q, cons
         "; none may be negative, and count must not exceed period");
 }
 
-// Returns the pattern with a pointer to the data of `key_blocks`, which kernels need. Call this function
-// inside dispatch, because Tensor::data() requires that the op runs on the device.
+// Returns the pattern with a pointer to the data of `key_blocks`, which kernels need. If `key_blocks` is on a
+// CUDA device, call this function inside dispatch(), because Tensor::data() throws ShapeError for a tensor
+// that is not on current_device.
 KeyPattern with_key_blocks(KeyPattern pattern, const Tensor& key_blocks, int64_t heads, Device device) {
   if (!key_blocks.defined()) return pattern;
   check((key_blocks.rank() == 2 || (key_blocks.rank() == 3 && key_blocks.size(0) == heads)) &&
@@ -180,7 +181,7 @@ bool is_interleaved(const SoftmaxAttentionOptions& options, const Tensor& q) {
          (options.causal || pattern.dilated.after >= KeyWindow::kUnlimited);
 }
 
-// Computes softmax_attention() if is_interleaved() is true: attention within each subsequence.
+// Computes softmax_attention() if is_interleaved() is true, by softmax attention within each subsequence.
 Tensor compute_interleaved_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                      const SoftmaxAttentionOptions& options) {
   const int64_t batch = q.size(0), length = q.size(1), step = options.pattern.dilated.step;
@@ -197,9 +198,10 @@ Tensor compute_interleaved_attention(const Tensor& q, const Tensor& k, const Ten
   return order.join(softmax_attention(order.split(q), order.split(k), order.split(v), own));
 }
 
-// Returns whether compute_strided_attention() supports the options: causal attention, without key lengths and
-// dropout, to all keys at distances that are multiples of a step and to a window of at most `step` tokens.
-// These two sets then have at most one key in common, at the position of the query.
+// Returns whether compute_strided_attention() supports the options. The attention must be causal, without key
+// lengths and without dropout. Its pattern must consist of a window of at most `step` tokens, and of the keys
+// at all distances that are multiples of `step`. These two sets have only the key at the position of the
+// query in common.
 bool is_strided(const SoftmaxAttentionOptions& options, const Tensor& q) {
   const KeyPattern& pattern = options.pattern;
   KeyPattern rest = pattern;
@@ -210,8 +212,9 @@ bool is_strided(const SoftmaxAttentionOptions& options, const Tensor& q) {
          pattern.dilated.before >= KeyWindow::kUnlimited && (!pattern.alternate_heads || q.size(2) % 2 == 0);
 }
 
-// Attention to a strided pattern in two disjoint parts: the window, and the earlier tokens of the subsequence
-// of the query. The log-sum-exp of the scores of a part determines its weight.
+// Attention to a strided pattern. Attention is computed separately for two disjoint sets of keys: the keys in
+// the window of a query, and the earlier tokens of the subsequence of the query. The result is the mean of
+// the two attention results, weighted by the sums of exp(score) over each set.
 class StridedAttention {
  public:
   explicit StridedAttention(const SoftmaxOperands& operands)

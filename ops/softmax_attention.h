@@ -21,7 +21,7 @@ struct SoftmaxAttentionOptions {
   // attend. Negative numbers are ignored. If key_blocks is defined, the op sets all members of pattern.table
   // except `block`.
   Tensor key_blocks = {};
-  double scale = 0;    // scale of the scores; 0: 1 / sqrt(dim)
+  double scale = 0;    // multiplier of q_i . k_j; 0 stands for 1 / sqrt(dim)
   double dropout = 0;  // probability of setting an attention probability to zero
   // Random stream of dropout. Query i and key j use the element ((batch * heads + head) * query_length + i) *
   // key_length + j + dropout_offset, where `batch` and `head` are indices.

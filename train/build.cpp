@@ -115,8 +115,8 @@ auto call_with_path_key(const DataConfig& data, const std::string& split, F&& f)
 // A model option and its config key.
 struct OptionKey {
   const char *option, *key;
-  // Text to append to messages about the option, if the values of the key have another type than the values
-  // of the option.
+  // Text that is appended to messages about the option. It states the expected value of the key if the option
+  // has a different type, such as bool for a key that is a string.
   const char* expected = "";
 };
 constexpr OptionKey kOptionKeys[] = {{"attention", "model.attention"},

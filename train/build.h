@@ -24,8 +24,8 @@ class TimedProducts;
 // the result as an argument.
 AttentionCatalogue make_attention_catalogue();
 
-// Returns the problems of the model options in a config, such as options that contradict each other. Each
-// problem names its config key.
+// Checks the model options in a config and returns the problems, such as options that contradict each other.
+// Each problem names its config key.
 std::vector<KeyProblem> find_model_problems(const Config& config);
 
 // Returns "key: problem" with the config key that sets the option, or "option: problem" if no key sets it.
@@ -44,14 +44,14 @@ auto call_with_config_keys(F&& f) {
 // Returns whether data.dataset names a data set of type DatasetType::text.
 bool is_text_dataset(const Config& config);
 
-// Returns the sizes of the data set in the config. Reads files only if the data set is a text, its vocabulary
-// depends on the text, and `tokenizer` is null.
+// Returns the vocabulary size and the sizes of the examples of the data set in the config. Reads files only
+// to find the vocabulary of a text if the vocabulary depends on the text and `tokenizer` is null.
 DatasetInfo describe_data(const Config& config, std::shared_ptr<const Tokenizer> tokenizer = nullptr,
                           const std::string& data_dir = "");
 
 struct SplitOptions {
   std::string data_dir = {};
-  std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // tokenizer of a text; null: made from the text
+  std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // for texts; if null, a new tokenizer is made
   bool use_random_windows = false;                       // texts only; see TextOptions::use_random_windows
 };
 

@@ -29,7 +29,9 @@ OptionSpec make_allow_commands_option();
 // name of the option for any other text.
 std::vector<int64_t> parse_index_list(const std::string& option_name, const std::string& text);
 
-// Returns `unknown KIND "WORD"; did you mean "NAME"?`, or a list of all names if none is similar.
+// Returns the error message for `word`, which is not one of `known_names`. The message is `unknown KIND
+// "WORD"; did you mean "NAME"?`, where KIND is `kind_name` and NAME is the most similar known name. If no
+// known name is similar, the message lists all known names.
 std::string describe_unknown_word(const std::string& kind_name, const std::string& word,
                                   const std::vector<std::string>& known_names);
 

@@ -46,12 +46,13 @@ double count_unmasked_tokens(const Batch& batch);
 // is set, and the accuracy unless it is -1.
 std::vector<std::pair<std::string, double>> list_named_results(const Evaluation& evaluation);
 
-// Evaluates the first `max_examples` examples (0: all) in order, without dropout. All unmasked tokens have
-// equal weights. Attention kinds with the capability has_random_evaluation use `seed`. If the model has a
-// segment memory, process 0 evaluates all batches. Otherwise, `processes` divide the batches. The result does
-// not depend on the number of processes. All processes must call the function with the same arguments. Throws
-// DivergedError if the loss of a batch is not finite, and Stopped if `stop` returns true before a batch. All
-// processes call `stop` equally often.
+// Evaluates the first `max_examples` examples in order, without dropout. If `max_examples` is 0, evaluates
+// all examples. All unmasked tokens have equal weights. Attention kinds with the capability
+// has_random_evaluation use `seed`. If the model has a segment memory, process 0 evaluates all batches.
+// Otherwise, `processes` divide the batches. The result does not depend on the number of processes. All
+// processes must call the function with the same arguments. Throws DivergedError if the loss of a batch is
+// not finite, and Stopped if `stop` returns true before a batch. The function calls `stop` the same number of
+// times on all processes.
 Evaluation evaluate(const AutoregressiveModel& model, const Dataset& dataset, int64_t batch_size,
                     int64_t max_examples = 0, uint64_t seed = 0, const StopCheck& stop = {},
                     Communicator& processes = *get_single_process_communicator());

@@ -27,7 +27,7 @@ class MetricsWriter {
 
   // Appends the waiting records, then this record.
   void write(const MetricRecord& record);
-  // Writes the waiting records. If the file cannot be written, the records continue to wait.
+  // Writes the waiting records. If the file cannot be written, keeps the records in memory.
   void flush();
   // waiting_record_count() returns the number of waiting records, and last_error() the error of the last
   // attempt to write them. If no records are waiting, the functions return 0 and "".

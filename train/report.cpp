@@ -95,7 +95,8 @@ std::string format_value(const std::string& name, const Report::Value& value, in
       value);
 }
 
-// Returns the title of a field, without "_bytes" because the values have units: "peak" for "peak_bytes".
+// Returns the title of a field. Underscores become spaces. The suffix "_bytes" is removed, because the values
+// are shown with their units.
 std::string make_title(std::string name) {
   if (name.ends_with("_bytes")) name.resize(name.size() - std::string_view("_bytes").size());
   std::replace(name.begin(), name.end(), '_', ' ');

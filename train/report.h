@@ -1,5 +1,5 @@
-// Results of commands, benchmarks and reproductions: named values in order, printed as text for people or as
-// one JSON object for programs.
+// Reports, which are ordered lists of named values. Commands, benchmarks and reproductions print their
+// results as a report, either as text for people or as a JSON object for programs.
 #pragma once
 
 #include <cstdint>

@@ -10,7 +10,8 @@ namespace tapeformer::cpu {
 
 using Pairs = Vector<uint32_t>;
 
-// Load and store kLanes<float> pairs of adjacent elements, at any alignment.
+// load_pairs() and store_pairs() load and store kLanes<float> pairs of adjacent elements. The address may
+// have any alignment.
 [[gnu::always_inline]] inline Pairs load_pairs(const BFloat16* source) {
   Pairs pairs;
   std::memcpy(&pairs, source, sizeof(pairs));

@@ -1,5 +1,6 @@
 // The instruction set for which the CPU kernels of this program are compiled. A binary distribution contains
-// one copy of the kernels per instruction level. The dynamic loader selects the copy for the processor.
+// one copy of the kernels for each supported level of x86-64, such as x86-64-v3. The dynamic loader selects
+// the copy for the processor.
 #pragma once
 
 #include "core/instruction_set.h"

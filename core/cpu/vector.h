@@ -43,8 +43,8 @@ namespace detail {
 // The bits of kLanes<float> BFloat16 elements.
 typedef uint16_t HalfVector [[gnu::vector_size(kVectorBytes / 2)]];
 
-// Converts 16-bit lanes to 32-bit lanes. The intrinsics convert all lanes at once; GCC 12 splits
-// __builtin_convertvector into halves.
+// Converts unsigned 16-bit lanes to 32-bit lanes. The intrinsics convert all lanes with one instruction. GCC
+// 12 would convert each half of the vector separately for __builtin_convertvector.
 template <class Bits>
 [[gnu::always_inline]] inline Vector<uint32_t> widen_lanes(Bits bits) {
 #if defined(__AVX512F__)
@@ -72,7 +72,8 @@ template <class Bits>
 }
 }  // namespace detail
 
-// Load and store vectors at any alignment. Vectors of BFloat16 are vectors of float in registers.
+// load() and store() access kLanes<T> adjacent elements at any alignment. If T is BFloat16, load() converts
+// the elements to float, and store() rounds float elements to BFloat16.
 template <class T>
 [[gnu::always_inline]] inline Vector<Compute<T>> load(const T* source) {
   std::conditional_t<std::is_same_v<T, BFloat16>, detail::HalfVector, Vector<Compute<T>>> v;
@@ -98,7 +99,8 @@ template <int kDistance, class V, int... kLane>
 [[gnu::always_inline]] inline V rotate_lanes(V v, std::integer_sequence<int, kLane...>) {
   return __builtin_shufflevector(v, v, ((kLane + kDistance) % static_cast<int>(sizeof...(kLane)))...);
 }
-// Reduces the lanes with f. Each step combines the two halves of the vector.
+// Reduces the lanes of v with f and returns the result. Each step applies f to v and to v rotated by
+// kDistance lanes, and the next step uses half the distance.
 template <int kDistance, class T, class F>
 [[gnu::always_inline]] inline T reduce_halves(Vector<T> v, F f) {
   if constexpr (kDistance == 0)
@@ -134,7 +136,8 @@ template <class T>
   return detail::reduce_lanes_by_max<double>(v);
 }
 
-// Load and store the first min(count, kLanes<T>) elements. A load sets the other lanes to zero.
+// load_first() and store_first() access only the first min(count, kLanes<T>) elements. load_first() sets the
+// other lanes to zero.
 template <class T>
 [[gnu::always_inline]] inline Vector<Compute<T>> load_first(const T* source, int64_t count) {
   if (count >= kLanes<T>) return load(source);
@@ -174,8 +177,8 @@ Compute<T> dot(const T* x, const T* y, int64_t count) {
 }
 
 namespace detail {
-// Swaps the upper element of each pair in a with the lower element of the same pair in b. The elements of a
-// pair are kHalf apart.
+// Swaps lane i + kHalf of a with lane i of b, for each lane index i in which the bit kHalf is 0. kHalf is a
+// power of two.
 template <int kHalf, class V, int... kLane>
 [[gnu::always_inline]] inline void swap_pair_elements(V& a, V& b, std::integer_sequence<int, kLane...>) {
   constexpr int kCount = sizeof...(kLane);
@@ -206,8 +209,8 @@ template <int kHalf, class T>
   if constexpr (kLanes<double> == 8) detail::swap_all_pair_elements<4, double>(rows);
 }
 
-// Keeps a loaded vector in a register. Without this function the compiler loads the vector again at each use,
-// and loads limit the speed of a tile of multiply-adds.
+// Keeps a vector in a register. Without this function, the compiler loads the vector from memory at each
+// use, and kernels that multiply and add many vectors are limited by the speed of loads.
 template <class V>
 [[gnu::always_inline]] inline void keep_in_register([[maybe_unused]] V& v) {
 #ifdef __AVX512F__

@@ -45,7 +45,8 @@ Context* make_context(int index) {
   constexpr size_t kArrivalBytes = kMaxArrivalCounters * sizeof(unsigned);
   void* arrival_counters = nullptr;
   check_status(cudaMalloc(&arrival_counters, kArrivalBytes));
-  // SkippedWork skips cudaMemsetAsync, so the emulation sets the counters directly.
+  // A SkippedWork object (core/cuda/work_log.h) makes the emulation skip cudaMemsetAsync. The emulation
+  // therefore sets the counters directly.
   if (is_emulated())
     std::memset(arrival_counters, 0, kArrivalBytes);
   else

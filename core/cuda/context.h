@@ -32,8 +32,9 @@ struct Context {
 // DeviceError if the device cannot be used, or if current_device is the CPU.
 const Context& context();
 
-// Throws GraphError if a graph is being recorded. The message is "OP: it ACTION, which a CUDA graph cannot
-// repeat", where ACTION is the parameter `action`, for example "waits for the device".
+// Throws GraphError if a graph is being recorded on current_device. `action` is a part of the message, for
+// example "waits for the device". The message says that the current op does this and that a CUDA graph
+// cannot repeat it.
 void refuse_in_graph(const char* action);
 
 // Sets Context::step_offset of current_device during the lifetime of the object. `step_offset` is the address

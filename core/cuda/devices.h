@@ -1,6 +1,6 @@
 // The CUDA devices of the computer, and the CUDA architectures for which the kernels are compiled. This
-// header does not include CUDA's headers. The functions are defined if kHasCuda is true, also in builds that
-// emulate CUDA.
+// header does not include CUDA's headers. The functions are defined only in builds in which kHasCuda is
+// true. These include builds that emulate CUDA.
 #pragma once
 
 #include <cstdint>

@@ -1,11 +1,11 @@
-// CUDA graphs. Launches of kernels are recorded once, and one launch of the graph then replays all of them. A
-// launch of the graph takes about as much CPU time as a launch of one kernel. This header does not include
+// CUDA graphs. Launches of kernels are recorded once, and one launch of the graph then replays all of them.
+// A launch of the graph takes about as much CPU time as a launch of one kernel. This header does not include
 // CUDA's headers.
 //
-// The recorded work must launch the same kernels on the same memory in each step. It may allocate and release
-// memory. Waiting for the device, copies between host and device, and measurements of time throw GraphError
-// with the name of the op. The caller writes the inputs of a step, such as a batch, to the same
-// device memory before each launch.
+// The recorded work must launch the same kernels with the same addresses in each step. Memory that the work
+// allocates and releases is reserved for the graph. If the work waits for the device, copies between host
+// and device, or measures time, the call throws GraphError with the name of the op. The caller writes the
+// inputs of a step, such as a batch, to the same device memory before each launch.
 #pragma once
 
 #include <cstdint>
@@ -21,17 +21,18 @@ class Graph {
  public:
   // Calls `work` and records its launches without running them. Each launch of the graph advances the step
   // counter by steps_per_launch. `work` must have run once before, because the first run loads kernels,
-  // selects the algorithms of matrix products and creates tensors. The emulation throws DeviceError for a
-  // kernel that has not run before. If `work` stores a tensor, each launch overwrites the tensor. The tensor
-  // must not be destroyed before the last launch.
+  // selects the algorithms of matrix products and creates tensors that later runs reuse. The emulation
+  // throws DeviceError for a kernel that has not run before. If a tensor that `work` creates is kept after
+  // the call, each launch of the graph overwrites the tensor. This tensor must not be destroyed before the
+  // last launch.
   Graph(Device device, int64_t steps_per_launch, const std::function<void()>& work);
   ~Graph();
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
 
-  // Launches the graph asynchronously in the stream of the device. `step_offset` is the number of steps since
-  // the recording. Kernels add it to the steps of random streams and to the decoding positions of the
-  // recording.
+  // Launches the graph asynchronously in the stream of the device. `step_offset` is the number of steps
+  // since the recording. Kernels add step_offset to the recorded steps of random streams and to the recorded
+  // decoding positions.
   void launch(int64_t step_offset);
 
  private:

@@ -61,8 +61,9 @@ bool is_synchronous() {
 }
 
 void detail::start_kernel(const void* kernel, const Launch& launch, void** arguments) {
-  // If a launch needs more than this number of bytes of dynamic shared memory, the limit of the kernel is
-  // raised. Without cudaFuncSetAttribute, the sum of static and dynamic shared memory is limited to 48 KiB.
+  // By default, the static and the dynamic shared memory of a block may have at most 48 KiB together. If a
+  // launch needs more dynamic shared memory than this constant, the limit is raised. 24 KiB remain for
+  // static shared memory.
   constexpr size_t kMaxBytesWithoutAttribute = 24 << 10;
   const cudaStream_t stream = context().stream;
   if (launch.shared_bytes > kMaxBytesWithoutAttribute)

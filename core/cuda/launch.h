@@ -13,14 +13,15 @@
 
 namespace tapeformer::cuda {
 
-// The work of a launch, as WorkLog records it. By default, WorkLog derives the bytes from the arguments of
-// the kernel. The caller of launch() sets the members that cannot be derived from the arguments.
+// The memory accesses and the matrix products of a launch, which WorkLog records. By default, WorkLog
+// computes the number of bytes from the arguments of the kernel. The caller of launch() sets the members
+// that cannot be derived from the arguments.
 struct LaunchWork {
   // Number of bytes that the kernel reads and writes. If -1, WorkLog uses the total size of the arrays to
   // which the arguments point.
   int64_t bytes = -1;
-  // Number of bytes that the kernel both reads and writes. These bytes count once in `bytes`, so WorkLog adds
-  // updated_bytes to `bytes`.
+  // Number of bytes that the kernel updates in place. `bytes` counts these bytes once, although the kernel
+  // reads and also writes them, so WorkLog adds updated_bytes to `bytes`.
   int64_t updated_bytes = 0;
   double flop = 0;                          // number of floating-point operations in matrix products
   OperandType type = OperandType::float32;  // operand type of these matrix products
@@ -97,8 +98,8 @@ bool is_synchronous();
 namespace detail {
 // Throws ShapeError if the grid or the block exceeds the limits of CUDA.
 void check_limits(const Launch& launch);
-// On a device, launches the kernel. In the emulation, launches nothing, but throws DeviceError if a graph is
-// being recorded and the kernel has not been launched before.
+// Launches the kernel on a device. In the emulation, launch() runs the kernel, and this function only throws
+// DeviceError if a graph is being recorded and the kernel has not been launched before.
 void start_kernel(const void* kernel, const Launch& launch, void** arguments);
 // Adds the launch to the WorkLog of this thread, which must exist.
 void log_launch(const Launch& launch, std::span<const ArgumentBytes> arguments);

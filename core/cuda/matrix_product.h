@@ -117,11 +117,11 @@ __device__ inline void add_matrix_product(float& sum0, float& sum1, float& sum2,
 #endif
 }
 
-// Loads four 8 x 8 matrices of 16-bit elements from shared memory. `row` of lane l is the address of row l %
-// 8 of matrix l / 8. The address must be a multiple of 16. The function writes the elements (l / 4, 2 (l %
-// 4)) and (l / 4, 2 (l % 4) + 1) of matrix m to pairs[m] of lane l. If kTransposed is true, these are
-// elements of the transposed matrix. All lanes of the warp must call the function. The instruction is
-// ldmatrix.sync.aligned.m8n8.x4 in the PTX ISA.
+// Loads four 8 x 8 matrices of 16-bit elements from shared memory. Lane l passes the address of row l % 8 of
+// matrix l / 8, which must be a multiple of 16, as `row`. For each matrix m, pairs[m] of lane l becomes the
+// elements (i, j) and (i, j + 1) of the matrix, with i = l / 4 and j = 2 (l % 4). If kTransposed is true,
+// these are elements of the transposed matrix. All lanes of the warp must call the function. The instruction
+// is ldmatrix.sync.aligned.m8n8.x4 in the PTX ISA.
 template <bool kTransposed>
 __device__ inline void load_matrices(const uint32_t* row, uint32_t (&pairs)[4]) {
 #ifdef TAPEFORMER_CUDA_EMULATED

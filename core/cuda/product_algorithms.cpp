@@ -36,7 +36,8 @@ std::optional<std::string> from_hex(const std::string& hex) {
   return bytes;
 }
 
-// Returns the last line of the file, which contains the FNV-1a hash of the text before the line.
+// Returns the last line of the file in which the chosen algorithms are saved. The line contains the FNV-1a
+// hash of `text`, which must be all preceding lines.
 std::string make_checksum_line(const std::string& text) {
   uint64_t hash = 0xCBF29CE484222325;
   for (const char byte : text) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001B3;
@@ -45,8 +46,8 @@ std::string make_checksum_line(const std::string& text) {
   return kChecksum + to_hex(bytes) + "\n";
 }
 
-// Returns the first lines of the file: the format version, and the names of the device, the driver and the
-// cuBLAS version for which the choices are valid.
+// Returns the first lines of the file in which the chosen algorithms are saved. These lines contain the
+// version of the format, the name of the device, and the versions of the driver and of cuBLAS.
 std::string make_header() {
   const auto index = static_cast<size_t>(context().device);
   return concat_text(kTitle, "device ", list_devices().at(index).name, "\ndriver ", driver_version(),

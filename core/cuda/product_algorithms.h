@@ -58,8 +58,8 @@ class ProductAlgorithms {
   // Returns the object of current_device.
   static ProductAlgorithms& current();
 
-  // After start_timing(), which reads the choices from the file, the algorithms of new products are measured.
-  // After stop_timing(), which discards the choices, algorithms are not measured.
+  // start_timing() replaces the choices by the choices in the file `path`, and enables measurements of the
+  // algorithms of new products. stop_timing() discards the choices and disables the measurements.
   void start_timing(const std::string& path);
   void stop_timing();
   bool is_timing() const { return is_timing_; }

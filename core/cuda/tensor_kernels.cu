@@ -22,9 +22,9 @@ struct Offsets {
   int64_t to = 0, from = 0;
 };
 
-// Returns the offsets of element number `element` in row-major order. If the sizes and strides of the layout
-// are in groups of elements, `element` is the number of a group, and the offsets are in groups. A layout with
-// one dimension, as for contiguous arrays, needs no division.
+// Returns the offsets of the element with index `element` in row-major order. The index and the offsets have
+// the same unit as the sizes and strides of the layout, which is either elements or groups of elements. A
+// layout with one dimension, as for contiguous arrays, needs no division.
 __device__ Offsets compute_offsets(const StridedLayout& layout, int64_t element) {
   Offsets offsets;
 #pragma unroll 1  // divisions need much code, and most layouts have one or two dimensions

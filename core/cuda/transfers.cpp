@@ -157,8 +157,8 @@ void fill_zero(void* data, int64_t bytes) {
 
 void copy_bytes(void* to, Device to_device, const void* from, Device from_device, int64_t bytes) {
   if (bytes == 0) return;
-  // The copy runs in the stream of the source device, or of the target device if the source is the CPU. So it
-  // follows the kernels that write the source.
+  // The copy runs in the stream of the source device, after the kernels that write the source. If the source
+  // is the CPU, the copy runs in the stream of the target device.
   const DeviceScope scope(from_device.is_cpu() ? to_device : from_device);
   const cudaStream_t stream = context().stream;
   if (from_device.is_cpu()) refuse_in_graph("copies from the host's memory");

@@ -41,8 +41,8 @@ class EventTimer {
   ~EventTimer();
   EventTimer(const EventTimer&) = delete;
   EventTimer& operator=(const EventTimer&) = delete;
-  // Waits for the work that was launched before this call, and returns the measured time in seconds. The time
-  // ends when the device has finished this work.
+  // Waits until the device has finished the work that was launched before this call. Returns the time in
+  // seconds from the start of the measurement to the end of this work.
   double seconds() const;
 
  private:
@@ -51,8 +51,8 @@ class EventTimer {
 
 // Waits until the device has finished all launched work.
 void synchronize(Device device);
-// Returns how often this process has waited for all work of a device. Tests check that a training step never
-// waits.
+// Returns the number of times that this process has waited until a device finished all launched work. Tests
+// check that a training step does not wait.
 int64_t host_wait_count();
 
 // Sets `bytes` bytes of memory on current_device to 0, in stream order.

@@ -26,8 +26,8 @@ enum class OperandType : unsigned char { float32, tf32, bfloat16, float64 };
 struct ProductShape {
   int64_t m = 0, n = 0, k = 0, count = 1;
   int operand_bytes = 4, result_bytes = 4;
-  // Whether cuBLAS may divide the dimension k among thread blocks. False if the epilogue also computes the
-  // sum of an operand, as for a bias gradient.
+  // Whether cuBLAS may divide the dimension k among thread blocks. False for the epilogue "bias gradient",
+  // which also sums an operand over k.
   bool can_split_k = true;
   std::string epilogue = {};  // "", "bias", "bias and relu" or "bias gradient"
 };
@@ -48,9 +48,10 @@ struct WorkRecord {
   int64_t blocks = 0, threads = 0, shared_bytes = 0;
 };
 
-// The log of the work that this thread launches during the lifetime of the object. The bytes of kernels
-// include only arrays that were allocated while a BlockRecording existed. The work of a CUDA graph is logged
-// when the graph is recorded, and not when it is replayed. A thread may have at most one log.
+// The log of the work that this thread launches during the lifetime of the object. The logged bytes of a
+// kernel include only arrays that were allocated during the lifetime of the current BlockRecording
+// (core/live_blocks.h). The work of a CUDA graph is logged when the graph is recorded, and not when it is
+// replayed. A thread may have at most one log.
 class WorkLog {
  public:
   WorkLog();

@@ -23,7 +23,7 @@ inline void record_access(const void* from, const void* address, size_t bytes, b
 
 extern "C" {
 
-// Constructors of instrumented files call this function.
+// gcc adds a static constructor to each instrumented file, and this constructor calls __tsan_init().
 void __tsan_init() {
   tapeformer::record_instrumented_kernels();
 }

@@ -44,8 +44,8 @@ class AccessRecorder {
     bool writes = false;
     Space space = Space::other;
   };
-  // A memory request of a warp, which consists of the accesses of its lanes by one execution of an
-  // instruction.
+  // A memory request of a warp. When the warp executes an instruction, the accesses of its lanes form one
+  // request.
   struct Request {
     std::array<Access, 32> lanes;
     size_t lane_count = 0;
@@ -54,7 +54,8 @@ class AccessRecorder {
   struct Instruction {
     uint64_t from = 0;      // return address of the hook
     size_t repetition = 0;  // number of accesses by the current lane since the last barrier
-    // The first request_count elements are the requests since the last barrier.
+    // The first request_count elements are the requests since the last barrier. The other elements are
+    // unused.
     std::vector<Request> requests;
     size_t request_count = 0;
     AccessCounts counts = {};
@@ -65,8 +66,8 @@ class AccessRecorder {
   // Groups the accesses of the threads [first_thread, end_thread), which form a warp, into requests, and
   // counts the requests.
   void count_warp(size_t first_thread, size_t end_thread);
-  // Adds an access of the current lane to a request. The n-th accesses of all lanes by an instruction since
-  // the last barrier form one request.
+  // Adds an access of the current lane to a request of its instruction. If lanes execute the instruction
+  // several times after a barrier, the n-th accesses of all lanes form the n-th request.
   void add_to_request(const Access& access);
   // Adds the requests of an instruction since the last barrier to the counts, and deletes the requests.
   void count_requests(Instruction& instruction);
@@ -80,9 +81,9 @@ class AccessRecorder {
   // Maps a return address and a memory space to an index in instructions_.
   std::unordered_map<uint64_t, size_t> instruction_index_;
   std::vector<Instruction> instructions_;
-  // Indices of the instructions of the current lane since the last barrier.
+  // Indices of the instructions that the current lane has executed since the last barrier.
   std::vector<size_t> lane_instructions_;
-  std::vector<uint64_t> sorted_scratch_;  // workspace: the sectors or words of a request
+  std::vector<uint64_t> sorted_scratch_;  // sectors or words of a request; only for temporary use
 };
 
 // The recorder of the block that this CPU thread runs; null if accesses are not counted.

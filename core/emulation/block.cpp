@@ -310,9 +310,9 @@ const LaneValues& Block::exchange(uint32_t mask, const void* value, size_t bytes
 }
 
 // Marks a thread as finished, and completes the warp operations that wait only for this thread. Warp
-// operations do not wait for lanes that have left the kernel. __syncthreads() waits for all threads of the
-// block, so the block fails if a thread has left the kernel. In CUDA, the behavior of such a kernel is
-// undefined.
+// operations do not wait for lanes that have left the kernel. In contrast, __syncthreads() waits for all
+// threads of the block. If a thread has left the kernel, a later __syncthreads() never completes, and the
+// launch throws std::logic_error. In CUDA, the behavior of such a kernel is undefined.
 void Block::finish_thread(int thread) {
   ++finished_count_;
   Warp& warp = warps_[static_cast<size_t>(thread / 32)];

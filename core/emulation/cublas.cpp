@@ -56,8 +56,9 @@ struct Product {
   void* c;
   int64_t ldc, stride_c, count;
   bool is_double, tf32;
-  bool rounds_result;        // true: c is bfloat16, and beta must be 0
-  bool rounds_partial_sums;  // true: the sum of the first half of k is also rounded to bfloat16
+  bool rounds_result;  // true if c is bfloat16; beta is then 0
+  // True if the sum over the first half of k is rounded to bfloat16 before the second half is added.
+  bool rounds_partial_sums;
 
   void run() const {
     const int64_t bytes = operand_type == CUDA_R_16BF ? 2 : 4;

@@ -107,10 +107,12 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDe
                                        const cublasLtMatmulAlgo_t* algorithm,
                                        cublasLtMatmulHeuristicResult_t* result);
 
-// Computes d = epilogue(alpha op(a) op(b) + beta c) for column-major matrices. Algorithm i divides k into i +
-// 1 parts and adds the partial sums, so the algorithms give slightly different results. If
-// rounds_partial_sums is set and d is bfloat16, there are two parts. Returns CUBLAS_STATUS_INVALID_VALUE if c
-// and d are different pointers, and CUBLAS_STATUS_NOT_SUPPORTED if ProductAlgorithm::fails is true.
+// Computes d = epilogue(alpha op(a) op(b) + beta c) for column-major matrices. Algorithm i sums the dimension
+// k in i + 1 parts, so the results of different algorithms differ slightly. If rounds_partial_sums is set and
+// d is bfloat16, every algorithm uses two parts instead, and rounds the sum of the first part to bfloat16.
+// Returns CUBLAS_STATUS_INVALID_VALUE if the shapes do not match, if the epilogue needs a bias that is not
+// set, or if c and d are different pointers. Returns CUBLAS_STATUS_NOT_SUPPORTED if ProductAlgorithm::fails
+// is true.
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t matmul, const void* alpha,
                               const void* a, cublasLtMatrixLayout_t layout_a, const void* b,
                               cublasLtMatrixLayout_t layout_b, const void* beta, const void* c,

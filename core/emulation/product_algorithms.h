@@ -1,5 +1,5 @@
-// The algorithms that the emulation of cuBLASLt has for matrix products. Tests change product_algorithms and
-// product_library_version.
+// The matrix product algorithms of the emulated cuBLASLt. Tests assign product_algorithms to simulate slow or
+// failing algorithms, and product_library_version to simulate another version of cuBLASLt.
 #pragma once
 
 #include <array>
@@ -8,7 +8,7 @@
 namespace tapeformer::cuda::emulation {
 
 struct ProductAlgorithm {
-  double seconds = 0;  // added to the time of a product that CUDA events measure
+  double seconds = 0;  // duration that CUDA events report for a product, in addition to the measured time
   bool fails = false;  // true: cublasLtMatmul() with this algorithm returns an error
 };
 // The initial value of product_algorithms.

@@ -3,11 +3,11 @@
 // for the emulation.
 //
 // A launch distributes its blocks among the CPU threads of parallel_for(). One CPU thread runs all threads of
-// a block, one after another. A thread of a block that waits (__syncthreads, shuffles, votes) has its own
-// fiber with a separate stack. Threads that never wait run in a loop on one stack, in increasing order in
-// half of the blocks and in decreasing order in the other half. A launch throws std::logic_error if some
-// threads of a block cannot reach a barrier, or if a shuffle reads a lane that does not participate in the
-// shuffle.
+// a block, one after another. The order is increasing in half of the blocks and decreasing in the other half.
+// If a thread waits in __syncthreads(), a shuffle or a vote, the fiber that runs this thread is suspended,
+// and another fiber with its own stack runs the next threads. A launch throws std::logic_error if a thread
+// waits at a barrier that other threads of the block never reach, or if a shuffle reads a lane that does not
+// participate in the shuffle.
 #pragma once
 
 #include <array>

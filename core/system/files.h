@@ -1,7 +1,7 @@
-// Functions for files that must survive crashes and full disks: complete writes, fsync, and replacement by
-// rename. All functions throw FileError with the path and the system's reason. The functions follow symbolic
-// links, so use them for files that the user names. For files that the program names, use
-// core/system/folder.h, which does not follow links.
+// Functions that write, sync and replace files so that a crash or a full disk does not destroy data. If a
+// system call fails, the functions throw FileError, whose message contains the path and the reason. The
+// functions follow symbolic links, so use them for files that the user names. For files that the program
+// names, use core/system/folder.h, which does not follow links.
 #pragma once
 
 #include <cerrno>
@@ -59,7 +59,8 @@ class File {
 File open_regular_file(const std::string& path);
 // Returns the contents of a regular file. Throws FileError if the file has more than `max_bytes` bytes.
 std::string read_file(const std::string& path, size_t max_bytes = SIZE_MAX);
-// Returns a random hidden name in the folder of `name`, for a temporary file that will replace `name`.
+// Returns a path for a temporary file that will replace the file with the path `name`. The temporary file is
+// in the same folder, and its name is random and begins with a dot.
 std::string make_temporary_name(const std::string& name);
 // Returns whether `name` could be a result of make_temporary_name().
 bool is_temporary_name(std::string_view name);

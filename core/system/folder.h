@@ -2,7 +2,8 @@
 // follows a symbolic link in the folder, so a link cannot redirect a write. The path of the folder itself may
 // contain links.
 //
-// Names are single components of a path. All functions throw FileError.
+// The names of entries are single components of a path. If a system call fails, the functions throw
+// FileError.
 #pragma once
 
 #include <string>
@@ -36,7 +37,7 @@ class Folder {
 
   // Creates a file with this text and syncs it. Throws if the entry exists.
   void write(const std::string& name, std::string_view text) const;
-  // Creates or replaces a file atomically: readers see the old or the new content, also after a failure.
+  // Creates or replaces a file atomically. Readers see the old or the new content, even if the call fails.
   void replace(const std::string& name, std::string_view text) const;
   // Creates or replaces a symbolic link.
   void replace_link(const std::string& name, const std::string& target) const;

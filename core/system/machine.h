@@ -10,7 +10,7 @@ namespace tapeformer {
 struct BuildInfo {
   std::string version, build_type, compiler;
   std::string kernel_architecture;  // value of -march for the CPU kernels
-  // If the program contains several copies of the kernels, their values of -march, separated by blanks.
+  // Values of -march of all copies of the CPU kernels, separated by blanks. Empty if there is only one copy.
   std::string kernel_architectures;
   std::string instruction_set;  // extensions that the compiler may use in the kernels: "avx2 fma …"
   int vector_bytes = 0;         // length of the vectors in the kernels, in bytes
@@ -22,15 +22,15 @@ struct BlasInfo {
   std::string kernel_name;  // the processor type of the selected kernels
   std::string threading;    // "openmp", "pthreads" or "sequential"
   int thread_count = 0;
-  // Returns true if OpenBLAS uses OpenMP, so that this library can set the number of threads of OpenBLAS.
-  // Otherwise the threads of OpenBLAS compete with the threads of this library for the cores.
+  // Returns true if OpenBLAS uses OpenMP. In this case, this library sets the number of threads of OpenBLAS.
+  // Otherwise, the threads of OpenBLAS compete with the threads of this library for the cores.
   bool shares_thread_pool() const { return threading == "openmp"; }
 };
 BlasInfo get_blas_info();
 
-// Returns a hint if OpenBLAS uses kernels for AVX2 or less on a processor with AVX-512, otherwise "". The
-// environment variable OPENBLAS_CORETYPE selects the kernels. OpenBLAS reads this variable when the program
-// starts.
+// If OpenBLAS uses kernels for AVX2 or less on a processor with AVX-512, returns a message that tells the
+// user how to change the environment variable OPENBLAS_CORETYPE. Otherwise returns "". OpenBLAS reads this
+// variable when the program starts, and selects its kernels accordingly.
 std::string make_blas_hint();
 
 struct MachineInfo {

@@ -11,8 +11,8 @@ struct Utf8Character {
   size_t bytes = 0;  // 0: not valid UTF-8
 };
 
-// Decodes the first character of a non-empty text. Overlong forms, surrogates and codes above 0x10FFFF are
-// invalid.
+// Decodes the first character of a non-empty text. If the bytes of the character are not valid UTF-8, `bytes`
+// of the result is 0. Overlong forms, surrogates and codes above 0x10FFFF are invalid.
 Utf8Character decode_first_utf8_character(std::string_view text);
 
 }  // namespace tapeformer

@@ -20,8 +20,9 @@ constexpr size_t kHeaderBytes = 4096;
 constexpr size_t kMaxOggPageBytes = 65307;
 constexpr sf_count_t kBlockFrames = 1 << 16;
 constexpr int64_t kBlocksPerSecond = 50;  // blocks per second of an AudioStream
-// Programs that write a WAV to a pipe do not know its length and write a length of about 2 GiB or more. An
-// AudioStream of a pipe ignores such lengths.
+// A program that writes a WAV file to a pipe does not know the length of the recording, so the header claims
+// 2 GiB or more. If the header of a pipe has at least this number of frames, AudioStream treats the length as
+// unknown.
 constexpr int64_t kMinUnknownFrames = int64_t{1} << 26;  // 2 GiB at 32 bytes per frame
 constexpr int kMaxFileRate = 1 << 20, kMaxFileChannels = 1024;
 
@@ -77,9 +78,10 @@ int64_t count_sphere_bytes(std::string_view header) {
   return count > 0 ? total : 0;
 }
 
-// Returns the number of bytes up to the end of the samples of a WAV, according to the chunks of the file.
-// Returns 0 for a WAV that was written to a pipe, which has a data size of 0 or 0xFFFFFFFF. Also returns 0 if
-// none of the first kMaxChunks chunks contains samples; libsndfile refuses such a file or finds no samples.
+// Returns the offset in bytes of the end of the samples in a WAV file, according to the chunk headers.
+// Returns 0 if the data size is 0 or 0xFFFFFFFF, as in a WAV file that was written to a pipe. Also returns 0
+// if none of the first kMaxChunks chunks contains samples. In this case, libsndfile reports an error or finds
+// no samples.
 int64_t count_wav_bytes(const std::filesystem::path& path) {
   constexpr int kMaxChunks = 1000;
   const File file(path.string(), O_RDONLY);
@@ -166,8 +168,8 @@ void check_format(const std::string& name, const SF_INFO& info) {
         concat_text(name, ": expected 1 to ", kMaxFileChannels, " channels, found ", info.channels));
 }
 
-// Opens a recording and fills `info`. If the header does not contain the number of samples, counts the
-// samples, but stops after the range that `options` selects.
+// Opens a recording and fills `info`. If the header does not contain the number of samples, decodes the file
+// to count the samples. The count stops after the end of the range that `options` selects.
 Sound open_sound(const std::filesystem::path& path, SF_INFO& info, const AudioOptions& options) {
   require_regular_file(path);
   const Bytes header = read_first_bytes(path);
@@ -252,7 +254,7 @@ void AudioStream::start() {
   if (position_ < 0 || position_ >= last_ || last_ > info.frames)
     throw DataError(concat_text(name_, ": samples ", options_.first_sample, " to ", last_,
                                 " are out of range, the recording has ", info.frames));
-  if (!source_->endless) check_limit(last_ - position_);  // reports long recordings before decoding
+  if (!source_->endless) check_limit(last_ - position_);  // throws before decoding
   if (position_ > 0 && sf_seek(source_->sound.get(), position_, SEEK_SET) != position_)
     throw DataError(concat_text(name_, ": sample ", position_,
                                 " cannot be reached: ", sf_strerror(source_->sound.get())));

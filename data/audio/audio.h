@@ -2,9 +2,10 @@
 // by the name. All functions are thread-safe.
 //
 // Functions throw DataError with the path if the file is missing, is not audio, has an unsupported container
-// or compression, or is truncated. They also throw DataError for a recording without samples, with several
-// channels and no chosen channel, or above the maximum length. Without AudioOptions::resample, they throw
-// DataError for a recording whose rate differs from the requested rate.
+// or compression, or is truncated. Functions that read samples also throw DataError if the recording has no
+// samples, exceeds the maximum length, or has several channels and AudioOptions::channel is not set. If
+// AudioOptions::resample is false, they throw DataError if the rate of the recording differs from the
+// requested rate.
 #pragma once
 
 #include <cstdint>
@@ -33,16 +34,17 @@ struct Audio {
 struct AudioOptions {
   std::optional<int64_t> channel = {};  // counted from 0; required for recordings with several channels
   int64_t rate = 0;                     // requested samples per second; 0: the rate of the file
-  bool resample = false;     // resamples recordings with other rates; false: such recordings are errors
+  // Whether recordings with other rates are resampled. If false, such recordings throw DataError.
+  bool resample = false;
   int64_t first_sample = 0;  // first sample to read, at the rate of the file
   std::optional<int64_t> last_sample =
       {};                  // index after the last sample to read; std::nullopt: end of the file
   double max_seconds = 0;  // maximum length after `first_sample`; 0: no limit
 };
 
-// Returns the properties in the header of a recording. If the header does not contain the length (FLAC that
-// was written to a pipe), counts the samples. If `max_seconds` is above 0, counting stops after
-// `max_seconds`.
+// Returns the rate, the number of channels and the number of samples of a recording. If the header does not
+// contain the number of samples, as in a FLAC file that was written to a pipe, the function counts the
+// samples. If `max_seconds` is positive, the function stops counting after `max_seconds` of audio.
 AudioInfo read_audio_info(const std::filesystem::path& path, double max_seconds = 0);
 
 // Returns the samples of a recording. Throws DataError if the recording is longer than options.max_seconds.
@@ -66,8 +68,8 @@ class AudioStream {
   ~AudioStream();
 
   int64_t rate() const { return rate_; }
-  // Returns the next samples, which are valid until the next call, or no samples at the end. Waits for the
-  // samples of a pipe.
+  // Returns the next block of samples, or an empty span at the end of the recording. The span is valid until
+  // the next call. If the source is a pipe, waits for the pipe to provide samples.
   std::span<const float> next();
 
  private:

@@ -294,8 +294,8 @@ Tensor FilterbankStream::compute_until(int64_t end) {
   const Tensor result = filterbank_.compute_frames({buffer_.data(), buffer_start_, sample_count()},
                                                    next_frame_, std::max(next_frame_, end), noise_);
   next_frame_ = std::max(next_frame_, end);
-  // Keeps the samples of two frames, because the last frames may mirror these samples at the end of the
-  // signal.
+  // Frames at the end of the signal may use mirrored samples. The buffer therefore keeps the last 2 *
+  // frame_length() samples, and all samples from the start of the next frame.
   const int64_t kept = std::min(filterbank_.find_first_sample(next_frame_),
                                 sample_count() - 2 * filterbank_.options().frame_length());
   if (const int64_t drop = std::max<int64_t>(0, kept - buffer_start_); drop > 0) {

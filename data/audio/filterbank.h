@@ -23,8 +23,8 @@ struct FilterbankOptions {
   double high_hz = 0;    // upper edge of the last filter; if not positive, rate / 2 + high_hz
   double preemphasis = 0.97;
   double dither = 0;  // standard deviation of noise, in units of 16-bit samples
-  // true: every frame lies inside the signal. false: the centre of every frame lies inside the signal, and
-  // the signal is mirrored at its ends.
+  // If true, only frames that lie completely inside the signal are computed. If false, frames whose centre
+  // lies inside the signal are computed, and the signal is mirrored at its ends.
   bool snip_edges = true;
   bool energy = false;  // the first feature is the log energy of the frame before pre-emphasis
 
@@ -34,7 +34,7 @@ struct FilterbankOptions {
   bool operator==(const FilterbankOptions&) const = default;
 };
 
-// A filterbank, which computes the features of signals. Thread-safe.
+// A log-mel filterbank with a precomputed window, FFT and filters. Thread-safe.
 class Filterbank {
  public:
   explicit Filterbank(const FilterbankOptions& options);
@@ -54,7 +54,7 @@ class Filterbank {
  private:
   friend class FilterbankStream;
   struct Tables;
-  // Samples [first, count) of a signal. `samples` points to sample `first`.
+  // The samples from `first` to the end of a signal of `count` samples. `samples` points to sample `first`.
   struct Signal {
     const float* samples;
     int64_t first, count;
@@ -76,7 +76,7 @@ class FilterbankStream {
 
   // Appends samples. Returns the frames that become complete, (frames, dims). The result may be empty.
   Tensor push(std::span<const float> samples);
-  // Returns the remaining frames after the last samples.
+  // Returns the frames that push() has not returned, (frames, dims). Must be called after the last samples.
   Tensor finish();
   // Returns the number of samples that were added so far.
   int64_t sample_count() const { return buffer_start_ + static_cast<int64_t>(buffer_.size()); }

@@ -16,9 +16,9 @@ class Tokenizer;
 struct DatasetInfo {
   std::string name, split;
   int64_t vocabulary = 0;                       // tokens are in [0, vocabulary)
-  int64_t length = 0;                           // number of predictions per example: number of tokens - 1
+  int64_t length = 0;                           // number of tokens or set elements of an example, minus 1
   int64_t height = 0, width = 0, channels = 0;  // 0 if the examples are not images
-  int64_t feature_count = 0;                    // size of a vector, for sets of vectors; 0 for tokens
+  int64_t feature_count = 0;                    // size of each vector in a set; 0 for sequences of tokens
 
   bool operator==(const DatasetInfo&) const = default;
 };
@@ -32,15 +32,16 @@ class Dataset {
 
   virtual const DatasetInfo& info() const = 0;
   virtual int64_t size() const = 0;
-  // Returns the number of examples that contain the same token. It is above 1 if the examples are overlapping
-  // windows of a text. Training then draws examples at random, and an epoch has size() / examples_per_token()
-  // examples.
+  // Returns the number of examples that predict the same token of a text. The number exceeds 1 if the
+  // examples are overlapping windows of the text. Training then draws examples at random, and an epoch has
+  // size() / examples_per_token() examples.
   virtual int64_t examples_per_token() const { return 1; }
   // Returns the tokenizer of texts (data/text/tokenizer.h), or nullptr.
   virtual std::shared_ptr<const Tokenizer> tokenizer() const { return nullptr; }
   // Returns the examples with these indices, in this order. `tokens` is (count, length + 1), where count is
-  // the number of indices. For sets of vectors, `elements` (count, length + 1, features) is defined instead.
-  // Other tensors are defined if the data set has them. Throws ShapeError if an index is outside [0, size).
+  // the number of indices. For sets of vectors, `elements` (count, length + 1, feature_count) is defined
+  // instead. The data set determines which of the other tensors of the batch are defined. Throws ShapeError
+  // if an index is outside [0, size()).
   virtual Batch batch(std::span<const int64_t> indices) const = 0;
 
  protected:

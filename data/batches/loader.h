@@ -1,10 +1,10 @@
-// Batches of a data set in the order of training. The examples of a batch depend only on the data set, the
+// Batches of a data set for training and evaluation. The examples of a batch depend only on the data set, the
 // options and the step, so a resumed run continues with the same batches. A Prefetcher prepares batches in a
 // separate thread.
 //
 // The constructor of Loader throws ConfigError if the data set is empty or the batch size is below 1. With
-// LastBatchPolicy::drop, it also throws ConfigError if the batch size exceeds the size of the data set,
-// unless overlapping examples are drawn at random.
+// LastBatchPolicy::drop, it also throws ConfigError if the batch size exceeds the size of the data set. The
+// size is not checked if the loader draws overlapping examples at random.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +44,7 @@ std::vector<int64_t> compute_stream_indices(int64_t example_count, int64_t strea
 // Returns the order of an epoch: a uniformly random permutation of 0 .. example_count - 1 (Fisher-Yates).
 std::vector<int64_t> shuffle_epoch(uint64_t seed, int64_t epoch, int64_t example_count);
 
-// The mapping from steps to batches. Thread-safe.
+// A loader that selects the examples of each step and reads them as a batch. Thread-safe.
 class Loader {
  public:
   Loader(std::shared_ptr<const Dataset> dataset, LoaderOptions options);

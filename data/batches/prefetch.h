@@ -30,8 +30,8 @@ class PrefetchQueue {
   PrefetchQueue& operator=(const PrefetchQueue&) = delete;
   ~PrefetchQueue() = default;
 
-  // Returns the item of the next step, or std::nullopt after the last step. If `make` throws, all calls after
-  // the last complete item throw the same exception.
+  // Returns the item of the next step, or std::nullopt after the last step. If make(step) throws, next()
+  // first returns the items of the earlier steps. All further calls throw the exception of make(step).
   std::optional<T> next() {
     std::unique_lock lock(mutex_);
     condition_.wait(lock, [&] { return !ready_.empty() || is_done_; });

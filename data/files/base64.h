@@ -1,4 +1,4 @@
-// Base64 (RFC 4648), for binary data in JSON.
+// Functions that encode and decode binary data as Base64 text (RFC 4648).
 #pragma once
 
 #include <optional>

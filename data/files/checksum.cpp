@@ -12,7 +12,8 @@
 namespace tapeformer {
 namespace {
 
-constexpr size_t kPartBytes = size_t{1} << 20;  // bytes per read, which fit in the cache of a core
+// Bytes per read. Each part is small enough to stay in the cache of a core until its checksum is computed.
+constexpr size_t kPartBytes = size_t{1} << 20;
 
 }  // namespace
 

@@ -16,7 +16,7 @@ struct Checksum {
   uint64_t bytes = 0;
   uint32_t crc32 = 0;
 
-  // Appends `size` bytes to the sequence and updates the checksum.
+  // Appends `size` bytes at `data` to the sequence, and updates the size and the CRC-32.
   void append(const void* data, size_t size);
   // Appends a sequence of bytes whose checksum is `next`. The result is the checksum of both sequences
   // together.

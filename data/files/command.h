@@ -32,7 +32,8 @@ class FileDescriptor {
   int number_;
 };
 
-// Kills all running programs and their child processes. Async-signal-safe. Call it before the process exits.
+// Kills the programs that CommandOutput is currently running, and their child processes. Async-signal-safe.
+// Call this function before the process exits.
 void kill_running_commands() noexcept;
 
 // The standard output of a program, in a memory file that this object owns.

@@ -86,7 +86,8 @@ class UnpackedFile::Reader {
     return unpacked;
   }
 
-  // Handles the end of a stream. A gzip file may consist of several concatenated streams.
+  // Prepares to read the next gzip member, or sets ended_ at the end of the file. A gzip file may consist of
+  // several concatenated members. Throws DataError if other data follows a member.
   void finish_member() {
     fill();
     ended_ = stream_.avail_in == 0;

@@ -8,7 +8,8 @@
 namespace tapeformer {
 namespace {
 
-// A header is one block with fields at fixed offsets, in bytes.
+// A tar header is one block of kBlock bytes. `offset` and `size` give the position of a field in the header,
+// in bytes.
 constexpr size_t kBlock = 512;
 struct Field {
   size_t offset, size;

@@ -1,6 +1,6 @@
 // A reader of tar archives (POSIX ustar), which may be compressed with gzip. It returns only regular files
-// and skips links, folders and devices. The name of a file is the last component of its path, so that an
-// archive cannot choose a folder. Not thread-safe.
+// and skips links, folders and devices. It removes the folders from the name of each file, so that an archive
+// cannot place files outside the target folder. Not thread-safe.
 //
 // The reader throws DataError with the path of the archive if the file is not a tar archive, is damaged or
 // truncated, or is too large.

@@ -29,7 +29,8 @@ std::vector<TextLine> read_lines(const std::filesystem::path& path);
 // Returns the offset of the first byte that is not valid UTF-8 (RFC 3629), or npos.
 size_t find_invalid_utf8(std::string_view text);
 
-// Throws DataError with `location` if the text is not UTF-8. Checkpoints and reports store names as UTF-8.
+// Throws DataError with `location` if the text is not valid UTF-8. Names of files and labels must be UTF-8,
+// because checkpoints and reports contain them.
 void require_utf8(std::string_view text, const std::string& location);
 
 // Returns the words of a text, split at white space.

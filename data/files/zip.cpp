@@ -22,7 +22,7 @@ class ZipArchive {
   explicit ZipArchive(const std::filesystem::path& path)
       : name_(path.string()), bytes_(read_bytes(path, INT64_C(1) << 32)) {}
 
-  // A member in the directory of the archive.
+  // An entry of the central directory of the archive. Sizes and offsets are in bytes.
   struct Member {
     uint32_t method = 0, crc32 = 0;
     int64_t packed = 0, unpacked = 0, local_header = 0;

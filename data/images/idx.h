@@ -2,8 +2,8 @@
 // type byte, the number of dimensions, each size as a big-endian 32-bit number, and the values. Only the type
 // 0x08, unsigned bytes, is supported. All functions are thread-safe.
 //
-// Functions throw DataError with the path for a wrong magic number, and if the sizes do not match the number
-// of bytes in the file. The allocated memory does not depend on sizes in the header.
+// Functions throw DataError with the path if the magic number is wrong, or if the sizes in the header do not
+// match the number of bytes in the file. Wrong sizes do not cause large memory allocations.
 #pragma once
 
 #include <span>
@@ -14,7 +14,8 @@
 
 namespace tapeformer {
 
-// Returns the sizes in the header of a file with `rank` dimensions.
+// Returns the sizes of the `rank` dimensions in the header of a file. Throws DataError if the file has a
+// different number of dimensions.
 Shape read_idx_shape(const std::filesystem::path& path, int rank);
 
 // Returns the values of a file with `rank` dimensions as a uint8 tensor.

@@ -98,8 +98,8 @@ DecodedImages decode(const std::string& folder, const std::vector<std::string>& 
 }
 
 // A file that caches the decoded images of a list of pictures. The file contains a magic number, sizes,
-// faults, pixels and a CRC-32. The file name contains checksums of ImageFolderOptions::size and channels, and
-// of the paths, sizes and modification times of all pictures.
+// faults, pixels and a CRC-32. The file name is a hash of the image size, the number of channels, and the
+// path, size and modification time of each picture.
 class ImageCache {
  public:
   ImageCache(const std::string& folder, const std::vector<std::string>& pictures,

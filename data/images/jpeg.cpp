@@ -14,10 +14,12 @@ namespace tapeformer {
 #ifdef TAPEFORMER_JPEG
 namespace {
 
-constexpr int kMaxScans = 200;  // limits the decoding time, because a scan can cover all pixels
+// Maximum number of scans in a progressive JPEG file. Each scan can change all pixels, so the limit bounds
+// the decoding time.
+constexpr int kMaxScans = 200;
 
-// State of a decoder, which libjpeg passes to its callbacks. An error ends a function of libjpeg with
-// longjmp, so no object with a destructor may be created between setjmp and the call.
+// State of a decoder, which libjpeg passes to its callbacks. If a libjpeg function fails, it returns to the
+// last call of setjmp by longjmp. No object with a destructor may be created after this call of setjmp.
 struct Decoder {
   jpeg_decompress_struct info;
   jpeg_error_mgr errors;

@@ -31,7 +31,8 @@ constexpr std::array<Format, 5> kOtherFormats{{{"GIF8", "GIF"},
 
 // Throws DataError if a PNG file has an animation control chunk before its pixels.
 void refuse_animation(const Bytes& bytes, const std::string& name) {
-  constexpr size_t kHead = 8, kCheck = 4;  // bytes of the length and type of a chunk, and of its checksum
+  // A PNG chunk consists of kHead bytes with its length and type, its data, and kCheck bytes with a checksum.
+  constexpr size_t kHead = 8, kCheck = 4;
   for (size_t at = kPngStart.size(); at + kHead <= bytes.size();) {
     const std::string_view type(reinterpret_cast<const char*>(bytes.data()) + at + 4, 4);
     if (type == "acTL") throw DataError(name + ": is an animated PNG; save one frame as a picture");
@@ -52,7 +53,8 @@ struct AxisWeights {
 std::vector<AxisWeights> axis_weights(int64_t from, int64_t to) {
   std::vector<AxisWeights> all;
   for (int64_t i = 0; i < to; ++i) {
-    // In units of 1 / `to` of an input pixel, the output pixel covers [i from, (i + 1) from).
+    // Positions are in units of 1 / `to` of an input pixel, so that they are integers. Output pixel i covers
+    // [i * from, (i + 1) * from), and input pixel j covers [j * to, (j + 1) * to).
     const int64_t begin = i * from, end = begin + from;
     AxisWeights pixel_weights{begin / to, {}};
     for (int64_t pixel = pixel_weights.first; pixel * to < end; ++pixel) {

@@ -20,10 +20,10 @@ Tensor read_picture(const std::filesystem::path& path);
 // Returns the grey value of an RGB pixel by the weights of ITU-R BT.601, with halves rounded up.
 uint8_t convert_to_grey(double red, double green, double blue);
 
-// Returns the largest centred square of a picture (height, width, 1 or 3) as a (size, size, channels) uint8
-// image. An output pixel is the mean of the input over its area, with halves rounded up. RGB becomes grey by
-// convert_to_grey(); grey is copied to all channels. Throws ShapeError if the square is smaller than size x
-// size.
+// Resizes the largest centred square of a picture, (height, width, 1 or 3) uint8, to an image, (size, size,
+// channels) uint8. An output pixel is the mean of the input over its area, with halves rounded up. If the
+// picture is RGB and `channels` is 1, convert_to_grey() converts the pixels. If the picture is grey, the grey
+// value is copied to all channels. Throws ShapeError if the square is smaller than size x size.
 Tensor resize_to_square(const Tensor& picture, int64_t size, int64_t channels);
 
 }  // namespace tapeformer

@@ -12,7 +12,7 @@
 
 namespace tapeformer {
 
-// Writes an image, (height, width, channels) uint8. The file appears complete or not at all.
+// Writes an image, (height, width, channels) uint8. The file is created or replaced atomically.
 void write_png(const std::filesystem::path& path, const Tensor& image);
 
 // Maximum number of pixels of an image. Readers check it before they allocate memory.
@@ -25,14 +25,14 @@ Tensor read_png(const std::filesystem::path& path);
 Tensor decode_png(const Bytes& bytes, const std::string& name);
 
 struct GridOptions {
-  int64_t columns = 0;  // number of columns; 0: about equal to the number of rows
-  int64_t scale = 4;    // side in pixels of the square that shows one pixel
+  int64_t columns = 0;  // number of columns; 0 selects about as many columns as rows
+  int64_t scale = 4;    // a pixel of an image becomes scale x scale pixels of the grid
   int64_t gap = 2;      // number of pixels between and around images
   uint8_t background = 128;
 };
 
-// Arranges images, (count, height * width * channels) uint8, in rows from the top left. Returns one image,
-// (height, width, channels) uint8.
+// Arranges images, (count, height * width * channels) uint8, in rows from the top left. Returns the grid as
+// one image, (grid height, grid width, channels) uint8.
 Tensor make_image_grid(const Tensor& images, int64_t height, int64_t width, int64_t channels,
                        const GridOptions& options = {});
 

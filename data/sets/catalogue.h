@@ -34,7 +34,7 @@ enum class DatasetFormat {
   image_folder,      // a folder of pictures (data/images/image_folder.h)
   idx,               // MNIST's pairs of IDX files
   cifar,             // CIFAR-10's binary records
-  text,              // files with any bytes (data/text/text_dataset.h)
+  text,              // files of arbitrary bytes (data/text/text_dataset.h)
   an4,               // this and the next four formats: corpora of speech (data/speech/corpus.h)
   spoken_digits,
   timit,
@@ -79,7 +79,7 @@ struct CatalogueEntry {
   bool needs_path = false;  // whether the user sets the path, because the data is not in a data directory
 
   std::span<const CatalogueFile> files = {};    // required files; if empty, list_sets() omits the data set
-  std::string_view system_folder = {};          // folder of the Debian package, or empty
+  std::string_view system_folder = {};          // folder where a Debian package installs the files, or empty
   std::string_view download_instructions = {};  // instructions for the user, in messages about missing files
   // https URL of a folder with the .gz files, or of a .tar.gz or .zip archive. If empty, the data set cannot
   // be fetched.
@@ -101,8 +101,9 @@ std::vector<std::string> list_set_names(const CatalogueFilter& filter = {});
 // Returns the row with this name, or nullptr.
 const CatalogueEntry* find_catalogue_entry(const std::string& name);
 
-// Returns the row with this name among the rows that `filter` accepts. Throws ConfigError, with a suggestion,
-// if there is none. The error calls the accepted rows `kind`, such as "a data set of speech".
+// Returns the row with this name if `filter` accepts the row. Otherwise throws ConfigError with the names
+// that are similar or accepted. The message describes the accepted rows by `kind`, such as "a data set of
+// speech".
 const CatalogueEntry& require_catalogue_entry(const std::string& name, const CatalogueFilter& filter = {},
                                               const std::string& kind = "a data set");
 

@@ -14,9 +14,9 @@ namespace tapeformer {
 struct FileReport {
   std::string name;            // original name of the file
   std::filesystem::path path;  // plain or .gz file; empty if the file is missing
-  int64_t expected_bytes = 0;  // size of the unpacked contents
+  int64_t expected_bytes = 0;  // published size of the unpacked contents
   std::string expected_sha256;
-  int64_t bytes = 0;  // size of the contents that were found; 0 in reports of list_sets()
+  int64_t bytes = 0;  // actual size of the unpacked contents; 0 if the contents were not read
   std::string sha256;
   std::string problem;  // description of the problem; empty if there is none
 };
@@ -31,14 +31,16 @@ struct SetReport {
   bool is_valid() const;
 };
 
-// Returns a report on every data set with files. Checks only whether the files exist.
+// Returns a report on every data set for which the catalogue lists files. Checks only whether these files
+// exist.
 std::vector<SetReport> list_sets(const std::string& data_dir);
 
 // Compares a file in `folder` with the published size and checksum.
 FileReport verify_file(const CatalogueFile& file, const std::optional<std::filesystem::path>& folder);
 
-// Compares every file of a data set with the published sizes and checksums. Problems of files are in the
-// report. Throws ConfigError if the name is unknown or the data set has no published checksums.
+// Compares every file of a data set with its published size and checksum. A missing or different file does
+// not throw; its report describes the problem. Throws ConfigError if the name is unknown or the data set has
+// no published checksums.
 SetReport verify_set(const std::string& name, const std::string& data_dir);
 
 // Throws unless report.is_valid(): MissingSetError if the data set was not found, else DataError with the

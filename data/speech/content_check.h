@@ -12,22 +12,26 @@
 
 namespace tapeformer {
 
-// Options of the checks. The defaults check the corpus alone; other values also check that training can use
-// the corpus.
+// Options of the checks. With the default options, the checks find faults of the corpus itself. Other options
+// also find utterances that a model cannot be trained on.
 struct SpeechCheckOptions {
   FeatureOptions features;
-  bool allow_any_rate = true;  // true: the first recording sets the rate; false: `features` sets it
+  // If true, all recordings must have the rate of the first recording. If false, recordings must have the
+  // rate features.filterbank.rate, unless features.resample is true.
+  bool allow_any_rate = true;
   std::shared_ptr<const Lexicon> lexicon;  // words that the lexicon lacks are faults; null: no check
-  bool words_are_phones = false;           // words are labels if there is no lexicon
-  // Frames per step of the encoder, to check that CTC can align the labels; 0: no check.
+  // If true and `lexicon` is null, the words of an utterance without phones are used as its phones.
+  bool words_are_phones = false;
+  // Number of frames per step of the encoder. If it is not 0, utterances with fewer steps than CTC needs for
+  // the labels are faults.
   int64_t subsampling = 0;
   int64_t max_frames = 0;          // maximum number of frames in an utterance; 0: no limit
   bool allow_commands = false;     // runs the commands in wav.scp; false: reports them as faults
   std::vector<std::string> parts;  // folders to check, for kaldi and librispeech; empty: all
 };
 
-// A check of the audio, features and labels of utterances. All recordings must have the same rate, and all
-// features the same size.
+// A check of the audio, features and labels of utterances. The features of all utterances must have the same
+// number of dimensions. SpeechCheckOptions::allow_any_rate determines the valid rates of recordings.
 class ContentCheck {
  public:
   explicit ContentCheck(SpeechCheckOptions checks = {});

@@ -108,8 +108,8 @@ PhoneAssignmentReport assign_phones(Corpus& corpus, const Lexicon& lexicon, Unkn
 
 namespace {
 
-// Returns the utterance that the line `id` of the .fileids list names. `text` is the line with the
-// transcript, "<s> WORDS </s> (id)".
+// Returns an utterance of AN4. `id` is the line of the .fileids list with the path of the utterance, and
+// `text` is the line with its transcript, "<s> WORDS </s> (id)".
 Utterance make_an4_utterance(const fs::path& folder, const TextLine& id, const TextLine& text) {
   const fs::path name = id.text;
   Utterance utterance;

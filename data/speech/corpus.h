@@ -32,7 +32,7 @@ struct Utterance {
   std::optional<double> end_seconds;  // end in the recording, in seconds; std::nullopt: end of the recording
   int64_t archive_offset = 0;         // byte offset of the matrix in an archive
   Words words;                        // transcript, if the corpus contains words
-  Words phones;                       // labels of the corpus, or the result of assign_phones
+  Words phones;                       // phones of the transcript, from the corpus or from assign_phones()
   std::string fault;                  // reason why the labels cannot be used, or empty
   std::string location;  // "path:line" of the list that contains the utterance, or path of its file
 };

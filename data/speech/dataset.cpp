@@ -25,8 +25,9 @@ double SpeechBatch::compute_padding_share() const {
 
 namespace {
 
-// Returns the utterances that options.limit selects, each with the flag true. If features are normalised by
-// speaker, also returns the other utterances of the same speakers, each with the flag false.
+// Returns the utterances that options.limit selects. If features are normalised by speaker, also returns the
+// other utterances of the selected speakers, because the statistics use them. The second result contains, for
+// each returned utterance, whether options.limit selects it.
 std::pair<Corpus, std::vector<bool>> limit_corpus(const Corpus& corpus, const SpeechOptions& options) {
   const size_t count = corpus.utterances.size(), limit = static_cast<size_t>(options.limit);
   if (limit == 0 || limit >= count) return {corpus, std::vector<bool>(count, true)};
@@ -212,8 +213,8 @@ std::vector<std::vector<int64_t>> plan_batches(std::span<const int64_t> frames,
   std::vector<int64_t> order(frames.size());
   std::iota(order.begin(), order.end(), 0);
   if (options.shuffle) order = shuffle_epoch(options.seed, epoch, count);
-  // All lengths within a range of about 5 % have the same rank, so that the neighbours of an utterance change
-  // between epochs.
+  // With shuffling, lengths that differ by less than about 5 % can have the same rank. The stable sort keeps
+  // the random order of utterances with the same rank, so each epoch has different batches.
   const auto rank = [&](int64_t i) {
     const int64_t length = frames[static_cast<size_t>(i)];
     return options.shuffle

@@ -62,7 +62,8 @@ struct SpeechReport {
   // Ids of utterances with fewer steps than CTC needs for the labels. Training leaves these utterances out,
   // and scoring keeps them.
   std::vector<std::string> too_short_ids;
-  std::set<std::string> unseen_phones;  // phones of references that the phone table lacks; only for scoring
+  // Phones of the scored utterances that the phone table does not contain. Empty for training.
+  std::set<std::string> unseen_phones;
 };
 
 class SpeechDataset {
@@ -97,7 +98,7 @@ class SpeechDataset {
   // dither. Pads the features to at least `min_frames` frames.
   SpeechBatch batch(std::span<const int64_t> indices, const SpecAugmentOptions* augment = nullptr,
                     const RandomStream& stream = {}, int64_t epoch = 0, int64_t min_frames = 0) const;
-  // Returns the batch of these utterances without features.
+  // Returns the lengths and labels of these utterances as a batch in which `features` is undefined.
   SpeechBatch make_targets(std::span<const int64_t> indices) const;
 
  private:
@@ -118,8 +119,10 @@ class SpeechDataset {
   std::shared_ptr<const FeatureStore> store_;
   std::optional<Filterbank> filterbank_;  // recomputes the features with new dither; empty without dither
   std::vector<Example> examples_;
-  std::vector<FeatureStatistics> statistics_;  // one per speaker, or one for all
-  FeatureStatistics global_statistics_;        // result of global_statistics()
+  // One element per speaker for Normalization::speaker, and a single element for Normalization::global. Empty
+  // for other normalisations.
+  std::vector<FeatureStatistics> statistics_;
+  FeatureStatistics global_statistics_;  // result of global_statistics()
   SpeechReport report_;
 };
 
@@ -127,13 +130,16 @@ struct BatchPlanOptions {
   // Maximum number of frames of a batch, including padding. A longer utterance forms a batch alone.
   int64_t max_frames = 20000;
   int64_t max_utterances = 0;  // maximum number of utterances in a batch; 0: no limit
-  bool shuffle = true;         // random order by seed and epoch; false: increasing length
+  // If true, the seed and the epoch determine random batches in a random order. If false, utterances are
+  // sorted by increasing length.
+  bool shuffle = true;
   uint64_t seed = 0;
 };
 
-// Returns the batches of an epoch, as indices into `frames`, the numbers of frames of the utterances. Every
-// utterance is in one batch. Utterances in a batch have similar lengths. With shuffling, the choice among
-// similar lengths and the order of the batches are random.
+// Returns the batches of an epoch. A batch is a list of indices into `frames`, which contains the number of
+// frames of each utterance. Every utterance is in exactly one batch, and the utterances of a batch have
+// similar lengths. If options.shuffle is true, the order of the batches and the order of utterances with
+// similar lengths are random.
 std::vector<std::vector<int64_t>> plan_batches(std::span<const int64_t> frames,
                                                const BatchPlanOptions& options, int64_t epoch);
 

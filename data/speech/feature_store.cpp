@@ -229,8 +229,8 @@ void FeatureStore::load_or_write_cache(const Corpus& corpus, const FeatureOption
   is_from_cache_ = open_cache(path, count);
   if (is_from_cache_) return;
   if (fs::exists(path)) log_warning(path, ": the feature cache is damaged; its features are computed again");
-  // Several processes may write this cache at the same time. All processes write the same contents, so any of
-  // their files may be the last to be renamed.
+  // Several processes may write this cache at the same time. Each process writes a separate temporary file
+  // with the same contents, so the order in which these files are renamed does not matter.
   File file = create_unfinished(path);
   try {
     compute(corpus, options, &file);

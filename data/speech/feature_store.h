@@ -24,7 +24,9 @@ namespace tapeformer {
 
 struct FeatureOptions {
   FilterbankOptions filterbank;  // options of the features of recordings
-  bool resample = false;         // resamples recordings with other rates; false: such recordings are errors
+  // If true, recordings with rates other than filterbank.rate are resampled. If false, such recordings are
+  // errors.
+  bool resample = false;
   std::optional<int64_t> channel = {};  // required for recordings with several channels
   int64_t mfc_dims = 13;                // dimensions of the features in .mfc files
   double max_seconds = 3600;            // maximum length of a recording or segment; 0: no limit
@@ -45,8 +47,9 @@ Tensor compute_features(const Utterance& utterance, const FeatureOptions& option
                         const Filterbank& filterbank, int64_t epoch = 0);
 
 // Returns the name of the cache file of these features, without the suffix. The name is a hash of all options
-// except cache_folder, and of each utterance: id, path, command, source, range, and size and modification
-// time of the file. The contents of files are not hashed.
+// except cache_folder and of the properties of each utterance: the id, the path, the command, the source, the
+// position in the recording or archive, and the size and modification time of the file. The contents of files
+// are not hashed.
 std::string make_cache_key(const Corpus& corpus, const FeatureOptions& options);
 
 // The features of all utterances of a corpus. Immutable and thread-safe after construction, which uses the

@@ -11,8 +11,9 @@ void check_features(const char* op, const Tensor& features) {
         "expected contiguous float32 (frames, dims), found ", features.shape());
 }
 
-// Returns the filter of the derivative of order `order`, with coefficients for the frames -order * window ..
-// order * window. The filter is the filter of the first derivative, convolved with itself `order` - 1 times.
+// Returns the coefficients of the filter that computes the time derivative of order `order`. The filter
+// applies the first derivative `order` times, so it covers 2 * order * window + 1 frames. For order 0, the
+// only coefficient is 1.
 std::vector<float> delta_filter(int64_t order, int64_t window) {
   std::vector<double> filter = {1};
   double norm = 0;

@@ -13,12 +13,14 @@
 
 namespace tapeformer {
 
-// Returns the features with their time derivatives up to `order`, (frames, dims * (order + 1)). A derivative
-// is the slope of a line through 2 * window + 1 frames. The first and last frame are repeated at the ends.
+// Returns the features with their time derivatives up to `order`, (frames, dims * (order + 1)). The first
+// derivative is the slope of the least-squares line through 2 * window + 1 frames. Higher derivatives apply
+// the filter of the first derivative repeatedly. The first and the last frame are repeated at the ends.
 Tensor add_deltas(const Tensor& features, int64_t order = 2, int64_t window = 2);
 
-// The streaming form of add_deltas(), for features that arrive in pieces. The results are bit-identical.
-// Frame t is complete after frame t + order * window. Not thread-safe.
+// The streaming form of add_deltas(), for features that arrive in pieces. The results are bit-identical to
+// the results of add_deltas(). Frame t is returned after frame t + order * window has been pushed. Not
+// thread-safe.
 class DeltaStream {
  public:
   explicit DeltaStream(int64_t order, int64_t window = 2);
@@ -29,7 +31,7 @@ class DeltaStream {
 
  private:
   std::vector<std::vector<float>> filters_;  // filters of the derivatives, indexed by order
-  std::vector<float> buffer_;                // frames from index first_
+  std::vector<float> buffer_;                // values of the pushed frames, starting with frame first_
   int64_t dims_ = 0, first_ = 0, next_ = 0;
 };
 
@@ -44,8 +46,9 @@ struct FeatureStatistics {
   bool operator==(const FeatureStatistics&) const = default;
 };
 
-// Subtracts the mean and, if `normalize_variance` is true, divides by the standard deviation, in place.
-// `statistics` belong to the utterance, its speaker or the training set. A constant dimension becomes 0.
+// Subtracts the mean of `statistics` from the features in place. If `normalize_variance` is true, also
+// divides the features by the standard deviation, and sets dimensions with a variance below 1e-10 to 0. The
+// statistics can be the statistics of the utterance, its speaker or the training set.
 void normalize_features(const Tensor& features, const FeatureStatistics& statistics, bool normalize_variance);
 
 // Returns the index of the first frame with a value that is not finite, or -1 if there is none.

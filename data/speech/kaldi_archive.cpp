@@ -35,7 +35,7 @@ class Cursor {
     read(&result, sizeof(result));
     return result;
   }
-  // Reads the characters before the next space, and the space. Returns the characters.
+  // Reads the characters up to and including the next space. Returns the characters without the space.
   std::string token() {
     constexpr size_t kMaxLength = 8;
     std::string text;

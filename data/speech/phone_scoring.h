@@ -30,7 +30,7 @@ inline constexpr ErrorWeights kEqualWeights;
 inline constexpr ErrorWeights kScliteWeights{4, 3, 3};
 
 // Returns an alignment with the smallest weighted number of errors. If several alignments are optimal, the
-// function chooses the columns from the end of the sequences. It prefers a match or a substitution to a
+// columns are chosen one by one from the last to the first. A match or a substitution is preferred to a
 // deletion, and a deletion to an insertion.
 std::vector<AlignedPhone> align_phones(const Words& reference, const Words& hypothesis,
                                        const ErrorWeights& weights = kEqualWeights);
@@ -40,7 +40,8 @@ struct PhoneScore {
   int64_t reference_count = 0;        // number of phones in the references
   int64_t utterance_count = 0;        // number of utterances
   int64_t wrong_utterance_count = 0;  // number of utterances with errors
-  // Error counts for each pair (reference phone, hypothesis phone), as in AlignedPhone.
+  // Number of errors for each pair (reference phone, hypothesis phone). The reference phone of an insertion
+  // and the hypothesis phone of a deletion are empty.
   std::map<std::pair<std::string, std::string>, int64_t> confusions;
 
   int64_t error_count() const { return substitution_count + deletion_count + insertion_count; }

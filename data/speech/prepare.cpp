@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kSpeakersToDivide = 10;  // minimum number of speakers for a split by speaker
+constexpr size_t kSpeakersToDivide = 10;  // minimum number of speakers for which "auto" splits by speaker
 constexpr std::array<const char*, 3> kSplits = {"train", "valid", "test"};
 constexpr char kUnfinishedParts[] = ".unfinished";
 constexpr char kUnknownWords[] = "unknown-words.txt", kProposals[] = "proposed-lexicon.txt";
@@ -245,7 +245,7 @@ void write_unknown_words(Preparation& p) {
   replace_file(path.string(), text);
 }
 
-// Returns the part of every utterance, as an index into kSplits: 0 train, 1 valid, 2 test.
+// Returns the split of every utterance, as an index into kSplits.
 std::vector<size_t> divide(const Corpus& corpus, const PrepareOptions& options) {
   std::map<std::string, std::vector<size_t>> groups;
   std::set<std::string> speakers;

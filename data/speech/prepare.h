@@ -17,14 +17,15 @@ namespace tapeformer {
 
 struct PrepareOptions {
   std::filesystem::path audio_folder;                // folder of recordings, searched recursively
-  std::filesystem::path transcript_path;             // file or folder (data/speech/transcripts.h)
+  std::filesystem::path transcript_path;             // file or folder of transcripts; see read_transcripts()
   std::filesystem::path output_folder;               // output folder
-  std::vector<std::filesystem::path> lexicon_paths;  // for each word, the first file that contains it is used
+  std::vector<std::filesystem::path> lexicon_paths;  // for each word, the first lexicon with the word is used
   TranscriptColumns columns;
-  // The speaker of a transcript without a speaker column. "folder": the top-level folder below
-  // `audio_folder`. "prefix": the file name up to the first - or _. "none": every utterance has its own
-  // speaker. "auto": "folder" if all recordings are in subfolders and there are several subfolders, but fewer
-  // than recordings; else "none".
+  // Rule for the speaker of a transcript that does not name a speaker. With "folder", the speaker is the
+  // top-level folder below `audio_folder`. With "prefix", the speaker is the file name before the first - or
+  // _. With "none", every utterance has a separate speaker. The rule "auto" is "folder" if all recordings are
+  // in subfolders and the number of subfolders is above 1 and below the number of recordings. Otherwise,
+  // "auto" is "none".
   std::string speaker_rule = "auto";
   // Unit of the split. "speaker": all utterances of a speaker are in the same part. "utterance": each
   // utterance is assigned separately. "auto": "speaker" if there are at least 10 speakers, else "utterance".
@@ -49,9 +50,9 @@ struct PrepareReport {
   int64_t untranscribed_recording_count = 0;      // recordings without a transcript
   int64_t proposed_count = 0;                     // number of written pronunciations
   std::vector<UnknownWord> unknown_words;         // in decreasing order of count
-  std::map<int64_t, int64_t> recordings_by_rate;  // number of recordings by samples per second
+  std::map<int64_t, int64_t> recordings_by_rate;  // number of recordings for each rate in Hz
   int64_t multichannel_count = 0;                 // recordings with several channels
-  Faults faults;                                  // reasons why other utterances were left out
+  Faults faults;  // reasons other than unknown words why transcripts were left out
   int64_t utterance_count() const { return train_count + valid_count + test_count; }
 };
 

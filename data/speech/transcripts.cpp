@@ -198,8 +198,9 @@ std::string without_edges(const std::string& word, std::string_view edges) {
   return first == std::string::npos ? "" : word.substr(first, word.find_last_not_of(edges) + 1 - first);
 }
 
-// Removes punctuation around a word. Returns the longest form that the lexicon contains. If the lexicon
-// contains none, returns the shortest form.
+// Removes punctuation at both ends of a word. Tries four sets of punctuation characters, from the smallest to
+// the largest, and stops at the first result that the lexicon contains. If there is no such result, returns
+// the result of the largest set.
 std::string bare_word(const std::string& word, const Lexicon& lexicon) {
   std::string bare;
   for (const std::string_view edges : {"\"()[]{}<>,;:!?*_~`^|\\/", "\"()[]{}<>,;:!?*_~`^|\\/-",

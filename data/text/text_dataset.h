@@ -21,13 +21,16 @@ struct TextOptions {
   // validation share is before it. If valid_path is set, valid_share is ignored; if test_path is set,
   // test_share is ignored.
   double valid_share = 0.05, test_share = 0.05;
-  std::string valid_path, test_path;  // files of the splits; empty: shares of `path`
+  // Paths of the validation and test texts. If a path is empty, the split is a share of the text in `path`.
+  std::string valid_path, test_path;
   // Number of predictions that are masked at the start of each evaluation window except the first window.
   // Must be less than sequence_length.
   int64_t eval_context = 0;
-  int64_t limit = 0;  // maximum number of windows, from the start; 0: all
-  // true: a window begins at every token, and the loader of the training split draws windows at random.
-  // false: windows follow each other.
+  // Maximum number of consecutive windows, from the start of the text; 0: no limit. Random windows are drawn
+  // from the text of these windows.
+  int64_t limit = 0;
+  // If true, a window starts at every token, so the windows overlap, and training draws windows at random. If
+  // false, the windows are consecutive.
   bool use_random_windows = false;
   // true: the examples are consecutive segments for models with a segment memory; no token is predicted in
   // two segments. Positions after the end of the text are masked. Requires eval_context = 0 and
@@ -35,9 +38,10 @@ struct TextOptions {
   bool use_segments = false;
 };
 
-// Returns the tokenizer that the options describe. SentencePiece models are trained on the text in `path`.
-// The vocabulary of "characters" consists of the characters of all splits. Throws the exceptions of the
-// functions in tokenizer.h, and DataError for missing or damaged files.
+// Returns the tokenizer that the options describe. For "sentencepiece" without options.sentencepiece_model, a
+// model is trained on the text in `path`. The vocabulary of "characters" consists of the characters of all
+// splits. Throws DataError for missing, damaged or invalid files, and ConfigError if SentencePiece is not
+// available or cannot train the vocabulary.
 std::shared_ptr<const Tokenizer> make_tokenizer(const TextOptions& options, uint64_t seed);
 
 // Tokens of a split. Immutable and thread-safe.

@@ -10,9 +10,10 @@
 
 namespace tapeformer {
 
-// Returns the files that a path selects. A path is a file, a folder with all regular files in it and its
-// subfolders, or a pattern with *, ? or [...]. Files are sorted by path. Entries whose names begin with a dot
-// and links to folders are left out. Throws DataError if a folder or a pattern selects no file.
+// Returns the files that a path selects, sorted by path. A folder selects all files in the folder and its
+// subfolders, except entries whose names begin with a dot and links to folders. A pattern with *, ? or [...]
+// selects the matching files. Any other path selects one file. Throws DataError if a folder or a pattern
+// selects no file.
 std::vector<std::filesystem::path> list_text_files(const std::string& path);
 
 // Throws DataError if a path selects no file, an unreadable file or only empty files. Does not read the

@@ -88,7 +88,7 @@ class CharacterTokenizer final : public Tokenizer {
 
 // Marks the characters of a text in `used`, which has one element per code point.
 void mark_characters(const TextSource& text, std::vector<bool>& used) {
-  constexpr int64_t kLongest = 4;  // maximum bytes of a character
+  constexpr int64_t kLongest = 4;  // maximum number of bytes of a UTF-8 character
   std::array<bool, kAsciiCodes> ascii{};
   for (int64_t at = 0; at < text.bytes();) {
     const std::string_view rest = text.view(at, text.bytes());

@@ -52,7 +52,7 @@ int64_t count_characters(std::string_view text);
 std::shared_ptr<const Tokenizer> make_byte_tokenizer();
 
 // Returns a tokenizer whose vocabulary consists of the characters of all texts, in the order of their Unicode
-// code points. Throws DataError with the file and the byte of invalid UTF-8.
+// code points. Throws DataError for invalid UTF-8, with the file and the byte offset.
 std::shared_ptr<const Tokenizer> make_character_tokenizer(const std::vector<const TextSource*>& texts);
 
 // Returns a tokenizer that uses a SentencePiece model. `source` names the model in errors. Throws DataError

@@ -14,16 +14,16 @@
 
 namespace tapeformer {
 
-// A capability of an attention kind, which is supported or unsupported. An unsupported capability has a
-// reason.
+// A flag that tells whether an attention kind supports a feature. For an unsupported feature, the object also
+// stores the reason, which error messages print.
 class Capability {
  public:
   Capability(bool supported = false)  // NOLINT(google-explicit-constructor): allows `.causal = true`
       : supported_(supported), reason_(supported ? "" : "the kind does not implement it") {}
 
   explicit operator bool() const { return supported_; }
-  // Returns the reason why the capability is unsupported, a clause without a full stop. Returns "" if the
-  // capability is supported.
+  // Returns the reason why the capability is unsupported, for example "queries are used as keys". Returns ""
+  // if the capability is supported.
   const std::string& reason() const { return reason_; }
 
  private:
@@ -33,7 +33,7 @@ class Capability {
   std::string reason_;
 };
 
-// Returns an unsupported capability. `reason` is a clause that completes "… is not supported: ".
+// Returns an unsupported capability. describe_unsupported() appends `reason` to its message after a colon.
 inline Capability unsupported(std::string reason) {
   Capability capability;
   capability.reason_ = std::move(reason);
@@ -49,7 +49,7 @@ struct AttentionCapabilities {
   // Supported features of training.
   Capability weight_dropout = false;  // dropout of attention weights in training
   Capability bfloat16 = false;        // bfloat16 inputs; if unsupported, models pass float32 inputs
-  Capability reversible = true;       // reversible layers, whose recomputed inputs have rounding errors
+  Capability reversible = true;       // works in reversible layers, where recomputed inputs are inexact
   // Properties of the kind.
   bool has_constant_state = false;  // the size of the recurrent state is independent of the number of tokens
   bool shares_query_key = false;    // queries are used as keys: models have no key projection
@@ -89,16 +89,16 @@ struct AttentionStateOptions {
 
 struct KeyWindow;  // ops/kernels/key_window.h
 
-// Base class of attention kinds. An object computes the attention of one layer. Kinds register parameters and
-// state like other modules. The layer adds the prefix "attention.inner_attention." to the names of the
-// parameters and of the state.
+// Base class of attention kinds. Each layer has one Attention object. Derived classes register their
+// parameters and state like other modules. In an encoder layer, the names of these tensors have the prefix
+// "attention.inner_attention.".
 class Attention : public Module {
  public:
   // Returns the attention of q (batch, q_length, heads, dim) to k (batch, k_length, heads, dim) and v (batch,
   // k_length, heads, value_dim). The result is (batch, q_length, heads, value_dim). If there is a segment
-  // memory, the keys and values of the memory come first in k and v. The inputs have the same dtype: float32,
+  // memory, k and v begin with the keys and values of the memory. The inputs have the same dtype: float32,
   // float64 or, with AttentionCapabilities::bfloat16, bfloat16. The strides are arbitrary. `name` is the full
-  // name of the layer. The names of the random streams and the Decisions of the layer begin with `name`.
+  // name of the layer. It is the prefix of the names of random streams and of entries in context.decisions.
   virtual Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
                          const ForwardContext& context, const std::string& name) const = 0;
 
@@ -116,14 +116,15 @@ class Attention : public Module {
   // SegmentMemorySize::rate. x contains layer inputs that leave the uncompressed segment memory. Throws
   // std::invalid_argument if the kind has no compressed memory.
   virtual Tensor compress(const Tensor& x) const;
-  // Appends a compressed row to the state. A row compresses SegmentMemorySize::rate tokens, and the caller
-  // calls this function after step() of the last of these tokens. k and v are the key and the value of the
-  // row, (batch, heads, dim). Queries attend to the row after its tokens have left the uncompressed memory.
-  // Throws std::invalid_argument if the kind has no recurrent form with a compressed memory.
+  // Appends a row of the compressed memory to the state. The row represents SegmentMemorySize::rate tokens.
+  // The function must be called directly after step() has processed the last of these tokens. k and v (batch,
+  // heads, dim) are the key and the value of the row. Queries attend to the row only after its tokens have
+  // left the uncompressed memory. Throws std::invalid_argument if the kind has no recurrent form with a
+  // compressed memory.
   virtual void append_compressed(const Tensor& k, const Tensor& v, AttentionState& state) const;
 };
 
-// Properties of a layer, which are an argument of AttentionKind::make.
+// Properties of a layer that AttentionKind::make takes as an argument.
 struct AttentionSetup {
   int64_t heads = 1, dim = 1;  // number of heads, and width of a query, of a key and of a value
   int64_t max_length = 0;      // maximum number of tokens of a sequence; 0: unlimited
@@ -133,7 +134,7 @@ struct AttentionSetup {
   const Attention* first_equal_attention = nullptr;
 };
 
-// Sizes of one head of causal self-attention, which are an argument of AttentionKind::count_multiply_adds.
+// Sizes of one head of causal self-attention. AttentionKind::count_multiply_adds takes this argument.
 struct AttentionSize {
   int64_t length;  // number of tokens
   int64_t dim;     // width of a query, of a key and of a value
@@ -154,7 +155,7 @@ struct AttentionVariant {
 
 struct AttentionKind {
   std::string name;
-  std::string help;  // one line of description
+  std::string help;  // a one-line description
   AttentionCapabilities capabilities;
   std::vector<OptionSpec> options;  // keys of the [attention] table of a config
   // Returns a new attention layer with these options. Callers must pass 0 as `setup.dropout` if the kind does
@@ -193,8 +194,8 @@ struct AttentionKind {
 };
 
 // Adds a kind to the registry. Throws std::invalid_argument if the name is empty or already registered, if
-// `make` is empty, or if an option has no name, a duplicate name or an invalid default. Not thread-safe:
-// programs register their kinds before they make models or read configs.
+// `make` is empty, or if an option has no name, a duplicate name, an invalid default or a `used_if` that
+// names no option. Not thread-safe: programs register their kinds before they make models or read configs.
 void register_attention_kind(AttentionKind kind);
 
 // Returns every kind in the order of registration, the built-in kinds first. References to kinds stay valid.
@@ -202,13 +203,13 @@ const std::deque<AttentionKind>& list_attention_kinds();
 // Returns the kind with this name. Throws ConfigError for an unknown name; the message suggests the nearest
 // known name.
 const AttentionKind& find_attention_kind(const std::string& name);
-// Returns a new attention layer of the kind with this name. Throws OptionError for "attention_dropout" if the
-// kind has no weight_dropout and `setup.dropout` is not 0. Throws OptionError for "attention_options.NAME" if
-// the kind rejects an option.
+// Returns a new attention layer of the kind with this name. Throws OptionError if `setup.dropout` is not 0
+// but the kind does not support weight_dropout, or if the kind rejects an option. The option name in the
+// error is "attention_dropout" in the first case, and "attention_options.NAME" in the second case.
 std::unique_ptr<Attention> make_attention(const std::string& name, const OptionValues& options,
                                           const AttentionSetup& setup = {});
-// Calls AttentionKind::check_length if the kind has this function. Throws OptionError for
-// "attention_options.NAME".
+// Throws OptionError if the options of the kind are invalid for sequences of `length` tokens. The option name
+// in the error is "attention_options.NAME".
 void check_attention_length(const std::string& name, const OptionValues& options, int64_t length);
 
 // Returns `attention kind "NAME" has no WHAT: REASON`, for messages about an unsupported capability.

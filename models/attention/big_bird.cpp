@@ -77,7 +77,8 @@ class BigBirdPattern {
   }
 
   BigBirdOptions options_;
-  // Tables of random blocks. The tables exist as long as the pattern, because replayed CUDA graphs read them.
+  // Tables of random blocks. The key consists of the layer name, the number of blocks, the number of heads,
+  // `causal` and the device. Tables are never removed, because captured CUDA graphs read them.
   using TableKey = std::tuple<std::string, int64_t, int64_t, bool, std::string>;
   mutable std::map<TableKey, Tensor> tables_;
 };

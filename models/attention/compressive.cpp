@@ -104,7 +104,7 @@ AttentionKind make_compressive_attention_kind() {
           .compute_memory_size = compute_memory_size,
           .count_multiply_adds = count_relative_multiply_adds,
           .test_options = {{"memory", int64_t{0}}, {"compressed_memory", int64_t{0}}},
-          // Charts measure single sequences, which have no memory.
+          // Benchmark charts measure sequences without earlier segments, so the memory would be empty.
           .variants = {{kCompressive, {{"memory", int64_t{0}}, {"compressed_memory", int64_t{0}}}}}};
 }
 

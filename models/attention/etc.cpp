@@ -79,7 +79,9 @@ class EtcKind final : public Attention {
     int64_t long_length() const { return keys.size(2) - globals; }
   };
 
-  // Returns the rows of `labels` for the distances -`reach` to `reach`, (1, heads, 2 reach + 1, dim).
+  // Returns the labels of the distances from -reach to reach, (1, heads, 2 reach + 1, dim). `labels` contains
+  // the labels of the distances from -max_distance to max_distance. Other distances are clipped to this
+  // range.
   Tensor labels_of_distances(const Tensor& labels, int64_t reach) const {
     const Tensor rows = Tensor::empty({2 * reach + 1}, DType::int64);
     for (int64_t i = 0; i < rows.numel(); ++i)
@@ -155,8 +157,8 @@ class EtcKind final : public Attention {
     return log(reshape(in_windows, {batch, 1, count, 1, 3 * block()}));
   }
 
-  // Returns masks (4 block - 1,) for the distances of relative_scores(): -inf if the distance exceeds the
-  // radius, otherwise 0.
+  // Returns a mask (4 block - 1,) for the distances from 1 - 2 block to 2 block - 1. An element is -inf if
+  // the absolute value of the distance is greater than the radius, and otherwise 0.
   Tensor radius_masks(const Tensor& like) const {
     const Tensor row = Tensor::zeros({4 * block() - 1}, DType::float64);
     for (int64_t c = 0; c < row.numel(); ++c)

@@ -40,9 +40,10 @@ void check_image_length(const OptionValues& options, int64_t length) {
     check_at_most_length(options, name, length);
 }
 
-// Implements AttentionKind::count_multiply_adds. Assumes that every query has as many keys as a query far
-// from the borders of the image: all keys in the memory before the block of the query and, on average, half
-// of the keys in the rows of the block.
+// Implements AttentionKind::count_multiply_adds for a query far from the borders of the image. In form 1d, a
+// query attends to the memory and to (block + 1) / 2 tokens of its block on average. In form 2d, a query
+// attends to memory_rows + block_rows / 2 rows on average, and to block_columns + 2 * memory_columns keys in
+// each row.
 double count_image_multiply_adds(const OptionValues& options, const AttentionSize& size) {
   const auto value = [&](const char* name) { return static_cast<double>(options.get<int64_t>(name)); };
   if (options.get<std::string>("form") == kOneDimension)

@@ -20,10 +20,9 @@ std::unique_ptr<Attention> make_local_attention(const OptionValues& options, con
   return make_softmax_attention(make_key_window(options), setup.dropout);
 }
 
-// Implements AttentionKind::count_multiply_adds. Assumes that every query has as many keys as a query far
-// from the start of the sequence: on average, half of the keys in the block of the query, and all keys of the
-// window before the block. If the whole sequence fits into one window,
-// returns the multiply-adds of softmax attention.
+// Implements AttentionKind::count_multiply_adds for a query far from the start of the sequence. The query
+// attends to window.before keys before its block and to (window.block + 1) / 2 keys of its block on average.
+// count_sparse_multiply_adds() limits the number of keys to length / 2.
 double count_window_multiply_adds(const OptionValues& options, const AttentionSize& size) {
   const KeyWindow window = make_key_window(options);
   return count_sparse_multiply_adds(

@@ -8,8 +8,8 @@ namespace tapeformer {
 namespace {
 
 // Attention of "Reformer" (Kitaev et al. 2020). Every training step draws new random rotations for the
-// hashes, even if dropout is off. Evaluation always draws the rotations of step 0. A replay reuses the
-// buckets of the first pass.
+// hashes, even if dropout is off. Evaluation always draws the rotations of step 0. If backward() repeats the
+// forward pass, the repeated pass uses the buckets of the first pass.
 class LshKind final : public Attention {
  public:
   LshKind(const LshOptions& options, double dropout) : options_(options), dropout_(dropout) {}

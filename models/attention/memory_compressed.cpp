@@ -45,8 +45,8 @@ class MemoryCompressedKind final : public Attention {
  private:
   int64_t compressed_length(int64_t length) const { return (length + factor_ - 1) / factor_; }
 
-  // Returns the mask for the learned key followed by the compressed keys. Repeats the length of each sequence
-  // `copies` times.
+  // Converts a mask of uncompressed keys to a mask of the learned key and the compressed keys. Each element
+  // of key_lengths is repeated `copies` times in the result.
   AttentionMask compressed_mask(const AttentionMask& mask, int64_t copies) const {
     if (!mask.key_lengths.defined()) return mask;
     const Tensor lengths = mask.key_lengths.to(kCpu);
@@ -56,9 +56,9 @@ class MemoryCompressedKind final : public Attention {
     return {.causal = mask.causal, .key_lengths = rows};
   }
 
-  // Query i attends to the keys 0 … t with t = (i + 1) / factor, where key 0 is the learned key. For each
-  // value of (i + 1) % factor, the queries with this value therefore form a sequence with causal attention
-  // and one query per key.
+  // Query i attends to the keys 0, …, t with t = (i + 1) / factor (integer division), where key 0 is the
+  // learned key. The queries are divided into `factor` groups by (i + 1) % factor. In a group, query t
+  // attends to the keys 0, …, t, so each group is a sequence with ordinary causal attention.
   Tensor causal_attention(const Tensor& q, const Tensor& keys, const Tensor& values,
                           const AttentionMask& mask, ForwardContext context, const std::string& name) const {
     const int64_t batch = q.size(0), length = q.size(1), heads = q.size(2), steps = keys.size(1);

@@ -40,13 +40,13 @@ std::string describe_unsupported(const AttentionPattern& pattern, const std::str
 int64_t compute_max_memory_span(const AttentionPattern& pattern);
 
 // Returns a new attention object for layer `layer`; see make_attention() in attention.h. If the pattern has
-// several kinds, OptionError names "attention_options.KIND.NAME".
+// several kinds, the option name in an OptionError is "attention_options.KIND.NAME".
 std::unique_ptr<Attention> make_attention(const AttentionPattern& pattern, int64_t layer,
                                           const AttentionSetup& setup);
 // Returns the index of the first layer that has the same kind and options as `layer`.
 int64_t find_first_equal_layer(const AttentionPattern& pattern, int64_t layer);
-// Calls check_attention_length() for every choice. If the pattern has several kinds, OptionError names
-// "attention_options.KIND.NAME".
+// Throws OptionError if the options of a choice are invalid for sequences of `length` tokens. If the pattern
+// has several kinds, the option name in the error is "attention_options.KIND.NAME".
 void check_attention_length(const AttentionPattern& pattern, int64_t length);
 
 }  // namespace tapeformer

@@ -94,10 +94,10 @@ class PerformerKind final : public Attention {
     return random_projection(x.size(-1), options_.projection, stream).to(x.dtype()).to(x.device());
   }
 
-  // Returns the projection of a layer. Caches the projection until projection_index() changes. If projections
-  // are redrawn on a CUDA device, the function does not cache them, because a captured graph would use the
-  // cached projection in every step. In this case, each step copies a projection to the device, which throws
-  // DeviceError during a capture.
+  // Returns the random projection of the layer `name`, and caches it until projection_index() changes. On a
+  // CUDA device, projections that are redrawn in training are not cached, because a captured graph would use
+  // the same cached projection in every step. Instead, each call copies a projection to the device. This copy
+  // throws DeviceError during a graph capture.
   Tensor projection_of(const std::string& name, const ForwardContext& context, const Tensor& x) const {
     const uint64_t index = projection_index(context);
     if (redraws(context) && !x.device().is_cpu()) return draw(name, index, x);

@@ -12,9 +12,9 @@ struct RelativeOptions {
 };
 
 // For query i and key j, the score is ((q_i + u) · k_j + (q_i + w) · W r(i - j)) / √dim, where r(d) is the
-// vector of the sinusoids of distance d. The biases u and w and the matrix W are parameters of the layer.
-// Positions count the rows of the memory and then the tokens of the segment. A compressed row of the memory
-// counts as one position.
+// vector of the sinusoids of distance d. The biases u and w and the matrix W are parameters of the layer. The
+// positions i and j are indices into the sequence of all memory rows followed by the tokens of the segment. A
+// compressed row of the memory therefore has a single position.
 class RelativeAttention : public Attention {
  public:
   RelativeAttention(const RelativeOptions& options, const AttentionSetup& setup);
@@ -36,8 +36,9 @@ class RelativeAttention : public Attention {
   int64_t max_key_count() const { return options_.memory.rows() + segment_length_; }
   // Returns the sinusoids of the distances first, first + step, …, (count, width) float32.
   Tensor compute_sinusoids(int64_t width, int64_t first, int64_t count, int64_t step) const;
-  // Returns the projected sinusoids of the distances keys - 1 to -later_keys, (1, heads, keys + later_keys,
-  // dim).
+  // Returns the projected sinusoids W r(d) for the distances d from keys - 1 down to -later_keys, (1, heads,
+  // keys + later_keys, dim). `keys` is the number of keys. `later_keys` is the maximum number of keys after a
+  // query that the query attends to, which is 0 for causal attention.
   Tensor project_distances(int64_t keys, int64_t later_keys) const;
 
   RelativeOptions options_;
@@ -51,8 +52,8 @@ class RelativeAttention : public Attention {
 AttentionCapabilities make_relative_capabilities();
 OptionSpec make_memory_option(int64_t default_value);
 OptionSpec make_clamp_option();
-// Returns the multiply-adds of a causal pass: two products for the scores and one for the weighted sums. A
-// query attends to half of the keys on average.
+// Returns the number of multiply-adds of a causal pass: two products for the scores and one for the weighted
+// sums. A query attends to half of the keys on average.
 double count_relative_multiply_adds(const OptionValues& options, const AttentionSize& size);
 // Throws ShapeError unless the setup has a maximum length.
 void check_relative_setup(const char* kind, const AttentionSetup& setup);

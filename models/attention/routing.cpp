@@ -30,10 +30,10 @@ Tensor normalize_rows(const Tensor& x) {
 }
 
 // Attention of "Efficient Content-Based Sparse Attention with Routing Transformers" (Roy et al. 2020). The
-// first `local_share` of the heads attend to a sliding window. The remaining heads attend within clusters: a
-// cluster contains the tokens whose queries have the largest cosines with the centroid of the cluster.
-// Centroids are moving averages of unit queries. Queries are also used as keys. A replay uses the clusters of
-// the first forward pass.
+// first `local_heads_` heads attend to a sliding window. The remaining heads attend within clusters: a
+// cluster contains the tokens whose queries have the largest cosine similarity to the centroid of the
+// cluster. Centroids are moving averages of unit queries. Queries are also used as keys. If backward()
+// repeats the forward pass, the repeated pass uses the clusters of the first pass.
 class RoutingKind final : public Attention {
  public:
   RoutingKind(const RoutingOptions& options, const AttentionSetup& setup)
@@ -136,7 +136,9 @@ class RoutingKind final : public Attention {
   int64_t local_heads_;
   double dropout_;
   Tensor centroids_;  // state, (heads, clusters, dim)
-  Tensor sums_;       // statistics, (heads, clusters, dim + 1): sums of unit queries, then numbers of queries
+  // Statistics, (heads, clusters, dim + 1). The first dim columns are the sums of the unit queries of a
+  // cluster, and the last column is the number of these queries.
+  Tensor sums_;
 };
 
 RoutingOptions make_routing_options(const OptionValues& values) {

@@ -16,8 +16,9 @@ Tensor make_length_score_mask(const Tensor& lengths, int64_t length, const Tenso
 // lengths to the CPU.
 Tensor zero_masked_rows(const Tensor& x, const AttentionMask& mask);
 
-// Returns the dropout mask with probability p of the attention weights of the layer `name`. The weights are
-// (batch, heads, q_length, k_length) for q (batch, q_length, heads, …) and k (batch, k_length, …).
+// Returns a dropout mask for the attention weights of the layer `name`, with dropout probability p. The
+// weights are (batch, heads, q_length, k_length) for q (batch, q_length, heads, …) and k (batch, k_length,
+// …).
 DropoutMask make_weight_dropout_mask(const Tensor& q, const Tensor& k, double p,
                                      const ForwardContext& context, const std::string& name);
 

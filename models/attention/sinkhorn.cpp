@@ -68,9 +68,9 @@ class SinkhornKind final : public Attention {
   }
 
   // Returns attention without a causal mask, (batch, length, heads, dim). A token of a mixed block is a
-  // weighted sum of tokens, and some of these tokens may be masked or padding. The attention weight of the
-  // sum is therefore multiplied by the share of valid tokens in it. An additional feature of the keys adds
-  // the logarithm of this share to the score.
+  // weighted sum of tokens, and some of these tokens may be masked or padding. Valid tokens have only a share
+  // of the total weight. The logarithm of this share is therefore added to the score of the mixed token. An
+  // additional feature of queries and keys implements this addition.
   Tensor to_all_blocks(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
                        const ForwardContext& context, const std::string& name) const {
     const int64_t batch = q.size(0), length = q.size(1), blocks = block_count(length), block = options_.block;
@@ -100,10 +100,11 @@ class SinkhornKind final : public Attention {
     return contiguous(slice(reshape(out, {batch, blocks * block, q.size(2), v.size(3)}), 1, 0, length));
   }
 
-  // Returns attention with a causal mask, (batch, length, heads, dim). The mixed block of a block is a
-  // weighted sum of the earlier blocks. The weights are a softmax of scores, which depend on the tokens up to
-  // the first token of the block. The weights are not normalised with balanced(), because normalising a
-  // column would use later blocks. The queries of the first block attend only to the first block.
+  // Returns attention with a causal mask, (batch, length, heads, dim). The queries of the first block attend
+  // only to their block. The queries of a later block also attend to a mixed block, which is a weighted sum
+  // of the earlier blocks. The weights are the softmax of scores that depend only on tokens up to the first
+  // token of the queries' block. balanced() cannot be used here, because normalising a column would use later
+  // blocks.
   Tensor to_earlier_blocks(const Tensor& q, const Tensor& k, const Tensor& v, const ForwardContext& context,
                            const std::string& name) const {
     const int64_t batch = q.size(0), length = q.size(1), block = options_.block;

@@ -10,8 +10,9 @@ constexpr const char* kMerged = "merged";
 constexpr const char* kSplit = "split";
 
 // Returns the pattern of "Generating Long Sequences with Sparse Transformers" (Child et al. 2019, section
-// 4.3). The near keys are in `window`; the far keys are in `dilated` (form strided) or `periodic` (form
-// fixed). If the form is strided and there is no causal mask, the keys are on both sides of the query.
+// 4.3). A query attends to near keys, which are in `pattern.window`, and to regularly spaced far keys. The
+// far keys are in `pattern.dilated` in the strided form, and in `pattern.periodic` in the fixed form. Without
+// a causal mask, the strided form contains keys on both sides of the query.
 KeyPattern make_sparse_pattern(const OptionValues& options) {
   const auto stride = options.get<int64_t>("stride"), summary = options.get<int64_t>("summary");
   KeyPattern pattern;

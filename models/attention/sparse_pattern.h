@@ -33,8 +33,8 @@ std::unique_ptr<Attention> make_softmax_attention(PatternFunction pattern, doubl
 // Returns the capabilities of softmax attention with a sparse pattern.
 AttentionCapabilities make_sparse_capabilities();
 
-// Returns the multiply-adds of a causal pass of one head. A query attends on average to `keys` keys, or to
-// length / 2 keys if this is less.
+// Returns the number of multiply-adds of a causal pass of one head. A query attends to min(keys, length / 2)
+// keys on average.
 double count_sparse_multiply_adds(double keys, const AttentionSize& size);
 
 // Throws OptionError unless the option `name` is at most `length`, the length of the sequences.

@@ -192,8 +192,8 @@ AttentionKind make_synthesizer_attention_kind() {
                    .used_if = {"terms", {"random", "factorized-random"}}}},
       .make = make_synthesizer,
       .select_inputs = select_synthesizer_inputs,
-      // Counts the products of each term and the weighted sums. A query attends to half of the keys on
-      // average.
+      // Counts the multiply-adds of the scores of each term and of the weighted sums. A query attends to half
+      // of the keys on average.
       .count_multiply_adds = [](const OptionValues& options, const AttentionSize& size) {
         const auto length = static_cast<double>(size.length), dim = static_cast<double>(size.dim);
         double products = dim;

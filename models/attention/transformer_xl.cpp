@@ -25,7 +25,7 @@ AttentionKind make_transformer_xl_attention_kind() {
       .compute_memory_size = memory,
       .count_multiply_adds = count_relative_multiply_adds,
       .test_options = {{"memory", int64_t{0}}},
-      // Charts measure single sequences, which have no memory.
+      // Benchmark charts measure sequences without earlier segments, so the memory would be empty.
       .variants = {{kTransformerXl, {{"memory", int64_t{0}}}}}};
 }
 

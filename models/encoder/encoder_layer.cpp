@@ -84,7 +84,7 @@ struct MultiHeadAttention::TapeExecutor {
   const AttentionMask& mask;
   const ForwardContext& context;
   const std::string& name;
-  Tensor source;     // input of the keys and values: the segment memory, then the input of the queries
+  Tensor source;     // input of the key and value projections, which begins with the segment memory
   Shape shape;       // shape of the input of the queries
   DType head_dtype;  // dtype of queries, keys and values
   DType result;
@@ -137,8 +137,9 @@ Tensor MultiHeadAttention::prepend_memory(const Tensor& x, const ForwardContext&
   return memory.defined() ? concat({memory.to(x.dtype()), x}, 1) : x;
 }
 
-// The forward passes of recomputed and reversible layers run without recording on the tape. This function
-// turns recording on for the loss term, because replays do not compute the term again.
+// In recomputed and reversible layers, the first forward pass runs with recording off, and backward() replays
+// it with recording on. A replay does not call this function. The function therefore turns recording on to
+// compute the gradient of the reconstruction loss.
 void MultiHeadAttention::compress_memory(const Tensor& x, const Tensor& evicted,
                                          const ForwardContext& context, const std::string& name) const {
   const RecordingScope scope(context.loss_terms != nullptr);
@@ -186,8 +187,9 @@ EncoderLayer::EncoderLayer(const EncoderOptions& options, int64_t layer_index, c
   add_child("norm2", norm2);
 }
 
-// Executor of run_layer() that records the ops on the tape. The first row of the input of a branch has index
-// `first_row` in the random streams.
+// Executor of run_layer() that records the ops on the tape. The input of a branch may be a part of the rows
+// of a batch. `first_row` is the index of its first row in the whole batch. The offset of the dropout masks
+// is computed from this index.
 struct EncoderLayer::TapeExecutor {
   const EncoderLayer& layer;
   const AttentionMask& mask;

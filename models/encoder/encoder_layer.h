@@ -18,13 +18,14 @@ namespace tapeformer {
 struct EncoderOptions {
   int64_t layers = 8, heads = 8, head_dim = 32, feedforward = 1024;
   AttentionPattern attention = AttentionPattern(1);
-  double dropout = 0;            // dropout of the outputs of both branches and of the hidden units
-  double attention_dropout = 0;  // dropout of attention weights
+  double dropout = 0;            // dropout probability of branch outputs and of hidden units
+  double attention_dropout = 0;  // dropout probability of attention weights
   bool rotary = false;           // rotates queries and keys by their positions (ops/rotary.h)
   bool pre_norm = false;
   Activation activation = Activation::relu;
-  bool recompute = false;  // for backward, keeps only the inputs of layers (autograd/recompute.h)
-  // For backward, keeps only the output of the last layer (encoder/reversible.h).
+  bool recompute = false;  // backward recomputes each layer from its input (autograd/recompute.h)
+  // Backward computes the inputs of each layer from its outputs, so only the output of the last layer is kept
+  // (encoder/reversible.h).
   bool reversible = false;
   int64_t feedforward_chunks = 1;  // the feed-forward branch processes rows in this number of chunks
   int64_t max_length = 0;          // maximum number of tokens; 0: unlimited
@@ -35,7 +36,7 @@ struct EncoderOptions {
   int64_t output_width() const { return reversible ? 2 * width() : width(); }
 };
 
-// Returns the problems of the options: invalid values and contradictions.
+// Checks the options and returns a list of invalid values and contradictions.
 std::vector<OptionProblem> find_option_problems(const EncoderOptions& options);
 
 // Residual branches of a layer.
@@ -57,8 +58,10 @@ inline ResidualForm choose_residual_form(const EncoderOptions& options) {
 // The tensors that pass from layer to layer.
 struct LayerState {
   Tensor first;
-  Tensor second = {};   // defined in reversible layers only
-  Tensor operand = {};  // post-norm layers: `first` in the dtype of operands of matrix products, or undefined
+  Tensor second = {};  // defined in reversible layers only
+  // In post-norm layers, `first` converted to get_operand_dtype(first), or undefined if `first` has not been
+  // converted. Undefined in other layers.
+  Tensor operand = {};
 };
 
 // Returns dropout(branch(norm(x))), which a pre-norm or reversible layer adds to the residual.
@@ -109,9 +112,9 @@ class MultiHeadAttention final : public Module {
   // AttentionSetup::first_equal_attention. Throws OptionError if the attention kind rejects an option.
   explicit MultiHeadAttention(const EncoderOptions& options, int64_t layer = 0,
                               const Attention* first = nullptr);
-  // Computes self-attention of x (batch, length, width). `operand` is x in the dtype of operands of matrix
-  // products; if `operand` is undefined, x is converted to this dtype. The result has the shape of x and
-  // dtype `result`; see linear() for dtypes. `name` is the full name of the layer.
+  // Computes self-attention of x (batch, length, width). `operand` is x in the dtype get_operand_dtype(x). If
+  // `operand` is undefined, the function converts x. The result has the shape of x and the dtype `result`,
+  // which linear() must support for this operand. `name` is the full name of the layer.
   Tensor forward(const Tensor& x, const Tensor& operand, const AttentionMask& mask,
                  const ForwardContext& context, const std::string& name, DType result) const;
 
@@ -164,8 +167,8 @@ class EncoderLayer final : public Module {
   void advance(LayerState& state, const AttentionMask& mask, const ForwardContext& context) const;
 
   // Return the results of run_residual_branch() for the two branches. run_attention_branch() takes x (batch,
-  // length, width). run_feedforward_branch() takes rows x (count, width), whose first row has index
-  // `first_row` in the random streams.
+  // length, width). run_feedforward_branch() takes x (count, width), which may be a part of the rows of a
+  // batch. `first_row` is the index of its first row in the whole batch, which determines the dropout masks.
   Tensor run_attention_branch(const Tensor& x, const AttentionMask& mask,
                               const ForwardContext& context) const;
   Tensor run_feedforward_branch(const Tensor& x, int64_t first_row, const ForwardContext& context) const;

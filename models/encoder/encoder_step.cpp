@@ -123,10 +123,10 @@ struct EncoderStep::TokenExecutor {
     return step.branch_result_;
   }
 
-  // Stores the input of the attention in layer.span. The last step of a span also appends the compressed row
-  // to the state. A captured graph writes to the same row of the span in every replay, because position_ is
-  // fixed at the capture. The compressed rows of these replays are never read: a graph decodes at most one
-  // segment, and only the segments after it read these rows.
+  // Stores x (batch, width), the input of the attention, in layer.span. If layer.span is full, appends its
+  // compressed row to the state. In a captured graph, position_ is constant, so every replay writes to the
+  // same row of the span and the compressed rows are wrong. This is harmless, because a graph decodes at most
+  // one segment, and only later segments read the compressed rows.
   void compress(const Tensor& x) const {
     const int64_t batch = x.size(0), width = x.size(1), rate = layer.span.size(1);
     const int64_t slot = step.position_ % rate;

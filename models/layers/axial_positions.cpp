@@ -11,8 +11,8 @@ namespace tapeformer {
 namespace {
 
 constexpr size_t kMaxAxes = 3;
-constexpr double kMaxPositions = 1e15;     // products of sizes stay below the maximum of int64_t
-constexpr int64_t kMaxAxisOverLength = 4;  // maximum ratio of the size of an axis to the length
+constexpr double kMaxPositions = 1e15;     // maximum product of the axis sizes, which must fit in int64_t
+constexpr int64_t kMaxAxisOverLength = 4;  // maximum ratio of an axis size to the sequence length
 
 std::string list_text(const std::vector<int64_t>& numbers) {
   std::string text;

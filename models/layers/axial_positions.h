@@ -29,7 +29,8 @@ std::vector<OptionProblem> find_option_problems(const AxialShape& axial, int64_t
 // values are drawn from N(0, 1). The parameters have the names "0", "1" and so on.
 class AxialPositions final : public Module {
  public:
-  // `max_length` limits the length of sequences. 0: the limit is the product of the shape.
+  // The maximum length of sequences is `max_length`. If `max_length` is 0 or exceeds the number of positions
+  // of the grid, the maximum length is the number of positions.
   explicit AxialPositions(const AxialShape& axial, int64_t max_length = 0);
   // Returns the embeddings of positions 0 … length - 1, (length, width). Throws ShapeError if `length`
   // exceeds `max_length`.
@@ -40,8 +41,8 @@ class AxialPositions final : public Module {
  private:
   AxialShape axial_;
   int64_t max_length_;
-  // Coordinates of all positions, (max_length,) int64 per axis. The coordinates are buffers, so that captured
-  // graphs read them on the device.
+  // The coordinates of all positions, one (max_length,) int64 tensor per axis. The tensors are registered as
+  // buffers, so that move() transfers them to the device of the tables.
   std::vector<Tensor> coordinates_;
 };
 

@@ -26,7 +26,9 @@ class Linear final : public Module {
 class Conv1dRelu final : public Module {
  public:
   Conv1dRelu(int64_t in, int64_t out, int64_t kernel, const Conv1dOptions& options);
-  // Maps x (batch, frames, in) with lengths (batch,) int64 to (batch, steps, out).
+  // Maps x (batch, frames, in) to (batch, steps, out), where steps = count_conv1d_steps(frames, kernel,
+  // options). `lengths` (batch,), int64 on the CPU, contains the number of valid frames of each sequence; if
+  // it is undefined, all frames are valid.
   Tensor forward(const Tensor& x, const Tensor& lengths) const;
 
   Tensor weight, bias;
@@ -52,8 +54,8 @@ class LayerNorm final : public Module {
   Tensor forward(const Tensor& x) const;
   // Computes forward(x + dropout(branch)) in one op.
   Tensor forward(const Tensor& x, const Tensor& branch, const DropoutMask& dropout) const;
-  // Compute forward(), and return the result twice: in the dtype of x, and in the dtype of operands of matrix
-  // products.
+  // Compute the same result as forward(). NormResult::operand is the same result in the dtype
+  // get_operand_dtype(result) (ops/linear.h), for use in matrix products.
   NormResult forward_with_operand(const Tensor& x) const;
   NormResult forward_with_operand(const Tensor& x, const Tensor& branch, const DropoutMask& dropout) const;
 
@@ -68,8 +70,8 @@ class FeedForward {
   // Applies the block to x (…, dim). The result has dtype `result`; see linear() for dtypes. `hidden_dropout`
   // applies to the hidden units.
   Tensor forward(const Tensor& x, const DropoutMask& hidden_dropout, DType result) const;
-  // Computes the backward pass of forward(x, hidden_dropout, result), where `g` is the gradient of the
-  // result. Recomputes only the hidden activations.
+  // Runs the backward pass of forward(x, hidden_dropout, result), where `g` is the gradient of the result.
+  // The hidden activations are recomputed, but the result is not.
   void run_backward(const Tensor& x, const DropoutMask& hidden_dropout, const Tensor& g) const;
   Activation activation() const { return activation_; }
 

@@ -9,7 +9,7 @@ namespace tapeformer {
 // to the loss of the model. A layer adds a term once per forward pass and not in replays.
 class LossTerms {
  public:
-  // Adds a scalar, recorded on the tape.
+  // Adds the scalar tensor `term` to the sum. The addition is recorded on the tape.
   void add(const Tensor& term) { sum_ = sum_.defined() ? tapeformer::add(sum_, term) : term; }
   // Returns the sum of the terms, or an undefined tensor if there are none.
   const Tensor& sum() const { return sum_; }

@@ -15,7 +15,8 @@ Initializer make_elementwise_initializer(F draw) {
   };
 }
 
-thread_local std::optional<int64_t> elements_left;  // remaining elements of the ParameterLimit of this thread
+// Number of elements that the ParameterLimit of this thread still allows. Empty if there is no limit.
+thread_local std::optional<int64_t> elements_left;
 
 }  // namespace
 

@@ -37,13 +37,14 @@ class SegmentMemory;  // models/layers/segment_memory.h
 
 // Settings of a forward pass.
 struct ForwardContext {
-  bool training = false;         // enables dropout and random numbers that change with `step`
+  bool training = false;         // true in training; otherwise, dropout and `step` are not used
   bool disable_dropout = false;  // disables dropout in training
   bool is_prefix = false;        // sequences are prefixes of longer sequences, as in generation
   uint64_t seed = 0;             // seed of dropout and other random numbers
   uint64_t step = 0;             // optimizer step; passes with equal seed and step draw equal random numbers
-  // Index of the first example of this pass in the random streams. If a slice of a batch is padded to the
-  // length of the whole batch, the examples of the slice draw the same random numbers as in the whole batch.
+  // Index of the first example of this pass in the whole batch, if the pass processes a slice of a batch.
+  // Random numbers depend on this index. If the slice is padded to the length of the whole batch, each
+  // example draws the same random numbers as in a pass of the whole batch.
   int64_t first_example = 0;
   // Memory of the earlier segments of the sequences, or null. The object must outlive backward(), because a
   // recomputed forward pass reads it.
@@ -53,8 +54,8 @@ struct ForwardContext {
   // replayed.
   Decisions* decisions = nullptr;
 
-  // Returns a dropout mask with probability p. `name` is the name of the random stream of the mask: the full
-  // name of a module and a suffix. Returns an empty mask if dropout is disabled.
+  // Returns a mask that drops elements with probability p, or an empty mask if dropout is disabled. The mask
+  // is drawn from the random stream `name`, which is the full name of a module followed by a suffix.
   DropoutMask dropout(double p, const std::string& name) const {
     return training && !disable_dropout && p > 0 ? DropoutMask{p, RandomStream(seed, name, step)}
                                                  : DropoutMask{};
@@ -66,7 +67,7 @@ struct ForwardContext {
 // decisions, so a replayed function can hold a copy.
 class ReplayContext {
  public:
-  // If `replayed` is false, the part of the model runs only once, and context.decisions stays as it is.
+  // `replayed` is false if the part of the model runs only once. No decisions are created in this case.
   explicit ReplayContext(const ForwardContext& context, bool replayed = true);
   const ForwardContext& operator*() const { return context_; }
 
@@ -79,8 +80,8 @@ using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 // Returns the tensors without their names.
 std::vector<Tensor> strip_names(const NamedTensors& named);
 
-// Fills `parameter`, a float64 tensor, with initial values. The name of the random stream is "init " and the
-// full name of the parameter.
+// A function that fills `parameter`, a float64 tensor, with initial values. Random values are drawn from
+// `stream`, whose name is "init " followed by the full name of the parameter.
 using Initializer = std::function<void(const Tensor& parameter, const RandomStream& stream)>;
 
 Initializer make_uniform_initializer(double bound);  // U(-bound, bound)
@@ -136,10 +137,11 @@ class Module {
   // Keeps parameters adjacent in memory, in this order, also after convert() and move(). concat() along their
   // first dimension then returns a view. All parameters have the same dtype.
   void keep_adjacent(std::vector<Tensor*> parameters);
-  // Keeps `alias` equal to the parameter `tensor` of another module, also after convert() and move() of a
-  // module that contains both.
+  // Makes `alias` refer to the parameter `tensor` of another module. convert() and move() preserve the alias
+  // if they are called on a module that contains this module and the other module.
   void add_alias(Tensor& alias, const Tensor& tensor);
-  // Registers a child. If the name is empty, no prefix precedes the names of its tensors.
+  // Registers a child module. The names of the tensors of the child get the prefix `name` and a period, or no
+  // prefix if `name` is empty.
   void add_child(std::string name, Module& child) { children_.emplace_back(std::move(name), &child); }
 
  private:
@@ -165,7 +167,7 @@ class Module {
   std::vector<Statistics> statistics_;
   std::vector<std::pair<std::string, Module*>> children_;
   std::vector<std::pair<Tensor*, const Tensor*>> aliases_;  // pairs of an alias and its parameter
-  std::vector<std::vector<Tensor*>> adjacent_groups_;       // groups of keep_adjacent()
+  std::vector<std::vector<Tensor*>> adjacent_groups_;       // arguments of the calls of keep_adjacent()
 };
 
 // A limit for the total number of elements in parameters and state. While a ParameterLimit exists, it applies

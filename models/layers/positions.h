@@ -14,12 +14,13 @@ struct ImageLayout {
 // Returns the sinusoids of positions 0 … length - 1, (length, dim) float64 (Vaswani et al. 2017, section
 // 3.5). The features of position p are sin(p / 10000^(2i/dim)) at 2i and cos(p / 10000^(2i/dim)) at 2i + 1.
 Tensor make_sinusoidal_positions(int64_t length, int64_t dim);
-// Writes the row of make_sinusoidal_positions() for one position, `dim` numbers.
+// Writes row `position` of the result of make_sinusoidal_positions() to `row`, an array of `dim` elements.
 void write_sinusoids(int64_t position, int64_t dim, double* row);
 
-// Returns position features for the first `length` bytes of an image, (length, dim) float64. The features of
-// a byte are sinusoids of the row, the column and, for colour images, the channel of the next byte. Each
-// coordinate has an equal share of the features. Wavelengths run from 2π to 2π · 100 pixels.
+// Returns position features for the first `length` bytes of an image, (length, dim) float64. Row p describes
+// byte p + 1, which an autoregressive model predicts at position p. The features are sinusoids of the row,
+// the column and, for colour images, the channel of this byte. Each of these coordinates has about the same
+// number of features. The wavelengths range from 2π to about 2π · 100.
 Tensor make_grid_positions(const ImageLayout& layout, int64_t length, int64_t dim);
 
 }  // namespace tapeformer

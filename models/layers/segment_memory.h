@@ -39,12 +39,13 @@ class SegmentMemory {
   // Returns the earlier inputs of a layer for the first `batch` texts, (batch, rows, width). The compressed
   // rows come first. Returns an undefined tensor if the layer has no memory or no earlier input.
   Tensor read(const std::string& layer, int64_t batch) const;
-  // Stores the inputs x (batch, length, width) of a layer for the next segment. The values are copied, so no
-  // gradient passes. If the layer has a compressed memory and inputs leave the uncompressed memory, returns a
-  // copy of these inputs, (batch, count, width), which the caller compresses. Otherwise, returns an undefined
-  // tensor. `count` is a multiple of the rate. The length of each segment, except the last segment of a text,
-  // is also a multiple of the rate. A replay of the layer in the same segment stores nothing and returns an
-  // undefined tensor.
+  // Stores a copy of the inputs x (batch, length, width) of a layer, without gradients, for the next segment.
+  // `length` must be a multiple of the rate, except in the last segment of a text.
+  //
+  // If the layer has a compressed memory and inputs leave the uncompressed memory, returns a copy of these
+  // inputs, (batch, count, width), where `count` is a multiple of the rate. The caller must compress the
+  // copy. Otherwise, returns an undefined tensor. A second call in the same segment, which occurs if the
+  // layer is replayed, stores nothing and returns an undefined tensor.
   Tensor write(const std::string& layer, const Tensor& x);
   // Appends rows (batch, count, width) to the compressed memory of a layer for the next segment.
   void write_compressed(const std::string& layer, const Tensor& rows);

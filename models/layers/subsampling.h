@@ -33,7 +33,9 @@ class Subsampling final : public Module {
   // Maps x (batch, frames, features) with frame_lengths (batch,) int64 on the CPU to (batch, steps,
   // output_width). Drops the last frames if they do not fill a step.
   Tensor forward(const Tensor& x, const Tensor& frame_lengths) const;
-  // Returns the number of steps of each utterance, (batch,) int64. Throws ShapeError for invalid lengths.
+  // Returns the number of steps of each utterance, (batch,) int64. If `frame_lengths` is undefined, every
+  // utterance has `frames` frames. Throws ShapeError if `frame_lengths` is not (batch,) int64 or contains a
+  // length that is not in [0, frames].
   Tensor count_steps(const Tensor& frame_lengths, int64_t batch, int64_t frames) const;
 
   const SubsamplingOptions& options() const { return options_; }
@@ -44,7 +46,7 @@ class Subsampling final : public Module {
   SubsamplingOptions options_;
 };
 
-// Subsampling of one frame at a time. push() allocates no memory.
+// The streaming form of Subsampling, which takes one frame at a time. push() allocates no memory.
 class SubsamplingStep {
  public:
   // `subsampling` must outlive the object. The buffers have the dtype and device of `like`.
@@ -52,7 +54,8 @@ class SubsamplingStep {
 
   // Takes one frame of every utterance, (batch, features). Returns true if the frame completes a step.
   bool push(const Tensor& frame);
-  // Returns the features of the newest step, (batch, output_width). The result is valid until the next step.
+  // Returns the features of the newest step, (batch, output_width). The result is valid until the next
+  // call of push().
   const Tensor& step() const { return layers_.empty() ? window_ : layers_.back().output; }
   void reset();
 

@@ -30,10 +30,10 @@ struct SpeechModelOptions {
   SubsamplingKind subsampling_kind = SubsamplingKind::stack;
   SpeechEncoderKind encoder_kind = SpeechEncoderKind::transformer;
   EncoderOptions encoder = {.layers = 9, .heads = 6, .head_dim = 32, .feedforward = 768};
-  bool use_sinusoidal_positions =
-      true;                   // Transformer: sinusoids of the step are added to the input of the encoder
-  bool causal = false;        // Transformer: a step does not depend on later frames
-  int64_t max_frames = 2400;  // Transformer: maximum number of frames of an utterance
+  // Whether sinusoidal position features are added to the input of the encoder. Only for Transformers.
+  bool use_sinusoidal_positions = true;
+  bool causal = false;        // whether steps do not depend on later frames; only for Transformers
+  int64_t max_frames = 2400;  // maximum number of frames of an utterance; only for Transformers
   int64_t lstm_hidden = 320, lstm_layers = 3;
   bool lstm_bidirectional = true;
   double lstm_dropout = 0;

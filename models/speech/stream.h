@@ -9,16 +9,19 @@ namespace tapeformer {
 
 class SpeechStream {
  public:
-  // The model must outlive the stream. `capacity` is the maximum number of steps between resets for attention
-  // kinds whose state grows with the length. 0: the maximum length of an utterance. Throws ConfigError if the
-  // model is not a causal Transformer, and std::invalid_argument if its attention kind has no recurrent form.
+  // The model must outlive the stream. `capacity` is the maximum number of encoder steps between resets. If
+  // `capacity` is 0, the maximum is SpeechModelOptions::max_steps(). There is no maximum if the attention
+  // state has a constant size. Throws ConfigError if the model is not a causal Transformer, and
+  // std::invalid_argument if its attention kind has no recurrent form.
   explicit SpeechStream(const SpeechModel& model, int64_t batch = 1, int64_t capacity = 0);
 
   // Takes one frame of every utterance, (batch, features) of the model's dtype. Returns true if the frame
   // completes a step of the encoder. If the model subsamples, only every second or fourth frame completes a
-  // step. Allocates no memory. A state of constant size takes any number of frames. Accuracy drops if the
-  // stream is longer than the training utterances; StreamDecoder (models/speech/stream_decoder.h) avoids
-  // this. Throws ShapeError if the shape does not match or if the frame exceeds the capacity.
+  // step. Allocates no memory. Throws ShapeError if the shape does not match or if the frame exceeds the
+  // capacity.
+  //
+  // Accuracy drops if the stream is longer than the training utterances. Use StreamDecoder
+  // (models/speech/stream_decoder.h) for such streams.
   bool push(const Tensor& frame);
   // Returns the logits of the newest step, (batch, classes). The logits are valid until the next step.
   const Tensor& logits() const { return logits_; }

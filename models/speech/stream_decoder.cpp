@@ -10,9 +10,10 @@ namespace tapeformer {
 namespace {
 
 constexpr int64_t kEnergyBlockFrames = 100, kEnergyBlocks = 10;
-constexpr double kLowShare = 0.5;     // an energy is low if it is at most this share of the range
-constexpr int64_t kMaxContext = 100;  // maximum number of frames that both lanes process
-constexpr int64_t kAgreement = 20;    // lanes agree if their newest labels in this number of frames are equal
+// An energy is low if it is at most lowest + kLowShare * (highest - lowest) of the recent energies.
+constexpr double kLowShare = 0.5;
+constexpr int64_t kMaxContext = 100;  // maximum number of frames for which both lanes run in parallel
+constexpr int64_t kAgreement = 20;    // the last labels of both lanes in this number of frames must be equal
 constexpr int64_t kJitter = 10;       // maximum distance, in frames, of the same label in the two lanes
 
 int64_t check_window(const SpeechModel& model, int64_t window) {
@@ -125,9 +126,9 @@ bool StreamDecoder::lanes_agree() const {
          active_->recent_label(count_steps(kAgreement)) == next_->recent_label(count_steps(kAgreement));
 }
 
-// Reconciles the labels of the lanes before they are swapped, if their newest labels differ. Emits a label
-// that only the new lane has decoded. Suppresses a label that the old lane has emitted and that the new lane
-// may decode later.
+// Avoids a missing or repeated label if next_ replaces active_ although the lanes do not agree. If only next_
+// has a recent label, emits this label. If only active_ has a recent label, suppresses the same label when
+// next_ decodes it within the next kJitter frames.
 void StreamDecoder::reconcile_labels() {
   const int64_t jitter = count_steps(kJitter), near = count_steps(kAgreement);
   const int64_t old_label = active_->recent_label(jitter), new_label = next_->recent_label(jitter);

@@ -17,11 +17,11 @@
 namespace tapeformer {
 
 struct StreamDecoderOptions {
-  // Maximum number of frames that a recurrent state processes before the decoder replaces it, at least
-  // kMinWindowFrames. 0: one state processes the whole stream.
+  // Maximum number of frames that a recurrent state processes before the decoder replaces it. Must be at
+  // least StreamDecoder::kMinWindowFrames, or 0 if one state processes the whole stream.
   int64_t max_window_frames = 0;
-  // Minimum length of a pause in frames. Frames of a pause have low energy and no labels. 0: the decoder does
-  // not restart at pauses. Ignored if `max_window_frames` is 0.
+  // Minimum length of a pause in frames. Frames of a pause have low energy and no labels. If
+  // `min_pause_frames` or `max_window_frames` is 0, the decoder does not restart at pauses.
   int64_t min_pause_frames = 25;
   // For the first feature_scales.size() features of a frame, feature * scale + offset is the natural
   // logarithm of a filterbank energy. If `feature_scales` and `feature_offsets` are empty, all features are
@@ -42,9 +42,10 @@ class EnergyTracker {
   struct EnergyRange {
     double low, high;
   };
-  std::deque<EnergyRange> energy_ranges_;  // of blocks of 100 frames, the newest last
-  int64_t block_frames_ = 0;               // frames in the newest block
-  int64_t low_energy_frames_ = 0;          // consecutive frames of low energy
+  // Energy ranges of the most recent blocks of 100 frames. The last element is the newest block.
+  std::deque<EnergyRange> energy_ranges_;
+  int64_t block_frames_ = 0;       // frames in the newest block
+  int64_t low_energy_frames_ = 0;  // consecutive frames of low energy
 };
 
 // A decoder of one stream. Not thread-safe.

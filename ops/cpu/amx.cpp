@@ -14,8 +14,10 @@
 namespace tapeformer::cpu::amx {
 namespace {
 
-constexpr int64_t kSide = 16;                  // rows of a tile, and columns of a tile of sums
-constexpr int64_t kTile = kSide * kTileDepth;  // elements of a tile of operands
+// Number of rows of a tile. A tile of sums has kSide columns, and a tile of an operand has kTileDepth
+// columns.
+constexpr int64_t kSide = 16;
+constexpr int64_t kTile = kSide * kTileDepth;  // number of elements of an operand tile
 constexpr int64_t kMaxDepth = 512;             // maximum number of rows that add_transposed() packs at a time
 constexpr int64_t kFloatBytes = sizeof(float), kBFloat16Bytes = sizeof(BFloat16);
 
@@ -51,8 +53,8 @@ struct Block {
   BFloat16 values[kTileDepth * kPanelColumns];
 };
 
-// Packs x (rows, width) into panels for a product that sums over the rows. If kLeft is true, x is the
-// transposed left operand and its tiles are transposed; otherwise x is the right operand.
+// Packs one of the operands of aᵀ b for add_transposed(). x (rows, width) is a if kLeft is true, and b
+// otherwise. If kLeft is true, each tile is transposed.
 template <bool kLeft>
 void pack_rows(int64_t rows, int64_t width, const BFloat16* x, BFloat16* panels) {
   alignas(64) Block padded;
@@ -87,9 +89,9 @@ struct alignas(64) TileConfiguration {
   uint8_t rows[16] = {};
 };
 
-// Configures the registers for `rows` rows of sums, at most 32. Registers 0, 1 and 4 hold the first 16 rows,
-// and registers 2, 3 and 5 the next 16 rows. If there are at most 16 rows, registers 0 to 5 all hold these
-// rows.
+// Configures the tile registers for a product with `rows` rows, at most 32. Registers 0, 1 and 4 have the
+// first 16 rows, and registers 2, 3 and 5 have the next 16 rows. If `rows` is at most 16, registers 0 to 5
+// all have `rows` rows. Registers 6 and 7, for the right operand, always have 16 rows.
 TAPEFORMER_AMX void configure_tiles(int64_t rows) {
   TileConfiguration configuration;
   for (int i = 0; i < 8; ++i) {
@@ -102,10 +104,12 @@ TAPEFORMER_AMX void configure_tiles(int64_t rows) {
   _tile_loadconfig(&configuration);
 }
 
-// The left operand of a product. Strides are in bytes.
+// The left operand of a product.
 struct Left {
   const BFloat16 *upper, *lower;  // the first 16 rows, and the next 16 rows
-  int64_t stride, step;           // distances between rows, and between tiles of the same rows
+  // `stride` is the distance in bytes from a row to the next row. `step` is the distance in bytes from a tile
+  // to the next tile of the same rows.
+  int64_t stride, step;
 };
 
 // Prevents the compiler from moving stores after tile loads. The intrinsics of GCC do not tell the compiler
@@ -160,8 +164,8 @@ TAPEFORMER_AMX void multiply_batches_square(const Left& a, const BFloat16* panel
   _tile_stored(3, lower + kSide, stride);
 }
 
-// Computes c = a b for up to 16 rows of 64 columns, which are two panels. `stride` is the row stride of c in
-// bytes.
+// Computes c = a b for up to 16 rows and 64 columns. `panel` and `next_panel` are the two panels of b.
+// `steps` is the number of tiles along the inner dimension. `stride` is the row stride of c in bytes.
 TAPEFORMER_AMX void multiply_batches_flat(const Left& a, const BFloat16* panel, const BFloat16* next_panel,
                                           int64_t steps, float* c, int64_t stride) {
   before_tile_loads();
@@ -192,7 +196,8 @@ TAPEFORMER_AMX void release_tiles() {
   _tile_release();
 }
 
-// Computes c (rows, columns) = a (rows, depth) b for at most 32 rows. `depth` is a multiple of kTileDepth.
+// Computes c (rows, columns) = a (rows, depth) b for at most 32 rows, where `packed` is the packed matrix b.
+// `depth` is a multiple of kTileDepth.
 void multiply_rows(int64_t rows, int64_t depth, int64_t columns, const BFloat16* a, const BFloat16* packed,
                    float* c, int64_t c_stride) {
   alignas(64) float sums[kTileDepth * kPanelColumns];  // up to 32 rows of a panel, or 16 rows of two panels
@@ -216,7 +221,8 @@ void multiply_rows(int64_t rows, int64_t depth, int64_t columns, const BFloat16*
   }
 }
 
-// Computes c (rows, columns) += a b for at most 32 rows and columns, with operands from pack_rows().
+// Adds one block of the product in add_transposed() to c (rows, columns), with at most 32 rows and columns.
+// `a` was packed by pack_rows<true>(), and `panel` was packed by pack_rows<false>().
 void add_block(int64_t rows, int64_t columns, int64_t depth, const BFloat16* a, const BFloat16* panel,
                float* c, int64_t c_stride) {
   const int64_t steps = depth / kTileDepth;

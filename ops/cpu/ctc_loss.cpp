@@ -13,7 +13,7 @@ namespace tapeformer::cpu {
 namespace {
 
 constexpr double kImpossible = kCtcLogZero, kMinLogProbability = kCtcMinLogProbability;
-constexpr int64_t kMargin = 2;  // padding states on each side of a row; their value is kImpossible
+constexpr int64_t kMargin = 2;  // number of states with value kImpossible at each end of a row of states
 
 // Returns log(exp(a) + exp(b) + exp(c)).
 template <class T>
@@ -52,7 +52,8 @@ class Utterance {
         skip_(row_),
         emission_(states_),
         normalizers_(frames),
-        // two rows: beta of the next frame is read while beta of this frame is written
+        // beta_ has two rows, because backward() reads the row of the next frame and writes the row of this
+        // frame at the same time.
         beta_(2 * row_),
         posterior_(states_) {}
 
@@ -107,9 +108,10 @@ class Utterance {
     }
   }
 
-  // Computes alpha_t(s), the log-probability of all path prefixes that end in state s at frame t. The shift
-  // of a frame is the maximum of alpha in the frame before it. The sum of the shifts up to frame t is
-  // subtracted from alpha_t. Frame t uses row t % rows of `alpha`. Returns the loss.
+  // Computes alpha_t(s), the log-probability of all path prefixes that end in state s at frame t, and writes
+  // it to row t % rows of `alpha`. The maximum of the previous row, called the shift of frame t, is
+  // subtracted at each frame. A row therefore contains alpha_t minus the sum of the shifts up to frame t.
+  // Returns the loss.
   T forward(const T* logits, T* alpha, int64_t rows) {
     T* row = alpha + kMargin;
     CtcStateRange span = find_ctc_state_range(0, frames_, states_);
@@ -230,7 +232,8 @@ class Utterance {
 
   int64_t frames_, classes_, states_, row_;
   Scratch<int32_t> state_class_;
-  // skip_[s]: 0 if a path may go from state s - 2 directly to state s, otherwise kImpossible.
+  // For each state s, skip_ contains 0 if a path may go directly from state s - 2 to state s, and kImpossible
+  // otherwise.
   Scratch<T> skip_, emission_, normalizers_, beta_, posterior_;
 };
 

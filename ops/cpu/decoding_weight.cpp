@@ -21,8 +21,8 @@ struct DecodingWeight<O>::Storage {
     int64_t begin, columns;
     PackedOperand<O> weight;
   };
-  std::optional<Scratch<O>> weight;                  // the weight as O; only if shape.rows <= kMaxFewRows
-  std::vector<std::unique_ptr<const Slice>> slices;  // otherwise: the packed weight, in slices
+  std::optional<Scratch<O>> weight;                  // the weight in type O, if shape.rows <= kMaxFewRows
+  std::vector<std::unique_ptr<const Slice>> slices;  // the packed weight, if shape.rows > kMaxFewRows
   std::optional<Scratch<O>> input;                   // the input, rounded to O
 };
 

@@ -16,9 +16,10 @@ struct KeySpan {
   int64_t column(int64_t position) const { return position - key + slot; }
 };
 
-// The columns of a span to which the rows of a tile attend. A row holds the scores of one query. `begin` is
-// rounded down and `padded_end` is rounded up to whole vectors; `end` is not rounded. All rows of the tile
-// have weights in [begin, padded_end). The weights of keys to which a row does not attend are zero.
+// The columns of a span that contain the scores of a tile of rows. A row holds the scores of one query.
+// `begin` is rounded down and `padded_end` is rounded up to whole vectors; `end` is not rounded. The tile has
+// attention weights in all columns of [begin, padded_end). The weight is zero if the query does not attend to
+// the key.
 struct ScoreColumns {
   int64_t begin = 0, end = 0, padded_end = 0;
   bool is_full = false;  // all rows attend to all keys of [begin, padded_end)
@@ -29,8 +30,8 @@ struct ScoreColumns {
 // time. The columns of a block are divided into spans of keys.
 template <class T, int64_t kQueries, int64_t kKeys>
 class KeySpans {
-  // If the vector length is not a multiple of kTileRows, tiles of kTileRows keys extend beyond the keys of a
-  // row. A gap of unused columns after each span makes room for these tiles.
+  // If the vector length is not a multiple of kTileRows, the last tile of kTileRows keys may extend beyond
+  // the end of its span. A gap of kGap unused columns after each span makes room for this tile.
   static constexpr bool kAligned = kLanes<T> % kTileRows == 0;
   static constexpr int64_t kGap = kAligned ? 0 : kTileColumns<T>, kMargin = kAligned ? 0 : kTileRows;
   static constexpr int64_t kMaxSpans = kKeys / kTileColumns<T>;

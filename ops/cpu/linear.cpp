@@ -24,10 +24,12 @@ constexpr int64_t kMaxParts = 8;
 constexpr int64_t kGrainRows = 32;   // minimum number of rows per thread
 constexpr int64_t kBlockRows = 256;  // maximum number of rows per block, so that a block stays in the cache
 constexpr int64_t kMinBlockRows = 64;
-// Maximum number of elements of the product of a block, if the block has more than kMinBlockRows rows.
+// Maximum number of elements (rows * out) of the result for a block. Blocks of kMinBlockRows rows may exceed
+// this maximum.
 constexpr int64_t kBlockElements = 1 << 14;
 
-// Calls f(first, count) for blocks of rows [begin, end) of at most `max_rows` rows.
+// Divides the rows [begin, end) into blocks of at most `max_rows` rows, and calls f(first, count) for each
+// block.
 template <class F>
 void for_blocks(int64_t begin, int64_t end, int64_t max_rows, F&& f) {
   for (int64_t row = begin; row < end; row += max_rows) f(row, std::min(max_rows, end - row));

@@ -33,16 +33,18 @@ struct PerHead {
   T* operator[](int64_t head) const { return data + head * stride; }
 };
 
-// Linear attention for several heads of a sequence. The rows of these heads are adjacent in memory. The
-// working memory of a thread holds a chunk, the states and dd of each head.
+// Linear attention for several heads of a sequence. For each token, the rows of these heads are usually
+// adjacent in memory. The working memory of a thread holds a chunk, the states and dd of each head.
 //
-// Legend: z = sum of phi(k), (dim,); d = phi(q) . z + eps, the denominator of out, (length,);
-//   dn = g / d, the gradient of the numerator of out, (length, value_dim);
-//   dd = -(g . out) / d, the gradient of the denominator of out, (length,).
+// The comments use these symbols, with the shape for one head:
+//   z (dim,) is the sum of phi(k) over the keys.
+//   d (length,) is phi(q) . z + eps, the denominator of out.
+//   dn (length, value_dim) is g / d, the gradient of the numerator of out.
+//   dd (length,) is -(g . out) / d, the gradient of the denominator of out.
 // The states are sums over tokens:
-//   key_value   phi(k) v^T; for the gradient of v, phi(q) dn^T
-//   value_key   v phi(k)^T, and z, for the gradient of q
-//   dn_query    dn phi(q)^T, and the sum of dd phi(q), for the gradient of k
+//   key_value is the sum of phi(k) v^T in forward(), and the sum of phi(q) dn^T for the gradient of v.
+//   value_key is the sum of v phi(k)^T, for the gradient of q. This gradient also needs z.
+//   dn_query is the sum of dn phi(q)^T, for the gradient of k. This gradient also needs the sum of dd phi(q).
 // S is the type of the tensors. All sums have the compute type T of S.
 template <class S>
 class HeadGroup {
@@ -218,9 +220,10 @@ class HeadGroup {
         inverse_[h][t] = 1 / (sum(load(dots + t * kLanes<T>)) + static_cast<T>(s_.eps));
   }
 
-  // Computes dd of a chunk from features_gradient_, the sum of (dn . v) phi(k). The product of this sum with
-  // phi(q) equals g . out without the rounding error of out. That rounding error would dominate the gradient
-  // of q, because the common part of the values cancels.
+  // Computes dd of a chunk from features_gradient_, which contains the sum of (dn . v) phi(k) for each query.
+  // The product of this sum with phi(q) equals g . out, but does not contain the rounding error of out. If
+  // the values are nearly equal, the gradient of q is a small difference of large terms, and the rounding
+  // error of out would dominate this difference.
   void set_exact_dd(Chunk c, int64_t h) {
     T* const dots = partial_dots_[h];
     std::fill_n(dots, c.count * kLanes<T>, T{0});
@@ -235,8 +238,8 @@ class HeadGroup {
   }
 
   // query_gradient(), key_gradient() and value_gradient() each compute one gradient of a chunk. kMode selects
-  // whether a function updates the states, reads the gradient, or both. A function does nothing if the data
-  // of its target is null.
+  // whether a function adds the chunk to the states, computes the gradient from the states, or both. A
+  // function does nothing if the pointer `data` of its argument gq, gk or gv is null.
   template <ScanMode kMode>
   void query_gradient(Chunk c, AttentionRows<S> gq) {
     if (!gq.data) return;

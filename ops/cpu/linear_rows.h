@@ -1,4 +1,4 @@
-// Functions of linear layers for training and decoding.
+// The epilogue of linear layers, and matrix products with few rows. Used in training and in decoding.
 #pragma once
 
 #include <algorithm>

@@ -75,7 +75,8 @@ class LshForward : public LshWindow<T> {
     T* const columns = columns_of(half);
     for (int64_t i = 0; i < half.count; ++i)
       pack_row_in_column_panels(this->v_row(half.order[i]), s_.value_dim, i, capacity_, columns);
-    // Zeros the unused rows, because 0 * NaN is NaN.
+    // Zeros the rows after the last value. A product multiplies these rows by weights of 0, and 0 * NaN would
+    // be NaN.
     for (int64_t m = 0; m < this->value_width(); m += kWidth)
       std::fill(columns + m * capacity_ + half.count * kWidth, columns + (m + kWidth) * capacity_, T{0});
   }
@@ -124,8 +125,10 @@ class LshForward : public LshWindow<T> {
     this->prefetch_next_slot(i);
   }
 
-  // Processes query i, which is row `row` of the block. Replaces its scores by exp(score - maximum) /
-  // multiplicity, after dropout. Masked scores become 0. The sum of the row is computed before dropout.
+  // Computes the unnormalized weights of query i from row `row` of scores_, in place. The weight of a key is
+  // exp(score - maximum), divided by the multiplicity of the key if exact_duplicates is true. Then the
+  // dropout multipliers are applied. Masked keys get the weight 0. sum_ receives the sum of the weights
+  // before dropout.
   template <bool kCausal>
   void probabilities(int64_t i, int64_t row, Range range) {
     T* const scores = scores_ + row * stride_;
@@ -160,9 +163,9 @@ class LshForward : public LshWindow<T> {
     sum_[row] = sum(total);
   }
 
-  // Adds row `row` of result_ to the result of `position`. Before the addition, both rows are multiplied by
-  // factors, so that the sum is one softmax over the keys of all rounds. In the last round, normalizes the
-  // sum.
+  // Merges row `row` of result_ into the result of `position`, as in an online softmax: both rows are
+  // rescaled to the common maximum of the scores and added. The last round divides the result by the sum of
+  // all weights.
   void merge(int32_t position, int64_t row) {
     T* const out = running_.rows[2].row(position);
     const T* const result = result_ + row * this->value_width();

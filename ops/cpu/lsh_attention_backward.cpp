@@ -19,8 +19,8 @@ struct BackwardHead {
 
   std::array<PositionRows<T>, 5> rows;  // q, v, g, gq, gv
   T* deltas;                            // (length,): g . out
-  // Gradients that each segment contributes to the chunk before the segment: chunk_length rows of gq and gv
-  // per segment.
+  // Look-back buffers (segments, chunk_length, dim + value_dim). The buffer of a segment holds gradients of
+  // the queries (dim) and values (value_dim) of the chunk before the segment.
   T* look_backs;
 };
 
@@ -99,8 +99,8 @@ class LshBackward : public LshWindow<T> {
  private:
   // Packed operands and gradient sums of one half of the window. The rows are padded to whole tiles.
   struct Sums {
-    T *value_panels, *query_columns;  // query_columns: panels of rows_ rows
-    T *gq, *gk, *gv;                  // gk: gradient of the keys
+    T *value_panels, *query_columns;  // packed by pack_gathered_rows() and pack_row_in_column_panels()
+    T *gq, *gk, *gv;                  // sums of the gradients of the queries, keys and values
   };
   Sums& sums_of(const Half& half) { return sums_[&half - this->halves_]; }
   const T* g_row(int32_t position) const { return rows_of_.rows[2].row(position); }
@@ -182,9 +182,9 @@ class LshBackward : public LshWindow<T> {
     if (i < this->next_count_) prefetch_row(g_row(this->next_positions_[i]), s_.value_dim * kSize);
   }
 
-  // Processes query i, which is row `row` of the block. Replaces its scores by m p, where p is the attention
-  // weight and m the dropout multiplier. Replaces score_gradients_, which holds g . v, by p (m g . v - delta)
-  // times the factor of the key. Masked elements of the row become 0.
+  // Processes query i, which is row `row` of the block. Let p be the attention weight of a key and m its
+  // dropout multiplier. Replaces the scores by m p. score_gradients_ holds g . v and receives p (m g . v -
+  // g . out), multiplied by the factor of the key. Elements of masked keys become 0.
   template <bool kCausal>
   void row_gradient(int64_t i, int64_t row, Range range) {
     T *const scores = scores_ + row * stride_, *const gradients = score_gradients_ + row * stride_;

@@ -12,8 +12,9 @@ namespace tapeformer::cpu {
 namespace {
 
 // Fills `panels` with a rotation (dim, columns) of standard normal numbers, in panels of kTileColumns
-// columns. Each Philox block gives the next four numbers, column by column, by the Box-Muller transform.
-// Always computes in float, so that float and double use the same rotation.
+// columns. The rotation is filled column by column. The Box-Muller transform computes four of its elements
+// from each Philox block. The computation uses float for all T, so that float and double use the same
+// rotation.
 template <class T>
 void draw_rotation(const RandomStream& stream, uint64_t first_block, int64_t dim, int64_t columns,
                    T* panels) {

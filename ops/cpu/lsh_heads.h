@@ -8,10 +8,10 @@ namespace tapeformer::cpu {
 
 // Calls f(example, head, order, rows, for_segments) for each head of each sequence. `order` holds the sorted
 // positions of the head, and `rows` is the working memory of the head, of type Head. for_segments(g) calls
-// g(window, segment, first chunk, end chunk) for each segment of kChunksPerLshSegment chunks. `window` is a
-// result of make(rows) that uses the memory of one thread. Heads run in parallel. If there are fewer heads
-// than threads, the segments of each head run in parallel instead. The results are the same in both cases if
-// the segments of one for_segments() call write different data.
+// g(window, segment, first chunk, end chunk) for each segment of kChunksPerLshSegment chunks. Each thread has
+// its own `window`, which make(rows) returns. Heads run in parallel. If there are fewer heads than threads,
+// the segments of each head run in parallel instead. The results are the same in both cases if the segments
+// of one for_segments() call write different data.
 template <class Head, class Make, class F>
 void for_each_lsh_head(const LshAttentionShape& s, Make&& make, const int32_t* buckets, F&& f) {
   Arena count(nullptr), head_count(nullptr);
@@ -21,7 +21,7 @@ void for_each_lsh_head(const LshAttentionShape& s, Make&& make, const int32_t* b
   const int64_t heads_at_once = tasks >= team ? team : 1;
   const PerThreadMemory windows(count.used());
   const Scratch<char> memory(head_count.used() * heads_at_once);
-  constexpr int64_t kMinWorkPerThread = 1 << 18;  // in multiply-adds of one pass over the scores
+  constexpr int64_t kMinWorkPerThread = 1 << 18;  // number of multiply-adds in the forward pass
   const int64_t chunk_work = 2 * s.chunk_length * s.chunk_length * (s.dim + s.value_dim);
   const int64_t head_work = s.rounds * (s.length / s.chunk_length + 1) * chunk_work;
   auto run = [&](int64_t begin, int64_t end) {

@@ -26,8 +26,9 @@ LshOrder::Wrap LshOrder::find_wrap(int64_t round, const int32_t* buckets) const 
   const int64_t to = s_.wrap == LshWrap::global ? (round + s_.rounds - 1) % s_.rounds : round;
   const int32_t from_position = positions(round, 0)[s_.chunk_length - 1];
   const int32_t to_position = positions(to, chunks_ - 1)[0];
-  // A cell attends to a cell of the same bucket in the same round, unless across_buckets is true. Only the
-  // bucket at the end of the first chunk can extend into the last chunk.
+  // If across_buckets is false, a cell attends only to cells of the same bucket in the same round. Because
+  // the positions are sorted by bucket, the first and the last chunk share a bucket only if the last slot of
+  // the first chunk and the first slot of the last chunk have the same bucket.
   const int32_t* const ids = buckets + round * s_.length;
   if (!s_.across_buckets && (to != round || ids[from_position] != ids[to_position])) return none;
   return {codes(from_position)[round], {to, codes(to_position)[to]}};

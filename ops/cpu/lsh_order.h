@@ -1,5 +1,5 @@
-// The order of LSH attention in one head: the positions of each round sorted by bucket, and the cells (groups
-// of sorted positions) that attend to each other.
+// Sorts the positions of one head by bucket for LSH attention. In each round, the sorted positions are
+// divided into cells, which are the groups of positions that attend to each other.
 #pragma once
 
 #include <algorithm>
@@ -20,8 +20,8 @@ class LshOrder {
   // Codes of a missing cell, and of an empty slot after the last position of a chunk.
   static constexpr int32_t kNone = -1, kEmpty = -2;
 
-  // Returns the number of int32 elements of working memory: sorted (rounds, length), codes (length, rounds),
-  // counters (length + 1).
+  // Returns the number of int32 elements of the working memory, which holds the sorted positions (rounds,
+  // length), the codes (length, rounds) and the counters of a counting sort (length + 1).
   static int64_t get_workspace_size(const LshAttentionShape& s) {
     return 2 * s.rounds * s.length + s.length + 1;
   }
@@ -51,8 +51,8 @@ class LshOrder {
     const Wrap& wrap = wraps_[static_cast<size_t>(round)];
     return code == wrap.from ? wrap.to : Cell{round, code - 1};
   }
-  // The result of find_previous_chunk() for a chunk: the chunk that contains the look-back cells of this
-  // chunk. If there is no such chunk, `exists` is false.
+  // A chunk of a round, returned by find_previous_chunk(). `exists` is false if the argument of
+  // find_previous_chunk() has no previous chunk.
   struct Chunk {
     bool exists;
     int64_t round, chunk;
@@ -64,9 +64,9 @@ class LshOrder {
   }
 
  private:
-  // Two cells across the ends of the sorted sequence. `from` is the code of a cell in the first chunk of a
-  // round, and `to` is its look-back cell in the last chunk of the same or another round. If there are no
-  // such cells, `from` is kNone.
+  // Describes how the first chunk of a round looks back at a last chunk. `from` is the code of a cell in the
+  // first chunk, and `to` is the look-back cell of this cell, in the last chunk of the same or another round.
+  // If there is no such cell, `from` is kNone.
   struct Wrap {
     int32_t from;
     Cell to;

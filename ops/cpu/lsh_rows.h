@@ -20,7 +20,8 @@ struct PositionRows {
   operator PositionRows<const T>() const { return {data, stride}; }  // NOLINT
 };
 
-// Allocates one array of rows per width. The rows of one position are adjacent in memory.
+// Allocates kParts arrays of `length` rows, where the rows of array k have `widths[k]` elements. The arrays
+// are interleaved: the rows of all arrays for one position are adjacent in memory.
 template <class T, size_t kParts>
 std::array<PositionRows<T>, kParts> allocate_rows(Arena& arena, int64_t length,
                                                   const std::array<int64_t, kParts>& widths) {

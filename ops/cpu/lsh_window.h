@@ -81,12 +81,14 @@ struct LshHalf {
   using Int = LaneInt<T>;
   int64_t count = 0, round = 0, chunk = 0;
   const int32_t* order = nullptr;  // positions of the keys
-  Int* positions = nullptr;        // `order` as Int
-  Int* codes = nullptr;  // (rounds, capacity) for exact duplicates, else (1, capacity); kEmpty after `count`
+  Int* positions = nullptr;        // the elements of `order`, converted to Int
+  // Codes of the keys in all rounds (rounds, capacity), or only in round `round` (1, capacity) if
+  // exact_duplicates is false. Elements after the first `count` elements of a row are kEmpty.
+  Int* codes = nullptr;
   const Int* round_codes = nullptr;  // codes of round `round`
   T* queries = nullptr;              // (rows, dim)
-  T* factors = nullptr;              // key = factor * query, including the scale of the scores
-  T* key_panels = nullptr;           // keys in panels for matrix products
+  T* factors = nullptr;     // key i is factors[i] * query i; the factor includes the scale of the scores
+  T* key_panels = nullptr;  // keys in panels for matrix products
 };
 
 // The dropout multipliers of the attention weights of a chunk. Like a row of scores, a row of multipliers has
@@ -228,9 +230,9 @@ class LshWindow {
     prefetch_row(v_row(next_positions_[i]), s_.value_dim * int64_t{sizeof(T)});
   }
 
-  // Computes ranges_, the score columns that each query may attend to: its cell and the look-back cell. If
-  // across_buckets is true, or if the first chunk looks back at the last chunk, the range of each query
-  // contains all keys of both chunks.
+  // Computes ranges_. The range of a query contains the score columns of the keys in its cell and in its
+  // look-back cell. If across_buckets is true, or if the first chunk looks back at the last chunk, the range
+  // of each query contains all keys of both chunks.
   void find_ranges() {
     const bool wrapped = current_->chunk == 0 && previous_->count > 0;
     if (s_.across_buckets || wrapped) {
@@ -272,8 +274,9 @@ class LshWindow {
       multiply_adds_ += kTileRows * kWidth * depth;
     }
   }
-  // Adds weights * columns to result (kTileRows, columns_width), summed over the score columns in `range`.
-  // columns(half) returns the rows of a half, in panels of multiply_panel rows.
+  // Adds weights * rows to result (kTileRows, columns_width), where `weights` has one column per score
+  // column, and only the score columns in `range` are used. columns(half) returns the rows of the keys of a
+  // half, packed in panels of `multiply_panel` rows.
   template <class Columns>
   void add_columns(const T* weights, Range range, int64_t columns_width, int64_t multiply_panel,
                    Columns&& columns, T* result) {

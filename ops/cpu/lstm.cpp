@@ -26,7 +26,7 @@ namespace {
 // Number of frames of each sequence whose products with the input weights are computed at once. For usual
 // batch sizes, the products then stay in the last-level cache.
 constexpr int64_t kFramesAhead = 8 * kTileRows;
-constexpr int64_t kGradientFrames = 256;  // frames per block of products for gradients of weights
+constexpr int64_t kGradientFrames = 256;  // number of frames that a product for weight gradients sums
 
 // The sequences of one direction that a thread processes, in order of decreasing length. Because of this
 // order, the sequences with more than t frames are the first elements of `sequences`.

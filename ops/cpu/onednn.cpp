@@ -17,12 +17,12 @@ namespace {
 
 using dnnl::memory;
 
-// Numbers of rows of the two compiled kernels of a product. Most rows are computed in blocks of kBlock rows.
-// The last rows are copied to blocks of kLastBlock rows and padded with zeros. Two kernels therefore suffice
-// for any number of rows.
+// A product has two compiled kernels: one for blocks of kBlock rows, and one for blocks of kLastBlock rows.
+// Most rows are computed in blocks of kBlock rows, and the remaining rows in blocks of kLastBlock rows. The
+// last block is padded with zeros.
 constexpr int64_t kBlock = 64, kLastBlock = 16;
-// Numbers of rows over which the two compiled kernels of multiply_transposed() sum. The last rows are padded
-// with zeros to kLastDepth rows.
+// multiply_transposed() sums over blocks of kDepth rows, and over the remaining rows in blocks of kLastDepth
+// rows. The last block is padded with zeros. Each block size has a compiled kernel.
 constexpr int64_t kDepth = 256, kLastDepth = 64;
 
 const dnnl::engine& engine() {

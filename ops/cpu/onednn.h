@@ -1,6 +1,6 @@
 // Matrix products by oneDNN for blocks of rows inside parallel loops. multiply() and multiply_transposed()
 // run in the calling thread; pack() uses all threads. Version 2 of oneDNN has no public kernel for a block of
-// rows. Each block size is therefore a `matmul` primitive, which is compiled once.
+// rows. Therefore each block size has its own `matmul` primitive, which is compiled once.
 #pragma once
 
 #include <cstdint>

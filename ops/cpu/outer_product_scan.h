@@ -24,7 +24,7 @@ inline constexpr int64_t kChunkTokens = 96;
 template <class T>
 inline constexpr int64_t kPanel = 2 * kLanes<T>;
 
-// Returns the number of elements in the panels of a chunk.
+// Returns the number of elements in the panels of a chunk whose tokens have `elements` elements each.
 template <class T>
 constexpr int64_t compute_panel_size(int64_t elements) {
   return (elements + kPanel<T> - 1) / kPanel<T> * kPanel<T> * kChunkTokens;
@@ -38,13 +38,14 @@ constexpr int64_t compute_panel_index(int64_t token, int64_t element) {
 
 enum class ScanMode { update, read, update_then_read };
 
-// The operands of the outer products of a chunk of tokens, in the packed layout of a matrix product.
+// The operands of a scan over a chunk of tokens, stored in panels. The names are those of the formula at the
+// top of this file.
 template <class T>
 struct ScanOperands {
-  const T* a = nullptr;  // one element per row of the state
-  const T* b = nullptr;  // one element per column of the state
-  const T* c = nullptr;  // one element per row of the state
-  T* out = nullptr;      // one element per column of the state
+  const T* a = nullptr;  // one element per token and row of the state
+  const T* b = nullptr;  // one element per token and column of the state
+  const T* c = nullptr;  // one element per token and row of the state
+  T* out = nullptr;      // one element per token and column of the state
 };
 
 namespace detail {
@@ -118,7 +119,8 @@ void scan_outer_products(T* state, int64_t rows, int64_t columns, ScanOperands<T
   if (column < width) detail::scan_columns<kMode, kStep, 1>(state, rows, width, column, o, count);
 }
 
-// Scans `count` tokens with a state of one row. a and c hold one element per token.
+// Scans `count` tokens with a state of one row. a and c are arrays with one element per token, without
+// panels.
 template <ScanMode kMode, int kStep = 1, class T>
 void scan_row(T* state, int64_t columns, ScanOperands<T> o, int64_t count) {
   if (count == 0) return;

@@ -35,7 +35,8 @@ const onednn::Product* library_product(DType operand, int64_t depth, int64_t col
   return nullptr;
 }
 
-// Calls f(begin, end) in parallel for ranges of rows of `width` elements, in whole groups of `group` rows.
+// Divides `rows` rows of `width` elements into groups of `group` rows, and calls f(begin, end) in parallel
+// for ranges of whole groups. The last group may have fewer rows.
 template <class F>
 void for_row_groups(int64_t rows, int64_t group, int64_t width, F&& f) {
   const int64_t grain = kGrainElements / std::max<int64_t>(group * width, 1) + 1;

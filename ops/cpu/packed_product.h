@@ -1,7 +1,8 @@
-// Products of many rows with a matrix in panels (tile_product.h), in cache blocks. A panel stays in L1 while
-// it is multiplied with the tiles of a block of rows. The tiles of the block are packed and stay in L2 (Goto
-// and van de Geijn, "Anatomy of high-performance matrix multiplication", 2008). The weights are packed once
-// for all rows, whereas BLAS would pack them in each call.
+// Products of many rows with a matrix that is packed in panels (tile_product.h). The products are blocked for
+// the caches. A panel stays in L1 while it is multiplied with the tiles of a block of rows. The tiles of the
+// block are packed and stay in L2 (Goto and van de Geijn, "Anatomy of high-performance matrix
+// multiplication", 2008). The weights are packed once for all rows, whereas BLAS would pack them in each
+// call.
 #pragma once
 
 #include <algorithm>

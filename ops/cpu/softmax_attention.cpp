@@ -29,10 +29,11 @@ constexpr T kMinusInfinity = -std::numeric_limits<T>::infinity();
 
 // Softmax attention of one head at a time. The working memory of a thread holds keys and values in panels,
 // blocks of scores, and, for the gradient, sums for all keys. Tiles of scores in which no query attends to a
-// key are skipped. S is the type of the tensors and of the packed operands of products; scores, statistics
-// and sums have the compute type T. For BFloat16, the scale multiplies scores and gradients instead of the
-// packed operands, so that rounding does not change the operands. Probabilities and gradients of scores are
-// rounded to BFloat16 for products.
+// key are skipped. S is the type of the tensors and of the packed operands of products. Scores, statistics
+// and sums have the compute type T. If S is BFloat16, the scores and gradients are multiplied by the scale,
+// because a product of a packed operand and the scale would be rounded. For other types, packed operands are
+// multiplied by the scale. If S is BFloat16, probabilities and gradients of scores are rounded to BFloat16
+// for products.
 template <class S>
 class SoftmaxHead {
   using T = Compute<S>;
@@ -173,8 +174,9 @@ class SoftmaxHead {
     convert_row(row, count, target);
   }
 
-  // Calls f for each block of queries, with query_, queries_ and query_rows_ of the block. The rows are
-  // padded with zeros to whole tiles, and are multiplied by the scale if they are not BFloat16.
+  // Calls f() for each block of queries, after setting query_, queries_ and query_rows_ to the queries of the
+  // block. query_rows_ is padded with rows of zeros to whole tiles. Unless S is BFloat16, the queries are
+  // multiplied by the scale.
   template <class F>
   void for_query_blocks(F&& f) {
     for (query_ = 0; query_ < s_.query_length; query_ += kQueries) {
@@ -263,8 +265,8 @@ class SoftmaxHead {
     sum_[i] += sum(total);
   }
 
-  // Rounds columns of rows i and i + 1 of the block for a product with Left::columns. If i is the last query,
-  // row i + 1 becomes zero.
+  // Rounds `columns` of rows i and i + 1 of `weights` to BFloat16, and writes the result to `operand` in the
+  // layout Left::columns. If row i is the last query of the block, row i + 1 is set to zero first.
   void round_pair(T* weights, int64_t i, const ScoreColumns& columns, S* operand) const {
     T *const even = weights + i * kScoreStride, *const odd = even + kScoreStride;
     if (i + 1 == queries_) std::fill_n(odd, kScoreStride, T{0});
@@ -355,11 +357,13 @@ class SoftmaxHead {
   int64_t batch_ = 0, head_ = 0, valid_keys_ = 0;
   AttendedKeys attended_;
   KeySpans<T, kQueries, kKeys> spans_;  // the current block of keys
-  int64_t query_ = 0, queries_ = 0;     // the current block of queries
-  // Except for BFloat16, query_rows_, query_columns_ and key_columns_ are multiplied by the scale.
+  int64_t query_ = 0, queries_ = 0;     // index of the first query of the block, and number of queries
+  // pack_rows() packs the arrays whose names end with _panels_, and pack_columns() packs the arrays whose
+  // names end with _columns_. Unless S is BFloat16, query_rows_, query_columns_ and key_columns_ are
+  // multiplied by the scale.
   S *query_rows_ = nullptr, *query_columns_ = nullptr;    // queries of the block
-  S *key_panels_ = nullptr, *key_columns_ = nullptr;      // keys of the sequence, in both layouts
-  S *value_panels_ = nullptr, *value_columns_ = nullptr;  // values of the sequence, in both layouts
+  S *key_panels_ = nullptr, *key_columns_ = nullptr;      // keys of the sequence
+  S *value_panels_ = nullptr, *value_columns_ = nullptr;  // values of the sequence
   S *g_rows_ = nullptr, *g_columns_ = nullptr;            // gradients of the results of the block
   // weight_rows_ holds probabilities in forward, and gradients of scores in backward. weight_pairs_ and
   // gradient_pairs_ hold probabilities and gradients of scores for products with Left::columns.

@@ -29,7 +29,8 @@ constexpr int64_t tile_columns(int64_t n) {
   return (n + kTileColumns<T> - 1) / kTileColumns<T> * kTileColumns<T>;
 }
 
-// Returns the depth of packed operands of S: padded to whole pairs for BFloat16.
+// Returns the depth of a packed operand with elements of type S. This is `depth`, which is rounded up to an
+// even number if S is BFloat16.
 template <class S>
 constexpr int64_t packed_depth(int64_t depth) {
   return std::is_same_v<S, BFloat16> ? (depth + 1) / 2 * 2 : depth;
@@ -130,7 +131,8 @@ void pack_rows(const S* x, int64_t stride, int64_t count, int64_t dim, T* panels
   }
 }
 
-// Packs the columns of x in pairs of rows, for panels of BFloat16 with an even capacity.
+// Packs the columns of x (count, dim) in panels of `capacity` rows, without conversion to float. Two elements
+// of a column in adjacent rows are stored as a pair. `capacity` must be even.
 inline void pack_columns(const BFloat16* x, int64_t stride, int64_t count, int64_t dim, int64_t capacity,
                          BFloat16* panels) {
   constexpr int64_t kWidth = kTileColumns<float>, kVector = kLanes<float>;
@@ -150,8 +152,8 @@ inline void pack_columns(const BFloat16* x, int64_t stride, int64_t count, int64
     }
 }
 
-// Packs the rows of x in pairs of elements for a product with its transpose. The panels have the depth
-// packed_depth(dim).
+// Packs the rows of x (count, dim) for a product with its transpose, without conversion to float. Two
+// adjacent elements of a row are stored as a pair. Each panel has packed_depth(dim) rows.
 inline void pack_rows(const BFloat16* x, int64_t stride, int64_t count, int64_t dim, BFloat16* panels) {
   constexpr int64_t kWidth = kTileColumns<float>, kBlock = kLanes<float>;
   const int64_t depth = packed_depth<BFloat16>(dim);

@@ -1,5 +1,5 @@
-// Lists of arrays that one launch processes. A list is a kernel parameter, which limits its number of
-// entries. Each thread block processes one chunk of the arrays of one entry.
+// Lists of arrays that one launch processes. A list is passed as a kernel parameter, so it has a maximum
+// number of entries. Each thread block processes one chunk of the arrays of one entry.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 namespace tapeformer::cuda {
 
 inline constexpr int kMaxListEntries = 384;
-// CUDA 12.1 and later limit the parameters of a kernel to 32,764 bytes.
+// Maximum size of a list. CUDA 12.1 and later limit all parameters of a kernel together to 32,764 bytes.
 inline constexpr size_t kMaxListBytes = 24 << 10;
 inline constexpr int64_t kArrayChunk = 8192;  // number of elements per block, a multiple of Pack<T>::kSize
 

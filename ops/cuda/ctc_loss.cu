@@ -18,7 +18,7 @@ struct CtcBatch {
   const T* logits;
   const int64_t *frame_lengths, *labels, *label_lengths;
   const uint8_t* feasible_mask;
-  const T* normalizers;  // (batch, frames): log-sum-exp
+  const T* normalizers;  // (batch, frames): log-sum-exp of the logits of each frame
   T scale;
   T *losses, *gradient;
   // Number of elements of a row of alpha or beta: 2 * max_labels + 1 states, and kMargin more on each side.
@@ -155,7 +155,9 @@ __global__ void paths_kernel(CtcBatch<T> batch) {
   const bool is_impossible = loss >= T(-kCtcMinLogProbability / 2);
   if (threadIdx.x == 0) batch.losses[b] = is_impossible ? static_cast<T>(INFINITY) : loss;
   if (!batch.gradient || is_impossible) return;
-  __syncthreads();  // all threads have read the shared values of the previous frame
+  // All threads must have read `alpha` and the shared buffer of compute_alpha() before add_beta() writes
+  // them.
+  __syncthreads();
   add_beta(u, alpha, batch.beta + b * 2 * batch.row_size, batch.row_size);
   // Links the occurrences of each label, so that gradient_kernel can add the posteriors of all occurrences.
   const int64_t count = u.states / 2, offset = b * batch.shape.max_labels;

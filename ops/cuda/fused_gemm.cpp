@@ -66,7 +66,8 @@ void set_attribute(const Plan& plan, cublasLtMatmulDescAttributes_t attribute, c
   check_status(cublasLtMatmulDescSetAttribute(plan.matmul.get(), attribute, &value, sizeof(value)));
 }
 
-// Returns the algorithms that the heuristic of cuBLASLt offers for a plan, the best estimate first.
+// Returns the algorithms that the heuristic of cuBLASLt suggests for a plan, in order of increasing estimated
+// time.
 std::vector<Algorithm> find_algorithms(const Plan& plan) {
   constexpr int kMaxAlgorithms = 8;
   cublasLtMatmulPreference_t handle{};
@@ -119,8 +120,8 @@ bool multiply(Plan& plan, const ProductArrays& arrays) {
   return false;
 }
 
-// Measures the time of a few products several times, and returns the minimum in seconds. Returns nullopt if
-// the algorithm is not supported.
+// Measures the total time of a few consecutive products several times, and returns the shortest total time in
+// seconds. Returns nullopt if the algorithm is not supported.
 std::optional<double> measure_seconds(const Plan& plan, const Algorithm& algorithm,
                                       const ProductArrays& arrays) {
   // In the emulation, a product has a fixed time, so one product is enough.
@@ -198,9 +199,10 @@ void choose_algorithm(Plan& plan, const std::string& name, const ProductArrays& 
   choices.save_choice(name, std::string(reinterpret_cast<const char*>(&first), sizeof(first)));
 }
 
-// Returns a plan with the algorithms that cuBLASLt offers. cuBLASLt uses column-major matrices, so the
-// operands of the row-major product are swapped. The heuristic of cuBLASLt depends on the alignment of
-// `bias`, which is 16 bytes in all calls. In a product without an epilogue, `bias` is null.
+// Returns a plan with the algorithms that cuBLASLt suggests. cuBLASLt uses column-major matrices, so the
+// operands of the row-major product are swapped. The suggestions depend on the alignment of `bias`, which is
+// 16 bytes in all calls, so the plan is valid for all biases. In a product without an epilogue, `bias` is
+// null.
 template <class T, class Operand>
 Plan make_plan(const Gemm<T, Operand>& p, cublasLtEpilogue_t epilogue, const T* bias,
                cublasComputeType_t compute) {

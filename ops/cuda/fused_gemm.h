@@ -21,9 +21,8 @@ bool gemm_with_timed_algorithm(const Gemm<T, Operand>& product);
 template <class T, class Operand>
 bool gemm_with_bias(const Gemm<T, Operand>& product, const T* bias, bool relu);
 
-// Computes c = op(a) op(b), and writes the sums of op(a) over its columns to gbias (m,). In the product for
-// the gradient of a weight, op(a) is the transposed gradient of the output, so gbias is the gradient of the
-// bias.
+// Computes c = op(a) op(b), and writes the sum of each row of op(a) to gbias (m,). In the product for the
+// gradient of a weight, op(a) is the transposed gradient of the output, so gbias is the gradient of the bias.
 template <class Operand>
 bool gemm_with_bias_gradient(const Gemm<float, Operand>& product, float* gbias);
 

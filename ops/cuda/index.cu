@@ -246,7 +246,7 @@ __global__ void add_partial_rows_kernel(const T* __restrict__ partial_sums, cons
   const int64_t row = blockIdx.x, column = int64_t{blockIdx.y} * kWarpSize + threadIdx.x;
   const int64_t begin = row_begins[row], end = row_begins[row + 1];
   const int64_t first = begin / kTokensPerChunk, last = (end - 1) / kTokensPerChunk;
-  if (begin == end || first == last) return;  // the condition is equal for all threads of the block
+  if (begin == end || first == last) return;  // the condition is the same for all threads of the block
   T sum = 0;
   if (column < dim)
     for (int64_t chunk = first + threadIdx.y; chunk <= last; chunk += kTableRowsPerBlock)

@@ -15,9 +15,9 @@
 namespace tapeformer::cuda {
 namespace {
 
-// The kernels before and after the cuBLAS products use blocks of 32 x 8 threads on (rows, out) arrays. A
-// thread handles V adjacent columns, from first_column(), of the rows first_row(), first_row() +
-// row_stride(), …
+// The kernels before and after the cuBLAS products process (rows, out) arrays with blocks of 32 x 8 threads.
+// A thread processes V adjacent columns, which begin at first_column(). It processes row first_row() and
+// every row_stride()-th row after it.
 template <int V>
 __device__ int64_t first_column() {
   return (int64_t{blockIdx.x} * kWarpSize + threadIdx.x) * V;
@@ -111,7 +111,7 @@ __global__ void backward_start_kernel(BackwardArrays<Y, Operand> s) {
 #pragma unroll
       for (int v = 0; v < V; ++v) sums[v] += values[v];
     }
-  if (!s.sums.partial_sums) return;  // the condition is equal for all threads of the block
+  if (!s.sums.partial_sums) return;  // all threads of the block take the same branch
 #pragma unroll
   for (int v = 0; v < V; ++v) group_values[threadIdx.y][v * kWarpSize + threadIdx.x] = sums[v];
   __syncthreads();
@@ -135,8 +135,8 @@ const BFloat16* find_rounded_copy(const float* array) {
 }
 
 // One or two arrays of T as operands of cuBLAS products, with elements of type `Operand`. If Operand is T,
-// the operands are the arrays themselves. Otherwise the operands are bfloat16 copies, which are in
-// rounded_copies or are computed in one launch. The second array may be null.
+// first() and second() return the arrays themselves. Otherwise they return bfloat16 copies, which the
+// constructor computes if rounded_copies does not contain them. The second array may be null.
 template <class Operand, class T>
 class Operands {
  public:
@@ -212,9 +212,10 @@ void with_operand_type(F&& f) {
   f(X{});
 }
 
-// Computes y = x wᵀ. Returns true if the product has also added the bias and, if `relu` is true, applied
-// relu. The gelu epilogue of cuBLASLt is not used, because it computes the tanh approximation. The relu
-// epilogue may replace NaN by 0, as its emulation does. Training still detects NaN in weights and gradients.
+// Computes y = x wᵀ. Returns true if the epilogue of the product has also added the bias and, if `relu` is
+// true, applied relu. The gelu epilogue of cuBLASLt is not used, because it computes the tanh approximation.
+// The relu epilogue may write 0 where x wᵀ + bias is NaN. Training detects NaN in weights and gradients
+// instead.
 template <class Operand, class X, class Y>
 bool compute_forward_product(const LinearShape& shape, const X* x, const Compute<X>* w,
                              const Compute<X>* bias, bool relu, Y* y) {
@@ -272,9 +273,9 @@ bool compute_weight_gradient(const LinearShape& shape, const Operand* gz, const 
                                  .ldb = in,
                                  .c = gw,
                                  .ldc = in};
-  // If the epilogue computes the gradient of the bias, cuBLASLt does not divide the sums over k among thread
-  // blocks. A product with few tiles then uses few multiprocessors. A product that divides k and a kernel
-  // that sums the columns of gz take less time.
+  // The epilogue that computes gbias is used if gw has many tiles or if there are few rows. Otherwise a
+  // separate sum over the columns of gz is faster, because cuBLASLt does not divide the sums over k among
+  // thread blocks if the product has this epilogue.
   constexpr int64_t kTile = 128, kManyTiles = 64, kMaxFewRows = 1024;
   const int64_t tiles = ((out + kTile - 1) / kTile) * ((in + kTile - 1) / kTile);
   if constexpr (std::is_same_v<T, float>)
@@ -325,8 +326,8 @@ void linear_backward(Backend, const LinearShape& shape, const Y* g, const X* x, 
   with_operand_type<X>([&](auto tag) {
     using Operand = decltype(tag);
     constexpr bool kRoundsGradient = !std::is_same_v<Operand, Y>;
-    // gz is the gradient with respect to x wᵀ + bias, as an operand. If use_g is true, gz is g. Otherwise
-    // backward_start_kernel computes gz and the gradient of the bias.
+    // gz is the gradient with respect to x wᵀ + bias, in the type `Operand`. If use_g is true, gz is equal to
+    // g. Otherwise backward_start_kernel computes gz and the gradient of the bias.
     const bool use_g = activation == Activation::none && !dropout.is_active() && !kRoundsGradient;
     const Scratch<Operand> buffer(use_g ? 0 : rows * out);
     const auto launch_backward_start = [&](Operand* gz) {

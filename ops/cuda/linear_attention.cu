@@ -7,13 +7,15 @@
 #include "ops/cuda/linear_attention_head.h"
 #include "ops/cuda/tensor_tiles.h"
 
-// Linear attention in chunks of kTileTokens tokens. The sequence of each head is divided into segments, so
-// that few heads also occupy a device. Each thread block scans the chunks of one segment. It keeps a state in
-// shared memory, or in global memory if the state is large. For each chunk, the block computes outputs from
-// the state and from the tokens of the chunk, and then adds the tokens of the chunk to the state. The initial
-// state of a segment is the sum of the states of the segments before it (forward) or after it (reverse).
-// segment_state_kernel computes the states of the segments. Without a causal mask, the initial state is the
-// sum of the states of all segments, and no chunk is added.
+// Linear attention in chunks of kTileTokens tokens. The sequence of each head is divided into segments, and
+// each thread block scans the chunks of one segment. With several segments per head, a few heads are enough
+// to occupy the device.
+//
+// A block keeps a state in shared memory, or in global memory if the state is large. For each chunk, the
+// block computes outputs from the state and from the tokens of the chunk. Then it adds the tokens of the
+// chunk to the state. The initial state of a segment is the sum of the states of the segments before it
+// (forward) or after it (reverse). segment_state_kernel computes the states of the segments. Without a causal
+// mask, the state is constant during the scan and is the sum of the states of all segments.
 //
 // Legend: q and k stand for phi(q) and phi(k), (length, dim); d is the denominator of out, (length,);
 //   dn = g / d, the gradient of the numerator of out, (length, value_dim);
@@ -34,7 +36,7 @@ enum class Output { result, query_gradient, key_gradient, value_gradient };
 enum class Scan { result, query_gradient, key_value_gradients };
 
 // Adds tokens [begin, end) of a head to the state. If is_first is true, overwrites the state. All threads of
-// the block call the function, and synchronise before they read the state.
+// the block must call the function, and must synchronise before they read the state.
 template <class Tiles, bool kIsReverse, int kWidth, class T = typename Tiles::Value,
           class S = typename Tiles::Stored>
 __device__ void add_tokens_to_state(const typename Tiles::Memory& memory, const LinearHead<S>& head,
@@ -50,8 +52,8 @@ __device__ void add_tokens_to_state(const typename Tiles::Memory& memory, const 
   for (int64_t row = 0; row < features.width; row += kWidth)
     for (int64_t column = 0; column < values.width; column += kWidth) {
       typename Tiles::template Tile<kWidth, kWidth> tile;
-      // The sum that is added to element row + thread of the vector of the state. Only the first kWidth
-      // threads compute it, and only in the first column tile.
+      // `sum` is added to element row + thread of the vector that the state contains. Only the first kWidth
+      // threads compute it, and only for the first column tile.
       T sum = 0;
       add_products<kAlongTile, kAlongTile>(
           tile, memory, features.count - begin, make_operand<kAlongTile>(features, begin, row),
@@ -84,10 +86,10 @@ __global__ void segment_state_kernel(LinearInputs<S> in, LinearSegments<T> segme
       begin + segments.tokens_per_segment, true, states + int64_t{blockIdx.x} * in.state_size());
 }
 
-// Completes `products`, the dot products between the tokens of a chunk. For the gradients of queries and
-// keys, adds dd of the query to each product. Sets the products that the causal mask excludes to 0. For
-// Output::result, adds the sum of each row of products to `denominators`. row_dd contains dd of the rows of
-// the thread.
+// Applies the causal mask to `products`, the dot products between the tokens of a chunk. Sets the products
+// that the mask excludes to 0. If kOutput is query_gradient or key_gradient, adds dd of the query to the
+// other products. If kOutput is result, writes the sum of each row to `denominators`, which must be 0 on
+// input. row_dd contains dd of the rows that the thread holds, and is used only for query_gradient.
 template <Output kOutput, class Products, class S, class T = Compute<S>>
 __device__ void finish_products(Products& products, const LinearHead<S>& head, int64_t begin,
                                 const T (&row_dd)[Products::kRowsPerThread],
@@ -123,11 +125,13 @@ __device__ void for_each_pair(const Tile& tile, int i, int64_t first, int64_t wi
   }
 }
 
-// Computes an output for the tokens of a chunk, from the state and from the tokens of the chunk. Row i of the
-// output is Σ_j (rows_i . columns_j) values_j. For the gradients of queries and keys, dd is added to the dot
-// products. For Output::result, the sum is divided by the denominator of the row, whose inverse is written to
-// `inverse` unless `inverse` is null. Calls store(i, position, feature, values) for each pair of adjacent
-// elements in row i of the thread, which is the row of token `position`.
+// Computes one output tensor for the tokens of a chunk. Row i of the output is the sum of (rows_i .
+// columns_j) values_j over all tokens j that the causal mask allows. Products within the chunk are computed,
+// and `state` contains the sum over other tokens. If kOutput is query_gradient or key_gradient, dd is added
+// to the dot products within the chunk. If kOutput is result, row i is divided by its denominator, and 1 /
+// denominator is written to `inverse` if `inverse` is not null. The results are passed to store(i, position,
+// feature, values), where `values` contains elements `feature` and `feature` + 1 of the output of token
+// `position`, and i is the index of this row in the arrays of the thread.
 template <class Tiles, Output kOutput, int kWidth, int kRowsPerThread, class S, class Store>
 __device__ void compute_chunk_output(const typename Tiles::Memory& memory, const LinearInputs<S>& in,
                                      const LinearHead<S>& head, const HeadRows<S>& rows,
@@ -139,7 +143,7 @@ __device__ void compute_chunk_output(const typename Tiles::Memory& memory, const
   constexpr bool kIsReverse = kOutput == Output::key_gradient || kOutput == Output::value_gradient;
   constexpr bool kIsFeatureGradient = kOutput == Output::query_gradient || kOutput == Output::key_gradient;
   using Sums = typename Tiles::template Tile<kTileTokens, kWidth>;
-  __shared__ T state_denominators[kTileTokens];  // eps plus (row . vector of the state)
+  __shared__ T state_denominators[kTileTokens];  // eps + rows_i . (vector of the state), for row i
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t length = kIsReverse ? in.s.key_length : in.s.query_length, stride = in.state_stride();
   const int64_t width = kIsFeatureGradient ? in.s.dim : in.s.value_dim;
@@ -157,7 +161,7 @@ __device__ void compute_chunk_output(const typename Tiles::Memory& memory, const
       add_tile_product(sums, products, memory, make_operand<kAlongTile>(values, begin, column));
     // The denominators are computed with the first column tile.
     const bool needs_denominators = kOutput == Output::result && column == 0;
-    T denominator = static_cast<T>(in.s.eps);  // state_denominators of row `thread`
+    T denominator = static_cast<T>(in.s.eps);  // becomes state_denominators[thread]
     add_products<kAlongDepth, kIsFeatureGradient ? kAlongDepth : kAlongTile>(
         sums, memory, rows.width, make_operand<kAlongDepth>(rows, begin, 0),
         [&](int64_t d, int j) {
@@ -212,10 +216,10 @@ struct ChunkScan {
   }
 
   // Computes dd and the gradients of the queries. The gradient of a query is the sum of (dn . v + dd) k over
-  // all keys. If all values have a common component, the terms of this component in dn . v and dd cancel. If
-  // out, dn and the states were rounded to bfloat16, these terms would not cancel exactly, and the error
-  // would grow with the length. Therefore bfloat16 tensors use operands with two bfloat16 parts
-  // (SplitTensorTiles), and compute the result again to compute dd.
+  // all keys. A component that all values have in common cancels in dn . v + dd. If out, dn and the states
+  // were rounded to bfloat16, the component would not cancel exactly, and the error would grow with the
+  // length. Therefore, for bfloat16 tensors, Tiles is SplitTensorTiles, which splits operands into two
+  // bfloat16 parts, and dd is computed from a second computation of the result instead of in.out.
   __device__ void store_query_gradient(int64_t begin) const {
     using Sums = typename Tiles::template Tile<kTileTokens, kWidth>;
     T dd[kRowsPerThread] = {};
@@ -341,7 +345,7 @@ __global__ void __launch_bounds__(Tiles::kThreads, choose_resident_blocks<Tiles,
 template <class Tiles, class S>
 Launch with_work(const Launch& shape, const LinearInputs<S>& in, int64_t length, int64_t feature_tensors,
                  int64_t value_tensors, int64_t scalars, int64_t states, int64_t multiply_adds) {
-  // The number of products of bfloat16 parts for each product of operands.
+  // SplitTensorTiles multiplies two operands with three products of their bfloat16 parts.
   constexpr int kProducts = std::is_same_v<Tiles, SplitTensorTiles> ? 3 : 1;
   const int64_t tokens = in.s.batch * in.s.heads * length;
   const int64_t elements = tokens * (feature_tensors * in.s.dim + value_tensors * in.s.value_dim);
@@ -403,8 +407,9 @@ void launch_scan(const LinearInputs<S>& in, const LinearOutputs<S>& outputs) {
   segments.workspace = workspace.data();
   const int64_t causal = s.causal ? 1 : 0, matrix_size = s.dim * s.value_dim;
   const int64_t multiply_adds_per_read = matrix_size + causal * kTileTokens * (s.dim + s.value_dim);
-  // The number of compute_chunk_output() calls per chunk, and the numbers of accessed tensors with rows of
-  // dim and value_dim elements. With a causal mask, the scan accesses one more tensor of each width.
+  // read_count is the number of compute_chunk_output() calls per chunk. feature_tensors and value_tensors are
+  // the numbers of accessed tensors whose rows have `dim` and `value_dim` elements. With a causal mask, the
+  // scan accesses one more tensor of each kind.
   const bool recomputes_result = kScan == Scan::query_gradient && std::is_same_v<S, BFloat16>;
   const int64_t read_count = kScan == Scan::result                                 ? 1
                              : kScan == Scan::query_gradient && !recomputes_result ? 1

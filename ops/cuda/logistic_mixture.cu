@@ -120,8 +120,9 @@ __global__ void mixture_kernel(MixtureArrays<T> m) {
   }
 }
 
-// Samples the byte of one row per thread. Computes in double, as on the CPU, so that both backends give the
-// same bytes. Each block first copies its rows to shared memory, with the stride row_stride.
+// Samples one byte from the mixture of each row. A thread processes one row. Computes in double, as on the
+// CPU, so that both backends give the same bytes. Each block first copies its rows to shared memory, with the
+// stride row_stride.
 template <class T>
 __global__ void sample_kernel(int64_t rows, int mixtures, int row_stride, const T* parameters,
                               GraphRandomStream step_stream, int64_t first, bool use_elu_scale,

@@ -54,16 +54,17 @@ __global__ void fill_infinite_kernel(T* target, int64_t count) {
   for (int64_t i = first_element(); i < count; i += element_stride()) target[i] = kInfinity<T>;
 }
 
-// The state of the online softmax of one query over the keys of one round: the maximum score so far, and the
-// sum of exp(score - maximum), divided by the multiplicities of the keys.
+// The state of the online softmax of one query over the keys of one round. `maximum` is the maximum score so
+// far. `sum` is the sum of exp(score - maximum) / multiplicity over the keys so far.
 template <class T>
 struct RowSoftmax {
   T maximum = -kInfinity<T>, sum = 0;
 };
 
-// Adds a tile of keys to the online softmax of row i of the thread. Replaces the products q . q in row i of
-// `scores` by the weights exp(score - maximum), divided by the multiplicities of the keys, after dropout.
-// Returns the factor by which the caller must multiply row i of the result of the earlier tiles.
+// Adds a tile of keys to `softmax`, the online softmax of the query in row i of `scores`. On input, the row
+// contains dot products between queries. Replaces each product by exp(score - maximum) / multiplicity, times
+// the dropout multiplier. Returns the factor by which the caller must multiply the sum of the weighted values
+// of the earlier tiles.
 template <class Tiles, class Scores, class T = typename Tiles::Value>
 __device__ T update_row_softmax(const LshBlock<Tiles>& block, Scores& scores, int i, RowSoftmax<T>& softmax) {
   const LshTile<T>& tile = block.tile;
@@ -103,7 +104,7 @@ struct RoundUpdate {
   bool is_alone;
 };
 
-// Returns the update if the result is the mean of the softmaxes of the rounds.
+// Returns the update for average_rounds = true. The result is then the mean of the softmaxes of the rounds.
 template <class T>
 __device__ RoundUpdate<T> compute_mean_update(const RowSoftmax<T>& row, int64_t rounds, bool is_first) {
   const bool is_alone = row.sum == 0;
@@ -112,8 +113,8 @@ __device__ RoundUpdate<T> compute_mean_update(const RowSoftmax<T>& row, int64_t 
           is_alone ? kInfinity<T> : row.maximum + std::log(row.sum), is_alone};
 }
 
-// Returns the update if the result is one softmax over the keys of all rounds. `past_log_sum` is the
-// log-sum-exp of the scores of the earlier rounds, or -inf in the first round.
+// Returns the update for average_rounds = false. The result is then one softmax over the keys of all rounds.
+// `past_log_sum` is the log-sum-exp of the scores of the earlier rounds, or -inf in the first round.
 template <class T>
 __device__ RoundUpdate<T> compute_softmax_update(const RowSoftmax<T>& row, T past_log_sum, bool is_last) {
   const T largest = Maximum::apply(past_log_sum, row.maximum),

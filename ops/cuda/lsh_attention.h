@@ -17,14 +17,14 @@ struct LshInputs {
   LshOrderView order;
   AttentionRows<const S> q, v, g;
   const T* key_factors;  // (batch, heads, length). The key of a position is its query times its factor.
-  const T* log_sums;     // (batch, heads, log_sum_round_count, length)
-  // (batch, heads, log_sum_round_count(), length), the dot products g . out. If s.average_rounds is true,
+  const T* log_sums;     // (batch, heads, s.log_sum_round_count(), length), the log-sum-exps of the scores
+  // (batch, heads, s.log_sum_round_count(), length), the dot products g . out. If s.average_rounds is true,
   // `out` is the result of one round, otherwise it is the final result.
   const T* deltas;
   const T* dropout_multipliers;  // (chunk_length, 2 chunk_length); null without dropout
 };
 
-// The slots of a chunk in one round.
+// The sorted positions of one chunk in one round. positions[i] is the position in slot i of the chunk.
 struct LshSlots {
   const int32_t* positions = nullptr;  // (count,)
   int64_t count = 0, round = 0;
@@ -64,7 +64,8 @@ struct LshOperand {
                ? convert_element<Compute<S>>(rows.data[position * rows.length_stride + feature])
                : Compute<S>{0};
   }
-  // Returns the same elements as RowsOperand::load_pack().
+  // Returns elements (d, i) to (d + 7, i) if kLayout is along_depth, otherwise elements (d, i) to (d, i + 7).
+  // Requires is_packed().
   __device__ Pack<S> load_pack(int64_t d, int64_t i) const {
     const int32_t position = positions[kIsAlongDepth ? i : d];
     const int64_t feature = column + (kIsAlongDepth ? d : i);
@@ -186,20 +187,21 @@ struct LshBlock {
   __device__ T load_gradient(int32_t position, int64_t feature) const {
     return load_element(in.g, position, feature, in.s.value_dim);
   }
-  // Returns the index of a round and a position in LshInputs::log_sums and LshInputs::deltas.
+  // Returns the index, in LshInputs::log_sums and LshInputs::deltas, of the element for a round and a
+  // position of this head.
   __device__ int64_t log_sum_index(int64_t round, int64_t position) const {
     return (head_index * in.s.log_sum_round_count() + (in.s.average_rounds ? round : 0)) * in.s.length +
            position;
   }
-  // Computes the multiplicities of the tile if exact_duplicates is true. All threads of the block call the
-  // function after load_queries(), load_keys() and a barrier, and synchronise before they read the
-  // multiplicities. The function overwrites the dynamic shared memory of the products.
+  // Computes the multiplicities of the tile if exact_duplicates is true. All threads of the block must call
+  // the function after load_queries(), load_keys() and a barrier. They must synchronise before they read the
+  // multiplicities. The function uses the dynamic shared memory as workspace.
   __device__ void count_multiplicities() {
     if (!in.s.exact_duplicates) return;
-    // The codes of the cells that a query attends to in a round. The first code is the cell of the query. The
-    // look-back cell of this cell is either the second code, in the same round, or the third code, in round
-    // LshWrapCell::key_round. Unused codes are kNoCell. Even and odd rounds use separate memory, so one
-    // barrier per round suffices.
+    // A Codes object contains the codes of the cells that a query attends to in a round. values[0] is the
+    // cell of the query. The look-back cell of this cell is values[1] if it is in the same round, or
+    // values[2] if it is in round LshWrapCell::key_round. If there is no such cell, the code is kNoCell.
+    // values[3] is not used. Even and odd rounds use separate memory, so one barrier per round suffices.
     using Codes = Pack<int32_t>;
     constexpr int kStep = Tiles::kThreads / kTileTokens,
                   kQueries = kTileTokens / kStep;  // queries per thread
@@ -246,15 +248,16 @@ struct LshBlock {
     const T p = std::exp(tile.key_factors[j] * product - log_sum) / multiplicity(i, j);
     return in.s.average_rounds ? p / static_cast<T>(in.s.rounds) : p;
   }
-  // Returns the dropout multiplier of query i and key j, or 0 if one of them is outside of its chunk.
+  // Returns the dropout multiplier of query i and key j, or 0 if the pair is outside of the (chunk_length, 2
+  // chunk_length) array dropout_multipliers. Without dropout, returns 1.
   __device__ T dropout_multiplier(int i, int j) const {
     if (!in.dropout_multipliers) return 1;
     const int64_t row = query_slot + i, column = key_column + j, columns = 2 * in.s.chunk_length;
     return row < in.s.chunk_length && column < columns ? in.dropout_multipliers[row * columns + column]
                                                        : T{0};
   }
-  // Returns the gradient of the product q_i . q_j. g_v is g_i . v_j times the dropout multiplier, and `delta`
-  // is the element of LshInputs::deltas for query i.
+  // Returns the gradient with respect to the product q_i . q_j. `g_v` is the product g_i . v_j times the
+  // dropout multiplier. `delta` is the element of LshInputs::deltas for query i.
   __device__ T compute_score_gradient(int j, T weight, T g_v, T delta) const {
     return weight == 0 ? T{0} : weight * (g_v - delta) * tile.key_factors[j];
   }

@@ -30,8 +30,8 @@ __device__ void compute_pair_products(LshBlock<Tiles>& block, typename LshBlock<
                                  are_rows_keys ? result_gradients : values);
 }
 
-// Adds the tile `result` to gq. The rows of the tile belong to the slots of query_slots from slot `begin`,
-// and its columns to the features from `column`. The first round overwrites gq.
+// Adds the tile `result` to gq. Element (i, j) of the tile is added to feature column + j of the position in
+// slot begin + i of query_slots. The first round overwrites gq.
 template <class Tiles, class Tile, class T = typename Tiles::Value>
 __device__ void add_query_gradient(const LshBlock<Tiles>& block, const Tile& result,
                                    const LshSlots& query_slots, int64_t begin, int64_t column,
@@ -51,9 +51,9 @@ __device__ void add_query_gradient(const LshBlock<Tiles>& block, const Tile& res
   }
 }
 
-// Adds the tiles key_gradient and value_gradient to gk (batch, heads, length, dim) and gv. The rows of the
-// tiles belong to the slots of key_slots from slot `begin`, and the columns to the features from `column`.
-// The first round overwrites gk and gv.
+// Adds the tiles key_gradient and value_gradient to gk (batch, heads, length, dim) and gv. Element (i, j) of
+// a tile is added to feature column + j of the position in slot begin + i of key_slots. The first round
+// overwrites gk and gv.
 template <class Tiles, class Tile, class T = typename Tiles::Value>
 __device__ void add_key_gradients(const LshBlock<Tiles>& block, const Tile& key_gradient,
                                   const Tile& value_gradient, const LshSlots& key_slots, int64_t begin,
@@ -209,8 +209,9 @@ __global__ void key_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round
   add_key_gradients(block, key_gradient, value_gradient, key_slots, begin, column, gk, gv);
 }
 
-// Computes gq += gk - q (q . gk) / n² with n² = |q|² + epsilon, one row per warp at a time. This is the
-// gradient through the key, which is scale q / n. On input, gk is already multiplied by scale / n.
+// Computes gq += gk - q (q . gk) / n², where n² = |q|² + epsilon. Each warp processes one row at a time. The
+// added term is the gradient with respect to q that comes from the key scale q / n. On input, gk is the
+// gradient with respect to the key, multiplied by scale / n.
 template <class S, class T = Compute<S>>
 __global__ void complete_query_gradient_kernel(LshInputs<S> in, const T* gk, AttentionRows<T> gq,
                                                int64_t count) {
@@ -260,8 +261,8 @@ void lsh_attention_backward(Backend, const LshAttentionShape& s, AttentionRows<c
     for (int64_t round = 0; round < s.rounds; ++round)
       launch(query_gradient_kernel<Tiles, kWidth>, grid.make_launch<Tiles>(count_tiles(s.dim, kWidth)), in,
              grid, round, gq_result.data(), deltas.data());
-    // With LshWrap::global, queries of other rounds attend to the keys of a round. Therefore the deltas of
-    // all rounds are computed before the gradients of the keys.
+    // With LshWrap::global, the keys of a round also receive gradients from queries of the next round.
+    // Therefore the deltas of all rounds are computed before the gradients of the keys.
     for (int64_t round = 0; round < s.rounds; ++round)
       launch(key_gradient_kernel<Tiles, kWidth>, grid.make_launch<Tiles>(count_tiles(widest, kWidth)), in,
              grid, round, gk.data(), gv_result.data());

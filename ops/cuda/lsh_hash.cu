@@ -11,8 +11,8 @@ struct Rotations {
   LshHashShape s;
   GraphRandomStream stream;
 
-  // Returns the number of columns of the matrix `factor`. A sequence with fewer buckets uses only the first
-  // columns.
+  // Returns the number of columns of the matrix `factor`, which is 0 or 1. A sequence that has fewer buckets
+  // than s.max_buckets uses only the first columns.
   __device__ int64_t columns(int factor) const {
     return factor == 0 ? s.max_buckets.first / 2 : s.max_buckets.second / 2;
   }

@@ -51,7 +51,7 @@ __global__ void sort_kernel(LshAttentionShape s, const int32_t* all_buckets, int
   const int64_t begin = thread * run < valid ? thread * run : valid;
   const int64_t end = begin + run < valid ? begin + run : valid;
 
-  const int32_t* from = nullptr;  // if null, as in the first pass, position i is in slot i
+  const int32_t* from = nullptr;  // positions before a pass, by slot; null if slot i contains position i
   for (int pass = 0; pass < passes; ++pass) {
     int32_t* const to = (passes - pass) % 2 == 1 ? sorted : scratch;
     const auto find_position = [&](int64_t slot) { return from ? from[slot] : static_cast<int32_t>(slot); };
@@ -62,8 +62,8 @@ __global__ void sort_kernel(LshAttentionShape s, const int32_t* all_buckets, int
     for (int64_t slot = begin; slot < end; ++slot)
       ++counts[compute_count_index(find_digit(find_position(slot)), thread)];
     __syncthreads();
-    // Replaces the counts by their exclusive prefix sum, by digit and then thread. Each thread processes the
-    // counts of one digit and kCountsPerThread adjacent threads.
+    // Replaces the counts by their exclusive prefix sum in the order (digit, thread). Each thread processes
+    // the counts of one digit for kCountsPerThread adjacent threads.
     constexpr int kCountsPerThread = kDigits, kShares = kSortThreads / kCountsPerThread;
     int32_t* const share =
         counts + compute_count_index(thread / kShares, thread % kShares * kCountsPerThread);

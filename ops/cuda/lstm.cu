@@ -122,15 +122,15 @@ __global__ void unpack_kernel(PackedFrames p, const T* packed, int64_t in, T* gx
 template <class T>
 struct ForwardStep {
   int64_t step, active_rows;
-  const T* bias[2];    // bias of the recurrent product
-  const T* recurrent;  // (directions, batch, 4 hidden): U h of the previous step; null at the first step
+  const T* bias[2];    // bias_hh of each direction, (4 hidden,)
+  const T* recurrent;  // (directions, batch, 4 hidden): weight_hh times the previous h; null at step 0
   T *gates, *cells;    // (directions, rows, …)
   T* h;                // (directions, batch, hidden)
   T* out;
 };
 
-// Computes c and h of a step. On input, `gates` holds W x + bias_ih of the step. The kernel replaces these
-// values by the gates i, f, g and o.
+// Computes c and h of a step. On input, `gates` holds weight_ih x + bias_ih of the step. The kernel replaces
+// these values by the gates i, f, g and o.
 template <class T>
 __global__ void forward_step_kernel(PackedFrames p, ForwardStep<T> f) {
   const int64_t n = p.directions * f.active_rows * p.hidden, hidden = p.hidden;

@@ -20,7 +20,7 @@ struct NormArrays {
   BFloat16* rounded;
 };
 
-// Computes one row per warp at a time. `Row` is a WarpRow.
+// Computes the layer norm. Each warp processes one row at a time. `Row` is a WarpRow.
 template <class T, class B, class Row>
 __global__ void norm_forward_kernel(NormArrays<T, B> f) {
   const int dim = static_cast<int>(f.dim);
@@ -50,9 +50,9 @@ __global__ void norm_forward_kernel(NormArrays<T, B> f) {
   }
 }
 
-// Computes one row per block, for rows of any width. Intermediate results are stored in f.normalized, or in
-// f.y if f.normalized is null. A thread reads only the elements of these arrays that it has written, so no
-// barrier is necessary.
+// Computes the layer norm for rows of any width. Each block processes one row. Intermediate results are
+// stored in f.normalized, or in f.y if f.normalized is null. A thread reads only the elements of these arrays
+// that it has written, so no barrier is necessary.
 template <class T, class B>
 __global__ void wide_forward_kernel(NormArrays<T, B> f) {
   const int64_t first = blockIdx.x * f.dim;
@@ -93,8 +93,8 @@ struct NormGradients {
   }
 };
 
-// Computes one row per warp at a time, and the partial sums of the gradients of weight and bias. `Row` is a
-// WarpRow.
+// Computes gx and gbranch, and the gradients of weight and bias. Each warp processes one row at a time. `Row`
+// is a WarpRow.
 template <class T, class B, class Row>
 __global__ void norm_backward_kernel(NormGradients<T, B> b) {
   const int dim = static_cast<int>(b.dim), warp = static_cast<int>(threadIdx.x) / kWarpSize;
@@ -127,7 +127,7 @@ __global__ void norm_backward_kernel(NormGradients<T, B> b) {
     g.apply_dropout(b.dropout, first, dim);
     g.store(b.gbranch + first, dim);
   }
-  if (!b.sums.partial_sums) return;     // the condition is equal for all threads of the block
+  if (!b.sums.partial_sums) return;     // all threads of the block take the same branch
   T* const sums = dynamic_shared<T>();  // (2, dim), sums over the rows of the block
   for (int turn = 0; turn < kRowsPerBlock; ++turn) {
     if (turn == warp)

@@ -34,7 +34,7 @@ __global__ void collect_squares_kernel(List<T> list, const double* partial_sums,
   if (threadIdx.x == 0) squares[blockIdx.x] = sum;
 }
 
-// Computes compute_clip_scales(). Runs as one block.
+// Implements compute_clip_scales() with a single block.
 __global__ void clip_kernel(Clipping clipping, const double* squares, int64_t count, double* scales,
                             double* norm) {
   double total = 0;

@@ -49,8 +49,8 @@ __global__ void max_kernel(const T* x, T* out, int64_t* index, int64_t columns, 
   }
 }
 
-// Writes g (outer, inner) to gx (outer, size, inner), at `index` of the middle dimension. Other elements are
-// set to 0.
+// Sets gx[o][index[o][i]][i] = g[o][i] for all o and i, and all other elements of gx to 0. g and `index` have
+// the shape (outer, inner), and gx has the shape (outer, size, inner). n is the number of elements of gx.
 template <class T>
 __global__ void scatter_kernel(const T* g, const int64_t* index, T* gx, int64_t n, int64_t size,
                                int64_t inner) {

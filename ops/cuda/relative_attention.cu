@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kStepThreads = 256;
 
-// Computes relative_scores(). A thread writes one score at a time.
+// Implements relative_scores(). A thread writes one score at a time.
 template <class T>
 __global__ void relative_scores_kernel(RelativeScoresShape s, const T* content, const T* position, T* scores,
                                        int64_t count) {
@@ -20,7 +20,7 @@ __global__ void relative_scores_kernel(RelativeScoresShape s, const T* content, 
   }
 }
 
-// Computes relative_scores_backward(). A thread writes one element of gposition at a time.
+// Implements relative_scores_backward(). A thread writes one element of gposition at a time.
 template <class T>
 __global__ void relative_scores_backward_kernel(RelativeScoresShape s, const T* gradient, T* gposition,
                                                 int64_t count) {
@@ -30,8 +30,9 @@ __global__ void relative_scores_backward_kernel(RelativeScoresShape s, const T* 
   }
 }
 
-// Computes relative_attention_step() for one head per block. Each warp computes the scores of some keys, one
-// key at a time. Then each thread computes some elements of the result.
+// Implements relative_attention_step(). Each block processes one head. First the keys are distributed over
+// the warps, and each warp computes one score at a time. Then the features of the result are distributed over
+// the threads.
 template <class T>
 __global__ void relative_step_kernel(RelativeStepShape s, GraphStep query_step, RelativeStepInputs<T> in,
                                      RelativeRingBuffers<T> keys, RelativeRingBuffers<T> values,

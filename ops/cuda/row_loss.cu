@@ -7,7 +7,7 @@
 namespace tapeformer::cuda {
 namespace {
 
-constexpr int64_t kMaxBlocks = 256;  // maximum number of blocks of a sum, and so of partial sums
+constexpr int64_t kMaxBlocks = 256;  // maximum number of blocks of the kernels that compute sums
 
 // Adds the number of nonzero elements of row_mask to *count. Atomic additions of integers are deterministic.
 __global__ void count_rows_kernel(const uint8_t* row_mask, unsigned* count, int64_t rows) {
@@ -27,7 +27,8 @@ __global__ void weights_kernel(const uint8_t* row_mask, const unsigned* count, T
     weights[i] = !row_mask || row_mask[i] ? weight : T{0};
 }
 
-// Writes the sum of weights[i] * values[i] over some rows to partial_sums[blockIdx.x].
+// Writes the sum of weights[i] * values[i] over the rows of each block to partial_sums[blockIdx.x]. Rows with
+// weight 0 are skipped.
 template <class T>
 __global__ void weighted_sum_kernel(const T* values, const T* weights, double* partial_sums, int64_t rows) {
   double sum = 0;

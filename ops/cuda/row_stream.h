@@ -1,7 +1,7 @@
-// Classes that load the operands of attention kernels which loop over tiles. A thread block has one resident
-// tile, such as kTileTokens queries. It loops over the streamed tiles, such as all tiles of kTileTokens keys,
-// and multiplies each streamed tile by the resident tile or by weights. There are up to two resident
-// operands, such as q and g, and two streamed operands, such as k and v.
+// Classes that load operands for attention kernels. A thread block has one resident tile, such as kTileTokens
+// queries. It loops over streamed tiles, such as all tiles of kTileTokens keys, and multiplies each streamed
+// tile by the resident tile or by weights. There are up to two resident operands, such as q and g, and two
+// streamed operands, such as k and v.
 //
 // The template parameter `Stream` of a kernel selects how the operands are loaded:
 //   SliceStream    loads slices from global memory for each product. It supports all values of `Tiles`
@@ -11,10 +11,10 @@
 //                  current tile.
 // Both classes have the members Value, Stored, kThreads and Tile of PlainTiles, and
 //   kColumns             number of columns of a tile of the result
-//   kScoreColumns        number of streamed rows that the backward kernels multiply at a time
+//   kScoreColumns        number of rows of a streamed tile that the backward kernels process at a time
 //   kBytes               bytes of dynamic shared memory
-//   kMaxResidentBlocks   number of resident blocks per multiprocessor that the registers allow in the kernels
-//                        that need the fewest registers
+//   kMaxResidentBlocks   number of resident blocks per multiprocessor for the kernels that use the fewest
+//                        registers
 #pragma once
 
 #include <type_traits>
@@ -50,8 +50,8 @@ class SliceStream {
   template <int kTileRows, int kTileColumns>
   using Tile = typename Tiles::template Tile<kTileRows, kTileColumns>;
 
-  // The resident tile begins at row `position` of `resident`. The first column of a result of the block is
-  // column `column` of the streamed operand.
+  // The resident tile begins at row `position` of `resident`. add_tile_product() multiplies columns [column,
+  // column + kWidth) of the streamed operand.
   __device__ SliceStream(RowPair<Stored> resident, int64_t position, RowPair<Stored> streamed, int64_t column)
       : resident_(resident), streamed_(streamed), resident_position_(position), column_(column) {}
 
@@ -106,8 +106,9 @@ class TensorStream {
   using Tile = TensorTile<kTileRows, kTileColumns>;
 
  private:
-  // Two views of the same tile in shared memory as a right operand of a product. In RowLayout, a row of the
-  // tile is a column of the operand. In TermLayout, a row of the tile is a term of the sums.
+  // RowLayout and TermLayout are layouts of the same streamed tile as the right operand of a product. The
+  // sums of a product with RowLayout are over the columns of the tile, and the sums of a product with
+  // TermLayout are over the rows of the tile.
   using RowLayout = SliceLayout<kAlongDepth, kTileTokens, kWidth>;
   using TermLayout = SliceLayout<kAlongTile, kWidth, kTileTokens>;
   static_assert(RowLayout::kStride == TermLayout::kStride);

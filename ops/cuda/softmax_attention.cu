@@ -68,8 +68,9 @@ struct OnlineSoftmax {
   }
 };
 
-// Writes `factor` times the elements of a tile to `target`. The tile begins at (begin, column) of the
-// (length, width) rows of the head. Elements outside of the rows are not written.
+// Writes `factor` times the elements of a tile to the rows of `target` for one head. Element (i, j) of the
+// tile is written to feature column + j of position begin + i. Elements with position >= length or feature >=
+// width are not written.
 template <class Tile, class S, class Head>
 __device__ void store_tile(const Tile& tile, const AttentionRows<S>& target, const Head& head, int64_t begin,
                            int64_t column, int64_t length, int64_t width, Compute<S> factor) {
@@ -99,7 +100,8 @@ __global__ void __launch_bounds__(Stream::kThreads, kResidentBlocks<Stream, Patt
   const T scale = static_cast<T>(in.s.scale);
   Stream stream({head.q, head.q}, begin, {head.k, head.v}, column);
   typename Stream::template Tile<kTileTokens, Stream::kColumns> result;
-  // The maximum of products is the maximum of scores only if the scale is positive.
+  // If the scale is not positive, the maximum of the products q . k does not give the maximum of the scores.
+  // In this case, the products are multiplied by the scale before softmax.update().
   OnlineSoftmax<Scores, T> softmax(kLog2E<T> * (scale > 0 ? scale : T{1}));
   int64_t key = head.find_next_key_tile(begin, 0);
   stream.template start_loads<1>(key);
@@ -198,9 +200,10 @@ __global__ void __launch_bounds__(Stream::kThreads, kResidentBlocks<Stream, Patt
   store_tile(result, gq, head, begin, column, head.query_count, in.s.dim, scale);
 }
 
-// Processes column j of the thread in a tile whose rows are keys. Column j belongs to query `query` of the
-// current tile. Replaces the products k . q in `scores` by the weights after dropout, and the products v . g
-// in `gradients` by the gradients of the scores.
+// Processes the query with the index `query` in the current tile. The rows of `scores` and `gradients` are
+// keys, and column j of the elements that the thread holds belongs to this query. Replaces the products k . q
+// in `scores` by the weights after dropout, and the products v . g in `gradients` by the gradients of the
+// scores.
 template <class Scores, class T>
 __device__ void compute_column_gradients(const TileMasks<T>& masks, T multiplier, int query, int j,
                                          Scores& scores, Scores& gradients) {

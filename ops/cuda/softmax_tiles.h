@@ -23,9 +23,9 @@ struct SoftmaxInputs {
   const Compute<S>* deltas;    // (batch, heads, query_length), the dot products g . out
 };
 
-// AttendedPairs<Pattern> by value if Pattern is AllKeys, otherwise a reference to an object in shared
-// memory. The functions of a KeyPattern are not inlined, so each thread would have to keep a copy of the
-// object on its stack.
+// The type of SoftmaxHead::attended. If Pattern is AllKeys, the type is AttendedPairs<Pattern>. Otherwise it
+// is a reference to an object in shared memory, because the functions of a KeyPattern are not inlined and
+// would need a copy of the object on the stack of each thread.
 template <class Pattern>
 using HeadAttendedKeys = std::conditional_t<std::is_same_v<Pattern, AllKeys>, AttendedPairs<Pattern>,
                                             const AttendedPairs<Pattern>&>;
@@ -94,15 +94,16 @@ struct SoftmaxHead {
     }
     return bits;
   }
-  // Finds the first tile of keys at or after key `from` with a key that a query of [begin, begin +
-  // kTileTokens) attends to. Returns the first key of this tile, or at least PositionRun::kEnd - kTileTokens
-  // if there is no such tile.
+  // Returns the first key of the first tile of keys, at or after key `from`, that contains a key to which one
+  // of the queries [begin, begin + kTileTokens) attends. If there is no such tile, returns a number that is
+  // larger than all keys.
   __device__ int64_t find_next_key_tile(int64_t begin, int64_t from) const {
     const int64_t end = begin + kTileTokens < query_count ? begin + kTileTokens : query_count;
     return attended.keys(begin, end, from).begin / kTileTokens * kTileTokens;
   }
   // Returns the first query of the first tile of queries, at or after query `from`, that contains a query
-  // which attends to one of the keys [begin, begin + kTileTokens).
+  // which attends to one of the keys [begin, begin + kTileTokens). If there is no such tile, returns a number
+  // that is larger than all queries.
   __device__ int64_t find_next_query_tile(int64_t begin, int64_t from) const {
     const int64_t end = begin + kTileTokens < key_count ? begin + kTileTokens : key_count;
     return attended.queries(begin, end, from).begin / kTileTokens * kTileTokens;
@@ -157,8 +158,8 @@ class TileMasks {
 
   // The functions below return properties of the current tile, or of query `query` of the tile.
 
-  // Returns true if a query of the tile may not attend to all keys of the tile. attended_keys() may be called
-  // only in this case.
+  // Returns false only if every query of the tile attends to every key of the tile. If the function returns
+  // false, attended_keys() must not be called.
   __device__ bool has_masked_pairs() const { return has_masked_pairs_; }
   __device__ uint64_t attended_keys(int query) const { return memory_.stages[stage_].attended[query]; }
   // Returns whether dropout is active. kept_keys() may be called only in this case.

@@ -36,8 +36,9 @@ struct SliceLayout {
   template <bool kIsLeft>
   __device__ static void load(const uint32_t* slice, int index, int first, uint32_t (&pairs)[4]) {
     const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-    // If kNextLines is true, the second 8 x 8 matrix is in the 8 lines after the first matrix. Otherwise it
-    // is in the same lines, 8 elements after the first matrix.
+    // load_matrices() loads four 8 x 8 matrices, which form a 16 x 16 matrix. If kNextLines is true, the
+    // second matrix is in the 8 lines after the first matrix. Otherwise the second matrix is in the same
+    // lines, 8 elements after the first matrix.
     constexpr bool kNextLines = kIsLeft == kIsAlongDepth;
     const int line = kNextLines ? lane % 16 : lane % 8 + lane / 16 * 8;
     const int element = kNextLines ? lane / 16 * 8 : lane / 8 % 2 * 8;
@@ -111,7 +112,7 @@ struct TensorTile {
     return value;
   }
 
-  // Adds the product of the fragment `left` and terms [first, first + 16) of the slice `right`.
+  // Adds the product of the fragment `left` and terms [first, first + 16) of the slice `right` to this tile.
   template <class Layout>
   __device__ void add_product(const LeftFragment& left, const uint32_t* right, int first) {
     static_assert(kColumnsPerThread % 4 == 0);
@@ -149,8 +150,8 @@ struct TensorTile {
   }
 };
 
-// Fills a slice with element(d, i) for all terms d and all rows or columns i. Each element is split into
-// kParts parts.
+// Writes element(d, i) to the slice for each term d and each row or column i. Splits each element into kParts
+// parts.
 template <class Layout, int kParts, class F>
 __device__ void fill_rounded_slice(uint32_t* slice, F element) {
   constexpr int kPairs = Layout::kLineElements / 2;
@@ -166,8 +167,8 @@ __device__ void fill_rounded_slice(uint32_t* slice, F element) {
   }
 }
 
-// Fills a slice like fill_rounded_slice(), from term `begin` of the operand, with the 16-byte loads of
-// operand.load_pack().
+// Fills a slice with the terms of `operand` that begin at term `begin`, split into kParts parts. Reads the
+// operand with operand.load_pack(), which uses 16-byte loads.
 template <class Layout, int kParts, class Operand>
 __device__ void fill_packed_slice(uint32_t* slice, const Operand& operand, int64_t begin) {
   constexpr int kPacks = Layout::kLineElements / Pack<BFloat16>::kSize;
@@ -192,8 +193,8 @@ __device__ void fill_operand_slice(uint32_t* slice, const Operand& operand, int6
 }
 
 // Adds to the tile the product of a left operand and terms [first, first + 16) of the slice `right`.
-// left(part) returns a fragment with part `part` of the left operand. If the operands have two parts, the
-// product of the two parts with index 1 is omitted, because it is small.
+// left(part) returns a fragment with part `part` of the left operand. If kParts is 2, the product of part 1
+// of the left operand and part 1 of the right operand is omitted, because it is small.
 template <class Layout, int kParts, int kRows, int kColumns, class Left>
 __device__ void add_part_products(TensorTile<kRows, kColumns>& tile, Left left, const uint32_t* right,
                                   int first) {

@@ -110,9 +110,9 @@ struct PlainTile {
   };
 };
 
-// Specifies which elements of an operand are adjacent in memory, so that the lanes of a warp read adjacent
-// elements. along_depth: the terms of a sum. along_tile: the rows (left operand) or columns (right operand)
-// of the tile.
+// Specifies which elements of an operand are adjacent in memory. With along_depth, the terms of a sum are
+// adjacent. With along_tile, the rows (left operand) or columns (right operand) of the tile are adjacent. The
+// loads of slices use the layout, so that the lanes of a warp read adjacent elements.
 enum class OperandLayout { along_depth, along_tile };
 inline constexpr OperandLayout kAlongDepth = OperandLayout::along_depth,
                                kAlongTile = OperandLayout::along_tile;
@@ -126,8 +126,8 @@ __device__ void fill_slice(T* slice, F element) {
     for (int e = thread; e < kSliceDepth * kSize; e += kTileThreads)
       slice[e / kSize * kTileStride<kSize> + e % kSize] = element(e / kSize, e % kSize);
   } else {
-    // A warp loads 8 adjacent terms of each of 4 rows or columns, so it reads whole memory sectors. It stores
-    // the 32 elements to 32 different banks.
+    // A warp loads 8 adjacent terms of each of 4 rows or columns. The loads read whole memory sectors, and
+    // the stores have no bank conflicts.
     const int d = thread % 8, i = thread / 8 % 4, warp = thread / kWarpSize;
     constexpr int kGroups = kSliceDepth / 8;
     for (int group = warp; group < kGroups * kSize / 4; group += kTileThreads / kWarpSize) {

@@ -11,8 +11,8 @@ namespace {
 constexpr int kSelectThreads = 256;
 constexpr int kRadixBits = 8, kRadix = 1 << kRadixBits;
 
-// Returns an unsigned integer that has the same order as x: a larger x has a larger integer, and equal
-// numbers have equal integers. NaN has the largest integer.
+// Converts x to an unsigned integer for sorting. A larger number has a larger integer, and equal numbers
+// have equal integers. NaN has the largest integer.
 __device__ uint32_t make_sort_key(float x) {
   if (x != x) return 0xFFFFFFFF;
   const auto bits = std::bit_cast<uint32_t>(x == 0 ? 0.0F : x);
@@ -40,9 +40,9 @@ __device__ void compute_exclusive_sums(int* counters) {
 }
 
 // Writes the positions of the `count` largest elements of a row to `positions`, in increasing order. Each
-// block processes one row. A radix search finds the sort key of the smallest selected element (`prefix`), and
-// the number of selected elements with this key (`remaining`). Elements at lower positions are selected
-// first.
+// block processes one row. A radix search finds `prefix`, the sort key of the smallest selected element, and
+// `remaining`, the number of elements with this key that are selected. Among the elements with this key, the
+// elements at the lowest positions are selected.
 template <class T>
 __global__ void select_kernel(const T* x, int64_t length, int64_t count, int64_t* positions) {
   __shared__ int histogram[kRadix], larger[kSelectThreads], equal[kSelectThreads];
@@ -68,7 +68,7 @@ __global__ void select_kernel(const T* x, int64_t length, int64_t count, int64_t
     __syncthreads();
     prefix |= static_cast<Key>(digit) << shift;
     mask |= static_cast<Key>(kRadix - 1) << shift;
-    __syncthreads();  // all threads have read the digit
+    __syncthreads();  // waits until all threads have read `digit`
   }
 
   const int64_t elements_per_thread = (length + kSelectThreads - 1) / kSelectThreads;
@@ -93,7 +93,7 @@ __global__ void select_kernel(const T* x, int64_t length, int64_t count, int64_t
   }
 }
 
-// Computes gather_selected(). A thread writes one element of y at a time.
+// Implements gather_selected(). In each iteration, a thread writes one element of y.
 template <class T>
 __global__ void gather_tokens_kernel(TokenSelection s, const T* x, const Compute<T>* weights, T* y,
                                      int64_t n) {
@@ -107,7 +107,7 @@ __global__ void gather_tokens_kernel(TokenSelection s, const T* x, const Compute
   }
 }
 
-// Computes scatter_selected(). A thread writes one element of y at a time.
+// Implements scatter_selected(). In each iteration, a thread writes one element of y.
 template <class T>
 __global__ void scatter_tokens_kernel(TokenSelection s, const T* x, Compute<T>* weights, T* y, int64_t n) {
   for (int64_t i = first_element(); i < n; i += element_stride()) {

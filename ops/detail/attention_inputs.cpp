@@ -67,7 +67,7 @@ Tensor make_features_contiguous(const Tensor& x) {
 
 Gradients allocate_attention_gradients(NeededGradients needs, const Tensor& q, const Tensor& k,
                                        const Tensor& v) {
-  constexpr int kDim = 2;  // dimension of size 3 in (batch, length, 3, heads, dim), the joined q, k and v
+  constexpr int kDim = 2;  // q, k and v may be slices of (batch, length, 3, heads, dim) along dimension 2
   if (needs[0] && needs[1] && needs[2] && are_unbound_slices({q, k, v}, kDim))
     return unbind(Tensor::empty(compute_unbound_shape({q, k, v}, kDim), q.dtype(), q.device()), kDim);
   return allocate_gradients(needs, {&q, &k, &v});

@@ -46,8 +46,9 @@ AttentionShape make_attention_shape(const Tensor& q, const Tensor& k, const Tens
   return shape;
 }
 
-// Returns the shape with a pointer to the data of key_lengths, which kernels need. Call this function inside
-// dispatch, because Tensor::data() requires that the op runs on the device.
+// Returns a copy of `shape` in which the member key_lengths points to the data of the tensor. If the tensor
+// is undefined, the pointer is null. Call this function inside dispatch(), because Tensor::data() throws if
+// the tensor is not on current_device.
 template <class AttentionShape>
 AttentionShape with_key_lengths(AttentionShape shape, const Tensor& key_lengths) {
   shape.key_lengths = key_lengths.defined() ? key_lengths.data<int64_t>() : nullptr;
@@ -58,12 +59,13 @@ AttentionShape with_key_lengths(AttentionShape shape, const Tensor& key_lengths)
 // of q.
 Tensor allocate_attention_result(const Tensor& q, const Tensor& v);
 // Returns an uninitialised tensor (batch, heads, query_length) in the compute dtype. The forward kernel
-// writes one number per query to it, which the backward kernel reads.
+// writes one number per query and head, such as a log-sum-exp, which the backward kernel reads.
 Tensor allocate_attention_sums(const Tensor& q);
 
 // Returns uninitialised gradients of q, k and v. If an element of `needs` is false, the corresponding
-// gradient is undefined. If q, k and v are slices of one tensor as unbind() returns them, the gradients are
-// also such slices of one tensor, and the backward pass of unbind() copies nothing.
+// gradient is undefined. If all three gradients are needed, and q, k and v are slices of one tensor that
+// unbind() returned, the gradients are also slices of one tensor. The backward pass of unbind() then copies
+// nothing.
 Gradients allocate_attention_gradients(NeededGradients needs, const Tensor& q, const Tensor& k,
                                        const Tensor& v);
 // Returns the data and strides of the gradients of q, k and v. For an undefined gradient, the data is null.

@@ -1,6 +1,6 @@
-// Kernels of gather and scatter. On the CPU, each index must be in range. On CUDA, an index cannot be checked
-// without synchronisation, so an element that is gathered with an index out of range is NaN. Kernels that
-// differ from this rule document their result.
+// Kernels of gather and scatter. On the CPU, each index must be in range. On CUDA, an index cannot be
+// checked without synchronisation, so an element that is gathered with an index out of range is NaN. If a
+// kernel handles an index out of range in another way, the comment of the kernel describes it.
 #pragma once
 
 #include <cstdint>

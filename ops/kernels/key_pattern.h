@@ -163,9 +163,9 @@ struct GridKeys {
   }
 };
 
-// The union of a window and the sets above. The default pattern contains all pairs. If the window is limited,
-// the number of queries must be equal to the number of keys. If the window is not limited, the other sets
-// have no effect.
+// The union of a window and of the sets in `dilated`, `periodic`, `global`, `table` and `grid`, which are
+// empty by default. The default window contains all pairs. If the window is limited, the number of queries
+// must be equal to the number of keys. If the window is not limited, the other sets have no effect.
 struct KeyPattern {
   static constexpr bool kHasGaps = true;  // true: the keys of a query may form several runs
   KeyWindow window = {};
@@ -190,8 +190,8 @@ struct KeyPattern {
   }
   // Returns whether heads may have different patterns.
   bool differs_by_head() const { return alternate_heads || table.head_stride > 0; }
-  // Returns the maximum number of keys in causal attention, counted from the first key of a query to the key
-  // at the position of the query. Returns kEnd if there is no maximum.
+  // Returns the maximum number of positions from the first key of a query to the query, for causal
+  // attention. Returns a number that is at least kEnd if there is no maximum.
   int64_t max_causal_key_count() const {
     return has_only_window() ? window.max_causal_key_count() : PositionRun::kEnd;
   }
@@ -253,23 +253,26 @@ struct AllKeys {
 };
 
 // The (query, key) pairs of the attention of one sequence and one head. These are the pairs of `pattern`
-// whose key is before valid_keys and, if `causal` is true, not after the query.
+// whose key has a position below valid_keys. If `causal` is true, the key must also not be after the
+// position of the query, which is query + key_length - query_length.
 template <class Pattern>
 struct AttendedPairs {
   Pattern pattern;
   int64_t query_length = 0, key_length = 0, valid_keys = 0;
   bool causal = false;
 
-  // Returns the end of the keys that valid_keys and `causal` allow for a query. If query >= query_length,
-  // returns 0. Otherwise the result is not less than the result for the previous query.
+  // Returns the number n for which valid_keys and `causal` allow the keys [0, n) for a query. If query >=
+  // query_length, n is 0. Otherwise n is not smaller than for the previous query.
   TAPEFORMER_HOST_DEVICE int64_t key_end(int64_t query) const {
     if (query >= query_length) return 0;
     int64_t end = valid_keys;
     if (causal && query + 1 + key_length - query_length < end) end = query + 1 + key_length - query_length;
     return end < 0 ? 0 : end;
   }
-  // keys() and queries() return the first run of keys or of queries, like the functions of WindowKeys and the
-  // other sets.
+  // keys() returns the first run of keys, at or after position `from`, for the queries [first, end). If
+  // there are several queries, the run may contain other keys as well. queries() returns the first run of
+  // queries, at or after position `from`, for the keys [first, end). The run may contain other queries as
+  // well.
   TAPEFORMER_HOST_DEVICE PositionRun keys(int64_t first, int64_t end, int64_t from) const {
     const PositionRun run = pattern.keys(first, end, from);
     const int64_t last = key_end(end - 1);

@@ -22,8 +22,9 @@ TAPEFORMER_FOR_EACH_BACKEND(
                           const int64_t* targets, const T* scale, T* nll, T* gradient);
 
     // Samples out (rows,) from the mixtures. Row r uses uniform numbers 2 (first_row + r) and 2 (first_row +
-    // r) + 1 of the stream. The scale of a component is exp(log-scale). If use_elu_scale is true, the scale
-    // has the form of SamplingScale::elu instead.
+    // r) + 1 of the stream. If use_elu_scale is false, the scale of a component is exp(log-scale), where
+    // log-scales below -7 are replaced by -7. If use_elu_scale is true, the scale is elu(log-scale) +
+    // 1.0001.
     template <class T> void sample_logistic_mixture(Backend, int64_t rows, int64_t mixtures,
                                                     const T* parameters, const RandomStream& stream,
                                                     int64_t first_row, bool use_elu_scale, uint8_t* out);

@@ -34,7 +34,7 @@ struct LshHashShape {
   // If true, a round has one rotation per head, which all examples share.
   bool share_across_examples = false;
   int64_t first_example = 0;         // index of example 0 in the random stream
-  const int64_t* lengths = nullptr;  // valid lengths (batch,): later positions are masked; null: no masks
+  const int64_t* lengths = nullptr;  // valid lengths (batch,); null if no position is masked
 
   // Returns the total number of buckets for a sequence of `valid` positions if no number is requested: two
   // buckets per chunk, but at most one bucket per position. The number is even and at least 2.
@@ -79,7 +79,7 @@ struct LshAttentionShape {
   bool average_rounds = false;
   double scale = 1;                  // multiplier of the scores
   double epsilon = 0;                // key = q / sqrt(|q|² + epsilon)
-  const int64_t* lengths = nullptr;  // valid lengths (batch,): later positions are masked; null: no masks
+  const int64_t* lengths = nullptr;  // valid lengths (batch,); null if no position is masked
   // Dropout of the attention weights. All chunks, rounds, heads and examples use the same mask of shape
   // (chunk_length, 2 chunk_length): one row per query of a chunk, and one column per key of the previous
   // chunk and of the same chunk.
@@ -96,12 +96,14 @@ TAPEFORMER_FOR_EACH_BACKEND(
     // Computes buckets (batch, heads, rounds, length). The bucket of a masked position is the number of
     // buckets of its sequence.
     //
-    // Both backends use the same rotation matrices (dim, buckets / 2) of normal numbers. A block of the
-    // stream has four normal numbers. With e = column * dim + d, element (d, column) of a matrix is number e
-    // mod 4 of block ((example * 2¹² + head) * 2⁸ + round) * 2²⁴ + e / 4. For the second rotation, the block
-    // number is 2²³ larger. `example` is the index in the batch plus first_example. If share_across_examples
-    // is true, `example` is replaced by 0. If share_all_rotations is true, `example` and `head` are replaced
-    // by 0. A sequence with fewer buckets than max_buckets uses the first columns.
+    // Both backends use the same rotation matrices. The matrix (dim, buckets / 2) of an example, a head and
+    // a round contains normal random numbers. A block of the random stream has four normal numbers. The
+    // element in row d and column c has the index e = c * dim + d in the matrix. The element is number e % 4
+    // of the block first_block + e / 4, where first_block = ((example * 2¹² + head) * 2⁸ + round) * 2²⁴. For
+    // the second rotation, first_block is 2²³ larger. `example` is the index in the batch plus
+    // first_example. If share_across_examples is true, `example` is replaced by 0. If share_all_rotations is
+    // true, `example` and `head` are replaced by 0. A sequence with fewer buckets than max_buckets uses the
+    // first columns.
     template <class T> void lsh_hash(Backend, const LshHashShape& shape, const RandomStream& stream,
                                      AttentionRows<const T> q, int32_t* buckets);
 

@@ -14,8 +14,8 @@ namespace tapeformer {
 // shift) over the block).
 template <class T>
 struct OnlineSoftmaxUpdate {
-  T maximum;  // maximum of all scores, including the block
-  T shift;    // `maximum`, or 0 if all scores are -inf
+  T maximum;  // maximum of the scores of this block and of all earlier blocks
+  T shift;    // `maximum`, or 0 if all of these scores are -inf
   T rescale;  // multiplier of the sums of earlier blocks
 };
 

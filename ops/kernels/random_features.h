@@ -1,5 +1,6 @@
-// Kernels of random features (ops/random_features.h). For each row x of dim elements, u = scale * projection
-// x is computed with a matrix `projection` (features, dim). The kernels compute the features from u.
+// Kernels of random features (ops/random_features.h). A matrix product first computes u = scale * projection
+// x for each row x of dim elements, where `projection` is a matrix (features, dim). The kernels then compute
+// the features from u.
 #pragma once
 
 #include <cstdint>

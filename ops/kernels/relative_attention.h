@@ -20,9 +20,9 @@ struct RelativeScoresShape {
 };
 
 // Sizes of a decoding step with one query per sequence. The query is the token at position `length` - 1. The
-// keys of the query are numbered by distance. The keys at distances 0, 1, 2, … are the tokens in the window
-// of the query, from the newest to the oldest. At the following distances are up to max_compressed compressed
-// rows, also from the newest to the oldest. A compressed row represents `rate` tokens before the window.
+// keys of the query are numbered by distance, from the newest to the oldest. Distances 0, 1, 2, … are the
+// tokens in the window of the query. The next distances are compressed rows, of which there are at most
+// max_compressed. Each compressed row represents `rate` tokens before the window.
 struct RelativeStepShape {
   int64_t batch, heads, dim;
   int64_t capacity;  // number of tokens in the ring buffers

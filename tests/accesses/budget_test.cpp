@@ -1,7 +1,7 @@
-// Tests that the memory accesses of small training steps and decoded tokens stay within budgets. A test fails
-// if the kernels of a source file need over 5 % more requests or sectors of global memory, or cycles of
-// shared memory, than their budget. The failure message contains the current figures. After an improvement,
-// lower the budget to these figures.
+// Tests that the memory accesses of small training steps and decoded tokens stay within budgets. The kernels
+// of a source file have three budgets: for requests to global memory, for sectors of global memory, and for
+// cycles of shared memory. A test fails if a count exceeds its budget by more than 5 %. The failure message
+// contains the current counts. After an improvement, lower the budgets to the new counts.
 #include <doctest/doctest.h>
 
 #include <nlohmann/json.hpp>

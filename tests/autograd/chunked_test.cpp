@@ -162,7 +162,8 @@ TEST_CASE("the peak memory of a chunked function decreases with the number of ch
     peaks.push_back(get_device_allocator().stats().peak_bytes - before);
   }
   const int64_t hidden_bytes = rows * hidden * 8;
-  CHECK(peaks[1] > 2 * hidden_bytes);  // one chunk stores the hidden units and their gradient
+  // With one chunk, the hidden units of all rows and their gradients are in memory at the same time.
+  CHECK(peaks[1] > 2 * hidden_bytes);
   CHECK(peaks[2] < peaks[1] / 3);
   CHECK(peaks[3] < peaks[1] / 10);
 }

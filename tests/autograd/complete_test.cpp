@@ -13,7 +13,7 @@ using namespace tapeformer::small;
 
 namespace {
 
-// Checks the order in which backward() completes named leaves.
+// Calls backward() for leaves with names, and checks the calls of on_complete().
 class Completed {
  public:
   explicit Completed(std::vector<std::pair<std::string, Tensor>> leaves) : leaves_(std::move(leaves)) {}

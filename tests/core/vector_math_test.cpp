@@ -18,8 +18,8 @@ double sigmoid_of(double x) {
 }
 
 // Returns the error of `value` in units in the last place (ulp) of `exact`. Subnormal numbers have the ulp of
-// the smallest normal number. If `value` or `exact`, rounded to float, is infinite or NaN, returns 0 or 1e30.
-// The result is 0 if the two values agree or if `exact` is close to the overflow limit.
+// the smallest normal number. If `value`, or `exact` rounded to float, is infinite or NaN, returns 0 if these
+// two floats agree or if `exact` is close to the overflow limit, and 1e30 otherwise.
 double ulps(float value, double exact) {
   const auto rounded = static_cast<float>(exact);
   if (std::isnan(rounded) || std::isinf(rounded) || std::isinf(value) || std::isnan(value)) {

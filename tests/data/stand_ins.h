@@ -16,7 +16,7 @@
 
 namespace tapeformer::test {
 
-// Returns the vowels of CMUdict, without stress. cmudict_consonants() returns its consonants.
+// cmudict_vowels() and cmudict_consonants() return the phones of CMUdict. The vowels have no stress markers.
 inline const Words& cmudict_vowels() {
   static const Words vowels = {"AA", "AE", "AH", "AO", "AW", "AY", "EH", "ER",
                                "EY", "IH", "IY", "OW", "OY", "UH", "UW"};
@@ -65,8 +65,8 @@ inline std::string wav_bytes(const std::vector<int16_t>& samples) {
   return bytes;
 }
 
-// Writes folder/recordings: `repeats` short tones at 8 kHz for each digit and each of six speakers. The real
-// data set has 50 recordings per digit and speaker.
+// Writes WAV files with short tones to folder/recordings, with a sample rate of 8 kHz. Each of six speakers
+// has `repeats` recordings of each digit. In the real data set, each speaker has 50 recordings of each digit.
 inline void write_stand_in_fsdd(const std::filesystem::path& folder, int repeats = 50) {
   for (const std::string speaker : {"ann", "bob", "cat", "dan", "eve", "fay"})
     for (int digit = 0; digit < 10; ++digit)
@@ -93,8 +93,9 @@ inline Bytes random_mfc(int frames, uint64_t seed) {
   return bytes;
 }
 
-// Writes a corpus in the layout of AN4, with 948 / part train utterances of up to 74 speakers, and 130 / part
-// test utterances of 10 other speakers. The words are letters.
+// Writes a corpus in the layout of AN4. The train split has 948 utterances of 74 speakers, and the test split
+// has 130 utterances of 10 other speakers. If `part` is greater than 1, only the first 1 / part of the
+// utterances of each split are written. The words are letters.
 inline void write_stand_in_an4(const std::filesystem::path& folder, int part = 1) {
   const Words letters = {"A", "B", "F", "I", "O", "R"};
   write_file(folder / "etc/an4.dic",

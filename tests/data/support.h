@@ -1,4 +1,5 @@
-// Functions for tests of data: small data files, environment variables and real data sets.
+// Functions for tests of data sets. The functions write small data files, set environment variables, and
+// locate real data sets.
 #pragma once
 
 #include <stdlib.h>

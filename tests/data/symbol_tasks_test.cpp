@@ -136,7 +136,8 @@ TEST_CASE("a duplication example is 0 w 0 w 0, and the mask selects the second w
       right = right && tokens[t] >= 1 && tokens[t] <= kSymbols && tokens[16 + t] == tokens[t];
       seen.insert(tokens[t]);
     }
-    // Position t predicts token t + 1. The second w consists of the tokens 17 to 31.
+    // Position t predicts token t + 1. The mask must select the predictions of the tokens 17 to 31, which are
+    // the second copy of the random symbols.
     for (int64_t t = 0; t < kLength; ++t) right = right && mask[t] == (t + 1 >= 17 && t + 1 <= 31);
   }
   CHECK(right);

@@ -36,8 +36,9 @@ Tensor xl_outputs(int64_t memory, const Tensor& tokens) {
 
 // Runs a forward and a backward pass for each segment of a text, and returns the accumulated gradients of all
 // parameters by name. The key "memory NAME" contains the state tensor NAME of the segment memory. If
-// `with_terms` is true, the loss includes the loss terms, and the key "terms" contains the sum of the loss
-// terms for each segment with loss terms.
+// `with_terms` is true, the loss includes the loss terms of the attention layers. The key "terms" then
+// contains one number for each segment that has loss terms, which is the sum of the loss terms of the
+// segment.
 std::map<std::string, std::vector<double>> gradients(const AutoregressiveOptions& options, bool with_terms) {
   const Tensor tokens = random_tokens(2, kLongText + 1, 2 * kText);
   const auto model = segment_model(options);
@@ -166,7 +167,8 @@ TEST_CASE("the gradient of the reconstruction loss reaches only the compression"
     CHECK(std::any_of(with.at(name).begin(), with.at(name).end(), [](double g) { return g != 0; }));
   }
   CHECK(compressions == 2 * options.encoder.layers);
-  // The first segment fills the memory, and each later segment moves tokens out of the memory.
+  // A segment has loss terms if it moves tokens out of the memory. The first of the five segments only fills
+  // the memory, and the other four segments move tokens out of the memory.
   CHECK(with.at("terms").size() == 4);
 }
 

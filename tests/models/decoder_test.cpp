@@ -179,8 +179,9 @@ TEST_CASE("a token stream with a window continues with the newer half of a full 
   }
 }
 
-// The window has 4 tokens. If the newest token is token 4, 5 or 6, the model reads the tokens from token 3
-// on. If the newest token is token 7, the model reads tokens 6 and 7.
+// The window has at most 4 tokens. If a fifth token is appended, only the newest 2 tokens remain in the
+// window. The window therefore begins at token 3 if the newest token is 4, 5 or 6, and at token 6 if the
+// newest token is 7.
 TEST_CASE("the windows of a token stream give the distributions of their tokens alone") {
   AutoregressiveModel model(small_options("linear", OutputHead::categorical));
   model.initialize(3);

@@ -1,4 +1,4 @@
-// Tests that compare the attention of ETC with dense attention whose scores follow the definition.
+// Tests that compare the attention of ETC with a direct computation that stores all scores.
 // tests/train/golden_test.cpp compares the attention of ETC with PyTorch.
 #include <doctest/doctest.h>
 

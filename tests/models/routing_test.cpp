@@ -72,9 +72,9 @@ std::vector<double> attention_row(const RoutingInputs& in, int64_t b, int64_t h,
   return out;
 }
 
-// Returns the members of each cluster for head h of sequence b: result[cluster][i] is true if token i belongs
-// to the cluster. The sequence has `valid` tokens without padding. `state_head` is the index of the centroids
-// of this head.
+// Returns the members of each cluster for head h of sequence b: result[c][i] is true if token i belongs to
+// cluster c. A cluster contains the `size` tokens that are nearest to its centroid among the first `valid`
+// tokens. `state_head` is the index of the head in the tensor of centroids.
 std::vector<std::vector<bool>> members_of(const Attention& attention, const RoutingInputs& in, int64_t b,
                                           int64_t h, int64_t state_head, int64_t size, int64_t valid) {
   const Tensor centroids = centroids_of(attention);
@@ -210,8 +210,8 @@ TEST_CASE("routing: update_state() moves centroids towards their mean queries, o
   attention->update_state();
   CHECK(max_difference(centroids, initial) == 0);
 
-  // Adds up, for each centroid, the unit queries that are nearest to it. The sum has the direction of their
-  // mean.
+  // Computes, for each centroid, the sum of the normalized queries that are nearest to this centroid. The sum
+  // has the same direction as the mean of these queries.
   Tensor means = Tensor::zeros(initial.shape(), DType::float64);
   for (int64_t b = 0; b < 2; ++b)
     for (int64_t i = 0; i < 17; ++i)

@@ -28,7 +28,7 @@ inline std::unique_ptr<AutoregressiveModel> segment_model(const AutoregressiveOp
   auto model = std::make_unique<AutoregressiveModel>(options);
   model->initialize(4);
   model->convert(DType::float64);
-  // Replaces the initial biases, which are too small to reveal an error in their use.
+  // Replaces the initial biases by larger values, so that the tests detect errors in the use of biases.
   for (const auto& [name, parameter] : model->parameters())
     if (name.ends_with("_bias")) parameter.copy_from(normal(parameter.shape(), 8));
   return model;

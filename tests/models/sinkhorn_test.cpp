@@ -86,7 +86,7 @@ class SinkhornReference {
     std::vector<double> out(kSinkhornDim, 0.0);
     const int64_t own_block = i / block_;
     double total = 0;
-    // Adds the value of a key with the weight factor * exp(score).
+    // Adds a key whose softmax weight before normalization is `factor` * exp(q . key / sqrt(kSinkhornDim)).
     const auto add_key = [&](const auto& key, const auto& value, double factor) {
       double score = 0;
       for (int64_t d = 0; d < kSinkhornDim; ++d) score += at(in_.q, i, d) * key(d);
@@ -121,8 +121,8 @@ class SinkhornReference {
   double at(const Tensor& x, int64_t i, int64_t d) const {
     return x.data<double>()[((example_ * x.size(1) + i) * kSinkhornHeads + head_) * kSinkhornDim + d];
   }
-  // Returns the score of block `column` before normalisation. The score depends on the sum of the valid keys
-  // in [begin, end), divided by `count`.
+  // Returns the score of block `column` before normalization. A network with one hidden layer computes the
+  // score from the sum of the valid keys in [begin, end), divided by `count`.
   double score(int64_t begin, int64_t end, int64_t count, int64_t column) const {
     double total = 0;
     for (int64_t h = 0; h < kSinkhornDim; ++h) {

@@ -51,9 +51,9 @@ class Weights {
   Tensor weights_;
 };
 
-// Compares `weights` with softmax attention in which query i of head h attends to the keys j with contains(h,
-// i, j) and, if `causal`, j <= i. Returns the largest difference, or 1 if the weight of a key to which the
-// query does not attend is not exactly 0.
+// Returns the largest difference between `weights` and softmax attention in which query i of head h attends
+// to the keys j for which contains(h, i, j) is true. If `causal` is true, the query attends only to keys j <=
+// i. Returns 1 if any other key has a nonzero weight.
 template <class Contains>
 double error_of(const Weights& weights, int64_t length, bool causal, Contains contains) {
   const Sequence s(length);
@@ -203,7 +203,7 @@ TEST_CASE("big-bird attends to its window, to global blocks and to distinct rand
              random[static_cast<size_t>(h * kBlocks + query)].contains(key);
     };
     CHECK(error_of(weights, kLength, causal, contains) < 1e-12);
-    CHECK(std::set(random.begin(), random.end()).size() > 10);  // query blocks differ in random blocks
+    CHECK(std::set(random.begin(), random.end()).size() > 10);  // query blocks draw different random blocks
   }
 }
 

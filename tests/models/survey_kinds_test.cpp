@@ -207,8 +207,9 @@ TEST_CASE("synthesizer: each term equals the term `random` with the scores of th
   for (const AttentionMask& mask : all_masks())
     CHECK(max_difference(attend_with(*random, mask), attend_with(*factorized, mask)) < 1e-12);
 
-  // Sets the scores of the term `random` to score(head, query, key), and compares the result with `dense`.
-  // Only the first sequence is compared, because `score` uses its queries.
+  // Sets the scores of `random` to score(head, query, key), and compares the result of `random` with the
+  // result of `dense`. Only the first sequence is compared, because `score` uses the queries of the first
+  // sequence.
   const auto compare_dense = [&](const Attention& dense, const auto& score) {
     fill_by_index(*random, "random", score);
     const auto first = [](const Tensor& x) { return slice(x, 0, 0, 1); };

@@ -44,7 +44,7 @@ double gradient_error(Attention* attention, const AttentionSizes& size, const Op
 }
 
 // Returns the gradients of q, k and v in attention(q, k, v, options) for a cotangent. Input i requires a
-// gradient only if bit i of `wanted` is set. Gradients of inputs that require none are undefined.
+// gradient if bit i of `wanted` is set. The gradients of the other inputs are undefined.
 template <class Attention, class Options>
 std::vector<Tensor> allocate_attention_gradients(Attention* attention, const AttentionInputs& inputs,
                                                  const Options& options, const Tensor& cotangent, DType dtype,

@@ -92,8 +92,8 @@ void check_errors(const Tensor& expected, const Tensor& found) {
     errors += error * error;
   }
   CHECK(largest_error <= 0.03 * largest);
-  // The second summand allows errors of gradients whose terms cancel. These errors are proportional to the
-  // terms, which are of order 1.
+  // If the terms of a gradient cancel, the gradient is small, but its error is proportional to the terms,
+  // which are of order 1. The second summand allows this error.
   CHECK(std::sqrt(errors) <= 0.015 * std::sqrt(squares) + 0.002 * std::sqrt(static_cast<double>(a.size())));
 }
 
@@ -112,10 +112,10 @@ void check_attention(Device device) {
   }
 }
 
-// Checks linear attention in bfloat16 for queries, keys and values whose mean over the tokens is not 0. The
-// gradient of a query is a sum over all keys. Each term has the factor g . (v - out), where g is the
-// cotangent. The mean of the values cancels in v - out. If rounding errors of the mean did not cancel, the
-// error of the gradient would grow with the length.
+// Checks that the errors of linear attention in bfloat16 do not grow with the length if the means of queries,
+// keys and values over the tokens are not 0. The gradient of a query is a sum over all keys. Each term
+// contains the factor g . (v - out), where g is the cotangent. The mean of the values cancels in v - out, so
+// the rounding error of the mean must also cancel.
 void check_common_values(Device device) {
   const Shape shape{1, 700, 1, 33};
   const auto with_common = [&](int salt) {

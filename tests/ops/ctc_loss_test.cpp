@@ -16,8 +16,8 @@ namespace {
 
 using Labels = std::vector<int64_t>;
 
-// Returns the labels of a batch as a tensor (utterances, largest label count). The padding is -7, which is no
-// valid class.
+// Returns the labels of a batch as a tensor (utterances, largest label count). The padding is -7, which is
+// not a valid class, because the loss must ignore padding.
 Tensor padded_labels(const std::vector<Labels>& utterances) {
   size_t longest = 0;
   for (const Labels& labels : utterances) longest = std::max(longest, labels.size());
@@ -64,9 +64,9 @@ double brute_force(const double* logits, int64_t frames, int64_t classes, const 
   return static_cast<double>(-logl(total));
 }
 
-// A batch for tests: kMixed contains the labels of each utterance, and kMixedFrames its number of frames. The
-// batch has repeated labels, empty labels, an utterance without frames and padding. Only the last utterance
-// is infeasible, because the labels {2, 2, 2} need 5 frames.
+// A batch for tests. kMixed contains the labels of each utterance, and kMixedFrames contains the number of
+// frames of each utterance. The batch has repeated labels, empty labels, an utterance without frames and
+// padding. Only the last utterance is infeasible, because the labels {2, 2, 2} need 5 frames.
 const std::vector<Labels> kMixed = {{1, 2}, {1, 1, 2}, {}, {3}, {}, {2, 2, 2}};
 const std::vector<int64_t> kMixedFrames = {5, 4, 3, 1, 0, 4};
 constexpr int64_t kMixedInfeasible = 1;

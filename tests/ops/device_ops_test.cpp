@@ -128,9 +128,9 @@ TEST_CASE("cuda: an index out of range is an error if it is on the CPU, and give
 
 namespace {
 
-// Takes two optimizer steps for `arrays` parameters of various sizes and for one more parameter, which is not
-// aligned to 16 bytes. Returns the gradient norms of the two steps, and then the parameters, averages and
-// moments after them.
+// Takes two optimizer steps for `arrays` parameters of various sizes and for one parameter that is not
+// aligned to 16 bytes. Returns the gradient norms of the two steps. After these norms, the result contains
+// the parameter, the average and the moments of each parameter after the two steps.
 std::vector<Tensor> after_steps(Device device, DType dtype, const StepRule& rule, const Clipping& clipping,
                                 bool with_second, int arrays) {
   std::vector<ParameterSlot> slots;
@@ -228,9 +228,9 @@ std::vector<Tensor> column_sums(Device device, int64_t rows, int64_t dim) {
 }  // namespace
 
 TEST_CASE("cuda: sums over the rows of many blocks equal the CPU and repeat bit by bit") {
-  // A kernel computes up to 512 partial sums of each column, and adds them in groups. The sizes give one
-  // partial sum, one group, several groups, all 512 partial sums, wide rows, and more columns than the device
-  // has counters.
+  // A kernel computes up to 512 partial sums of each column, and adds the partial sums in groups. The sizes
+  // test a matrix without rows, one partial sum, one group, several groups, all 512 partial sums, wide rows,
+  // and more columns than the device has counters.
   for (const Device device : list_cuda_devices())
     for (const auto& [rows, dim] : std::vector<std::pair<int64_t, int64_t>>{
              {0, 5}, {1, 33}, {127, 1}, {130, 32}, {4099, 33}, {150, 1025}, {2, 65601}}) {

@@ -207,10 +207,10 @@ double relative_error(const Tensor& a, const Tensor& b) {
   return std::sqrt(errors / squares);
 }
 
-// Checks that an LSTM with products in bfloat16 is deterministic, and that its errors are proportional to the
-// unit roundoff of the operands. The CPU rounds the operands of all products. A device computes states, cells
-// and recurrent products in float32. If the inputs are exact in bfloat16, a device only has errors in
-// gradients that are products of rounded gradients and states.
+// Checks that an LSTM with the precision bfloat16 is deterministic, and that its errors are proportional to
+// the unit roundoff of bfloat16. The CPU rounds the operands of all products. A CUDA device does not round
+// the operands of the recurrent products. If the inputs are exact in bfloat16, a CUDA device therefore has
+// such errors only in the gradients of x and of the weight matrices.
 void check_lstm(Device device) {
   constexpr double kSingle = 1e-5;  // bound of the relative error of float32 after 70 steps
   const double unit = unit_of(Precision::bfloat16);
@@ -230,7 +230,7 @@ void check_lstm(Device device) {
         const double error = relative_error(found[i], exact[i]);
         if (is_product || rounds_states) {
           CHECK(error > unit / 64);
-          // The rounding of the states adds to the rounding of the operands.
+          // If rounding also affects the states, the bound is twice as large.
           CHECK(error < (rounds_states ? 2 * unit : unit));
         } else {
           CHECK(error < kSingle);

@@ -1,6 +1,6 @@
-// Tests of ops that joined projections use: unbind(), concat() of adjacent weights, which returns a view
-// instead of a copy, and layer norms that also return a rounded copy of the result for the next matrix
-// product.
+// Tests of the ops that joined projections use. unbind() splits the result of a projection. concat() returns
+// a view, and not a copy, if the weights are adjacent in memory. A layer norm can also return a rounded copy
+// of its result for the next matrix product.
 #include <doctest/doctest.h>
 
 #include "ops/elementwise.h"

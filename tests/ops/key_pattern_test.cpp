@@ -1,5 +1,5 @@
-// Tests of KeyPattern: the ranges of consecutive positions that it returns, and softmax attention with a
-// pattern compared with its definition.
+// Tests that KeyPattern returns the runs of consecutive positions that its definition specifies, and that
+// softmax attention with a pattern equals a direct computation.
 #include <doctest/doctest.h>
 
 #include <cmath>

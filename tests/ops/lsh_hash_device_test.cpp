@@ -97,8 +97,8 @@ class HashValues {
   }
 
  private:
-  // Number of roundings when the CPU and the device compute an element of R. The computation consists of a
-  // logarithm, a root, a sine or cosine, and products.
+  // Assumed number of rounding errors in an element of R on the CPU and the device. The computation of an
+  // element consists of a logarithm, a square root, a sine or cosine, and products.
   static constexpr double kElementRoundings = 8;
 
   Gap gap_in(int64_t example, int64_t head, int64_t round, int64_t position, int64_t factor, int64_t buckets,
@@ -166,9 +166,9 @@ BucketDifferences compare_buckets(const HashCase& c, const HashValues& values, c
   return result;
 }
 
-// Checks that the buckets of a device equal the buckets of the CPU, except near ties. One near tie and
-// another one per thousand buckets are allowed. The emulation computes R with the functions of the CPU, so it
-// has no near ties.
+// Checks that the buckets of a device equal the buckets of the CPU, except near ties. At most 1 + n / 1000
+// near ties are allowed for n buckets. The emulation computes R with the functions of the CPU, so it has no
+// near ties.
 void check_device_buckets(const HashCase& c, const HashValues& values, const Tensor& expected,
                           const Tensor& found) {
   const BucketDifferences differences = compare_buckets(c, values, expected, found);

@@ -66,10 +66,10 @@ inline std::vector<KeyCounts> key_counts(const int32_t* ids, int64_t length, int
   return counts;
 }
 
-// Writes log weights (length, length) to `out`. If `multiplicities` is true, a key with multiplicity n > 0
-// has the log weight log(n), and otherwise 0. A key with multiplicity 0 has the log weight -inf. The key at
-// the position of the query has the log weight -inf, or 0 if all other keys have multiplicity 0. All log
-// weights of queries at and after `valid` are -inf.
+// Writes log weights (length, length) to `out`. The log weight of a key with multiplicity n > 0 is log(n) if
+// `multiplicities` is true, and 0 if `multiplicities` is false. A key with multiplicity 0 has the log weight
+// -inf. The key at the position of the query has the log weight -inf, or 0 if all other keys have
+// multiplicity 0. All log weights of queries at and after `valid` are -inf.
 inline void log_weights(const KeyCounts& counts, int64_t length, int64_t valid, bool multiplicities,
                         double* out) {
   for (int64_t i = 0; i < length; ++i) {

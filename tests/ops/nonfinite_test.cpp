@@ -32,7 +32,8 @@ int64_t count_nan(const Tensor& x) {
   return count;
 }
 
-// Returns a tensor of normal numbers whose element `at` is NaN. The NaN has a payload, as in a corrupt file.
+// Returns a tensor of normally distributed numbers whose element `at` is NaN. The NaN has a nonzero payload,
+// as in a corrupt file.
 Tensor with_nan(const Shape& shape, int64_t at, DType dtype, Device device, int salt = 0) {
   const Tensor x = normal(shape, salt, dtype);
   if (dtype == DType::float32)
@@ -80,8 +81,8 @@ TEST_CASE("NaN in a bias reaches the loss through linear with relu, and the grad
       CHECK(count_nan(gradient(weight)) == 9);
     }
   }
-  for (const Device device :
-       list_cuda_devices()) {  // without a bias, a kernel other than cuBLASLt computes relu
+  // If there is no bias, a separate kernel computes relu instead of cuBLASLt.
+  for (const Device device : list_cuda_devices()) {
     const Tensor x = with_nan({5, 9}, 0, DType::float32, device), weight = normal({20, 9}, 2, DType::float32);
     CHECK(count_nan(linear(x, weight.to(device), {}, Activation::relu)) == 20);
   }

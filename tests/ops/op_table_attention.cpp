@@ -70,7 +70,7 @@ void add_linear_attention(std::vector<OpCase>& table) {
                    {normal({2, 3, 7, 4}, 1), normal({2, 3, 7, 4}, 2), normal({2, 7, 5, 3}, 3)}});
 }
 
-// Adds softmax attention with windows. Lengths and windows are near the tile sizes of the kernels.
+// Adds cases of softmax attention with windows. Lengths and windows are near the tile sizes of the kernels.
 void add_windows(std::vector<OpCase>& table) {
   const KeyWindow windows[] = {{.block = 1, .before = 0, .after = 0},
                                {.block = 1, .before = 3, .after = 2},
@@ -104,7 +104,7 @@ void add_windows(std::vector<OpCase>& table) {
         }
 }
 
-// Adds softmax attention with each key pattern.
+// Adds cases of softmax attention with each key pattern.
 void add_patterns(std::vector<OpCase>& table) {
   for (const AttentionSizes& size : {AttentionSizes{2, 9, 9, 2, 3, 2}, {1, 193, 193, 2, 9, 5}})
     for (const bool causal : {false, true})
@@ -176,7 +176,8 @@ void add_rotary(std::vector<OpCase>& table) {
                    {normal({2, 3, 7, 4})}});
 }
 
-// Adds relative scores. Scores of masked keys are -inf, so the cases pass the scores through softmax().
+// Adds cases of relative_scores(). Scores of masked keys are -inf, so the cases pass the scores through
+// softmax().
 void add_relative_scores(std::vector<OpCase>& table) {
   struct Sizes {
     int64_t queries, keys, distances;

@@ -30,8 +30,8 @@ double largest(const Tensor& tensor) {
   return magnitude;
 }
 
-// Returns the cases of a part of the table: "2/16" selects every 16th case from the second. An empty text
-// selects all cases. Throws std::invalid_argument for other texts.
+// Returns a part of the op table. For example, "2/16" selects every 16th case, starting with the second case.
+// An empty text selects all cases. Throws std::invalid_argument for other texts.
 std::vector<OpCase> table_part(const std::string& text) {
   std::vector<OpCase> table = make_op_table();
   if (text.empty()) return table;
@@ -134,8 +134,7 @@ TEST_CASE("an undefined required input of any op throws an error with the name o
         message = error.what();
       }
       CHECK(message.find("undefined") != std::string::npos);
-      // An error with this text comes from Tensor and does not name the op. The op must check its inputs
-      // before.
+      // An error message with this text comes from Tensor, so the op has not checked its inputs.
       CHECK(message.find("an undefined tensor has") == std::string::npos);
     }
   }

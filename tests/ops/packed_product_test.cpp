@@ -8,10 +8,10 @@ using namespace tapeformer;
 
 namespace {
 
-// Returns the largest difference between a product by multiply_packed_panels() and the same product computed
-// in double. The operands are a (rows, depth) and b (depth, columns). pack_columns() packs b or, if
-// `from_transpose` is true, pack_rows() packs its transpose. Returns infinity if the product changes memory
-// after its last column.
+// Returns the largest difference between a product that multiply_packed_panels() computes and the same
+// product computed in double. The operands are a (rows, depth) and b (depth, columns). If `from_transpose` is
+// true, pack_rows() packs the transpose of b. Otherwise, pack_columns() packs b. Returns infinity if the
+// product changes memory after its last column.
 template <class T>
 double packed_error(int64_t rows, int64_t columns, int64_t depth, bool from_transpose) {
   constexpr DType kType = std::is_same_v<T, float> ? DType::float32 : DType::float64;
@@ -44,10 +44,10 @@ double packed_error(int64_t rows, int64_t columns, int64_t depth, bool from_tran
   return worst;
 }
 
-// Returns the largest difference between a product by tile_product() with BFloat16 operands and the same
-// product computed in double. The left operand is stored in rows or, for Left::columns, in pairs of adjacent
-// columns. pack_columns() packs the right operand (depth, columns) or, if `from_transpose` is true,
-// pack_rows() packs its transpose.
+// Returns the largest difference between a product that tile_product() computes from BFloat16 operands and
+// the same product computed in double. For Left::rows, the left operand is stored in rows. For Left::columns,
+// it is stored in pairs of adjacent columns. If `from_transpose` is true, pack_rows() packs the transpose of
+// the right operand (depth, columns). Otherwise, pack_columns() packs the right operand.
 double pair_error(cpu::Left left, bool from_transpose, int64_t columns, int64_t depth) {
   constexpr int64_t kRows = cpu::kTileRows, kWidth = cpu::kTileColumns<float>;
   const auto rounded = [](int64_t n, int salt) { return test::normal({n}, salt).to(DType::bfloat16); };

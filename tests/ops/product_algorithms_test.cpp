@@ -1,6 +1,6 @@
-// Tests of the choice among the algorithms of cuBLASLt, which an emulation replaces. The tests cover the
-// timing of algorithms, the file with the choices, and algorithms that fail. Each algorithm of the emulation
-// adds in another order, so the bits of a result show which algorithm was used.
+// Tests of the choice of an algorithm for each matrix product, with an emulation of cuBLASLt. The tests cover
+// the timing of algorithms, the file with the choices, and algorithms that fail. Each algorithm of the
+// emulation adds in another order, so the bits of a result show which algorithm was used.
 #include <doctest/doctest.h>
 
 #include "core/cuda/devices.h"
@@ -114,7 +114,7 @@ TEST_CASE("cuda: a product uses the fastest algorithm if products are timed, and
     CHECK(inputs.product() == fastest);  // a product is measured once
     CHECK(counted.timed() == 1);
     CHECK(Inputs(device, 9).product().size() == 45);         // another shape is timed separately
-    matmul(inputs.x, inputs.weight, {.transpose_b = true});  // and so is a product without a bias
+    matmul(inputs.x, inputs.weight, {.transpose_b = true});  // a product without a bias is timed separately
     CHECK(counted.timed() == 3);
     linear(inputs.x.to(DType::bfloat16), inputs.weight, inputs.bias);
     CHECK(counted.timed() == 4);
@@ -248,7 +248,7 @@ TEST_CASE("cuda: products of similar sizes share a choice") {
     CHECK(counted.reused() == 2);
     Inputs(device, 1025).product();
     CHECK(counted.timed() == 2);
-    // Up to 8 rows, each number of rows has a separate choice.
+    // Products with at most 8 rows share a choice only if their numbers of rows are equal.
     for (const int64_t rows : {6, 7, 8}) Inputs(device, rows).product();
     CHECK(counted.timed() == 5);
   }

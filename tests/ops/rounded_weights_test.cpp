@@ -78,7 +78,9 @@ TEST_CASE("cuda: layers with weights that are rounded once need fewer launches")
     const RoundedWeights rounded({layer.weight, layer.bias});
     rounded.update();
     const RoundedWeights::Scope scope(rounded);
-    CHECK(launches() == before - 2);  // without the copy of the weight, forward and backward each round it
+    // Forward and backward both read the rounded copy of the weight. Without the copy, each of them launches
+    // a kernel that rounds the weight.
+    CHECK(launches() == before - 2);
   }
 }
 #endif

@@ -1,5 +1,5 @@
-// Tests of cuda::WorkLog: the records of kernels, matrix products and copies on a device, and their numbers
-// of bytes.
+// Tests that cuda::WorkLog records the kernels, matrix products and copies of a device, and how many bytes
+// they access.
 #include <doctest/doctest.h>
 
 #include "core/cuda/devices.h"

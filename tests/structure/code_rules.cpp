@@ -149,7 +149,8 @@ class FunctionFinder {
   }
 
   void outside(char c) {
-    // A '{' directly after a name begins an initializer, which is not part of `head_` and ends no statement.
+    // A '{' directly after a name begins an initializer. An initializer is not part of `head_` and does not
+    // end a statement.
     if (initializer_ > 0 || (c == '{' && previous_ != ' ' && previous_ != '\n' && !head_.empty())) {
       initializer_ += c == '{' ? 1 : c == '}' ? -1 : 0;
       return;

@@ -10,8 +10,8 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// A folder and the files that it may include, as prefixes of their paths. A file belongs to the folder that
-// is the longest prefix of its path.
+// A folder and the files that its own files may include. `may_include` contains prefixes of the paths of
+// these files. A file belongs to the folder whose path is the longest prefix of the path of the file.
 struct Folder {
   std::string path;
   Names may_include;
@@ -75,8 +75,8 @@ const Names& closed_folders() {
 struct Vendor {
   std::string prefix;
   Names where;
-  // Headers in these folders may include headers of the library. Headers in other folders must not, so that
-  // their users do not need the library.
+  // Headers in these folders may include headers of the library. Other headers must not, so that a file that
+  // includes such a header does not need the library.
   Names headers = {};
 };
 

@@ -1,5 +1,5 @@
-// Rules for #include: which folders a folder may include, where third-party and internal headers may be
-// included, and that includes form no cycle.
+// Rules for #include. The rules determine which folders a folder may include, and where third-party and
+// internal headers may be included. They also forbid cycles of includes.
 #pragma once
 
 #include <string>

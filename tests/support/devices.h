@@ -33,7 +33,8 @@ inline std::string explain_missing_device() {
     return "this build has no CUDA backend";
 }
 
-// Sets the precision of a device to bfloat16 during the lifetime of the object.
+// Sets the precision of a device to bfloat16 during the lifetime of the object. The destructor sets the
+// precision to float32.
 class Bfloat16Scope {
  public:
   explicit Bfloat16Scope(Device device) : device_(device) { set_precision(device, Precision::bfloat16); }

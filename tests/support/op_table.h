@@ -14,12 +14,12 @@ namespace tapeformer::test {
 struct OpCase {
   std::string name;
   std::function<Tensor(const std::vector<Tensor>&)> function;
-  // Floating-point inputs are float64. compute_result_and_gradients() converts them, and copies all inputs to
-  // the device, including integers such as indices.
+  // Arguments of `function`. compute_result_and_gradients() copies all inputs to the device, including
+  // integers such as indices, and converts floating-point inputs from float64 to the tested dtype.
   std::vector<Tensor> inputs;
   bool is_large = false;  // too large for the gradient check
-  // The tolerance in float32 is multiplied by this factor. The factor is sqrt(n) if the result depends on
-  // sums of n terms that are larger than the result. With high probability, the rounding errors of such sums
+  // The tolerance in float32 is multiplied by this factor. If sums of n terms are larger than the result that
+  // is computed from them, the factor is sqrt(n). With high probability, the rounding errors of such sums
   // grow like sqrt(n) (Higham and Mary 2019, "A new approach to probabilistic rounding error analysis").
   double tolerance_factor = 1;
 };
@@ -30,8 +30,8 @@ void add_attention_cases(std::vector<OpCase>& table);
 // Adds the cases of the attention ops that do not support bfloat16.
 void add_float_attention_cases(std::vector<OpCase>& table);
 
-// Returns the result of an op on a device and then the gradients of its floating inputs, all copied to the
-// CPU. The floating inputs are converted to `dtype`.
+// Computes an op on a device. Returns the result, followed by the gradients of the floating-point inputs, as
+// tensors on the CPU. The floating-point inputs are converted to `dtype`.
 std::vector<Tensor> compute_result_and_gradients(const OpCase& op, Device device, DType dtype);
 
 }  // namespace tapeformer::test

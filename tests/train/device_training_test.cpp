@@ -1,5 +1,5 @@
-// Tests of trainings on a device: losses and errors as on the CPU, graph replays, waits, memory, and bfloat16
-// and TF32. The tests of bfloat16 also run on the CPU.
+// Tests of training on a device. The tests compare losses and errors with training on the CPU, and check
+// graph replays, waits for the device, memory, bfloat16 and TF32. The tests of bfloat16 also run on the CPU.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -182,8 +182,8 @@ TEST_CASE("cuda: a resumed training uses the product algorithms of its run direc
   config.run.device = device_name();
   config.train.steps = 6;
   config.train.eval_every = config.train.checkpoint_every = 3;
-  // Trains or resumes a run in which algorithm `fastest` is the fastest algorithm. Each algorithm adds in
-  // another order.
+  // Trains a run, or resumes it if `resume` is true. `fastest` is the index of the fastest product algorithm.
+  // The algorithms add the terms of a product in different orders, so their results differ.
   const auto train = [&](const fs::path& run_dir, size_t fastest, bool resume) {
     for (size_t i = 0; i < product_algorithms.size(); ++i)
       product_algorithms[i].seconds = i == fastest ? 0 : 1;

@@ -125,8 +125,8 @@ TEST_CASE(
     const SafetensorsFile file = open_golden_file(std::string("model_") + name);
     AutoregressiveModel model(golden_options(name));
     model.convert(DType::float64);
-    model.positions.copy_from(
-        make_sinusoidal_positions(11, 8));  // the converted positions are rounded to float32
+    // The constructor rounds the positions to float32, so this line sets them to the float64 values again.
+    model.positions.copy_from(make_sinusoidal_positions(11, 8));
     weights.load_into(model.parameters());
     const Tensor images = file.read("images");
     const Tensor inputs = images.view({2, 11}, images.strides());

@@ -1,5 +1,5 @@
-// Tests that models learn the copy task, the duplication task and the maximum of a set, and that a speech
-// model learns its training sentences, in seconds.
+// Tests that train small models for a few seconds. The models must learn the copy task, the duplication task,
+// the maximum of a set, or the training sentences of a speech corpus.
 #include <doctest/doctest.h>
 
 #include <cmath>

@@ -1,5 +1,6 @@
-// Tests that compare the values and gradients of attention kinds with public packages, in float64.
-// tests/golden/README.md describes the keys of the file, and docs/survey-parity.md describes the packages.
+// Tests that compare the results and gradients of attention kinds with public packages, in float64.
+// tests/golden/README.md describes the keys of packages.safetensors, and docs/survey-parity.md describes the
+// packages.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -36,7 +37,8 @@ class PackageCase {
     return inputs_.back().second;
   }
   Tensor constant(const std::string& key) const { return file_.read(name_ + "." + key); }
-  // Checks a result and the gradients of all inputs. `bound` is the largest relative difference.
+  // Checks a result and the gradients of all inputs. `bound` is the maximum relative difference that is
+  // allowed.
   void compare(const Tensor& out, double bound) {
     CAPTURE(name_);
     backward(out, constant("cotangent"));
@@ -160,7 +162,8 @@ TEST_CASE("routing equals the package routing-transformer for the same centroids
         "routing", {{"clusters", int64_t{3}}, {"cluster_size", int64_t{8}}, {"local_share", 0.0}});
     for (const auto& [name, state] : attention->saved_tensors()) state.copy_from(package.constant(name));
     const Tensor q = package.input("q"), v = package.input("v");
-    // The package divides by the number of clusters of a token plus 1e-5.
+    // The package adds 1e-5 to the number of clusters of a token before it divides by this number. The
+    // resulting relative difference is at most 1e-5.
     package.compare(attention->forward(q, q, v, {.causal = causal, .key_lengths = {}}, {}, "layer"), 2e-5);
   }
 }

@@ -13,11 +13,11 @@ namespace {
 
 constexpr const char* kCausalMask = "causal";
 
-// Returns the operations and bytes of one causal forward and backward pass over all sequences.
-// - Operations: three times the matrix products of the forward pass, because backward computes the gradients
-//   of both operands of each product.
-// - Bytes, a lower bound: forward reads q, k and v and writes the result. Backward reads these four tensors
-//   and the gradient of the result, and writes three gradients.
+// Returns the numbers of operations and bytes of one causal forward and backward pass over all sequences.
+// - The number of operations is three times the number of operations in the matrix products of the forward
+//   pass, because backward computes the gradients of both operands of each product.
+// - The number of bytes is a lower bound. The forward pass reads q, k and v and writes the result. Backward
+//   reads these four tensors and the gradient of the result, and writes three gradients.
 // If queries and keys are shared, q and k are one tensor.
 WorkCounts count_attention_work(const AttentionKind& kind, const OptionValues& options,
                                 const AttentionTimingOptions& sizes, int64_t length) {

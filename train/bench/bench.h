@@ -1,8 +1,8 @@
 // Benchmarks of `tapeformer bench`. Each benchmark has a name, options and a function that measures and
-// returns a report. Times are medians over repeats, unless their name says otherwise. Ratios compare
-// measurements of the same process with the same threads. To add a benchmark, write a file with a function
-// that returns the Benchmark. Declare the function here, call it in list_benchmarks(), and list the file in
-// CMakeLists.txt.
+// returns a report. Times are medians over repeats, unless their name says otherwise. A reported ratio
+// compares two measurements in the same process and with the same number of threads. To add a benchmark,
+// write a file with a function that returns the Benchmark. Declare the function here, call it in
+// list_benchmarks(), and list the file in CMakeLists.txt.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@
 
 namespace tapeformer {
 
-// Conversion factors: milliseconds per second, microseconds per second, and units per giga-unit.
+// Numbers of milliseconds and of microseconds per second, and the factor 1e9 of the prefix giga.
 inline constexpr double kMillisecondsPerSecond = 1e3, kMicrosecondsPerSecond = 1e6, kGiga = 1e9;
 inline constexpr uint64_t kInputSeed = 1;  // seed of random inputs
 
@@ -41,7 +41,7 @@ struct Benchmark {
   bool has_option(const std::string& option) const;
 };
 
-// The condition of options that have an effect only if --config is not given.
+// The condition that --config is not given. Options with this condition have no effect if a config is given.
 inline const OptionCondition kWithoutConfig{"config", {""}};
 
 // Returns the option "precision" with the choices float32 and bfloat16.

@@ -26,7 +26,8 @@ struct DeviceWork {
 
 // A counter of the work of a CUDA device. The counted bytes include only arrays that were allocated during
 // the lifetime of the counter. During this time, an emulated device does not compute the work, and its memory
-// has a limit of `memory_bytes`. The functions are inline because builds without CUDA cannot link them.
+// has a limit of `memory_bytes`. The member functions are inline because they call functions that builds
+// without CUDA do not define.
 class WorkCounter {
  public:
   WorkCounter(Device device, int64_t memory_bytes)
@@ -60,9 +61,9 @@ class WorkCounter {
   std::optional<cuda::SkippedWork> skipped_work_;
 };
 
-// A function that receives a step of a model and calls `step` to run the step. The step is the second
-// training step, or the decoding of the second token of each sequence. The first step has run before, because
-// it does additional work.
+// A callback that receives a model and a function `step`. Each call of `step` runs a training step, or
+// decodes the second token of each sequence. The first training step or token has already been processed,
+// because it requires additional work.
 using StepVisitor = std::function<void(const std::function<void()>& step, const Module& model)>;
 // visit_training_step() prepares a training step and calls `visitor` with this step. visit_decoding_step()
 // does the same for a decoding step. Both functions throw DeviceError if the device is the CPU.

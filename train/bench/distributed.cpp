@@ -1,6 +1,7 @@
-// A benchmark of data-parallel training. The benchmark compares a step of all processes together with
-// independent steps of the processes, and with a step of one process on all threads. It also compares the
-// bandwidths of all_reduce and of a copy in memory.
+// A benchmark of data-parallel training. The time of a data-parallel step of all processes is compared with
+// the time of independent steps without all_reduce. It is also compared with the time of a step of one
+// process that uses all threads. A third comparison is between the bandwidths of all_reduce and of a memory
+// copy.
 #include <algorithm>
 
 #include "autograd/tape.h"
@@ -71,8 +72,8 @@ struct StepTimes {
   }
 };
 
-// Measures steps of all processes together, independent steps, and steps of one process in turn, so that
-// other load on the machine affects all measurements.
+// Measures data-parallel steps, independent steps, steps of a single process, all_reduce and memory copies.
+// The measurements alternate, so that other load on the machine affects all of them.
 StepTimes measure(const ModelChoice& choice, int64_t repeats, Communicator& processes, bool bfloat16,
                   int all_threads) {
   Replica replica(choice, choice.batch_size / processes.size(), processes, bfloat16);

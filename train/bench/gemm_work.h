@@ -48,7 +48,8 @@ double count_attention_flops(const AutoregressiveOptions& model, int64_t length)
 // bfloat16.
 DType get_operand_dtype(Device device);
 
-// Matrix products on a device, with buffers of dtype get_operand_dtype(device) that the object owns.
+// An object that runs matrix products on a device. It owns the buffers of the operands and results, whose
+// dtype is get_operand_dtype(device).
 class GemmRunner {
  public:
   explicit GemmRunner(std::vector<GemmShape> products, Device device = kCpu);
@@ -60,8 +61,9 @@ class GemmRunner {
  private:
   std::vector<GemmShape> products_;
   Tensor a_, b_, c_;
-  // The weight, or the gradient of the weight, in float32. The tensor is defined only if the products run
-  // with the kernels of linear layers: on the CPU in bfloat16, or in float32 with oneDNN.
+  // The weight, or the gradient of the weight, in float32. Defined only if the kernels of linear layers
+  // compute the products. GemmRunner uses these kernels on the CPU if the dtype is bfloat16 or the library is
+  // oneDNN.
   Tensor weight_;
 };
 

@@ -1,6 +1,6 @@
-// A benchmark of generation. In the recurrent form, the time per token of one sequence on one core is
-// compared with the time of reading all weights once. A batch of sequences on all cores is compared with
-// matrix products of the same shapes.
+// A benchmark of generation with one sequence on one core, and with a batch of sequences on all cores. In the
+// recurrent form, the time per token is compared with the time of matrix products of the same shapes. On the
+// CPU, it is also compared with the time of reading all weights once.
 #include <optional>
 
 #include "core/allocator.h"
@@ -38,8 +38,8 @@ uint32_t read_weights(const NamedTensors& weights, double share) {
   return total;
 }
 
-// Returns the time in seconds to read all weights once, if the dtype of the weights were `stored`. The
-// weights in memory are float32, so for bfloat16 the function reads half of their bytes.
+// Returns the time in seconds to read as many bytes as all weights have in the dtype `stored`. The weights in
+// memory are float32, so for bfloat16 the function reads half of their bytes.
 double read_seconds(const NamedTensors& weights, DType stored) {
   constexpr int kPasses = 20;
   const double share = static_cast<double>(size_of(stored)) / sizeof(float);

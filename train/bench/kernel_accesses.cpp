@@ -107,7 +107,7 @@ AccessesByLaunch count_decoding_accesses(const ModelChoice& choice, int64_t batc
 
 Benchmark make_kernel_accesses_benchmark() {
   std::vector<OptionSpec> options = make_model_option_specs();
-  for (OptionSpec& option : options) {  // emulated kernels are slow
+  for (OptionSpec& option : options) {  // small defaults, because emulated kernels are slow
     if (option.name == "layers") option.default_value = int64_t{1};
     if (option.name == "length") option.default_value = int64_t{128};
   }

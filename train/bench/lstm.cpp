@@ -97,7 +97,7 @@ Report run_lstm(const BenchmarkArguments& arguments) {
       },
       device);
   const WorkCounts work = count_training_work(model, batch * frames, get_operand_dtype(device));
-  constexpr double kForwardShare = 1.0 / 3;  // share of the operations in the forward pass
+  constexpr double kForwardShare = 1.0 / 3;  // the forward pass does one third of the operations
   Report report;
   report.add("device", device.to_string())
       .add("precision", run.precision)

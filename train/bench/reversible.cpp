@@ -1,6 +1,6 @@
-// A benchmark of the time and memory of reversible layers, of recomputation, and of chunked feed-forward
-// blocks and losses. The benchmark compares forward and backward passes of small models that are otherwise
-// equal.
+// A benchmark of techniques that reduce the memory of training: reversible layers, recomputation, and the
+// processing of feed-forward blocks and losses in chunks. The benchmark compares the time and memory of
+// forward and backward passes of small models that differ only in these techniques.
 #include <algorithm>
 #include <ctime>
 
@@ -20,7 +20,7 @@ constexpr const char* kFormNames[] = {"stored", "recompute", "reversible"};
 
 struct Sample {
   double seconds = 0;   // median time of a forward and backward pass
-  double relative = 1;  // median ratio to the time of the first model in the same repeat
+  double relative = 1;  // time divided by the time of the first model, median over the repeats
   int64_t peak = 0;     // peak memory in bytes, without parameters and their gradients
 };
 
@@ -30,8 +30,9 @@ class Step {
   Step(const AutoregressiveOptions& options, int64_t batch)
       : model_(options), batch_(make_random_batch(options, batch, 1)) {
     model_.initialize(1);
-    // The first pass allocates the gradients and fills the allocator's cache. The second pass adds to these
-    // gradients. Before the addition, it copies gradients that share memory with other tensors.
+    // Two passes run before all measurements. The first pass allocates the gradients and fills the
+    // allocator's cache. The second pass adds to the gradients, and allocates new memory for gradients that
+    // share memory with other tensors. Later passes add to the gradients in place.
     for (int pass = 0; pass < 2; ++pass) run();
   }
 

@@ -35,8 +35,8 @@ class CopyBenchmark {
   Tensor source_, destination_;
 };
 
-// A measurement of matrix products and of a copy on a device. Benchmarks run measure_rates() and their own
-// work in turn, so that other load on the machine affects both measurements.
+// An object that measures the rates of matrix products and of a memory copy on a device. Benchmarks alternate
+// measure_rates() with their own work, so that other load on the machine affects both measurements.
 class RateProbe {
  public:
   explicit RateProbe(std::vector<GemmShape> products, Device device = kCpu);
@@ -52,15 +52,15 @@ class RateProbe {
 // Returns the medians of the rates in `repeats` measurements.
 DeviceRates measure_median_device_rates(const RateProbe& probe, int64_t repeats);
 
-// Returns one product of square matrices with side min(length, 2048), for benchmarks whose own products are
-// too small to measure the rate of the device.
+// Returns a list with the shape of one product of square matrices with side min(length, 2048). Benchmarks use
+// this product if the products of their model are too small to measure the rate of the device.
 std::vector<GemmShape> make_square_product(int64_t length);
 
-// Adds fields to a report: the bytes of `work`, its operations per second, and the rates of the device. Also
-// adds the seconds that `work` would take at each rate of the device, and the shares of these seconds in the
-// measured time. The field "nearer_limit" names the rate with the larger share. Values are medians over the
-// repeats. `seconds` has one element per repeat. `rates` has one element per repeat, or one element for all
-// repeats.
+// Compares a measured call with the roofline and adds the results to a report. The results include the
+// seconds that `work` would take at each rate of the device, and the ratio of these seconds to the measured
+// seconds. The field "nearer_limit" names the rate with the larger ratio. All measured values are medians
+// over the repeats. `seconds` has one element per repeat. `rates` has one element per repeat, or a single
+// element.
 void add_roofline(Report& report, const WorkCounts& work, const std::vector<double>& seconds,
                   const std::vector<DeviceRates>& rates);
 

@@ -61,8 +61,8 @@ Counts count_errors(const Labels& reference, const Labels& hypothesis) {
   return row.back();
 }
 
-// A thread that writes samples to a socket. It takes the place of another program that writes to a pipe.
-// `parts` must outlive the Writer.
+// A thread that writes samples to a socket, as another program would write them to a pipe. `parts` must
+// outlive the Writer.
 class Writer {
  public:
   explicit Writer(const std::vector<const Samples*>& parts) {
@@ -127,7 +127,7 @@ Labels find_labels(const Words& phones, const PhoneTable& table) {
 
 // Reads the recordings of the split in --split and counts the phone errors in each recording. Skips faulty
 // utterances, and utterances that are segments of a recording. Throws DataError if no recordings remain. The
-// decoder has no window, so the errors do not depend on --window.
+// recordings are decoded without a window, so their errors do not depend on the option --window.
 std::vector<Clip> read_clips(const LoadedSpeechRun& run, const BenchmarkArguments& arguments) {
   const Corpus corpus =
       read_speech_part(run.config, arguments.options.get<std::string>("split"), arguments.data_access);

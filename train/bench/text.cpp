@@ -1,5 +1,5 @@
-// A benchmark of reading a text: making the tokenizer, opening and encoding the training split, and making
-// batches of windows at random positions.
+// A benchmark of reading a text. It measures the construction of the tokenizer, the opening and encoding of
+// the training split, and the construction of batches of windows at random positions.
 #include <filesystem>
 
 #include "data/batches/loader.h"

@@ -1,7 +1,9 @@
-// A reader of JSON objects that checks the types and ranges of their entries. Internal to train/.
+// A reader of JSON objects that checks the types and ranges of their entries. Only files in train/ include
+// this header.
 //
-// Functions throw CheckpointError "PREFIX KEY: expected …, got …" if an entry is missing, has the wrong type
-// or is out of range.
+// The get functions throw CheckpointError if an entry is missing, has the wrong type or is out of range. The
+// message begins with the prefix and the key, for example "PATH: step: expected …, got …" or "PATH: step: is
+// missing".
 #pragma once
 
 #include <cstdint>

@@ -11,8 +11,8 @@
 
 namespace tapeformer {
 
-// An exception of a training run that cannot use a run directory. Commands catch the exception and append to
-// its text the command-line options that solve the problem.
+// The exception that is thrown if a training run cannot use a run directory. Commands catch it and append
+// advice to its text, such as the option --resume.
 class RunDirectoryError : public ConfigError {
  public:
   enum class Reason {
@@ -38,11 +38,12 @@ class RunDirectory {
   // Throws RunDirectoryError if the folder is not empty.
   void require_empty() const;
 
-  // Prepares the folder for a training run that continues from `step` (0: a new run). Removes files that a
-  // killed process left unfinished, removes the records of later steps from metrics.jsonl, and writes
-  // config.toml. `evaluated` is true if the checkpoint of `step` was saved after the evaluation of this step.
-  // Throws CheckpointError if config.toml or metrics.jsonl exists and is not a regular file, or if
-  // `checkpoints` exists and is not a folder.
+  // Prepares the folder for a training run that continues from `step`, which is 0 for a new run. Removes
+  // files that a killed process left unfinished, removes the records of later steps from metrics.jsonl, and
+  // writes config.toml. `evaluated` is true if the checkpoint of `step` was saved after the evaluation of
+  // this step. If it is false, the evaluation of `step` is also removed from metrics.jsonl. Throws
+  // CheckpointError if config.toml or metrics.jsonl exists and is not a regular file, or if `checkpoints`
+  // exists and is not a folder.
   void prepare(const Config& config, int64_t step, bool evaluated) const;
 
  private:

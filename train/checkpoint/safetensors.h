@@ -55,7 +55,7 @@ class SafetensorsFile {
                  const std::optional<Checksum>& checksum = {}) const;
 
  private:
-  // Reads a tensor and appends its bytes to a checksum.
+  // Reads a tensor, and updates `checksum` with the bytes of the tensor.
   Tensor read(const Entry& entry, Checksum& checksum) const;
 
   File file_;

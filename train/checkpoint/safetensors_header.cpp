@@ -22,7 +22,8 @@ template <class... Args>
   throw CheckpointError(concat_text(message...));
 }
 
-// Returns a name for a message: shortened, printable and in quotes.
+// Formats a tensor name for an error message. Truncates long names, escapes control characters and adds
+// quotes.
 std::string format_tensor_name(std::string name) {
   if (name.size() > 100) name = name.substr(0, 97) + "...";
   return "\"" + escape_line(name) + "\"";

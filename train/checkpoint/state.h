@@ -34,7 +34,8 @@ struct TrainingState {
 std::string to_json(const TrainingState& state);
 
 // Parses state.json and checks the type and range of each entry. Throws CheckpointError "PATH: key: expected
-// …, got …". Does not verify the checksum of the text, so that an error names the invalid entry.
+// …, got …". Does not verify the checksum of the text, because an error about an invalid entry is more
+// specific than an error about the checksum.
 TrainingState parse_training_state(const std::string& text, const std::string& path);
 
 // Throws CheckpointError if `text` does not match the checksum at its end. A text without this checksum is

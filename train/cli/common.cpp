@@ -173,7 +173,8 @@ std::string description(const CommandSpec& spec) {
   return text + "\n";
 }
 
-// Returns the positional words before "--", in order. Throws ConfigError for undeclared options.
+// Returns the words of `parsed` that are neither options nor values of options. `parsed` does not include the
+// words after "--". Throws ConfigError for undeclared options.
 std::vector<std::string> list_positional_words(const CommandSpec& spec, const cxxopts::ParseResult& parsed) {
   std::vector<std::string> names = {"help"};
   for (const auto* specs : {&spec.options, &list_common_specs()})

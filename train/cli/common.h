@@ -49,11 +49,11 @@ struct CommandSpec {
 
 struct CommonOptions {
   std::string device = "auto";
-  // Number of CPU threads. 0: Processes::processor_share if there are several processes, otherwise
-  // run.threads.
+  // Number of CPU threads. The value 0 selects Processes::processor_share if there are several processes, and
+  // run.threads otherwise.
   int64_t threads = 0;
   std::optional<int64_t> seed;
-  std::string data_dir;  // empty: the default folders of data/sets/directory.h
+  std::string data_dir;  // if empty, the default folders of data/sets/directory.h are used
   std::vector<std::string> set_options;
   bool json = false, quiet = false;
 };

@@ -84,7 +84,7 @@ void sample_images(const LoadedRun& run, Plan plan, const CommandLine& line) {
     images.view({now, dims}, {dims, 1}, done * dims).copy_from(drawn);
     if (done + now < plan.count) log_info(done + now, " of ", plan.count, " images, ", seconds, " s");
   }
-  processes.all_reduce(images);  // before the sum, images of other processes are 0
+  processes.all_reduce(images);  // images of other processes are 0, so the sum has all images
   seconds = all_reduce_max(processes, seconds);
   if (processes.is_first()) write_grid(run, path, images, 0);
   print_report(Report()
@@ -105,9 +105,9 @@ std::vector<int64_t> to_integers(const Tensor& tokens) {
   return {values.begin(), values.end()};
 }
 
-// Returns the number of tokens in the prefix of an example. The last token of the prefix is the target of the
-// first unmasked prediction. In the copy task, this token is the separator, whose position cannot be
-// predicted.
+// Returns the number of tokens of an example that are given to the model as a prefix. If the example has a
+// mask, the prefix ends with the target of the first unmasked prediction. In the copy task, this target is
+// the separator, which the model cannot predict because its position is random.
 int64_t count_given_tokens(const Batch& example) {
   if (!example.mask.defined()) return 1;
   const auto mask = example.mask.to_vector();
@@ -134,7 +134,7 @@ void continue_sequences(const LoadedRun& run, Plan plan, const CommandLine& line
     seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     drawn.view({1, width}, {width, 1}, i * width).copy_from(sequence);
   }
-  processes.all_reduce(drawn);  // before the sum, sequences of other processes are 0
+  processes.all_reduce(drawn);  // sequences of other processes are 0, so the sum has all sequences
   seconds = all_reduce_max(processes, seconds);
   std::vector<Report> rows;
   for (int64_t i = 0; i < plan.count; ++i) {

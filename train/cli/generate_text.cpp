@@ -82,8 +82,8 @@ std::string read_prompt_file(const std::string& path) try {
   throw DataError(std::string("--prompt-file: ") + error.what());
 }
 
-// Returns the prompt. The default prompt is a line end or, if the vocabulary has no line end, the first token
-// with a text.
+// Returns the prompt. The default prompt is a line end or, if the vocabulary has no line end, the text of the
+// first token whose text is not empty.
 std::string read_prompt(const CommandLine& line, const Tokenizer& tokenizer) {
   const bool from_stdin = line.positionals.size() > 1, from_file = is_given(line, "prompt-file");
   if (int{from_stdin} + int{from_file} + int{is_given(line, "prompt")} > 1)
@@ -139,7 +139,8 @@ int64_t parse_window(const LoadedRun& run, bool recompute, const CommandLine& li
   return window;
 }
 
-// Throws ConfigError if the prompt and --length exceed the positions of the model and there is no window.
+// Returns the number of tokens to generate and the window. `prompt` is the number of tokens in the prompt.
+// Throws ConfigError if there is no window and the prompt and --length exceed the positions of the model.
 TextLength compute_text_length(const LoadedRun& run, const GenerationOptions& options, int64_t prompt,
                                const CommandLine& line) {
   const bool recompute = options.mode == GenerationMode::recompute;

@@ -40,7 +40,7 @@ fs::path find_configs_folder(const fs::path& named) {
                     " or ./configs; name one with --configs");
 }
 
-// Returns help text: the config keys and the settings "measure.NAME" that each reproduction takes.
+// Returns a help text that lists the config keys and the settings "measure.NAME" of each reproduction.
 std::string format_settings_help() {
   std::string text;
   for (const Reproduction& known : list_reproductions()) {

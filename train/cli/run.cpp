@@ -95,8 +95,9 @@ int report(const char* text, int code) {
   return leave_processes(code, text, print_error);
 }
 
-// Returns the message for an exception without a dedicated exit status. Runtime errors and argument errors
-// keep their texts. Exceptions of other types are internal errors, whose message names the type.
+// Returns the message for an exception without a dedicated exit status. The message of an expected error is
+// its text, in some cases with advice or in a shorter form. Exceptions of other types are internal errors,
+// whose message names the type.
 std::string format_error(const std::exception& error) {
   if (dynamic_cast<const OutOfMemory*>(&error))
     return std::string(error.what()) +
@@ -141,8 +142,8 @@ void join(const Arguments& words) {
 
 int run_and_report_errors(const Arguments& words) {
   try {
-    // join() must be called first. After it, only process 0 prints the help, and an error that occurs in
-    // every process is printed once.
+    // join() must be called before any output. Without join(), every process would print the help, and an
+    // error that occurs in all processes would be printed several times.
     join(words);
     if (words.empty()) throw ConfigError("which command?\n" + format_help_text());
     require_same_command(words);

@@ -30,7 +30,7 @@ LoadedRun load_run(const CommandLine& line, ConfigPurpose purpose);
 std::shared_ptr<const Dataset> open_split(Config config, std::shared_ptr<const Tokenizer> tokenizer,
                                           const std::string& split, int64_t limit, const CommandLine& line);
 
-// Throws a ConfigError with the text of `error` and the options of the command that solve the problem.
+// Throws a ConfigError that consists of the text of `error` and advice on command-line options.
 // `folder_option` is the option that chooses the run directory, such as "--run-dir".
 [[noreturn]] void throw_with_option_advice(const RunDirectoryError& error, const std::string& folder_option);
 
@@ -44,8 +44,8 @@ std::string to_string(GenerationMode mode);
 
 // Returns the option --out of commands that write a picture.
 OptionSpec make_picture_option();
-// Throws ConfigError if the file name in --out does not end in ".png". Call the function before the run is
-// loaded.
+// Throws ConfigError if the file name in --out does not end in ".png". Commands call the function before they
+// load the run, so that the error is reported early.
 void check_picture_name(const CommandLine& line);
 // Returns the value of --out. If --out is empty, returns the path NAME-step-….png in the samples folder of
 // the run or, for a checkpoint outside of a run directory, in the working directory. Creates the folder of

@@ -1,4 +1,5 @@
-// The options of "tapeformer generate" for texts, and the command for language models.
+// The options of the command "tapeformer generate" for texts, and the implementation of this command for
+// language models.
 #pragma once
 
 #include "train/cli/run_options.h"

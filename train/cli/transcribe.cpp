@@ -23,7 +23,8 @@ constexpr char kStandardInput[] = "-";
 struct Recognition {
   Words phones;
   int64_t frames = 0;
-  std::vector<Report> partials;  // phones of a stream with their times; empty if they were printed
+  // One report with the time and the name of each phone of a stream. Empty if the phones were printed.
+  std::vector<Report> partials;
 };
 
 Recognition transcribe(const LoadedSpeechRun& run, const std::string& path, int64_t beam) {

@@ -77,7 +77,7 @@ class AttentionApplier {
   // kinds in `kinds` and have a valid value. A valid option is copied to the entry of the kind in
   // config.attention, if that entry exists.
   void apply(const ConfigLayer& layer, const Kinds& kinds) {
-    std::map<std::string, std::string> names;  // name of the setting, by "KIND.OPTION"
+    std::map<std::string, std::string> names;  // maps "KIND.OPTION" to the name of the first setting
     for (const auto& setting : layer.settings) {
       if (setting.table_name != "attention") continue;
       auto [kind, option] = split_kind_option(setting.key);

@@ -1,6 +1,6 @@
-// The configuration of a run: a typed, validated struct from a TOML file, the files that it extends, and
-// --set options. The schema (train/config/schema.cpp) declares each key once, for validation, help,
-// suggestions and the resolved file. Only the config code reads TOML.
+// The configuration of a run, which is read from a TOML file, the files that this file extends, and --set
+// options. The schema (train/config/schema.cpp) declares each key once. Validation, help, suggestions for
+// misspelled keys and to_toml() use the schema. Only the config code reads TOML.
 //
 // Functions throw ConfigError, which lists the problems of all files and --set options, one per line, in the
 // form "file:line:column: message" or "--set table.key: message".
@@ -23,7 +23,7 @@ struct RunConfig {
   std::string precision = "float32";  // precision of matrix products: float32 | bfloat16
   bool tf32 = false;                  // rounds operands of float32 products to TF32 (CUDA only)
   bool cuda_graphs = true;            // runs steps of training and decoding as CUDA graphs (CUDA only)
-  bool time_products = true;          // times several algorithms of each matrix product (CUDA only)
+  bool time_products = true;          // times matrix products to choose the fastest algorithms (CUDA only)
   int64_t threads = 0;                // number of CPU threads; 0: all cores
   bool tensorboard = false;           // also writes TensorBoard event files
 };
@@ -34,12 +34,12 @@ struct DataConfig {
   bool shuffle = true;
   int64_t limit = 0;         // maximum number of training examples; 0: all
   int64_t eval_limit = 0;    // maximum number of evaluation examples; 0: all
-  int64_t downscale = 1;     // replaces blocks of this many pixels per side by their mean
+  int64_t downscale = 1;     // side of the square blocks of pixels that are averaged to one pixel
   int64_t validation = 0;    // number of held-out training examples
   int64_t max_length = 128;  // maximum number of tokens or elements of a generated example
-  int64_t symbols = 10;      // number of symbols without the separator, for copy and duplication
-  // The keys of the data set listops; see ListOpsOptions (data/listops.h). Sets of vectors also use
-  // min_length.
+  int64_t symbols = 10;  // number of symbols, without the separator, of the data sets copy and duplication
+  // The keys of the data set listops; see ListOpsOptions (data/listops.h). `min_length` also applies to data
+  // sets whose examples are sets of vectors.
   int64_t min_length = 0, max_depth = 10, max_args = 10;
   int64_t components = 4;  // number of mixture components, for the data set set-mixture
   // The validation and test splits of texts and of the data set "images". A split is a share of the data, or
@@ -63,12 +63,12 @@ struct DataConfig {
   // The folders of the parts of a corpus; empty: the default names.
   std::string train_part = {}, valid_part = {}, test_part = {};
   std::string lexicon = {};              // file with the phones of words; empty: the default of the data set
-  std::string unknown_words = "refuse";  // utterances with words that are not in the lexicon: refuse | drop
-  std::string bad_utterances = "drop";   // utterances without usable sound or labels: drop | refuse
+  std::string unknown_words = "refuse";  // action for utterances with unknown words: refuse | drop
+  std::string bad_utterances = "drop";   // action for utterances with unusable sound or labels: drop | refuse
   std::string phone_set = "timit48";     // phone set for training on TIMIT; scores use 39 phones
   int64_t sample_rate = 0;               // samples per second; 0: the default rate of the data set
   bool resample = false;
-  int64_t channel = -1;       // channel to read, from 0; -1: recordings with several channels are refused
+  int64_t channel = -1;       // index of the channel to read; -1: refuse recordings with several channels
   double max_seconds = 3600;  // maximum duration of a recording or segment in seconds; 0: no limit
   int64_t num_mel_bins = 40;
   double dither = 0;  // standard deviation of noise in training, in units of 16-bit samples
@@ -142,7 +142,7 @@ struct OptimizerConfig {
 struct ScheduleConfig {
   std::string kind = "constant";
   int64_t warmup_steps = 0;
-  std::vector<int64_t> step_at;  // steps in increasing order
+  std::vector<int64_t> step_at;  // increasing steps at which the learning rate is multiplied by `factor`
   double factor = 0.1;
   double final_lr_ratio = 0;
   int64_t patience = 10;
@@ -210,9 +210,12 @@ enum class ConfigPurpose {
 // The treatment of keys that have no effect in a config. If such a key is allowed, the Config contains the
 // default value of the key.
 enum class UnusedKeyPolicy {
-  refuse,          // keys without effect are errors in the file and in --set
-  ignore_in_file,  // keys without effect are errors only in --set; for files that the program has written
-  ignore,          // keys without effect are never errors; for --set options that apply to several configs
+  // A key without effect is an error in the file and in a --set option.
+  refuse,
+  // A key without effect is an error only in a --set option. Used for files that the program has written.
+  ignore_in_file,
+  // A key without effect is never an error. Used for --set options that apply to several configs.
+  ignore,
 };
 
 struct ConfigLoadOptions {
@@ -226,15 +229,17 @@ struct ConfigLoadOptions {
 // base file, relative to the folder of this file. A --set option is "table.key=value", where the value is a
 // TOML value or a bare word.
 //
-// Each file is a layer, and the --set options are the last layer. A layer overrides single keys of the layers
-// before it, in the order base file, file, --set. If a layer sets only one of train.steps and train.epochs,
-// the inherited value of the other key is dropped. The table [attention] has the options of the attention
-// kind in model.attention. If model.attention has several kinds, each kind has a table [attention.KIND]. If a
-// later layer removes a kind from model.attention, the options of this kind are dropped.
+// Each file is a layer, and the --set options are the last layer. The layers are applied in the order base
+// file, file, --set options. Each layer overrides only the keys that the layer sets. If a layer sets only one
+// of train.steps and train.epochs, the inherited value of the other key is dropped. The table [attention] has
+// the options of the attention kind in model.attention. If model.attention has several kinds, each kind has a
+// table [attention.KIND]. If a later layer removes a kind from model.attention, the options of this kind are
+// dropped.
 //
-// If `options.unused_keys` is UnusedKeyPolicy::refuse, a key without effect is an error if the file or --set
-// sets the key. Inherited keys, and default values in files, are allowed. A key of the file that loses its
-// effect through --set causes a warning. In the result, keys without effect have their defaults.
+// If `options.unused_keys` is UnusedKeyPolicy::refuse, it is an error if the file or a --set option sets a
+// key that has no effect. Base files may set such keys, and the file may set such a key to its default value.
+// If a key of the file has no effect only because of a --set option, the function logs a warning instead of
+// an error. In the result, all keys without effect have their default values.
 //
 // The paths in [data] and in model.init are relative to the working directory and become absolute. Only
 // training reads data.feature_cache and data.image_cache from a file. For other commands, only --set sets

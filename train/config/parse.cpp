@@ -216,9 +216,9 @@ std::optional<std::string> read_text(const std::string& path, std::string& probl
   return text;
 }
 
-// Parses the value of a --set option: a TOML value, or a string if the text is not valid TOML. An invalid
-// text that starts like a list, an inline table or a quoted string contains a typing error. For such a text,
-// returns std::nullopt and sets `problem`.
+// Parses the value of a --set option as a TOML value. If the text is not valid TOML, returns the text as a
+// string. If an invalid text starts like a list, an inline table or a quoted string, returns std::nullopt and
+// sets `problem` instead, because the text is probably a misspelled TOML value.
 std::optional<RawValue> find_set_option_value(const std::string& text, std::string& problem) {
   try {
     const toml::table parsed = toml::parse(std::string_view("value = " + text));

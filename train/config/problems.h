@@ -15,8 +15,8 @@ std::string format_problems(std::vector<ConfigProblem> problems, const std::vect
 
 // The next three functions return messages, with a suggestion if a known name is similar.
 
-// Returns the message for an unknown key. `names` are the known keys of the table of the key. The message has
-// `context` after the name of the key.
+// Returns the message for an unknown key. `names` contains the known keys of the same table. The text
+// `context` is inserted after the name of the unknown key.
 std::string describe_unknown_key(const Setting& setting, const std::vector<std::string>& names,
                                  const std::string& context, const std::vector<SchemaKey>& schema);
 // Returns the message for a key outside of all tables.

@@ -8,7 +8,7 @@
 namespace tapeformer {
 namespace {
 
-// Returns a text with the default of a key that most data sets have, and the data sets with other defaults,
+// Returns a text with the most common default of a key, followed by the data sets that have other defaults,
 // such as "16000 (fsdd: 8000)". `member` points to the default of the key in a CatalogueEntry. Data sets
 // without a default are skipped.
 template <class T>

@@ -40,7 +40,7 @@ bool is_speech(const CatalogueEntry& set) {
   return set.type == DatasetType::speech;
 }
 
-// Returns whether the examples of a data set are generated with random numbers of tokens or elements.
+// Returns whether a data set generates examples of random length.
 bool has_varied_lengths(const CatalogueEntry& set) {
   return set.type == DatasetType::expressions || set.type == DatasetType::vectors;
 }

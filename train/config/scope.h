@@ -24,8 +24,8 @@ struct KeyCondition {
 // an effect in every config.
 using KeyScope = std::vector<KeyCondition>;
 
-// The group of settings to which a key belongs. Commands that use a trained model ignore the keys of some
-// roles.
+// The group of settings to which a key belongs. The role determines which commands use the key; see
+// SchemaKey::explain_unused_by().
 enum class KeyRole {
   process,   // settings of the process: name, device, threads and seed
   model,     // settings of the model and its input
@@ -49,7 +49,7 @@ KeyScope make_varied_length_scope();  // generated data sets with data.min_lengt
 KeyScope make_gaussian_mixture_scope();
 KeyScope make_speech_or_known_image_scope();
 KeyScope make_text_scope();
-KeyScope make_independent_example_scope();  // data sets whose batches do not continue the previous batches
+KeyScope make_independent_example_scope();  // configs in which data.streams is false
 KeyScope make_split_share_scope();  // data sets whose validation and test splits are shares of the data
 KeyScope make_sentencepiece_scope();
 KeyScope make_trained_sentencepiece_scope();

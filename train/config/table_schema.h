@@ -11,7 +11,7 @@
 
 namespace tapeformer {
 
-// The maximum value of each key that is a size. Products of sizes up to this maximum do not overflow.
+// The maximum value of the keys that are sizes. The product of three such sizes fits in int64_t.
 inline constexpr double kMaxSize = 1 << 20;
 
 template <class T>

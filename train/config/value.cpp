@@ -53,8 +53,8 @@ bool is_choice(const std::string& text, const OptionSpec& spec) {
          std::find(spec.choices.begin(), spec.choices.end(), text) != spec.choices.end();
 }
 
-// Converts a list. If the type, the range or the choices of an element do not match, returns std::nullopt and
-// sets `culprit` to a description of the element.
+// Converts a list to the type of the option. If an element has the wrong type, is out of range or is not one
+// of the choices, returns std::nullopt and sets `culprit` to a description of the element.
 std::optional<OptionValue> convert_list(const std::vector<RawValue>& raw, const OptionSpec& spec,
                                         const ListConstraints& form, std::string& culprit) {
   std::vector<double> numbers;
@@ -76,8 +76,9 @@ std::optional<OptionValue> convert_list(const std::vector<RawValue>& raw, const 
   return texts;
 }
 
-// Converts a value to the type of the option. Returns std::nullopt if the type, the range or the choices do
-// not match. If a list element does not match, sets `culprit` to a description of the element.
+// Converts a value to the type of the option. Returns std::nullopt if the value has the wrong type, is out of
+// range or is not one of the choices. If the cause is an element of a list, sets `culprit` to a description
+// of this element.
 std::optional<OptionValue> convert(const RawValue& raw, const OptionSpec& spec, const ListConstraints& form,
                                    std::string& culprit) {
   const OptionValue& type = spec.default_value;

@@ -29,8 +29,9 @@ struct ListConstraints {
 };
 
 // Converts a value to the type of spec.default_value. An integer is converted to a floating-point number if
-// the type requires it. A floating-point number is not converted to an integer. If the type, the range or the
-// choices do not match, returns std::nullopt and sets `error` to "expected …, got …".
+// the type requires it. A floating-point number is not converted to an integer. If the value has the wrong
+// type, is out of range or is not one of the choices, returns std::nullopt and sets `error` to "expected …,
+// got …".
 std::optional<OptionValue> convert_to_typed_value(const RawValue& raw, const OptionSpec& spec,
                                                   const ListConstraints& form, std::string& error);
 

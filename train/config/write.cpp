@@ -40,7 +40,7 @@ std::string format_attention_tables(const Config& config) {
   return text;
 }
 
-// Returns the keys of a table as TOML text.
+// Returns the keys of a table that have an effect, as TOML text.
 std::string format_table(const Config& config, const std::string& table,
                          const std::vector<SchemaKey>& schema) {
   std::string text;

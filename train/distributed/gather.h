@@ -27,8 +27,8 @@ double all_reduce_max(Communicator& processes, double value);
 // exception, and the other processes throw FirstProcessError with the text of this exception.
 bool run_on_first_process(Communicator& processes, const std::function<bool()>& f);
 
-// Throws ConfigError if `batch_size` is not a multiple of the number of processes. The message names the
-// batch as `name` and contains the nearest valid sizes.
+// Throws ConfigError if `batch_size` is not a multiple of the number of processes. The message contains
+// `name`, which is the name of the option, and the nearest valid batch sizes.
 void require_divisible(const std::string& name, int64_t batch_size, const Communicator& processes);
 
 // Names and values that must be the same on all processes.

@@ -27,7 +27,7 @@ class GradientReducer {
   // reducer.
   GradientReducer(Communicator& processes, std::vector<Tensor> parameters, const ReducerOptions& options);
 
-  // Starts a step. Must be called before the backward() whose gradients are reduced.
+  // Starts a step. Must be called before backward() computes the gradients of the step.
   void begin_step();
   // Marks the gradient of a parameter as complete and starts the reduction of complete buckets. backward()
   // calls the function through BackwardOptions::on_complete.
@@ -53,7 +53,7 @@ class GradientReducer {
   };
   struct Bucket {
     std::vector<size_t> slots;
-    Tensor sums;                  // gradients of the parameters
+    Tensor sums;                  // gradients of the parameters, summed over all processes
     Tensor send_buffer;           // the tensor that is reduced: `sums`, or its bfloat16 copy
     size_t incomplete_count = 0;  // number of parameters without a complete gradient
   };

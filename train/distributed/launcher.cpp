@@ -21,7 +21,8 @@ constexpr LauncherVariables kLaunchers[] = {{"mpirun", "OMPI_COMM_WORLD_RANK", "
                                             {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"}};
 
 constexpr const char* kPmixRank = "PMIX_RANK";
-constexpr const char* kSlurmTasks = "SLURM_NTASKS";  // number of tasks in the allocation, even without srun
+// Number of tasks in the allocation. Slurm also sets this variable for processes that srun has not started.
+constexpr const char* kSlurmTasks = "SLURM_NTASKS";
 
 constexpr const char* kStartWithPmix = "start with srun --mpi=pmix";
 

@@ -27,12 +27,13 @@ LaunchInfo read_launch_info(const EnvironmentLookup& environment);
 // Returns read_launch_info() for the environment of this process.
 LaunchInfo read_launch_info();
 
-// Returns the environment of this process, as "NAME=value", without the variables that read_launch_info()
-// reads. A child process with this environment runs alone, as if no launcher had started it.
+// Returns the environment of this process, as "NAME=value", without the variables that read_launch_info() and
+// describe_unused_tasks() read. A child process with this environment runs alone, as if no launcher had
+// started it.
 std::vector<std::string> make_standalone_environment();
 
-// Returns text for the end of the error message of a process that must run alone. The text names the
-// environment variables to unset. Returns "" if no launcher started the process.
+// Returns ", or unset NAME and NAME", where the names are the environment variables of the launcher. Callers
+// append this text to error messages. Returns "" if no launcher started the process.
 std::string describe_variables_to_unset(const LaunchInfo& launch);
 
 // Returns a message if Slurm has allocated several tasks, but the process runs alone because srun has not

@@ -33,11 +33,11 @@ class MpiCommunicator final : public Communicator {
   // ProcessLostError if a process has ended.
   void set_wait_check(std::function<void()> check) { wait_check_ = std::move(check); }
 
-  // Sums `values`, which must be in host memory, over all processes. Returns true if all processes call the
-  // function within `timeout_seconds`. Otherwise returns false. If a process has ended or MPI reports another
-  // error, sets `error_message` to the message and returns false. After a result of false, only abort() may
-  // be called. Uses a separate MPI communicator, so that MPI does not match the call with another collective
-  // function.
+  // Replaces each element of `values`, which must be in host memory, with its sum over all processes. Returns
+  // true on success. Returns false if the sum takes longer than `timeout_seconds`. If a process has ended or
+  // MPI reports an error, returns false and sets `error_message`. If the function returns false, the caller
+  // must not call any function except abort(). Uses a separate MPI communicator, so that MPI does not match
+  // the call with another collective function.
   bool all_reduce_within(const Tensor& values, double timeout_seconds, std::string& error_message);
   // Ends all processes of the run with an exit status.
   [[noreturn]] void abort(int exit_status);
@@ -48,7 +48,8 @@ class MpiCommunicator final : public Communicator {
 
   std::unique_ptr<Worker> worker_;
   std::function<void()> wait_check_;
-  // Tensors on a device whose reductions have started, each with the copy on the host that MPI reduces.
+  // The started reductions of tensors on a device. Each pair contains the tensor and the copy in host memory
+  // that MPI reduces.
   std::vector<std::pair<Tensor, Tensor>> staged_reductions_;
 };
 

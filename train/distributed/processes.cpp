@@ -31,7 +31,7 @@ const std::string* join_failure = nullptr;  // message of the exception of join_
 // The time in seconds that a process waits for the other processes to end before it aborts the run:
 // kShutdownSeconds if the process has an error, and kForever otherwise.
 constexpr double kShutdownSeconds = 5, kForever = 1e12;
-constexpr int kAbortStatus = 1;  // exit status of a process without an error that aborts the run
+constexpr int kAbortStatus = 1;  // status with which a process aborts the run if its `exit_status` is 0
 
 ProcessLocation find_own_location() {
   ProcessLocation location{.host = {}, .pid = getpid(), .processors = {}};

@@ -41,12 +41,15 @@ int get_process_rank();
 // tensors.
 std::shared_ptr<Communicator> make_communicator(const Processes& processes, Device device);
 
-// Leaves the run and returns the exit status of this process: `exit_status` or, if `exit_status` is 0, the
-// largest exit status of all processes. If `error` is not empty, calls print(error). Processes other than 0
-// do not print an error that equals the error of process 0. A process with an error waits 5 seconds for the
-// other processes to leave, and then aborts the run. A process without an error waits without a limit, unless
-// another process has ended. In this case, it prints a message and aborts the run. If `print` is null,
-// nothing is printed.
+// Leaves the run and returns the exit status of this process. The result is `exit_status` or, if
+// `exit_status` is 0, the largest exit status of all processes.
+//
+// If `error` is not empty, prints the error with `print`. A process other than 0 adds its rank to the error,
+// and does not print an error that equals the error of process 0. If `print` is null, nothing is printed.
+//
+// If `error` is not empty, waits at most 5 seconds for the other processes to leave, and then aborts the run.
+// If `error` is empty, waits without a limit. If the end of another process is detected during this wait,
+// prints a message and aborts the run.
 using PrintError = void (*)(const std::string& error);
 int leave_processes(int exit_status, const std::string& error = "", PrintError print = nullptr);
 

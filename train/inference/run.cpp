@@ -78,10 +78,10 @@ fs::path find_run_folder(const fs::path& checkpoint) {
   return parent.filename() == kCheckpointFolderName ? parent.parent_path() : fs::path();
 }
 
-// Makes the model of a run, loads its weights and sets its precision. Before making the model, compares the
-// tensor sizes that `options` describes with the checkpoint, so that a config that does not match cannot
-// exhaust the memory. Throws CheckpointError if the tensors do not match, and DivergedError if a weight is
-// not finite.
+// Makes the model of a run, loads its weights and sets its precision. Before making the model, compares
+// list_expected_tensors(options) with the tensors of the checkpoint. Therefore a config that does not match
+// cannot make a model that exhausts the memory. Throws CheckpointError if the tensors do not match, and
+// DivergedError if a weight is not finite.
 template <class Run, class Options, class Make>
 void load_weights(Run& run, Device device, const Options& options, const Make& make) {
   // A model with at most kAllowedElements more parameters than the checkpoint is still made, so that

@@ -41,7 +41,7 @@ struct LoadedRun {
   // Null if the algorithms of matrix products are not timed.
   std::shared_ptr<cuda::TimedProducts> timed_products;
   Config config;
-  DatasetInfo dataset_info;                    // sizes of the training data
+  DatasetInfo dataset_info;                    // vocabulary and example sizes of the training data
   std::shared_ptr<const Tokenizer> tokenizer;  // tokenizer of a language model; null for other models
   std::unique_ptr<AutoregressiveModel> model;
   std::filesystem::path checkpoint_folder;

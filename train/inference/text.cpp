@@ -30,7 +30,8 @@ std::vector<double> compute_window_nats(const AutoregressiveModel& model, std::s
   return nats;
 }
 
-// Throws ConfigError if the model cannot carry its state over `tokens` tokens.
+// Throws ConfigError unless the model has a recurrent form, a state of constant size, and at least `tokens`
+// positions.
 void check_carried(const AutoregressiveModel& model, int64_t tokens) {
   const auto& attention = model.options().encoder.attention;
   if (const std::string reason =

@@ -30,9 +30,8 @@ class EpochClock {
   // Returns the times of the current epoch, and starts the next epoch with times of 0.
   TrainingState::EpochTimes finish_epoch();
 
-  double last_epoch_seconds() const {
-    return times_.last_epoch_seconds;
-  }  // seconds of the last complete epoch; 0: none
+  // Returns the time of the last complete epoch in seconds, or 0 if no epoch is complete.
+  double last_epoch_seconds() const { return times_.last_epoch_seconds; }
   const TrainingState::EpochTimes& state() const { return times_; }
   void restore(const TrainingState::EpochTimes& state) { times_ = state; }
 

@@ -22,8 +22,8 @@ std::vector<std::string> list_oversubscription_warnings(const std::vector<Proces
                                                         const std::vector<int64_t>& thread_counts);
 
 // Logs the number of processes, their numbers of threads, and the warnings of
-// list_oversubscription_warnings(). In a run with one process, logs only describe_unused_tasks(). All
-// processes must call the function.
+// list_oversubscription_warnings(). In a run with one process, logs only the message of
+// describe_unused_tasks(), if there is one. All processes must call the function.
 void log_processes(const Processes& processes);
 
 // Returns the version of the program, which must be the same on all processes.

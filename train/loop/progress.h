@@ -16,7 +16,7 @@ struct ProgressSample {
   double loss = 0;               // nats per prediction
   double bits_per_dim = -1;      // not shown if negative
   double tokens_per_second = 0;  // mean since the last record of metrics.jsonl; frames per second for speech
-  int64_t memory_bytes = 0;      // peak of live tensors
+  int64_t memory_bytes = 0;      // peak memory of live tensors
   int64_t epoch = 0;             // epoch of the step, counted from 1; 0: not shown
   double lr = -1;                // not shown if negative
   double seconds_left = std::numeric_limits<double>::infinity();  // seconds until the time limit
@@ -44,7 +44,7 @@ class Progress {
   void update(const ProgressSample& sample);
   // Prints escape_message(raw) on a line above the progress line.
   void print_message(const std::string& raw);
-  // Ends the rewritten line. Later updates start a new line.
+  // Writes a line end after the progress line of a terminal. Later updates start a new line.
   void finish();
 
  private:

@@ -1,4 +1,4 @@
-// The start of a run: from the beginning in an empty run directory, or from the last checkpoint.
+// Functions that start a new run in an empty run directory, or resume a run from its last checkpoint.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,5 @@
-// The output of a training run: records in metrics.jsonl, and progress and warnings on standard error.
+// The output of a training run. Records are written to metrics.jsonl, and progress and warnings to standard
+// error.
 #pragma once
 
 #include <functional>

@@ -28,7 +28,9 @@ struct StepLayout {
 // Results of a step on the device. Each replay of a graph overwrites the tensors.
 struct StepOutputs {
   std::vector<Tensor> losses;  // one for each micro-batch
-  std::vector<Tensor> terms;   // sums of the terms that layers add to the losses; undefined if there are none
+  // For each micro-batch, the sum of the terms that layers add to the loss. The tensor is undefined if layers
+  // add no terms.
+  std::vector<Tensor> terms;
   Tensor grad_norm;
   int64_t token_count = 0;  // number of tokens in all micro-batches; equal for all steps with the same layout
 };

@@ -1,4 +1,5 @@
-// Optimizer steps: forward and backward of the micro-batches, and the update of the weights.
+// Execution of optimizer steps. A step consists of the forward and backward passes of its micro-batches, and
+// an update of the weights.
 #pragma once
 
 #include <deque>
@@ -39,7 +40,8 @@ class StepRunner {
   // Waits for the losses of the steps before `end_step`. Throws DivergedError if a loss or a gradient norm is
   // not finite.
   void read_losses(int64_t end_step);
-  // Discards the losses that were not read, for example because the work of the steps was skipped.
+  // Discards the losses that were not read. A dry run calls this function if it only counts the work of the
+  // steps, because the losses of such steps have no meaningful values.
   void discard_losses() { pending_steps_.clear(); }
   // Returns the loss of the last step whose losses were read.
   std::optional<double> last_loss() const { return last_loss_; }
@@ -48,8 +50,7 @@ class StepRunner {
   std::optional<double> last_loss_terms() const { return last_loss_terms_; }
   // Returns the number of tokens in the steps whose losses were read since the last call.
   int64_t take_token_count() { return std::exchange(token_count_, 0); }
-  // Returns the request to stop from the last step whose losses were read. All processes get the same
-  // request.
+  // Returns the request to stop on which all processes agreed in the last step whose losses were read.
   StopRequest agreed_stop() const { return agreed_stop_; }
 
   // Returns the captured graphs of steps, or null if steps are not captured. Steps are not captured on the
@@ -94,7 +95,7 @@ class StepRunner {
   // Copy of loss_weights_ on the device. Undefined if there is one micro-batch per step and one process.
   Tensor device_loss_weights_;
   StopRequest stop_;                  // request of this process in the current step
-  std::optional<StepStatus> status_;  // status of the current step, if it is exchanged during backward()
+  std::optional<StepStatus> status_;  // status of the current step; nullopt if launch() does not exchange it
   std::deque<PendingStep> pending_steps_;
   std::optional<double> last_loss_, last_loss_terms_;
   int64_t token_count_ = 0;

@@ -295,7 +295,9 @@ TrainResult Trainer::run() {
 
 DryRunResult Trainer::dry_run(const StepTimeModel& time_model) {
   const auto timed_products = start_product_timing(config_.run, device_, "", "", 0);
-  const int warm_up = graphs() && !time_model ? 2 : 1;  // the second step is captured as a graph
+  // Number of steps before the measured step. If steps are captured as graphs, the second step is slow,
+  // because it is the step that is captured.
+  const int warm_up = graphs() && !time_model ? 2 : 1;
   state_.total_steps = std::max<int64_t>(state_.total_steps, warm_up + 1);
   DryRunResult report{.parameter_count = count_parameters(task_->model()),
                       .total_steps = state_.total_steps,

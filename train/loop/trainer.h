@@ -42,7 +42,7 @@ struct TrainResult {
   int64_t total_steps = 0;
   std::optional<TaskEvaluation> evaluation;  // result of the last evaluation
   double best_loss = 0;                      // lowest TaskEvaluation::criterion of all evaluations
-  double seconds = 0;                        // training time before and after resumes, without evaluations
+  double seconds = 0;                        // total time of all steps, including steps before a resume
   double seconds_per_epoch = 0;              // time of the last complete epoch, if the task reports epochs
   int stop_signal = 0;                       // signal that stopped the run, or 0
   bool is_time_up = false;                   // whether the time limit stopped the run
@@ -57,8 +57,8 @@ struct DryRunResult {
   double estimated_seconds = 0;  // estimated training time, at most the time limit
 };
 
-// A function that calls `step`, which submits a training step to the device, and returns the estimated time
-// of the step in seconds.
+// A function that calls `step` and returns the estimated time of a training step in seconds. `step` submits a
+// training step to the device.
 using StepTimeModel = std::function<double(const std::function<void()>& step)>;
 
 class Trainer {
@@ -106,7 +106,7 @@ class Trainer {
   void save_checkpoint(bool must_succeed);
   // Throws std::runtime_error if the weights of the processes differ.
   void check_replicas();
-  // Returns the request to stop after the current step, equal on all processes.
+  // Returns the request to stop after the current step. All processes get the same request.
   StopRequest make_stop_request(const StopSignals& signals) const;
   CheckpointWriter::WarningFunction make_warning_function();
 

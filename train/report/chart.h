@@ -1,6 +1,6 @@
 // Line charts for `tapeformer reproduce` and `tapeformer report`, as SVG and, if the program rsvg-convert is
-// installed, as PDF. Curves differ in colour, marker and dashes, so that they can be distinguished in grey
-// print.
+// installed, as PDF. Curves differ in colour, marker and dashes, so that they can be distinguished in print
+// without colour.
 #pragma once
 
 #include <filesystem>

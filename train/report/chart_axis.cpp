@@ -33,7 +33,7 @@ std::string format_tick(double value, double step) {
   return fmt::format("{:.{}g}", value, std::clamp(digits, 6, 15));
 }
 
-// Returns ticks at equal steps of the original values, not of the transformed values.
+// Returns ticks at values with a constant difference, even if the scale is logarithmic.
 std::vector<Tick> make_even_ticks(const AxisRange& range, Scale scale) {
   const double low = invert_transform(scale, range.low), high = invert_transform(scale, range.high);
   const double step = find_round_step((high - low) / kMaxTicks);

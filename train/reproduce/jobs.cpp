@@ -132,7 +132,7 @@ class RunningJobs {
  private:
   const std::vector<Job>& jobs_;
   std::map<pid_t, size_t> running_;
-  std::map<size_t, std::string> logged_;  // the last line of each job that log_progress() logged
+  std::map<size_t, std::string> logged_;  // for each job, the last line that was logged
 };
 
 }  // namespace

@@ -14,7 +14,7 @@ inline constexpr double kMebi = 1024.0 * 1024.0;
 struct Field {
   Column column;
   std::string key;    // name of the entry
-  double factor = 1;  // multiplies the value, such as 100 for a percentage
+  double factor = 1;  // multiplier of the value, for example 100 for a percentage
 };
 
 // Returns a measurement that runs one command and reads `fields` from its output. A field has no value if the
@@ -36,8 +36,9 @@ Field make_test_accuracy_field();
 // the training loss by step to the figure with this name.
 Measurement make_training_curve_measurement(const std::string& figure);
 
-// Options of make_generation_measurement(). The measured value is the number of images per second. If
-// `latency` is true, the measured value is the time of all `images` in seconds.
+// Options of make_generation_measurement(). If `latency` is false, the measured value is the number of images
+// that are generated per second. If `latency` is true, the measured value is the time in seconds that the
+// generation of all `images` images takes.
 struct GenerationSpeed {
   std::string column, label, mode;  // name and label of the column; mode "recurrent" or "recompute"
   int64_t images = 1, batch = 1;
@@ -57,10 +58,11 @@ double fit_power_law_exponent(const std::vector<std::pair<double, double>>& poin
 // setting measure.`option`. Throws ConfigError if `longest` is less than `shortest`.
 std::vector<int64_t> list_doubled_lengths(const char* option, int64_t shortest, int64_t longest);
 
-// The next three functions return the columns, results and figures of time and memory by length. The columns
-// are "milliseconds_N" and "mebibytes_N" for each length N, and the fitted exponents. The figures are "time"
-// and "memory". `rows` is a list of objects with the entries length, seconds and peak_bytes. `curve` is the
-// name of the curve in both figures.
+// The next three functions are for measurements of the time and memory of an operation for several lengths.
+// make_scaling_columns() returns the columns "milliseconds_N" and "mebibytes_N" for each length N, and two
+// columns for the fitted exponents. read_scaling_results() returns the values of these columns. It reads them
+// from `rows`, a list of objects with the entries length, seconds and peak_bytes. make_scaling_figures()
+// returns the figures "time" and "memory". `curve` is the name of the curve in both figures.
 std::vector<Column> make_scaling_columns(const std::vector<int64_t>& lengths);
 MeasurementResults read_scaling_results(const Json& rows, const std::string& curve);
 std::vector<Figure> make_scaling_figures(const std::string& title, const std::string& x);

@@ -20,7 +20,8 @@ std::string format_markdown_line(const Json& cells) {
   return line + "\n";
 }
 
-// Returns the text in quotes if it contains a comma, a quote or a line end.
+// Returns the text as a CSV cell. If the text contains a comma, a quote or a line end, encloses the text in
+// quotes and doubles the quotes in the text.
 std::string csv_cell(const std::string& text) {
   if (text.find_first_of(",\"\n") == std::string::npos) return text;
   std::string quoted = "\"";

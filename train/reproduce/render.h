@@ -13,8 +13,8 @@ namespace tapeformer {
 std::string to_markdown(const nlohmann::ordered_json& table);
 // Returns the table as CSV with one line per row, column and seed.
 std::string to_csv(const nlohmann::ordered_json& table);
-// Returns an HTML page with the table, its figures and the origin of every cell. Pictures of samples are
-// links to files in the folder of the page.
+// Returns an HTML page with the table, its figures and the origin of every cell. The page does not contain
+// the pictures of samples, but refers to their files by relative paths.
 std::string to_html(const nlohmann::ordered_json& table);
 
 // Writes all files of the table to `folder`. Throws FileError.

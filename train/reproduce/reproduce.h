@@ -27,14 +27,14 @@ struct ReproductionOptions {
   std::filesystem::path runs_folder = {};  // folder of the runs; empty: `runs` in `output_folder`
   std::vector<int64_t> seeds = {1};        // one training per row and seed
   std::vector<std::string> rows = {};      // names of rows; empty: all rows
-  int64_t jobs = 1;                        // trainings at the same time
+  int64_t jobs = 1;                        // maximum number of trainings at the same time
   Device device = kCpu;                    // device of all trainings, evaluations and measurements
   DataAccess data_access = {""};
   bool quiet = false;  // disables the printing of progress
   // Values from the command line that override all configs. read_settings() removes the settings measure.NAME
   // from `overrides.set_options` and sets `measure_options`.
   ConfigOverrides overrides = {};
-  std::vector<std::string> all_set_options = {};  // all --set options, for the files of the table
+  std::vector<std::string> all_set_options = {};  // all --set options, as recorded in the files of the table
   OptionValues measure_options = {};              // values of the options in Reproduction::measure_options
 
   // Returns the value of --device for commands: the name that the user has chosen, such as "cuda-emulated",
@@ -92,7 +92,7 @@ Reproduction make_speech_table_reproduction();
 Reproduction make_survey_table_reproduction();
 
 // Fills `measure_options` from the settings measure.NAME in `overrides.set_options` and removes these
-// settings from the list. Throws ConfigError for settings that the reproduction does not take.
+// settings from the list. Throws ConfigError for settings that the reproduction does not support.
 void read_settings(const Reproduction& reproduction, ReproductionOptions& options);
 
 // Throws ConfigError if a --set option has no effect in any of the rows.

@@ -25,7 +25,8 @@ struct PlannedTrial {
   bool trained = true;  // false while the training is missing or has failed
 };
 
-// Returns the entry "training" for ResultStore::put(), made from the output of a finished training command.
+// Returns the value of the entry "training" for ResultStore::put(). `output` is the JSON output of a training
+// command that has finished.
 Json make_training_json(const Json& output, int64_t threads) {
   Json training = collect_provenance();
   training["threads"] = threads;

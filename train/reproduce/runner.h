@@ -1,4 +1,5 @@
-// A runner of tables: trains a model for each row and seed, measures the models, and writes the table.
+// Training and measurement of the rows of a table. run_table() trains a model for each row and seed, measures
+// the models, and writes the files of the table.
 #pragma once
 
 #include <nlohmann/json.hpp>

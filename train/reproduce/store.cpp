@@ -56,7 +56,7 @@ FolderLock locked(const fs::path& out) try {
   throw ConfigError("another process uses " + out.string() + "; choose another folder with --out");
 }
 
-// Returns the device of the commands of this process.
+// Returns the value of --device for the commands that this process runs.
 std::string device_of(const ReproductionOptions& options, const Processes& processes) {
   RunConfig run;
   if (!options.overrides.device.empty()) run.device = options.overrides.device;

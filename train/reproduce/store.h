@@ -1,8 +1,8 @@
-// The folder of a reproduction. Only one run uses the folder at a time. If the run has several processes, the
-// processes share the folder. Process 0 writes reproduce.json, and only one process writes the files of a row
-// with one seed. The entries are:
+// The output folder of a reproduction. Only one run uses the folder at a time. If the run has several
+// processes, the processes share the folder. Process 0 writes reproduce.json. For each pair of a row and a
+// seed, only one process writes the files. The folder contains:
 //
-//   reproduce.json        the table, the scale, the version, the device and the settings of the folder
+//   reproduce.json        the table, scale, program version, device and settings of the reproduction
 //   runs/ROW-seed-N/      run directories
 //   cells/ROW-seed-N.json training and measurements of a row with one seed
 //   logs/                 configs, outputs and logs of the commands

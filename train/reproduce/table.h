@@ -64,10 +64,10 @@ struct Measurement {
   std::string
       name;  // name of the entry in the results of a row; see ResultStore::put() (train/reproduce/store.h)
   std::vector<Column> columns = {};
-  // Arguments of the program. The runner replaces {run} by the run directory, {config} by the resolved
-  // config, and {limit} by the value of data.eval_limit. It also replaces {file} by a path in the output
-  // folder that ends with the name of the run. The runner appends --json, --threads, --data-dir and, unless
-  // the words contain it, --device.
+  // Arguments of the program, one list for each command. The runner replaces {run} by the run directory,
+  // {config} by the resolved config, and {limit} by the value of data.eval_limit. It also replaces {file} by
+  // a path in the output folder that ends with the name of the run. Then the runner appends common options,
+  // such as --json and --threads. It appends --device only if the command does not contain this option.
   std::vector<Words> commands = {};
   // If set, returns the commands of a trial, which replace `commands`.
   std::function<std::vector<Words>(const Trial&)> make_trial_commands = nullptr;
@@ -85,7 +85,7 @@ struct Measurement {
 // The columns from which a figure draws one circle for each printed line of the table.
 struct CircleColumns {
   std::string x, y;   // columns of the position; the error bar is the spread of y
-  std::string area;   // column whose value is proportional to the area of the circle
+  std::string area;   // column of the area, which is proportional to the value
   std::string label;  // unit of the area in the legend, such as "MiB"
 };
 
@@ -100,7 +100,7 @@ struct Table {
   std::string source;                   // title of the paper, and number of its table or figure
   std::vector<std::string> notes = {};  // differences from the paper at this scale, one sentence each
   std::string reference = "paper";      // heading of the columns with the values of Row::paper_values
-  bool has_trainings = true;            // false: the rows only measure and train no models
+  bool has_trainings = true;            // false: the measurements need no trained models
   std::vector<Row> rows = {};
   std::vector<Measurement> measurements = {};
   std::vector<Figure> figures = {};

@@ -65,8 +65,9 @@ std::string seeds_option(const Seeds& seeds) {
   return text.empty() ? "" : " --seeds " + text;
 }
 
-// Returns the cell of a row in a column: the values by seed, the mean and the spread of the values, and the
-// origin of the last value. If the training failed, the cell has the error of the training.
+// Returns the cell of a row in a column. The cell contains the values with their seeds, the mean and the
+// spread of the values, and the commit, machine, thread count and date of the last result. If a training or a
+// measurement has failed, the cell contains its error message.
 Json make_cell(const Measurement& measurement, const Column& column, const RowResults& results) {
   Json cell = {{"status", kNotRun}, {"values", Json::array()}, {"mean", nullptr}, {"spread", nullptr}};
   std::vector<double> values;

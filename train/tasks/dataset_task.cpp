@@ -58,8 +58,9 @@ Batch DatasetTask::next_batch(int64_t number, int64_t slot) {
   return sliced->batch;
 }
 
-// Loads the slice of batch `number` that belongs to this process. If the slice is a part of a batch with a
-// mask, or is empty, also loads the whole batch to count its predictions.
+// Loads the slice of batch `number` that belongs to this process, and computes the loss divisors of the slice
+// and of the batch. If the slice is only a part of the batch, and the batch has a mask or the slice is empty,
+// loads the whole batch to compute the divisor of the batch.
 DatasetTask::SlicedBatch DatasetTask::load(int64_t number) const {
   const std::vector<int64_t> indices = loader_->indices_at(number);
   const auto count = static_cast<int64_t>(indices.size());

@@ -31,10 +31,12 @@ class DatasetTask : public Task {
   std::string compute_data_digest() const override;
 
  protected:
-  // A function that returns the number of items over which the loss of a batch is a mean.
+  // A function that returns the loss divisor of a batch: the number of items, such as predictions, over which
+  // the loss is averaged.
   using LossCount = std::function<double(const Batch&)>;
 
-  // Loads the splits for training and evaluation. Throws ConfigError if `processes` cannot divide a batch.
+  // Loads the splits for training and evaluation. Throws ConfigError if data.batch_size is not divisible by
+  // the number of processes.
   DatasetTask(const Config& config, const std::string& data_dir, Communicator& processes,
               LossCount loss_divisor);
 
@@ -58,8 +60,9 @@ class DatasetTask : public Task {
   std::shared_ptr<const Dataset> evaluation_set_;
   std::shared_ptr<const Loader> loader_;
   int64_t evaluation_batch_size_ = 0;
-  std::map<int64_t, BatchSlice> slices_;                  // indexed by slot
-  std::unique_ptr<PrefetchQueue<SlicedBatch>> prefetch_;  // declared last: the thread uses other members
+  std::map<int64_t, BatchSlice> slices_;  // indexed by slot
+  // Declared last, so that the thread of the queue ends before the members that it uses are destroyed.
+  std::unique_ptr<PrefetchQueue<SlicedBatch>> prefetch_;
 };
 
 }  // namespace tapeformer

@@ -35,22 +35,23 @@ struct TaskEvaluation {
 };
 
 struct BatchLoss {
-  Tensor loss;              // scalar, recorded on the tape, without the terms in ForwardContext::loss_terms
+  Tensor loss;              // scalar, recorded on the tape; does not include ForwardContext::loss_terms
   int64_t token_count = 0;  // number of predictions or frames, for the speed in the progress line
 };
 
 // The part of a batch that this process computes. In a run with one process, the slice is the whole batch.
 struct BatchSlice {
   int64_t first_example = 0, example_count = 0;  // range of the examples in the batch
-  // Number of items over which the loss is averaged (predictions, utterances or labels): in the slice, and in
-  // the whole batch.
+  // Numbers of items (predictions, utterances or labels) over which the loss is averaged. loss_divisor is the
+  // number of items in the slice, and batch_loss_divisor is the number in the whole batch.
   double loss_divisor = 0, batch_loss_divisor = 0;
 };
 
 // Returns the range [first, second) of `count` examples that process `rank` of `size` computes.
 std::pair<int64_t, int64_t> compute_slice_range(int64_t count, int rank, int size);
 
-// Shapes of the tensors of a batch. Batches with equal layouts cause equal launches on a device.
+// The shapes of the tensors of a batch. A CUDA graph that is captured for a batch in one slot can be replayed
+// for all batches with an equal layout in this slot.
 struct BatchLayout {
   std::vector<int64_t> token_shape, mask_shape;  // `mask_shape` is empty if there is no mask
   int64_t memory_token_count = 0;  // number of tokens that the model reads from its segment memory
@@ -96,7 +97,7 @@ class Task {
   // finite.
   virtual std::string describe_examples(int64_t number) const = 0;
   // Evaluates the model. The processes of the run divide the batches. Throws Stopped if `stop` returns true
-  // between two batches. All processes call `stop` equally often.
+  // between two batches. Each process calls `stop` the same number of times.
   virtual TaskEvaluation evaluate(const StopCheck& stop) const = 0;
 
   // Adds fields that are computed from a training loss to a record of metrics.jsonl.

@@ -20,8 +20,8 @@ const Device kDevice{DeviceType::cuda, 0};
 __global__ void do_nothing() {}
 __global__ void first_used_in_graph() {}
 
-// Rotates the values of each block by one thread, three times: each thread receives the value of the next
-// thread. A barrier separates the writes to shared memory from the reads.
+// Rotates the values of each block in three rounds. In each round, a thread receives the value of the next
+// thread through shared memory. Barriers separate the writes to shared memory from the reads.
 __global__ void rotate(const int* x, int* y) {
   int* const shared = dynamic_shared<int>();
   const unsigned n = blockDim.x, base = blockIdx.x * n;
@@ -289,7 +289,7 @@ TEST_CASE(
   for (size_t i = 0; i < x.size(); ++i)
     for (size_t v = 0; v < 4; ++v) x[i].values[v] = static_cast<int>(4 * i + v + 1);
   launch(copy_in_groups, {dim3(1), dim3(kCopying), 3 * kCopying * 16}, x.data(), out.data());
-  constexpr int kUnwritten = -1;  // the emulation fills dynamic shared memory with ones
+  constexpr int kUnwritten = -1;  // the emulation initializes shared memory with 0xFF bytes
   for (size_t thread = 0; thread < kCopying; ++thread)
     for (size_t step = 0; step < 3; ++step)
       for (size_t i = 0; i < 3; ++i)

@@ -30,7 +30,8 @@ TEST_CASE("replace_file() writes, replaces and leaves nothing else behind") {
 
 TEST_CASE("replace_file() does not write through a link in place of its temporary file") {
   const TempDir dir;
-  // A temporary file with a numbered name would have this name, which another user could guess.
+  // If replace_file() used the process ID and a counter in the name of its temporary file, another user could
+  // guess this name and create a link with it.
   const std::string predictable = "file.tmp-" + std::to_string(getpid()) + "-0";
   write_file(dir / "victim", std::string("precious"));
   std::filesystem::create_symlink(dir / "victim", dir / predictable);

@@ -160,7 +160,7 @@ TEST_CASE("a prefetcher keeps at most `depth` batches and stops when it is destr
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     CHECK(dataset->batches == 13);
   }
-  // A prefetcher without a last step can be destroyed before its first batch.
+  // A prefetcher that prepares an unlimited number of batches can be destroyed before next() is called.
   for (int i = 0; i < 200; ++i) Prefetcher prefetcher(loader);
   CHECK(loader.use_count() == 1);
 }

@@ -102,8 +102,8 @@ std::string tar_number(size_t number) {
   return {text, 12};
 }
 
-// Returns the header and the contents of one file in a tar archive, in the format of the program tar. The
-// type '0' is a regular file, and '2' is a symbolic link to /etc/passwd.
+// Returns one member of a tar archive, which consists of a header and the contents `body`, padded to a
+// multiple of 512 bytes. `type` is '0' for a regular file, or '2' for a symbolic link to /etc/passwd.
 std::string tar_member(const std::string& path, const std::string& body, char type = '0') {
   std::string head = path;
   head.resize(100);

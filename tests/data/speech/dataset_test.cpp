@@ -319,7 +319,7 @@ TEST_CASE("scoring keeps utterances that are shorter than their labels or have u
 TEST_CASE("values that are not finite are faults of their utterance for all kinds of files") {
   const TempDir dir;
   Corpus corpus = noise_corpus(dir, 4);
-  // Changes the header and the data of a WAV file to 32-bit floats, which libsndfile returns unchanged.
+  // Changes a WAV file so that its samples are 32-bit floats. libsndfile returns such samples unchanged.
   const std::vector<float> samples = {0.1f, NAN, 0.3f, -0.2f};
   std::string wav = read_file(corpus.utterances[0].path);
   wav[20] = 3;   // format code of floating-point samples

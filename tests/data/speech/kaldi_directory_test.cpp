@@ -308,11 +308,13 @@ TEST_CASE("compressed matrices of archives are decoded") {
     CHECK(contains(message_of<DataError>(read), "truncated: a matrix of"));
   };
 
-  start("CM2", 2, 3);  // row-major codes: minimum + range * code / 65535
+  // Elements are in row-major order. A code stands for the value minimum + range * code / 65535.
+  start("CM2", 2, 3);
   for (const uint16_t code : {0, 65535, 13107, 1, 32768, 26214}) append(code);
   check({-2, 6, -2 + 8 * 0.2, -2 + 8.0 / 65535, -2 + 8 * 32768.0 / 65535, -2 + 8 * 0.4}, {2, 3});
 
-  start("CM3", 3, 1);  // row-major codes: minimum + range * code / 255
+  // Elements are in row-major order. A code stands for the value minimum + range * code / 255.
+  start("CM3", 3, 1);
   for (const uint8_t code : {0, 51, 255}) append(code);
   check({-2, -2 + 8 * 0.2, 6}, {3, 1});
 

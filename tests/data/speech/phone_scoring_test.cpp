@@ -84,7 +84,7 @@ TEST_CASE("substitutions, deletions, insertions and confusions are counted") {
 }
 
 // Replaces some phones by symbols of espeak-ng and X-SAMPA, to test that sclite counts them as ordinary
-// phones. "@" and "(x)" have a special meaning in its input, and "r" and "R" differ only in case.
+// phones. "@" and "(x)" have a special meaning in the input of sclite, and "r" and "R" differ only in case.
 void mark(Words& phones) {
   static const std::map<std::string, std::string> kNames = {{"a", "@"}, {"b", "{"},   {"c", "r"},
                                                             {"d", "R"}, {"x", "(x)"}, {"y", ";;"}};

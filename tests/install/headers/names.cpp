@@ -1,5 +1,5 @@
-// Checks that a program with `using namespace std` can use the package. The functions of tensors, such as
-// exp(), must be overloads of the functions of numbers in namespace std.
+// Checks that a program with `using namespace std` can use the package. Functions such as exp() exist for
+// numbers in namespace std and for tensors in namespace tapeformer, so calls must not be ambiguous.
 #include <tapeformer/tapeformer.h>
 
 #include <algorithm>

@@ -19,9 +19,9 @@ namespace {
 
 const ForwardContext kTraining{.training = true, .seed = 5, .step = 2};
 
-// Attention that assigns each position to one of two buckets by a low bit of its query. Rounding errors
-// change this bit, so a replay may compute other buckets. LSH attention has this problem less often. If
-// `keep` is true, a replay reuses the buckets of the first pass. Otherwise, a replay computes new buckets.
+// Attention that assigns each position to one of two buckets by a low-order bit of the first element of its
+// query. Rounding errors can change this bit, so that a replay computes different buckets. If `keep` is true,
+// a replay reuses the buckets of the first pass.
 class RoundingAttention final : public Attention {
  public:
   explicit RoundingAttention(bool keep) : keep_(keep) {}
@@ -68,7 +68,7 @@ void register_test_kinds() {
   CHECK(registered);
 }
 
-// Returns the names of the reversible kinds, and of the test kind that stores its decisions.
+// Returns the names of the attention kinds that support reversible layers, and "test-deciding".
 std::vector<std::string> tested_kinds() {
   register_test_kinds();
   std::vector<std::string> names = reversible_kinds();
@@ -110,8 +110,8 @@ Pass pass_of(const Encoder& encoder, const Tensor& x, const std::function<Tensor
   return pass;
 }
 
-// Returns the result of an encoder with reversible layers. The tape stores all activations, because the
-// function does not call run_reversible().
+// Computes the forward pass of an encoder with reversible layers without run_reversible(), so that the tape
+// stores all activations.
 Tensor stored_forward(const Encoder& encoder, const Tensor& x, const ForwardContext& pass) {
   Decisions decisions;
   ForwardContext context = pass;
@@ -160,8 +160,8 @@ int64_t activation_peak(const EncoderOptions& options) {
   encoder.initialize(3);
   const Tensor x = require_grad(normal({2, 64, options.width()}, 4, DType::float32));
   int64_t peak = 0;
-  // The first pass allocates the gradients. The second pass adds to the gradients, and copies gradients that
-  // share memory. The third pass is measured.
+  // The first pass allocates the gradients. The second pass adds to the gradients, and may copy a gradient
+  // that shares memory with another tensor. The third pass makes no such copies, so it is measured.
   for (int run = 0; run < 3; ++run) {
     const int64_t before = get_device_allocator().stats().active_bytes;
     get_device_allocator().reset_peak();

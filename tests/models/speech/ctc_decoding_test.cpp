@@ -21,8 +21,8 @@ CtcLabels collapse(const CtcLabels& path, int64_t blank) {
   return labels;
 }
 
-// Returns the log-probability of each label sequence that the logits (frames, classes) allow. It is computed
-// by adding the probabilities of all paths.
+// Returns the log-probability of each label sequence for logits (frames, classes). The probability of a
+// sequence is the sum of the probabilities of all paths that give this sequence.
 std::map<CtcLabels, double> all_labels(const double* logits, int64_t frames, int64_t classes, int64_t blank) {
   int64_t paths = 1;
   for (int64_t t = 0; t < frames; ++t) paths *= classes;

@@ -260,7 +260,7 @@ TEST_CASE("a stream of frames gives the logits of the causal model, in constant 
 }
 
 TEST_CASE("streams continue after the maximum length with the next positions") {
-  // The window of local attention may exceed the maximum length of training.
+  // The window of local attention may be longer than the maximum sequence length of the model.
   AttentionLayerChoice local{"local", find_attention_kind("local").default_options()};
   local.options.set("window", int64_t{50});
   for (const bool is_local : {false, true}) {

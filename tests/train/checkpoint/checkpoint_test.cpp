@@ -206,7 +206,7 @@ namespace {
 constexpr int64_t kKilledSize = 30'000;
 
 // Saves, marks and prunes checkpoints in an endless loop, and writes a byte to the descriptor `done` after
-// each round. Returns only if nobody reads the bytes.
+// each round. Returns only if this byte cannot be written.
 void save_in_a_loop(const std::string& run_dir, int64_t step, CheckpointContents& contents, int done) {
   for (;; ++step) {
     float* values = contents.model_tensors.at("w").data<float>();
@@ -219,9 +219,10 @@ void save_in_a_loop(const std::string& run_dir, int64_t step, CheckpointContents
   }
 }
 
-// Runs save_in_a_loop() in a child process. Kills the process after `rounds` rounds and a delay, which is
-// `share` times the duration of a round. So the kill can interrupt a save on slow disks too. If `rounds` is
-// not 0, measures the duration of a round and stores it in `round_time`.
+// Runs save_in_a_loop() in a child process. Waits until `rounds` rounds are complete, and then for `share`
+// times the duration of a round, before it kills the process. The delay depends on the duration of a round,
+// so the kill can interrupt a save on fast and slow disks. If `rounds` is not 0, sets `round_time` to the
+// measured duration of a round.
 void save_and_kill(const std::string& run_dir, int64_t step, CheckpointContents& contents, int rounds,
                    double share, std::chrono::duration<double>& round_time) {
   int done[2];

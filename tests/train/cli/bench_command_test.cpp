@@ -33,7 +33,7 @@ TEST_CASE("bench list prints the names that bench accepts") {
 
 // Checks the roofline figures of a benchmark: the numbers of operations and bytes, the matrix rate and the
 // memory bandwidth of the machine, and the times that the work needs at these rates. `nearer_limit` must name
-// the rate to which the benchmark comes nearest. `seconds` is the measured time.
+// the rate of which the benchmark reaches the larger share. `seconds` is the measured time.
 void check_roofline(const nlohmann::json& figures, double seconds) {
   const double matrix = figures["seconds_at_matrix_rate"], memory = figures["seconds_at_memory_rate"];
   CHECK(figures["gflops"].get<double>() * seconds ==
@@ -80,10 +80,10 @@ TEST_CASE("bench train-step reports the work of a step, also in bfloat16 and for
   CHECK(figures["seconds_per_step"] > 0);
   CHECK(figures["precision"] == "float32");
   check_roofline(figures, figures["seconds_per_step"]);
-  // The batch has 64 tokens. `weights` and `activations` are the numbers of elements that the forward
-  // products of the layer and of the predictor access. Each of the two gradients of a product accesses as
-  // many elements as the product. Attention and the residual stream access 12 tensors (tokens, width) each.
-  // The optimizer accesses 7 numbers per parameter.
+  // The batch has 64 tokens. The forward products of the layer and of the predictor access `weights` elements
+  // of matrices and `activations` elements of inputs and results. The factor 3 counts the forward product and
+  // the products of its two gradients. Attention and the residual stream access 12 tensors (tokens, width)
+  // each. The optimizer accesses 7 numbers per parameter.
   const double tokens = 64, width = 64, hidden = 1024, outputs = 30;
   const double weights = 4 * width * width + 2 * width * hidden + width * outputs;
   const double activations = tokens * (4 * 2 * width + 2 * (width + hidden) + width + outputs);

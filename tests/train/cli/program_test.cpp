@@ -240,7 +240,7 @@ TEST_CASE("an interrupted command exits with 130") {
   const pid_t child = start_program({"bench", "small-op", "--repeats", "1000000"}, (dir / "out").string(),
                                     (dir / "err").string());
   siginfo_t ended{};
-  // Waits for the first message. At this time, the program has installed its signal handler.
+  // Waits for the first message. The program installs its signal handler before it prints this message.
   while (read_file(dir / "err").empty() && ended.si_pid == 0) {
     usleep(1000);
     waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOHANG | WNOWAIT);

@@ -1,5 +1,5 @@
-// Tests of `tapeformer reproduce` with very small models: the files, the rows of the table, and calls that
-// continue an earlier call. One test is about `tapeformer generate` with LSH attention.
+// Tests of `tapeformer reproduce` with very small models. The tests check the files, the rows of the table,
+// and repeated calls with the same output folder. One test is about `tapeformer generate` with LSH attention.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -110,8 +110,8 @@ TEST_CASE(
     const Json& row = row_of(first, name);
     CHECK(row["trainings"][0]["steps"] == 2);
     for (const char* column : {"full", "lsh-8", "lsh-4", "lsh-2", "lsh-1"}) {
-      // The accuracy belongs to three sequences of 63 predicted symbols, so the number of correct symbols
-      // must be an integer.
+      // The accuracy is the percentage of correct symbols among 3 * 63 predicted symbols, so the number of
+      // correct symbols must be an integer.
       const double right = row["cells"][column]["mean"].get<double>() / 100 * 3 * 63;
       CHECK(right == doctest::Approx(std::round(right)).epsilon(1e-9));
     }
@@ -410,9 +410,9 @@ TEST_CASE("reproduce reformer-complexity and reformer-speed fit exponents") {
   CHECK(row_of(complexity, "attention-lsh")["cells"]["memory_attention"]["paper"] == 1);
   CHECK(!row_of(complexity, "attention-lsh")["cells"].contains("memory_depth"));
   CHECK(complexity["reference"] == "formula");
-  // The models are so small that the gradients of the weights need more memory than the activations, so the
-  // exponents are not tested. One more layer of the Reformer needs no more memory for activations. It needs
-  // memory for the gradients of its weights: five matrices (width, width), and biases and scales with less
+  // The models are so small that the gradients of the weights need more memory than the activations, so this
+  // test does not check the fitted exponents. The added memory of a Reformer layer is the memory for the
+  // gradients of its weights. The weights are five matrices (width, width), and biases and scales with less
   // than a tenth of the size of the matrices.
   const double matrices = 5.0 * 64 * 64 * sizeof(float) / (1 << 20);
   const double added = last_slope(complexity, "memory_depth", "reformer");
@@ -449,7 +449,8 @@ TEST_CASE("reproduce survey-table trains classifiers and measures time and memor
   CHECK(mean(table, "linear", "parameters_added") == 0);
   // Each of the two layers has two projections of 128 positions to 32 rows.
   CHECK(mean(table, "linformer", "parameters_added") == 2 * 2 * 128 * 32);
-  // Linformer has no causal form, and therefore no autoregressive model of images.
+  // An autoregressive model needs a causal form. Linformer has no causal form, so the table has no row
+  // linformer-mnist.
   std::map<std::string, std::string> lines;
   for (const auto& row : table["rows"]) lines[row["name"]] = row["line"];
   CHECK(lines.at("linear-mnist") == "linear");

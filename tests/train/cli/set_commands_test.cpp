@@ -1,4 +1,5 @@
-// Tests of the commands for set models. They train, resume and evaluate a model.
+// Tests of the commands train and eval with set models. The tests cover resumed runs, the scores of eval, and
+// configs that contradict each other.
 #include <doctest/doctest.h>
 
 #include "tests/train/cli/program.h"

@@ -220,7 +220,8 @@ TEST_CASE("transcribe --stream keeps its phone error rate beyond the trained len
     CHECK(alone_score.error_rate() < 10);
     CHECK(restarted_score.error_rate() < alone_score.error_rate() + 5);
     CHECK(restarted[0]["restarts"] > 50);
-    // Without restarts, the cache of softmax attention ends at the length of the training utterances.
+    // Without restarts, softmax attention reports an error, because its cache is only as long as the training
+    // utterances.
     CHECK(endless[0].contains("error") == (run == softmax));
   }
 

@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 const fs::path kConfigs = fs::path(SOURCE_DIR) / "configs";
 
-// Loads a config file. Sets data.path if the corpus has no published download.
+// Loads a config file. Sets data.path if the user must provide the folder of the data set.
 Config load_file(const fs::path& path) {
   const std::string name = path.filename().string();
   std::vector<std::string> sets;

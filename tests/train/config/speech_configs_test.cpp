@@ -1,4 +1,5 @@
-// Tests of the configs in configs/speech for corpora without a published download, with generated folders.
+// Tests of the configs in configs/speech for TIMIT, LibriSpeech and Kaldi data directories. The tests
+// generate small corpora in these layouts.
 #include <doctest/doctest.h>
 
 #include "core/rng.h"

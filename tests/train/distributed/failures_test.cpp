@@ -27,7 +27,7 @@ std::vector<std::string> train_words(const TempDir& dir, const std::string& conf
 
 constexpr const char* kOtherSetting = "if [ $rank = 1 ]; then set -- \"$@\" --set ";
 
-// Runs the program of losses.cpp in several processes with a fault in process 1.
+// Runs the program of losses.cpp with two processes. `fault` is the name of a fault in losses.cpp.
 ProgramResult faulty(const std::string& fault) {
   const TempDir corpus;
   write_tiny_an4(corpus.path(), 6, 2);

@@ -39,14 +39,14 @@ inline int64_t count_errors(const std::string& err) {
   return count;
 }
 
-// Shell code for the prefix of a Job. It records the exit status of each process for Job::status_of(). With
-// this code, Job::pid_of() returns the PID of a shell that waits for the process. If mpirun sends SIGTERM,
-// the shell continues to wait.
+// Shell code for the parameter `prefix` of a Job. A shell runs the command, waits for its end, and writes the
+// exit status for Job::status_of(). The shell does not end if mpirun sends SIGTERM. Job::pid_of() returns the
+// PID of this shell, not of the command.
 constexpr const char* kRecordStatus =
     " trap : TERM; \"$@\"; code=$?; echo $code > $folder/status.$rank; exit $code;";
 
-// A command that runs in several processes. Before it starts the command, each process writes its PID to the
-// file pid.RANK in a temporary folder.
+// A command that mpirun runs in several processes. Each process writes its PID to the file pid.RANK in a
+// temporary folder and then starts the command.
 class Job {
  public:
   // Starts the processes. `prefix` is shell code that each process runs before `words`. The shell code may

@@ -8,7 +8,7 @@ using namespace tapeformer;
 
 TEST_CASE("fitted exponents are the powers of the longer half of the points") {
   CHECK(fit_power_law_exponent({{1, 3}, {2, 12}, {4, 48}}) == doctest::Approx(2));
-  // The values of the first half of the points are constant. They do not affect the result.
+  // The fit uses only the second half of the points. The constant values in the first half have no effect.
   CHECK(fit_power_law_exponent({{1, 9}, {2, 9}, {4, 9}, {8, 16}, {16, 32}, {32, 64}}) == doctest::Approx(1));
   CHECK(fit_power_law_exponent({{512, 5}, {1024, 5}}) == doctest::Approx(0));
   CHECK(std::isnan(fit_power_law_exponent({{512, 5}})));

@@ -9,7 +9,8 @@
 namespace tapeformer {
 namespace {
 
-constexpr double kPatience = 20, kPaperPatience = 600;  // time limit of one pass in seconds
+// Default time limit of one pass in seconds. kPaperPatience is the limit at the paper scale.
+constexpr double kPatience = 20, kPaperPatience = 600;
 
 Row make_row(const std::string& name, std::vector<std::string> settings) {
   settings.insert(settings.end(), {"model.type=sequence", "data.dataset=copy", "train.steps=1"});

@@ -42,8 +42,8 @@ std::vector<Sweep> sweeps_of(const ReproductionOptions& options) {
            list_doubled_lengths("widest", std::max<int64_t>(widest / 16, kWidth), widest)}};
 }
 
-// Returns the number of feed-forward chunks for a hidden width. A chunk then has about as many hidden values
-// as the residual stream has values.
+// Returns the number of chunks in which a feed-forward block of hidden width `feedforward` is computed. With
+// this number, the hidden activations of a chunk have as many elements as the input of the block.
 int64_t choose_chunks(int64_t feedforward) {
   return std::max<int64_t>(feedforward / kWidth, 1);
 }

@@ -21,11 +21,13 @@ struct Grid {
 
 using Settings = std::vector<std::string>;
 
-// A model of the survey. `type` is the class of the model in the survey: FP fixed patterns, M memory, LP
-// learnable patterns, LR low rank, KR kernels, RC recurrence. `complexity` is the complexity in the survey
-// for n tokens, and `cost` is a function that is proportional to the complexity with the settings of this
-// table. `listops` and `images` are accuracies in percent from table 1 of "Long Range Arena" (Tay et al.
-// 2020), or 0 if the table has none.
+// An attention kind in the table.
+//   type             class of the model in the survey. FP is fixed patterns, M is memory, LP is learnable
+//                    patterns, LR is low rank, KR is kernels, and RC is recurrence.
+//   complexity       complexity for n tokens, as stated in the survey
+//   cost             function that is proportional to this complexity with the settings of the table
+//   listops, images  published accuracies in percent, from table 1 of "Long Range Arena" (Tay et al. 2020).
+//                    0 means that no accuracy is published.
 struct SurveyKind {
   const char *name, *type, *complexity;
   double (*cost)(double n);
@@ -127,7 +129,8 @@ std::vector<SurveyKind> survey_kinds() {
        15.82, 41.46}};
 }
 
-// A training task of the table. Each kind that supports the task has the row KIND + `suffix`.
+// A training task of the table. For each attention kind that supports the task, the table has a row with the
+// name KIND + `suffix`.
 struct SurveyTask {
   const char *suffix, *config;
   Grid grid;
@@ -243,7 +246,9 @@ Measurement properties() {
           .measures_first_seed_only = true};
 }
 
-// Returns one object per length, with the total time and the maximum memory over all kinds of the row.
+// Returns one object for each output of `bench attention`, which measures one length for all attention kinds
+// of a row. The object contains the sum of the times and the maximum of the peak memory over these kinds.
+// Outputs without measurements are skipped.
 Json sums_over_kinds(const std::vector<Json>& outputs) {
   Json sums = Json::array();
   for (const Json& output : outputs) {

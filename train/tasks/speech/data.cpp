@@ -206,8 +206,8 @@ SpeechPart read_speech_part(const Config& config, const std::string& split, cons
     const std::string text =
         concat_text(corpus.name, ": features of ", part.dataset->dims(),
                     " dims, but the model was trained on ", trained_description->feature_dim);
-    // The number of features per frame in an archive is a property of the data. For other features, the
-    // config determines this number.
+    // In an archive, the number of features per frame is a property of the data, so a mismatch is a
+    // DataError. For other sources, the config determines this number, so a mismatch is a ConfigError.
     if (part.dataset->utterance(0).source == SpeechSource::ark) throw DataError(text);
     throw ConfigError(text);
   }

@@ -57,10 +57,11 @@ struct SpeechPart {
 };
 
 // Reads the part "train", "valid" or "test". data.limit and data.eval_limit select utterances that are spread
-// evenly over the part. If `trained_description` is null, the phone table and the statistics are computed
-// from the part. Otherwise, both come from `trained_description`, and the part is for scoring
-// (SpeechUse::scoring). A part for scoring also contains utterances that the model cannot process. Their
-// phones count as deletions.
+// evenly over the part. If `trained_description` is null, the phone table is made from the labels of the part
+// (for TIMIT, from data.phone_set), and the statistics are computed from the part. Otherwise, the phone table
+// and the statistics come from `trained_description`, and the part is read for scoring (SpeechUse::scoring).
+// A part for scoring also contains utterances that the model cannot process. The phones of these utterances
+// count as deletions.
 SpeechPart read_speech_part(const Config& config, const std::string& split, const DataAccess& data,
                             const SpeechDescription* trained_description);
 // Returns the metadata of a training part.

@@ -30,7 +30,8 @@ SpeechEvaluationOptions make_evaluation_options(const Config& config) {
 
 namespace {
 
-// Appends the utterances with these indices, which the model cannot process, to `result.unprocessed`.
+// Appends utterances of part.dataset to `result.unprocessed`. `indices` selects the utterances, and `reason`
+// states why the model cannot process them.
 void add_unprocessed(const SpeechPart& part, const std::vector<int64_t>& indices, const std::string& reason,
                      SpeechEvaluation& result) {
   for (const int64_t i : indices)
@@ -85,8 +86,9 @@ SpeechEvaluation score(const SpeechPart& part, const SpeechEvaluationOptions& op
   return result;
 }
 
-// For each batch, the sum of the losses in nats and the number of utterances with a loss. These are the two
-// rows of `sums`, a float64 tensor that is summed over the processes.
+// The sums of the losses of all batches. Element (0, b) of `sums` is the sum of the losses of batch b in
+// nats, and element (1, b) is the number of utterances of batch b that have a loss. evaluate() adds `sums`
+// over the processes.
 struct LossSums {
   explicit LossSums(size_t batches)
       : sums(Tensor::zeros({2, static_cast<int64_t>(batches) + 1}, DType::float64)) {}

@@ -43,7 +43,8 @@ struct SpeechEvaluation {
 
 // Evaluates all utterances of the part in the dtype of the model, without dropout, in order of length.
 // `processes` divide the batches. All processes get the same result, which does not depend on the number of
-// processes. Throws Stopped if `stop` returns true before a batch. All processes call `stop` equally often.
+// processes. Throws Stopped if `stop` returns true before a batch. Each process calls `stop` the same number
+// of times.
 SpeechEvaluation evaluate(const SpeechModel& model, const SpeechPart& part,
                           const SpeechEvaluationOptions& options, const StopCheck& stop = {},
                           Communicator& processes = *get_single_process_communicator());

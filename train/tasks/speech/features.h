@@ -27,7 +27,8 @@ bool features_need_whole_utterance(const Config& config);
 // Returns the statistics of the training set. Throws ConfigError if the model was trained without them.
 const FeatureStatistics& get_global_statistics(const SpeechDescription& description);
 
-// Returns the features of a recording, or of a .mfc file for a model of AN4, of shape (frames, dims).
+// Returns the features of a recording, of shape (frames, dims). If the model was trained on the .mfc files of
+// AN4, `path` must be a .mfc file instead of a recording.
 Tensor compute_file_features(const Config& config, const SpeechDescription& description,
                              const std::filesystem::path& path);
 

@@ -216,8 +216,9 @@ class SpeechTask final : public Task {
   SpeechEvaluationOptions evaluation_;
   std::optional<SpecAugmentOptions> augment_;
   uint64_t seed_;
-  std::map<int64_t, SlicedUtterances> batches_;                // indexed by slot
-  std::unique_ptr<PrefetchQueue<SlicedUtterances>> prefetch_;  // declared last: the thread uses other members
+  std::map<int64_t, SlicedUtterances> batches_;  // indexed by slot
+  // Declared last, so that the thread of the queue ends before the members that it uses are destroyed.
+  std::unique_ptr<PrefetchQueue<SlicedUtterances>> prefetch_;
 };
 
 }  // namespace

@@ -44,8 +44,8 @@ Faults find_speech_config_faults(const Config& config, const DataAccess& data) {
         find_speech_faults(config.data.dataset, find_speech_corpus_folder(config, data), checks);
     faults.insert(faults.end(), found.begin(), found.end());
     if (!faults.empty()) return faults;
-    // Reads the parts as training does, to find further errors, for example that data.validation holds out
-    // all utterances.
+    // Reads the parts as training does. This detects further errors. For example, read_speech_part() throws
+    // ConfigError if data.validation holds out all utterances.
     read_speech_part(config, "train", data);
     read_speech_part(config, choose_speech_evaluation_split(config, data), data);
   } catch (const DataError& error) {

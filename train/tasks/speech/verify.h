@@ -1,5 +1,5 @@
-// Checks of speech corpora before training. The checks report, with file and line, each fault that training
-// would refuse, and each utterance that training would leave out.
+// Checks of speech corpora before training. The checks report the file and line of each fault that would make
+// training fail, and of each utterance that training would leave out.
 #pragma once
 
 #include <string>

@@ -22,7 +22,7 @@ std::vector<float> rustle(int64_t seconds) {
   return samples;
 }
 
-// Returns the number of allocated bytes of the heap, without the memory of tensors.
+// Returns the number of bytes that malloc() has allocated, including the memory of tensors on the CPU.
 int64_t heap_bytes() {
   const auto info = mallinfo2();
   return static_cast<int64_t>(info.uordblks + info.hblkhd);

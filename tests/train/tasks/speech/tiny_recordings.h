@@ -1,4 +1,5 @@
-// Generated recordings in Kaldi data directories, which a small model can distinguish.
+// Functions that generate recordings in Kaldi data directories. Each phone is a tone with a different
+// frequency, so a small model can learn to distinguish the phones.
 #pragma once
 
 #include <cmath>

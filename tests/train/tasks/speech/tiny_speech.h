@@ -1,5 +1,5 @@
-// A generated corpus in the layout of AN4. The features of different phones differ so much that a small model
-// learns them in a short training.
+// Functions that generate a corpus in the layout of AN4. The features of the phones differ so much that a
+// small model learns to recognise the phones in a short training.
 #pragma once
 
 #include <bit>
