@@ -60,23 +60,24 @@ class RandomStream {
     return static_cast<uint16_t>(bits[(i % 8) / 2] >> (16 * (i % 2)));
   }
   // Returns a uniform number in the open interval (0, 1), with 53 random bits.
-  TAPEFORMER_HOST_DEVICE double uniform(uint64_t i) const {
-    const PhiloxBlock bits = block(i);
-    const uint64_t word = (uint64_t{bits[0]} << 32) | bits[1];
-    const double number = (static_cast<double>(word >> 11) + 0.5) * 0x1p-53;
-    return number < 1 ? number : 0x1.fffffffffffffp-1;  // the sum rounds to 2^53 if all bits are 1
-  }
+  TAPEFORMER_HOST_DEVICE double uniform(uint64_t i) const { return to_open_interval(block(i)); }
   // Returns a standard normal number, computed by the Box–Muller transform.
   TAPEFORMER_HOST_DEVICE double normal(uint64_t i) const {
     const PhiloxBlock bits = block(i);
-    const double u = (static_cast<double>(((uint64_t{bits[0]} << 32) | bits[1]) >> 11) + 0.5) * 0x1p-53;
     const double angle = 0x1p-32 * 6.283185307179586 * bits[2];
-    return std::sqrt(-2 * std::log(u)) * std::cos(angle);
+    return std::sqrt(-2 * std::log(to_open_interval(bits))) * std::cos(angle);
   }
   // Returns a uniform integer in [0, n), n > 0, with a bias below n / 2^64.
   TAPEFORMER_HOST_DEVICE uint64_t uniform_below(uint64_t i, uint64_t n) const {
     const PhiloxBlock bits = block(i);
     return ((uint64_t{bits[0]} << 32) | bits[1]) % n;
+  }
+
+  // Converts the first 53 bits of a block to a number in the open interval (0, 1).
+  TAPEFORMER_HOST_DEVICE static double to_open_interval(const PhiloxBlock& bits) {
+    const uint64_t word = (uint64_t{bits[0]} << 32) | bits[1];
+    const double number = (static_cast<double>(word >> 11) + 0.5) * 0x1p-53;
+    return number < 1 ? number : 0x1.fffffffffffffp-1;  // the sum rounds to 2^53 if all bits are 1
   }
 
  private:

@@ -62,6 +62,7 @@ class KindTester {
   KindTester(const AttentionKind& kind, const OptionValues& options, const AttentionTestSetup& setup)
       : kind_(kind), options_(options), setup_(setup) {
     check_attention_length(kind.name, options, setup.length);
+    make();  // throws OptionError for invalid options
     const auto draw = [&](const char* name) {
       return randn({kBatch, setup.length, setup.heads, setup.dim}, {1, name}, DType::float64);
     };
@@ -182,8 +183,8 @@ std::string KindTester::test_results() const {
       const Tensor result = attend(*attention, inputs_, mask, {.training = training});
       if (!result.defined()) return "the result is undefined " + name;
       if (result.shape() != inputs_.v.shape())
-        return concat_text("the shape of the result is ", result.shape().to_string(), " ", name, ", expected ",
-                           inputs_.v.shape().to_string());
+        return concat_text("the shape of the result is ", result.shape().to_string(), " ", name,
+                           ", expected ", inputs_.v.shape().to_string());
       if (result.dtype() != DType::float64)
         return concat_text("the dtype of the result is ", name_of(result.dtype()), " for float64 inputs");
       if (!has_only_finite_elements(result)) return "the result has elements that are not finite, " + name;
@@ -226,7 +227,7 @@ std::string KindTester::test_gradients() const {
     for (const Tensor& leaf : strip_names(leaves)) set_gradient(leaf, Tensor::zeros_like(leaf));
     const GradcheckResult result = gradcheck_leaves(
         [&] { return attention->forward(inputs.q, inputs.k, inputs.v, mask, context, "layers.0.attention"); },
-        strip_names(leaves), {.max_elements = 40, .floor = 1e-4});
+        strip_names(leaves), {.step = 1e-4, .max_elements = 40, .floor = 1e-4});
     if (result.relative_error < 1e-6) continue;
     return concat_text(name, ", the gradient of ", leaves[static_cast<size_t>(result.worst_input)].first,
                        " differs from differences: relative error ", result.relative_error,
@@ -369,8 +370,6 @@ std::string KindTester::test_state() const {
   if (kind_.capabilities.has_constant_state && bytes != doubled)
     return concat_text("the state has ", bytes, " bytes for ", kLong, " tokens and ", doubled,
                        " bytes for twice as many, but the kind declares has_constant_state");
-  if (!kind_.capabilities.has_constant_state && bytes == doubled)
-    return "the size of the state does not depend on the number of tokens: declare has_constant_state";
   return "";
 }
 

@@ -23,6 +23,13 @@ TEST_CASE("random streams depend on seed, name and step, and repeat exactly") {
   CHECK(RandomStream(1, "dropout", 3).uniform(5) == RandomStream(1, "dropout").at_step(3).uniform(5));
 }
 
+TEST_CASE("uniform numbers are inside the open interval (0, 1), also for extreme random bits") {
+  const uint32_t ones = 0xffffffff;
+  CHECK(RandomStream::to_open_interval({ones, ones, 0, 0}) < 1);
+  CHECK(RandomStream::to_open_interval({ones, ones, 0, 0}) > 1 - 1e-15);
+  CHECK(RandomStream::to_open_interval({0, 0, 0, 0}) > 0);
+}
+
 TEST_CASE("the moments of uniform, normal and below match their distributions") {
   const RandomStream stream(7, "moments");
   constexpr int kCount = 100000;

@@ -88,6 +88,11 @@ if(NOT status EQUAL 2 OR NOT output MATCHES "did you mean attention.window")
   message(FATAL_ERROR "sliding_window with a wrong option printed: ${output}")
 endif()
 
+run(${sliding_window} test-attention sliding_window --set attention.window=3 --json)
+if(NOT output MATCHES "\"failures\":0")
+  message(FATAL_ERROR "sliding_window test-attention printed: ${output}")
+endif()
+
 run(${prefix}/bin/tapeformer --version)
 if(NOT output MATCHES "^tapeformer [0-9]+\\.[0-9]+")
   message(FATAL_ERROR "tapeformer --version printed: ${output}")

@@ -12,15 +12,17 @@ namespace {
 
 const std::string kAttentionKeyPrefix = "attention.";
 
-// Returns the options of the kind for short sequences, changed by the --set options.
+// Returns the options of the kind for short sequences, changed by the --set options. A test option that has
+// no effect after these changes has its default value.
 OptionValues load_kind_options(const AttentionKind& kind, const std::vector<std::string>& set_options) {
-  std::vector<std::string> sets = {"model.attention=" + kind.name, "train.epochs=1"};
-  for (const auto& [name, value] : kind.test_options) {
+  const auto is_set = [&](const std::string& name) {
     const std::string key = kAttentionKeyPrefix + name + "=";
-    if (std::none_of(set_options.begin(), set_options.end(),
-                     [&](const std::string& set) { return set.starts_with(key); }))
-      sets.push_back(key + format_option_value(value));
-  }
+    return std::any_of(set_options.begin(), set_options.end(),
+                       [&](const std::string& set) { return set.starts_with(key); });
+  };
+  std::vector<std::string> sets = {"model.attention=" + kind.name, "train.epochs=1"};
+  for (const auto& [name, value] : kind.test_options)
+    if (!is_set(name)) sets.push_back(kAttentionKeyPrefix + name + "=" + format_option_value(value));
   for (const std::string& set : set_options) {
     if (!set.starts_with(kAttentionKeyPrefix))
       throw ConfigError("--set " + set.substr(0, set.find('=')) +
@@ -29,7 +31,11 @@ OptionValues load_kind_options(const AttentionKind& kind, const std::vector<std:
   }
   AttentionCatalogue catalogue = make_attention_catalogue();
   catalogue.find_model_problems = nullptr;  // no model is made
-  return load_config("", sets, catalogue).attention.at(kind.name);
+  OptionValues options = load_config("", sets, catalogue).attention.at(kind.name);
+  const OptionValues defaults = kind.default_options();
+  for (const UnusedOption& unused : find_unused_options(kind.options, options))
+    if (!is_set(unused.name)) options.set(unused.name, defaults.values_by_name().at(unused.name));
+  return options;
 }
 
 std::string describe_result(const AttentionTestResult& result) {

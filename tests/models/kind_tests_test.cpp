@@ -1,0 +1,186 @@
+// Runs the tests of attention kinds for every built-in kind, and checks that they find the faults of kinds
+// that are wrong on purpose.
+#include "models/attention/kind_tests.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "core/rng.h"
+#include "models/layers/option_error.h"
+#include "ops/elementwise.h"
+#include "ops/softmax_attention.h"
+#include "ops/view.h"
+#include "tests/models/kinds.h"
+#include "tests/support/devices.h"
+#include "tests/support/temp_dir.h"
+
+using namespace tapeformer;
+using namespace tapeformer::test;
+
+namespace {
+
+enum class Fault {
+  none,
+  future,          // a query attends to later keys
+  gradient,        // the values have no gradient
+  ignored_length,  // masked keys are used
+  random,          // evaluation draws random numbers
+  unrepeatable,    // each call adds a larger number
+  rounded_dtype,   // the result is float32
+  contiguous,      // the strides of the inputs are ignored
+  infinite,        // the result has infinite elements
+  step,            // step() gives the values without attention
+  state,           // the state has a size of 0 bytes
+  growth,          // the state has one byte per token
+  allocation,      // step() allocates memory
+  dropout,         // dropout has no effect
+  rounding,        // a replay decides again
+};
+
+// A state without data, which only claims a size.
+class EmptyState final : public AttentionState {
+ public:
+  explicit EmptyState(int64_t claimed_bytes) : claimed_bytes_(claimed_bytes) {}
+  void reset() override {}
+  int64_t bytes() const override { return claimed_bytes_; }
+
+ private:
+  int64_t claimed_bytes_;
+};
+
+// Softmax attention, written with ops, with a fault.
+class FaultyAttention final : public Attention {
+ public:
+  explicit FaultyAttention(Fault fault) : fault_(fault) {}
+
+  Tensor forward(const Tensor& q, const Tensor& k, const Tensor& values, const AttentionMask& mask,
+                 const ForwardContext& context, const std::string& name) const override {
+    Tensor v = values;
+    if (fault_ == Fault::gradient) v = detach(v);
+    if (fault_ == Fault::contiguous) v = Tensor(v).alias(v.shape(), contiguous(detach(v)).strides());
+    if (fault_ == Fault::infinite) v = mul(v, INFINITY);
+    if (fault_ == Fault::random) v = add(v, RandomStream(context.seed, name).uniform(0));
+    if (fault_ == Fault::unrepeatable) v = add(v, static_cast<double>(++calls_));
+    if (fault_ == Fault::rounding) v = add(v, sum_of_digits(v));
+    const Tensor result =
+        softmax_attention(q, k, v,
+                          {.causal = mask.causal && fault_ != Fault::future,
+                           .key_lengths = fault_ == Fault::ignored_length ? Tensor() : mask.key_lengths});
+    return fault_ == Fault::rounded_dtype ? cast(result, DType::float32) : result;
+  }
+  std::unique_ptr<AttentionState> make_state(const AttentionStateOptions& options) const override {
+    if (fault_ == Fault::state) return std::make_unique<EmptyState>(0);
+    return std::make_unique<EmptyState>(fault_ == Fault::growth ? options.capacity : 1);
+  }
+  void step(const Tensor&, const Tensor&, const Tensor& v, AttentionState&,
+            const Tensor& out) const override {
+    const Tensor copy = fault_ == Fault::allocation ? v.clone() : v;
+    std::copy_n(copy.data<double>(), copy.numel(), out.data<double>());
+  }
+
+ private:
+  // Returns 0 or 1, which changes with small changes of v.
+  static double sum_of_digits(const Tensor& v) {
+    return std::fmod(std::floor(std::abs(v.to_vector().front()) * 1e10), 2);
+  }
+
+  Fault fault_;
+  mutable int calls_ = 0;
+};
+
+// Returns the results of the tests for a kind with this fault, which declares all capabilities of forward()
+// and the given recurrent form.
+std::vector<AttentionTestResult> test_fault(Fault fault, const AttentionCapabilities& capabilities) {
+  static int count = 0;
+  AttentionKind kind{.name = "test-faulty-" + std::to_string(++count),
+                     .help = "",
+                     .capabilities = capabilities,
+                     .options = {},
+                     .make = [fault](const OptionValues&, const AttentionSetup&) {
+                       return std::make_unique<FaultyAttention>(fault);
+                     }};
+  register_attention_kind(kind);
+  return run_attention_tests(find_attention_kind(kind.name), {});
+}
+
+// Returns the names and failures of the failed tests, one per line.
+std::string list_failures(const std::vector<AttentionTestResult>& results) {
+  std::string text;
+  for (const AttentionTestResult& result : results)
+    if (!result.failure.empty()) text += result.name + ": " + result.failure + "\n";
+  return text;
+}
+
+const AttentionCapabilities kForwardCapabilities{
+    .causal = true, .length_masks = true, .cross_lengths = true, .weight_dropout = true};
+
+}  // namespace
+
+TEST_CASE("every attention kind passes the tests of its capabilities") {
+  for (const AttentionKind& kind : list_attention_kinds()) {
+    if (kind.name.starts_with("test-")) continue;
+    CAPTURE(kind.name);
+    for (const Device device : list_devices()) {
+      const auto results = run_attention_tests(kind, test_options(kind.name), {.device = device});
+      CHECK(list_failures(results) == "");
+      CHECK(results.size() == 17);
+    }
+  }
+}
+
+TEST_CASE("the tests of attention kinds use each number of heads, width and length") {
+  for (const AttentionTestSetup& setup : {AttentionTestSetup{4, 1, 1}, AttentionTestSetup{17, 3, 5}})
+    for (const std::string kind : {"softmax", "linear", "performer", "local", "synthesizer"}) {
+      CAPTURE(kind);
+      CHECK(list_failures(run_attention_tests(find_attention_kind(kind), test_options(kind), setup)) == "");
+    }
+}
+
+TEST_CASE("control: the tests of attention kinds find each fault of a wrong kind") {
+  AttentionCapabilities without_dropout = kForwardCapabilities;
+  without_dropout.weight_dropout = false;
+  CHECK(list_failures(test_fault(Fault::none, without_dropout)) == "");
+  const std::vector<std::pair<Fault, std::string>> cases = {
+      {Fault::future, "causal mask: results of tokens before a changed token: relative difference"},
+      {Fault::gradient, "gradients: without a mask, the gradient of v differs from differences"},
+      {Fault::ignored_length, "length mask: a padded sequence and the sequence without padding"},
+      {Fault::random, "evaluation: the result of an evaluation depends on the seed"},
+      {Fault::unrepeatable,
+       "repetition: a second evaluation pass with the same context gives another result"},
+      {Fault::rounded_dtype, "results: the dtype of the result is float32 for float64 inputs"},
+      {Fault::contiguous, "strides: strided inputs: relative difference"},
+      {Fault::infinite, "results: the result has elements that are not finite, without a mask"},
+      {Fault::rounding, "replay: a replay with other rounding errors: relative difference"}};
+  for (const auto& [bound_fault, bound_text] : cases) {
+    const std::string& text = bound_text;  // clang 14 cannot capture a structured binding
+    CAPTURE(text);
+    CHECK(contains(list_failures(test_fault(bound_fault, without_dropout)), text));
+  }
+  CHECK(contains(list_failures(test_fault(Fault::dropout, kForwardCapabilities)),
+                 "dropout of weights: dropout does not change the result of training"));
+}
+
+TEST_CASE("control: the tests of attention kinds find wrong recurrent forms and wrong declarations") {
+  AttentionCapabilities capabilities{.causal = true, .recurrent = true};
+  CHECK(contains(list_failures(test_fault(Fault::step, capabilities)),
+                 "recurrent form: step() with a new state and forward() at token 1"));
+  CHECK(!contains(list_failures(test_fault(Fault::step, capabilities)), "state: "));
+  CHECK(contains(list_failures(test_fault(Fault::state, capabilities)), "state: the size of the state is 0"));
+  capabilities.has_constant_state = true;
+  CHECK(!contains(list_failures(test_fault(Fault::step, capabilities)), "state: "));
+  CHECK(contains(list_failures(test_fault(Fault::growth, capabilities)),
+                 "state: the state has 65536 bytes for 65536 tokens and 131072 bytes for twice as many"));
+  CHECK(contains(list_failures(test_fault(Fault::allocation, capabilities)),
+                 "recurrent form: step() allocates memory at token 0"));
+  AttentionCapabilities narrow{.causal = true, .bfloat16 = true};
+  const auto results = test_fault(Fault::rounded_dtype, narrow);
+  CHECK(contains(list_failures(results), "bfloat16: the dtype of the result is float32 for bfloat16 inputs"));
+  for (const AttentionTestResult& result : results)
+    if (result.name == "length mask") CHECK(result.skip_reason == Capability(false).reason());
+}
+
+TEST_CASE("the tests of attention kinds refuse options that do not suit the length") {
+  const AttentionKind& kind = find_attention_kind("linformer");
+  CHECK_THROWS_AS(run_attention_tests(kind, kind.replace_defaults({{"rank", int64_t{10}}})), OptionError);
+}
