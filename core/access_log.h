@@ -51,8 +51,8 @@ struct AccessCounts {
 // The accesses of all kernel launches at one line of the source code.
 struct LaunchAccesses {
   int64_t launch_count = 0;
-  // Counts by instruction. The key is the address after the call that the compiler inserted to report the
-  // access, relative to the start of the program.
+  // Counts by instruction. The key is the address of the last byte of the call that the compiler inserted to
+  // report the access, relative to the start of the program.
   std::map<uint64_t, AccessCounts> counts_by_instruction = {};
 
   AccessCounts total() const {

@@ -42,6 +42,8 @@ void check_attention_step(const char* op, const Tensor& q, const Tensor& k, cons
   check_same_kind(op, q, k, v);
   if (!rounds || out.dtype() != DType::bfloat16 || q.dtype() != DType::float32)
     check_same_kind(op, q, k, out);
+  check(out.device() == q.device(), op, "out is on ", out.device().to_string(), ", and q is on ",
+        q.device().to_string());
   for (const Tensor* x : {&q, &k, &v, &out})
     check(last_dimension_is_contiguous(*x), op, "the last dimension of q, k, v and out must be contiguous");
 }

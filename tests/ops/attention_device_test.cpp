@@ -79,6 +79,16 @@ TEST_CASE("steps of linear attention can write bfloat16 results") {
     }
 }
 
+TEST_CASE("cuda: a bfloat16 result of a step must be on the device of the inputs") {
+  for (const Device device : list_cuda_devices()) {
+    const LinearAttentionState state = make_linear_attention_state(1, 2, 4, 4, DType::float32, device);
+    const Tensor token = normal({1, 2, 4}, 1, DType::float32).to(device);
+    const Tensor out = Tensor::empty({1, 2, 4}, DType::bfloat16, kCpu);
+    CHECK_THROWS_WITH_AS(linear_attention_step(token, token, token, state, out),
+                         doctest::Contains("out is on cpu, and q is on cuda:0"), ShapeError);
+  }
+}
+
 TEST_CASE("cuda: softmax attention over a key/value cache gives the outputs of the CPU") {
   for (const Device device : list_cuda_devices())
     for (const DType dtype : {DType::float64, DType::float32})
