@@ -16,7 +16,8 @@ Tensor make_cotangent(const Shape& shape) {
   return cotangent;
 }
 
-// Returns the fourth-order central difference of sum(f() * weights) with respect to an element.
+// Returns the fourth-order central difference of sum(f() * weights) with respect to *element. Changes
+// *element temporarily.
 double compute_central_difference(const std::function<Tensor()>& f, double* element,
                                   const std::vector<double>& weights, double step) {
   const NoGrad no_grad;

@@ -26,7 +26,7 @@ struct ReversibleBranch {
 // A block of two branches, which computes y1 = x1 + f(x2) and y2 = x2 + g(y1).
 struct ReversibleBlock {
   ReversibleBranch f, g;
-  std::vector<Tensor> parameters;  // leaves of both branches
+  std::vector<Tensor> parameters;  // all leaves that f or g uses
 };
 
 // The two halves of the state of a stack, each (rows, …) with the same shape and dtype.

@@ -18,7 +18,7 @@ namespace tapeformer {
 namespace {
 
 constexpr int64_t kSmallStep = 64;        // size classes up to kSmallLimit are multiples of kSmallStep
-constexpr int64_t kSmallLimit = 1024;     // larger sizes have kStepsPerDoubling classes per doubling
+constexpr int64_t kSmallLimit = 1024;     // upper limit of the small size classes, in bytes
 constexpr int64_t kStepsPerDoubling = 8;  // number of size classes in (n, 2n] if n is a power of two
 constexpr int64_t kHugePage = 2 << 20;    // in bytes
 

@@ -112,9 +112,9 @@ Tensor Tensor::to(Device device) const {
   return copy_as(dtype(), device);
 }
 
-// If the devices differ, the source is converted to a contiguous tensor with the dtype of the target, and the
-// bytes of this tensor are copied. If the target is not contiguous, the source is first copied to a temporary
-// tensor on the device of the target.
+// A copy between two devices copies raw bytes, so both tensors must be contiguous and have the same dtype. If
+// the source does not meet this condition, it is first converted on its own device. If this tensor is not
+// contiguous, the source is first copied to a contiguous tensor on the device of this tensor.
 void Tensor::copy_from(const Tensor& source) const {
   check(shape() == source.shape(), "copy_from", "the source has shape ", source.shape(), ", the target ",
         shape());

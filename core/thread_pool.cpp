@@ -20,9 +20,9 @@
 namespace tapeformer {
 namespace {
 
-// ThreadPool::state_ contains two flags and two counters. The lower counter (the bits of kInside) is the
-// number of workers inside the loop. The upper counter is the number of workers that have joined the loop,
-// including the workers that have left. A worker that joins adds kOneJoined + 1 to state_.
+// ThreadPool::state_ consists of two counts and two flags. Bits 0 to 14 are the number of workers inside the
+// loop. Bits 15 to 29 are the number of workers that have joined the loop, including the workers that have
+// left. A worker that joins adds kOneJoined + 1 to state_, which increments both counts.
 constexpr uint32_t kOpen = 1u << 31;     // set while workers may join
 constexpr uint32_t kWaiting = 1u << 30;  // set while the caller sleeps until the last worker leaves
 constexpr uint32_t kOneJoined = 1u << 15, kInside = kOneJoined - 1;

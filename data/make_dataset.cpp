@@ -82,8 +82,8 @@ std::shared_ptr<const Dataset> make_synthetic_dataset(const CatalogueEntry& set,
   return nullptr;
 }
 
-// Returns options.text with the limit of `options`. For a data set in a data directory, sets `path` to the
-// file of the data set.
+// Returns a copy of options.text in which `limit` is options.limit. If the data set is in a data directory,
+// `path` is set to the path of its text file in this directory.
 TextOptions make_text_options(const CatalogueEntry& set, const DatasetOptions& options) {
   TextOptions text = options.text;
   text.limit = options.limit;

@@ -7,18 +7,21 @@
 
 namespace tapeformer {
 
-// Adds position scores to content scores. `content` and the result are (batch, heads, queries, keys), and
-// `position` is (batch, heads, queries, distances). Query i is at the position of key keys - queries + i, so
-// the distance from key j to query i is d = keys - queries + i - j. The position score of query i and key j
-// is in column keys - 1 - d of `position`. If `position` does not have this column, the result is -inf. If
-// distances = keys, the result is -inf for all keys after a query. Throws ShapeError unless 1 <= queries <=
-// keys <= distances < keys + queries. The gradient of the result must be 0 where the result is -inf. The
-// gradient of softmax() satisfies this condition.
+// Adds position scores to content scores. `content` and the result have shape (batch, heads, queries, keys).
+// `position` has shape (batch, heads, queries, distances). The last query is at the position of the last key.
+//
+// For each query, the last dimension of `position` contains the scores of the distances keys - 1, keys - 2, …
+// from the query to earlier keys. A negative distance stands for a key after the query. The result is -inf
+// for a distance that is not in `position`. If distances = keys, these are the keys after the query.
+//
+// Throws ShapeError unless 1 <= queries <= keys <= distances < keys + queries. The gradient of the result
+// must be 0 where the result is -inf. The gradient of softmax() satisfies this condition.
 Tensor relative_scores(const Tensor& content, const Tensor& position);
 
-// A ring with the keys and values of the newest `capacity` tokens, and a second ring with rows of compressed
-// keys and values. Compressed row r stands for the tokens rate * r to rate * (r + 1) - 1. A query also
-// attends to the newest `max_compressed` rows whose tokens are before its window.
+// Keys and values of previous tokens. A ring buffer contains the keys and values of the newest `capacity`
+// tokens. A second ring buffer contains compressed keys and values. Compressed row r represents the tokens
+// from rate * r to rate * (r + 1) - 1. A query attends to the tokens in its window and to the newest
+// `max_compressed` rows of tokens before the window.
 struct RelativeCache {
   Tensor keys, values;  // (batch, capacity, heads, dim), contiguous
   KeyWindow window;     // causal window of a query; its span is at most `capacity`

@@ -119,8 +119,8 @@ SoftmaxResult run_forward(const SoftmaxOperands& x) {
   return result;
 }
 
-// Returns the gradients of q, k and v. x may contain only a part of the keys of the attention. `result` is
-// the result for all keys.
+// Returns the gradients of q, k and v. `result` is the result of the attention to all keys. If x contains a
+// subset of the keys, the gradient of q contains only the contribution of this subset.
 Gradients run_backward(const SoftmaxOperands& x, const SoftmaxResult& result, const Tensor& g) {
   const Gradients gradients{Tensor::empty(x.q.shape(), x.q.dtype(), x.q.device()),
                             Tensor::empty(x.k.shape(), x.k.dtype(), x.k.device()),

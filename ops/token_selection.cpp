@@ -44,9 +44,10 @@ Tensor gather_selected_rows(const Tensor& x_any, const Tensor& selection, const 
   return y;
 }
 
-// Returns the sum of the rows of each token over its clusters. If weights (batch, length, heads) are defined,
-// writes 1 / n to `weights` for a token in n clusters, or 0 if n = 0, and multiplies the sum of the token by
-// this weight.
+// Returns the sum of the rows of each token over the clusters that contain the token. `weights` is an output
+// with shape (batch, length, heads), or undefined. If `weights` is defined, the function writes the weight of
+// each token and multiplies the sum by this weight. The weight of a token in n clusters is 1 / n, or 0 if n
+// is 0.
 Tensor scatter_selected_rows(const Tensor& x_any, const Tensor& selection, int64_t length,
                              const Tensor& weights) {
   const Tensor x = copy_if_strided(x_any);

@@ -115,8 +115,7 @@ auto call_with_path_key(const DataConfig& data, const std::string& split, F&& f)
 // A model option and its config key.
 struct OptionKey {
   const char *option, *key;
-  // Text that is appended to messages about the option. It states the expected value of the key if the option
-  // has a different type, such as bool for a key that is a string.
+  // Text that is appended to error messages about the option, such as `: expected "pre"` for model.norm.
   const char* expected = "";
 };
 constexpr OptionKey kOptionKeys[] = {{"attention", "model.attention"},

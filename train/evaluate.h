@@ -38,8 +38,8 @@ struct Evaluation {
   std::optional<TextScore> text_score;  // set only for texts
 };
 
-// Returns the number of unmasked predictions in a batch. The loss of a model is the mean over these
-// predictions.
+// Returns the number of tokens of a batch that a model predicts and that are not masked. The loss of an
+// autoregressive model is the mean over these tokens.
 double count_unmasked_tokens(const Batch& batch);
 
 // Returns the results of an evaluation by name: nats_per_dim, bits_per_dim, the scores in `text_score` if it

@@ -7,8 +7,8 @@
 
 namespace tapeformer {
 
-inline constexpr int kInterruptedExitStatus =
-    130;  // exit status of a process that a signal ended immediately
+// Exit status of a process that a signal ended immediately.
+inline constexpr int kInterruptedExitStatus = 130;
 
 // Installs handlers of SIGINT and SIGTERM for processes with nothing to save. The handlers print an error
 // message to standard error, end the programs that CommandOutput runs, and end the process with

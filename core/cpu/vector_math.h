@@ -81,7 +81,8 @@ template <class V>
 template <class V>
 [[gnu::always_inline]] inline V exp(V x) {
   const auto [r, square_term, n] = reduce_exponent(x);
-  const Integer<V> half = n >> 1;  // multiplies by 2^half and 2^(n - half), because 2^n may overflow
+  // The result is multiplied by 2^half and then by 2^(n - half), because 2^n can overflow.
+  const Integer<V> half = n >> 1;
   return (1.0f + (r + square_term)) * power_of_two<V>(half) * power_of_two<V>(n - half);
 }
 
@@ -118,8 +119,8 @@ template <class V>
   return detail::exp(x);
 }
 
-// Returns exp(min(x, 0)), which feature maps use. For x below -86, returns exp(-86) = 4.5e-38. The function
-// takes about two thirds of the time of exp().
+// Returns exp(min(x, 0)). If x < -86, returns exp(-86), which is about 4.5e-38. The function takes about two
+// thirds of the time of exp().
 [[gnu::always_inline]] inline cpu::Vector<float> exp_of_negative(cpu::Vector<float> x) {
   using V = cpu::Vector<float>;
   const V zero{}, low = zero - 86.0f;

@@ -47,8 +47,8 @@ class Capture {
 struct Graph::Impl {
   Device device;
   int64_t steps_per_launch;
-  Scratch<int64_t> step_offset;  // the step counter in device memory, which kernels read
-  int64_t next_offset = 0;       // the value that the step counter has after all previous launches
+  Scratch<int64_t> step_offset;  // number of steps since the recording, in device memory for the kernels
+  int64_t next_offset = 0;       // value of step_offset after all previous launches
   CachingAllocator::Cache memory;
   cudaGraphExec_t executable{};
 

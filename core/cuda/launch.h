@@ -20,8 +20,8 @@ struct LaunchWork {
   // Number of bytes that the kernel reads and writes. If -1, WorkLog uses the total size of the arrays to
   // which the arguments point.
   int64_t bytes = -1;
-  // Number of bytes that the kernel updates in place. `bytes` counts these bytes once, although the kernel
-  // reads and also writes them, so WorkLog adds updated_bytes to `bytes`.
+  // Number of bytes that the kernel both reads and writes. `bytes` counts only one of these two accesses, so
+  // WorkLog adds updated_bytes to `bytes`.
   int64_t updated_bytes = 0;
   double flop = 0;                          // number of floating-point operations in matrix products
   OperandType type = OperandType::float32;  // operand type of these matrix products
@@ -98,7 +98,7 @@ bool is_synchronous();
 namespace detail {
 // Throws ShapeError if the grid or the block exceeds the limits of CUDA.
 void check_limits(const Launch& launch);
-// Launches the kernel on a device. In the emulation, launch() runs the kernel, and this function only throws
+// Launches the kernel on a device. In the emulation, this function does not run the kernel. It throws
 // DeviceError if a graph is being recorded and the kernel has not been launched before.
 void start_kernel(const void* kernel, const Launch& launch, void** arguments);
 // Adds the launch to the WorkLog of this thread, which must exist.
@@ -107,8 +107,8 @@ void log_launch(const Launch& launch, std::span<const ArgumentBytes> arguments);
 
 // Launches kernel<<<grid, block, shared_bytes, stream>>>(arguments…) in the stream of current_device. If the
 // grid has no blocks, does nothing. Throws ShapeError if the sizes exceed the limits of CUDA, and DeviceError
-// with the location of the launch if CUDA reports an error. If is_synchronous() is true, waits for the
-// kernel, so that an error inside the kernel is reported by its own launch.
+// with the location of the launch if CUDA reports an error. If is_synchronous() is true and no graph is being
+// recorded, waits for the kernel, so that an error inside the kernel is reported by the launch of the kernel.
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), const Launch& shape, const Arguments&... arguments) {
   if (shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return;

@@ -36,8 +36,8 @@ std::optional<std::string> from_hex(const std::string& hex) {
   return bytes;
 }
 
-// Returns the last line of the file in which the chosen algorithms are saved. The line contains the FNV-1a
-// hash of `text`, which must be all preceding lines.
+// Returns the last line of the file in which the chosen algorithms are saved. `text` contains all preceding
+// lines of the file. The returned line contains the FNV-1a hash of `text`.
 std::string make_checksum_line(const std::string& text) {
   uint64_t hash = 0xCBF29CE484222325;
   for (const char byte : text) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001B3;

@@ -34,9 +34,9 @@ ProductCounts product_counts();
 
 // During the lifetime of the object, the algorithms of new matrix products on a CUDA device are measured. If
 // the file `path` exists, the constructor reads choices from it. Each new choice is saved by atomically
-// replacing the file. If the file was written for another device, driver or version of cuBLAS, its choices
-// are not used, and the next save replaces it. If the file is damaged or cannot be written, a warning is
-// logged. If `path` is empty, choices are not saved.
+// replacing the file. If the file was written for another device, driver or version of cuBLAS, the
+// constructor ignores the choices in the file, and the next save overwrites the file. If the file is damaged
+// or cannot be written, a warning is logged. If `path` is empty, choices are not saved.
 //
 // If a product is first used while a graph is being recorded, its algorithms are not measured, and the first
 // algorithm is chosen and saved. A device may have at most one such object. No other thread may use the

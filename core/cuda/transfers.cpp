@@ -27,8 +27,8 @@ void log_copy(int64_t bytes, SourceLocation where = SourceLocation::current()) {
 
 }  // namespace
 
-// A buffer of pinned memory, and the event that is recorded after the last copy from or to the buffer. A slot
-// is never destroyed.
+// A pinned buffer for copies between the host and one device, with an event that is recorded after the last
+// copy. Slots are reused and never destroyed.
 struct Slot {
   int device;
   std::unique_ptr<PinnedBuffer> memory;

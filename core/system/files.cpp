@@ -19,7 +19,7 @@ constexpr size_t kLargestTransfer = size_t{1} << 30;  // bytes; Linux transfers 
 constexpr mode_t kMode = 0666;                        // permissions of new files, before the umask
 constexpr std::string_view kTemporaryMark = ".tmp-";
 constexpr size_t kTemporaryDigits = 16;  // number of random digits in a temporary name
-constexpr size_t kLongestStem = 200;     // maximum number of bytes of `name` that a temporary name contains
+constexpr size_t kLongestStem = 200;     // maximum number of bytes copied from the file name
 
 // Returns the path with all symbolic links resolved.
 std::string resolved(const std::string& path) {

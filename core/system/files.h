@@ -30,7 +30,7 @@ class File {
  public:
   // Opens a file with the flags of open(2) and O_CLOEXEC. Throws FileError.
   File(const std::string& path, int flags);
-  // Takes ownership of an open descriptor. `path` names the file in errors.
+  // Takes ownership of an open descriptor. Error messages contain `path`.
   File(int descriptor, std::string path) : path_(std::move(path)), descriptor_(descriptor) {}
   File(File&& other) noexcept
       : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}

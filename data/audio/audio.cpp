@@ -20,9 +20,9 @@ constexpr size_t kHeaderBytes = 4096;
 constexpr size_t kMaxOggPageBytes = 65307;
 constexpr sf_count_t kBlockFrames = 1 << 16;
 constexpr int64_t kBlocksPerSecond = 50;  // blocks per second of an AudioStream
-// A program that writes a WAV file to a pipe does not know the length of the recording, so the header claims
-// 2 GiB or more. If the header of a pipe has at least this number of frames, AudioStream treats the length as
-// unknown.
+// A program that writes WAV data to a pipe does not know the length of the recording, so the header contains
+// a very large length. If the length in the header is at least kMinUnknownFrames samples per channel,
+// AudioStream treats the length as unknown.
 constexpr int64_t kMinUnknownFrames = int64_t{1} << 26;  // 2 GiB at 32 bytes per frame
 constexpr int kMaxFileRate = 1 << 20, kMaxFileChannels = 1024;
 

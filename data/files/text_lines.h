@@ -18,7 +18,7 @@ struct TextLine {
   std::string text;    // text of the line without the line end
 
   std::string location() const;  // returns "path:number"
-  // Throws DataError("path:number: message").
+  // Throws DataError with a text of the form "path:number: message".
   [[noreturn]] void fail(const std::string& message) const;
 };
 

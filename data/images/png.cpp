@@ -15,7 +15,8 @@ namespace {
 constexpr int64_t kMaxSide = 1 << 20;
 constexpr int64_t kMaxFileBytes = int64_t{1} << 30;
 
-// Owner of a png_image. libpng's simplified interface returns errors instead of calling longjmp.
+// Owner of a png_image, the state of libpng's simplified interface. The functions of this interface return
+// errors instead of calling longjmp.
 class PngImage {
  public:
   PngImage() {

@@ -15,7 +15,7 @@ namespace tapeformer {
 // The type of the examples in a data set.
 enum class DatasetType {
   sequences,    // generated sequences of symbols
-  expressions,  // generated sequences with a class
+  expressions,  // generated sequences, each with a class label
   vectors,      // generated sets of vectors
   images,
   text,
@@ -35,7 +35,7 @@ enum class DatasetFormat {
   idx,               // MNIST's pairs of IDX files
   cifar,             // CIFAR-10's binary records
   text,              // files of arbitrary bytes (data/text/text_dataset.h)
-  an4,               // this and the next four formats: corpora of speech (data/speech/corpus.h)
+  an4,               // features of the speech corpus CMU AN4 (data/speech/corpus.h)
   spoken_digits,
   timit,
   librispeech,
@@ -50,8 +50,8 @@ enum class SpeechLabels {
   phones_or_words  // words if a lexicon is given, else phones
 };
 
-// A required file of a data set. In a data set without checksums, it may also be a folder. The size and the
-// SHA-256 apply to the unpacked contents, so they are the same for plain and gzip copies.
+// A file that a data set requires, or a folder if the data set has no checksums. The size and the SHA-256 are
+// computed from the unpacked contents, so plain files and .gz files have the same values.
 struct CatalogueFile {
   std::string_view name;  // original name, without .gz
   int64_t bytes = 0;
@@ -101,9 +101,9 @@ std::vector<std::string> list_set_names(const CatalogueFilter& filter = {});
 // Returns the row with this name, or nullptr.
 const CatalogueEntry* find_catalogue_entry(const std::string& name);
 
-// Returns the row with this name if `filter` accepts the row. Otherwise throws ConfigError with the names
-// that are similar or accepted. The message describes the accepted rows by `kind`, such as "a data set of
-// speech".
+// Returns the row with this name. Throws ConfigError if no row has this name or if `filter` rejects the row.
+// The message says that the name is not `kind`, for example "a data set of speech". The message also contains
+// a similar name, or all names of the rows that `filter` accepts.
 const CatalogueEntry& require_catalogue_entry(const std::string& name, const CatalogueFilter& filter = {},
                                               const std::string& kind = "a data set");
 

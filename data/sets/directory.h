@@ -32,8 +32,8 @@ class MissingSetError : public DataError {
 std::vector<std::filesystem::path> list_candidate_folders(const CatalogueEntry& set,
                                                           const std::string& data_dir);
 
-// Returns the first candidate folder that contains a file of the data set. For data sets without checksums,
-// returns the first candidate that is a folder.
+// Returns the first candidate folder that contains a file of the data set, or std::nullopt if there is none.
+// If the data set has no checksums, returns the first candidate folder that exists.
 std::optional<std::filesystem::path> locate_set(const CatalogueEntry& set, const std::string& data_dir);
 
 // Returns the folder from locate_set(). Throws MissingSetError if there is none.

@@ -43,8 +43,8 @@ FileReport verify_file(const CatalogueFile& file, const std::optional<std::files
 // no published checksums.
 SetReport verify_set(const std::string& name, const std::string& data_dir);
 
-// Throws unless report.is_valid(): MissingSetError if the data set was not found, else DataError with the
-// problems of all files.
+// Does nothing if report.is_valid() is true. Otherwise, throws MissingSetError if the data set was not found,
+// or DataError with the problems of all files.
 void check_set_report(const SetReport& report);
 
 }  // namespace tapeformer

@@ -61,8 +61,8 @@ int64_t ContentCheck::check_recording(const Utterance& utterance) {
   const std::string name = utterance.path.string();
   FilterbankOptions& bank = checks_.features.filterbank;
   if (utterance.source == SpeechSource::audio) {
-    // If the header does not contain the length of the recording, read_audio_info() counts the samples of at
-    // most `max_seconds` seconds. The value 0 means no limit.
+    // Number of seconds after which read_audio_info() stops counting samples, for recordings whose header
+    // does not contain the length. The value 0 means no limit.
     const double max_seconds = utterance.end_seconds          ? *utterance.end_seconds + 1
                                : utterance.begin_seconds == 0 ? checks_.features.max_seconds
                                                               : 0;

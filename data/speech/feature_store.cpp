@@ -159,7 +159,7 @@ void remove_leftovers(const fs::path& folder) {
       const File file(entry.path().string(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
       if (::flock(file.descriptor(), LOCK_EX | LOCK_NB) == 0) fs::remove(entry.path(), ignored);
     } catch (const FileError&) {
-      // Another process may have removed the file.
+      // Ignores a file that cannot be opened, for example because another process removed the file.
     }
   }
 }

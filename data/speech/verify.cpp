@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kLexiconLayout = "lexicon";  // value of `layout` for a single lexicon file
+constexpr std::string_view kLexiconLayout = "lexicon";  // layout of find_speech_faults() for a lexicon file
 
 // The phones of CMUdict, without stress.
 const std::set<std::string> kCmudictPhones = {"AA", "AE", "AH", "AO", "AW", "AY", "B",  "CH", "D",  "DH",

@@ -30,8 +30,8 @@ class Tokenizer {
 
   virtual std::string name() const = 0;         // "bytes", "characters" or "sentencepiece"
   virtual int64_t vocabulary_size() const = 0;  // number of different tokens
-  // Returns the tokens of a text. Throws EncodingError for invalid UTF-8, unless tokens are bytes, and for
-  // characters that are not in the vocabulary.
+  // Returns the tokens of a text. Throws EncodingError for characters that are not in the vocabulary.
+  // Tokenizers other than "bytes" also throw EncodingError for invalid UTF-8.
   virtual std::vector<int32_t> encode(std::string_view text) const = 0;
   // Returns the text of a token as bytes. Control tokens have an empty text.
   virtual std::string_view get_token_text(int64_t token) const = 0;

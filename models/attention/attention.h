@@ -33,7 +33,8 @@ class Capability {
   std::string reason_;
 };
 
-// Returns an unsupported capability. describe_unsupported() appends `reason` to its message after a colon.
+// Returns a capability that is not supported. `reason` is the text that reason() returns and that error
+// messages print.
 inline Capability unsupported(std::string reason) {
   Capability capability;
   capability.reason_ = std::move(reason);
@@ -134,7 +135,7 @@ struct AttentionSetup {
   const Attention* first_equal_attention = nullptr;
 };
 
-// Sizes of one head of causal self-attention. AttentionKind::count_multiply_adds takes this argument.
+// Sizes of one head of causal self-attention, the argument of AttentionKind::count_multiply_adds.
 struct AttentionSize {
   int64_t length;  // number of tokens
   int64_t dim;     // width of a query, of a key and of a value
@@ -168,8 +169,9 @@ struct AttentionKind {
   // Returns the size of the segment memory that the kind uses with these options. Optional: if
   // `compute_memory_size` is empty, the kind has no segment memory.
   std::function<SegmentMemorySize(const OptionValues& options)> compute_memory_size = nullptr;
-  // Returns the number of multiply-adds in a causal forward pass of one head over one sequence: scores,
-  // weighted sums and state updates. Optional; benchmarks need it to report rates.
+  // Returns the number of multiply-adds of the scores, weighted sums and state updates in a causal forward
+  // pass of one head over one sequence. Optional. Benchmarks use the number to report floating-point
+  // operations per second.
   std::function<double(const OptionValues& options, const AttentionSize& size)> count_multiply_adds = nullptr;
   // Values that replace the defaults of options in tests with sequences of about ten tokens.
   std::vector<std::pair<std::string, OptionValue>> test_options = {};
@@ -216,7 +218,7 @@ void check_attention_length(const std::string& name, const OptionValues& options
 std::string describe_unsupported(const AttentionKind& kind, const std::string& what,
                                  const Capability& missing);
 
-// Returns an attention layer in which each query attends to the keys in its window by softmax. `dropout` is
+// Returns a softmax attention layer in which each query attends only to the keys in its window. `dropout` is
 // the probability of dropping an attention weight.
 std::unique_ptr<Attention> make_softmax_attention(const KeyWindow& window, double dropout);
 

@@ -86,8 +86,9 @@ Tensor RelativeAttention::forward(const Tensor& q, const Tensor& k, const Tensor
   return contiguous(move_heads_first(matmul(weights, move_heads_first(v))));
 }
 
-// The ring buffer of compressed rows has additional slots for rows whose tokens are still in the uncompressed
-// memory or in the segment.
+// A compressed row is appended to the state before its tokens leave the uncompressed memory. The ring buffer
+// of compressed rows therefore has (m.tokens + segment_length_) / m.rate more rows than the compressed
+// memory.
 std::unique_ptr<AttentionState> RelativeAttention::make_state(const AttentionStateOptions& shape) const {
   const NoGrad no_grad;
   const SegmentMemorySize& m = memory();

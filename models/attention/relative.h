@@ -36,16 +36,16 @@ class RelativeAttention : public Attention {
   int64_t max_key_count() const { return options_.memory.rows() + segment_length_; }
   // Returns the sinusoids of the distances first, first + step, …, (count, width) float32.
   Tensor compute_sinusoids(int64_t width, int64_t first, int64_t count, int64_t step) const;
-  // Returns the projected sinusoids W r(d) for the distances d from keys - 1 down to -later_keys, (1, heads,
-  // keys + later_keys, dim). `keys` is the number of keys. `later_keys` is the maximum number of keys after a
-  // query that the query attends to, which is 0 for causal attention.
+  // Returns the projected sinusoids W r(d) in decreasing order of the distance d, (1, heads, keys +
+  // later_keys, dim). The distances are keys - 1 to -later_keys. With a causal mask, `later_keys` is 0.
+  // Otherwise, it is the number of queries - 1.
   Tensor project_distances(int64_t keys, int64_t later_keys) const;
 
   RelativeOptions options_;
   int64_t segment_length_;
   double dropout_;
   Tensor content_bias_, position_bias_, projection_;
-  Tensor sinusoids_;  // buffer: sinusoids of the distances max_key_count() - 1 to 1 - segment_length_
+  Tensor sinusoids_;  // buffer; row i contains the sinusoids of distance max_key_count() - 1 - i
 };
 
 // Return the capabilities and the options of the kinds that are based on RelativeAttention.

@@ -166,9 +166,10 @@ class EncoderLayer final : public Module {
   // Applies the layer to `state`, whose tensors are (batch, length, width).
   void advance(LayerState& state, const AttentionMask& mask, const ForwardContext& context) const;
 
-  // Return the results of run_residual_branch() for the two branches. run_attention_branch() takes x (batch,
-  // length, width). run_feedforward_branch() takes x (count, width), which may be a part of the rows of a
-  // batch. `first_row` is the index of its first row in the whole batch, which determines the dropout masks.
+  // Return the results of run_residual_branch() for the attention branch and the feed-forward branch. x is
+  // (batch, length, width) in run_attention_branch() and (count, width) in run_feedforward_branch(). If x
+  // contains only a part of the rows of a batch, `first_row` is the index of row 0 of x in the whole batch.
+  // The dropout masks depend on this index.
   Tensor run_attention_branch(const Tensor& x, const AttentionMask& mask,
                               const ForwardContext& context) const;
   Tensor run_feedforward_branch(const Tensor& x, int64_t first_row, const ForwardContext& context) const;

@@ -136,8 +136,8 @@ TAPEFORMER_AMX void multiply_batches_square(const Left& a, const BFloat16* panel
     _tile_zero(2);
     _tile_zero(3);
   }
-  // A register is loaded for the next step as soon as the last product that reads it in this step has
-  // started.
+  // The loop reloads each tile register directly after the last product that reads it, so that loads overlap
+  // with products.
   const BFloat16 *left = a.upper, *left_lower = a.lower;
   _tile_loadd(4, left, a.stride);
   _tile_loadd(6, panel, kTileDepth * kBFloat16Bytes);

@@ -16,10 +16,10 @@ struct KeySpan {
   int64_t column(int64_t position) const { return position - key + slot; }
 };
 
-// The columns of a span that contain the scores of a tile of rows. A row holds the scores of one query.
-// `begin` is rounded down and `padded_end` is rounded up to whole vectors; `end` is not rounded. The tile has
-// attention weights in all columns of [begin, padded_end). The weight is zero if the query does not attend to
-// the key.
+// The columns of a span that a tile of rows uses. A row contains the scores of one query. The columns [begin,
+// end) contain all keys to which a query of the tile attends. `begin` and `padded_end` are multiples of the
+// vector length, and the rows have weights in all columns of [begin, padded_end). The weight is zero if the
+// query does not attend to the key.
 struct ScoreColumns {
   int64_t begin = 0, end = 0, padded_end = 0;
   bool is_full = false;  // all rows attend to all keys of [begin, padded_end)
@@ -30,8 +30,9 @@ struct ScoreColumns {
 // time. The columns of a block are divided into spans of keys.
 template <class T, int64_t kQueries, int64_t kKeys>
 class KeySpans {
-  // If the vector length is not a multiple of kTileRows, the last tile of kTileRows keys may extend beyond
-  // the end of its span. A gap of kGap unused columns after each span makes room for this tile.
+  // for_each_key_tile() divides each span into tiles of kTileRows keys. If the number of keys is not a
+  // multiple of kTileRows, the last tile extends beyond the span, into a gap of kGap columns that no key
+  // uses.
   static constexpr bool kAligned = kLanes<T> % kTileRows == 0;
   static constexpr int64_t kGap = kAligned ? 0 : kTileColumns<T>, kMargin = kAligned ? 0 : kTileRows;
   static constexpr int64_t kMaxSpans = kKeys / kTileColumns<T>;
@@ -78,8 +79,8 @@ class KeySpans {
         if (const ScoreColumns& columns = columns_[i / kTileRows][s]; !columns.is_empty())
           f(spans_[s], i, columns);
   }
-  // Calls f(first row, first key, first column) for each tile of scores that overlaps the columns to which
-  // the rows of the tile attend.
+  // Calls f(first row, first key, first column) for each tile of kTileRows x kTileColumns<T> scores that
+  // contains columns of [begin, end) in the ScoreColumns of its rows.
   template <class F>
   void for_each_score_tile(F&& f) const {
     for (int64_t s = 0; s < span_count_; ++s)

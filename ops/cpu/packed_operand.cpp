@@ -46,7 +46,8 @@ void for_row_groups(int64_t rows, int64_t group, int64_t width, F&& f) {
 
 }  // namespace
 
-// DNNL_MAX_CPU_ISA in the environment may disable AMX, for oneDNN and for amx.h.
+// The environment variable DNNL_MAX_CPU_ISA can disable AMX in oneDNN. In builds with oneDNN, the variable
+// also disables amx.h.
 bool has_amx_products() {
   if constexpr (amx::kIsBuilt) {
     if constexpr (onednn::kIsBuilt)

@@ -45,9 +45,10 @@ const To* convert_if_needed(const From* from, int64_t count, To* buffer) {
   }
 }
 
-// The right operand of products with operands of type O (float, double or BFloat16) and sums of type
-// Compute<O>. If O is BFloat16 and the processor has no bfloat16 instructions, the operands are rounded to
-// BFloat16 and multiplied in float. Compared with bfloat16 instructions, only the order of the sums differs.
+// The packed right operand b of matrix products a b. Operands have type O (float, double or BFloat16), and
+// results have type Compute<O>. If O is BFloat16 and the processor has no bfloat16 instructions, the operands
+// are rounded to BFloat16 and multiplied in float. Compared with bfloat16 instructions, the order of the sums
+// differs, and subnormal numbers are not replaced by zero.
 template <class O>
 class PackedOperand {
  public:

@@ -1,7 +1,7 @@
-// Sums over the rows of a matrix, for each column, in one launch. Each thread block writes a partial sum over
-// some of the rows and calls complete_column_sums(). The partial sums are divided into groups. The last block
-// to arrive in a group adds the partial sums of the group. The last of these blocks adds the sums of all
-// groups. The order of the additions depends only on the shape.
+// Sums of the columns of a matrix, in one launch. Each thread block sums some of the rows, writes the partial
+// sums, and calls complete_column_sums(). The partial sums are divided into groups. The last thread block of
+// a group that calls the function adds the partial sums of the group. The last thread block that completes a
+// group adds the sums of all groups. The order of the additions depends only on the shape.
 #pragma once
 
 #include <optional>
@@ -19,7 +19,7 @@ __host__ __device__ inline int64_t count_groups(int64_t partial_sum_count) {
   return (partial_sum_count + kPartialSumsPerGroup - 1) / kPartialSumsPerGroup;
 }
 
-// The arrays of a launch that sums columns. The sums of the columns [0, second_column) are written to
+// The arrays that a kernel uses to sum columns. The sums of the columns [0, second_column) are written to
 // targets[0], and the sums of the other columns to targets[1].
 template <class T>
 struct ColumnSums {

@@ -200,9 +200,10 @@ void choose_algorithm(Plan& plan, const std::string& name, const ProductArrays& 
 }
 
 // Returns a plan with the algorithms that cuBLASLt suggests. cuBLASLt uses column-major matrices, so the
-// operands of the row-major product are swapped. The suggestions depend on the alignment of `bias`, which is
-// 16 bytes in all calls, so the plan is valid for all biases. In a product without an epilogue, `bias` is
-// null.
+// operands of the row-major product are swapped. `bias` is null in a product without an epilogue.
+//
+// The suggestions depend on the alignment of `bias` but not on its address. All calls use biases that are
+// aligned to 16 bytes, so the plan is valid for every bias.
 template <class T, class Operand>
 Plan make_plan(const Gemm<T, Operand>& p, cublasLtEpilogue_t epilogue, const T* bias,
                cublasComputeType_t compute) {

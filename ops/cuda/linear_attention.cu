@@ -86,10 +86,11 @@ __global__ void segment_state_kernel(LinearInputs<S> in, LinearSegments<T> segme
       begin + segments.tokens_per_segment, true, states + int64_t{blockIdx.x} * in.state_size());
 }
 
-// Applies the causal mask to `products`, the dot products between the tokens of a chunk. Sets the products
-// that the mask excludes to 0. If kOutput is query_gradient or key_gradient, adds dd of the query to the
-// other products. If kOutput is result, writes the sum of each row to `denominators`, which must be 0 on
-// input. row_dd contains dd of the rows that the thread holds, and is used only for query_gradient.
+// Completes `products`, the dot products between the tokens of the chunk that begins at token `begin`. If
+// kOutput is query_gradient or key_gradient, adds dd, the gradient of the denominator of the query, to each
+// product. Then sets the products that the causal mask excludes to 0. If kOutput is result, also writes the
+// sum of each row to `denominators`, which must be 0 on input. row_dd contains dd of the rows that the
+// calling thread holds, and is used only if kOutput is query_gradient.
 template <Output kOutput, class Products, class S, class T = Compute<S>>
 __device__ void finish_products(Products& products, const LinearHead<S>& head, int64_t begin,
                                 const T (&row_dd)[Products::kRowsPerThread],
@@ -125,13 +126,15 @@ __device__ void for_each_pair(const Tile& tile, int i, int64_t first, int64_t wi
   }
 }
 
-// Computes one output tensor for the tokens of a chunk. Row i of the output is the sum of (rows_i .
-// columns_j) values_j over all tokens j that the causal mask allows. Products within the chunk are computed,
-// and `state` contains the sum over other tokens. If kOutput is query_gradient or key_gradient, dd is added
-// to the dot products within the chunk. If kOutput is result, row i is divided by its denominator, and 1 /
-// denominator is written to `inverse` if `inverse` is not null. The results are passed to store(i, position,
-// feature, values), where `values` contains elements `feature` and `feature` + 1 of the output of token
-// `position`, and i is the index of this row in the arrays of the thread.
+// Computes one output tensor for the tokens of a chunk. Row i of the output is
+//   the sum of (row i of `rows` . row j of `columns`) * row j of `values`
+// over all tokens j that the causal mask allows. The terms of the tokens in the chunk are computed here, and
+// the sum of the other terms comes from `state`. kOutput modifies the result:
+//   query_gradient, key_gradient   dd of the query is added to each dot product in the chunk.
+//   result   Row i is divided by its denominator. 1 / denominator is written to `inverse` if it is not null.
+// The function calls store(i, position, feature, values) for each pair of adjacent elements of the output.
+// `values` contains elements `feature` and `feature` + 1 of the row of token `position`, and i is the index
+// of this row in the arrays of the calling thread.
 template <class Tiles, Output kOutput, int kWidth, int kRowsPerThread, class S, class Store>
 __device__ void compute_chunk_output(const typename Tiles::Memory& memory, const LinearInputs<S>& in,
                                      const LinearHead<S>& head, const HeadRows<S>& rows,
@@ -143,7 +146,8 @@ __device__ void compute_chunk_output(const typename Tiles::Memory& memory, const
   constexpr bool kIsReverse = kOutput == Output::key_gradient || kOutput == Output::value_gradient;
   constexpr bool kIsFeatureGradient = kOutput == Output::query_gradient || kOutput == Output::key_gradient;
   using Sums = typename Tiles::template Tile<kTileTokens, kWidth>;
-  __shared__ T state_denominators[kTileTokens];  // eps + rows_i . (vector of the state), for row i
+  // The sums of eps and the terms of the denominators that come from `state`, one per row.
+  __shared__ T state_denominators[kTileTokens];
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t length = kIsReverse ? in.s.key_length : in.s.query_length, stride = in.state_stride();
   const int64_t width = kIsFeatureGradient ? in.s.dim : in.s.value_dim;
@@ -161,7 +165,7 @@ __device__ void compute_chunk_output(const typename Tiles::Memory& memory, const
       add_tile_product(sums, products, memory, make_operand<kAlongTile>(values, begin, column));
     // The denominators are computed with the first column tile.
     const bool needs_denominators = kOutput == Output::result && column == 0;
-    T denominator = static_cast<T>(in.s.eps);  // becomes state_denominators[thread]
+    T denominator = static_cast<T>(in.s.eps);
     add_products<kAlongDepth, kIsFeatureGradient ? kAlongDepth : kAlongTile>(
         sums, memory, rows.width, make_operand<kAlongDepth>(rows, begin, 0),
         [&](int64_t d, int j) {
@@ -215,11 +219,14 @@ struct ChunkScan {
         });
   }
 
-  // Computes dd and the gradients of the queries. The gradient of a query is the sum of (dn . v + dd) k over
-  // all keys. A component that all values have in common cancels in dn . v + dd. If out, dn and the states
-  // were rounded to bfloat16, the component would not cancel exactly, and the error would grow with the
-  // length. Therefore, for bfloat16 tensors, Tiles is SplitTensorTiles, which splits operands into two
-  // bfloat16 parts, and dd is computed from a second computation of the result instead of in.out.
+  // Computes dd and the gradients of the queries. The gradient with respect to phi(q) is the sum of (dn . v +
+  // dd) k over all keys. If all values have a common component, the terms of this component in dn . v and in
+  // dd cancel. If out, dn and the states were rounded to bfloat16, the terms would not cancel exactly, and
+  // the error would grow with the length of the sequence.
+  //
+  // For this reason, `Tiles` is SplitTensorTiles for bfloat16 tensors. It represents each operand by two
+  // bfloat16 numbers. In addition, dd is computed from a second float32 computation of the result instead of
+  // from in.out.
   __device__ void store_query_gradient(int64_t begin) const {
     using Sums = typename Tiles::template Tile<kTileTokens, kWidth>;
     T dd[kRowsPerThread] = {};
@@ -338,10 +345,10 @@ __global__ void __launch_bounds__(Tiles::kThreads, choose_resident_blocks<Tiles,
   }
 }
 
-// Returns a copy of the launch `shape` with its memory traffic and its number of floating-point operations
-// (WorkLog). feature_tensors and value_tensors are the numbers of accessed tensors whose rows have `dim` and
-// `value_dim` elements. `states` is the number of accessed states. Per token and head, the kernel accesses
-// `scalars` other elements and computes `multiply_adds` multiply-adds.
+// Returns a copy of the launch `shape` with its memory traffic and its number of floating-point operations,
+// which the WorkLog records. The kernel accesses feature_tensors tensors with rows of `dim` elements,
+// value_tensors tensors with rows of `value_dim` elements, and `states` states. For each token of each head,
+// the kernel also accesses `scalars` other elements and computes `multiply_adds` multiply-adds.
 template <class Tiles, class S>
 Launch with_work(const Launch& shape, const LinearInputs<S>& in, int64_t length, int64_t feature_tensors,
                  int64_t value_tensors, int64_t scalars, int64_t states, int64_t multiply_adds) {
@@ -355,9 +362,10 @@ Launch with_work(const Launch& shape, const LinearInputs<S>& in, int64_t length,
       .template with_flop<S>(2.0 * kProducts * static_cast<double>(tokens * multiply_adds));
 }
 
-// Returns the segments of heads with `length` tokens, without states. The number of segments is chosen to
-// occupy a large device. The maximum is kMaxSegments, because each block sums the states of other segments.
-// The number depends only on the shape, so the order of additions is the same on all devices.
+// Divides sequences of `length` tokens into segments. Does not set the members for states. The number of
+// segments is chosen to occupy a large device. It is at most kMaxSegments, because each block adds up the
+// states of the other segments of its head. The number depends only on the shape, so the order of additions
+// is the same on all devices.
 template <class T>
 LinearSegments<T> choose_segments(const LinearAttentionShape& s, int64_t length) {
   constexpr int64_t kBlocks = 512;  // number of blocks that occupy a large device
@@ -407,9 +415,9 @@ void launch_scan(const LinearInputs<S>& in, const LinearOutputs<S>& outputs) {
   segments.workspace = workspace.data();
   const int64_t causal = s.causal ? 1 : 0, matrix_size = s.dim * s.value_dim;
   const int64_t multiply_adds_per_read = matrix_size + causal * kTileTokens * (s.dim + s.value_dim);
-  // read_count is the number of compute_chunk_output() calls per chunk. feature_tensors and value_tensors are
-  // the numbers of accessed tensors whose rows have `dim` and `value_dim` elements. With a causal mask, the
-  // scan accesses one more tensor of each kind.
+  // The scan calls compute_chunk_output() read_count times per chunk. Without a causal mask, it accesses
+  // feature_tensors tensors with rows of `dim` elements and value_tensors tensors with rows of `value_dim`
+  // elements. With a causal mask, it accesses one more tensor of each width.
   const bool recomputes_result = kScan == Scan::query_gradient && std::is_same_v<S, BFloat16>;
   const int64_t read_count = kScan == Scan::result                                 ? 1
                              : kScan == Scan::query_gradient && !recomputes_result ? 1

@@ -35,7 +35,8 @@ struct HeadRows : PlainRows<S> {
   FeatureMap map = {};
   bool use_feature_map = false;
 
-  // Returns 0 if `position` is not less than `count` or `feature` is not less than `width`.
+  // Returns element `feature` of row `position`, after the feature map or the multiplier is applied. Returns
+  // 0 if `position` >= `count` or `feature` >= `width`.
   __device__ T load(int64_t position, int64_t feature) const {
     if (!contains(position, feature)) return 0;
     const T x = convert_element<T>(data[position * stride + feature]);

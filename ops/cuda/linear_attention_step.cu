@@ -13,9 +13,9 @@ constexpr int kStepThreads = 256;
 // The number of adjacent columns of the state that a lane of warp_step_kernel loads at a time.
 constexpr int kStepColumns = Pack<float>::kSize;
 
-// Computes linear_attention_step() for one head per warp. A row of the state consists of lanes_per_row Packs.
-// This number is a power of two of at most 32. Lane l loads Pack l % lanes_per_row of every (32 /
-// lanes_per_row)-th row. A lane loads kRows Packs before it uses the first, which hides the latency of
+// Computes linear_attention_step() for one head per warp. A row of the state consists of lanes_per_row Packs,
+// which adjacent lanes load. lanes_per_row is a power of two and at most 32, so the warp loads one or more
+// whole rows at a time. Each lane loads kRows Packs before it uses the first Pack, which hides the latency of
 // memory.
 template <class O>
 __global__ void __launch_bounds__(kWarpSize* kRowsPerBlock)

@@ -187,7 +187,7 @@ void logistic_mixture(Backend, int64_t rows, int64_t mixtures, int64_t levels, c
 template <class T>
 void sample_logistic_mixture(Backend, int64_t rows, int64_t mixtures, const T* parameters,
                              const RandomStream& stream, int64_t first, bool use_elu_scale, uint8_t* out) {
-  // Blocks are small, because there are few rows.
+  // Usually there are few rows. Small blocks distribute them over more multiprocessors.
   constexpr int64_t kMaxThreads = 64;
   const int64_t row_stride =
       3 * mixtures % 2 == 0 ? 3 * mixtures + 1 : 3 * mixtures;  // odd, to avoid bank conflicts

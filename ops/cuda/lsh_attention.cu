@@ -54,17 +54,19 @@ __global__ void fill_infinite_kernel(T* target, int64_t count) {
   for (int64_t i = first_element(); i < count; i += element_stride()) target[i] = kInfinity<T>;
 }
 
-// The state of the online softmax of one query over the keys of one round. `maximum` is the maximum score so
-// far. `sum` is the sum of exp(score - maximum) / multiplicity over the keys so far.
+// The state of the online softmax of one query over the keys of one round. `maximum` is the maximum score of
+// the keys so far. `sum` is the sum of exp(score - maximum) / multiplicity over these keys, where
+// LshBlock::multiplicity() returns the multiplicity of the query and the key.
 template <class T>
 struct RowSoftmax {
   T maximum = -kInfinity<T>, sum = 0;
 };
 
 // Adds a tile of keys to `softmax`, the online softmax of the query in row i of `scores`. On input, the row
-// contains dot products between queries. Replaces each product by exp(score - maximum) / multiplicity, times
-// the dropout multiplier. Returns the factor by which the caller must multiply the sum of the weighted values
-// of the earlier tiles.
+// contains the dot products of this query and the queries at the positions of the keys. Each key is such a
+// query times its key factor. Replaces each product by exp(score - maximum) / multiplicity, times the dropout
+// multiplier. Returns the factor by which the caller must multiply the sum of the weighted values of the
+// earlier tiles.
 template <class Tiles, class Scores, class T = typename Tiles::Value>
 __device__ T update_row_softmax(const LshBlock<Tiles>& block, Scores& scores, int i, RowSoftmax<T>& softmax) {
   const LshTile<T>& tile = block.tile;

@@ -30,8 +30,9 @@ __device__ void compute_pair_products(LshBlock<Tiles>& block, typename LshBlock<
                                  are_rows_keys ? result_gradients : values);
 }
 
-// Adds the tile `result` to gq. Element (i, j) of the tile is added to feature column + j of the position in
-// slot begin + i of query_slots. The first round overwrites gq.
+// Adds the tile `result` to gq (batch, length, heads, dim). The rows of the tile are the positions in the
+// slots of query_slots from slot `begin`, and the columns are the features from feature `column`. The first
+// round overwrites gq.
 template <class Tiles, class Tile, class T = typename Tiles::Value>
 __device__ void add_query_gradient(const LshBlock<Tiles>& block, const Tile& result,
                                    const LshSlots& query_slots, int64_t begin, int64_t column,
@@ -51,9 +52,9 @@ __device__ void add_query_gradient(const LshBlock<Tiles>& block, const Tile& res
   }
 }
 
-// Adds the tiles key_gradient and value_gradient to gk (batch, heads, length, dim) and gv. Element (i, j) of
-// a tile is added to feature column + j of the position in slot begin + i of key_slots. The first round
-// overwrites gk and gv.
+// Adds the tiles key_gradient and value_gradient to gk (batch, heads, length, dim) and gv (batch, length,
+// heads, value_dim). The rows of a tile are the positions in the slots of key_slots from slot `begin`, and
+// the columns are the features from feature `column`. The first round overwrites gk and gv.
 template <class Tiles, class Tile, class T = typename Tiles::Value>
 __device__ void add_key_gradients(const LshBlock<Tiles>& block, const Tile& key_gradient,
                                   const Tile& value_gradient, const LshSlots& key_slots, int64_t begin,
@@ -86,8 +87,8 @@ __device__ void add_key_gradients(const LshBlock<Tiles>& block, const Tile& key_
   }
 }
 
-// Adds the gradient of the scores of one round with respect to the queries to gq. If in.s.average_rounds is
-// true, also computes the deltas of the round.
+// Computes the gradients of the queries in one round, and adds them to gq. The gradients of the keys are not
+// included. If in.s.average_rounds is true, also computes the deltas of the round (LshInputs::deltas).
 template <class Tiles, int kWidth, class T = typename Tiles::Value, class S = typename Tiles::Stored>
 __global__ void query_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* gq, T* deltas) {
   __shared__ LshTile<T> tile;
@@ -163,7 +164,8 @@ __global__ void key_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round
   if (chunk + 1 < block.order.chunk_count) {
     next_query_slots = block.find_slots(round, chunk + 1);
   } else if (chunk > 0) {
-    // The first chunk of round `next` may look back to the last chunk of this round.
+    // If round `next` has an LshWrapCell, queries in its first chunk attend to keys in the last chunk of this
+    // round.
     const int64_t next = in.s.wrap == LshWrap::global ? (round + 1) % in.s.rounds : round;
     if (block.order.wrap(next).query_code != kNoCell) next_query_slots = block.find_slots(next, 0);
   }
@@ -209,9 +211,9 @@ __global__ void key_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round
   add_key_gradients(block, key_gradient, value_gradient, key_slots, begin, column, gk, gv);
 }
 
-// Computes gq += gk - q (q . gk) / n², where n² = |q|² + epsilon. Each warp processes one row at a time. The
-// added term is the gradient with respect to q that comes from the key scale q / n. On input, gk is the
-// gradient with respect to the key, multiplied by scale / n.
+// Adds the gradient that comes from the keys to gq. The key of a position is scale * q / n, with n² = |q|² +
+// epsilon. On input, gk is the gradient with respect to the key, multiplied by scale / n. The kernel computes
+// gq += gk - q (q . gk) / n². Each warp processes one row at a time.
 template <class S, class T = Compute<S>>
 __global__ void complete_query_gradient_kernel(LshInputs<S> in, const T* gk, AttentionRows<T> gq,
                                                int64_t count) {

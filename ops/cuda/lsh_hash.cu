@@ -6,7 +6,8 @@ namespace tapeformer::cuda {
 namespace {
 
 // The random rotations of one call of lsh_hash(), and their layout in memory. A rotation consists of one or
-// two matrices (dim, columns). The first matrix has factor 0, and the second matrix has factor 1.
+// two matrices of shape (dim, columns). The parameter `factor` selects the first matrix (0) or the second
+// matrix (1).
 struct Rotations {
   LshHashShape s;
   GraphRandomStream stream;
@@ -18,7 +19,7 @@ struct Rotations {
   }
   // Returns the number of elements of both matrices.
   __device__ int64_t size() const { return s.dim * (columns(0) + columns(1)); }
-  // Returns the index of the rotation that a round of a head of an example uses.
+  // Returns the index of the rotation for a round, a head and an example.
   __device__ int64_t rotation_index(int64_t example, int64_t head, int64_t round) const {
     if (s.share_all_rotations) return round;
     return ((s.share_across_examples ? 0 : example) * s.heads + head) * s.rounds + round;

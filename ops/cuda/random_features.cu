@@ -7,7 +7,7 @@
 namespace tapeformer::cuda {
 namespace {
 
-// Calls f(column) for every 32nd column, from the column with the index of the calling lane.
+// Distributes the columns over the lanes of a warp. Calls f(column) for each column of the calling lane.
 template <class F>
 __device__ void for_each_lane_column(int64_t columns, F&& f) {
   for (int64_t i = threadIdx.x % kWarpSize; i < columns; i += kWarpSize) f(i);

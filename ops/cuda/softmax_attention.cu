@@ -25,8 +25,8 @@ template <class Stream, class Pattern, bool kIsKeyGradient = false>
     std::max(1, Stream::kMaxResidentBlocks - (kIsKeyGradient && Stream::kColumns > 32 ? 1 : 0) -
                     (std::is_same_v<Pattern, AllKeys> ? 0 : 1));
 
-// Sets the masked elements in row i of the thread to `value`. The element in column c of the tile is masked
-// if bit c of `bits` is 0.
+// Sets the masked elements of `tile` to `value` in row i of the elements that the calling thread holds. The
+// element in column c of the tile is masked if bit c of `bits` is 0.
 template <class Tile, class T>
 __device__ void set_masked_elements(Tile& tile, int i, uint64_t bits, T value) {
   bits >>= Tile::column(0);
@@ -68,9 +68,9 @@ struct OnlineSoftmax {
   }
 };
 
-// Writes `factor` times the elements of a tile to the rows of `target` for one head. Element (i, j) of the
-// tile is written to feature column + j of position begin + i. Elements with position >= length or feature >=
-// width are not written.
+// Writes a tile, multiplied by `factor`, to the rows of one head of `target`. The first row of the tile is
+// written to position `begin`, and the first column to feature `column`. Elements outside of the `length`
+// positions and the `width` features are not written.
 template <class Tile, class S, class Head>
 __device__ void store_tile(const Tile& tile, const AttentionRows<S>& target, const Head& head, int64_t begin,
                            int64_t column, int64_t length, int64_t width, Compute<S> factor) {
@@ -137,9 +137,11 @@ __global__ void __launch_bounds__(Stream::kThreads, kResidentBlocks<Stream, Patt
              column, head.query_count, in.s.value_dim, masks.dropout_scale());
 }
 
-// Replaces `weight`, which holds q . k, by the softmax weight before dropout. Replaces `gradient`, which
-// holds g . v, by the gradient of the score scale * (q . k). `factor` is the dropout multiplier of g . v.
-// `log_sum` is the log-sum-exp of the scores of the query, divided by log 2.
+// Computes the softmax weight of a query and a key, and the gradient of their score, scale * (q . k). On
+// input, `weight` is q . k and `gradient` is g . v. On output, `weight` is the softmax weight before dropout,
+// and `gradient` is the gradient of the score. `multiplier` is scale / log 2, and `factor` is the dropout
+// multiplier. `log_sum` is the log-sum-exp of the scores of the query, divided by log 2, and `delta` is the
+// dot product g . out.
 template <class T>
 __device__ void compute_score_gradient(T multiplier, T factor, T log_sum, T delta, T& weight, T& gradient) {
   weight = fast_exp2(multiplier * weight - log_sum);
@@ -200,10 +202,11 @@ __global__ void __launch_bounds__(Stream::kThreads, kResidentBlocks<Stream, Patt
   store_tile(result, gq, head, begin, column, head.query_count, in.s.dim, scale);
 }
 
-// Processes the query with the index `query` in the current tile. The rows of `scores` and `gradients` are
-// keys, and column j of the elements that the thread holds belongs to this query. Replaces the products k . q
-// in `scores` by the weights after dropout, and the products v . g in `gradients` by the gradients of the
-// scores.
+// Computes the weights and the gradients of the scores between one query and the keys of a tile. `query` is
+// the index of the query in the current tile. The rows of `scores` and `gradients` belong to keys, and column
+// j of the elements that the calling thread holds belongs to the query. On input, `scores` contains products
+// q . k, and `gradients` contains products g . v. On output, `scores` contains the weights after dropout, and
+// `gradients` contains the gradients of the scores.
 template <class Scores, class T>
 __device__ void compute_column_gradients(const TileMasks<T>& masks, T multiplier, int query, int j,
                                          Scores& scores, Scores& gradients) {
@@ -262,9 +265,9 @@ __global__ void __launch_bounds__(Stream::kThreads, kResidentBlocks<Stream, Patt
     store_tile(value_gradient, gv, head, begin, column, head.key_count, in.s.value_dim, T{1});
 }
 
-// Returns a launch with blocks_per_head blocks along x for each head, and `column_tiles` blocks along y. Sets
-// the number of floating-point operations: `multiply_adds` multiply-adds per pair of a query and a key. All
-// pairs are counted, or half of the pairs in causal attention. Limited patterns do not reduce the count.
+// Returns a launch with blocks_per_head blocks along x for each head, and `column_tiles` blocks along y. The
+// launch has `multiply_adds` multiply-adds for each pair of a query and a key. In causal attention, only half
+// of the pairs are counted. Other attention patterns do not reduce this number.
 template <class Stream, class S>
 Launch make_launch(const SoftmaxAttentionShape& s, int64_t blocks_per_head, int64_t column_tiles,
                    int64_t multiply_adds) {
@@ -281,9 +284,10 @@ bool can_use_tensor_stream(const SoftmaxInputs<S>& in) {
          are_aligned_to_packs(in.v, in.s.value_dim) && are_aligned_to_packs(in.g, in.s.value_dim);
 }
 
-// Calls f(std::type_identity<Stream>{}, Pattern{}) with the template arguments of the kernel for the
-// operands. Pattern is AllKeys or KeyPattern. To save compile time, double operands, and bfloat16 operands
-// that TensorStream does not support, always use KeyPattern and a SliceStream of width kTileTokens.
+// Calls f(std::type_identity<Stream>{}, Pattern{}), where Stream and Pattern are the template arguments of
+// the kernel. Pattern is AllKeys or KeyPattern. To save compile time, Pattern is always KeyPattern, and
+// Stream is always a SliceStream of width kTileTokens, for double operands and for bfloat16 operands that
+// TensorStream does not support.
 template <class S, class F>
 void with_stream_and_pattern(const SoftmaxInputs<S>& in, F&& f) {
   constexpr bool kIsTensor = std::is_same_v<S, BFloat16>;

@@ -78,7 +78,7 @@ struct SoftmaxHead {
     return !attended.pattern.is_limited() && query + kTileTokens <= query_count &&
            key + kTileTokens <= attended.key_end(query);
   }
-  // Returns which of the kTileTokens keys from `key` the query `query` attends to. Bit j is 1 if the query
+  // Returns the attention mask of the query for keys [key, key + kTileTokens). Bit j is 1 if the query
   // attends to key `key` + j.
   __device__ uint64_t find_attended_keys(int64_t query, int64_t key) const {
     static_assert(kTileTokens == 64);
@@ -94,16 +94,16 @@ struct SoftmaxHead {
     }
     return bits;
   }
-  // Returns the first key of the first tile of keys, at or after key `from`, that contains a key to which one
-  // of the queries [begin, begin + kTileTokens) attends. If there is no such tile, returns a number that is
-  // larger than all keys.
+  // Finds the next tile of keys, at or after key `from`, for the queries [begin, begin + kTileTokens). At
+  // least one of these queries attends to a key of the tile. Returns the first key of the tile. If there is
+  // no such tile, returns a number that is larger than all keys.
   __device__ int64_t find_next_key_tile(int64_t begin, int64_t from) const {
     const int64_t end = begin + kTileTokens < query_count ? begin + kTileTokens : query_count;
     return attended.keys(begin, end, from).begin / kTileTokens * kTileTokens;
   }
-  // Returns the first query of the first tile of queries, at or after query `from`, that contains a query
-  // which attends to one of the keys [begin, begin + kTileTokens). If there is no such tile, returns a number
-  // that is larger than all queries.
+  // Finds the next tile of queries, at or after query `from`, for the keys [begin, begin + kTileTokens). At
+  // least one query of the tile attends to one of these keys. Returns the first query of the tile. If there
+  // is no such tile, returns a number that is larger than all queries.
   __device__ int64_t find_next_query_tile(int64_t begin, int64_t from) const {
     const int64_t end = begin + kTileTokens < key_count ? begin + kTileTokens : key_count;
     return attended.queries(begin, end, from).begin / kTileTokens * kTileTokens;
@@ -118,8 +118,8 @@ class TileMasks {
   // The masks of a tile, and the log-sum-exps and deltas of its queries.
   struct Stage {
     uint64_t attended[kTileTokens];  // attention mask of each query
-    // Dropout mask of each query. Bytes 0 to 8 contain the 64 bits. Byte 9 is the index of the first of these
-    // bits.
+    // Dropout mask of each query. Bytes 0 to 8 contain 72 random bits, and the mask consists of 64 of them.
+    // Byte 9 is the index of the first bit of the mask.
     alignas(8) uint8_t kept[kTileTokens][16];
     T log_sums[kTileTokens], deltas[kTileTokens];  // log_sums are divided by log 2
   };
@@ -158,8 +158,8 @@ class TileMasks {
 
   // The functions below return properties of the current tile, or of query `query` of the tile.
 
-  // Returns false only if every query of the tile attends to every key of the tile. If the function returns
-  // false, attended_keys() must not be called.
+  // Returns whether the tile can contain masked pairs of a query and a key. If the result is false, every
+  // query attends to every key, and the masks of attended_keys() are not set.
   __device__ bool has_masked_pairs() const { return has_masked_pairs_; }
   __device__ uint64_t attended_keys(int query) const { return memory_.stages[stage_].attended[query]; }
   // Returns whether dropout is active. kept_keys() may be called only in this case.

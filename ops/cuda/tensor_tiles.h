@@ -17,10 +17,10 @@ inline constexpr int kTensorThreads = kTensorTileWarps * kWarpSize;
 template <int kElements>
 inline constexpr int kPairStride = kElements / 2 + 4;
 
-// The layout of a slice of an operand in shared memory. The slice has kDepth terms of each of kSize rows
-// (left operand) or columns (right operand) of a tile. With OperandLayout::along_depth, a line of the slice
-// holds all terms of one row or column. With OperandLayout::along_tile, a line holds one term of all rows or
-// columns.
+// The layout of a slice of an operand in shared memory. The operand has kSize rows (left operand) or columns
+// (right operand), and the slice contains kDepth elements of each row or column. The slice is stored in
+// lines. With OperandLayout::along_depth, a line contains kDepth elements of one row or column. With
+// OperandLayout::along_tile, a line contains one element of each row or column.
 template <OperandLayout kLayout, int kSize, int kDepth>
 struct SliceLayout {
   static constexpr bool kIsAlongDepth = kLayout == kAlongDepth;
@@ -31,8 +31,8 @@ struct SliceLayout {
 
   // Returns the offset, in pairs, of the pair that contains element `element` of a line.
   __device__ static constexpr int offset(int line, int element) { return line * kStride + element / 2; }
-  // Loads terms [first, first + 16) of the rows or columns [index, index + 16). Sets `pairs` to the pairs of
-  // a LeftFragment if kIsLeft is true, otherwise to the pairs of two RightFragments.
+  // Loads terms [first, first + 16) of the rows or columns [index, index + 16). `pairs` receives the contents
+  // of one LeftFragment if kIsLeft is true, otherwise of two RightFragments.
   template <bool kIsLeft>
   __device__ static void load(const uint32_t* slice, int index, int first, uint32_t (&pairs)[4]) {
     const int lane = static_cast<int>(threadIdx.x) % kWarpSize;

@@ -144,10 +144,11 @@ struct NoAction {
 };
 
 // Adds to element (row, column) of the tile the sum of left(d, row) * right(d, column) over d < depth. The
-// operands must return zero for d >= depth. All threads of the block call the function. The
-// function synchronises the block before it writes a slice, but not after the last slice is read.
-// Calls visit_slice(begin, count, element) for each slice, which holds the terms [begin, begin + count).
-// element(i, row) returns left(begin + i, row) from the slice.
+// operands must return zero for d >= depth. All threads of the block call the function. The function
+// synchronises the block before it writes a slice, but not after it reads the last slice.
+//
+// After each slice of terms [begin, begin + count), the function calls visit_slice(begin, count, element).
+// The function element(i, row) returns left(begin + i, row) from shared memory.
 template <OperandLayout kLeftLayout, OperandLayout kRightLayout, class T, int kRows, int kColumns, class Left,
           class Right, class SliceVisitor = NoAction>
 __device__ void add_products(PlainTile<T, kRows, kColumns>& tile, const PlainMemory<T>& memory, int64_t depth,
@@ -229,9 +230,10 @@ bool are_aligned_to_packs(const AttentionRows<const S>& rows, int64_t width) {
          rows.head_stride % kPackSize == 0 && width % kPackSize == 0;
 }
 
-// An operand of a matrix product: the submatrix of `rows` that begins at (position, feature). If kLayout is
-// along_depth, the product sums over features. If kLayout is along_tile, the product sums over positions, and
-// the features are rows or columns of the tile.
+// The submatrix of `rows` that begins at row `position` and column `feature`, as an operand of a matrix
+// product. If kLayout is kAlongDepth, the product sums over features, and each position is a row or column of
+// the tile. If kLayout is kAlongTile, the product sums over positions, and each feature is a row or column of
+// the tile.
 template <OperandLayout kLayout, class Rows>
 struct RowsOperand {
   using S = typename Rows::Element;
@@ -243,8 +245,8 @@ struct RowsOperand {
   __device__ Compute<S> operator()(int64_t d, int i) const {
     return kIsAlongDepth ? rows.load(position + i, feature + d) : rows.load(position + d, feature + i);
   }
-  // Returns the elements (d, i) to (d + 7, i) if kLayout is along_depth, otherwise the elements (d, i) to
-  // (d, i + 7). Requires is_packed().
+  // Returns 8 elements as a Pack. The first element is operator()(d, i). From one element to the next, d
+  // increases by 1 if kLayout is kAlongDepth. Otherwise i increases by 1. Requires is_packed().
   __device__ auto load_pack(int64_t d, int i) const {
     return kIsAlongDepth ? rows.load_pack(position + i, feature + d)
                          : rows.load_pack(position + d, feature + i);
@@ -255,8 +257,9 @@ __device__ RowsOperand<kLayout, Rows> make_operand(const Rows& rows, int64_t pos
   return {rows, position, feature};
 }
 
-// Calls f(std::integral_constant<int, columns>), where `columns` is the number of columns of a tile for
-// results with `width` columns: 32 or 64. Double always uses 64 columns to save compile time.
+// Calls f(std::integral_constant<int, columns>), where `columns` is the number of columns of each tile of a
+// result with `width` columns. It is 32 if `width` is at most 32, otherwise 64. For double, it is always 64,
+// to save compile time.
 template <class T, class F>
 void with_tile_width(int64_t width, F&& f) {
   if constexpr (sizeof(T) == sizeof(float))

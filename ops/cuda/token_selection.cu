@@ -40,9 +40,10 @@ __device__ void compute_exclusive_sums(int* counters) {
 }
 
 // Writes the positions of the `count` largest elements of a row to `positions`, in increasing order. Each
-// block processes one row. A radix search finds `prefix`, the sort key of the smallest selected element, and
-// `remaining`, the number of elements with this key that are selected. Among the elements with this key, the
-// elements at the lowest positions are selected.
+// block processes one row. Among equal elements, the elements at the lowest positions are selected.
+//
+// A radix search first finds the sort key of the smallest selected element, and stores this key in `prefix`.
+// After the search, `remaining` is the number of selected elements with this key.
 template <class T>
 __global__ void select_kernel(const T* x, int64_t length, int64_t count, int64_t* positions) {
   __shared__ int histogram[kRadix], larger[kSelectThreads], equal[kSelectThreads];

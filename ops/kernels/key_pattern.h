@@ -26,12 +26,13 @@ struct PositionRun {
   }
 };
 
-// Each set of (query, key) pairs in this file has two functions. A run may extend beyond the last position.
+// Each set of (query, key) pairs in this file has the two functions below. The result of either function can
+// extend beyond the last position of the sequence.
 //   keys(first, end, from)     returns the first run of keys, at or after position `from`, to which the
-//                              queries [first, end) attend. If there are several queries, the run may
-//                              contain other keys as well.
+//                              queries [first, end) attend. For a single query, the run is exact. For
+//                              several queries, the run can contain additional keys.
 //   queries(first, end, from)  returns the first run of queries, at or after position `from`, that attend
-//                              to the keys [first, end). The run may contain other queries as well.
+//                              to the keys [first, end). The run can contain additional queries.
 
 // The set of pairs whose key is in the window of the query. The window may be empty.
 struct WindowKeys {
@@ -190,8 +191,9 @@ struct KeyPattern {
   }
   // Returns whether heads may have different patterns.
   bool differs_by_head() const { return alternate_heads || table.head_stride > 0; }
-  // Returns the maximum number of positions from the first key of a query to the query, for causal
-  // attention. Returns a number that is at least kEnd if there is no maximum.
+  // Returns the maximum number of positions from the first key of a query to the query itself, both included.
+  // In causal attention, a query has at most this number of keys. If there is no maximum, the result is at
+  // least kEnd.
   int64_t max_causal_key_count() const {
     return has_only_window() ? window.max_causal_key_count() : PositionRun::kEnd;
   }
@@ -252,27 +254,28 @@ struct AllKeys {
   }
 };
 
-// The (query, key) pairs of the attention of one sequence and one head. These are the pairs of `pattern`
-// whose key has a position below valid_keys. If `causal` is true, the key must also not be after the
-// position of the query, which is query + key_length - query_length.
+// The (query, key) pairs that attention computes for one sequence and one head. The set contains the pairs of
+// `pattern` with key < valid_keys. If `causal` is true, the set contains only the pairs that also have
+// key <= query + key_length - query_length.
 template <class Pattern>
 struct AttendedPairs {
   Pattern pattern;
   int64_t query_length = 0, key_length = 0, valid_keys = 0;
   bool causal = false;
 
-  // Returns the number n for which valid_keys and `causal` allow the keys [0, n) for a query. If query >=
-  // query_length, n is 0. Otherwise n is not smaller than for the previous query.
+  // Returns the end of the range [0, end) of keys to which valid_keys and `causal` limit a query. If query >=
+  // query_length, the result is 0. Otherwise the result is at least the result for the previous query.
   TAPEFORMER_HOST_DEVICE int64_t key_end(int64_t query) const {
     if (query >= query_length) return 0;
     int64_t end = valid_keys;
     if (causal && query + 1 + key_length - query_length < end) end = query + 1 + key_length - query_length;
     return end < 0 ? 0 : end;
   }
-  // keys() returns the first run of keys, at or after position `from`, for the queries [first, end). If
-  // there are several queries, the run may contain other keys as well. queries() returns the first run of
-  // queries, at or after position `from`, for the keys [first, end). The run may contain other queries as
-  // well.
+  // keys() returns the first run of keys, at or after position `from`, for the queries [first, end). For a
+  // single query, the run is exact. For several queries, the run can contain additional keys.
+  //
+  // queries() returns the first run of queries, at or after position `from`, for the keys [first, end). The
+  // run can contain additional queries.
   TAPEFORMER_HOST_DEVICE PositionRun keys(int64_t first, int64_t end, int64_t from) const {
     const PositionRun run = pattern.keys(first, end, from);
     const int64_t last = key_end(end - 1);

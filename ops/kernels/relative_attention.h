@@ -19,10 +19,12 @@ struct RelativeScoresShape {
   }
 };
 
-// Sizes of a decoding step with one query per sequence. The query is the token at position `length` - 1. The
-// keys of the query are numbered by distance, from the newest to the oldest. Distances 0, 1, 2, … are the
-// tokens in the window of the query. The next distances are compressed rows, of which there are at most
-// max_compressed. Each compressed row represents `rate` tokens before the window.
+// Sizes of a decoding step with one query per sequence. The query is the token at position `length` - 1. Its
+// keys are the tokens in its window, and at most max_compressed compressed rows. Each compressed row
+// represents `rate` tokens before the window.
+//
+// The distance of a key is its index in the list of the keys from the newest to the oldest key. The tokens in
+// the window come first in this list, and the compressed rows follow.
 struct RelativeStepShape {
   int64_t batch, heads, dim;
   int64_t capacity;  // number of tokens in the ring buffers

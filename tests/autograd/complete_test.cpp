@@ -1,5 +1,5 @@
-// Tests of BackwardOptions::on_complete: the order in which backward() calls it, and the gradients at the
-// time of a call.
+// Tests of the callback BackwardOptions::on_complete. The tests check the order in which backward() calls it
+// for the leaves, and that the gradient of a leaf is complete at this time.
 #include <doctest/doctest.h>
 
 #include "autograd/chunked.h"

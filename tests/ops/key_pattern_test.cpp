@@ -1,5 +1,5 @@
-// Tests that KeyPattern returns the runs of consecutive positions that its definition specifies, and that
-// softmax attention with a pattern equals a direct computation.
+// Tests of KeyPattern, and of softmax attention with key patterns. The expected results are computed with
+// PatternCase::contains(), which defines each pattern.
 #include <doctest/doctest.h>
 
 #include <cmath>

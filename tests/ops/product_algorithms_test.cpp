@@ -1,6 +1,7 @@
 // Tests of the choice of an algorithm for each matrix product, with an emulation of cuBLASLt. The tests cover
-// the timing of algorithms, the file with the choices, and algorithms that fail. Each algorithm of the
-// emulation adds in another order, so the bits of a result show which algorithm was used.
+// the timing of algorithms, the file in which the choices are stored, and algorithms that fail. Each emulated
+// algorithm adds the terms of a product in a different order, so the bits of a result show which algorithm
+// was used.
 #include <doctest/doctest.h>
 
 #include "core/cuda/devices.h"
@@ -24,7 +25,8 @@ namespace {
 using cuda::TimedProducts;
 using cuda::emulation::product_algorithms;
 
-// Restores the algorithms of the emulation, and collects warnings, during the lifetime of the object.
+// Collects warnings during the lifetime of the object. The destructor restores the initial algorithms and
+// library version of the emulation.
 class Emulated {
  public:
   Emulated() {
@@ -263,7 +265,8 @@ TEST_CASE("cuda: a product whose algorithms all fail is computed without a fused
     const TimedProducts timed(device, "");
     const Counted counted;
     CHECK(inputs.product() == first);
-    // The product with the epilogue and the product without it try three algorithms each.
+    // The three algorithms fail for the product with the epilogue, and again for the product without the
+    // epilogue.
     CHECK(counted.failed() == 6);
     CHECK(counted.unfused() == 1);
   }

@@ -9,7 +9,7 @@
 namespace tapeformer {
 namespace {
 
-// A model option, and the benchmark option that sets it under another name.
+// The name of a model option, and the different name of the benchmark option that sets the model option.
 struct OptionName {
   const char *model, *benchmark;
 };
@@ -24,8 +24,8 @@ std::string format_problem_with_option(const Benchmark& benchmark, const OptionP
   for (const OptionName& known : kOptionNames)
     if (option == known.model) name = known.benchmark;
   if (benchmark.has_option(name)) return "--" + name + ": " + problem.message;
-  // The benchmark has no option for this value. If the value is an option of the attention kind, the message
-  // names --attention, which selects the kind and the default values of its options.
+  // The benchmark has no option that sets the rejected value. If the value belongs to the attention kind, the
+  // message names --attention, because this option selects the kind and the default values of its options.
   return (of_kind ? "--attention: " : "") + option + ": " + problem.message;
 }
 

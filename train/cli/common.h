@@ -30,7 +30,7 @@ struct PositionalArgument {
   std::string name;  // for example "RUN"
   std::string help;
   bool is_required = true;
-  bool is_repeated = false;  // takes all remaining words; only the last positional may be repeated
+  bool is_repeated = false;  // whether the argument, which must be the last one, takes all remaining words
 };
 
 struct CommandSpec {

@@ -72,7 +72,7 @@ void sample_images(const LoadedRun& run, Plan plan, const CommandLine& line) {
   const Tensor images = Tensor::zeros({plan.count, dims}, DType::uint8);
   Communicator& processes = *join_processes().communicator;
   double seconds = 0;
-  // Process r generates the batches r, r + size, r + 2 size, ….
+  // A process generates the batch whose index is its rank, and then every processes.size()-th batch.
   for (int64_t done = processes.rank() * plan.batch; done < plan.count;
        done += processes.size() * plan.batch) {
     const int64_t now = std::min(plan.batch, plan.count - done);
@@ -105,9 +105,10 @@ std::vector<int64_t> to_integers(const Tensor& tokens) {
   return {values.begin(), values.end()};
 }
 
-// Returns the number of tokens of an example that are given to the model as a prefix. If the example has a
-// mask, the prefix ends with the target of the first unmasked prediction. In the copy task, this target is
-// the separator, which the model cannot predict because its position is random.
+// Returns the number of tokens at the beginning of an example that the model receives as a prefix. If the
+// example has no mask, the prefix is the first token. If the example has a mask, the prefix ends with the
+// first token whose prediction is not masked. In the copy task, this token is the separator, whose random
+// position cannot be predicted.
 int64_t count_given_tokens(const Batch& example) {
   if (!example.mask.defined()) return 1;
   const auto mask = example.mask.to_vector();

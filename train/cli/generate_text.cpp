@@ -25,7 +25,8 @@ namespace {
 constexpr char kStdin[] = "-";
 constexpr int64_t kDefaultLength = 500;
 constexpr size_t kMaxPromptBytes = size_t{1} << 30;
-constexpr int64_t kSpeedTokens = 1000;  // number of tokens over which the speed at a position is measured
+// The speed of generation at a position is measured over this number of tokens before the position.
+constexpr int64_t kSpeedTokens = 1000;
 
 // A writer that prints a text to standard output while the text is generated. On a terminal, control
 // characters are escaped, and the bytes of a UTF-8 character are written together. If `silent` is true, the

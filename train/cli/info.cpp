@@ -35,8 +35,8 @@ CudaReport make_cuda_report() {
   return report;
 }
 
-// Computes products of linear layers on a CUDA device while the product algorithms are timed. Adds
-// cuda::product_counts() to the report. The products have the sizes that the configs use.
+// Computes a few matrix products of linear layers on a CUDA device and times the algorithms of these
+// products. Adds the results of cuda::product_counts() to the report.
 void report_products(Device device, Report& report) {
   if constexpr (kHasCuda) {
     const cuda::TimedProducts timed(device, "");

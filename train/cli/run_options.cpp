@@ -66,7 +66,8 @@ LoadedRun load_run(const CommandLine& line, ConfigPurpose purpose) {
 
 std::shared_ptr<const Dataset> open_split(Config config, std::shared_ptr<const Tokenizer> tokenizer,
                                           const std::string& split, int64_t limit, const CommandLine& line) {
-  // data.eval_limit applies only to evaluations during training, so `limit` replaces data.eval_limit.
+  // data.eval_limit is the limit of evaluations during training. Commands use `limit` instead, so that 0
+  // selects all examples.
   config.data.eval_limit = limit;
   if (limit > 0) config.data.limit = limit;
   return make_split(config, split,

@@ -25,8 +25,9 @@ DataAccess make_data_access(const CommandLine& line);
 FoundRun find_run(const CommandLine& line, ConfigPurpose purpose);
 LoadedRun load_run(const CommandLine& line, ConfigPurpose purpose);
 
-// Returns a split of the data set in the config of the run with its first `limit` examples. If `limit` is 0,
-// returns all examples, but at most data.limit examples of the split "train".
+// Returns a split of the data set in the config of a run. If `limit` is greater than 0, the split contains
+// only the first `limit` examples. If `limit` is 0, the split "train" contains at most data.limit examples,
+// and other splits contain all examples.
 std::shared_ptr<const Dataset> open_split(Config config, std::shared_ptr<const Tokenizer> tokenizer,
                                           const std::string& split, int64_t limit, const CommandLine& line);
 

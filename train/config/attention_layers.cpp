@@ -34,8 +34,8 @@ std::optional<Kinds> read_kinds(const ConfigLayer& layer) {
   return kinds;
 }
 
-// Returns, for each config layer, the attention kinds to which the [attention] tables of this layer apply;
-// see apply_attention().
+// Returns the attention kinds of each config layer. The options in the [attention] tables of a layer apply to
+// the kinds of this layer. apply_attention() describes how model.attention determines the kinds.
 std::vector<Kinds> list_kinds_of_layers(const std::vector<ConfigLayer>& layers, const Kinds& default_kinds) {
   std::optional<Kinds> first;
   for (const auto& layer : layers)
@@ -77,7 +77,8 @@ class AttentionApplier {
   // kinds in `kinds` and have a valid value. A valid option is copied to the entry of the kind in
   // config.attention, if that entry exists.
   void apply(const ConfigLayer& layer, const Kinds& kinds) {
-    std::map<std::string, std::string> names;  // maps "KIND.OPTION" to the name of the first setting
+    // Maps the kind and the option, separated by a period, to the name of the first setting of the option.
+    std::map<std::string, std::string> names;
     for (const auto& setting : layer.settings) {
       if (setting.table_name != "attention") continue;
       auto [kind, option] = split_kind_option(setting.key);

@@ -119,7 +119,9 @@ void LayerApplier::apply_setting(const Setting& setting, Config& config) {
   positions_[setting.name()] = setting.value_position;
 }
 
-// Reports data.allow_commands, which is not a config key: only the command line may allow commands.
+// Appends a problem for data.allow_commands, because commands can be allowed only on the command line. In a
+// config file, the value false is not a problem. If options_.unused_keys is not UnusedKeyPolicy::refuse, no
+// value in a config file is a problem.
 void LayerApplier::reject_allow_commands(const Setting& setting) {
   const bool by_user = is_set_option(setting.key_position), *value = std::get_if<bool>(&setting.value.value);
   if (!by_user && (options_.unused_keys != UnusedKeyPolicy::refuse || (value && !*value))) return;

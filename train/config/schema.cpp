@@ -108,7 +108,7 @@ void add_model(std::vector<SchemaKey>& keys, const AttentionCatalogue& catalogue
       .one_of({"relu", "gelu"});
 }
 
-// Adds the keys of position embeddings and of memory-saving layers.
+// Adds the keys of [model] for position embeddings, for options that save memory, and for the training loss.
 void add_positions_and_memory(std::vector<SchemaKey>& keys) {
   TableSchema table(keys, "model", &Config::model);
   table.mark_used_by_benchmarks();

@@ -12,9 +12,9 @@
 
 namespace tapeformer {
 
-// The declaration of a config key: an OptionSpec, functions that get and set the value in a Config, and the
-// configs and commands that use the key. A list of integers is stored as an OptionValue with a list of
-// doubles, and `requires_integers` is true.
+// The declaration of a config key. It contains the name and type of the key, functions that get and set the
+// value in a Config, and the configs and commands that use the key. The OptionValue of a list of integers is
+// a list of doubles. In this case, `requires_integers` is true.
 struct SchemaKey {
   std::string table_name;
   OptionSpec spec;

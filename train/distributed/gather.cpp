@@ -10,8 +10,8 @@
 namespace tapeformer {
 namespace {
 
-// Returns a tensor of zeros with one element per process. Each process writes its own element, and a sum over
-// all processes then gives all elements to every process.
+// Returns a tensor of zeros with one element per process. If each process sets only the element of its own
+// rank, all_reduce() gives all elements to every process.
 Tensor make_slots(const Communicator& processes, DType dtype) {
   return Tensor::zeros({processes.size()}, dtype);
 }
@@ -77,7 +77,8 @@ double all_reduce_max(Communicator& processes, double value) {
 
 bool run_on_first_process(Communicator& processes, const std::function<bool()>& f) {
   if (processes.size() == 1) return f();
-  // The first character of `outcome` is '0' or '1' for a result, and 'e' for an exception.
+  // If f() returns, `outcome` is "0" or "1". If f() throws, `outcome` is "e", followed by the message of the
+  // exception.
   std::string outcome;
   std::exception_ptr failure;
   try {

@@ -267,8 +267,8 @@ TrainResult Trainer::run() {
       result.stop_signal = agree_on_signal(*communicator_, signals.requested_signal());
   };
   result.is_time_up = is_time_up();
-  // If the previous run ended after the checkpoint of a step but before the evaluation of this step,
-  // evaluates now.
+  // The previous run can have ended after the checkpoint of a step but before the evaluation of this step. In
+  // this case, the evaluation runs now.
   const bool ended = state_.step == state_.total_steps || result.is_time_up;
   if (state_.step > 0 && state_.evaluated_step != state_.step && (is_evaluation_due() || ended))
     finish(ended);
@@ -295,8 +295,8 @@ TrainResult Trainer::run() {
 
 DryRunResult Trainer::dry_run(const StepTimeModel& time_model) {
   const auto timed_products = start_product_timing(config_.run, device_, "", "", 0);
-  // Number of steps before the measured step. If steps are captured as graphs, the second step is slow,
-  // because it is the step that is captured.
+  // Number of steps before the measured step. With CUDA graphs, the second step is not measured either,
+  // because the capture of the graph makes it slow.
   const int warm_up = graphs() && !time_model ? 2 : 1;
   state_.total_steps = std::max<int64_t>(state_.total_steps, warm_up + 1);
   DryRunResult report{.parameter_count = count_parameters(task_->model()),

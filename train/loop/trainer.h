@@ -76,7 +76,7 @@ class Trainer {
   // DivergedError if a loss, a gradient norm or a weight is not finite. Earlier checkpoints are kept.
   TrainResult run();
   // Runs a few steps without writing files, and measures the time of the last step. If `time_model` is set,
-  // it estimates the time of the last step instead, and the results of the steps are not read.
+  // it estimates the time of the last step instead, and the losses of the steps are discarded.
   DryRunResult dry_run(const StepTimeModel& time_model = {});
 
   const Module& model() const { return task_->model(); }
@@ -111,7 +111,8 @@ class Trainer {
   CheckpointWriter::WarningFunction make_warning_function();
 
   bool is_due(int64_t every) const { return every > 0 && state_.step % every == 0; }
-  // Returns whether the current step ended an epoch whose number, counted from 1, is a multiple of `every`.
+  // Returns whether an epoch ended with the current step, and the number of this epoch is a multiple of
+  // `every`. Epochs are counted from 1.
   bool is_epoch_due(int64_t every) const;
   bool is_evaluation_due() const {
     return is_due(config_.train.eval_every) || is_epoch_due(config_.train.eval_epochs);

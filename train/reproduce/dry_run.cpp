@@ -85,9 +85,9 @@ RowEstimate estimate_row(const Table& table, const Trial& trial, const Json& out
   return estimate;
 }
 
-// Returns the trials whose training is estimated, which are the trials of all trained rows for the first
-// seed. If these are fewer than `parallel` trials, adds trials for the other seeds, so that as many trainings
-// run at the same time as in the real run.
+// Returns the trials that are run to estimate the trainings. The result contains the trials of all trained
+// rows for the first seed. If the number of these trials is less than `parallel`, it also contains trials for
+// the other seeds, so that as many trainings run at the same time as in the real run.
 std::vector<Trial> list_estimated_trials(const ReproductionOptions& options, const CommandContext& context,
                                          const std::vector<Row>& rows, int64_t parallel) {
   std::vector<Trial> trials;

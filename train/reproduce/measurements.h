@@ -40,7 +40,9 @@ Measurement make_training_curve_measurement(const std::string& figure);
 // that are generated per second. If `latency` is true, the measured value is the time in seconds that the
 // generation of all `images` images takes.
 struct GenerationSpeed {
-  std::string column, label, mode;  // name and label of the column; mode "recurrent" or "recompute"
+  // `column` and `label` are the name and the label of the table column. `mode` is "recurrent" or
+  // "recompute".
+  std::string column, label, mode;
   int64_t images = 1, batch = 1;
   std::string device = {};  // empty: the device of the table
   bool latency = false;

@@ -45,7 +45,8 @@ struct ReproductionOptions {
   T select_by_scale(T smoke, T small, T paper) const {
     return scale == TableScale::smoke ? smoke : scale == TableScale::small ? small : paper;
   }
-  // Returns an option of Reproduction::measure_options, or the value for the scale if the option is 0.
+  // Returns the value of the option `name` of Reproduction::measure_options. If this value is 0, returns the
+  // argument that belongs to `scale` instead.
   int64_t select_size(const char* name, int64_t smoke, int64_t small, int64_t paper) const {
     const auto value = measure_options.get<int64_t>(name);
     return value > 0 ? value : select_by_scale(smoke, small, paper);
@@ -58,8 +59,9 @@ struct Reproduction {
   Table (*make_table)(const ReproductionOptions& options);
   // Options that --set measure.NAME=VALUE changes.
   std::vector<OptionSpec> measure_options = {};
-  // Config tables ("model") and keys ("run.precision") that --set may change, except `reserved_keys`, which
-  // the reproduction sets itself.
+  // `config_keys` contains the config tables, such as "model", and the keys, such as "run.precision", that
+  // the user can set with --set. Keys in `reserved_keys` cannot be set with --set, because the reproduction
+  // sets them itself.
   std::vector<std::string> config_keys = {};
   std::vector<std::string> reserved_keys = {};
 };
@@ -68,7 +70,8 @@ struct Reproduction {
 // depends on the scale.
 OptionSpec make_size_option(const char* name, std::string help);
 
-// Returns the config tables that trainings read, for Reproduction::config_keys.
+// Returns the names of the config tables that affect a training. Reproductions that train models use this
+// list as Reproduction::config_keys.
 std::vector<std::string> list_training_keys();
 
 // Returns all reproductions in the order in which the help lists them.
@@ -98,8 +101,8 @@ void read_settings(const Reproduction& reproduction, ReproductionOptions& option
 // Throws ConfigError if a --set option has no effect in any of the rows.
 void check_settings(const ReproductionOptions& options, const std::vector<Row>& rows);
 
-// Returns the value that the last --set option for `key` sets, without the quotes of a TOML string, or "" if
-// there is none.
+// Returns the value of a config key in the --set options, without the quotes of a TOML string. If several
+// options set the key, returns the last value. If no option sets the key, returns "".
 std::string find_set_option_value(const ReproductionOptions& options, const std::string& key);
 
 // Returns the config of a row. Later settings override earlier settings, in this order:

@@ -94,8 +94,8 @@ class Runner {
     log_warning(result_.failures.back());
     add_failure_status(status);
   }
-  // Records the exit status of a failure; 0 is ignored. If the statuses of failures differ, the status of the
-  // table is kFailureExitStatus.
+  // Adds the exit status of a failed command to result_.failure_status. Ignores the status 0. If the statuses
+  // of two failures differ, sets result_.failure_status to kFailureExitStatus.
   void add_failure_status(int status) {
     if (status == 0) return;
     result_.failure_status =

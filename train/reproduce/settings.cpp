@@ -76,8 +76,8 @@ void read_settings(const Reproduction& reproduction, ReproductionOptions& option
     } else if (name == "run.name" || contains(reproduction.reserved_keys, name)) {
       throw make_setting_error(setting, "the reproduction sets " + name + " itself");
     } else {
-      // If config_keys contains the table [train], the reproduction takes all keys of a config. load_config()
-      // then checks whether the key exists.
+      // A reproduction that takes the config table [train] trains models, and takes the keys of all config
+      // tables. load_config() checks whether the key exists.
       const auto& taken = reproduction.config_keys;
       if (!contains(taken, name) && !contains(taken, setting.table_name) && !contains(taken, "train"))
         throw make_setting_error(setting, taken_settings(reproduction, setting));

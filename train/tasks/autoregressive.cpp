@@ -111,7 +111,7 @@ class AutoregressiveTask final : public DatasetTask {
   bool captures_steps_ = false;
   std::map<int64_t, Batch> batches_;       // indexed by slot
   std::map<int64_t, int64_t> preceding_;   // number of tokens of a stream before the batch, indexed by slot
-  std::unique_ptr<SegmentMemory> memory_;  // null without a segment memory
+  std::unique_ptr<SegmentMemory> memory_;  // null if the model has no segment memory
   std::map<std::pair<int64_t, BatchLayout>, Batch> on_device_;
   std::unique_ptr<AutoregressiveModel> model_;
 };

@@ -138,7 +138,8 @@ TEST_CASE("a feature cache stores faults of recordings, but no faults of command
   CHECK(!FeatureStore(corpus, cached).is_from_cache());
   CHECK(FeatureStore(corpus, cached).is_from_cache());
 
-  // The command fails until the file that it prints exists. The cache must not store this failure.
+  // The command prints a file that does not exist yet, so the command fails. The cache does not store this
+  // failure, so the command is run again when the file exists.
   corpus.utterances[1].path.clear();
   corpus.utterances[1].command = "cat " + (dir / "late.wav").string() + " 2>/dev/null";
   const FeatureStore failed(corpus, cached);

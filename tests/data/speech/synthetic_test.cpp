@@ -95,7 +95,7 @@ TEST_CASE(
     const Corpus corpus = read_kaldi_directory(dir / "one" / split);
     REQUIRE(corpus.utterances.size() == count);
     for (const Utterance& utterance : corpus.utterances) {
-      CHECK(utterance.words.size() > 15);  // each word is a phone
+      CHECK(utterance.words.size() > 15);  // the transcripts contain phones
       CHECK(read_file(utterance.path) ==
             read_file(dir / "three" / split / "wav" / utterance.path.filename()));
     }

@@ -410,10 +410,10 @@ TEST_CASE("reproduce reformer-complexity and reformer-speed fit exponents") {
   CHECK(row_of(complexity, "attention-lsh")["cells"]["memory_attention"]["paper"] == 1);
   CHECK(!row_of(complexity, "attention-lsh")["cells"].contains("memory_depth"));
   CHECK(complexity["reference"] == "formula");
-  // The models are so small that the gradients of the weights need more memory than the activations, so this
-  // test does not check the fitted exponents. The added memory of a Reformer layer is the memory for the
-  // gradients of its weights. The weights are five matrices (width, width), and biases and scales with less
-  // than a tenth of the size of the matrices.
+  // This test does not check the fitted exponents, because in such small models, the gradients of the weights
+  // need more memory than the activations. An additional Reformer layer needs memory only for the gradients
+  // of its weights. These weights are five matrices (width, width) and vectors with less than a tenth of the
+  // elements of the matrices.
   const double matrices = 5.0 * 64 * 64 * sizeof(float) / (1 << 20);
   const double added = last_slope(complexity, "memory_depth", "reformer");
   CHECK(added >= matrices);

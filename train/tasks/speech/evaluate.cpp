@@ -86,9 +86,9 @@ SpeechEvaluation score(const SpeechPart& part, const SpeechEvaluationOptions& op
   return result;
 }
 
-// The sums of the losses of all batches. Element (0, b) of `sums` is the sum of the losses of batch b in
-// nats, and element (1, b) is the number of utterances of batch b that have a loss. evaluate() adds `sums`
-// over the processes.
+// The sums of the losses of all batches. `sums` has the shape (2, batches + 1). Element (0, b) is the sum of
+// the losses of batch b in nats. Element (1, b) is the number of utterances of batch b that have a loss. The
+// last column is always 0. evaluate() replaces `sums` by the sum over all processes.
 struct LossSums {
   explicit LossSums(size_t batches)
       : sums(Tensor::zeros({2, static_cast<int64_t>(batches) + 1}, DType::float64)) {}
