@@ -1,5 +1,5 @@
-// Declares report_complete(). With this function, a gradient function reports that the gradient of a leaf is
-// complete before the gradient function returns.
+// Declares report_gradient_complete(). With this function, a gradient function reports that the gradient of a
+// leaf is complete before the gradient function returns.
 #pragma once
 
 #include "core/tensor.h"
@@ -10,6 +10,6 @@ namespace tapeformer::tape {
 // must be an input of the running node. If backward() will not run another node that uses the leaf, this
 // function calls BackwardOptions::on_complete for the leaf immediately. If calls of backward() are nested,
 // it uses the options of the innermost call. Outside of backward(), it does nothing.
-void report_complete(const Tensor& leaf);
+void report_gradient_complete(const Tensor& leaf);
 
 }  // namespace tapeformer::tape

@@ -16,7 +16,8 @@ Tensor make_cotangent(const Shape& shape) {
   return cotangent;
 }
 
-// Returns the fourth-order central difference of sum(f() * weights) with respect to an element.
+// Returns the fourth-order central difference of sum(f() * weights) with respect to *element. Changes
+// *element temporarily.
 double compute_central_difference(const std::function<Tensor()>& f, double* element,
                                   const std::vector<double>& weights, double step) {
   const NoGrad no_grad;
@@ -51,7 +52,7 @@ GradcheckResult gradcheck_leaves(const std::function<Tensor()>& f, const std::ve
         analytic.defined() ? analytic.to_vector() : std::vector<double>(static_cast<size_t>(leaf.numel()));
     const int64_t stride =
         options.max_elements > 0 ? std::max<int64_t>(leaf.numel() / options.max_elements, 1) : 1;
-    double largest = options.floor, error = 0;
+    double largest = options.min_denominator, error = 0;
     for (int64_t i = 0; i < leaf.numel(); i += stride) {
       const double numeric = compute_central_difference(f, leaf.data<double>() + i, weights, options.step);
       const double exact = gradients[static_cast<size_t>(i)];

@@ -10,20 +10,23 @@
 namespace tapeformer {
 
 struct GradcheckResult {
-  // The largest relative error of all inputs. The relative error of an input is max |analytic - numeric| /
-  // max(|analytic|, |numeric|, GradcheckOptions::floor). The numerator is the maximum over all compared
-  // elements of the input, and the denominator is a separate maximum over these elements.
+  // The largest relative error of all inputs. The relative error of an input is the maximum of |analytic -
+  // numeric| divided by the maximum of |analytic|, |numeric| and GradcheckOptions::min_denominator. Each
+  // maximum is taken over all compared elements of the input.
   double relative_error = 0;
   int worst_input = -1;  // index of the input with this error; -1 if relative_error is 0
-  // Names an element whose gradient or difference is not finite, if there is one. relative_error is then
-  // infinity.
+  // If an analytic or numeric gradient is not finite, the message contains the index of the element and both
+  // gradients, and relative_error is infinity. Otherwise the message is empty.
   std::string message;
 };
 
 struct GradcheckOptions {
-  double step = 1e-5;  // the differences use points at distances `step` and 2 * `step` from each element
-  int64_t max_elements = 0;  // number of compared elements of each input, evenly spaced; 0: all elements
-  double floor = 1e-8;       // lower bound of the denominator of the relative error
+  // Step of the central differences. Each element is changed by plus and minus `step` and 2 * `step`.
+  double step = 1e-5;
+  // Approximate number of compared elements of each input, which are evenly spaced. If 0, all elements are
+  // compared.
+  int64_t max_elements = 0;
+  double min_denominator = 1e-8;  // lower bound of the denominator of the relative error
 };
 
 // Compares the gradients of the scalar sum(f(inputs) * cotangent) with central differences. The cotangent is

@@ -11,9 +11,9 @@ namespace tapeformer {
 
 using Segment = std::function<Tensor(const std::vector<Tensor>& inputs)>;
 
-// Returns the inputs of a node that replays a function: `inputs`, followed by the parameters that require a
-// gradient. Because the parameters are inputs, the node is recorded even if no tensor of `inputs` requires a
-// gradient, and backward() knows all leaves that the replay uses.
+// Returns the inputs of a node that replays a function in backward(). The result contains `inputs`, followed
+// by the parameters that require a gradient. If only parameters require a gradient, the node is therefore
+// still recorded. backward() also finds the leaves that the replay uses among these inputs.
 std::vector<Tensor> make_replay_inputs(std::vector<Tensor> inputs, const std::vector<Tensor>& parameters);
 
 // Computes segment(inputs), and records the call as one node. backward() replays the segment, that is, runs

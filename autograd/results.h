@@ -16,9 +16,9 @@ namespace tapeformer {
 template <class F>
 void record_results(const char* op, const std::vector<Tensor>& results, const std::vector<Tensor>& inputs,
                     F&& gradient) {
-  // Each result is recorded as an op with the input `joint`. In backward(), the gradient function of each
-  // result stores its argument in `stored`, and then the gradient function of `joint` runs. The gradient of
-  // `joint` has no elements.
+  // Each result is recorded as an op whose only input is the empty tensor `joint`. In backward(), the
+  // gradient function of each result stores the gradient of the result in `stored`. The gradient function of
+  // `joint` runs last, and passes all stored gradients to `gradient`.
   const auto stored = std::make_shared<Gradients>(results.size());
   const Tensor joint =
       record(op, Tensor::empty({0}), inputs,

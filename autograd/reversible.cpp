@@ -25,9 +25,9 @@ void add_branch(const ReversibleBranch& branch, const Tensor& x, const Tensor& t
   });
 }
 
-// Records branch(x) on the tape and subtracts the result from `target`. Returns a scalar with an
-// uninitialized value, which takes the place of the result so that the result can be freed. If the caller
-// calls backward() with the scalar, the gradient of branch(x) is `g`.
+// Records branch(x) on the tape and subtracts the result from `target`. Returns a recorded scalar with an
+// uninitialized value. A call of backward() for this scalar propagates `g` as the gradient of branch(x). The
+// function returns a scalar instead of branch(x) to free the memory of branch(x).
 Tensor run_and_subtract(const ReversibleBranch& branch, const Tensor& x, int64_t first, const Tensor& target,
                         const Tensor& g) {
   const RecordingScope record_again(true);
@@ -37,8 +37,9 @@ Tensor run_and_subtract(const ReversibleBranch& branch, const Tensor& x, int64_t
                 [g](const Tensor&) { return Gradients{g}; });
 }
 
-// Replays one branch of a block and subtracts its result from `target`, which restores the input of the
-// block. `g` is the gradient of the result of the branch. Adds the gradient of the input x to `gx`.
+// Replays `branch` for the input x and subtracts the result from `target`. This changes `target` from an
+// output of the block to the corresponding input. `g` is the gradient of branch(x). Adds the gradient of x
+// to `gx`.
 void replay(const ReversibleBranch& branch, const Tensor& x, const Tensor& target, const Tensor& g,
             Tensor& gx) {
   // The lines below change `gx` in place. own() copies `gx` if another tensor shares its memory, for example
@@ -91,7 +92,7 @@ ReversibleState backward_through(const std::vector<ReversibleBlock>& blocks, con
   for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
     replay(block->g, y1, y2, g.second, g.first);
     replay(block->f, y2, y1, g.first, g.second);
-    for (const Tensor& leaf : block->parameters) tape::report_complete(leaf);
+    for (const Tensor& leaf : block->parameters) tape::report_gradient_complete(leaf);
   }
   return g;
 }

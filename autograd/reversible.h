@@ -26,7 +26,7 @@ struct ReversibleBranch {
 // A block of two branches, which computes y1 = x1 + f(x2) and y2 = x2 + g(y1).
 struct ReversibleBlock {
   ReversibleBranch f, g;
-  std::vector<Tensor> parameters;  // leaves of both branches
+  std::vector<Tensor> parameters;  // all leaves that f or g uses
 };
 
 // The two halves of the state of a stack, each (rows, …) with the same shape and dtype.
@@ -40,8 +40,8 @@ ReversibleState reversible_forward(const std::vector<ReversibleBlock>& blocks, c
 
 // Runs the blocks in order on x1 and x2 (rows, …, dim), and records the call as one node. Returns the two
 // outputs, concatenated along the last dimension: (rows, …, 2 dim). backward() replays the blocks in reverse
-// order, accumulates the gradients of their parameters, and calls tape::report_complete() for the parameters
-// after each block. Throws ShapeError under the conditions of reversible_forward().
+// order, accumulates the gradients of their parameters, and calls tape::report_gradient_complete() for the
+// parameters after each block. Throws ShapeError under the conditions of reversible_forward().
 Tensor run_reversible(const std::vector<ReversibleBlock>& blocks, const Tensor& x1, const Tensor& x2);
 
 }  // namespace tapeformer

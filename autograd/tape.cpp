@@ -60,9 +60,10 @@ struct Node {
   bool freed = false;  // true after clear(), for example if backward() ran without retain_tape
 };
 
-// The nodes that one thread has recorded. While this thread runs, only this thread accesses the nodes. If
-// another thread destroys a recorded tensor, it adds the id of the node to a queue. After the thread of the
-// tape has ended, the thread that destroys a tensor also processes the queue.
+// The nodes that one thread, the owner of the tape, has recorded. While the owner runs, only the owner
+// accesses the nodes. If another thread destroys a recorded tensor, the id of the node is added to a queue,
+// and the owner releases the node later. After the owner has ended, the thread that destroys the tensor
+// releases the node.
 class Tape {
  public:
   // Id of the first node that the innermost backward pass may run. A backward pass inside a gradient
@@ -153,9 +154,9 @@ class Tape {
       lock.lock();
     }
   }
-  // Processes the queue of a tape without an owner, and deletes the tape if no nodes are left. A thread that
-  // is about to call queue_release() holds a reference to a node. If no nodes are left, no thread can
-  // therefore be waiting for mutex_ when the tape is deleted.
+  // Releases the queued nodes of a tape without an owner, and deletes the tape if no nodes are left. The
+  // deletion is safe. A thread that waits for mutex_ in queue_release() holds a reference to a node, so no
+  // thread waits if no nodes are left.
   void collect_orphan(std::unique_lock<std::mutex> lock) {
     collecting_ = true;
     release_queued(lock);
@@ -209,7 +210,7 @@ class TapeEntry final : public TensorAttachment {
   }
   bool is_leaf() const { return node == kNone; }
   bool usable_here() const { return is_leaf() || tape_ == current_tape; }
-  void check_can_derive(const char* method) const override {
+  void check_can_copy(const char* method) const override {
     check(!recording_enabled, method,
           "the tensor requires a gradient, which the result would lose; call reshape, contiguous or cast "
           "(ops/view.h), or detach the tensor first");
@@ -279,8 +280,8 @@ class IncompleteLeaves {
   IncompleteLeaves(std::vector<FirstUse> uses, const BackwardOptions& options)
       : uses_(std::move(uses)), options_(options) {}
 
-  // Calls on_complete for the leaves that no node before `node` uses. Called when backward() has run `node`:
-  // backward() then runs only nodes before `node`, so the gradients of these leaves are complete.
+  // Calls on_complete for the leaves that no node before `node` uses. After backward() has run `node`, it
+  // runs only nodes before `node`, so the gradients of these leaves are complete.
   void complete_from(int64_t node) {
     for (; !uses_.empty() && uses_.back().node >= node; uses_.pop_back())
       options_.on_complete(uses_.back().leaf);
@@ -400,7 +401,7 @@ void backward(const Tensor& result, const Tensor& cotangent, const BackwardOptio
 
 namespace tape {
 
-void report_complete(const Tensor& leaf) {
+void report_gradient_complete(const Tensor& leaf) {
   const int64_t running = get_thread_tape().floor - 1;  // see run_backward()
   if (incomplete_leaves) incomplete_leaves->complete(running, leaf);
 }

@@ -5,7 +5,7 @@
 // nodes. A node without references is freed, so a discarded forward pass uses no memory. backward() and the
 // code that frees nodes use loops instead of recursion, so deep graphs do not overflow the stack.
 //
-// A recorded tensor belongs to the tape of the thread that recorded it. Recording ops and backward() throw
+// A recorded tensor belongs to the tape of the thread that recorded it. record() and backward() throw
 // ShapeError for a tensor recorded on another thread. Any thread may use a leaf, but two threads must not use
 // the same leaf at the same time. Any thread may destroy a recorded tensor. The thread that owns the tape
 // frees the node of the tensor when it next records an op. If this thread has ended, the thread that destroys
@@ -46,7 +46,8 @@ class NeededGradients {
   bool retained_;
 };
 
-// A move-only function (Tensor gradient, NeededGradients) -> Gradients.
+// A move-only wrapper of a function that maps the gradient of the result of an op to the gradients of the
+// inputs. The arguments of the function are the gradient and, optionally, a NeededGradients object.
 class GradientFunction {
  public:
   GradientFunction() = default;

@@ -29,7 +29,7 @@ struct AccessCounts {
   int64_t min_sectors = 0;  // number of sectors if the bytes of each request were contiguous
   // bytes[i] is the number of bytes that all lanes access in global memory with accesses of 1 << i bytes.
   std::array<int64_t, kAccessWidthCount> bytes = {};
-  int64_t written_bytes = 0;      // number of the bytes in `bytes` that are written
+  int64_t written_bytes = 0;      // number of bytes that are written, which are included in `bytes`
   int64_t shared_requests = 0;    // number of requests to shared memory
   int64_t shared_cycles = 0;      // number of cycles that these requests take
   int64_t min_shared_cycles = 0;  // number of cycles without bank conflicts
@@ -48,11 +48,11 @@ struct AccessCounts {
   int64_t conflicts() const { return shared_cycles - min_shared_cycles; }
 };
 
-// The accesses of all kernel launches at one line of the source code.
+// The accesses of all kernel launches by one op at one line of the source code.
 struct LaunchAccesses {
   int64_t launch_count = 0;
-  // Counts by instruction. The key is the address of the last byte of the call that the compiler inserted to
-  // report the access, relative to the start of the program.
+  // Counts for each instruction that accesses memory. The compiler inserts a call that reports the access.
+  // The key is the address of the last byte of this call, relative to the start of the program.
   std::map<uint64_t, AccessCounts> counts_by_instruction = {};
 
   AccessCounts total() const {

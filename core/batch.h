@@ -10,10 +10,12 @@ struct Batch {
   // (batch, length) uint8: 0 at position t excludes the prediction of token t + 1 from the loss. If
   // undefined, no prediction is excluded.
   Tensor mask = {};
-  Tensor lengths = {};  // (batch,) int64 numbers of tokens without padding; undefined if nothing is padded
-  Tensor labels = {};   // (batch,) int64 classes; undefined if the data set has no labels
-  // (batch, length, features) float32, used instead of tokens if the examples are sets: one vector of
-  // features per element of a set. Padding elements are 0.
+  // (batch,) int64 number of tokens or elements of each example, without padding. Undefined if no example is
+  // padded.
+  Tensor lengths = {};
+  Tensor labels = {};  // (batch,) int64 classes; undefined if the data set has no labels
+  // (batch, length, features) float32 feature vectors. If each example is a set of feature vectors, the batch
+  // has `elements` instead of `tokens`. Padding elements are 0.
   Tensor elements = {};
   Tensor targets = {};  // (batch,) float32; the data set defines their meaning
 

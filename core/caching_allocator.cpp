@@ -18,7 +18,7 @@ namespace tapeformer {
 namespace {
 
 constexpr int64_t kSmallStep = 64;        // size classes up to kSmallLimit are multiples of kSmallStep
-constexpr int64_t kSmallLimit = 1024;     // larger sizes have kStepsPerDoubling classes per doubling
+constexpr int64_t kSmallLimit = 1024;     // upper limit of the small size classes, in bytes
 constexpr int64_t kStepsPerDoubling = 8;  // number of size classes in (n, 2n] if n is a power of two
 constexpr int64_t kHugePage = 2 << 20;    // in bytes
 
@@ -26,7 +26,7 @@ double to_mebibytes(int64_t bytes) {
   return static_cast<double>(bytes) / (1 << 20);
 }
 
-class HostMemory final : public SystemMemory {
+class HostMemory final : public SystemAllocator {
  public:
   void* allocate(int64_t bytes) override {
     const bool huge = bytes >= kHugePage;
@@ -53,7 +53,7 @@ void mark_usable([[maybe_unused]] void* block, [[maybe_unused]] int64_t usable,
 
 }  // namespace
 
-SystemMemory& get_host_memory() {
+SystemAllocator& get_host_allocator() {
   static auto* const memory = new HostMemory;
   return *memory;
 }

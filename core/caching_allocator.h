@@ -18,12 +18,12 @@ struct MemoryStats {
 };
 
 // An interface that allocates and frees memory of one device. CachingAllocator calls it for new blocks.
-class SystemMemory {
+class SystemAllocator {
  public:
-  SystemMemory() = default;
-  SystemMemory(const SystemMemory&) = delete;
-  SystemMemory& operator=(const SystemMemory&) = delete;
-  virtual ~SystemMemory() = default;
+  SystemAllocator() = default;
+  SystemAllocator(const SystemAllocator&) = delete;
+  SystemAllocator& operator=(const SystemAllocator&) = delete;
+  virtual ~SystemAllocator() = default;
   // Returns a block of `bytes` bytes, or nullptr if no memory is available.
   virtual void* allocate(int64_t bytes) = 0;
   virtual void release(void* block) noexcept = 0;
@@ -31,13 +31,13 @@ class SystemMemory {
   virtual bool is_host_memory() const = 0;
 };
 // Returns the object that allocates host memory.
-SystemMemory& get_host_memory();
+SystemAllocator& get_host_allocator();
 
 class CachingAllocator {
  public:
   static constexpr size_t kAlignment = 64;  // in bytes
 
-  explicit CachingAllocator(int64_t limit, SystemMemory& system = get_host_memory())
+  explicit CachingAllocator(int64_t limit, SystemAllocator& system = get_host_allocator())
       : system_(system), limit_(limit) {}
   CachingAllocator(const CachingAllocator&) = delete;
   CachingAllocator& operator=(const CachingAllocator&) = delete;
@@ -79,7 +79,7 @@ class CachingAllocator {
 
   void* take_block_locked(const SizeClass& size);
 
-  SystemMemory& system_;
+  SystemAllocator& system_;
   mutable std::mutex mutex_;
   Cache free_blocks_;
   // Contains the shared cache between begin_separate_cache() and end_separate_cache().

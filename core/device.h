@@ -1,5 +1,5 @@
-// Device is the CPU or a CUDA device. choose_device() selects a device by its name, and on_device() calls a
-// function with the backend of a device.
+// Device is the CPU or a CUDA device. choose_device() selects a device by its name, and run_on_device() calls
+// a function with the backend of a device.
 #pragma once
 
 #include <string>
@@ -74,7 +74,7 @@ class DeviceScope {
 // on current_device. A build without CUDA does not instantiate f for CUDA. In such a build, throws
 // DeviceError if `device` is a CUDA device.
 template <class... T, class F>
-void on_device(Device device, const char* op, F&& f) {
+void run_on_device(Device device, const char* op, F&& f) {
   const DeviceScope scope(device, op);
   if (device.is_cpu())
     f.template operator()<T...>(cpu::Backend{});

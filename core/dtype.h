@@ -111,7 +111,7 @@ TAPEFORMER_HOST_DEVICE To convert_element(From value) {
 template <class T>
 using Compute = std::conditional_t<std::is_same_v<T, BFloat16>, float, T>;
 
-constexpr DType compute_dtype(DType dtype) {
+constexpr DType get_compute_dtype(DType dtype) {
   return dtype == DType::bfloat16 ? DType::float32 : dtype;
 }
 

@@ -70,15 +70,15 @@ ExtensionSet detect_processor_extensions() {
   return set;
 }
 
-const InstructionLevel& find_highest_level(ExtensionSet set) {
-  const InstructionLevel* highest = kInstructionLevels;
-  for (const InstructionLevel& level : kInstructionLevels)
+const MicroarchitectureLevel& find_highest_level(ExtensionSet set) {
+  const MicroarchitectureLevel* highest = kInstructionLevels;
+  for (const MicroarchitectureLevel& level : kInstructionLevels)
     if ((level.extensions & ~set) == 0) highest = &level;
   return *highest;
 }
 
 void describe_missing_extensions(ExtensionSet needed, ExtensionSet present, char* text, size_t size) {
-  const InstructionLevel& level = find_highest_level(needed);
+  const MicroarchitectureLevel& level = find_highest_level(needed);
   Writer writer(text, size);
   writer.add("error: this program is compiled for a processor with ");
   writer.add(level.name);

@@ -78,11 +78,11 @@ consteval ExtensionSet make_extension_set(std::string_view names) {
 
 // A level of the x86-64 psABI. kInstructionLevels is sorted from the lowest to the highest level, and each
 // level includes all lower levels.
-struct InstructionLevel {
+struct MicroarchitectureLevel {
   const char* name;
   ExtensionSet extensions;
 };
-inline constexpr InstructionLevel kInstructionLevels[] = {
+inline constexpr MicroarchitectureLevel kInstructionLevels[] = {
     {"x86-64", 0},
     {"x86-64-v2", make_extension_set("sse3 ssse3 sse4.1 sse4.2 popcnt")},
     {"x86-64-v3",
@@ -96,7 +96,7 @@ inline constexpr InstructionLevel kInstructionLevels[] = {
 ExtensionSet detect_processor_extensions();
 
 // Returns the highest level whose extensions are all in the set.
-const InstructionLevel& find_highest_level(ExtensionSet set);
+const MicroarchitectureLevel& find_highest_level(ExtensionSet set);
 
 // Writes an error message to `text`: the program needs the extensions `needed`, but the processor has only
 // `present`. Truncates the message to size - 1 characters. Calls no function of the C++ library.

@@ -18,8 +18,8 @@ class Printer {
         values_(tensor.to_vector()),
         shorten_(tensor.numel() > kLongestInFull) {}
 
-  // Prints the elements [index, index + elements), which have the same indices in all dimensions before
-  // `dim`.
+  // Prints the part of the tensor in which the indices of all dimensions before `dim` are fixed. In row-major
+  // order, this part consists of the elements [index, index + elements).
   void print(int dim, int64_t index, int64_t elements) {
     if (dim == shape_.rank()) return print_number(values_[static_cast<size_t>(index)]);
     const int64_t size = shape_[dim];

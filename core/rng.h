@@ -1,6 +1,6 @@
 // Counter-based random numbers: Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2,
-// 3"). A number is a pure function of (seed, stream name, step, element), so a replay draws the same numbers
-// with any device, thread count and block size.
+// 3"). A number depends only on the seed, the stream name, the step and the index of the element. It does not
+// depend on the device, the number of threads or the block size.
 #pragma once
 
 #include <array>
@@ -38,7 +38,8 @@ TAPEFORMER_HOST_DEVICE inline PhiloxBlock philox4x32(uint64_t key, uint64_t coun
   return {c0, c1, c2, c3};
 }
 
-// A named random stream at one step. Element i has the same value on every device and thread.
+// A sequence of random numbers that a seed, a name and a step number determine. Element i of the sequence is
+// the same on every device and in every thread.
 class RandomStream {
  public:
   RandomStream() = default;

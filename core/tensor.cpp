@@ -38,7 +38,7 @@ Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
 
 Tensor Tensor::zeros(const Shape& shape, DType dtype, Device device) {
   Tensor tensor = empty(shape, dtype, device);
-  on_device(device, "zeros", [&](auto backend) { fill_zero(backend, tensor.raw(), tensor.bytes()); });
+  run_on_device(device, "zeros", [&](auto backend) { fill_zero(backend, tensor.raw(), tensor.bytes()); });
   return tensor;
 }
 
@@ -80,7 +80,7 @@ Tensor Tensor::alias(const Shape& shape, const Shape& strides, int64_t offset) c
 }
 
 Tensor Tensor::view(const Shape& shape, const Shape& strides, int64_t offset) const {
-  check_can_derive("view");
+  check_can_copy("view");
   return alias(shape, strides, offset);
 }
 
@@ -97,24 +97,24 @@ Tensor Tensor::copy_as(DType dtype, Device device) const {
 }
 
 Tensor Tensor::clone() const {
-  check_can_derive("clone");
+  check_can_copy("clone");
   return copy_as(dtype(), device());
 }
 
 Tensor Tensor::to(DType dtype) const {
-  check_can_derive("to");
+  check_can_copy("to");
   return copy_as(dtype, device());
 }
 
 Tensor Tensor::to(Device device) const {
   if (device == this->device()) return *this;
-  check_can_derive("to");
+  check_can_copy("to");
   return copy_as(dtype(), device);
 }
 
-// If the devices differ, the source is converted to a contiguous tensor with the dtype of the target, and the
-// bytes of this tensor are copied. If the target is not contiguous, the source is first copied to a temporary
-// tensor on the device of the target.
+// A copy between two devices copies raw bytes, so both tensors must be contiguous and have the same dtype. If
+// the source does not meet this condition, it is first converted on its own device. If this tensor is not
+// contiguous, the source is first copied to a contiguous tensor on the device of this tensor.
 void Tensor::copy_from(const Tensor& source) const {
   check(shape() == source.shape(), "copy_from", "the source has shape ", source.shape(), ", the target ",
         shape());
@@ -131,7 +131,7 @@ void Tensor::copy_from(const Tensor& source) const {
   const bool plain = is_contiguous() && source.is_contiguous();
   const Tensor to = plain ? flatten(*this) : *this;
   const Tensor from = plain ? flatten(source) : source;
-  on_device(device(), "copy_from", [&](auto backend) { copy_elements(backend, to, from); });
+  run_on_device(device(), "copy_from", [&](auto backend) { copy_elements(backend, to, from); });
 }
 
 void Tensor::add_from(const Tensor& source, double scale) const {
@@ -143,11 +143,11 @@ void Tensor::add_from(const Tensor& source, double scale) const {
   const bool plain = is_contiguous() && source.is_contiguous();
   const Tensor to = plain ? flatten(*this) : *this;
   const Tensor from = plain ? flatten(source) : source;
-  on_device(device(), "add_from", [&](auto backend) { add_elements(backend, to, from, scale); });
+  run_on_device(device(), "add_from", [&](auto backend) { add_elements(backend, to, from, scale); });
 }
 
 void Tensor::fill(double value) const {
-  on_device(device(), "fill", [&](auto backend) { fill_elements(backend, *this, value); });
+  run_on_device(device(), "fill", [&](auto backend) { fill_elements(backend, *this, value); });
 }
 
 void Tensor::throw_undefined() {

@@ -1,7 +1,8 @@
-// Tensor is a handle to shared storage, with a shape, strides (in elements), an offset, a dtype and a device.
-// Copies of a handle share the data; views share the storage. The methods in this file are not recorded on a
-// tape; the differentiable functions are in ops/. Handles may be copied and destroyed on any thread. Access
-// to the data is not synchronised.
+// Tensor is a handle to an array with a shape, strides (in elements), an offset, a dtype and a device. Copies
+// of a Tensor refer to the same array. A view is another array whose elements are in the same Storage.
+//
+// The methods in this file are not recorded on a tape. The differentiable functions are in ops/. A Tensor may
+// be copied and destroyed on any thread. Access to the elements is not synchronised.
 #pragma once
 
 #include <atomic>
@@ -73,7 +74,7 @@ class TensorAttachment {
   virtual ~TensorAttachment() = default;
   // Throws if the tensor must not be viewed, copied or converted, because the result would lose this
   // attachment. Called by Tensor::view, Tensor::clone and Tensor::to.
-  virtual void check_can_derive(const char* /*method*/) const {}
+  virtual void check_can_copy(const char* /*method*/) const {}
 };
 
 // An n-dimensional array. A default-constructed tensor is undefined: all methods except `defined`, `id` and
@@ -82,8 +83,8 @@ class Tensor {
  public:
   Tensor() = default;
 
-  // Create tensors. `empty` does not initialise the elements. Throw ShapeError if the shape is invalid, and
-  // OutOfMemory if there is not enough memory.
+  // These functions return new tensors. empty() and empty_like() do not initialise the elements. Each
+  // function throws ShapeError if the shape is invalid, and OutOfMemory if there is not enough memory.
   static Tensor empty(const Shape& shape, DType dtype = DType::float32, Device device = kCpu);
   static Tensor zeros(const Shape& shape, DType dtype = DType::float32, Device device = kCpu);
   static Tensor full(const Shape& shape, double value, DType dtype = DType::float32, Device device = kCpu);
@@ -151,8 +152,8 @@ class Tensor {
   // Adds `scale` times `source`, which must have the same shape and the same floating dtype.
   void add_from(const Tensor& source, double scale = 1) const;
 
-  // Returns an identifier. Two tensors have the same identifier only if one tensor is a copy of the other
-  // tensor.
+  // Returns an identifier, or null for an undefined tensor. Copies of a Tensor object have the same
+  // identifier. The results of view(), alias() and clone() have other identifiers.
   const void* id() const { return body_.get(); }
   long use_count() const { return body_ ? body_->reference_count.load() : 0; }
   bool owns_storage_alone() const { return body().storage->reference_count.load() == 1; }
@@ -181,9 +182,9 @@ class Tensor {
       throw_undefined();
     return *body_.get();
   }
-  void check_can_derive(const char* method) const {
+  void check_can_copy(const char* method) const {
     if (body().attachment) [[unlikely]]
-      body_->attachment->check_can_derive(method);
+      body_->attachment->check_can_copy(method);
   }
   Tensor copy_as(DType dtype, Device device) const;
   [[noreturn]] static void throw_undefined();

@@ -20,9 +20,9 @@
 namespace tapeformer {
 namespace {
 
-// ThreadPool::state_ contains two flags and two counters. The lower counter (the bits of kInside) is the
-// number of workers inside the loop. The upper counter is the number of workers that have joined the loop,
-// including the workers that have left. A worker that joins adds kOneJoined + 1 to state_.
+// ThreadPool::state_ consists of two counts and two flags. Bits 0 to 14 are the number of workers inside the
+// loop. Bits 15 to 29 are the number of workers that have joined the loop, including the workers that have
+// left. A worker that joins adds kOneJoined + 1 to state_, which increments both counts.
 constexpr uint32_t kOpen = 1u << 31;     // set while workers may join
 constexpr uint32_t kWaiting = 1u << 30;  // set while the caller sleeps until the last worker leaves
 constexpr uint32_t kOneJoined = 1u << 15, kInside = kOneJoined - 1;
@@ -154,7 +154,7 @@ void ThreadPool::run_loop(int64_t range_count, int max_helpers, RangeFunction fu
   state_.store(kOpen);
   caller_processor_.store(sched_getcpu(), std::memory_order_relaxed);
   generation_.fetch_add(1);
-  if (sleepers_.load() > 0) futex_wake(generation_, max_helpers);
+  if (sleeping_worker_count_.load() > 0) futex_wake(generation_, max_helpers);
   run_remaining_ranges();
   state_.fetch_and(~kOpen);
   wait_for_workers();
@@ -206,9 +206,9 @@ void ThreadPool::wait_for_loop(uint32_t seen_generation, int64_t spin_time, bool
   const auto started = [&] { return generation_.load() != seen_generation; };
   slept = !spin_until(spin_time, started);
   if (!slept) return;
-  ++sleepers_;
+  ++sleeping_worker_count_;
   while (!started()) futex_wait(generation_, seen_generation);
-  --sleepers_;
+  --sleeping_worker_count_;
 }
 
 void ThreadPool::run_worker() {

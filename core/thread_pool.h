@@ -7,7 +7,7 @@
 
 namespace tapeformer {
 
-// Whether a thread runs a loop of the pool, and the number of the thread in this loop.
+// The state of a thread with respect to the loops of the thread pool.
 struct LoopThread {
   bool is_in_loop = false;  // always true in workers
   int number = 0;           // number of the thread in the current loop; 0 for the caller
@@ -15,12 +15,14 @@ struct LoopThread {
 // Returns the state of the calling thread.
 LoopThread& get_loop_thread();
 
-// Worker threads that help the callers of loops. Workers start when a loop first needs them, and never end.
+// Worker threads that help the callers of run_loop(). Workers start when a loop first needs them, and never
+// end.
 //
-// Workers can join a loop while it is open, until the loop has `max_helpers` workers. When no ranges are
-// left, the caller of the loop closes it and waits for the workers that have joined. The caller does not wait
-// for workers that the system did not schedule in time, because these workers have not joined. Between loops,
-// a worker spins for a short time and then sleeps until the next loop starts.
+// A loop consists of numbered ranges. The caller and the workers take the next range until no range is left.
+// At most `max_helpers` workers can join a loop while it is open. When no range is left, the caller closes
+// the loop and waits for the workers that have joined it. The caller does not wait for workers that the
+// system schedules too late to join. Between loops, a worker spins for a short time, and then sleeps until
+// the next loop starts.
 class ThreadPool {
  public:
   using RangeFunction = void (*)(void* context, int64_t range);
@@ -52,7 +54,7 @@ class ThreadPool {
   alignas(64) std::atomic<int64_t> next_range_{0};   // next range to take
   alignas(64) std::atomic<uint32_t> state_{0};       // flags and counts; thread_pool.cpp defines the bits
   alignas(64) std::atomic<uint32_t> generation_{0};  // number of loops started
-  std::atomic<uint32_t> sleepers_{0};                // workers that sleep until the generation changes
+  std::atomic<uint32_t> sleeping_worker_count_{0};   // workers that sleep until the generation changes
 };
 
 }  // namespace tapeformer

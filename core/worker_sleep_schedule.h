@@ -12,22 +12,26 @@ namespace tapeformer {
 // worker sleeps for as long as the period, so that the other program can run. Other threads of the loop
 // process the ranges in the meantime.
 //
-// A worker becomes contended if it is preempted after at most kLongRunTime of processor time since its start,
-// its last sleep or its last preemption. After kUndisturbedPeriodsBeforeGrowth periods without preemption,
-// each further period is twice as long as the period before it. The worker becomes uncontended when the
-// length of a period exceeds kLongRunTime, or when the worker is preempted after more than kLongRunTime of
-// processor time.
+// The schedule counts the processor time of a worker since its start, its last sleep or its last preemption.
+// If the worker is preempted when this time is at most kLongRunTime, the worker becomes contended. If the
+// worker is preempted when this time is longer, the worker becomes uncontended.
+//
+// The length of the periods stays constant for kUndisturbedPeriodsBeforeGrowth periods without preemption.
+// Each further period without preemption doubles the length of the next period. When the length exceeds
+// kLongRunTime, the worker becomes uncontended.
 class WorkerSleepSchedule {
  public:
   static constexpr int64_t kMillisecond = 1'000'000;
   // Minimum interval between readings of the processor time. Each reading needs a system call.
   static constexpr int64_t kCheckInterval = kMillisecond;
   static constexpr int64_t kMinStealTime = kMillisecond / 3;  // shorter interruptions are ignored
-  // If a worker is preempted after more than this amount of processor time, it does not become contended.
+  // If a worker has used more than this processor time since its last sleep or preemption, the next
+  // preemption does not make the worker contended.
   static constexpr int64_t kLongRunTime = 20 * kMillisecond;
   // Limits of the length of the first period after a preemption. Later periods may be longer.
   static constexpr int64_t kMinFirstPeriod = kMillisecond / 2, kMaxFirstPeriod = 5 * kMillisecond;
-  // Number of periods without preemption after which the following periods become longer.
+  // Number of periods without preemption that do not change the length of the next period. Each further
+  // period without preemption doubles the length.
   static constexpr int kUndisturbedPeriodsBeforeGrowth = 8;
 
   // Starts to measure how long the worker is preempted. `wall` is the current time, and `cpu` is the

@@ -44,8 +44,8 @@ class ListOps final : public Dataset {
 
   const DatasetInfo& info() const override { return info_; }
   int64_t size() const override { return size_; }
-  // Returns the tokens, (batch, max_length) uint8 padded with 0, and the lengths and labels, each (batch,)
-  // int64.
+  // Returns a batch with tokens, lengths and labels. `tokens` is uint8 (batch, max_length), and shorter
+  // sequences are padded with 0. `lengths` and `labels` are int64 (batch,).
   Batch batch(std::span<const int64_t> indices) const override;
   // Returns an example. Throws ConfigError if none of a million random expressions has a length in range.
   ListOpsExample example(int64_t index) const;

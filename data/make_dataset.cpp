@@ -77,17 +77,18 @@ std::shared_ptr<const Dataset> make_synthetic_dataset(const CatalogueEntry& set,
                             .components = options.components,
                             .count = options.limit,
                             .seed = options.seed};
-  if (set.format == DatasetFormat::set_maximum) return std::make_shared<SetMaximum>(sets);
-  if (set.format == DatasetFormat::set_mixture) return std::make_shared<SetMixture>(sets);
+  if (set.format == DatasetFormat::set_maximum) return std::make_shared<SetMaximumTask>(sets);
+  if (set.format == DatasetFormat::set_mixture) return std::make_shared<SetMixtureTask>(sets);
   return nullptr;
 }
 
-// Returns options.text with the limit of `options`. For a data set in a data directory, sets `path` to the
-// file of the data set.
+// Returns a copy of options.text in which `limit` is options.limit. If the data set is in a data directory,
+// `path` is set to the path of its text file in this directory.
 TextOptions make_text_options(const CatalogueEntry& set, const DatasetOptions& options) {
   TextOptions text = options.text;
   text.limit = options.limit;
-  if (!set.needs_path) text.path = require_file(require_set(set, options.data_dir), set.files.front().name);
+  if (!set.needs_path)
+    text.path = require_file(require_dataset_folder(set, options.data_dir), set.files.front().name);
   return text;
 }
 

@@ -38,7 +38,7 @@ struct DatasetOptions {
 
   // Options of texts. `limit` replaces text.limit. For data sets in a data directory, text.path is ignored.
   TextOptions text = {};
-  std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // nullptr: result of make_tokenizer()
+  std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // if null, make_tokenizer() makes it
 };
 
 // Returns the DatasetInfo of make_dataset(options), so that a model can be built without its training data.

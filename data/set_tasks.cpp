@@ -16,7 +16,7 @@ constexpr double kMeanRange = 4, kDeviation = 0.3;
 
 struct Component {
   double share;
-  std::array<double, SetMixture::kFeatures> mean;
+  std::array<double, SetMixtureTask::kFeatures> mean;
 };
 
 // Returns the log-density of a mixture at `point`.
@@ -28,7 +28,8 @@ double log_density(const std::vector<Component>& mixture, const float* point) {
       squares += std::pow((static_cast<double>(point[i]) - component.mean[i]) / kDeviation, 2);
     density += component.share * std::exp(-squares / 2);
   }
-  return std::log(density) - SetMixture::kFeatures * std::log(kDeviation * std::sqrt(2 * std::numbers::pi));
+  return std::log(density) -
+         SetMixtureTask::kFeatures * std::log(kDeviation * std::sqrt(2 * std::numbers::pi));
 }
 
 }  // namespace
@@ -72,18 +73,18 @@ Batch SetTask::batch(std::span<const int64_t> indices) const {
   return batch;
 }
 
-double SetMaximum::write_example(RandomSequence& draws, int64_t length, float* elements) const {
+double SetMaximumTask::write_example(RandomSequence& draws, int64_t length, float* elements) const {
   std::generate_n(elements, length, [&] { return static_cast<float>(draws.uniform()); });
   return *std::max_element(elements, elements + length);
 }
 
-SetMixture::SetMixture(const SetTaskOptions& options)
+SetMixtureTask::SetMixtureTask(const SetTaskOptions& options)
     : SetTask("set-mixture", kFeatures, options), components_(options.components) {
   if (components_ < 1)
     throw ConfigError(concat_text("set-mixture: components ", components_, ", expected at least 1"));
 }
 
-double SetMixture::write_example(RandomSequence& draws, int64_t length, float* elements) const {
+double SetMixtureTask::write_example(RandomSequence& draws, int64_t length, float* elements) const {
   // Exponential variates divided by their sum have the uniform Dirichlet distribution.
   std::vector<Component> mixture(static_cast<size_t>(components_));
   double sum = 0;

@@ -14,7 +14,7 @@ struct SetTaskOptions {
   // Smallest and largest number of elements in a set. The number is uniformly distributed. If min_length is
   // 0, the smallest number is a quarter of max_length.
   int64_t min_length = 0, max_length = 10;
-  int64_t components = 4;  // components of a mixture; only for SetMixture
+  int64_t components = 4;  // components of a mixture; only for SetMixtureTask
   int64_t count = 0;       // number of examples; 0: kTrainExampleCount or kEvalExampleCount
   uint64_t seed = 0;
 };
@@ -60,9 +60,9 @@ class SetTask : public Dataset {
 
 // Sets of numbers that are uniformly distributed in (0, 1). The target is the maximum. In section 5.1 of the
 // paper, the numbers and the target are 100 times as large.
-class SetMaximum final : public SetTask {
+class SetMaximumTask final : public SetTask {
  public:
-  explicit SetMaximum(const SetTaskOptions& options) : SetTask("set-maximum", 1, options) {}
+  explicit SetMaximumTask(const SetTaskOptions& options) : SetTask("set-maximum", 1, options) {}
 
  private:
   double write_example(RandomSequence& draws, int64_t length, float* elements) const override;
@@ -72,11 +72,11 @@ class SetMaximum final : public SetTask {
 // the components have a Dirichlet distribution with parameter 1. The means are uniform in the square from -4
 // to 4, and the standard deviation is 0.3. The target is the mean log-likelihood of the points under this
 // mixture.
-class SetMixture final : public SetTask {
+class SetMixtureTask final : public SetTask {
  public:
   static constexpr int64_t kFeatures = 2;
 
-  explicit SetMixture(const SetTaskOptions& options);
+  explicit SetMixtureTask(const SetTaskOptions& options);
 
  private:
   double write_example(RandomSequence& draws, int64_t length, float* elements) const override;

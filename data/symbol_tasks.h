@@ -10,7 +10,7 @@ namespace tapeformer {
 struct SymbolTaskOptions {
   std::string split = "train";  // "train", "valid" and "test" use separate random streams
   int64_t max_length = 128;     // predictions per example, at least 8
-  // Number of different symbols, at least 1; the vocabulary has symbols + 1 tokens.
+  // Number of different symbols, at least 1. The vocabulary consists of these symbols and the separator 0.
   int64_t symbols = 10;
   int64_t count = 0;  // number of examples; 0: kTrainExampleCount or kEvalExampleCount
   uint64_t seed = 0;
@@ -52,9 +52,11 @@ class SymbolTask : public Dataset {
 };
 
 // The copy task of "Transformers are RNNs", section 4.1.1. A sequence contains n random symbols, the
-// separator 0, the same n symbols, and zeros up to the end. n is uniformly distributed between max_length / 4
-// and (max_length - 1) / 2 - 1, for example between 32 and 62 for a max_length of 128. The loss uses only the
-// predictions of the separator and of the second n symbols, which are at the positions n - 1 to 2n - 1.
+// separator 0, the same n symbols, and zeros up to the end. The loss uses only the predictions of the
+// separator and of the repeated symbols.
+//
+// The number n is uniformly distributed between max_length / 4 and (max_length - 1) / 2 - 1. For example, n
+// is between 32 and 62 if max_length is 128.
 class CopyTask final : public SymbolTask {
  public:
   explicit CopyTask(const SymbolTaskOptions& options) : SymbolTask("copy", options) {}

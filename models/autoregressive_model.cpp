@@ -134,8 +134,8 @@ Tensor AutoregressiveModel::compute_mean_loss(const Tensor& outputs, const Tenso
   return logistic_mixture_loss(outputs, targets, {.row_mask = weights});
 }
 
-// Computes the mean loss of all rows as a sum over chunks. Each term is the mean loss of a chunk, multiplied
-// by the share of all unmasked rows that are in the chunk.
+// Computes the mean loss of all unmasked rows as a weighted sum of the mean losses of the chunks. The weight
+// of a chunk is its number of unmasked rows, divided by the number of unmasked rows in all chunks.
 Tensor AutoregressiveModel::compute_chunked_loss(const Rows& rows) const {
   const Tensor &targets = rows.targets, &weights = rows.weights;
   const double total = count_unmasked_rows(targets, weights);

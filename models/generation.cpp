@@ -33,8 +33,9 @@ void generate_recurrently(const AutoregressiveModel& model, const Sampler& sampl
   const Device device = columns.device();
   const Tensor tokens = Tensor::empty({batch}, DType::uint8, device);
   Decoder decoder(model, batch);
-  // Reads token t from `tokens`, and writes token t + 1 to `tokens` and to row t + 1 of `columns`. In the
-  // prefix, token t + 1 is the token in `columns`; after the prefix, `draws` must be true.
+  // Replaces token t of every sequence in `tokens` by token t + 1. If token t + 1 is in the prefix, copies it
+  // from `columns`. Otherwise, `draws` must be true, and the function draws the token and also writes it to
+  // `columns`.
   const auto step = [&](int64_t t, bool draws) {
     const Tensor& parameters = decoder.step(tokens);
     if (draws) sampler.draw(parameters, t, tokens);

@@ -19,8 +19,8 @@ enum class GenerationMode {
 struct GenerationOptions {
   GenerationMode mode = GenerationMode::recurrent;
   uint64_t seed = 0;
-  // Index of the first sequence of `prefix` in the random streams. Several calls with different indices can
-  // generate the sequences of one larger call.
+  // Index of the first sequence of `prefix` in a larger batch. Several calls with parts of a batch draw the
+  // same random numbers as one call with the whole batch.
   int64_t first_sequence_index = 0;
   ClassSamplingOptions sampling = {};
   // Scale of the logistic distributions from which the bytes of images are sampled. The scale is used only if
@@ -65,9 +65,8 @@ class Sampler {
 class TokenStream {
  public:
   // The sequence can have at most `capacity` + 1 tokens. If `window` is 0, the window is the whole sequence.
-  // In recurrent mode, the cache of an attention kind is allocated for the tokens of a window. The model must
-  // outlive the stream. Throws ShapeError if a window can exceed position_limit() of the model or, in
-  // recompute mode, max_length.
+  // The model must outlive the stream. Throws ShapeError if the window exceeds position_limit() of the model
+  // in recurrent mode, or max_length in recompute mode.
   TokenStream(const AutoregressiveModel& model, const GenerationOptions& options, int64_t capacity,
               int64_t window = 0);
 

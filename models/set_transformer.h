@@ -16,9 +16,9 @@ namespace tapeformer {
 struct SetTransformerOptions {
   EncoderOptions encoder;
   int64_t features = 0;  // number of features of an element
-  // Number of Gaussians in the mixture that the model predicts for a set. If `components` is 0, the model
-  // predicts one number instead. Each Gaussian, or the number, has its own seed, which is a learned query
-  // that pools the set.
+  // Number of Gaussians in the mixture that the model predicts for a set. Each Gaussian has its own seed,
+  // which is a learned query that pools the set. If `components` is 0, the model has one seed and predicts
+  // one number.
   int64_t components = 0;
   int64_t decoder_layers = 0;  // layers of self-attention over the seeds
   int64_t max_length = 0;      // maximum number of elements

@@ -41,7 +41,7 @@ void advance_tokens(const Tensor& columns, int64_t position, int64_t prefix, con
         kOp, "columns ", columns.shape(), " do not match tokens ", tokens.shape());
   check(position >= 0 && position < columns.size(0), kOp, "position ", position, " is not in [0, ",
         columns.size(0), ")");
-  on_device(tokens.device(), kOp, [&](auto backend) {
+  run_on_device(tokens.device(), kOp, [&](auto backend) {
     advance_tokens(backend, batch, position, prefix, columns.data<uint8_t>(), tokens.data<uint8_t>());
   });
 }

@@ -11,7 +11,7 @@ namespace tapeformer {
 // at least top_p (Holtzman et al. 2020, "The curious case of neural text degeneration"). Classes with equal
 // logits are either all kept or all removed.
 struct ClassSamplingOptions {
-  bool greedy = false;     // takes the first class with the largest logit
+  bool greedy = false;     // whether to take the first class with the largest logit instead of sampling
   double temperature = 1;  // must be greater than 0
   int64_t top_k = 0;       // number of classes to sample from; 0: all classes
   double top_p = 1;        // greater than 0, at most 1
@@ -22,7 +22,7 @@ struct ClassSamplingOptions {
 // Writes to out (rows,) a class for each row of logits (rows, classes). The dtype of out is int32, int64, or
 // uint8 for at most 256 classes. Each class is drawn from softmax(logits) by the Gumbel-max trick. The noise
 // of class c in row r is computed from element (first + r) * classes + c of `stream`. The call is not
-// recorded. Throws ShapeError for mismatched shapes and dtypes and for invalid options.
+// recorded on the tape. Throws ShapeError for mismatched shapes and dtypes and for invalid options.
 void sample_classes(const Tensor& logits, const RandomStream& stream, int64_t first, const Tensor& out,
                     const ClassSamplingOptions& sampling = {});
 

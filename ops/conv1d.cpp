@@ -59,10 +59,9 @@ void clear_beyond(const Tensor& y, const Tensor& lengths, int64_t kernel, const 
   });
 }
 
-// Divides the kernel positions into groups of at most `stride` positions. Calls f(first, count) for each
-// group, where [first, first + count) are the columns of the group in the weight (out, kernel * in). Each
-// step begins `stride` frames after the previous step. Two steps therefore never use the same frame for the
-// same group.
+// Divides the kernel positions into groups of at most `stride` adjacent positions. In one group, two steps
+// never use the same frame. Calls f(first, count) for each group, where [first, first + count) are the
+// columns of the group in the weight (out, kernel * in).
 template <class F>
 void for_groups(const Sizes& s, int64_t stride, F&& f) {
   for (int64_t k = 0; k < s.kernel; k += stride) f(k * s.in, std::min(stride, s.kernel - k) * s.in);

@@ -1,7 +1,7 @@
-// Connectionist temporal classification (CTC): the probability of a sequence of labels is the sum of the
-// probabilities of all alignments of labels and blanks with the frames. Graves et al. 2006, "Connectionist
-// temporal classification: labelling unsegmented sequence data with recurrent neural networks", equations 6
-// to 16.
+// The loss of connectionist temporal classification (CTC), which is the negative log-probability of a
+// sequence of labels. The probability is the sum over all alignments of labels and blanks with the frames.
+// Source: Graves et al. 2006, "Connectionist temporal classification: labelling unsegmented sequence data
+// with recurrent neural networks", equations 6 to 16.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 
 namespace tapeformer {
 
-// The divisor of the sum of the losses: the number of feasible utterances, or the number of labels of these
-// utterances. PyTorch's "mean" differs: it divides the loss of each utterance by the number of its labels,
-// and then averages.
+// The number by which ctc_loss() divides the sum of the losses. per_utterance selects the number of feasible
+// utterances, and per_label selects the number of labels of these utterances. PyTorch's "mean" is different,
+// because it divides the loss of each utterance by the number of its labels and then averages.
 enum class CtcReduction { per_utterance, per_label };
 
 struct CtcOptions {

@@ -18,7 +18,7 @@ Tensor apply_unary(const char* op, const Tensor& x_any) {
     unary_forward<Function>(backend, x.data<T>(), y.data<T>(), x.numel());
   });
   return record(op, y, {&x}, [op, x = detach(x), y = detach(y)](const Tensor& gradient) {
-    const Tensor g = copy_if_strided(gradient);
+    const Tensor g = make_contiguous(gradient);
     const Tensor gx = Tensor::empty_like(x);
     dispatch(op, x, [&]<class T>(auto backend) {
       unary_backward<Function>(backend, g.data<T>(), x.data<T>(), y.data<T>(), gx.data<T>(), x.numel());
@@ -41,7 +41,7 @@ Tensor apply_binary(const char* op, const Tensor& a_any, const Tensor& b_any) {
   });
   return record(op, y, {&a, &b},
                 [op, a = detach(a), b = detach(b)](const Tensor& gradient, NeededGradients needs) {
-                  const Tensor g = copy_if_strided(gradient);
+                  const Tensor g = make_contiguous(gradient);
                   Gradients gradients(2);
                   for (int i = 0; i < 2; ++i)
                     if (needs[i]) gradients[static_cast<size_t>(i)] = Tensor::empty_like(a);
@@ -56,7 +56,7 @@ Tensor apply_binary(const char* op, const Tensor& a_any, const Tensor& b_any) {
 
 // Returns scale * x + offset. The call is not recorded.
 Tensor apply_affine(const Tensor& x_any, double scale, double offset) {
-  const Tensor x = copy_if_strided(x_any);
+  const Tensor x = make_contiguous(x_any);
   const Tensor y = Tensor::empty_like(x);
   dispatch("affine", x, [&]<class T>(auto backend) {
     const T a = static_cast<T>(scale), b = static_cast<T>(offset);
@@ -66,7 +66,7 @@ Tensor apply_affine(const Tensor& x_any, double scale, double offset) {
 }
 
 Tensor apply_mask(const Tensor& x_any, const DropoutMask& mask) {
-  const Tensor x = copy_if_strided(x_any);
+  const Tensor x = make_contiguous(x_any);
   const Tensor y = Tensor::empty_like(x);
   dispatch("dropout", x, [&]<class T>(auto backend) {
     dropout_forward(backend, x.data<T>(), mask, y.data<T>(), x.numel());

@@ -9,7 +9,7 @@ namespace tapeformer {
 Tensor add_gumbel_noise(const Tensor& input, const RandomStream& stream, int64_t offset) {
   constexpr const char* kOp = "add_gumbel_noise";
   check_defined(kOp, "x", input);
-  const Tensor x = copy_if_strided(input), y = Tensor::empty_like(x);
+  const Tensor x = make_contiguous(input), y = Tensor::empty_like(x);
   dispatch(kOp, x, [&]<class T>(auto backend) {
     add_gumbel(backend, x.data<T>(), stream, offset, y.data<T>(), x.numel());
   });

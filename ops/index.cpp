@@ -21,7 +21,7 @@ IndexShape index_shape(const char* op, const Shape& x, int dim, const Shape& ind
 }
 
 Tensor gather_any(const Tensor& x_any, const Tensor& index, const IndexShape& shape) {
-  const Tensor x = copy_if_strided(x_any);
+  const Tensor x = make_contiguous(x_any);
   const Tensor y = Tensor::empty(index.shape(), x.dtype(), x.device());
   dispatch("gather", x, [&]<class T>(auto backend) {
     gather_middle(backend, shape, x.data<T>(), index.data<int64_t>(), y.data<T>());
@@ -32,7 +32,7 @@ Tensor gather_any(const Tensor& x_any, const Tensor& index, const IndexShape& sh
 // Adds each element of `source` to the element of `target` that `index` selects.
 void scatter_into(const Tensor& target, const Tensor& source_any, const Tensor& index,
                   const IndexShape& shape) {
-  const Tensor source = copy_if_strided(source_any);
+  const Tensor source = make_contiguous(source_any);
   dispatch("scatter_add", target, [&]<class T>(auto backend) {
     scatter_add_middle(backend, shape, source.data<T>(), index.data<int64_t>(), target.data<T>());
   });
@@ -40,7 +40,7 @@ void scatter_into(const Tensor& target, const Tensor& source_any, const Tensor& 
 
 }  // namespace
 
-Tensor validate_index(const char* op, const Tensor& index, int64_t size, Device device) {
+Tensor prepare_index(const char* op, const Tensor& index, int64_t size, Device device) {
   check_defined(op, "the index", index);
   visit_index_dtype(op, index.dtype(), [](auto) {});
   const Tensor plain = index.to(DType::int64);
@@ -56,7 +56,7 @@ Tensor embedding(const Tensor& table, const Tensor& index) {
   check_defined("embedding", "the table", table, "the index", index);
   check(table.rank() == 2 && table.is_contiguous(), "embedding", "the table must be (rows, dim), not ",
         table.shape());
-  const Tensor rows = validate_index("embedding", index, table.size(0), table.device());
+  const Tensor rows = prepare_index("embedding", index, table.size(0), table.device());
   const int64_t dim = table.size(1);
   Shape shape = index.shape();
   shape.append(dim);
@@ -66,7 +66,7 @@ Tensor embedding(const Tensor& table, const Tensor& index) {
                 dim);
   });
   return record("embedding", y, {&table}, [rows, shape = table.shape()](const Tensor& gradient) {
-    const Tensor g = copy_if_strided(gradient);
+    const Tensor g = make_contiguous(gradient);
     const Tensor gtable = Tensor::zeros(shape, g.dtype(), g.device());
     dispatch("embedding", g, [&]<class T>(auto backend) {
       scatter_add_rows(backend, g.data<T>(), rows.data<int64_t>(), gtable.data<T>(), shape[0], rows.numel(),
@@ -80,7 +80,7 @@ Tensor gather(const Tensor& x, int dim, const Tensor& index) {
   check_defined("gather", "x", x, "the index", index);
   dim = normalize_dim("gather", dim, x.rank());
   const IndexShape shape = index_shape("gather", x.shape(), dim, index.shape());
-  const Tensor indices = validate_index("gather", index, shape.size, x.device());
+  const Tensor indices = prepare_index("gather", index, shape.size, x.device());
   return record("gather", gather_any(x, indices, shape), {&x},
                 [indices, shape, from = x.shape()](const Tensor& g) {
                   const Tensor gx = Tensor::zeros(from, g.dtype(), g.device());
@@ -96,7 +96,7 @@ Tensor scatter_add(const Tensor& x, int dim, const Tensor& index, const Tensor& 
         name_of(source.dtype()), " ", source.shape(), " does not match index ", index.shape(), " and x ",
         name_of(x.dtype()));
   const IndexShape shape = index_shape("scatter_add", x.shape(), dim, index.shape());
-  const Tensor indices = validate_index("scatter_add", index, shape.size, x.device());
+  const Tensor indices = prepare_index("scatter_add", index, shape.size, x.device());
   const Tensor out = detach(x).clone();
   scatter_into(out, source, indices, shape);
   return record("scatter_add", out, {&x, &source}, [indices, shape](const Tensor& g, NeededGradients needs) {

@@ -16,10 +16,12 @@ Tensor gather(const Tensor& x, int dim, const Tensor& index);
 // Elements with equal indices are added in the order of `source`.
 Tensor scatter_add(const Tensor& x, int dim, const Tensor& index, const Tensor& source);
 
-// Returns a contiguous int64 copy of `index`. The elements of `index` must be integers in [0, size). If
-// `index` is on the CPU, throws ShapeError that names the first element out of range, and returns the copy
-// on `device`. If `index` is on another device, the copy stays on this device and is not checked, because
-// reading the elements would require synchronisation. For an element out of range, kernels write NaN.
-Tensor validate_index(const char* op, const Tensor& index, int64_t size, Device device);
+// Returns a contiguous int64 copy of `index`, whose elements must be integers in [0, size).
+//
+// If `index` is on the CPU, the copy is on `device`, and the function throws ShapeError for the first element
+// out of range. If `index` is on another device, the copy is on that device. Its elements are then not
+// checked, because reading the elements would require synchronisation. ops/kernels/index.h describes how
+// kernels handle elements out of range.
+Tensor prepare_index(const char* op, const Tensor& index, int64_t size, Device device);
 
 }  // namespace tapeformer

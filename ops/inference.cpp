@@ -74,16 +74,17 @@ bool DecodingLinear::try_fused_norm(const Tensor& x, const Tensor& residual, con
     const BFloat16* const weight = rounded_.find_copy(weight_);
     if (!weight || x.dtype() != DType::bfloat16 || out.dtype() != DType::float32) return false;
     const DeviceScope scope(x.device(), "DecodingLinear");
-    return cuda::linear_norm_forward(cuda::Backend{}, {.shape = {x.size(0), weight_.size(1), weight_.size(0)},
-                                                       .x = x.data<BFloat16>(),
-                                                       .w = weight,
-                                                       .bias = bias_.data<float>(),
-                                                       .residual = residual.data<float>(),
-                                                       .norm_weight = norm_weight.data<float>(),
-                                                       .norm_bias = norm_bias.data<float>(),
-                                                       .eps = kLayerNormEps,
-                                                       .y = out.data<float>(),
-                                                       .rounded = get_data_or_null<BFloat16>(rounded)});
+    return cuda::try_linear_norm_forward(cuda::Backend{},
+                                         {.shape = {x.size(0), weight_.size(1), weight_.size(0)},
+                                          .x = x.data<BFloat16>(),
+                                          .w = weight,
+                                          .bias = bias_.data<float>(),
+                                          .residual = residual.data<float>(),
+                                          .norm_weight = norm_weight.data<float>(),
+                                          .norm_bias = norm_bias.data<float>(),
+                                          .eps = kLayerNormEps,
+                                          .y = out.data<float>(),
+                                          .rounded = get_data_or_null<BFloat16>(rounded)});
   }
   return false;
 }

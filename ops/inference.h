@@ -1,6 +1,6 @@
-// Ops for decoding one token at a time. The functions are not recorded and write to memory that the caller
-// provides. The constructor of DecodingLinear allocates memory. On a CUDA device, products that round a
-// float32 input also allocate memory.
+// Ops for decoding one token at a time. The functions are not recorded on the tape, and write their results
+// to tensors that the caller provides. The constructor of DecodingLinear allocates memory. On a CUDA device,
+// a matrix product also allocates memory if it must round a float32 input to bfloat16.
 #pragma once
 
 #include <functional>
@@ -17,16 +17,18 @@ namespace tapeformer {
 void embed_into(const Tensor& table, const Tensor& tokens, const Tensor& positions, int64_t position,
                 const Tensor& out, const Tensor& added_rows = {});
 
-// The weight (out, in) and bias (out,) of a layer, prepared for products with at most `rows` rows. On the
-// CPU, the object keeps a packed copy of the weight in get_operand_dtype(weight). On a CUDA device, the
-// object keeps rounded copies of a float32 weight and bias if get_operand_dtype(weight) is bfloat16.
+// A linear layer for decoding, with the weight (out, in) and the bias (out,). `rows` is the maximum number of
+// rows of an input. On the CPU, the object keeps a packed copy of the weight in the operand dtype, which is
+// get_operand_dtype(weight) (ops/linear.h). On a CUDA device, the object keeps bfloat16 copies of a float32
+// weight and bias if the operand dtype is bfloat16.
 class DecodingLinear {
  public:
   DecodingLinear() = default;
   DecodingLinear(const Tensor& weight, const Tensor& bias, int64_t rows);
 
-  // Computes out (rows, out) = activation(x (rows, in) weightᵀ + bias). gelu requires `scratch`, a workspace
-  // with the shape and dtype of out. On a CUDA device, x may be bfloat16; out is then bfloat16 or float32.
+  // Computes out = activation(x weightᵀ + bias), where x is (rows, weight.size(1)) and `out` is (rows,
+  // weight.size(0)). If the activation is gelu, `scratch` must be a workspace with the shape and dtype of
+  // `out`. On a CUDA device, x can be bfloat16. In this case, `out` is bfloat16 or float32.
   void forward_into(const Tensor& x, Activation activation, const Tensor& out,
                     const Tensor& scratch = {}) const;
 
@@ -49,8 +51,8 @@ class DecodingLinear {
       cpu_product_;
 };
 
-// Computes out = layer_norm(x + branch), or layer_norm(x) if branch is undefined. If `rounded` is defined,
-// also writes out in bfloat16 to it.
+// Computes out = layer_norm(x + branch), or out = layer_norm(x) if `branch` is undefined. If `rounded` is
+// defined, the function also writes the result in bfloat16 to `rounded`.
 void layer_norm_into(const Tensor& x, const Tensor& branch, const Tensor& weight, const Tensor& bias,
                      const Tensor& out, const Tensor& rounded = {});
 

@@ -18,7 +18,7 @@ void check_arguments(const Tensor& x, const Tensor& weight, const Tensor& bias) 
         " does not match weight ", weight.shape(), " (out, in)");
   check(!bias.defined() || bias.shape() == Shape{weight.size(0)}, "linear", "bias ",
         bias.defined() ? bias.shape() : Shape{}, " does not match weight ", weight.shape());
-  check(compute_dtype(x.dtype()) == weight.dtype() && (!bias.defined() || bias.dtype() == weight.dtype()),
+  check(get_compute_dtype(x.dtype()) == weight.dtype() && (!bias.defined() || bias.dtype() == weight.dtype()),
         "linear", "input is ", name_of(x.dtype()), " and weight ", name_of(weight.dtype()),
         "; expected equal dtypes, or a bfloat16 input with a float32 weight");
 }
@@ -57,7 +57,7 @@ struct Product {
 // undefined.
 Gradients compute_linear_gradients(const Product& product, const Tensor& gradient,
                                    const std::array<bool, 3>& needs) {
-  const Tensor g = copy_if_strided(gradient);
+  const Tensor g = make_contiguous(gradient);
   Gradients gradients(3);
   if (needs[0]) gradients[0] = Tensor::empty_like(product.x);
   if (needs[1]) gradients[1] = Tensor::empty_like(product.weight);

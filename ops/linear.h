@@ -9,10 +9,10 @@
 
 namespace tapeformer {
 
-// Returns dropout(activation(x weightᵀ + bias)). x is (…, in), weight (out, in), bias (out,) or undefined,
-// and the result (…, out) in the dtype of x. x may be bfloat16 with float32 weights; `result_dtype` then
-// selects bfloat16 or float32 for the result. Throws ShapeError for mismatched shapes and for dtypes that do
-// not match.
+// Returns dropout(activation(x weightᵀ + bias)). x is (…, in), the weight is (out, in), and the bias is
+// (out,) or undefined. The result is (…, out) in the dtype of x. If x is bfloat16, the weight and the bias
+// must be float32, and `result_dtype` can select a float32 result. Otherwise all tensors must have the same
+// dtype. Throws ShapeError for mismatched shapes and dtypes.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
               Activation activation = Activation::none, const DropoutMask& dropout = {},
               std::optional<DType> result_dtype = {});
@@ -26,8 +26,9 @@ bool uses_bfloat16_instructions(Device device);
 // Returns the name of the library that computes float32 products of linear layers on the CPU. The name of
 // oneDNN includes its version.
 std::string get_cpu_product_library();
-// Returns x in get_operand_dtype(x). If several layers use x, call this function once and pass the result to
-// all layers: x is rounded only once, and the layers keep half the bytes for backward().
+// Returns x converted to get_operand_dtype(x). If several layers use x, call this function once and pass the
+// result to all layers. If the operand dtype is bfloat16, x is then rounded only once, and the tape keeps x
+// in bfloat16 for backward().
 Tensor convert_to_operand_dtype(const Tensor& x);
 
 // Runs the backward pass of linear(x, weight, bias) without computing the result of linear(). `gradient` is

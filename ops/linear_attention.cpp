@@ -26,7 +26,7 @@ Tensor linear_attention(const Tensor& query, const Tensor& key, const Tensor& va
   check(!options.causal || query.size(1) == key.size(1), kOp,
         "the causal form needs queries and keys of equal length, not ", query.shape(), " and ", key.shape());
   check(options.eps > 0, kOp, "eps must be positive, not ", options.eps);
-  const Tensor lengths = validate_key_lengths(kOp, options.key_lengths, key);
+  const Tensor lengths = prepare_key_lengths(kOp, options.key_lengths, key);
   const Tensor q = make_features_contiguous(query), k = make_features_contiguous(key),
                v = make_features_contiguous(value);
   const LinearAttentionShape shape = make_shape(q, k, v, options);
@@ -37,7 +37,8 @@ Tensor linear_attention(const Tensor& query, const Tensor& key, const Tensor& va
                              inverse.data<Compute<T>>());
   });
   return record_attention(
-      kOp, out, q, k, v, [shape, lengths, inverse]<class T>(auto backend, const AttentionBackward<T>& x) {
+      kOp, out, q, k, v,
+      [shape, lengths, inverse]<class T>(auto backend, const AttentionBackwardArguments<T>& x) {
         linear_attention_backward(backend, with_key_lengths(shape, lengths), x.q, x.k, x.v, x.out,
                                   inverse.data<Compute<T>>(), x.g, x.gradients);
       });

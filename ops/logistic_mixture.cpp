@@ -26,7 +26,7 @@ Tensor row_nll(const char* op, const Tensor& parameters, const Tensor& targets, 
   check(levels >= 2, op, levels, " levels; at least 2 are needed");
   check(targets.shape() == Shape{rows}, op, "targets ", targets.shape(), " do not match parameters ",
         parameters.shape());
-  const Tensor index = validate_index(op, targets, levels, parameters.device());
+  const Tensor index = prepare_index(op, targets, levels, parameters.device());
   const Tensor nll = Tensor::empty({rows}, parameters.dtype(), parameters.device());
   dispatch(op, parameters, [&]<class T>(auto backend) {
     logistic_mixture(backend, rows, mixtures, levels, parameters.data<T>(), index.data<int64_t>(),

@@ -159,7 +159,7 @@ Tensor lsh_buckets(const Tensor& query, const LshOptions& options, const RandomS
         query.shape());
   const NoGrad no_grad;
   const Tensor q = make_features_contiguous(query);
-  const Tensor lengths = validate_key_lengths(kHash, options.key_lengths, q);
+  const Tensor lengths = prepare_key_lengths(kHash, options.key_lengths, q);
   LshHashShape shape = hash_shape(options);
   check_length(options, q.size(1));
   shape.batch = q.size(0);
@@ -192,7 +192,7 @@ Tensor lsh_attention(const Tensor& query, const Tensor& value, const Tensor& buc
   check(options.dropout >= 0 && options.dropout < 1, kOp, "dropout must be in [0, 1), not ", options.dropout);
   check(query.size(1) < (int64_t{1} << 31), kOp, "q ", query.shape(), " is too long");
   check_buckets(buckets, query, options.rounds);
-  const Tensor lengths = validate_key_lengths(kOp, options.key_lengths, query);
+  const Tensor lengths = prepare_key_lengths(kOp, options.key_lengths, query);
   const Tensor q = make_features_contiguous(query), v = make_features_contiguous(value);
   LshAttentionShape shape = make_shape(q, v, options);
   // If all positions fit in one chunk, all rounds give the same result. Only one round is computed, without
@@ -204,7 +204,7 @@ Tensor lsh_attention(const Tensor& query, const Tensor& value, const Tensor& buc
   const Tensor out =
       Tensor::empty({shape.batch, shape.length, shape.heads, shape.value_dim}, q.dtype(), q.device());
   const Tensor log_sums = Tensor::empty({shape.batch, shape.heads, shape.log_sum_round_count(), shape.length},
-                                        compute_dtype(q.dtype()), q.device());
+                                        get_compute_dtype(q.dtype()), q.device());
   dispatch_floating(kOp, q, [&]<class T>(auto backend) {
     lsh_attention_forward(backend, with_lengths(shape, lengths), get_attention_rows<const T>(q),
                           get_attention_rows<const T>(v), ids.data<int32_t>(), out.data<T>(),

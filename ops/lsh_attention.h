@@ -17,9 +17,9 @@
 namespace tapeformer {
 
 struct LshOptions {
-  // The chunk to which the first chunk of a round attends in addition to itself: no chunk (paper, fast), the
-  // last chunk of the same round, or the last chunk of the previous round (trax, lucid). The last round is
-  // the previous round of the first round.
+  // The chunk before the first chunk of a round. With `none`, there is no such chunk (paper, fast). With
+  // `round`, it is the last chunk of the same round. With `global`, it is the last chunk of the previous
+  // round (trax, lucid), or for the first round, the last chunk of the last round.
   using Wrap = LshWrap;
   // The weight of a key that a query finds in n rounds. With `none`, each of the n occurrences has the
   // weight 1 (trax, lucid, fast). With `exact`, each occurrence has the weight 1 / n (paper, equation 16).
@@ -29,20 +29,21 @@ struct LshOptions {
   // the norm of this vector. With unit_key, the score is q . k (paper, trax). With rsqrt_dim, this score is
   // also divided by sqrt(dim) (lucid, fast).
   enum class Scale { unit_key, rsqrt_dim };
-  // logsumexp: the result of a round is weighted by its sum of exponentials, so that all rounds form one
-  // softmax (paper, trax, lucid). mean: all rounds have equal weights (fast).
+  // The weights of the rounds in the result. With `logsumexp`, the weight of a round is the sum of exp(score)
+  // over its keys, so that all rounds form one softmax (paper, trax, lucid). With `mean`, all rounds have
+  // equal weights (fast).
   enum class Combine { logsumexp, mean };
-  // The hash is bucket = argmax [x R, -x R] with a Gaussian matrix R. rotations: a separate R for each
-  // example, head and round, and two rotations for more than 128 buckets (paper, trax). hyperplanes: one R
-  // per round for all examples and heads, and never two rotations (fast).
+  // The random matrices R of the hash, which assigns a vector x to the bucket argmax [x R, -x R]. With
+  // `rotations`, each example, head and round has a separate matrix, and more than 128 buckets require two
+  // matrices (paper, trax). With `hyperplanes`, all examples and heads share one matrix per round (fast).
   enum class Hash { rotations, hyperplanes };
 
   int64_t rounds = 4;  // number of hashing rounds, 1 to 255
   // Number of positions per chunk. Sequences up to this length use exact attention without hashing.
   int64_t chunk_length = 64;
-  // The number of buckets, which must be even. 0 selects 2 length / chunk_length (paper, equation in section
-  // 4), at least 2, where `length` is the valid length of each sequence. If a sequence has fewer positions
-  // than `buckets`, its number of buckets is selected in the same way.
+  // The number of buckets, which must be even. If 0, a sequence with n valid positions has 2 n / chunk_length
+  // buckets (paper, equation in section 4), but at least 2. The same rule applies to a sequence with fewer
+  // valid positions than `buckets`.
   int64_t buckets = 0;
   Wrap wrap = Wrap::none;
   Duplicates duplicates = Duplicates::exact;
@@ -50,17 +51,17 @@ struct LshOptions {
   Scale scale = Scale::unit_key;
   Combine combine = Combine::logsumexp;
   Hash hash = Hash::rotations;
-  bool share_rotations = false;   // the same rotations for all examples of a batch, per head and round
-  int64_t first_example = 0;      // index of example 0 of q, which the rotations depend on
+  bool share_rotations = false;   // if true, all examples share the rotations of a head and round
+  int64_t first_example = 0;      // added to the index of an example to select its rotations
   bool allow_any_length = false;  // accept sequences with fewer positions than `buckets`, or of one chunk
   bool causal = false;            // attend to the same and earlier positions
   // Valid lengths, (batch,) int64 in [0, length]. Later positions are masked. If undefined, no position is
   // masked.
   Tensor key_lengths = {};
-  // Probability of setting an attention weight to zero. All chunks, rounds, heads and examples use one mask
-  // (trax). Row i of the mask belongs to the query in slot i of a chunk. Columns j < chunk_length belong to
-  // the keys in the slots of the previous chunk, and the other columns to the keys in the slots of the same
-  // chunk. The element in row i and column j has the index 2 * i * chunk_length + j in the stream.
+  // Probability of setting an attention weight to zero. All chunks, rounds, heads and examples use the same
+  // contiguous mask (chunk_length, 2 * chunk_length), as in trax. Each row belongs to a query of a chunk. The
+  // first chunk_length columns belong to the keys of the previous chunk, and the other columns belong to the
+  // keys of the same chunk.
   double dropout = 0;
   RandomStream dropout_stream = {};
 };
@@ -87,12 +88,13 @@ Tensor lsh_buckets(const Tensor& q, const LshOptions& options, const RandomStrea
 // result is a contiguous tensor (batch, length, heads, value_dim).
 //
 // Positions are sorted by (bucket, position) in each round. A query attends to its own position only if it
-// attends to no other position. With Combine::logsumexp, it must attend to no other position in all rounds.
-// With Combine::mean, each round is considered separately. Keys are q / sqrt(|q|² + 1e-6 dim), as in trax,
-// and |q|² must be finite. Positions beyond key_lengths have zero result and zero gradient. The gradient
-// treats the buckets as constants. The backward pass sorts again and recomputes the scores, so memory grows
-// with length x rounds. Results do not depend on the number of threads. Throws ShapeError for invalid
-// options and for mismatched shapes, dtypes and devices.
+// attends to no other position. Combine::logsumexp applies this rule to all rounds together, and
+// Combine::mean applies it to each round separately. Keys are q / sqrt(|q|² + 1e-6 dim), as in trax, and |q|²
+// must be finite. Positions beyond key_lengths have zero results and zero gradients.
+//
+// The gradient treats the buckets as constants. The backward pass sorts again and recomputes the scores, so
+// memory grows with length x rounds. Results do not depend on the number of threads. Throws ShapeError for
+// invalid options and for mismatched shapes, dtypes and devices.
 Tensor lsh_attention(const Tensor& q, const Tensor& v, const Tensor& buckets, const LshOptions& options);
 
 }  // namespace tapeformer

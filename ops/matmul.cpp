@@ -24,7 +24,7 @@ Shape make_matrix_batch_shape(Shape batch, int64_t rows, int64_t columns) {
 
 // Returns the product of stacks with the same batch shape. The call is not recorded.
 Tensor multiply_batches(const Tensor& a_any, const Tensor& b_any, MatmulOptions options) {
-  const Tensor a = copy_if_strided(a_any), b = copy_if_strided(b_any);
+  const Tensor a = make_contiguous(a_any), b = make_contiguous(b_any);
   const int64_t m = a.size(options.transpose_a ? -1 : -2), k = a.size(options.transpose_a ? -2 : -1);
   const int64_t n = b.size(options.transpose_b ? -2 : -1);
   const Shape batch = get_batch_shape(a.shape());

@@ -39,8 +39,8 @@ Gradients compute_gradients(const char* op, const SavedNorm& saved, const Tensor
   const bool separate =
       has_branch && needs[3] && (saved.dropout.is_active() || saved.branch_dtype != x.dtype());
   const Tensor gbranch = Tensor::empty(separate ? x.shape() : Shape{0}, saved.branch_dtype, x.device());
-  const Tensor dense_g = g.defined() ? copy_if_strided(g) : g;
-  const Tensor dense_rounded = g_rounded.defined() ? copy_if_strided(g_rounded) : g_rounded;
+  const Tensor dense_g = g.defined() ? make_contiguous(g) : g;
+  const Tensor dense_rounded = g_rounded.defined() ? make_contiguous(g_rounded) : g_rounded;
   dispatch_floating(op, gbranch, [&]<class B>(auto backend) {
     using T = Compute<B>;
     layer_norm_backward(backend, saved.inverse_std.numel(), x.size(-1), get_data_or_null<T>(dense_g),
@@ -91,7 +91,7 @@ NormResult normalize(const char* op, const Tensor& input, const Tensor& branch_i
 
 void check_branch(const char* op, const Tensor& x, const Tensor& branch) {
   check_defined(op, "the input", x, "the branch", branch);
-  check(x.shape() == branch.shape() && x.dtype() == compute_dtype(branch.dtype()), op, "input ",
+  check(x.shape() == branch.shape() && x.dtype() == get_compute_dtype(branch.dtype()), op, "input ",
         name_of(x.dtype()), " ", x.shape(), " and branch ", name_of(branch.dtype()), " ", branch.shape(),
         " differ");
 }

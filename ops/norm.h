@@ -22,8 +22,8 @@ Tensor residual_layer_norm(const Tensor& x, const Tensor& branch, const Tensor& 
 struct NormResult {
   Tensor result, operand;
 };
-// layer_norm_with_operand() computes layer_norm(), and residual_layer_norm_with_operand() computes
-// residual_layer_norm(). One kernel writes both `result` and `operand`.
+// These functions return the results of layer_norm() and residual_layer_norm() as a NormResult. One kernel
+// writes both tensors of the NormResult.
 NormResult layer_norm_with_operand(const Tensor& x, const Tensor& weight, const Tensor& bias,
                                    double eps = kLayerNormEps);
 NormResult residual_layer_norm_with_operand(const Tensor& x, const Tensor& branch, const Tensor& weight,

@@ -20,9 +20,10 @@ struct ParameterSlot {
 Tensor copy_rule_to_device(Device device, const StepRule& rule);
 void overwrite_rule(const Tensor& memory, const StepRule& rule);
 
-// Applies the equations of StepRule and Clipping (ops/kernels/optimizer_step.h). The slots and the rule are
-// on one device, and the slots have one dtype. Returns the norm of all gradients before clipping, multiplied
-// by |clipping.gradient_scale|, as a float64 scalar on the device. Does not wait for the device.
+// Updates the parameter and the moments of each slot by the equations of StepRule and Clipping
+// (ops/kernels/optimizer_step.h). `rule` is a result of copy_rule_to_device(). All tensors are on one device,
+// and the tensors of all slots have the same dtype. Returns the norm of all gradients before clipping,
+// multiplied by |clipping.gradient_scale|, as a float64 scalar on the device. Does not wait for the device.
 Tensor optimizer_step(const std::vector<ParameterSlot>& slots, const Tensor& rule,
                       const Clipping& clipping = {});
 

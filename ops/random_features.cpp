@@ -14,8 +14,8 @@ constexpr const char* kOp = "random_features";
 constexpr const char* kInto = "random_features_into";
 constexpr const char* kProjection = "random_projection";
 
-// Replaces the first `count` rows of w (rows, dim) by orthonormal rows with the same span, by the
-// Gram–Schmidt process. Each row is orthogonalized twice, because this removes the rounding errors.
+// Orthonormalizes the first `count` rows of w (rows, dim) with the Gram–Schmidt process. Each row is
+// orthogonalized twice to reduce the rounding errors.
 void orthonormalize(double* w, int64_t count, int64_t dim) {
   const auto dot = [dim](const double* a, const double* b) {
     double total = 0;
@@ -83,7 +83,7 @@ void compute_features(const char* op, const RandomFeatureShape& s, const Tensor&
   });
 }
 
-// Returns the gradient of x from the gradient g of the features y.
+// Returns the gradient of the input x. `y` contains the features of x, and `g` is the gradient of y.
 Tensor compute_input_gradient(const RandomFeatureShape& s, const Tensor& x, const Tensor& projection,
                               const Tensor& y, const Tensor& g) {
   const Tensor gx = Tensor::empty_like(x), gu = Tensor::empty_like(y);
@@ -129,11 +129,11 @@ Tensor random_features(const Tensor& input, const Tensor& projection, RandomFeat
   check_defined(kOp, "x", input, "projection", projection);
   check(input.rank() == 4, kOp, "x ", input.shape(), " must be (batch, length, heads, dim)");
   const RandomFeatureShape s = make_shape(kOp, input, projection, map, offset);
-  const Tensor x = copy_if_strided(input);
+  const Tensor x = make_contiguous(input);
   const Tensor y = Tensor::empty({x.size(0), x.size(1), x.size(2), s.features}, x.dtype(), x.device());
   compute_features(kOp, s, x, projection, y);
   return record(kOp, y, {&input}, [s, x = detach(x), projection, y = detach(y)](const Tensor& g) {
-    return Gradients{compute_input_gradient(s, x, projection, y, copy_if_strided(g))};
+    return Gradients{compute_input_gradient(s, x, projection, y, make_contiguous(g))};
   });
 }
 

@@ -33,15 +33,15 @@ Tensor mean(const Tensor& x, int dim, bool keep_dim) {
 Tensor max(const Tensor& x, int dim, bool keep_dim) {
   check_defined("max", "x", x);
   dim = normalize_dim("max", dim, x.rank());
-  const Tensor source = copy_if_strided(x);
+  const Tensor source = make_contiguous(x);
   const SplitShape split = make_split_shape(x.shape(), dim);
   check(split.size > 0, "max", "dimension ", dim, " of shape ", x.shape(), " is empty");
-  const Shape shape = keep_dim ? split.kept_shape : split.dropped_shape;
+  const Shape shape = keep_dim ? split.kept_shape : split.squeezed_shape;
   const Tensor out = Tensor::empty(shape, x.dtype(), x.device());
   const Tensor index = Tensor::empty(shape, DType::int64, x.device());
   max_into("max", source, split, out, index);
   return record("max", out, {&x}, [index, split, whole = x.shape()](const Tensor& gradient) {
-    const Tensor g = copy_if_strided(gradient);
+    const Tensor g = make_contiguous(gradient);
     const Tensor gx = Tensor::empty(whole, g.dtype(), g.device());
     dispatch("max", g, [&]<class T>(auto backend) {
       scatter_middle(backend, g.data<T>(), index.data<int64_t>(), gx.data<T>(), split.outer, split.size,
@@ -54,10 +54,10 @@ Tensor max(const Tensor& x, int dim, bool keep_dim) {
 Tensor argmax(const Tensor& x) {
   check_defined("argmax", "x", x);
   check(x.rank() >= 1 && x.size(-1) > 0, "argmax", "the last dimension of shape ", x.shape(), " is empty");
-  const Tensor source = copy_if_strided(x);
+  const Tensor source = make_contiguous(x);
   const SplitShape split = make_split_shape(x.shape(), x.rank() - 1);
-  const Tensor out = Tensor::empty(split.dropped_shape, x.dtype(), x.device());
-  const Tensor index = Tensor::empty(split.dropped_shape, DType::int64, x.device());
+  const Tensor out = Tensor::empty(split.squeezed_shape, x.dtype(), x.device());
+  const Tensor index = Tensor::empty(split.squeezed_shape, DType::int64, x.device());
   max_into("argmax", source, split, out, index);
   return index;
 }

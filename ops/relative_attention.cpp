@@ -30,7 +30,8 @@ RelativeScoresShape make_scores_shape(const Tensor& content, const Tensor& posit
   return shape;
 }
 
-void check_step(const RelativeBias& bias, const RelativeCache& cache, const Shape& token) {
+void check_step(const RelativeAttentionParameters& bias, const RelativeAttentionCache& cache,
+                const Shape& token) {
   const int64_t batch = token[0], heads = token[1], dim = token[2];
   check_defined(kStep, "keys", cache.keys, "values", cache.values, "scores", cache.scores);
   const int64_t capacity = cache.keys.rank() == 4 ? cache.keys.size(1) : 0;
@@ -67,7 +68,7 @@ void check_step(const RelativeBias& bias, const RelativeCache& cache, const Shap
 Tensor relative_scores(const Tensor& content_any, const Tensor& position_any) {
   check_defined(kOp, "content", content_any, "position", position_any);
   const RelativeScoresShape shape = make_scores_shape(content_any, position_any);
-  const Tensor content = copy_if_strided(content_any), position = copy_if_strided(position_any);
+  const Tensor content = make_contiguous(content_any), position = make_contiguous(position_any);
   const Tensor out = Tensor::empty(content.shape(), content.dtype(), content.device());
   dispatch(kOp, content, [&]<class T>(auto backend) {
     relative_scores(backend, shape, content.data<T>(), position.data<T>(), out.data<T>());
@@ -75,7 +76,7 @@ Tensor relative_scores(const Tensor& content_any, const Tensor& position_any) {
   return record(kOp, out, {&content_any, &position_any},
                 [shape, from = position.shape()](const Tensor& gradient, NeededGradients needs) {
                   if (!needs[1]) return Gradients{gradient, {}};
-                  const Tensor g = copy_if_strided(gradient);
+                  const Tensor g = make_contiguous(gradient);
                   const Tensor gposition = Tensor::empty(from, g.dtype(), g.device());
                   dispatch(kOp, g, [&]<class T>(auto backend) {
                     relative_scores_backward(backend, shape, g.data<T>(), gposition.data<T>());
@@ -84,32 +85,33 @@ Tensor relative_scores(const Tensor& content_any, const Tensor& position_any) {
                 });
 }
 
-void relative_attention_step(const Tensor& q, const Tensor& k, const Tensor& v, const RelativeBias& bias,
-                             RelativeCache& cache, const Tensor& out) {
+void relative_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
+                             const RelativeAttentionParameters& bias, RelativeAttentionCache& cache,
+                             const Tensor& out) {
   check_attention_step(kStep, q, k, v, out);
   check(q.shape() == v.shape(), kStep, "queries ", q.shape(), " and values ", v.shape(),
         " must have equal shapes");
   check_step(bias, cache, q.shape());
   ++cache.length;
-  const RelativeStepShape shape{q.size(0),
-                                q.size(1),
-                                q.size(2),
-                                cache.keys.size(1),
-                                cache.length,
-                                cache.window,
-                                cache.rate,
-                                cache.max_compressed,
-                                cache.max_compressed > 0 ? cache.compressed_keys.size(1) : 1,
-                                bias.distances.size(0),
-                                1 / std::sqrt(static_cast<double>(q.size(2)))};
+  const RelativeAttentionStepShape shape{q.size(0),
+                                         q.size(1),
+                                         q.size(2),
+                                         cache.keys.size(1),
+                                         cache.length,
+                                         cache.window,
+                                         cache.rate,
+                                         cache.max_compressed,
+                                         cache.max_compressed > 0 ? cache.compressed_keys.size(1) : 1,
+                                         bias.distances.size(0),
+                                         1 / std::sqrt(static_cast<double>(q.size(2)))};
   dispatch(kStep, q, [&]<class T>(auto backend) {
-    const RelativeStepInputs<T> inputs{get_attention_rows<const T>(q), get_attention_rows<const T>(k),
-                                       get_attention_rows<const T>(v), bias.content_bias.data<T>(),
-                                       bias.position_bias.data<T>(),   bias.distances.data<T>()};
+    const RelativeAttentionStepInputs<T> inputs{
+        get_attention_rows<const T>(q), get_attention_rows<const T>(k), get_attention_rows<const T>(v),
+        bias.content_bias.data<T>(),    bias.position_bias.data<T>(),   bias.distances.data<T>()};
     const auto ring = [&](const Tensor& newest, const Tensor& compressed) {
-      return RelativeRingBuffers<T>{get_attention_rows<T>(newest), compressed.defined()
-                                                                       ? get_attention_rows<T>(compressed)
-                                                                       : AttentionRows<T>()};
+      return RelativeAttentionRingBuffers<T>{
+          get_attention_rows<T>(newest),
+          compressed.defined() ? get_attention_rows<T>(compressed) : AttentionRows<T>()};
     };
     relative_attention_step(backend, shape, inputs, ring(cache.keys, cache.compressed_keys),
                             ring(cache.values, cache.compressed_values), cache.scores.data<T>(),

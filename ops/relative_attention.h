@@ -7,19 +7,22 @@
 
 namespace tapeformer {
 
-// Adds position scores to content scores. `content` and the result are (batch, heads, queries, keys), and
-// `position` is (batch, heads, queries, distances). Query i is at the position of key keys - queries + i, so
-// the distance from key j to query i is d = keys - queries + i - j. The position score of query i and key j
-// is in column keys - 1 - d of `position`. If `position` does not have this column, the result is -inf. If
-// distances = keys, the result is -inf for all keys after a query. Throws ShapeError unless 1 <= queries <=
-// keys <= distances < keys + queries. The gradient of the result must be 0 where the result is -inf. The
-// gradient of softmax() satisfies this condition.
+// Adds position scores to content scores. `content` and the result have shape (batch, heads, queries, keys).
+// `position` has shape (batch, heads, queries, distances). The last query is at the position of the last key.
+//
+// For each query, the last dimension of `position` contains the scores of the distances keys - 1, keys - 2, …
+// from the query to earlier keys. A negative distance stands for a key after the query. The result is -inf
+// for a distance that is not in `position`. If distances = keys, these are the keys after the query.
+//
+// Throws ShapeError unless 1 <= queries <= keys <= distances < keys + queries. The gradient of the result
+// must be 0 where the result is -inf. The gradient of softmax() satisfies this condition.
 Tensor relative_scores(const Tensor& content, const Tensor& position);
 
-// A ring with the keys and values of the newest `capacity` tokens, and a second ring with rows of compressed
-// keys and values. Compressed row r stands for the tokens rate * r to rate * (r + 1) - 1. A query also
-// attends to the newest `max_compressed` rows whose tokens are before its window.
-struct RelativeCache {
+// Keys and values of previous tokens. A ring buffer contains the keys and values of the newest `capacity`
+// tokens. A second ring buffer contains compressed keys and values. Compressed row r represents the tokens
+// from rate * r to rate * (r + 1) - 1. A query attends to the tokens in its window and to the newest
+// `max_compressed` rows of tokens before the window.
+struct RelativeAttentionCache {
   Tensor keys, values;  // (batch, capacity, heads, dim), contiguous
   KeyWindow window;     // causal window of a query; its span is at most `capacity`
   int64_t rate = 1;     // tokens per compressed row; every window must begin at a multiple of `rate`
@@ -35,7 +38,7 @@ struct RelativeCache {
 // Row d of `distances` is the embedding of the distance d. A query has the distances 0, 1, 2, … from the
 // tokens in its window. The compressed rows have the next larger distances, from the newest row to the oldest
 // row.
-struct RelativeBias {
+struct RelativeAttentionParameters {
   Tensor content_bias, position_bias;  // (heads, dim)
   // (distances, heads, dim), contiguous. The number of distances is at least the number of keys of a query.
   Tensor distances;
@@ -44,7 +47,8 @@ struct RelativeBias {
 // Processes one token of the causal form: appends k and v to the cache, then writes the attention of q to
 // `out`. q, k, v and out are (batch, heads, dim) with a contiguous last dimension. The call is not recorded
 // and allocates no memory. Throws ShapeError for mismatched shapes.
-void relative_attention_step(const Tensor& q, const Tensor& k, const Tensor& v, const RelativeBias& bias,
-                             RelativeCache& cache, const Tensor& out);
+void relative_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
+                             const RelativeAttentionParameters& bias, RelativeAttentionCache& cache,
+                             const Tensor& out);
 
 }  // namespace tapeformer

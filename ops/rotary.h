@@ -12,13 +12,13 @@ struct RotaryOptions {
   int64_t first_position = 0;  // position of the first token
 };
 
-// Returns the rotated x (batch, length, heads, dim), float32, float64 or bfloat16, contiguous. Throws
-// ShapeError if dim is odd.
+// Rotates x and returns a contiguous tensor with the same shape and dtype. `x` has shape (batch, length,
+// heads, dim) and dtype float32, float64 or bfloat16. Throws ShapeError if dim is odd.
 Tensor rotary(const Tensor& x, const RotaryOptions& options = {});
 
-// Rotates x (batch, heads, dim), one token at `first_position`, in place. The position advances with each
-// replay of a CUDA graph. The call is not recorded and allocates no tensor. Throws ShapeError if dim is odd
-// or the last dimension of x is not contiguous.
+// Rotates one token in place. `x` has shape (batch, heads, dim), and the token is at position
+// options.first_position. In a CUDA graph, each replay increases the position by 1. The call is not recorded
+// and allocates no tensor. Throws ShapeError if dim is odd or the last dimension of x is not contiguous.
 void rotary_step(const Tensor& x, const RotaryOptions& options);
 
 }  // namespace tapeformer

@@ -5,8 +5,9 @@
 
 namespace tapeformer {
 
-// Returns weights (rows,): 1 / n for the n rows selected by the mask, and 0 for other rows. mask (rows,)
-// uint8 selects rows with nonzero elements, and may be on the CPU. An undefined mask selects all rows.
+// Returns a tensor of weights with shape (rows,). `mask` is a uint8 tensor with shape (rows,) on any device.
+// The n rows with a nonzero mask get the weight 1 / n, and the other rows get the weight 0. If the mask is
+// undefined, all rows get the weight 1 / rows.
 Tensor compute_row_weights(const char* op, const Tensor& mask, int64_t rows, DType dtype, Device device);
 
 // Returns the sum of values * weights over the rows with nonzero weights, as a scalar. Both tensors have

@@ -31,7 +31,7 @@ Tensor softmax(const Tensor& input) {
     row_softmax(backend, x.data<T>(), y.data<T>(), count_rows(x), x.size(-1));
   });
   return record("softmax", y, {&x}, [y = detach(y)](const Tensor& gradient) {
-    const Tensor g = copy_if_strided(gradient), gx = Tensor::empty_like(g);
+    const Tensor g = make_contiguous(gradient), gx = Tensor::empty_like(g);
     dispatch("softmax", g, [&]<class T>(auto backend) {
       row_softmax_backward(backend, g.data<T>(), y.data<T>(), gx.data<T>(), count_rows(y), y.size(-1));
     });
@@ -46,7 +46,7 @@ Tensor log_softmax(const Tensor& input) {
     row_log_softmax(backend, x.data<T>(), y.data<T>(), count_rows(x), x.size(-1));
   });
   return record("log_softmax", y, {&x}, [y = detach(y)](const Tensor& gradient) {
-    const Tensor g = copy_if_strided(gradient), gx = Tensor::empty_like(g);
+    const Tensor g = make_contiguous(gradient), gx = Tensor::empty_like(g);
     dispatch("log_softmax", g, [&]<class T>(auto backend) {
       row_log_softmax_backward(backend, g.data<T>(), y.data<T>(), gx.data<T>(), count_rows(y), y.size(-1));
     });
@@ -81,7 +81,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& 
         "label_smoothing ", options.label_smoothing, " must be in [0, 1) and z_loss ", options.z_loss,
         " at least 0");
   const Tensor x = contiguous(logits);
-  const Tensor index = validate_index(kOp, targets, classes, x.device());
+  const Tensor index = prepare_index(kOp, targets, classes, x.device());
   const Tensor scale = compute_row_weights(kOp, weights, rows, x.dtype(), x.device());
   const Tensor lse = Tensor::empty_like(scale), losses = Tensor::empty_like(scale);
   dispatch(kOp, x, [&]<class T>(auto backend) {

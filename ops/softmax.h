@@ -7,8 +7,9 @@
 
 namespace tapeformer {
 
-// Return the softmax of x (…, classes), or its logarithm, in the same shape. A row of -inf gives zeros in
-// softmax and -inf in log_softmax.
+// softmax() returns the softmax over the last dimension of x, and log_softmax() returns the logarithm of the
+// softmax. `x` and the result have shape (…, classes). If all elements of a row are -inf, softmax() returns 0
+// and log_softmax() returns -inf for all elements of the row.
 Tensor softmax(const Tensor& x);
 Tensor log_softmax(const Tensor& x);
 // Returns log(sum(exp(x))) over the last dimension. The result does not have this dimension.

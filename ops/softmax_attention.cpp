@@ -119,8 +119,8 @@ SoftmaxResult run_forward(const SoftmaxOperands& x) {
   return result;
 }
 
-// Returns the gradients of q, k and v. x may contain only a part of the keys of the attention. `result` is
-// the result for all keys.
+// Returns the gradients of q, k and v. `result` is the result of the attention to all keys. If x contains a
+// subset of the keys, the gradient of q contains only the contribution of this subset.
 Gradients run_backward(const SoftmaxOperands& x, const SoftmaxResult& result, const Tensor& g) {
   const Gradients gradients{Tensor::empty(x.q.shape(), x.q.dtype(), x.q.device()),
                             Tensor::empty(x.k.shape(), x.k.dtype(), x.k.device()),
@@ -187,7 +187,7 @@ Tensor compute_interleaved_attention(const Tensor& q, const Tensor& k, const Ten
   const int64_t batch = q.size(0), length = q.size(1), step = options.pattern.dilated.step;
   const Subsequences order{step, length};
   SoftmaxAttentionOptions own{.causal = options.causal, .scale = options.scale};
-  const Tensor lengths = validate_key_lengths(kOp, options.key_lengths, k);
+  const Tensor lengths = prepare_key_lengths(kOp, options.key_lengths, k);
   if (lengths.defined() || (!options.causal && length % step != 0)) {
     own.key_lengths = Tensor::empty({batch * step}, DType::int64);
     for (int64_t i = 0; i < batch * step; ++i) {
@@ -235,7 +235,7 @@ class StridedAttention {
     const Gradients far = run_backward(
         far_operands(), {order_.split(result.out), order_.split_sums(result.log_sums)}, order_.split(g));
     Gradients sums;
-    const DType stored = g.dtype(), dtype = compute_dtype(stored);
+    const DType stored = g.dtype(), dtype = get_compute_dtype(stored);
     for (size_t i = 0; i < near.size(); ++i)
       sums.push_back(cast(add(cast(near[i], dtype), cast(order_.join(far[i]), dtype)), stored));
     return sums;
@@ -298,12 +298,12 @@ Tensor softmax_attention(const Tensor& query, const Tensor& key, const Tensor& v
   if (is_interleaved(options, q)) return compute_interleaved_attention(q, k, v, options);
   if (is_strided(options, q)) return compute_strided_attention(q, k, v, options);
   const SoftmaxOperands operands{detach(q),          detach(k),
-                                 detach(v),          validate_key_lengths(kOp, options.key_lengths, key),
+                                 detach(v),          prepare_key_lengths(kOp, options.key_lengths, key),
                                  options.key_blocks, make_shape(q, k, v, options)};
   const SoftmaxResult result = run_forward(operands);
   return record_attention(
       kOp, result.out, q, k, v,
-      [operands, log_sums = result.log_sums]<class T>(auto backend, const AttentionBackward<T>& x) {
+      [operands, log_sums = result.log_sums]<class T>(auto backend, const AttentionBackwardArguments<T>& x) {
         softmax_attention_backward(backend, operands.shape_with_data(), x.q, x.k, x.v, x.out,
                                    log_sums.data<Compute<T>>(), x.g, x.gradients);
       });
@@ -314,7 +314,7 @@ Tensor plain_softmax_attention(const Tensor& query, const Tensor& key, const Ten
   check_attention_inputs("plain_softmax_attention", query, key, value);
   check_dropout(options.dropout);
   check_pattern(options, query, key);
-  const Tensor lengths = validate_key_lengths("plain_softmax_attention", options.key_lengths, key);
+  const Tensor lengths = prepare_key_lengths("plain_softmax_attention", options.key_lengths, key);
   const Shape heads_first{0, 2, 1, 3};
   const Tensor q = permute(query, heads_first), k = permute(key, heads_first),
                v = permute(value, heads_first);

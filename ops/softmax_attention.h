@@ -29,12 +29,14 @@ struct SoftmaxAttentionOptions {
   int64_t dropout_offset = 0;
 };
 
-// Returns softmax attention of q (batch, query_length, heads, dim), k (batch, key_length, heads, dim) and v
-// (batch, key_length, heads, value_dim), all float32, float64 or bfloat16; result (batch, query_length,
-// heads, value_dim), contiguous. Inputs are read through their strides and are copied only if the last
-// dimension is not contiguous. If all keys of a query are masked, its result is 0. The op processes blocks
-// with an online softmax (Dao et al. 2022, "FlashAttention"), so memory is linear in the lengths; backward()
-// recomputes the scores. Throws ShapeError for mismatched shapes and dtypes.
+// Returns softmax attention as a contiguous tensor with shape (batch, query_length, heads, value_dim). `q`
+// has shape (batch, query_length, heads, dim), `k` has shape (batch, key_length, heads, dim), and `v` has
+// shape (batch, key_length, heads, value_dim). The dtype of all tensors is float32, float64 or bfloat16. An
+// input is copied only if its last dimension is not contiguous. If all keys of a query are masked, the result
+// for the query is 0.
+//
+// The op computes an online softmax over blocks (Dao et al. 2022, "FlashAttention"), so the memory is linear
+// in the lengths. backward() recomputes the scores. Throws ShapeError for mismatched shapes and dtypes.
 Tensor softmax_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                          const SoftmaxAttentionOptions& options = {});
 

@@ -11,7 +11,7 @@ namespace {
 
 // Returns the sum over one dimension, which keeps size 1. The call is not recorded.
 Tensor sum_dim(const Tensor& x, int dim) {
-  const Tensor source = copy_if_strided(x);
+  const Tensor source = make_contiguous(x);
   const SplitShape split = make_split_shape(x.shape(), dim);
   const Tensor out = Tensor::empty(split.kept_shape, x.dtype(), x.device());
   const int64_t outer = split.outer, size = split.size, inner = split.inner;
@@ -32,9 +32,9 @@ Tensor sum(const Tensor& x, int dim, bool keep_dim) {
   check_defined("sum", "x", x);
   dim = normalize_dim("sum", dim, x.rank());
   const SplitShape split = make_split_shape(x.shape(), dim);
-  const Tensor out = sum_dim(x, dim).view(keep_dim ? split.kept_shape : split.dropped_shape);
+  const Tensor out = sum_dim(x, dim).view(keep_dim ? split.kept_shape : split.squeezed_shape);
   return record("sum", out, {&x}, [shape = x.shape(), kept = split.kept_shape](const Tensor& g) {
-    return Gradients{broadcast_to(copy_if_strided(g).view(kept), shape)};
+    return Gradients{broadcast_to(make_contiguous(g).view(kept), shape)};
   });
 }
 

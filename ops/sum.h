@@ -11,8 +11,8 @@ namespace tapeformer {
 Tensor sum(const Tensor& x);
 // Returns the sum over one dimension.
 Tensor sum(const Tensor& x, int dim, bool keep_dim = false);
-// Returns the sum of x over all dimensions along which broadcast_to() repeats a tensor of the shape `shape`
-// to get the shape of x. The result has the shape `shape`.
+// Sums x to the shape `shape`, which must be broadcastable to the shape of x. The sum is over the leading
+// dimensions that `shape` does not have, and over the dimensions whose size is 1 in `shape` but not in x.
 Tensor sum_to(const Tensor& x, const Shape& shape);
 // Returns x repeated along dimensions of size 1 and along new leading dimensions, as a view. The gradient is
 // the sum over these dimensions.

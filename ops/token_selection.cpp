@@ -19,7 +19,7 @@ Tensor check_selection(const char* op, const Tensor& x, const Tensor& selection)
         "the selection must be (batch, heads, clusters, count) int64, not ", selection.shape(), " ",
         name_of(selection.dtype()));
   check(selection.device() == x.device(), op, "x and the selection are on different devices");
-  return copy_if_strided(selection);
+  return make_contiguous(selection);
 }
 
 TokenSelection make_selection_shape(const Tensor& selection, int64_t length, int64_t dim) {
@@ -34,7 +34,7 @@ TokenSelection make_selection_shape(const Tensor& selection, int64_t length, int
 // Returns the selected rows of x. If weights (batch, length, heads) are defined, multiplies each row by the
 // weight of its token.
 Tensor gather_selected_rows(const Tensor& x_any, const Tensor& selection, const Tensor& weights) {
-  const Tensor x = copy_if_strided(x_any);
+  const Tensor x = make_contiguous(x_any);
   TokenSelection s = make_selection_shape(selection, x.size(1), x.size(3));
   const Tensor y = Tensor::empty({s.batch, s.clusters, s.count, s.heads, s.dim}, x.dtype(), x.device());
   dispatch_floating(kGather, x, [&]<class T>(auto backend) {
@@ -44,17 +44,18 @@ Tensor gather_selected_rows(const Tensor& x_any, const Tensor& selection, const 
   return y;
 }
 
-// Returns the sum of the rows of each token over its clusters. If weights (batch, length, heads) are defined,
-// writes 1 / n to `weights` for a token in n clusters, or 0 if n = 0, and multiplies the sum of the token by
-// this weight.
+// Returns the sum of the rows of each token over the clusters that contain the token. `weights` is an output
+// with shape (batch, length, heads), or undefined. If `weights` is defined, the function writes the weight of
+// each token and multiplies the sum by this weight. The weight of a token in n clusters is 1 / n, or 0 if n
+// is 0.
 Tensor scatter_selected_rows(const Tensor& x_any, const Tensor& selection, int64_t length,
                              const Tensor& weights) {
-  const Tensor x = copy_if_strided(x_any);
+  const Tensor x = make_contiguous(x_any);
   TokenSelection s = make_selection_shape(selection, length, x.size(4));
   const Tensor y = Tensor::empty({s.batch, length, s.heads, s.dim}, x.dtype(), x.device());
   dispatch_floating(kScatter, x, [&]<class T>(auto backend) {
     s.positions = selection.data<int64_t>();
-    scatter_selected(backend, s, x.data<T>(), get_data_or_null<Compute<T>>(weights), y.data<T>());
+    scatter_add_selected(backend, s, x.data<T>(), get_data_or_null<Compute<T>>(weights), y.data<T>());
   });
   return y;
 }
@@ -66,13 +67,12 @@ Tensor select_top_positions(const Tensor& input, int64_t count) {
   check(input.rank() >= 1, kTop, "x must have at least one dimension");
   check(count >= 1 && count <= input.size(-1), kTop, "count must be from 1 to ", input.size(-1), " for x ",
         input.shape(), ", not ", count);
-  const Tensor x = copy_if_strided(input);
+  const Tensor x = make_contiguous(input);
   Shape shape = x.shape();
   shape[-1] = count;
   const Tensor positions = Tensor::empty(shape, DType::int64, x.device());
   dispatch(kTop, x, [&]<class T>(auto backend) {
-    select_largest(backend, x.data<T>(), x.numel() / x.size(-1), x.size(-1), count,
-                   positions.data<int64_t>());
+    select_top_k(backend, x.data<T>(), x.numel() / x.size(-1), x.size(-1), count, positions.data<int64_t>());
   });
   return positions;
 }

@@ -89,7 +89,7 @@ Tensor reshape(const Tensor& x, Shape shape) {
   check(shape.numel() == x.numel(), "reshape", "shape ", x.shape(), " cannot become ", shape);
   const Tensor source = contiguous(x);
   return record("reshape", source.alias(shape, shape.contiguous_strides()), {&source},
-                [from = x.shape()](const Tensor& g) { return Gradients{copy_if_strided(g).view(from)}; });
+                [from = x.shape()](const Tensor& g) { return Gradients{make_contiguous(g).view(from)}; });
 }
 
 Tensor permute(const Tensor& x, const Shape& order) {
@@ -183,7 +183,7 @@ Tensor stack(const std::vector<Tensor>& parts, int dim) {
   return concat(expanded, dim);
 }
 
-Shape compute_unbound_shape(const std::vector<Tensor>& parts, int dim) {
+Shape compute_stacked_shape(const std::vector<Tensor>& parts, int dim) {
   Shape shape;
   for (int i = 0; i <= parts[0].rank(); ++i) {
     if (i == dim) shape.append(static_cast<int64_t>(parts.size()));
@@ -194,7 +194,7 @@ Shape compute_unbound_shape(const std::vector<Tensor>& parts, int dim) {
 
 bool are_unbound_slices(const std::vector<Tensor>& parts, int dim) {
   const Tensor& first = parts[0];
-  const Shape strides = compute_unbound_shape(parts, dim).contiguous_strides();
+  const Shape strides = compute_stacked_shape(parts, dim).contiguous_strides();
   for (size_t part = 0; part < parts.size(); ++part) {
     const Tensor& x = parts[part];
     if (x.shape() != first.shape() || x.dtype() != first.dtype() || !x.shares_storage(first)) return false;

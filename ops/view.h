@@ -33,7 +33,7 @@ Tensor stack(const std::vector<Tensor>& parts, int dim);
 std::vector<Tensor> unbind(const Tensor& x, int dim);
 
 // Returns the shape of the tensor for which unbind(…, dim) returns parts of these shapes.
-Shape compute_unbound_shape(const std::vector<Tensor>& parts, int dim);
+Shape compute_stacked_shape(const std::vector<Tensor>& parts, int dim);
 // Returns whether the parts are the slices of one contiguous tensor, in the order of unbind(…, dim).
 bool are_unbound_slices(const std::vector<Tensor>& parts, int dim);
 

@@ -115,8 +115,7 @@ auto call_with_path_key(const DataConfig& data, const std::string& split, F&& f)
 // A model option and its config key.
 struct OptionKey {
   const char *option, *key;
-  // Text that is appended to messages about the option. It states the expected value of the key if the option
-  // has a different type, such as bool for a key that is a string.
+  // Text that is appended to error messages about the option, such as `: expected "pre"` for model.norm.
   const char* expected = "";
 };
 constexpr OptionKey kOptionKeys[] = {{"attention", "model.attention"},
@@ -293,7 +292,7 @@ AutoregressiveOptions make_model_options(const Config& config, const DatasetInfo
 
 std::unique_ptr<AutoregressiveModel> make_model(const Config& config, const DatasetInfo& data,
                                                 Device device) {
-  auto model = call_with_config_keys(
+  auto model = translate_option_errors(
       [&] { return std::make_unique<AutoregressiveModel>(make_model_options(config, data)); });
   model->initialize(static_cast<uint64_t>(config.run.seed));
   model->move(device);
@@ -323,7 +322,7 @@ bool predicts_one_result_per_example(const Config& config) {
 
 std::unique_ptr<ExampleModel> make_example_model(const Config& config, const DatasetInfo& data,
                                                  Device device) {
-  auto model = call_with_config_keys([&]() -> std::unique_ptr<ExampleModel> {
+  auto model = translate_option_errors([&]() -> std::unique_ptr<ExampleModel> {
     if (config.model.type == "set")
       return std::make_unique<SetTransformer>(make_set_transformer_options(config, data));
     return std::make_unique<Classifier>(make_classifier_options(config, data));
@@ -364,15 +363,15 @@ void set_precision(const RunConfig& run, Device device) {
     set_precision(device, run.tf32 && !device.is_cpu() ? Precision::tf32 : Precision::float32);
 }
 
-std::shared_ptr<cuda::TimedProducts> start_product_timing(const RunConfig& run, Device device,
-                                                          const std::filesystem::path& folder,
-                                                          const std::string& name, int64_t rank) {
+std::shared_ptr<cuda::ProductTuningScope> start_product_tuning(const RunConfig& run, Device device,
+                                                               const std::filesystem::path& folder,
+                                                               const std::string& name, int64_t rank) {
   if constexpr (kHasCuda) {
     if (device.is_cpu() || !run.time_products) return nullptr;
     const std::string file = rank == 0 ? name : concat_text(name, "-", rank);
     std::error_code ignored;
     const bool exists = std::filesystem::is_directory(folder, ignored);
-    return std::make_shared<cuda::TimedProducts>(device, exists ? (folder / file).string() : "");
+    return std::make_shared<cuda::ProductTuningScope>(device, exists ? (folder / file).string() : "");
   }
   return nullptr;
 }

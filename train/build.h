@@ -17,7 +17,7 @@
 namespace tapeformer {
 
 namespace cuda {
-class TimedProducts;
+class ProductTuningScope;
 }
 
 // Returns the registered attention kinds, their options, and the checks of model options. load_config() takes
@@ -28,12 +28,13 @@ AttentionCatalogue make_attention_catalogue();
 // Each problem names its config key.
 std::vector<KeyProblem> find_model_problems(const Config& config);
 
-// Returns "key: problem" with the config key that sets the option, or "option: problem" if no key sets it.
+// Returns a text that consists of the config key of the option, a colon and the problem. If no config key
+// sets the option, the text contains the name of the option instead of the key.
 std::string format_option_problem(const OptionProblem& problem);
 
 // Calls f() and returns its result. Converts an OptionError into a ConfigError that names the config key.
 template <class F>
-auto call_with_config_keys(F&& f) {
+auto translate_option_errors(F&& f) {
   try {
     return std::forward<F>(f)();
   } catch (const OptionError& error) {
@@ -44,8 +45,9 @@ auto call_with_config_keys(F&& f) {
 // Returns whether data.dataset names a data set of type DatasetType::text.
 bool is_text_dataset(const Config& config);
 
-// Returns the vocabulary size and the sizes of the examples of the data set in the config. Reads files only
-// to find the vocabulary of a text if the vocabulary depends on the text and `tokenizer` is null.
+// Returns the vocabulary size and the sizes of the examples of the data set in the config. If the data set is
+// a text whose vocabulary depends on the text, and `tokenizer` is null, reads files to find the vocabulary.
+// Otherwise, reads no files.
 DatasetInfo describe_data(const Config& config, std::shared_ptr<const Tokenizer> tokenizer = nullptr,
                           const std::string& data_dir = "");
 
@@ -109,11 +111,12 @@ Device prepare_device(const RunConfig& run);
 // run.tf32.
 void set_precision(const RunConfig& run, Device device);
 
-// Returns an object that times the algorithms of matrix products while it exists. Returns null if the device
-// is the CPU or run.time_products is false. The chosen algorithms are stored in the file `name` of `folder`,
-// or in "NAME-R" for the process of rank R > 0. If the folder does not exist, the choices are not stored.
-std::shared_ptr<cuda::TimedProducts> start_product_timing(const RunConfig& run, Device device,
-                                                          const std::filesystem::path& folder,
-                                                          const std::string& name, int64_t rank);
+// Returns an object that enables the timing of the algorithms of matrix products during its lifetime. Returns
+// null if the device is the CPU or run.time_products is false. The chosen algorithms are saved in `folder`.
+// The file name is `name` for the process of rank 0, and `name`, a dash and the rank for other processes. If
+// the folder does not exist, the choices are not saved.
+std::shared_ptr<cuda::ProductTuningScope> start_product_tuning(const RunConfig& run, Device device,
+                                                               const std::filesystem::path& folder,
+                                                               const std::string& name, int64_t rank);
 
 }  // namespace tapeformer

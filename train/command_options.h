@@ -12,7 +12,7 @@ namespace tapeformer {
 
 // Values from the command line that override a config.
 struct ConfigOverrides {
-  std::vector<std::string> set_options = {};  // "table.key=value"
+  std::vector<std::string> set_options = {};  // values of --set, in the form "table.key=value"
   std::string device = {};                    // overrides run.device, unless empty
   int64_t threads = 0;                        // overrides run.threads, unless 0
   std::optional<int64_t> seed = {};           // overrides run.seed

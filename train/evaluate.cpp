@@ -28,9 +28,9 @@ TextScore count_text_units(const Batch& batch, const Tokenizer& tokenizer) {
   return score;
 }
 
-// The sums of the results over the examples of each batch. The process that scores a batch sets the sums of
-// this batch. The other processes keep zeros for the batch until all_reduce adds the sums of all processes.
-// The totals are added in the order of the batches, so they do not depend on the number of processes.
+// The sums of each result over the examples of each batch. A process calls set() for the batches that it
+// scores, and an all_reduce then gives the sums of all batches to every process. total() adds the batches in
+// order, so the totals do not depend on the number of processes.
 class BatchSums {
  public:
   BatchSums(int64_t results, int64_t batches)

@@ -38,8 +38,8 @@ struct Evaluation {
   std::optional<TextScore> text_score;  // set only for texts
 };
 
-// Returns the number of unmasked predictions in a batch. The loss of a model is the mean over these
-// predictions.
+// Returns the number of tokens of a batch that a model predicts and that are not masked. The loss of an
+// autoregressive model is the mean over these tokens.
 double count_unmasked_tokens(const Batch& batch);
 
 // Returns the results of an evaluation by name: nats_per_dim, bits_per_dim, the scores in `text_score` if it
@@ -51,8 +51,8 @@ std::vector<std::pair<std::string, double>> list_named_results(const Evaluation&
 // has_random_evaluation use `seed`. If the model has a segment memory, process 0 evaluates all batches.
 // Otherwise, `processes` divide the batches. The result does not depend on the number of processes. All
 // processes must call the function with the same arguments. Throws DivergedError if the loss of a batch is
-// not finite, and Stopped if `stop` returns true before a batch. The function calls `stop` the same number of
-// times on all processes.
+// not finite, and StoppedError if `stop` returns true before a batch. The function calls `stop` the same
+// number of times on all processes.
 Evaluation evaluate(const AutoregressiveModel& model, const Dataset& dataset, int64_t batch_size,
                     int64_t max_examples = 0, uint64_t seed = 0, const StopCheck& stop = {},
                     Communicator& processes = *get_single_process_communicator());

@@ -29,9 +29,9 @@ class MetricsWriter {
   void write(const MetricRecord& record);
   // Writes the waiting records. If the file cannot be written, keeps the records in memory.
   void flush();
-  // waiting_record_count() returns the number of waiting records, and last_error() the error of the last
-  // attempt to write them. If no records are waiting, the functions return 0 and "".
-  int64_t waiting_record_count() const { return waiting_record_count_; }
+  // pending_record_count() returns the number of waiting records. last_error() returns the error message of
+  // the last attempt to write the waiting records. If no records are waiting, the functions return 0 and "".
+  int64_t pending_record_count() const { return waiting_record_count_; }
   const std::string& last_error() const { return last_error_; }
 
  private:

@@ -54,10 +54,10 @@ class Optimizer {
   void swap_average();
   bool has_average() const { return !averages_.empty(); }
 
-  // Returns the tensors for a checkpoint. A name is the name of the parameter with a prefix: "first." and
-  // "second." for moments, "row." and "column." for the moments of Adafactor, and "average." for moving
-  // averages. The result has only the tensors that this optimizer uses. The tensors share storage with the
-  // optimizer, so that a checkpoint can be loaded into them.
+  // Returns the tensors for a checkpoint. The name of each tensor is a prefix followed by the name of the
+  // parameter. The prefixes are "first." and "second." for moments, "row." and "column." for the moments of
+  // Adafactor, and "average." for moving averages. The result has only the tensors that this optimizer uses.
+  // The tensors share storage with the optimizer, so that a checkpoint can be loaded into them.
   NamedParameters state() const;
   void set_step_count(int64_t steps) { steps_ = steps; }
 

@@ -55,7 +55,7 @@ bool has_received_sigterm() {
   return sigterm_received != 0;
 }
 
-StopSignals::StopSignals() {
+StopSignalScope::StopSignalScope() {
   stop_signal = 0;
   sigint_received = 0;
   const struct sigaction action = action_of(record);
@@ -63,12 +63,12 @@ StopSignals::StopSignals() {
   sigaction(SIGTERM, &action, &old_terminate);
 }
 
-StopSignals::~StopSignals() {
+StopSignalScope::~StopSignalScope() {
   sigaction(SIGINT, &old_interrupt, nullptr);
   sigaction(SIGTERM, &old_terminate, nullptr);
 }
 
-int StopSignals::requested_signal() const {
+int StopSignalScope::requested_signal() const {
   return stop_signal;
 }
 

@@ -1,7 +1,7 @@
-// Vectors of pairs of BFloat16 elements, which are the operands of dot-product instructions. Each 32-bit lane
-// of a vector contains one pair, with the even element in the lower 16 bits. With AVX512-BF16, subnormal
-// operands and results of the instructions become zero. On other processors, the elements are widened to
-// float.
+// Vectors of pairs of BFloat16 elements, which are the operands of the dot-product instructions of
+// AVX512-BF16. Each 32-bit lane of a vector contains one pair, with the even element in the lower 16 bits.
+// The instructions treat subnormal operands and results as zero. Without AVX512-BF16, the functions of this
+// file convert the elements to float and use float instructions.
 #pragma once
 
 #include "core/cpu/vector.h"
@@ -75,7 +75,8 @@ template <int... kElement>
 
 }  // namespace detail
 
-// Returns sum + a.odd * b.odd + a.even * b.even in each lane.
+// In each lane, adds the product of the odd elements of `a` and `b` to `sum`, and then the product of the
+// even elements. Returns the result.
 [[gnu::always_inline]] inline Vector<float> add_dot_products(Vector<float> sum, Pairs a, Pairs b) {
 #if defined(__AVX512BF16__) && defined(__AVX512VL__)
   return detail::dot_product_instruction(sum, a, b);
@@ -84,7 +85,7 @@ template <int... kElement>
 #endif
 }
 
-// Loads kLanes<float> elements of each row, and returns the pairs (even[i], odd[i]).
+// Returns the pairs (even[i], odd[i]) for 0 <= i < kLanes<float>.
 [[gnu::always_inline]] inline Pairs interleave_rows(const BFloat16* even, const BFloat16* odd) {
   detail::HalfVector low, high;
   std::memcpy(&low, even, sizeof(low));

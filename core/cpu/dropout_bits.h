@@ -7,7 +7,8 @@
 
 namespace tapeformer::cpu {
 
-// Sets multipliers[i] to 0 or mask.scale() for element first + i of the tensor, i in [0, count).
+// Writes the multipliers of `count` consecutive elements of a tensor, beginning with the element with index
+// `first`. The multiplier is mask.scale() if the mask keeps the element, otherwise 0.
 template <class T>
 void compute_dropout_multipliers(const DropoutMask& mask, int64_t first, int64_t count, T* multipliers);
 

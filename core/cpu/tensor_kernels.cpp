@@ -13,7 +13,7 @@ namespace tapeformer::cpu {
 namespace {
 
 constexpr int64_t kGrain = 1 << 16;  // minimum number of elements per thread
-constexpr int64_t kPart = 4096;      // longer rows are split into parts of at most kPart columns
+constexpr int64_t kPart = 4096;      // maximum number of columns of a row that a thread processes at a time
 
 // Returns the offset of a row in elements. The row index runs over all dimensions except the last.
 int64_t compute_row_offset(const Shape& shape, const Shape& strides, int64_t row) {
@@ -25,8 +25,9 @@ int64_t compute_row_offset(const Shape& shape, const Shape& strides, int64_t row
   return offset;
 }
 
-// Calls f(target, source, columns, target stride, source stride) for parts of the rows of two tensors of the
-// same shape. A part has at most kPart columns, so that several threads can process one long row.
+// Calls f(to, from, columns, to_stride, from_stride) for parts of the rows of two tensors of the same shape.
+// `to` and `from` are the addresses of a part. The strides are the distances between its columns, in
+// elements. A part has at most kPart columns, so that several threads can process one long row.
 template <class To, class From, class F>
 void for_each_row(const Tensor& target, const Tensor& source, F&& f) {
   const Shape& shape = target.shape();

@@ -99,8 +99,8 @@ template <int kDistance, class V, int... kLane>
 [[gnu::always_inline]] inline V rotate_lanes(V v, std::integer_sequence<int, kLane...>) {
   return __builtin_shufflevector(v, v, ((kLane + kDistance) % static_cast<int>(sizeof...(kLane)))...);
 }
-// Reduces the lanes of v with f and returns the result. Each step applies f to v and to v rotated by
-// kDistance lanes, and the next step uses half the distance.
+// Reduces the lanes of v with the binary function f and returns the result. Each step replaces v by f(v, w),
+// where w is v rotated by kDistance lanes, and halves kDistance.
 template <int kDistance, class T, class F>
 [[gnu::always_inline]] inline T reduce_halves(Vector<T> v, F f) {
   if constexpr (kDistance == 0)
@@ -177,8 +177,8 @@ Compute<T> dot(const T* x, const T* y, int64_t count) {
 }
 
 namespace detail {
-// Swaps lane i + kHalf of a with lane i of b, for each lane index i in which the bit kHalf is 0. kHalf is a
-// power of two.
+// One step of the transposition of a block. kHalf is a power of two. For each lane index i with (i & kHalf)
+// == 0, the function swaps a[i + kHalf] and b[i].
 template <int kHalf, class V, int... kLane>
 [[gnu::always_inline]] inline void swap_pair_elements(V& a, V& b, std::integer_sequence<int, kLane...>) {
   constexpr int kCount = sizeof...(kLane);

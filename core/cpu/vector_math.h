@@ -61,13 +61,13 @@ template <class V>
 // The numbers r and n for which x = n ln 2 + r and |r| <= ln 2 / 2. x is first clamped to [kExpLow,
 // kExpHigh].
 template <class V>
-struct ReducedExponent {
+struct ReducedArgument {
   V r;
   V square_term;  // exp(r) - 1 - r
   Integer<V> n;
 };
 template <class V>
-[[gnu::always_inline]] inline ReducedExponent<V> reduce_exponent(V x) {
+[[gnu::always_inline]] inline ReducedArgument<V> reduce_argument(V x) {
   const V low = V{} + kExpLow, high = V{} + kExpHigh;
   x = x < low ? low : x;
   x = x > high ? high : x;
@@ -80,13 +80,14 @@ template <class V>
 
 template <class V>
 [[gnu::always_inline]] inline V exp(V x) {
-  const auto [r, square_term, n] = reduce_exponent(x);
-  const Integer<V> half = n >> 1;  // multiplies by 2^half and 2^(n - half), because 2^n may overflow
+  const auto [r, square_term, n] = reduce_argument(x);
+  // The result is multiplied by 2^half and then by 2^(n - half), because 2^n can overflow.
+  const Integer<V> half = n >> 1;
   return (1.0f + (r + square_term)) * power_of_two<V>(half) * power_of_two<V>(n - half);
 }
 
 // Returns log(x + tail) + exponent_shift * ln 2. Requires a positive normal x and a tail much smaller than x.
-[[gnu::always_inline]] inline float log_normal_number(float x, float tail, float exponent_shift = 0.0f) {
+[[gnu::always_inline]] inline float compute_log_of_normal(float x, float tail, float exponent_shift = 0.0f) {
   constexpr uint32_t kSqrtHalf = 0x3F3504F3;
   const auto bits = std::bit_cast<int32_t>(x);
   // The subtraction is unsigned, because a signed subtraction may overflow.
@@ -103,7 +104,7 @@ template <class V>
 }
 
 // Returns log(x) if x is 0, infinity, negative or NaN. Otherwise returns y.
-[[gnu::always_inline]] inline float apply_log_limits(float y, float x) {
+[[gnu::always_inline]] inline float handle_log_special_values(float y, float x) {
   y = x == 0.0f ? -kInf : y;
   y = x == kInf ? kInf : y;
   return x >= 0.0f ? y : std::numeric_limits<float>::quiet_NaN();
@@ -118,8 +119,8 @@ template <class V>
   return detail::exp(x);
 }
 
-// Returns exp(min(x, 0)), which feature maps use. For x below -86, returns exp(-86) = 4.5e-38. The function
-// takes about two thirds of the time of exp().
+// Returns exp(min(x, 0)). If x < -86, returns exp(-86), which is about 4.5e-38. The function takes about two
+// thirds of the time of exp().
 [[gnu::always_inline]] inline cpu::Vector<float> exp_of_negative(cpu::Vector<float> x) {
   using V = cpu::Vector<float>;
   const V zero{}, low = zero - 86.0f;
@@ -144,7 +145,7 @@ template <class V>
 
 // Returns exp(x) - 1, accurate around 0.
 [[gnu::always_inline]] inline float expm1(float x) {
-  const auto [r, square_term, n] = detail::reduce_exponent(x);
+  const auto [r, square_term, n] = detail::reduce_argument(x);
   const int32_t half = n >> 1;
   const auto low = detail::power_of_two<float>(half), high = detail::power_of_two<float>(n - half);
   const float y = ((r + square_term) * low + (low - 1.0f / high)) * high;
@@ -154,15 +155,16 @@ template <class V>
 [[gnu::always_inline]] inline float log(float x) {
   const bool subnormal = x < 0x1p-126f;
   const float scaled = x * 0x1p23f;
-  const float y = detail::log_normal_number(subnormal ? scaled : x, 0.0f, subnormal ? -23.0f : 0.0f);
-  return detail::apply_log_limits(y, x);
+  const float y = detail::compute_log_of_normal(subnormal ? scaled : x, 0.0f, subnormal ? -23.0f : 0.0f);
+  return detail::handle_log_special_values(y, x);
 }
 
 // Returns log(1 + x), accurate around 0.
 [[gnu::always_inline]] inline float log1p(float x) {
   const float w = 1.0f + x;
   const float lost = std::fabs(x) > 1.0f ? 1.0f - (w - x) : x - (w - 1.0f);
-  const float y = detail::apply_log_limits(detail::log_normal_number(w, w < 0x1p30f ? lost : 0.0f), w);
+  const float y =
+      detail::handle_log_special_values(detail::compute_log_of_normal(w, w < 0x1p30f ? lost : 0.0f), w);
   return x == 0.0f ? x : y;
 }
 
@@ -170,7 +172,7 @@ template <class V>
 [[gnu::always_inline]] inline float softplus(float x) {
   const float e = exp(-std::fabs(x));
   const float w = 1.0f + e;
-  return (x < 0.0f ? 0.0f : x) + detail::log_normal_number(w, e - (w - 1.0f));
+  return (x < 0.0f ? 0.0f : x) + detail::compute_log_of_normal(w, e - (w - 1.0f));
 }
 
 // Returns 1 / (1 + exp(-x)).

@@ -45,7 +45,7 @@ Context* make_context(int index) {
   constexpr size_t kArrivalBytes = kMaxArrivalCounters * sizeof(unsigned);
   void* arrival_counters = nullptr;
   check_status(cudaMalloc(&arrival_counters, kArrivalBytes));
-  // A SkippedWork object (core/cuda/work_log.h) makes the emulation skip cudaMemsetAsync. The emulation
+  // A SkippedWorkScope object (core/cuda/work_log.h) makes the emulation skip cudaMemsetAsync. The emulation
   // therefore sets the counters directly.
   if (is_emulated())
     std::memset(arrival_counters, 0, kArrivalBytes);
@@ -61,7 +61,7 @@ Context& mutable_context() {
   static auto& contexts = *new PerDevice<Context>;
   static thread_local Context* active = nullptr;
   if (current_device.is_cpu())
-    throw DeviceError("code of the CUDA backend was called outside of on_device for a CUDA device");
+    throw DeviceError("code of the CUDA backend was called outside of run_on_device for a CUDA device");
   const int index = current_device.index;
   if (active && active->device == index) return *active;
   Context& found = contexts.get(index, [&] { return make_context(index); });
@@ -76,7 +76,7 @@ const Context& context() {
   return mutable_context();
 }
 
-void refuse_in_graph(const char* action) {
+void throw_if_in_graph(const char* action) {
   if (!context().step_offset) return;
   throw GraphError(concat_text(*current_op ? current_op : "a step", ": it ", action,
                                ", which a CUDA graph cannot repeat"));

@@ -18,13 +18,14 @@ struct Context {
   cudaStream_t stream{};
   cublasHandle_t blas{};
   cublasLtHandle_t blas_lt{};
-  void* blas_workspace = nullptr;  // kBlasWorkspaceBytes bytes, which both handles use; null in the emulation
+  // Workspace of kBlasWorkspaceBytes bytes for `blas` and `blas_lt`. Null in the emulation.
+  void* blas_workspace = nullptr;
   // kMaxArrivalCounters counters in device memory, with which a kernel counts its finished blocks. All
   // counters are 0 when a kernel starts and when it ends.
   unsigned* arrival_counters = nullptr;
   Precision precision = Precision::float32;
-  // Address in device memory of the step counter of the graph that is being recorded (core/cuda/graph.h).
-  // Null if no graph is being recorded.
+  // While a graph is being recorded, the address of a counter in device memory: the number of steps since the
+  // recording (core/cuda/graph.h). Otherwise null.
   const int64_t* step_offset = nullptr;
 };
 
@@ -32,10 +33,10 @@ struct Context {
 // DeviceError if the device cannot be used, or if current_device is the CPU.
 const Context& context();
 
-// Throws GraphError if a graph is being recorded on current_device. `action` is a part of the message, for
-// example "waits for the device". The message says that the current op does this and that a CUDA graph
-// cannot repeat it.
-void refuse_in_graph(const char* action);
+// Throws GraphError if a graph is being recorded on current_device. The message has the form "OP: it ACTION,
+// which a CUDA graph cannot repeat", where OP is the current op. An example of `action` is "waits for the
+// device".
+void throw_if_in_graph(const char* action);
 
 // Sets Context::step_offset of current_device during the lifetime of the object. `step_offset` is the address
 // of the step counter of a graph in device memory. Kernels that are launched during this time read their step

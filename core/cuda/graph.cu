@@ -47,15 +47,15 @@ class Capture {
 struct Graph::Impl {
   Device device;
   int64_t steps_per_launch;
-  Scratch<int64_t> step_offset;  // the step counter in device memory, which kernels read
-  int64_t next_offset = 0;       // the value that the step counter has after all previous launches
+  Scratch<int64_t> step_offset;  // number of steps since the recording, in device memory for the kernels
+  int64_t next_offset = 0;       // value of step_offset after all previous launches
   CachingAllocator::Cache memory;
   cudaGraphExec_t executable{};
 
   Impl(Device graph_device, int64_t steps) : device(graph_device), steps_per_launch(steps), step_offset(1) {
     fill_zero(step_offset.data(), sizeof(int64_t));
     // The kernel is launched once here, which loads the kernel. A kernel cannot be loaded during a capture.
-    cuda::launch(advance_kernel, over_rows(1, 1), step_offset.data(), int64_t{0});
+    cuda::launch(advance_kernel, make_row_launch(1, 1), step_offset.data(), int64_t{0});
   }
   ~Impl() {
     if (executable) cudaGraphExecDestroy(executable);
@@ -65,7 +65,7 @@ struct Graph::Impl {
 
 Graph::Graph(Device device, int64_t steps_per_launch, const std::function<void()>& work) {
   const DeviceScope scope(device, "Graph");
-  refuse_in_graph("records a graph");
+  throw_if_in_graph("records a graph");
   impl_ = std::make_unique<Impl>(device, steps_per_launch);
   Capture capture(get_device_allocator(device));
   {
@@ -74,7 +74,7 @@ Graph::Graph(Device device, int64_t steps_per_launch, const std::function<void()
       const DeviceScope cpu_scope(kCpu, "");
       work();
     }
-    cuda::launch(advance_kernel, over_rows(1, 1), impl_->step_offset.data(), steps_per_launch);
+    cuda::launch(advance_kernel, make_row_launch(1, 1), impl_->step_offset.data(), steps_per_launch);
   }
   impl_->memory = capture.end();
   check_status(cudaGraphInstantiate(&impl_->executable, capture.graph(), 0));

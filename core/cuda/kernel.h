@@ -196,7 +196,7 @@ class GraphRandomStream {
 template <class T>
 struct DropoutFactors {
   GraphRandomStream stream;
-  int64_t offset;      // index of element 0 in the stream
+  int64_t offset;      // index of the tensor's first element in the stream
   uint32_t threshold;  // an element is kept if its 16 random bits are at least this number
   T scale;             // multiplier of kept elements, 1 / (1 - p)
 
@@ -210,9 +210,9 @@ struct DropoutFactors {
     if (threshold == 0) return scale;
     return stream.now().bits16(static_cast<uint64_t>(offset + i)) >= threshold ? scale : T{0};
   }
-  // Returns a mask of eight elements. Bit j is 1 if element 8 * group + j is kept. Elements are numbered from
-  // the start of the stream, so element i of the tensor has the number offset + i.
-  __device__ uint8_t keep_bits(int64_t group) const {
+  // Returns a mask for the eight elements with the indices 8 * group to 8 * group + 7 in the stream. Bit j is
+  // 1 if element 8 * group + j is kept. Element i of the tensor has the index offset + i in the stream.
+  __device__ uint8_t compute_keep_mask(int64_t group) const {
     const PhiloxBlock random_bits = stream.now().block(static_cast<uint64_t>(group));
     unsigned mask = 0;
     for (unsigned j = 0; j < 8; ++j)

@@ -20,8 +20,8 @@ struct LaunchWork {
   // Number of bytes that the kernel reads and writes. If -1, WorkLog uses the total size of the arrays to
   // which the arguments point.
   int64_t bytes = -1;
-  // Number of bytes that the kernel updates in place. `bytes` counts these bytes once, although the kernel
-  // reads and also writes them, so WorkLog adds updated_bytes to `bytes`.
+  // Number of bytes that the kernel both reads and writes. `bytes` counts only one of these two accesses, so
+  // WorkLog adds updated_bytes to `bytes`.
   int64_t updated_bytes = 0;
   double flop = 0;                          // number of floating-point operations in matrix products
   OperandType type = OperandType::float32;  // operand type of these matrix products
@@ -65,15 +65,15 @@ struct Launch {
 inline constexpr int kDefaultBlockSize = 256;  // default number of threads per block
 
 // Returns a launch for a kernel with a grid-stride loop over n elements (first_element(), element_stride()).
-inline Launch over_elements(int64_t n, SourceLocation where = SourceLocation::current()) {
+inline Launch make_element_launch(int64_t n, SourceLocation where = SourceLocation::current()) {
   constexpr int64_t kMaxBlocks = 8192;  // enough blocks for full occupancy of any device
   const int64_t blocks = std::min<int64_t>((n + kDefaultBlockSize - 1) / kDefaultBlockSize, kMaxBlocks);
   return {dim3(static_cast<unsigned>(blocks)), dim3(kDefaultBlockSize), 0, where};
 }
 
 // Returns a launch with one block per row. blockIdx.x is the index of the row.
-inline Launch over_rows(int64_t n, int threads = kDefaultBlockSize, size_t shared = 0,
-                        SourceLocation where = SourceLocation::current()) {
+inline Launch make_row_launch(int64_t n, int threads = kDefaultBlockSize, size_t shared = 0,
+                              SourceLocation where = SourceLocation::current()) {
   constexpr int64_t kMaxWidth = 2147483647;
   check(n <= kMaxWidth, "launch", n, " rows exceed the maximum number of blocks of a grid");
   return {dim3(static_cast<unsigned>(n)), dim3(static_cast<unsigned>(threads)), shared, where};
@@ -81,11 +81,11 @@ inline Launch over_rows(int64_t n, int threads = kDefaultBlockSize, size_t share
 
 // Returns a launch with `tiles` blocks per row. blockIdx.x is the index of the row, and blockIdx.y is the
 // index of the tile.
-inline Launch over_tiles(int64_t n, int64_t tiles, int threads, size_t shared,
-                         SourceLocation where = SourceLocation::current()) {
+inline Launch make_tile_launch(int64_t n, int64_t tiles, int threads, size_t shared,
+                               SourceLocation where = SourceLocation::current()) {
   constexpr int64_t kMaxTiles = 65535;
   check(tiles <= kMaxTiles, "launch", tiles, " tiles exceed the maximum number of blocks of a grid along y");
-  Launch launch = over_rows(n, threads, shared, where);
+  Launch launch = make_row_launch(n, threads, shared, where);
   launch.grid.y = static_cast<unsigned>(tiles);
   return launch;
 }
@@ -98,7 +98,7 @@ bool is_synchronous();
 namespace detail {
 // Throws ShapeError if the grid or the block exceeds the limits of CUDA.
 void check_limits(const Launch& launch);
-// Launches the kernel on a device. In the emulation, launch() runs the kernel, and this function only throws
+// Launches the kernel on a device. In the emulation, this function does not run the kernel. It throws
 // DeviceError if a graph is being recorded and the kernel has not been launched before.
 void start_kernel(const void* kernel, const Launch& launch, void** arguments);
 // Adds the launch to the WorkLog of this thread, which must exist.
@@ -107,8 +107,8 @@ void log_launch(const Launch& launch, std::span<const ArgumentBytes> arguments);
 
 // Launches kernel<<<grid, block, shared_bytes, stream>>>(arguments…) in the stream of current_device. If the
 // grid has no blocks, does nothing. Throws ShapeError if the sizes exceed the limits of CUDA, and DeviceError
-// with the location of the launch if CUDA reports an error. If is_synchronous() is true, waits for the
-// kernel, so that an error inside the kernel is reported by its own launch.
+// with the location of the launch if CUDA reports an error. If is_synchronous() is true and no graph is being
+// recorded, waits for the kernel, so that an error inside the kernel is reported by the launch of the kernel.
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), const Launch& shape, const Arguments&... arguments) {
   if (shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return;

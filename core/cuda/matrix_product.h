@@ -36,14 +36,15 @@ __device__ inline float unpack_second(uint32_t pair) {
   return std::bit_cast<float>(pair & 0xFFFF0000);
 }
 
-// The elements of the left operand (16, 16) that one lane holds. Each pair consists of two adjacent elements
-// of a row. With row = lane / 4 and column = 2 (lane % 4), the pairs begin at (row, column), (row + 8,
-// column), (row, column + 8) and (row + 8, column + 8).
+// The elements of the left operand, a (16, 16) matrix, that one lane holds. Each pair consists of two
+// adjacent elements of a row. The first pair begins at row = lane / 4 and column = 2 * (lane % 4). The next
+// three pairs begin at (row + 8, column), (row, column + 8) and (row + 8, column + 8).
 struct LeftFragment {
   uint32_t pairs[4];
 };
-// The elements of the right operand (16, 8) that one lane holds. Each pair consists of two adjacent elements
-// of column lane / 4. The pairs begin in rows 2 (lane % 4) and 2 (lane % 4) + 8.
+// The elements of the right operand, a (16, 8) matrix, that one lane holds. Each pair consists of two
+// adjacent elements of column lane / 4. The first pair begins in row 2 * (lane % 4). The second pair begins
+// eight rows below the first pair.
 struct RightFragment {
   uint32_t pairs[2];
 };
@@ -58,9 +59,10 @@ struct Fragments {
   RightFragment right;
 };
 
-// Returns the 16 elements of a row or column of an operand. Four consecutive lanes, beginning with
-// `first_lane`, hold the elements in pairs. In the Fragments of each lane, the pair at byte `offset` holds
-// two of the elements 0 to 7, and the pair `step` bytes later holds two of the elements 8 to 15.
+// Returns the 16 elements of a row of the left operand, or of a column of the right operand. Four consecutive
+// lanes, beginning with `first_lane`, hold two pairs of elements each. The first pair is at byte `offset` of
+// the Fragments of the lane, and belongs to the elements 0 to 7. The second pair is at byte offset + step,
+// and belongs to the elements 8 to 15.
 inline std::array<float, 16> collect_elements(const LaneValues& lanes, int first_lane, size_t offset,
                                               size_t step) {
   std::array<float, 16> elements;
@@ -83,11 +85,13 @@ inline void check_row_alignment(const void* row) {
 
 #endif
 
-// Computes sums += left * right, where the sums are a (16, 8) matrix. With row and column as in LeftFragment,
-// a lane holds four elements of the matrix: sum0 is (row, column), sum1 is (row, column + 1), sum2 is (row +
-// 8, column), and sum3 is (row + 8, column + 1). All lanes of the warp must call the function. The
-// instruction is mma.sync.aligned.m16n8k16 in the PTX ISA. The asm statement is volatile, so that the
-// compiler does not move the instruction into a branch that only some lanes take.
+// Computes sums += left * right, where `sums` is a (16, 8) matrix and each lane holds four of its elements.
+// With row = lane / 4 and column = 2 * (lane % 4), these elements have the following positions:
+//   sum0: (row, column)      sum1: (row, column + 1)
+//   sum2: (row + 8, column)  sum3: (row + 8, column + 1)
+// All lanes of the warp must call the function. The instruction is mma.sync.aligned.m16n8k16 in the PTX ISA.
+// The asm statement is volatile, so that the compiler does not move the instruction into a branch that only
+// some lanes take.
 __device__ inline void add_matrix_product(float& sum0, float& sum1, float& sum2, float& sum3,
                                           const LeftFragment& left, const RightFragment& right) {
 #ifdef TAPEFORMER_CUDA_EMULATED
@@ -117,11 +121,11 @@ __device__ inline void add_matrix_product(float& sum0, float& sum1, float& sum2,
 #endif
 }
 
-// Loads four 8 x 8 matrices of 16-bit elements from shared memory. Lane l passes the address of row l % 8 of
-// matrix l / 8, which must be a multiple of 16, as `row`. For each matrix m, pairs[m] of lane l becomes the
-// elements (i, j) and (i, j + 1) of the matrix, with i = l / 4 and j = 2 (l % 4). If kTransposed is true,
-// these are elements of the transposed matrix. All lanes of the warp must call the function. The instruction
-// is ldmatrix.sync.aligned.m8n8.x4 in the PTX ISA.
+// Loads four 8 x 8 matrices of 16-bit elements from shared memory. Each lane passes the address `row` of one
+// row. This is row lane % 8 of matrix lane / 8. The address must be a multiple of 16. The lane receives two
+// elements of each matrix m in pairs[m]. The elements are at row lane / 4 and columns 2 * (lane % 4) and
+// 2 * (lane % 4) + 1 of the matrix, or of the transposed matrix if kTransposed is true. All lanes of the warp
+// must call the function. The instruction is ldmatrix.sync.aligned.m8n8.x4 in the PTX ISA.
 template <bool kTransposed>
 __device__ inline void load_matrices(const uint32_t* row, uint32_t (&pairs)[4]) {
 #ifdef TAPEFORMER_CUDA_EMULATED

@@ -7,7 +7,7 @@ namespace tapeformer::cuda {
 namespace {
 
 // The memory of a CUDA device, from which the caching allocator of the device takes its blocks.
-class DeviceMemory final : public SystemMemory {
+class DeviceMemory final : public SystemAllocator {
  public:
   explicit DeviceMemory(int device) : device_{DeviceType::cuda, device} {}
   void* allocate(int64_t bytes) override {
@@ -44,7 +44,7 @@ CachingAllocator& allocator(int index) {
 }
 
 PinnedBuffer::PinnedBuffer(int64_t bytes) : bytes_(bytes) {
-  refuse_in_graph("takes pinned memory");
+  throw_if_in_graph("takes pinned memory");
   check_status(cudaMallocHost(&data_, static_cast<size_t>(bytes)));
 }
 PinnedBuffer::~PinnedBuffer() {

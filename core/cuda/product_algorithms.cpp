@@ -36,8 +36,8 @@ std::optional<std::string> from_hex(const std::string& hex) {
   return bytes;
 }
 
-// Returns the last line of the file in which the chosen algorithms are saved. The line contains the FNV-1a
-// hash of `text`, which must be all preceding lines.
+// Returns the last line of the file in which the chosen algorithms are saved. `text` contains all preceding
+// lines of the file. The returned line contains the FNV-1a hash of `text`.
 std::string make_checksum_line(const std::string& text) {
   uint64_t hash = 0xCBF29CE484222325;
   for (const char byte : text) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001B3;
@@ -75,16 +75,16 @@ std::mutex& counts_mutex() {
   static auto& mutex = *new std::mutex;
   return mutex;
 }
-ProductCounts process_counts;
+ProductTuningCounts process_counts;
 
 }  // namespace
 
-ProductCounts product_counts() {
+ProductTuningCounts get_product_tuning_counts() {
   const std::scoped_lock lock(counts_mutex());
   return process_counts;
 }
 
-void add_product_counts(const ProductCounts& counts) {
+void add_product_counts(const ProductTuningCounts& counts) {
   const std::scoped_lock lock(counts_mutex());
   process_counts.timed_plans += counts.timed_plans;
   process_counts.reused_choices += counts.reused_choices;
@@ -92,12 +92,12 @@ void add_product_counts(const ProductCounts& counts) {
   process_counts.unfused_products += counts.unfused_products;
 }
 
-TimedProducts::TimedProducts(Device device, const std::string& path) : device_(device) {
+ProductTuningScope::ProductTuningScope(Device device, const std::string& path) : device_(device) {
   const DeviceScope scope(device_);
   ProductAlgorithms::current().start_timing(path);
 }
 
-TimedProducts::~TimedProducts() {
+ProductTuningScope::~ProductTuningScope() {
   const DeviceScope scope(device_);
   ProductAlgorithms::current().stop_timing();
 }

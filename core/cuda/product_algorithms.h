@@ -1,6 +1,6 @@
 // Selection of the algorithms that cuBLASLt uses for matrix products. By default, a product uses the first
-// algorithm that the heuristic of cuBLASLt returns. While a TimedProducts object exists, the run time of the
-// returned algorithms is measured when a product is first used, and the fastest algorithm is chosen. Two
+// algorithm that the heuristic of cuBLASLt returns. While a ProductTuningScope object exists, the run time of
+// the returned algorithms is measured when a product is first used, and the fastest algorithm is chosen. Two
 // products use the same choice if they have the same types, layout and epilogue, and if their sizes are equal
 // after rounding up to three significant bits.
 //
@@ -21,7 +21,7 @@
 namespace tapeformer::cuda {
 
 // Counters of this process for all devices. A plan is a matrix product of one shape.
-struct ProductCounts {
+struct ProductTuningCounts {
   int64_t timed_plans = 0;        // number of plans whose algorithms were measured
   int64_t reused_choices = 0;     // number of plans that use an existing choice, for example from the file
   int64_t failed_algorithms = 0;  // number of algorithms that could not run and were replaced by another one
@@ -30,23 +30,23 @@ struct ProductCounts {
   int64_t unfused_products = 0;
 };
 // Returns the counters.
-ProductCounts product_counts();
+ProductTuningCounts get_product_tuning_counts();
 
 // During the lifetime of the object, the algorithms of new matrix products on a CUDA device are measured. If
 // the file `path` exists, the constructor reads choices from it. Each new choice is saved by atomically
-// replacing the file. If the file was written for another device, driver or version of cuBLAS, its choices
-// are not used, and the next save replaces it. If the file is damaged or cannot be written, a warning is
-// logged. If `path` is empty, choices are not saved.
+// replacing the file. If the file was written for another device, driver or version of cuBLAS, the
+// constructor ignores the choices in the file, and the next save overwrites the file. If the file is damaged
+// or cannot be written, a warning is logged. If `path` is empty, choices are not saved.
 //
 // If a product is first used while a graph is being recorded, its algorithms are not measured, and the first
 // algorithm is chosen and saved. A device may have at most one such object. No other thread may use the
 // device while the object is created or destroyed.
-class TimedProducts {
+class ProductTuningScope {
  public:
-  TimedProducts(Device device, const std::string& path);
-  ~TimedProducts();
-  TimedProducts(const TimedProducts&) = delete;
-  TimedProducts& operator=(const TimedProducts&) = delete;
+  ProductTuningScope(Device device, const std::string& path);
+  ~ProductTuningScope();
+  ProductTuningScope(const ProductTuningScope&) = delete;
+  ProductTuningScope& operator=(const ProductTuningScope&) = delete;
 
  private:
   Device device_;
@@ -84,6 +84,6 @@ class ProductAlgorithms {
 };
 
 // Adds `counts` to the counters of this process.
-void add_product_counts(const ProductCounts& counts);
+void add_product_counts(const ProductTuningCounts& counts);
 
 }  // namespace tapeformer::cuda

@@ -22,8 +22,8 @@ struct Offsets {
   int64_t to = 0, from = 0;
 };
 
-// Returns the offsets of the element with index `element` in row-major order. The index and the offsets have
-// the same unit as the sizes and strides of the layout, which is either elements or groups of elements. A
+// Returns the offsets of the element with index `element` in row-major order. If the sizes and strides of the
+// layout are in groups of elements, `element` is the index of a group, and the offsets are in groups. A
 // layout with one dimension, as for contiguous arrays, needs no division.
 __device__ Offsets compute_offsets(const StridedLayout& layout, int64_t element) {
   Offsets offsets;
@@ -103,7 +103,7 @@ StridedLayout make_layout(const Shape& shape, const Shape& to, const Shape& from
 }
 
 // Returns whether an array with these strides can be accessed in groups of V elements. The elements of a
-// group must be contiguous, and the address of a group must be a multiple of its size.
+// group must be contiguous, and the address of a group must be a multiple of the size of the group in bytes.
 template <int V, class T>
 bool has_aligned_groups(const StridedLayout& layout, const int64_t (&strides)[Shape::kMaxRank],
                         const T* data) {
@@ -169,7 +169,7 @@ void copy_elements(Backend, const Tensor& to, const Tensor& from) {
       call_with_group_size<kGroupSize<To, From>>(
           layout, to.data<To>(), from.data<From>(), [&](const StridedLayout& grouped, auto group) {
             const int64_t groups = to.numel() / group();
-            launch(copy_kernel<To, From, group()>, over_elements(groups).with_bytes(bytes), grouped,
+            launch(copy_kernel<To, From, group()>, make_element_launch(groups).with_bytes(bytes), grouped,
                    to.data<To>(), from.data<From>(), groups);
           });
     });
@@ -183,8 +183,8 @@ void fill_elements(Backend, const Tensor& to, double value) {
     call_with_group_size<kGroupSize<T>>(
         layout, to.data<T>(), to.data<T>(), [&](const StridedLayout& grouped, auto group) {
           const int64_t groups = to.numel() / group();
-          launch(fill_kernel<T, group()>, over_elements(groups).with_bytes(to.bytes()), grouped, to.data<T>(),
-                 value, groups);
+          launch(fill_kernel<T, group()>, make_element_launch(groups).with_bytes(to.bytes()), grouped,
+                 to.data<T>(), value, groups);
         });
   });
 }
@@ -198,7 +198,7 @@ void add_elements(Backend, const Tensor& to, const Tensor& from, double scale) {
     call_with_group_size<kGroupSize<T>>(
         layout, to.data<T>(), from.data<T>(), [&](const StridedLayout& grouped, auto group) {
           const int64_t groups = to.numel() / group();
-          launch(add_kernel<T, group()>, over_elements(groups).with_bytes(bytes), grouped, to.data<T>(),
+          launch(add_kernel<T, group()>, make_element_launch(groups).with_bytes(bytes), grouped, to.data<T>(),
                  from.data<T>(), scale, groups);
         });
   });

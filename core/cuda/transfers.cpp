@@ -27,8 +27,8 @@ void log_copy(int64_t bytes, SourceLocation where = SourceLocation::current()) {
 
 }  // namespace
 
-// A buffer of pinned memory, and the event that is recorded after the last copy from or to the buffer. A slot
-// is never destroyed.
+// A pinned buffer for copies between the host and one device, with an event that is recorded after the last
+// copy. Slots are reused and never destroyed.
 struct Slot {
   int device;
   std::unique_ptr<PinnedBuffer> memory;
@@ -73,7 +73,7 @@ DeviceSlots& get_slots(int device) {
 std::atomic<int64_t> wait_count{0};
 
 void synchronize_stream(cudaStream_t stream) {
-  refuse_in_graph("waits for the device");
+  throw_if_in_graph("waits for the device");
   ++wait_count;
   check_status(cudaStreamSynchronize(stream));
 }
@@ -81,7 +81,7 @@ void synchronize_stream(cudaStream_t stream) {
 }  // namespace
 
 void stage(void* to, const void* from, int64_t bytes) {
-  refuse_in_graph("copies from the host's memory");
+  throw_if_in_graph("copies from the host's memory");
   const std::scoped_lock lock(slots_mutex());
   DeviceSlots& slots = get_slots(context().device);
   if (slots.stages.size() < kMaxStages) slots.stages.push_back(std::make_unique<Slot>(kMinStageBytes));
@@ -96,7 +96,7 @@ void stage(void* to, const void* from, int64_t bytes) {
 }
 
 HostCopy::HostCopy(const void* from, int64_t bytes) {
-  refuse_in_graph("copies to the host's memory");
+  throw_if_in_graph("copies to the host's memory");
   const std::scoped_lock lock(slots_mutex());
   std::vector<Slot*>& free_slots = get_slots(context().device).free_slots;
   if (free_slots.empty()) free_slots.push_back(new Slot(kMaxBytes));
@@ -115,7 +115,7 @@ struct EventPair {
 };
 
 EventTimer::EventTimer() : events_(new EventPair) {
-  refuse_in_graph("measures time");
+  throw_if_in_graph("measures time");
   check_status(cudaEventCreateWithFlags(&events_->start, cudaEventDefault));
   check_status(cudaEventCreateWithFlags(&events_->end, cudaEventDefault));
   check_status(cudaEventRecord(events_->start, context().stream));
@@ -161,8 +161,8 @@ void copy_bytes(void* to, Device to_device, const void* from, Device from_device
   // is the CPU, the copy runs in the stream of the target device.
   const DeviceScope scope(from_device.is_cpu() ? to_device : from_device);
   const cudaStream_t stream = context().stream;
-  if (from_device.is_cpu()) refuse_in_graph("copies from the host's memory");
-  if (to_device.is_cpu()) refuse_in_graph("copies to the host's memory");
+  if (from_device.is_cpu()) throw_if_in_graph("copies from the host's memory");
+  if (to_device.is_cpu()) throw_if_in_graph("copies to the host's memory");
   if (from_device.is_cpu()) {
     // cudaMemcpyAsync may read pageable memory after it has returned, so stage() copies to pinned memory
     // first.

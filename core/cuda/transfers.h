@@ -15,8 +15,8 @@ inline constexpr int64_t kMaxStagedBytes = 4 << 20;  // maximum size of a copy b
 // asynchronous, in stream order.
 void stage(void* to, const void* from, int64_t bytes);
 
-// An asynchronous copy of at most kMaxBytes bytes from current_device to the host. The constructor starts the
-// copy, in stream order.
+// An asynchronous copy of at most kMaxBytes bytes from current_device to the host. The constructor adds the
+// copy to the stream of the device.
 class HostCopy {
  public:
   static constexpr int64_t kMaxBytes = 16;

@@ -54,17 +54,17 @@ int64_t sum_array_bytes(std::span<const ArgumentBytes> arguments) {
 }
 
 #ifdef TAPEFORMER_CUDA_EMULATED
-SkippedWork::SkippedWork() {
+SkippedWorkScope::SkippedWorkScope() {
   emulation::skips_work = true;
 }
-SkippedWork::~SkippedWork() {
+SkippedWorkScope::~SkippedWorkScope() {
   emulation::skips_work = false;
 }
 #else
-SkippedWork::SkippedWork() {
+SkippedWorkScope::SkippedWorkScope() {
   throw DeviceError("only the emulation of CUDA can skip work");
 }
-SkippedWork::~SkippedWork() = default;
+SkippedWorkScope::~SkippedWorkScope() = default;
 #endif
 
 }  // namespace tapeformer::cuda

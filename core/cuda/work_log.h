@@ -1,10 +1,9 @@
 // A log of the work that is launched on a CUDA device: kernels, matrix products of cuBLAS, copies and fills.
 // This header does not include CUDA's headers.
 //
-// The logged bytes of a kernel are the total size of its arrays, because most kernels read or write each
-// array once. WorkLog finds the arrays in the arguments of the kernel. If a word of an argument is an address
-// inside a live block of memory, the size of this block is added. If a kernel accesses only parts of its
-// arrays, or updates arrays in place, its launch sets the bytes (LaunchWork in core/cuda/launch.h).
+// By default, the logged bytes of a kernel are the total size of the arrays to which its arguments point
+// (sum_array_bytes()), because most kernels read or write each array once. For other kernels, the code that
+// launches the kernel sets the number of bytes (LaunchWork in core/cuda/launch.h).
 #pragma once
 
 #include <cstddef>
@@ -26,8 +25,8 @@ enum class OperandType : unsigned char { float32, tf32, bfloat16, float64 };
 struct ProductShape {
   int64_t m = 0, n = 0, k = 0, count = 1;
   int operand_bytes = 4, result_bytes = 4;
-  // Whether cuBLAS may divide the dimension k among thread blocks. False for the epilogue "bias gradient",
-  // which also sums an operand over k.
+  // If true, cuBLAS can divide the sum over k among several thread blocks. The value is false for the
+  // epilogue "bias gradient", because this epilogue also sums an operand over k.
   bool can_split_k = true;
   std::string epilogue = {};  // "", "bias", "bias and relu" or "bias gradient"
 };
@@ -48,10 +47,12 @@ struct WorkRecord {
   int64_t blocks = 0, threads = 0, shared_bytes = 0;
 };
 
-// The log of the work that this thread launches during the lifetime of the object. The logged bytes of a
-// kernel include only arrays that were allocated during the lifetime of the current BlockRecording
-// (core/live_blocks.h). The work of a CUDA graph is logged when the graph is recorded, and not when it is
-// replayed. A thread may have at most one log.
+// The log of the work that this thread launches during the lifetime of the object. The constructor throws
+// ShapeError if the thread already has a log.
+//
+// The logged bytes of a kernel include only arrays that were allocated during the lifetime of the current
+// BlockRecording (core/live_blocks.h). The work of a CUDA graph is logged while the graph is captured.
+// Replays of the graph are not logged.
 class WorkLog {
  public:
   WorkLog();
@@ -78,20 +79,20 @@ class WorkLog {
 
 // The bytes of one argument of a kernel.
 using ArgumentBytes = std::span<const std::byte>;
-// Returns the total size of the live memory blocks to which words of the arguments point. If several words
-// point to the same block, the block counts once.
+// Interprets each 8-byte word of the arguments as an address, and returns the total size of the live memory
+// blocks that contain these addresses. Each block is counted once.
 int64_t sum_array_bytes(std::span<const ArgumentBytes> arguments);
 
 // During the lifetime of the object, the emulation does not run the kernels, matrix products, copies and
 // fills that this thread launches. A WorkLog can then log work that would need too much time or memory on the
 // CPU. Results are undefined. The emulation also does not initialize device memory, so the memory uses no
 // physical pages. The constructor throws DeviceError in builds without the emulation.
-class SkippedWork {
+class SkippedWorkScope {
  public:
-  SkippedWork();
-  ~SkippedWork();
-  SkippedWork(const SkippedWork&) = delete;
-  SkippedWork& operator=(const SkippedWork&) = delete;
+  SkippedWorkScope();
+  ~SkippedWorkScope();
+  SkippedWorkScope(const SkippedWorkScope&) = delete;
+  SkippedWorkScope& operator=(const SkippedWorkScope&) = delete;
 };
 
 }  // namespace tapeformer::cuda

@@ -24,7 +24,8 @@ struct SharedVariableModule {
   uint64_t base = 0, begin = 0, end = 0;
 };
 
-// A callback of dl_iterate_phdr, which finds the module with the thread-local variable threadIdx.
+// A callback for dl_iterate_phdr(). If the program or library `info` contains the thread-local variable
+// threadIdx, writes a SharedVariableModule to `result` and returns 1, which ends the iteration.
 int find_module(dl_phdr_info* info, size_t, void* result) {
   for (int i = 0; i < info->dlpi_phnum; ++i) {
     const auto& header = info->dlpi_phdr[i];
@@ -46,8 +47,8 @@ const SharedVariableModule& get_thread_module() {
   return module;
 }
 
-// Returns the width of the accesses into which an access of `bytes` bytes is divided: the largest power of
-// two up to 16 that divides `address` and `bytes`.
+// An access to `bytes` bytes counts as several accesses of equal width. Returns this width, which is the
+// largest power of two up to 16 that divides `address` and `bytes`.
 uint64_t find_access_width(uint64_t address, uint64_t bytes) {
   uint64_t width = kMaxWidth;
   while (address % width != 0 || bytes % width != 0) width /= 2;

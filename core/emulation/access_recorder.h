@@ -15,8 +15,8 @@
 
 namespace tapeformer::cuda::emulation {
 
-// Stores the memory accesses of one thread block, and groups the accesses into the requests that the warps of
-// a device would issue. Counts these requests.
+// Records the memory accesses of emulated thread blocks, one block at a time. finish_block() groups the
+// accesses of a block into the requests that the warps of a device would issue, and counts the requests.
 class AccessRecorder {
  public:
   // `shared` is the address of the dynamic shared memory of the block, which has shared_bytes bytes.
@@ -25,7 +25,7 @@ class AccessRecorder {
   // Sets the thread of the block to which the following accesses belong.
   void select(int thread) { thread_ = thread; }
   // Records that the selected thread passes a barrier of the block, or a barrier of all lanes of its warp.
-  void pass_barrier() { accesses_[static_cast<size_t>(thread_)].push_back({}); }
+  void record_barrier() { accesses_[static_cast<size_t>(thread_)].push_back({}); }
   // Records an access of the selected thread to `bytes` bytes. `from` is the return address of the hook and
   // identifies the instruction.
   void add(const void* from, const void* address, size_t bytes, bool writes);
@@ -38,7 +38,7 @@ class AccessRecorder {
  private:
   enum class Space : unsigned char { other, global, shared };
   struct Access {
-    uint64_t from = 0;  // return address; 0 for a barrier
+    uint64_t from = 0;  // return address of the hook, or 0 to mark a barrier
     uint64_t address = 0;
     unsigned char width = 0;  // bytes
     bool writes = false;
@@ -78,12 +78,13 @@ class AccessRecorder {
   AddressRange dynamic_shared_, static_shared_;
   std::vector<AddressRange> global_blocks_;    // allocated blocks of global memory, sorted by address
   std::vector<std::vector<Access>> accesses_;  // accesses of the block by thread
-  // Maps a return address and a memory space to an index in instructions_.
+  // Maps a key to an index in instructions_. The key of an access is 2 * `from` for global memory and
+  // 2 * `from` + 1 for shared memory.
   std::unordered_map<uint64_t, size_t> instruction_index_;
   std::vector<Instruction> instructions_;
   // Indices of the instructions that the current lane has executed since the last barrier.
   std::vector<size_t> lane_instructions_;
-  std::vector<uint64_t> sorted_scratch_;  // sectors or words of a request; only for temporary use
+  std::vector<uint64_t> sorted_scratch_;  // temporary list of the sectors or words of one request
 };
 
 // The recorder of the block that this CPU thread runs; null if accesses are not counted.

@@ -160,7 +160,7 @@ class Block {
   // Sets threadIdx to the thread of the fiber.
   void select(const Fiber& fiber);
   void finish_thread(int thread);
-  // Stores the first exception of the block, which run() throws.
+  // Stores `failure` if it is the first exception of the block. run() rethrows the stored exception.
   void record_failure(std::exception_ptr failure);
   // Counts the arrival of a thread at the barrier. If all threads have arrived, begins the next generation
   // and returns true.
@@ -285,12 +285,12 @@ bool Block::arrive(Barrier& barrier, int expected_count) {
 }
 
 void Block::barrier() {
-  if (access_recorder) access_recorder->pass_barrier();
+  if (access_recorder) access_recorder->record_barrier();
   if (!arrive(barrier_, thread_count_)) wait(barrier_);
 }
 
 const LaneValues& Block::exchange(uint32_t mask, const void* value, size_t bytes) {
-  if (access_recorder && mask == 0xFFFFFFFF) access_recorder->pass_barrier();
+  if (access_recorder && mask == 0xFFFFFFFF) access_recorder->record_barrier();
   Warp& warp = warps_[static_cast<size_t>(thread() / 32)];
   if (!((mask >> lane()) & 1))
     throw std::logic_error(concat_text("thread ", thread(), " is not in the mask of its own warp operation"));
@@ -336,8 +336,8 @@ void Block::run(bool is_reversed) {
   warps_.resize(static_cast<size_t>((thread_count_ + 31) / 32));
   for (int thread = 0; thread < thread_count_; ++thread)
     warps_[static_cast<size_t>(thread / 32)].alive_lanes |= 1u << (thread % 32);
-  // The bytes 0xFF are NaN in each floating-point type, so a read of uninitialized memory changes the
-  // results.
+  // Sets all bytes to 0xFF, so that elements of each floating-point type are NaN. If a kernel reads
+  // uninitialized shared memory, its results are then wrong.
   if (shared_bytes_ > 0) std::memset(shared_.get(), 0xFF, shared_bytes_);
   while (finished_count_ < thread_count_ && !failure_) {
     bool has_progress = false;

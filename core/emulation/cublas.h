@@ -41,9 +41,9 @@ inline cublasStatus_t cublasSetWorkspace(cublasHandle_t, void*, size_t) {
 const char* cublasGetStatusString(cublasStatus_t status);
 
 // Computes `count` products c (m, n) = alpha op(a) op(b) + beta c of column-major matrices. If c is bfloat16,
-// k is divided into two halves. The sum over the first half is rounded to bfloat16, unless the math mode of
-// the handle is CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION. Returns CUBLAS_STATUS_NOT_SUPPORTED for
-// combinations of types that the emulation does not support.
+// the sum over k is computed from two partial sums, and the first partial sum is rounded to bfloat16. The
+// math mode CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION of the handle disables this rounding. Returns
+// CUBLAS_STATUS_NOT_SUPPORTED for an unsupported combination of types, or if c is bfloat16 and beta is not 0.
 cublasStatus_t cublasGemmStridedBatchedEx_64(
     cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b, int64_t m, int64_t n, int64_t k,
     const void* alpha, const void* a, cudaDataType_t type_a, int64_t lda, long long stride_a, const void* b,

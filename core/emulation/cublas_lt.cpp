@@ -25,9 +25,9 @@ bool supports(const EmulatedLayout& a, const EmulatedLayout& b, const EmulatedLa
   return is_known && a.type == b.type && (d.type == CUDA_R_32F || d.type == a.type);
 }
 
-// Applies the epilogue to `d`, the float32 result of the product. The bias has the type of layout_d, which
-// may be bfloat16. The epilogue CUBLASLT_EPILOGUE_BGRADB does not change `d`, but writes the sums of b over
-// the dimension k to the bias.
+// Applies the epilogue to `d`, the float32 result of the product. If the epilogue adds a bias, matmul.bias is
+// an input with the type of layout_d. For CUBLASLT_EPILOGUE_BGRADB, matmul.bias is a float32 output that
+// receives the sums of b over the dimension k, and `d` is not changed.
 void run_epilogue(const EmulatedMatmul& matmul, const void* b, const EmulatedLayout& layout_b, float* d,
                   const EmulatedLayout& layout_d, int64_t k) {
   const EmulatedLayout bias_layout{layout_d.type, layout_d.rows, 1, layout_d.rows};

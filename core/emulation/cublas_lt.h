@@ -51,7 +51,7 @@ using cublasLtMatrixLayout_t = EmulatedLayout*;
 using cublasLtMatmulPreference_t = EmulatedPreference*;
 struct cublasLtMatmulAlgo_t {
   int32_t number;               // index of the algorithm in emulation::product_algorithms
-  int32_t rounds_partial_sums;  // 1: partial sums are rounded to the type of the result
+  int32_t rounds_partial_sums;  // 1 if partial sums over k are rounded to the type of d, else 0
 };
 struct cublasLtMatmulHeuristicResult_t {
   cublasLtMatmulAlgo_t algo;
@@ -107,12 +107,15 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDe
                                        const cublasLtMatmulAlgo_t* algorithm,
                                        cublasLtMatmulHeuristicResult_t* result);
 
-// Computes d = epilogue(alpha op(a) op(b) + beta c) for column-major matrices. Algorithm i sums the dimension
-// k in i + 1 parts, so the results of different algorithms differ slightly. If rounds_partial_sums is set and
-// d is bfloat16, every algorithm uses two parts instead, and rounds the sum of the first part to bfloat16.
+// Computes d = epilogue(alpha op(a) op(b) + beta c) for column-major matrices.
+//
+// Algorithm number i computes the sum over k from i + 1 partial sums, so the results of different algorithms
+// differ slightly. If rounds_partial_sums is 1 and d is bfloat16, each algorithm uses two partial sums
+// instead, and rounds the first partial sum to bfloat16.
+//
 // Returns CUBLAS_STATUS_INVALID_VALUE if the shapes do not match, if the epilogue needs a bias that is not
 // set, or if c and d are different pointers. Returns CUBLAS_STATUS_NOT_SUPPORTED if ProductAlgorithm::fails
-// is true.
+// is true for the algorithm.
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t matmul, const void* alpha,
                               const void* a, cublasLtMatrixLayout_t layout_a, const void* b,
                               cublasLtMatrixLayout_t layout_b, const void* beta, const void* c,

@@ -24,7 +24,7 @@ void record_global_memory(const void* block, size_t bytes) {
   block_table().ends[begin] = begin + bytes;
 }
 
-void forget_global_memory(const void* block) {
+void unregister_global_memory(const void* block) {
   const std::scoped_lock lock(block_table().mutex);
   block_table().ends.erase(reinterpret_cast<uint64_t>(block));
 }

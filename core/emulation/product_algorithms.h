@@ -8,7 +8,7 @@
 namespace tapeformer::cuda::emulation {
 
 struct ProductAlgorithm {
-  double seconds = 0;  // duration that CUDA events report for a product, in addition to the measured time
+  double seconds = 0;  // seconds that each product adds to the elapsed time between two CUDA events
   bool fails = false;  // true: cublasLtMatmul() with this algorithm returns an error
 };
 // The initial value of product_algorithms.

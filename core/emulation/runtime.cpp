@@ -8,20 +8,20 @@
 
 namespace {
 
-constexpr size_t kDeviceAlignment = 256;  // alignment of cudaMalloc in bytes
+constexpr size_t kDeviceAlignment = 256;  // alignment of the blocks that cudaMalloc() allocates, in bytes
 
 }  // namespace
 
 cudaError_t cudaMalloc(void** block, size_t bytes) {
   if (posix_memalign(block, kDeviceAlignment, bytes) != 0) return cudaErrorMemoryAllocation;
   if (!tapeformer::cuda::emulation::skips_work)
-    std::memset(*block, 0xFF, bytes);  // 0xFF bytes are NaN in each floating-point type
+    std::memset(*block, 0xFF, bytes);  // elements of each floating-point type are then NaN
   tapeformer::cuda::emulation::record_global_memory(*block, bytes);
   return cudaSuccess;
 }
 
 cudaError_t cudaFree(void* block) {
-  tapeformer::cuda::emulation::forget_global_memory(block);
+  tapeformer::cuda::emulation::unregister_global_memory(block);
   std::free(block);
   return cudaSuccess;
 }

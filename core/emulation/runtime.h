@@ -52,7 +52,7 @@ namespace tapeformer::cuda::emulation {
 // The work that this CPU thread has submitted during a stream capture. Null if the thread captures no stream.
 inline constinit thread_local std::vector<std::function<void()>>* captured_work = nullptr;
 // If true, the work that this CPU thread submits does not run, and device memory that the thread allocates is
-// not initialized (SkippedWork in core/cuda/work_log.h).
+// not initialized (SkippedWorkScope in core/cuda/work_log.h).
 inline constinit thread_local bool skips_work = false;
 // During a stream capture, adds `work` to captured_work. Otherwise runs `work` immediately.
 template <class F>
@@ -83,7 +83,8 @@ struct LaneValues {
 // Passes a value of `bytes` bytes to the other lanes of `mask`, waits until all lanes of the mask have passed
 // a value, and returns all values. The reference is valid until the next exchange() of this lane.
 const LaneValues& exchange(uint32_t mask, const void* value, size_t bytes);
-// Throws std::logic_error, because the current thread reads the value of a lane that passed no value.
+// Throws std::logic_error. Called if the current thread reads the value of `lane`, but `lane` has passed no
+// value.
 [[noreturn]] void throw_absent_lane(int lane);
 // Returns the lane of the current thread in its warp.
 int current_lane();

@@ -19,7 +19,7 @@ constexpr size_t kLargestTransfer = size_t{1} << 30;  // bytes; Linux transfers 
 constexpr mode_t kMode = 0666;                        // permissions of new files, before the umask
 constexpr std::string_view kTemporaryMark = ".tmp-";
 constexpr size_t kTemporaryDigits = 16;  // number of random digits in a temporary name
-constexpr size_t kLongestStem = 200;     // maximum number of bytes of `name` that a temporary name contains
+constexpr size_t kLongestStem = 200;     // maximum number of bytes copied from the file name
 
 // Returns the path with all symbolic links resolved.
 std::string resolved(const std::string& path) {
@@ -126,7 +126,7 @@ bool is_temporary_name(std::string_view name) {
          digits.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
-void sync_folder(const std::string& path) {
+void sync_directory(const std::string& path) {
   const File folder(path, O_RDONLY | O_DIRECTORY);
   // Some network file systems cannot sync folders and return EINVAL.
   if (::fsync(folder.descriptor()) != 0 && errno != EINVAL) throw FileError("sync", path);
@@ -154,7 +154,7 @@ void replace_file(const std::string& name, std::string_view text) {
     throw FileError("write", path, error.reason());
   }
   const size_t slash = path.rfind('/');
-  sync_folder(slash == std::string::npos ? "." : path.substr(0, slash + 1));
+  sync_directory(slash == std::string::npos ? "." : path.substr(0, slash + 1));
 }
 
 FolderLock::FolderLock(const std::string& path) : folder_(path, O_RDONLY | O_DIRECTORY) {

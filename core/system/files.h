@@ -30,7 +30,7 @@ class File {
  public:
   // Opens a file with the flags of open(2) and O_CLOEXEC. Throws FileError.
   File(const std::string& path, int flags);
-  // Takes ownership of an open descriptor. `path` names the file in errors.
+  // Takes ownership of an open descriptor. Error messages contain `path`.
   File(int descriptor, std::string path) : path_(std::move(path)), descriptor_(descriptor) {}
   File(File&& other) noexcept
       : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
@@ -65,7 +65,7 @@ std::string make_temporary_name(const std::string& name);
 // Returns whether `name` could be a result of make_temporary_name().
 bool is_temporary_name(std::string_view name);
 // Makes renames and new entries in a folder durable.
-void sync_folder(const std::string& path);
+void sync_directory(const std::string& path);
 void rename_path(const std::string& from, const std::string& to);
 // Replaces a file atomically: readers see the old or the new content. A failure leaves no temporary file. If
 // the path is a symbolic link to a file, replaces that file. If the target of the link does not exist,

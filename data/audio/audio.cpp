@@ -20,9 +20,9 @@ constexpr size_t kHeaderBytes = 4096;
 constexpr size_t kMaxOggPageBytes = 65307;
 constexpr sf_count_t kBlockFrames = 1 << 16;
 constexpr int64_t kBlocksPerSecond = 50;  // blocks per second of an AudioStream
-// A program that writes a WAV file to a pipe does not know the length of the recording, so the header claims
-// 2 GiB or more. If the header of a pipe has at least this number of frames, AudioStream treats the length as
-// unknown.
+// A program that writes WAV data to a pipe does not know the length of the recording, so the header contains
+// a very large length. If the length in the header is at least kMinUnknownFrames samples per channel,
+// AudioStream treats the length as unknown.
 constexpr int64_t kMinUnknownFrames = int64_t{1} << 26;  // 2 GiB at 32 bytes per frame
 constexpr int kMaxFileRate = 1 << 20, kMaxFileChannels = 1024;
 
@@ -191,7 +191,7 @@ Sound open_sound(const std::filesystem::path& path, SF_INFO& info, const AudioOp
   const int64_t length = convert_to_sample_count(options.max_seconds, info.samplerate);
   int64_t end = 0;
   if (__builtin_add_overflow(options.first_sample, length, &end)) end = length;
-  info.frames = count_frames(file, info, path, options.last_sample.value_or(end));
+  info.frames = count_frames(file, info, path, options.end_sample.value_or(end));
   SF_INFO again{};
   file.reset(sf_open(path.c_str(), SFM_READ, &again));
   if (!file) throw DataError(path.string() + ": not a readable audio file: " + sf_strerror(nullptr));
@@ -250,7 +250,7 @@ void AudioStream::start() {
     throw DataError(concat_text(name_, ": expected ", options_.rate, " samples per second, found ",
                                 info.samplerate, "; the option resample converts it"));
   position_ = options_.first_sample;
-  last_ = options_.last_sample.value_or(info.frames);
+  last_ = options_.end_sample.value_or(info.frames);
   if (position_ < 0 || position_ >= last_ || last_ > info.frames)
     throw DataError(concat_text(name_, ": samples ", options_.first_sample, " to ", last_,
                                 " are out of range, the recording has ", info.frames));

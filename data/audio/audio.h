@@ -37,7 +37,7 @@ struct AudioOptions {
   // Whether recordings with other rates are resampled. If false, such recordings throw DataError.
   bool resample = false;
   int64_t first_sample = 0;  // first sample to read, at the rate of the file
-  std::optional<int64_t> last_sample =
+  std::optional<int64_t> end_sample =
       {};                  // index after the last sample to read; std::nullopt: end of the file
   double max_seconds = 0;  // maximum length after `first_sample`; 0: no limit
 };
@@ -51,8 +51,8 @@ AudioInfo read_audio_info(const std::filesystem::path& path, double max_seconds 
 // Decoding stops at this limit, so memory is bounded even if the header is wrong.
 Audio read_audio(const std::filesystem::path& path, const AudioOptions& options = {});
 
-// A file descriptor that provides audio: a WAV stream, whose header may lack the length, or samples without a
-// header. The descriptor is not closed.
+// A file descriptor from which AudioStream reads a WAV file or samples without a header. The header of the
+// WAV file does not need to contain the length. AudioStream does not close the descriptor.
 struct AudioPipe {
   int descriptor = 0;
   bool is_raw = false;  // little-endian 16-bit samples of one channel at AudioOptions::rate

@@ -12,7 +12,7 @@
 namespace tapeformer {
 namespace {
 
-constexpr float kSampleScale = 32768;  // scale of samples in [-1, 1) to 16-bit integers, as in Kaldi
+constexpr float kSampleScale = 32768;  // converts samples in [-1, 1) to the range of 16-bit integers
 constexpr float kFloor = std::numeric_limits<float>::epsilon();
 
 struct FftStateDeleter {
@@ -42,7 +42,7 @@ std::vector<Triangle> mel_triangles(const FilterbankOptions& options, int64_t pa
   for (size_t bin = 0; bin < triangles.size(); ++bin) {
     const double left = low + static_cast<double>(bin) * step, center = left + step, right = center + step;
     Triangle& triangle = triangles[bin];
-    for (int64_t k = 0; k < padded / 2; ++k) {  // the FFT bin at half the rate belongs to no filter
+    for (int64_t k = 0; k < padded / 2; ++k) {  // the filters do not use the FFT bin padded / 2
       const double at = convert_to_mel(width * static_cast<double>(k));
       if (at <= left || at >= right) continue;
       if (triangle.weights.empty()) triangle.first = k;
@@ -158,10 +158,13 @@ struct Filterbank::Tables {
     }
   }
 
-  // Computes the power spectrum (padded / 2) of a frame x (padded). The transform X of the N = padded real
-  // samples is computed from Z, the complex transform of x[2n] + i x[2n+1] with size N / 2:
-  //   X[k] = (Z[k] + Z*[N/2-k]) / 2 - i w^k (Z[k] - Z*[N/2-k]) / 2, where w = exp(-2 pi i / N).
-  // `spectrum` is workspace (padded / 2).
+  // Computes the power spectrum of a frame. `frame` has N = padded real samples x, `power` has N / 2 values,
+  // and `spectrum` is a workspace of N / 2 complex values.
+  //
+  // The function first computes the complex FFT Z of size N / 2 of the values x[2n] + i x[2n+1]. The FFT X of
+  // the frame is then X[k] = E[k] + exp(-2 pi i k / N) O[k], where
+  //   E[k] = (Z[k] + conj(Z[N/2-k])) / 2     is the FFT of the samples with even index,
+  //   O[k] = (Z[k] - conj(Z[N/2-k])) / (2 i) is the FFT of the samples with odd index.
   void power_spectrum(const float* frame, kiss_fft_cpx* spectrum, float* power) const {
     kiss_fft(transform.get(), reinterpret_cast<const kiss_fft_cpx*>(frame), spectrum);
     const int64_t half = padded / 2;
@@ -198,8 +201,9 @@ int64_t Filterbank::count_frames(int64_t samples) const {
 
 namespace {
 
-// Copies the samples [start, start + length) of a signal to `frame`, scaled to 16-bit units. The signal has
-// the samples [0, count) and is mirrored at its ends as often as needed. `samples` points to sample `first`.
+// Copies `length` samples of a signal to `frame`, starting at sample `start`, and multiplies them by
+// kSampleScale. The signal has `count` samples. Samples outside the signal are replaced by samples that are
+// mirrored at the ends of the signal. `samples` points to sample `first` of the signal.
 void extract(const float* samples, int64_t first, int64_t count, int64_t start, int64_t length,
              float* frame) {
   if (start >= 0 && start + length <= count) {

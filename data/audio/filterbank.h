@@ -46,9 +46,9 @@ class Filterbank {
   // Returns the number of frames of a signal. With snip_edges, returns 0 for signals that are shorter than a
   // frame. Without snip_edges, returns 0 for signals that are shorter than about half of frame_shift().
   int64_t count_frames(int64_t sample_count) const;
-  // Returns the features of samples in [-1, 1), (frames, dims) float32 on the CPU. With dither, the noise of
-  // frame t comes from the blocks t * n to (t + 1) * n - 1 of the random stream, where n =
-  // ceil(frame_length() / 4).
+  // Returns the features of a signal as a float32 CPU tensor with shape (frames, dims). The samples must be
+  // in [-1, 1). With dither, the noise of frame t comes from n = ceil(frame_length() / 4) blocks of the
+  // random stream, starting at block t * n.
   Tensor compute(std::span<const float> samples, const RandomStream& noise = {}) const;
 
  private:

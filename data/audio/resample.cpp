@@ -46,7 +46,8 @@ void Resampler::push(std::span<const float> samples, std::vector<float>& out) {
 void Resampler::finish(std::vector<float>& out) {
   if (!state_ || input_count_ == 0) return;
   convert({}, true, out);
-  // The converter may return a few samples too many or too few.
+  // libsamplerate sometimes returns a few samples more or fewer than `count`. The result is then truncated or
+  // padded with zeros.
   const double ratio = static_cast<double>(output_rate_) / static_cast<double>(input_rate_);
   const int64_t count = std::max<int64_t>(1, std::llround(static_cast<double>(input_count_) * ratio));
   const int64_t size = static_cast<int64_t>(out.size()) + count - output_count_;

@@ -15,7 +15,8 @@ namespace tapeformer {
 // at least one sample for a signal that is not empty.
 std::vector<float> resample(std::span<const float> samples, int64_t input_rate, int64_t output_rate);
 
-// A converter of a signal that arrives in pieces. Returns the same samples as resample().
+// A converter that resamples a signal in pieces. The result is equal to the result of resample() for the
+// whole signal.
 class Resampler {
  public:
   Resampler(int64_t input_rate, int64_t output_rate);

@@ -79,8 +79,8 @@ class Loader {
 class Prefetcher : public PrefetchQueue<Batch> {
  public:
   explicit Prefetcher(const std::shared_ptr<const Loader>& loader, int64_t first = 0,
-                      int64_t last = std::numeric_limits<int64_t>::max(), size_t depth = 2)
-      : PrefetchQueue([loader](int64_t step) { return loader->batch_at(step); }, first, last, depth) {}
+                      int64_t end = std::numeric_limits<int64_t>::max(), size_t depth = 2)
+      : PrefetchQueue([loader](int64_t step) { return loader->batch_at(step); }, first, end, depth) {}
 };
 
 }  // namespace tapeformer

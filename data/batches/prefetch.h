@@ -15,17 +15,17 @@
 
 namespace tapeformer {
 
-// A queue of items. A separate thread calls make(step) for the steps [first, last) and stores at most `depth`
+// A queue of items. A separate thread calls make(step) for the steps [first, end) and stores at most `depth`
 // items that next() has not returned yet. The destructor waits for the current call of `make` and stops the
 // thread. Only one thread may call next().
 template <class T>
 class PrefetchQueue {
  public:
   explicit PrefetchQueue(std::function<T(int64_t step)> make, int64_t first = 0,
-                         int64_t last = std::numeric_limits<int64_t>::max(), size_t depth = 2)
+                         int64_t end = std::numeric_limits<int64_t>::max(), size_t depth = 2)
       : make_item_(std::move(make)),
         depth_(std::max<size_t>(depth, 1)),
-        thread_([this, first, last](const std::stop_token& stop) { produce(stop, first, last); }) {}
+        thread_([this, first, end](const std::stop_token& stop) { produce(stop, first, end); }) {}
   PrefetchQueue(const PrefetchQueue&) = delete;
   PrefetchQueue& operator=(const PrefetchQueue&) = delete;
   ~PrefetchQueue() = default;
@@ -47,10 +47,10 @@ class PrefetchQueue {
   }
 
  private:
-  void produce(const std::stop_token& stop, int64_t first, int64_t last) {
+  void produce(const std::stop_token& stop, int64_t first, int64_t end) {
     std::exception_ptr failure;
     try {
-      for (int64_t step = first; step < last; ++step) {
+      for (int64_t step = first; step < end; ++step) {
         std::unique_lock lock(mutex_);
         if (!condition_.wait(lock, stop, [&] { return ready_.size() < depth_; })) return;
         lock.unlock();

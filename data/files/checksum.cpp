@@ -12,7 +12,8 @@
 namespace tapeformer {
 namespace {
 
-// Bytes per read. Each part is small enough to stay in the cache of a core until its checksum is computed.
+// Number of bytes that read_with_checksum() reads at a time. The bytes fit into the cache of a core, so the
+// checksum is computed without reading the bytes from memory again.
 constexpr size_t kPartBytes = size_t{1} << 20;
 
 }  // namespace

@@ -27,12 +27,12 @@ extern char** environ;
 namespace tapeformer {
 namespace {
 
-// Process ids of the running programs. Each program is the leader of a process group. The value 0 marks a
-// free slot. If all slots are in use, a program is not registered, and kill_running_commands() does not kill
-// it.
+// Process ids of the programs that kill_running_commands() kills. Each program is the leader of a process
+// group. A value of 0 marks an unused element. A program that starts when all elements are in use is not
+// added, so kill_running_commands() does not kill this program.
 std::array<std::atomic<pid_t>, 256> running;
 
-// An entry of a program in `running`. The constructor adds the entry; the destructor removes it.
+// An entry of a program in `running`. The constructor adds the entry, and the destructor removes the entry.
 class RunningProgram {
  public:
   explicit RunningProgram(pid_t process) : process_(process) {

@@ -44,7 +44,8 @@ class CommandOutput {
   // Runs a command line with /bin/sh.
   explicit CommandOutput(const std::string& shell_line, const CommandLimits& limits = {});
 
-  // Returns the path under which this process can open the output, as long as the object exists.
+  // Returns a path in /proc/self/fd with which this process can open the output. The path is valid until the
+  // object is destroyed.
   std::filesystem::path path() const;
   std::string text() const;
 

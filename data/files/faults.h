@@ -10,8 +10,9 @@
 
 namespace tapeformer {
 
-// Messages about faults. A reader of a corpus throws at the first fault. If the caller passes a list of
-// faults, the reader appends all faults to the list instead.
+// A list of messages about faults in data. Functions that read a corpus have a parameter of type Faults*. If
+// the pointer is null, the functions throw DataError at the first fault. Otherwise, the functions append all
+// faults to the list.
 using Faults = std::vector<std::string>;
 
 // Calls f(). If f() throws DataError and `faults` is not null, appends the message to `faults` instead of
@@ -43,7 +44,7 @@ Faults select_faults_to_show(const Faults& faults, const FaultLimits& limits = {
 // Returns the first `max_names` names and the number of remaining names: "one two three … and 9 more".
 std::string abbreviate_list(const std::vector<std::string>& names, size_t max_names = 20);
 
-// Returns select_faults_to_show() joined by newlines.
+// Returns the lines of select_faults_to_show(faults, limits) as one text, separated by newlines.
 std::string format_faults(const Faults& faults, const FaultLimits& limits = {});
 
 }  // namespace tapeformer

@@ -10,7 +10,7 @@ namespace tapeformer {
 
 using Bytes = std::vector<uint8_t>;
 
-// Returns the first `size` bytes as text, for example for write() and replace_file() of core/system/files.h.
+// Returns a view of the first `size` bytes of `bytes` as characters. Does not copy the bytes.
 inline std::string_view view_as_text(const Bytes& bytes, size_t size) {
   return {reinterpret_cast<const char*>(bytes.data()), size};
 }

@@ -18,7 +18,7 @@ constexpr size_t kBufferBytes = size_t{1} << 16;
 
 }  // namespace
 
-class UnpackedFile::Reader {
+class GzipReader::Reader {
  public:
   explicit Reader(const std::filesystem::path& path) : name_(path.string()) {
     require_regular_file(path);  // opening a pipe would wait for a writer
@@ -106,10 +106,10 @@ class UnpackedFile::Reader {
   int64_t total_ = 0;
 };
 
-UnpackedFile::UnpackedFile(const std::filesystem::path& path) : reader_(std::make_unique<Reader>(path)) {}
-UnpackedFile::~UnpackedFile() = default;
+GzipReader::GzipReader(const std::filesystem::path& path) : reader_(std::make_unique<Reader>(path)) {}
+GzipReader::~GzipReader() = default;
 
-size_t UnpackedFile::read(uint8_t* out, size_t count) {
+size_t GzipReader::read(uint8_t* out, size_t count) {
   return reader_->read(out, count);
 }
 
@@ -118,7 +118,7 @@ std::string Digest::to_string() const {
 }
 
 Bytes read_unpacked(const std::filesystem::path& path, int64_t max_bytes) {
-  UnpackedFile reader(path);
+  GzipReader reader(path);
   Bytes bytes;
   size_t filled = 0;
   const size_t bound = static_cast<size_t>(max_bytes) + 1;
@@ -134,14 +134,14 @@ Bytes read_unpacked(const std::filesystem::path& path, int64_t max_bytes) {
 }
 
 Bytes read_unpacked_prefix(const std::filesystem::path& path, int64_t count) {
-  UnpackedFile reader(path);
+  GzipReader reader(path);
   Bytes bytes(static_cast<size_t>(count));
   bytes.resize(reader.read(bytes.data(), bytes.size()));
   return bytes;
 }
 
 Digest compute_unpacked_digest(const std::filesystem::path& path) {
-  UnpackedFile reader(path);
+  GzipReader reader(path);
   const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> hash(EVP_MD_CTX_new(), EVP_MD_CTX_free);
   if (!hash || EVP_DigestInit_ex(hash.get(), EVP_sha256(), nullptr) != 1)
     throw std::runtime_error("OpenSSL cannot compute SHA-256");

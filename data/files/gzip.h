@@ -13,10 +13,10 @@
 namespace tapeformer {
 
 // A reader of the unpacked contents of a plain or gzip file. Not thread-safe.
-class UnpackedFile {
+class GzipReader {
  public:
-  explicit UnpackedFile(const std::filesystem::path& path);
-  ~UnpackedFile();
+  explicit GzipReader(const std::filesystem::path& path);
+  ~GzipReader();
 
   // Reads up to `count` bytes. Returns the number of bytes, which is below `count` only at the end of the
   // contents.

@@ -33,8 +33,8 @@ class TarReader {
   void skip_bytes(int64_t bytes);
 
   std::string archive_;
-  UnpackedFile file_;
-  int64_t remaining_bytes_;    // number of bytes that may still be unpacked
+  GzipReader file_;
+  int64_t remaining_bytes_;    // number of bytes until the limit max_bytes
   int64_t unread_bytes_ = 0;   // unread bytes of the current file
   int64_t padding_bytes_ = 0;  // bytes between the end of the current file and the next block
 };

@@ -85,7 +85,7 @@ std::string join_words(const Words& words) {
   return text;
 }
 
-std::string to_lower_case(std::string text) {
+std::string to_ascii_lower_case(std::string text) {
   for (char& c : text)
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
   return text;
@@ -93,10 +93,10 @@ std::string to_lower_case(std::string text) {
 
 std::string to_lower_case_utf8(const std::string& text) {
   const bool ascii = std::all_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x80; });
-  if (ascii || find_invalid_utf8(text) != std::string::npos) return to_lower_case(text);
+  if (ascii || find_invalid_utf8(text) != std::string::npos) return to_ascii_lower_case(text);
   // The locale is created once and never freed, because several threads may use it.
   static const locale_t locale = newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
-  if (!locale) return to_lower_case(text);
+  if (!locale) return to_ascii_lower_case(text);
   std::string lower;
   for (std::string_view rest = text; !rest.empty();) {
     const Utf8Character character = decode_first_utf8_character(rest);

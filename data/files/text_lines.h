@@ -18,7 +18,7 @@ struct TextLine {
   std::string text;    // text of the line without the line end
 
   std::string location() const;  // returns "path:number"
-  // Throws DataError("path:number: message").
+  // Throws DataError with a text of the form "path:number: message".
   [[noreturn]] void fail(const std::string& message) const;
 };
 
@@ -39,7 +39,7 @@ Words split_words(const std::string& text);
 std::string join_words(const Words& words);
 
 // Converts ASCII letters to lower case.
-std::string to_lower_case(std::string text);
+std::string to_ascii_lower_case(std::string text);
 
 // Converts a UTF-8 text to lower case, according to the C library's Unicode tables. If the text is not valid
 // UTF-8, converts only ASCII letters.

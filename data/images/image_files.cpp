@@ -41,12 +41,12 @@ class IdxImageFiles : public ImageFiles {
 
   int64_t count_images(ImagePart part) const override { return pair(part).shape[0]; }
 
-  LabelledPixels read_images(ImagePart part, int64_t first, int64_t last) const override {
+  LabelledImages read_images(ImagePart part, int64_t first, int64_t last) const override {
     const Pair& files = pair(part);
     const Tensor images = read_idx(files.images, 3);
     const Tensor labels = read_idx(files.labels, 1);
     const int64_t dims = height * width;
-    LabelledPixels out{images.view({last - first, dims}, {dims, 1}, first * dims).clone(),
+    LabelledImages out{images.view({last - first, dims}, {dims, 1}, first * dims).clone(),
                        Tensor::empty({last - first}, DType::int64)};
     for (int64_t i = first; i < last; ++i) {
       const int64_t label = labels.data<uint8_t>()[i];
@@ -94,8 +94,8 @@ class CifarImageFiles : public ImageFiles {
     return static_cast<int64_t>(files(part).size()) * kRecordsPerFile;
   }
 
-  LabelledPixels read_images(ImagePart part, int64_t first, int64_t last) const override {
-    LabelledPixels out{Tensor::empty({last - first, 3 * kPlane}, DType::uint8),
+  LabelledImages read_images(ImagePart part, int64_t first, int64_t last) const override {
+    LabelledImages out{Tensor::empty({last - first, 3 * kPlane}, DType::uint8),
                        Tensor::empty({last - first}, DType::int64)};
     for (size_t file = 0; file < files(part).size(); ++file) {
       const int64_t start = static_cast<int64_t>(file) * kRecordsPerFile;
@@ -119,7 +119,7 @@ class CifarImageFiles : public ImageFiles {
 
   // Reads the records [begin, end) of a file into `out`, starting at row `row`.
   static void read_file(const fs::path& path, int64_t begin, int64_t end, int64_t row,
-                        const LabelledPixels& out) {
+                        const LabelledImages& out) {
     const int64_t expected = kRecordsPerFile * kRecordBytes;
     const Bytes bytes = read_unpacked(path, expected);
     if (static_cast<int64_t>(bytes.size()) != expected)

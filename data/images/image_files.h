@@ -15,7 +15,7 @@ namespace tapeformer {
 
 enum class ImagePart { train, test };
 
-struct LabelledPixels {
+struct LabelledImages {
   Tensor pixels;  // (count, height * width * channels) uint8
   Tensor labels;  // (count,) int64
 };
@@ -30,7 +30,7 @@ class ImageFiles {
   // Returns the number of images in the training or test files.
   virtual int64_t count_images(ImagePart part) const = 0;
   // Returns the images [first, last) of the training or test files.
-  virtual LabelledPixels read_images(ImagePart part, int64_t first, int64_t last) const = 0;
+  virtual LabelledImages read_images(ImagePart part, int64_t first, int64_t last) const = 0;
 
   int64_t height = 0, width = 0, channels = 0;
 };

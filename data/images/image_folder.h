@@ -12,10 +12,11 @@ namespace tapeformer {
 
 struct ImageFolderOptions {
   std::string path = {};  // folder of the pictures
-  // Folders of the validation and test pictures. If a path is empty, the split is taken from the pictures in
-  // `path`, with the size valid_share or test_share.
+  // Folders of the validation and test pictures. If valid_path is empty, the validation split contains the
+  // fraction valid_share of the pictures in `path`. If test_path is empty, the test split contains the
+  // fraction test_share of these pictures.
   std::string valid_path = {}, test_path = {};
-  double valid_share = 0, test_share = 0;  // shares of the pictures, from 0 to 1
+  double valid_share = 0, test_share = 0;  // fractions of the pictures in `path`, from 0 to 1
   int64_t size = 32;                       // side of the images in pixels
   int64_t channels = 3;                    // 1: grey, 3: RGB
   // Whether a file that cannot be used throws DataError. If false, the file is left out with a warning.

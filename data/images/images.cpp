@@ -68,7 +68,7 @@ ImageSet load_images(const std::string& name, const std::string& split, const Im
   const CatalogueEntry& known = require_catalogue_entry(
       name, [](const CatalogueEntry& set) { return set.type == DatasetType::images; },
       "a data set of images");
-  const std::filesystem::path folder = require_set(known, options.data_dir);
+  const std::filesystem::path folder = require_dataset_folder(known, options.data_dir);
   const auto files = open_image_files(known, folder);
   const int64_t train = files->count_images(ImagePart::train), test = files->count_images(ImagePart::test);
   const SplitRange range = find_split_range(name, split, train, test, options);
@@ -76,7 +76,7 @@ ImageSet load_images(const std::string& name, const std::string& split, const Im
   const int64_t count = range.last - range.first;
   if (count < 1) throw DataError(concat_text(folder.string(), ": ", name, " has no ", split, " examples"));
 
-  LabelledPixels read = files->read_images(range.part, range.first, range.last);
+  LabelledImages read = files->read_images(range.part, range.first, range.last);
   const bool grey = options.use_grey && files->channels == 3;
   const int64_t k = options.downscale, channels = grey ? 1 : files->channels;
   if (grey) read.pixels = convert_images_to_grey(read.pixels);
@@ -124,7 +124,7 @@ Tensor downscale_images(const Tensor& pixels, int64_t height, int64_t width, int
     return static_cast<uint8_t>((sum + k * k / 2) / (k * k));
   };
   parallel_for(pixels.size(0) * rows, 64, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row)  // `row` is an index into the rows of all images
+    for (int64_t row = begin; row < end; ++row)  // counts the output rows of all images
       for (int64_t i = 0; i < columns * channels; ++i) {
         const int64_t column = i / channels, channel = i % channels;
         target[row * columns * channels + i] =

@@ -37,11 +37,14 @@ std::string describe_splits(const std::string& name, int64_t train, int64_t vali
 // Throws ConfigError unless blocks of k x k pixels tile an image of the data set.
 void check_downscale(const std::string& name, int64_t height, int64_t width, int64_t k);
 
-// Returns the grey values of `pixels`, (count, height * width * 3) uint8, as (count, height * width).
+// Converts RGB images to grey images. `pixels` is a uint8 tensor with shape (count, height * width * 3).
+// Returns a uint8 tensor with shape (count, height * width).
 Tensor convert_images_to_grey(const Tensor& pixels);
 
-// Returns the means of blocks of k x k pixels of each channel, with halves rounded up. `pixels` is (count,
-// height * width * channels) uint8; `height` and `width` are multiples of k.
+// Replaces each block of k x k pixels by one pixel, which is the mean of the block. Halves are rounded up.
+// `pixels` is a uint8 tensor with shape (count, height * width * channels). Returns a uint8 tensor with shape
+// (count, height / k * width / k * channels). Throws ShapeError unless `height` and `width` are multiples
+// of k.
 Tensor downscale_images(const Tensor& pixels, int64_t height, int64_t width, int64_t channels, int64_t k);
 
 }  // namespace tapeformer

@@ -18,8 +18,9 @@ namespace {
 // the decoding time.
 constexpr int kMaxScans = 200;
 
-// State of a decoder, which libjpeg passes to its callbacks. If a libjpeg function fails, it returns to the
-// last call of setjmp by longjmp. No object with a destructor may be created after this call of setjmp.
+// State of a JPEG decoder. libjpeg passes this state to the callbacks in this file. If libjpeg reports an
+// error, the callbacks call longjmp with `on_error`. longjmp does not call destructors, so functions that
+// call setjmp must not create objects with destructors after this call.
 struct Decoder {
   jpeg_decompress_struct info;
   jpeg_error_mgr errors;

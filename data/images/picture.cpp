@@ -53,8 +53,8 @@ struct AxisWeights {
 std::vector<AxisWeights> axis_weights(int64_t from, int64_t to) {
   std::vector<AxisWeights> all;
   for (int64_t i = 0; i < to; ++i) {
-    // Positions are in units of 1 / `to` of an input pixel, so that they are integers. Output pixel i covers
-    // [i * from, (i + 1) * from), and input pixel j covers [j * to, (j + 1) * to).
+    // An input pixel has the width `to`, and an output pixel has the width `from`, so that all positions are
+    // integers. Output pixel i covers the interval [begin, end).
     const int64_t begin = i * from, end = begin + from;
     AxisWeights pixel_weights{begin / to, {}};
     for (int64_t pixel = pixel_weights.first; pixel * to < end; ++pixel) {

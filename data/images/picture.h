@@ -20,10 +20,12 @@ Tensor read_picture(const std::filesystem::path& path);
 // Returns the grey value of an RGB pixel by the weights of ITU-R BT.601, with halves rounded up.
 uint8_t convert_to_grey(double red, double green, double blue);
 
-// Resizes the largest centred square of a picture, (height, width, 1 or 3) uint8, to an image, (size, size,
-// channels) uint8. An output pixel is the mean of the input over its area, with halves rounded up. If the
-// picture is RGB and `channels` is 1, convert_to_grey() converts the pixels. If the picture is grey, the grey
-// value is copied to all channels. Throws ShapeError if the square is smaller than size x size.
+// Crops a picture to the largest centred square and reduces the square to size x size pixels. `picture` is a
+// uint8 tensor with shape (height, width, 1) or (height, width, 3). Returns a uint8 tensor with shape (size,
+// size, channels). The value of an output pixel is the mean of the input pixels that it covers, with halves
+// rounded up. If the picture is RGB and `channels` is 1, convert_to_grey() converts the pixels. If the
+// picture is grey, the grey value is copied to all channels. Throws ShapeError if the square is smaller than
+// size x size.
 Tensor resize_to_square(const Tensor& picture, int64_t size, int64_t channels);
 
 }  // namespace tapeformer

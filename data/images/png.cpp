@@ -15,7 +15,8 @@ namespace {
 constexpr int64_t kMaxSide = 1 << 20;
 constexpr int64_t kMaxFileBytes = int64_t{1} << 30;
 
-// Owner of a png_image. libpng's simplified interface returns errors instead of calling longjmp.
+// Owner of a png_image, the state of libpng's simplified interface. The functions of this interface return
+// errors instead of calling longjmp.
 class PngImage {
  public:
   PngImage() {
@@ -79,7 +80,7 @@ Tensor decode_png(const Bytes& bytes, const std::string& name) {
 }
 
 Tensor make_image_grid(const Tensor& images, int64_t height, int64_t width, int64_t channels,
-                       const GridOptions& options) {
+                       const ImageGridOptions& options) {
   const int64_t dims = height * width * channels;
   check(images.rank() == 2 && images.size(1) == dims && images.dtype() == DType::uint8 &&
             images.is_contiguous(),

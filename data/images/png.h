@@ -24,7 +24,7 @@ Tensor read_png(const std::filesystem::path& path);
 // Returns the image of a PNG file in memory. `name` names the file in errors.
 Tensor decode_png(const Bytes& bytes, const std::string& name);
 
-struct GridOptions {
+struct ImageGridOptions {
   int64_t columns = 0;  // number of columns; 0 selects about as many columns as rows
   int64_t scale = 4;    // a pixel of an image becomes scale x scale pixels of the grid
   int64_t gap = 2;      // number of pixels between and around images
@@ -34,6 +34,6 @@ struct GridOptions {
 // Arranges images, (count, height * width * channels) uint8, in rows from the top left. Returns the grid as
 // one image, (grid height, grid width, channels) uint8.
 Tensor make_image_grid(const Tensor& images, int64_t height, int64_t width, int64_t channels,
-                       const GridOptions& options = {});
+                       const ImageGridOptions& options = {});
 
 }  // namespace tapeformer

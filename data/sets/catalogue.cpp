@@ -183,7 +183,7 @@ std::span<const CatalogueEntry> list_catalogue() {
   return kSets;
 }
 
-std::vector<std::string> list_set_names(const CatalogueFilter& filter) {
+std::vector<std::string> list_dataset_names(const CatalogueFilter& filter) {
   std::vector<std::string> names;
   for (const CatalogueEntry& set : kSets)
     if (!filter || filter(set)) names.emplace_back(set.name);
@@ -200,7 +200,7 @@ const CatalogueEntry& require_catalogue_entry(const std::string& name, const Cat
                                               const std::string& kind) {
   const CatalogueEntry* const set = find_catalogue_entry(name);
   if (!set || (filter && !filter(*set)))
-    throw ConfigError(describe_unknown_name(name, kind, list_set_names(filter)));
+    throw ConfigError(describe_unknown_name(name, kind, list_dataset_names(filter)));
   return *set;
 }
 

@@ -15,7 +15,7 @@ namespace tapeformer {
 // The type of the examples in a data set.
 enum class DatasetType {
   sequences,    // generated sequences of symbols
-  expressions,  // generated sequences with a class
+  expressions,  // generated sequences, each with a class label
   vectors,      // generated sets of vectors
   images,
   text,
@@ -29,13 +29,13 @@ enum class DatasetFormat {
   copy_task,         // no files; made by CopyTask (data/symbol_tasks.h)
   duplication_task,  // no files; made by DuplicationTask
   listops,           // no files; made by ListOps (data/listops.h)
-  set_maximum,       // no files; made by SetMaximum (data/set_tasks.h)
-  set_mixture,       // no files; made by SetMixture
+  set_maximum,       // no files; made by SetMaximumTask (data/set_tasks.h)
+  set_mixture,       // no files; made by SetMixtureTask
   image_folder,      // a folder of pictures (data/images/image_folder.h)
   idx,               // MNIST's pairs of IDX files
   cifar,             // CIFAR-10's binary records
   text,              // files of arbitrary bytes (data/text/text_dataset.h)
-  an4,               // this and the next four formats: corpora of speech (data/speech/corpus.h)
+  an4,               // features of the speech corpus CMU AN4 (data/speech/corpus.h)
   spoken_digits,
   timit,
   librispeech,
@@ -50,8 +50,8 @@ enum class SpeechLabels {
   phones_or_words  // words if a lexicon is given, else phones
 };
 
-// A required file of a data set. In a data set without checksums, it may also be a folder. The size and the
-// SHA-256 apply to the unpacked contents, so they are the same for plain and gzip copies.
+// A file that a data set requires, or a folder if the data set has no checksums. The size and the SHA-256 are
+// computed from the unpacked contents, so plain files and .gz files have the same values.
 struct CatalogueFile {
   std::string_view name;  // original name, without .gz
   int64_t bytes = 0;
@@ -78,8 +78,9 @@ struct CatalogueEntry {
   std::string_view train_part = {}, valid_part = {}, test_part = {};
   bool needs_path = false;  // whether the user sets the path, because the data is not in a data directory
 
-  std::span<const CatalogueFile> files = {};    // required files; if empty, list_sets() omits the data set
-  std::string_view system_folder = {};          // folder where a Debian package installs the files, or empty
+  std::span<const CatalogueFile> files =
+      {};                               // required files; if empty, list_dataset_reports() omits the data set
+  std::string_view system_folder = {};  // folder where a Debian package installs the files, or empty
   std::string_view download_instructions = {};  // instructions for the user, in messages about missing files
   // https URL of a folder with the .gz files, or of a .tar.gz or .zip archive. If empty, the data set cannot
   // be fetched.
@@ -96,14 +97,14 @@ std::span<const CatalogueEntry> list_catalogue();
 using CatalogueFilter = std::function<bool(const CatalogueEntry&)>;
 
 // Returns the names of the selected rows, in the order of the table.
-std::vector<std::string> list_set_names(const CatalogueFilter& filter = {});
+std::vector<std::string> list_dataset_names(const CatalogueFilter& filter = {});
 
 // Returns the row with this name, or nullptr.
 const CatalogueEntry* find_catalogue_entry(const std::string& name);
 
-// Returns the row with this name if `filter` accepts the row. Otherwise throws ConfigError with the names
-// that are similar or accepted. The message describes the accepted rows by `kind`, such as "a data set of
-// speech".
+// Returns the row with this name. Throws ConfigError if no row has this name or if `filter` rejects the row.
+// The message says that the name is not `kind`, for example "a data set of speech". The message also contains
+// a similar name, or all names of the rows that `filter` accepts.
 const CatalogueEntry& require_catalogue_entry(const std::string& name, const CatalogueFilter& filter = {},
                                               const std::string& kind = "a data set");
 

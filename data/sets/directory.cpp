@@ -54,18 +54,19 @@ std::vector<fs::path> list_candidate_folders(const CatalogueEntry& set, const st
   return folders;
 }
 
-std::optional<fs::path> locate_set(const CatalogueEntry& set, const std::string& data_dir) {
+std::optional<fs::path> find_dataset_folder(const CatalogueEntry& set, const std::string& data_dir) {
   for (const fs::path& folder : list_candidate_folders(set, data_dir))
     if (set.has_checksums() ? has_file_of(set, folder) : is_folder(folder)) return folder;
   return std::nullopt;
 }
 
-fs::path require_set(const CatalogueEntry& set, const std::string& data_dir) {
-  if (const auto folder = locate_set(set, data_dir)) return *folder;
-  throw MissingSetError(set, list_candidate_folders(set, data_dir));
+fs::path require_dataset_folder(const CatalogueEntry& set, const std::string& data_dir) {
+  if (const auto folder = find_dataset_folder(set, data_dir)) return *folder;
+  throw MissingDatasetError(set, list_candidate_folders(set, data_dir));
 }
 
-MissingSetError::MissingSetError(const CatalogueEntry& missing, const std::vector<fs::path>& searched_folders)
+MissingDatasetError::MissingDatasetError(const CatalogueEntry& missing,
+                                         const std::vector<fs::path>& searched_folders)
     : DataError(describe_missing_set(missing, searched_folders)), set(&missing) {}
 
 fs::path find_contents_folder(const CatalogueEntry& set, const fs::path& folder) {

@@ -21,9 +21,10 @@ namespace tapeformer {
 
 // Thrown if a data set is in none of the candidate folders. The message lists the folders and says how to get
 // the data set.
-class MissingSetError : public DataError {
+class MissingDatasetError : public DataError {
  public:
-  MissingSetError(const CatalogueEntry& missing, const std::vector<std::filesystem::path>& searched_folders);
+  MissingDatasetError(const CatalogueEntry& missing,
+                      const std::vector<std::filesystem::path>& searched_folders);
   const CatalogueEntry* set;
 };
 
@@ -32,12 +33,13 @@ class MissingSetError : public DataError {
 std::vector<std::filesystem::path> list_candidate_folders(const CatalogueEntry& set,
                                                           const std::string& data_dir);
 
-// Returns the first candidate folder that contains a file of the data set. For data sets without checksums,
-// returns the first candidate that is a folder.
-std::optional<std::filesystem::path> locate_set(const CatalogueEntry& set, const std::string& data_dir);
+// Returns the first candidate folder that contains a file of the data set, or std::nullopt if there is none.
+// If the data set has no checksums, returns the first candidate folder that exists.
+std::optional<std::filesystem::path> find_dataset_folder(const CatalogueEntry& set,
+                                                         const std::string& data_dir);
 
-// Returns the folder from locate_set(). Throws MissingSetError if there is none.
-std::filesystem::path require_set(const CatalogueEntry& set, const std::string& data_dir);
+// Returns the folder from find_dataset_folder(). Throws MissingDatasetError if there is none.
+std::filesystem::path require_dataset_folder(const CatalogueEntry& set, const std::string& data_dir);
 
 // Returns the folder that contains the files of the data set: `folder`, or its subfolder an4 if the archive
 // of AN4 was unpacked in `folder`.

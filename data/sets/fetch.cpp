@@ -164,7 +164,7 @@ void fetch_zip(const std::vector<CatalogueFile>& wanted, const fs::path& folder,
 
 }  // namespace
 
-SetReport fetch_set(const std::string& name, const std::string& data_dir, const std::string& from) {
+DatasetReport fetch_dataset(const std::string& name, const std::string& data_dir, const std::string& from) {
   const CatalogueEntry& set = require_catalogue_entry(
       name, [](const CatalogueEntry& known) { return !known.url.empty(); }, "a data set that can be fetched");
   std::string source = from.empty() ? std::string(set.url) : from;
@@ -182,9 +182,9 @@ SetReport fetch_set(const std::string& name, const std::string& data_dir, const 
     fetch_zip(wanted, folder, source);
   else
     for (const CatalogueFile& file : wanted) fetch_file(file, folder, source);
-  sync_folder(folder.string());
-  SetReport report = verify_set(name, folder.parent_path().string());
-  check_set_report(report);
+  sync_directory(folder.string());
+  DatasetReport report = verify_dataset(name, folder.parent_path().string());
+  check_dataset_report(report);
   return report;
 }
 

@@ -20,28 +20,28 @@ FileReport find_file(const CatalogueFile& known, const std::optional<std::filesy
   return file;
 }
 
-SetReport report_of(const CatalogueEntry& set, const std::string& data_dir) {
-  SetReport report;
+DatasetReport report_of(const CatalogueEntry& set, const std::string& data_dir) {
+  DatasetReport report;
   report.set = &set;
   report.name = set.name;
   report.searched_folders = list_candidate_folders(set, data_dir);
-  report.folder = locate_set(set, data_dir);
+  report.folder = find_dataset_folder(set, data_dir);
   return report;
 }
 
 }  // namespace
 
-bool SetReport::is_valid() const {
+bool DatasetReport::is_valid() const {
   return folder &&
          std::all_of(files.begin(), files.end(), [](const FileReport& file) { return file.problem.empty(); });
 }
 
-std::vector<SetReport> list_sets(const std::string& data_dir) {
-  std::vector<SetReport> reports;
+std::vector<DatasetReport> list_dataset_reports(const std::string& data_dir) {
+  std::vector<DatasetReport> reports;
   for (const CatalogueEntry& set : list_catalogue()) {
     if (set.files.empty()) continue;
     reports.push_back(report_of(set, data_dir));
-    SetReport& report = reports.back();
+    DatasetReport& report = reports.back();
     const auto folder =
         report.folder ? std::optional(find_contents_folder(set, *report.folder)) : std::nullopt;
     for (const CatalogueFile& file : set.files) report.files.push_back(find_file(file, folder));
@@ -66,17 +66,17 @@ FileReport verify_file(const CatalogueFile& known, const std::optional<std::file
   return file;
 }
 
-SetReport verify_set(const std::string& name, const std::string& data_dir) {
+DatasetReport verify_dataset(const std::string& name, const std::string& data_dir) {
   const CatalogueEntry& set =
       require_catalogue_entry(name, &CatalogueEntry::has_checksums, "a data set with published checksums");
-  SetReport report = report_of(set, data_dir);
+  DatasetReport report = report_of(set, data_dir);
   for (const CatalogueFile& file : set.files) report.files.push_back(verify_file(file, report.folder));
   return report;
 }
 
-void check_set_report(const SetReport& report) {
+void check_dataset_report(const DatasetReport& report) {
   if (report.is_valid()) return;
-  if (!report.folder) throw MissingSetError(*report.set, report.searched_folders);
+  if (!report.folder) throw MissingDatasetError(*report.set, report.searched_folders);
   std::string text = report.name + ": not as published, in " + report.folder->string();
   for (const FileReport& file : report.files)
     if (!file.problem.empty()) text += "\n  " + file.problem;

@@ -21,7 +21,7 @@ struct FileReport {
   std::string problem;  // description of the problem; empty if there is none
 };
 
-struct SetReport {
+struct DatasetReport {
   const CatalogueEntry* set = nullptr;
   std::string name;
   std::vector<std::filesystem::path> searched_folders;
@@ -33,7 +33,7 @@ struct SetReport {
 
 // Returns a report on every data set for which the catalogue lists files. Checks only whether these files
 // exist.
-std::vector<SetReport> list_sets(const std::string& data_dir);
+std::vector<DatasetReport> list_dataset_reports(const std::string& data_dir);
 
 // Compares a file in `folder` with the published size and checksum.
 FileReport verify_file(const CatalogueFile& file, const std::optional<std::filesystem::path>& folder);
@@ -41,10 +41,10 @@ FileReport verify_file(const CatalogueFile& file, const std::optional<std::files
 // Compares every file of a data set with its published size and checksum. A missing or different file does
 // not throw; its report describes the problem. Throws ConfigError if the name is unknown or the data set has
 // no published checksums.
-SetReport verify_set(const std::string& name, const std::string& data_dir);
+DatasetReport verify_dataset(const std::string& name, const std::string& data_dir);
 
-// Throws unless report.is_valid(): MissingSetError if the data set was not found, else DataError with the
-// problems of all files.
-void check_set_report(const SetReport& report);
+// Does nothing if report.is_valid() is true. Otherwise, throws MissingDatasetError if the data set was not
+// found, or DataError with the problems of all files.
+void check_dataset_report(const DatasetReport& report);
 
 }  // namespace tapeformer

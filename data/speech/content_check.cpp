@@ -10,7 +10,7 @@
 namespace tapeformer {
 
 ContentCheck::ContentCheck(SpeechCheckOptions checks) : checks_(std::move(checks)) {
-  if (!checks_.allow_any_rate) filterbank_.emplace(checks_.features.filterbank);
+  if (!checks_.infer_sample_rate) filterbank_.emplace(checks_.features.filterbank);
 }
 
 Faults ContentCheck::operator()(const Utterance& utterance) {
@@ -61,8 +61,8 @@ int64_t ContentCheck::check_recording(const Utterance& utterance) {
   const std::string name = utterance.path.string();
   FilterbankOptions& bank = checks_.features.filterbank;
   if (utterance.source == SpeechSource::audio) {
-    // If the header does not contain the length of the recording, read_audio_info() counts the samples of at
-    // most `max_seconds` seconds. The value 0 means no limit.
+    // Number of seconds after which read_audio_info() stops counting samples, for recordings whose header
+    // does not contain the length. The value 0 means no limit.
     const double max_seconds = utterance.end_seconds          ? *utterance.end_seconds + 1
                                : utterance.begin_seconds == 0 ? checks_.features.max_seconds
                                                               : 0;
@@ -75,7 +75,7 @@ int64_t ContentCheck::check_recording(const Utterance& utterance) {
       bank.rate = info.rate;
       filterbank_.emplace(bank);
     }
-    if (checks_.allow_any_rate && info.rate != bank.rate)
+    if (checks_.infer_sample_rate && info.rate != bank.rate)
       throw DataError(
           concat_text(name, ": ", info.rate, " samples per second, the first recording has ", bank.rate));
   } else if (!filterbank_) {

@@ -18,20 +18,23 @@ struct SpeechCheckOptions {
   FeatureOptions features;
   // If true, all recordings must have the rate of the first recording. If false, recordings must have the
   // rate features.filterbank.rate, unless features.resample is true.
-  bool allow_any_rate = true;
-  std::shared_ptr<const Lexicon> lexicon;  // words that the lexicon lacks are faults; null: no check
+  bool infer_sample_rate = true;
+  // If not null, this lexicon must contain all words of utterances without phones.
+  std::shared_ptr<const Lexicon> lexicon;
   // If true and `lexicon` is null, the words of an utterance without phones are used as its phones.
   bool words_are_phones = false;
   // Number of frames per step of the encoder. If it is not 0, utterances with fewer steps than CTC needs for
   // the labels are faults.
   int64_t subsampling = 0;
-  int64_t max_frames = 0;          // maximum number of frames in an utterance; 0: no limit
-  bool allow_commands = false;     // runs the commands in wav.scp; false: reports them as faults
-  std::vector<std::string> parts;  // folders to check, for kaldi and librispeech; empty: all
+  int64_t max_frames = 0;       // maximum number of frames in an utterance; 0: no limit
+  bool allow_commands = false;  // runs the commands in wav.scp; false: reports them as faults
+  // Names of the folders to check in a LibriSpeech folder or a folder of Kaldi data directories. If the list
+  // is empty, all of these folders are checked. Other corpora ignore the list.
+  std::vector<std::string> parts;
 };
 
 // A check of the audio, features and labels of utterances. The features of all utterances must have the same
-// number of dimensions. SpeechCheckOptions::allow_any_rate determines the valid rates of recordings.
+// number of dimensions. SpeechCheckOptions::infer_sample_rate determines the valid rates of recordings.
 class ContentCheck {
  public:
   explicit ContentCheck(SpeechCheckOptions checks = {});

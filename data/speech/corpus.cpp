@@ -37,7 +37,7 @@ std::vector<fs::path> files_below(const fs::path& folder, const std::string& ext
   std::vector<fs::path> files;
   std::error_code ignored;
   for (const auto& entry : list_folder_tree(folder))
-    if (entry.is_regular_file(ignored) && to_lower_case(entry.path().extension().string()) == extension)
+    if (entry.is_regular_file(ignored) && to_ascii_lower_case(entry.path().extension().string()) == extension)
       files.push_back(entry.path());
   if (files.empty()) throw DataError(folder.string() + ": contains no " + extension + " files");
   return files;
@@ -79,7 +79,7 @@ fs::path path_in_any_case(const fs::path& folder, const std::string& name) {
   std::string upper = name;
   std::transform(upper.begin(), upper.end(), upper.begin(),
                  [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-  return path_exists(folder / upper) ? folder / upper : folder / to_lower_case(name);
+  return path_exists(folder / upper) ? folder / upper : folder / to_ascii_lower_case(name);
 }
 
 }  // namespace
@@ -193,8 +193,8 @@ Corpus read_timit(const fs::path& folder, const std::string& split, PhoneSet set
   Corpus corpus{"TIMIT " + split, {}};
   UniqueIds unique_ids;
   for (const fs::path& path : files_below(path_in_any_case(folder, split), ".phn")) {
-    const std::string sentence = to_lower_case(path.stem().string());
-    const std::string speaker = to_lower_case(path.parent_path().filename().string());
+    const std::string sentence = to_ascii_lower_case(path.stem().string());
+    const std::string speaker = to_ascii_lower_case(path.parent_path().filename().string());
     if (sentence.starts_with("sa")) continue;
     if (split == "test" && (speaker.size() < 2 || std::find(kTimitCore.begin(), kTimitCore.end(),
                                                             speaker.substr(1)) == kTimitCore.end()))

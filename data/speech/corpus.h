@@ -27,14 +27,16 @@ struct Utterance {
   std::string id, speaker;
   SpeechSource source = SpeechSource::audio;
   std::filesystem::path path;
-  std::string command;                // shell command that prints the recording; replaces `path` if not empty
-  double begin_seconds = 0;           // start in the recording, in seconds
+  std::string command;       // shell command that writes the recording to stdout; empty if `path` is set
+  double begin_seconds = 0;  // start in the recording, in seconds
   std::optional<double> end_seconds;  // end in the recording, in seconds; std::nullopt: end of the recording
   int64_t archive_offset = 0;         // byte offset of the matrix in an archive
   Words words;                        // transcript, if the corpus contains words
   Words phones;                       // phones of the transcript, from the corpus or from assign_phones()
   std::string fault;                  // reason why the labels cannot be used, or empty
-  std::string location;  // "path:line" of the list that contains the utterance, or path of its file
+  // Position of the utterance for error messages, as "path:line" in the list of utterances. If the corpus has
+  // no list, this is the path of the recording or label file.
+  std::string location;
 };
 
 struct Corpus {

@@ -28,7 +28,7 @@ namespace {
 // Returns the utterances that options.limit selects. If features are normalised by speaker, also returns the
 // other utterances of the selected speakers, because the statistics use them. The second result contains, for
 // each returned utterance, whether options.limit selects it.
-std::pair<Corpus, std::vector<bool>> limit_corpus(const Corpus& corpus, const SpeechOptions& options) {
+std::pair<Corpus, std::vector<bool>> limit_corpus(const Corpus& corpus, const SpeechDatasetOptions& options) {
   const size_t count = corpus.utterances.size(), limit = static_cast<size_t>(options.limit);
   if (limit == 0 || limit >= count) return {corpus, std::vector<bool>(count, true)};
   std::vector<bool> all_chosen(count, false), chosen;
@@ -49,7 +49,7 @@ std::pair<Corpus, std::vector<bool>> limit_corpus(const Corpus& corpus, const Sp
 
 }  // namespace
 
-SpeechDataset::SpeechDataset(const Corpus& corpus, PhoneTable phones, SpeechOptions options)
+SpeechDataset::SpeechDataset(const Corpus& corpus, PhoneTable phones, SpeechDatasetOptions options)
     : phones_(std::move(phones)), options_(std::move(options)) {
   if (options_.subsampling < 1 || options_.delta_order < 0 || options_.delta_order > 2 || options_.limit < 0)
     throw ConfigError(

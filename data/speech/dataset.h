@@ -29,7 +29,7 @@ enum class SpeechUse { training, scoring };
 // its speaker, or of the training set (`global`). `none`: no normalisation.
 enum class Normalization { none, utterance, speaker, global };
 
-struct SpeechOptions {
+struct SpeechDatasetOptions {
   FeatureOptions features;
   Normalization normalization = Normalization::utterance;
   bool normalize_variance = true;
@@ -56,23 +56,23 @@ struct SpeechBatch {
 };
 
 struct SpeechReport {
-  int64_t utterance_count = 0, frame_count = 0,
-          label_count = 0;          // numbers of usable utterances, frames and labels
+  // Number of usable utterances, and the numbers of frames and labels of these utterances.
+  int64_t utterance_count = 0, frame_count = 0, label_count = 0;
   std::vector<std::string> faults;  // utterances that cannot be used, each as "id: fault"
   // Ids of utterances with fewer steps than CTC needs for the labels. Training leaves these utterances out,
   // and scoring keeps them.
   std::vector<std::string> too_short_ids;
-  // Phones of the scored utterances that the phone table does not contain. Empty for training.
+  // Phones of the utterances that are not in the phone table. Empty for SpeechUse::training.
   std::set<std::string> unseen_phones;
 };
 
 class SpeechDataset {
  public:
-  SpeechDataset(const Corpus& corpus, PhoneTable phones, SpeechOptions options);
+  SpeechDataset(const Corpus& corpus, PhoneTable phones, SpeechDatasetOptions options);
 
   const SpeechReport& report() const { return report_; }
   const PhoneTable& phones() const { return phones_; }
-  const SpeechOptions& options() const { return options_; }
+  const SpeechDatasetOptions& options() const { return options_; }
   // Returns the statistics that Normalization::global uses. For other normalisations, returns empty
   // statistics.
   const FeatureStatistics& global_statistics() const { return global_statistics_; }
@@ -106,7 +106,7 @@ class SpeechDataset {
     Utterance utterance;
     std::vector<int64_t> labels;
     int64_t store_index, statistics_index;  // indices in the store and in statistics_
-    bool is_chosen;                         // false: used only for the statistics of its speaker
+    bool is_chosen;  // whether the example is in the data set or only used for the statistics of its speaker
     bool has_loss;
   };
   const Example& example(int64_t i) const { return examples_[static_cast<size_t>(i)]; }
@@ -115,9 +115,10 @@ class SpeechDataset {
   void gather_statistics(const std::string& corpus_name);
 
   PhoneTable phones_;
-  SpeechOptions options_;
+  SpeechDatasetOptions options_;
   std::shared_ptr<const FeatureStore> store_;
-  std::optional<Filterbank> filterbank_;  // recomputes the features with new dither; empty without dither
+  // Computes the features of epochs after the first with new dither. std::nullopt if dither is off.
+  std::optional<Filterbank> filterbank_;
   std::vector<Example> examples_;
   // One element per speaker for Normalization::speaker, and a single element for Normalization::global. Empty
   // for other normalisations.
@@ -130,8 +131,8 @@ struct BatchPlanOptions {
   // Maximum number of frames of a batch, including padding. A longer utterance forms a batch alone.
   int64_t max_frames = 20000;
   int64_t max_utterances = 0;  // maximum number of utterances in a batch; 0: no limit
-  // If true, the seed and the epoch determine random batches in a random order. If false, utterances are
-  // sorted by increasing length.
+  // If true, the utterances of each batch and the order of the batches are random; they depend on `seed` and
+  // the epoch. If false, the batches contain the utterances in order of increasing length.
   bool shuffle = true;
   uint64_t seed = 0;
 };

@@ -46,10 +46,10 @@ AudioOptions make_audio_range_options(const fs::path& path, const Utterance& utt
   const AudioInfo info = read_audio_info(path, max_seconds);
   audio.first_sample = sample_at(utterance.begin_seconds, info.rate);
   if (utterance.end_seconds) {
-    audio.last_sample = sample_at(*utterance.end_seconds, info.rate);
-    if (*audio.last_sample > info.sample_count &&
-        *audio.last_sample - info.sample_count <= sample_at(kOvershoot, info.rate))
-      audio.last_sample = info.sample_count;
+    audio.end_sample = sample_at(*utterance.end_seconds, info.rate);
+    if (*audio.end_sample > info.sample_count &&
+        *audio.end_sample - info.sample_count <= sample_at(kOvershoot, info.rate))
+      audio.end_sample = info.sample_count;
   }
   return audio;
 }
@@ -159,7 +159,7 @@ void remove_leftovers(const fs::path& folder) {
       const File file(entry.path().string(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
       if (::flock(file.descriptor(), LOCK_EX | LOCK_NB) == 0) fs::remove(entry.path(), ignored);
     } catch (const FileError&) {
-      // Another process may have removed the file.
+      // Ignores a file that cannot be opened, for example because another process removed the file.
     }
   }
 }

@@ -4,9 +4,12 @@
 // augmentation.
 //
 // FeatureStore does not throw for unusable recordings and feature files; error() returns the reason for each
-// utterance. The cache file also contains these reasons. If an error may be transient, the cache file is
-// deleted. Errors of commands, system errors and missing read permissions may be transient. If the CRC-32 or
-// the magic at the end of a cache file is wrong, FeatureStore logs a warning and computes the features again.
+// utterance. The cache file also contains these reasons. FeatureStore does not keep the cache file if an
+// error is transient, which means that the error can disappear although the files do not change. All errors
+// of utterances with a command, system errors and missing read permissions are transient.
+//
+// If the CRC-32 or the magic at the end of a cache file is wrong, FeatureStore logs a warning and computes
+// the features again.
 #pragma once
 
 #include <memory>

@@ -39,7 +39,8 @@ DeltaFilters make_delta_filters(int64_t order, int64_t window) {
   return filters;
 }
 
-// Frames [first, count) of a signal. `values` points to frame `first`.
+// The last frames of a signal that has `count` frames with `dims` values each. `values` points to frame
+// `first` of the signal; earlier frames are not available.
 struct Frames {
   const float* values;
   int64_t first, count, dims;
@@ -69,8 +70,9 @@ struct Range {
   int64_t first, last;
 };
 
-// Returns a random range within [0, size). The width is uniformly distributed in [0, min(max_width, size)],
-// and the start among all starts at which the range fits. Uses the random numbers 2 * i and 2 * i + 1.
+// Returns a random range within [0, size). The width is uniformly distributed in [0, min(max_width, size)].
+// The start is uniformly distributed over all starts at which the range fits. `i` is the index of the range.
+// The function uses the random numbers 2 * i and 2 * i + 1 of the stream.
 Range draw_range(const RandomStream& stream, int64_t i, int64_t max_width, int64_t size) {
   max_width = std::min(max_width, size);
   const auto number = static_cast<uint64_t>(2 * i);

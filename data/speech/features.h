@@ -63,8 +63,9 @@ struct SpecAugmentOptions {
   bool operator==(const SpecAugmentOptions&) const = default;
 };
 
-// Sets random bands of bins and spans of frames to 0, the mean of normalised features, in place. The deltas
-// of a masked bin are also set to 0. `bins` is the number of dimensions without deltas; 0: all dimensions.
+// Masks random bands of bins and random spans of frames in place. Masked values and the deltas of masked bins
+// are set to 0, which is the mean of normalised features. `bins` is the number of dimensions without deltas,
+// or 0 if the features have no deltas.
 void apply_spec_augment(const Tensor& features, const SpecAugmentOptions& options, const RandomStream& stream,
                         int64_t bins = 0);
 

@@ -100,7 +100,8 @@ void set_matrix(const fs::path& folder, const Entry& entry, Utterance& utterance
                                  utterance.path.string(), " with ", size, " bytes"));
 }
 
-// Path of a recording, or command that prints a recording.
+// A recording in a file or from a command. Either `path` is the file, or `command` is a shell command that
+// writes the recording to its standard output.
 struct Recording {
   fs::path path;
   std::string command;

@@ -28,8 +28,9 @@ Corpus read_kaldi_directory(const std::filesystem::path& folder, bool allow_comm
 Faults find_kaldi_faults(const std::filesystem::path& folder, bool check_contents = true,
                          bool allow_commands = false);
 
-// Returns all faults of the directory and of its recordings and features. `content_check` also checks that
-// all recordings have the same rate. Several directories can share `content_check`.
+// Returns all faults of the directory, including the faults that `content_check` finds in the recordings and
+// features. If several directories share `content_check`, their features must have the same number of
+// dimensions.
 Faults find_kaldi_faults(const std::filesystem::path& folder, ContentCheck& content_check,
                          bool allow_commands);
 

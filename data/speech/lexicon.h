@@ -23,13 +23,13 @@ class Lexicon {
   static Lexicon read(const std::filesystem::path& path, std::vector<std::string>* faults = nullptr,
                       const std::set<std::string>* phones = nullptr);
 
-  void add(const std::string& word, const Words& phones);  // keeps an existing entry
-  void add(const Lexicon& other);                          // does not replace existing entries
+  void add(const std::string& word, const Words& phones);  // no effect if the lexicon contains `word`
+  void add(const Lexicon& other);  // adds the entries of words that this lexicon lacks
   int64_t size() const { return static_cast<int64_t>(entries_.size()); }
   const Words* find(const std::string& word) const;  // nullptr if the word is unknown
   std::set<std::string> phones() const;              // phones of all words
 
-  // Returns the phones of the words, in order. Words that the lexicon lacks add no phones and are inserted
+  // Returns the concatenated phones of the words. Skips words that are not in the lexicon and inserts them
   // into `unknown`.
   Words look_up_phones(const Words& words, std::set<std::string>& unknown) const;
 

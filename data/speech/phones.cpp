@@ -106,7 +106,8 @@ Words list_timit_phones(PhoneSet set) {
 }
 
 std::string map_timit_phone(const std::string& phone, PhoneSet set) {
-  // These names are not in the set of 61 phones.
+  // The silences "cl", "vcl" and "sil" of the set of 48 phones have no rows in kTimit, because they are not
+  // in the set of 61 phones.
   if (set != PhoneSet::timit61 && (phone == "cl" || phone == "vcl" || phone == "sil"))
     return set == PhoneSet::timit48 ? phone : "sil";
   for (const Folding& row : kTimit)

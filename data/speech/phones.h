@@ -40,8 +40,9 @@ class PhoneTable {
 // Returns a table of all phones in the sequences, sorted.
 PhoneTable make_phone_table(const std::vector<Words>& sequences);
 
-// Reads a table with one phone per line, or with lines "phone number" as in Kaldi's phones.txt. The phones
-// have the numbers 1, 2, … in this order. A line with the number 0 must name <eps> or <blank>.
+// Reads a table with one phone per line. The phones have the numbers 1, 2, … in the order of the lines. As in
+// Kaldi's phones.txt, a line can also contain the number of its phone, and the first line can be <eps> or
+// <blank>, which has the number 0. Throws DataError for other numbers.
 PhoneTable read_phones(const std::filesystem::path& path);
 
 enum class PhoneSet { timit61, timit48, timit39 };

@@ -28,7 +28,7 @@ constexpr char kProposalsHeading[] =
 
 bool is_recording(const fs::path& path) {
   constexpr std::array<const char*, 6> kExtensions = {".wav", ".flac", ".ogg", ".oga", ".sph", ".nist"};
-  const std::string extension = to_lower_case(path.extension().string());
+  const std::string extension = to_ascii_lower_case(path.extension().string());
   return std::find(kExtensions.begin(), kExtensions.end(), extension) != kExtensions.end();
 }
 
@@ -51,7 +51,7 @@ class Recordings {
     for (const auto& entry : fs::recursive_directory_iterator(folder_)) {
       if (!entry.is_regular_file()) continue;
       if (is_recording(entry.path())) paths_.push_back(entry.path());
-      const std::string extension = to_lower_case(entry.path().extension().string());
+      const std::string extension = to_ascii_lower_case(entry.path().extension().string());
       compressed += extension == ".mp3" || extension == ".m4a" || extension == ".opus";
     }
     if (paths_.empty())
@@ -129,10 +129,10 @@ Lexicon merge_lexicons(const std::vector<fs::path>& paths) {
 
 // The inputs and results of one call of prepare_speech.
 struct Preparation {
-  const PrepareOptions& options;
+  const SpeechPreparationOptions& options;
   const Lexicon lexicon;
   const Recordings recordings;
-  PrepareReport report = {};
+  SpeechPreparationReport report = {};
   Corpus corpus = {};
   std::map<std::string, UnknownWord> unknown = {};
   std::set<size_t> used = {};
@@ -140,7 +140,7 @@ struct Preparation {
 
 // Adds the sample rate and the number of channels of a recording to the report. Throws DataError if the
 // recording cannot be read or contains no samples.
-void add_audio_info(const fs::path& path, PrepareReport& report) {
+void add_audio_info(const fs::path& path, SpeechPreparationReport& report) {
   const AudioInfo info = read_audio_info(path);
   if (info.sample_count == 0) throw DataError(path.string() + ": contains no samples");
   ++report.recordings_by_rate[info.rate];
@@ -246,7 +246,7 @@ void write_unknown_words(Preparation& p) {
 }
 
 // Returns the split of every utterance, as an index into kSplits.
-std::vector<size_t> divide(const Corpus& corpus, const PrepareOptions& options) {
+std::vector<size_t> divide(const Corpus& corpus, const SpeechPreparationOptions& options) {
   std::map<std::string, std::vector<size_t>> groups;
   std::set<std::string> speakers;
   for (const Utterance& utterance : corpus.utterances) speakers.insert(utterance.speaker);
@@ -321,7 +321,7 @@ void write_parts(Preparation& p) {
   p.report.speaker_count = static_cast<int64_t>(speakers.size());
 }
 
-void check_options(const PrepareOptions& options) {
+void check_options(const SpeechPreparationOptions& options) {
   if (!(options.valid_share >= 0 && options.test_share >= 0 && options.valid_share + options.test_share < 1))
     throw ConfigError(
         concat_text("expected shares of valid and test that are at least 0 and have a sum below 1, got ",
@@ -331,7 +331,7 @@ void check_options(const PrepareOptions& options) {
 
 }  // namespace
 
-PrepareReport prepare_speech(const PrepareOptions& options) {
+SpeechPreparationReport prepare_speech(const SpeechPreparationOptions& options) {
   check_options(options);
   Preparation p{options, merge_lexicons(options.lexicon_paths), Recordings(options.audio_folder)};
   read_utterances(p);

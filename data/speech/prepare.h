@@ -15,7 +15,7 @@
 
 namespace tapeformer {
 
-struct PrepareOptions {
+struct SpeechPreparationOptions {
   std::filesystem::path audio_folder;                // folder of recordings, searched recursively
   std::filesystem::path transcript_path;             // file or folder of transcripts; see read_transcripts()
   std::filesystem::path output_folder;               // output folder
@@ -27,10 +27,11 @@ struct PrepareOptions {
   // in subfolders and the number of subfolders is above 1 and below the number of recordings. Otherwise,
   // "auto" is "none".
   std::string speaker_rule = "auto";
-  // Unit of the split. "speaker": all utterances of a speaker are in the same part. "utterance": each
-  // utterance is assigned separately. "auto": "speaker" if there are at least 10 speakers, else "utterance".
+  // Unit of the split. With "speaker", all utterances of a speaker are in the same split. With "utterance",
+  // each utterance is assigned separately. "auto" selects "speaker" if there are at least 10 speakers, and
+  // "utterance" otherwise.
   std::string split_unit = "auto";
-  double valid_share = 0.1, test_share = 0.1;  // shares of the utterances
+  double valid_share = 0.1, test_share = 0.1;  // shares of the utterances in valid and test
   uint64_t seed = 0;                           // seed of the split
   bool propose_pronunciations = false;         // writes proposed pronunciations of unknown words
   std::string espeak_program = "espeak-ng";    // program that proposes pronunciations
@@ -42,13 +43,13 @@ struct UnknownWord {
   int64_t count = 0;
 };
 
-struct PrepareReport {
+struct SpeechPreparationReport {
   int64_t recording_count = 0, transcript_count = 0;         // numbers of recordings and transcripts
   int64_t train_count = 0, valid_count = 0, test_count = 0;  // numbers of written utterances
   int64_t speaker_count = 0;
   int64_t unknown_word_utterance_count = 0;       // utterances left out because of unknown words
   int64_t untranscribed_recording_count = 0;      // recordings without a transcript
-  int64_t proposed_count = 0;                     // number of written pronunciations
+  int64_t proposed_count = 0;                     // number of words added to proposed-lexicon.txt
   std::vector<UnknownWord> unknown_words;         // in decreasing order of count
   std::map<int64_t, int64_t> recordings_by_rate;  // number of recordings for each rate in Hz
   int64_t multichannel_count = 0;                 // recordings with several channels
@@ -65,6 +66,6 @@ struct PrepareReport {
 // - proposed-lexicon.txt: pronunciations of unknown words by espeak-ng, for review. The file is written only
 //   if options.propose_pronunciations is true. Existing lines are kept. The file has no effect until it is
 //   passed in options.lexicon_paths.
-PrepareReport prepare_speech(const PrepareOptions& options);
+SpeechPreparationReport prepare_speech(const SpeechPreparationOptions& options);
 
 }  // namespace tapeformer

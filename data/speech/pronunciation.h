@@ -11,8 +11,8 @@
 
 namespace tapeformer {
 
-// Converts phonemes of espeak-ng's American voice (parse_espeak_phonemes) to phones of CMUdict without
-// stress. Returns std::nullopt if a phoneme has no counterpart.
+// Converts the phonemes that parse_espeak_phonemes() returns for American English to phones of CMUdict
+// without stress. Returns std::nullopt if a phoneme has no counterpart.
 std::optional<Words> convert_espeak_to_arpabet(const Words& phonemes);
 
 // Returns the phones of the word according to espeak-ng, or std::nullopt if espeak-ng gives no phonemes or a

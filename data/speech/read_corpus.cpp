@@ -26,7 +26,7 @@ Corpus read_corpus(const CatalogueEntry& set, const std::filesystem::path& folde
 
 std::filesystem::path find_cmudict(const std::string& data_dir) {
   const CatalogueEntry& set = require_catalogue_entry("cmudict");
-  return require_set(set, data_dir) / set.files.front().name;
+  return require_dataset_folder(set, data_dir) / set.files.front().name;
 }
 
 }  // namespace tapeformer

@@ -1,4 +1,4 @@
-// Reader of the corpora and lexica in the table of data sets.
+// Functions that read the speech corpora in the catalogue of data sets and locate CMUdict.
 #pragma once
 
 #include <filesystem>
@@ -14,14 +14,15 @@ struct CorpusOptions {
   bool allow_commands = false;             // runs the commands in wav.scp of Kaldi directories
 };
 
-// Reads a part of a corpus. `part` is the name of its folder if the data set has part folders, else "train"
-// or "test". If `faults` is not null, readers of all formats except Kaldi append faults to `faults` instead
-// of throwing. Throws ConfigError if the data set is not a corpus of speech or has no such part, and
-// DataError for faults.
+// Reads a part of a corpus. For Kaldi and LibriSpeech data sets, `part` is the name of a folder. For other
+// data sets, `part` is "train" or "test", and other values throw ConfigError.
+//
+// Throws ConfigError if the data set is not a corpus of speech. Throws DataError for missing folders and for
+// faults. If `faults` is not null, faults are appended to `faults` instead, except for Kaldi data sets.
 Corpus read_corpus(const CatalogueEntry& set, const std::filesystem::path& folder, const std::string& part,
                    const CorpusOptions& options, Faults* faults = nullptr);
 
-// Returns the path of CMUdict. Throws MissingSetError if no data directory contains CMUdict.
+// Returns the path of CMUdict. Throws MissingDatasetError if no data directory contains CMUdict.
 std::filesystem::path find_cmudict(const std::string& data_dir);
 
 }  // namespace tapeformer

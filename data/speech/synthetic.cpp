@@ -134,7 +134,7 @@ Words parse_espeak_phonemes(const std::string& text) {
   return phones;
 }
 
-void make_synthetic_speech(const fs::path& folder, const SyntheticSpeechOptions& options) {
+void write_synthetic_speech(const fs::path& folder, const SyntheticSpeechOptions& options) {
   if (options.train_count < 1 || options.valid_count < 0 || options.test_count < 0 || options.rate < 1000 ||
       options.min_snr_db > options.max_snr_db)
     throw ConfigError(

@@ -39,6 +39,6 @@ Words parse_espeak_phonemes(const std::string& text);
 // file `words` contains the words. The directories are replaced only after all data is generated in
 // folder/.unfinished. The files depend only on the options, not on the number of threads. Uses the thread
 // pool.
-void make_synthetic_speech(const std::filesystem::path& folder, const SyntheticSpeechOptions& options);
+void write_synthetic_speech(const std::filesystem::path& folder, const SyntheticSpeechOptions& options);
 
 }  // namespace tapeformer

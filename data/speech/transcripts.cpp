@@ -42,7 +42,7 @@ Words split_fields(const TextLine& line, char separator) {
 
 // Returns the separator of the columns, or 0 if the file is not a table.
 char find_separator(const fs::path& path, const std::string& first_line) {
-  const std::string extension = to_lower_case(path.extension().string());
+  const std::string extension = to_ascii_lower_case(path.extension().string());
   const bool bars = first_line.find('|') != std::string::npos;
   if (extension == ".tsv" || first_line.find('\t') != std::string::npos) return '\t';
   // metadata.csv of LJSpeech has bars as separators, and commas in its texts.
@@ -54,7 +54,7 @@ template <size_t N>
 std::optional<size_t> named_column(const Words& header, const std::array<const char*, N>& names) {
   for (const char* name : names)
     for (size_t i = 0; i < header.size(); ++i)
-      if (to_lower_case(header[i]) == name) return i;
+      if (to_ascii_lower_case(header[i]) == name) return i;
   return std::nullopt;
 }
 
@@ -148,7 +148,7 @@ std::vector<Transcript> read_list(const std::vector<TextLine>& lines) {
 std::vector<Transcript> read_folder(const fs::path& folder, Faults* faults) {
   std::vector<fs::path> lists, single;
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
-    const std::string name = to_lower_case(entry.path().filename().string());
+    const std::string name = to_ascii_lower_case(entry.path().filename().string());
     if (!entry.is_regular_file()) continue;
     if (name.ends_with(".trans.txt"))
       lists.push_back(entry.path());

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kLexiconLayout = "lexicon";  // value of `layout` for a single lexicon file
+constexpr std::string_view kLexiconLayout = "lexicon";  // layout of find_speech_faults() for a lexicon file
 
 // The phones of CMUdict, without stress.
 const std::set<std::string> kCmudictPhones = {"AA", "AE", "AH", "AO", "AW", "AY", "B",  "CH", "D",  "DH",
@@ -145,7 +145,7 @@ void verify_set_contents(const CatalogueEntry& set, const fs::path& path, Speech
 }  // namespace
 
 std::vector<std::string> list_speech_layouts() {
-  std::vector<std::string> layouts = list_set_names([](const CatalogueEntry& set) {
+  std::vector<std::string> layouts = list_dataset_names([](const CatalogueEntry& set) {
     return set.type == DatasetType::speech || set.type == DatasetType::lexicon;
   });
   layouts.emplace_back(kLexiconLayout);

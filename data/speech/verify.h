@@ -10,8 +10,8 @@
 
 namespace tapeformer {
 
-// Returns the layouts that find_speech_faults supports: the names of data sets of speech and of lexica, and
-// "lexicon" for a single lexicon file.
+// Returns the valid values of `layout` for find_speech_faults(). The values are the names of all data sets of
+// speech, the names of all lexica, and "lexicon", which stands for any lexicon file.
 std::vector<std::string> list_speech_layouts();
 
 // Returns all faults of the lists, labels and audio of a corpus. Computes features with the same code as

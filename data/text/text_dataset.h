@@ -26,14 +26,14 @@ struct TextOptions {
   // Number of predictions that are masked at the start of each evaluation window except the first window.
   // Must be less than sequence_length.
   int64_t eval_context = 0;
-  // Maximum number of consecutive windows, from the start of the text; 0: no limit. Random windows are drawn
-  // from the text of these windows.
+  // If not 0, only the first `limit` consecutive windows of the split are used. Random windows are then drawn
+  // from the tokens of these consecutive windows.
   int64_t limit = 0;
   // If true, a window starts at every token, so the windows overlap, and training draws windows at random. If
   // false, the windows are consecutive.
   bool use_random_windows = false;
-  // true: the examples are consecutive segments for models with a segment memory; no token is predicted in
-  // two segments. Positions after the end of the text are masked. Requires eval_context = 0 and
+  // If true, the examples are consecutive segments, for models with a segment memory. Each token is predicted
+  // in at most one segment. Positions after the end of the text are masked. Requires eval_context = 0 and
   // use_random_windows = false.
   bool use_segments = false;
 };

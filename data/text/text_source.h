@@ -16,8 +16,8 @@ namespace tapeformer {
 // selects no file.
 std::vector<std::filesystem::path> list_text_files(const std::string& path);
 
-// Throws DataError if a path selects no file, an unreadable file or only empty files. Does not read the
-// files.
+// Throws DataError if `path` selects no file, if a selected file is not a readable regular file, or if all
+// selected files are empty. Does not read the contents of the files.
 void require_text_files(const std::string& path);
 
 // The concatenated contents of files, without separators. Plain files are mapped into memory, and gzip files

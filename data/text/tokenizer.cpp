@@ -170,8 +170,8 @@ std::shared_ptr<const Tokenizer> make_character_tokenizer(const std::vector<cons
   return std::make_shared<CharacterTokenizer>(characters);
 }
 
-std::shared_ptr<const Tokenizer> restore_tokenizer(const std::string& name, const std::string& data,
-                                                   const std::string& source) {
+std::shared_ptr<const Tokenizer> deserialize_tokenizer(const std::string& name, const std::string& data,
+                                                       const std::string& source) {
   if (name == kByteTokenizerName) return make_byte_tokenizer();
   if (name == kCharacterTokenizerName) return restore_characters(data, source);
   if (name == kSentencePieceTokenizerName) return make_sentencepiece_tokenizer(data, source);

@@ -30,12 +30,12 @@ class Tokenizer {
 
   virtual std::string name() const = 0;         // "bytes", "characters" or "sentencepiece"
   virtual int64_t vocabulary_size() const = 0;  // number of different tokens
-  // Returns the tokens of a text. Throws EncodingError for invalid UTF-8, unless tokens are bytes, and for
-  // characters that are not in the vocabulary.
+  // Returns the tokens of a text. Throws EncodingError for characters that are not in the vocabulary.
+  // Tokenizers other than "bytes" also throw EncodingError for invalid UTF-8.
   virtual std::vector<int32_t> encode(std::string_view text) const = 0;
   // Returns the text of a token as bytes. Control tokens have an empty text.
   virtual std::string_view get_token_text(int64_t token) const = 0;
-  // Returns the data from which restore_tokenizer() makes the tokenizer. The result is empty for bytes.
+  // Returns the data from which deserialize_tokenizer() makes the tokenizer. The result is empty for bytes.
   // Otherwise, it contains the characters in the order of their tokens, or the SentencePiece model.
   virtual std::string serialize() const = 0;
 
@@ -69,7 +69,7 @@ std::shared_ptr<const Tokenizer> train_sentencepiece(const TextSource& text, int
 
 // Returns the tokenizer with this name and this serialized form. `source` names the data in errors. Throws
 // DataError if the data is damaged, and ConfigError in a build without SentencePiece.
-std::shared_ptr<const Tokenizer> restore_tokenizer(const std::string& name, const std::string& data,
-                                                   const std::string& source);
+std::shared_ptr<const Tokenizer> deserialize_tokenizer(const std::string& name, const std::string& data,
+                                                       const std::string& source);
 
 }  // namespace tapeformer

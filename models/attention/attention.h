@@ -33,7 +33,8 @@ class Capability {
   std::string reason_;
 };
 
-// Returns an unsupported capability. describe_unsupported() appends `reason` to its message after a colon.
+// Returns a capability that is not supported. `reason` is the text that reason() returns and that error
+// messages print.
 inline Capability unsupported(std::string reason) {
   Capability capability;
   capability.reason_ = std::move(reason);
@@ -134,7 +135,7 @@ struct AttentionSetup {
   const Attention* first_equal_attention = nullptr;
 };
 
-// Sizes of one head of causal self-attention. AttentionKind::count_multiply_adds takes this argument.
+// Sizes of one head of causal self-attention, the argument of AttentionKind::count_multiply_adds.
 struct AttentionSize {
   int64_t length;  // number of tokens
   int64_t dim;     // width of a query, of a key and of a value
@@ -143,7 +144,7 @@ struct AttentionSize {
 // Tells whether an attention kind reads queries and keys. Every kind reads values. A layer has no projection
 // for unused queries or keys: it passes the values in place of unused queries, and the queries in place of
 // unused keys.
-struct AttentionInputs {
+struct UsedAttentionInputs {
   bool use_queries = true, use_keys = true;
 };
 
@@ -162,14 +163,15 @@ struct AttentionKind {
   // not support weight_dropout. Throws OptionError for invalid options.
   std::function<std::unique_ptr<Attention>(const OptionValues& options, const AttentionSetup& setup)> make;
   // Returns which inputs the kind reads with these options. Optional; see get_inputs() for the default.
-  std::function<AttentionInputs(const OptionValues& options)> select_inputs = nullptr;
+  std::function<UsedAttentionInputs(const OptionValues& options)> select_inputs = nullptr;
   // Throws OptionError if the options are invalid for sequences of `length` tokens. Optional.
   std::function<void(const OptionValues& options, int64_t length)> check_length = nullptr;
   // Returns the size of the segment memory that the kind uses with these options. Optional: if
   // `compute_memory_size` is empty, the kind has no segment memory.
   std::function<SegmentMemorySize(const OptionValues& options)> compute_memory_size = nullptr;
-  // Returns the number of multiply-adds in a causal forward pass of one head over one sequence: scores,
-  // weighted sums and state updates. Optional; benchmarks need it to report rates.
+  // Returns the number of multiply-adds of the scores, weighted sums and state updates in a causal forward
+  // pass of one head over one sequence. Optional. Benchmarks use the number to report floating-point
+  // operations per second.
   std::function<double(const OptionValues& options, const AttentionSize& size)> count_multiply_adds = nullptr;
   // Values that replace the defaults of options in tests with sequences of about ten tokens.
   std::vector<std::pair<std::string, OptionValue>> test_options = {};
@@ -179,8 +181,8 @@ struct AttentionKind {
 
   // Returns which inputs the kind reads with these options. If `select_inputs` is empty, the inputs are
   // queries and keys, or only queries if the kind has shares_query_key.
-  AttentionInputs get_inputs(const OptionValues& values) const {
-    return select_inputs ? select_inputs(values) : AttentionInputs{true, !capabilities.shares_query_key};
+  UsedAttentionInputs get_inputs(const OptionValues& values) const {
+    return select_inputs ? select_inputs(values) : UsedAttentionInputs{true, !capabilities.shares_query_key};
   }
   // Returns the size of the segment memory that the kind uses with these options.
   SegmentMemorySize get_memory_size(const OptionValues& values) const {
@@ -216,7 +218,7 @@ void check_attention_length(const std::string& name, const OptionValues& options
 std::string describe_unsupported(const AttentionKind& kind, const std::string& what,
                                  const Capability& missing);
 
-// Returns an attention layer in which each query attends to the keys in its window by softmax. `dropout` is
+// Returns a softmax attention layer in which each query attends only to the keys in its window. `dropout` is
 // the probability of dropping an attention weight.
 std::unique_ptr<Attention> make_softmax_attention(const KeyWindow& window, double dropout);
 

@@ -17,8 +17,9 @@ struct BigBirdOptions {
 };
 
 // The pattern of "Big Bird: Transformers for Longer Sequences" (Zaheer et al. 2020, section 2): a window of
-// blocks, global blocks at both ends and random blocks. The causal pattern must not depend on the length, so
-// its last blocks are not global and its random blocks precede the window.
+// blocks, global blocks at both ends and random blocks. In the causal pattern, the keys of a query are
+// independent of the sequence length. Only the first blocks are therefore global, and the random blocks
+// precede the window.
 class BigBirdPattern {
  public:
   explicit BigBirdPattern(const BigBirdOptions& options) : options_(options) {}

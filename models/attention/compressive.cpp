@@ -16,7 +16,8 @@ constexpr const char* kCompressive = "compressive";
 // the second memory. In the keys and values, the compressed rows come first.
 class CompressiveKind final : public RelativeAttention {
  public:
-  CompressiveKind(const RelativeOptions& options, const std::string& compression, const AttentionSetup& setup)
+  CompressiveKind(const RelativeAttentionOptions& options, const std::string& compression,
+                  const AttentionSetup& setup)
       : RelativeAttention(options, setup), compression_(compression) {
     if (memory().compressed == 0 || compression != "convolution") return;
     const int64_t width = setup.heads * setup.dim, inputs = memory().rate * width;
@@ -58,7 +59,7 @@ std::unique_ptr<Attention> make_compressive(const OptionValues& options, const A
   if (memory.compressed > 0 && memory.tokens % memory.rate != 0)
     throw OptionError("memory",
                       concat_text("expected a multiple of rate = ", memory.rate, ", got ", memory.tokens));
-  return std::make_unique<CompressiveKind>(RelativeOptions{memory, options.get<int64_t>("clamp")},
+  return std::make_unique<CompressiveKind>(RelativeAttentionOptions{memory, options.get<int64_t>("clamp")},
                                            options.get<std::string>("compression"), setup);
 }
 
@@ -102,7 +103,7 @@ AttentionKind make_compressive_attention_kind() {
           .make = make_compressive,
           .check_length = check_segment_length,
           .compute_memory_size = compute_memory_size,
-          .count_multiply_adds = count_relative_multiply_adds,
+          .count_multiply_adds = count_relative_attention_multiply_adds,
           .test_options = {{"memory", int64_t{0}}, {"compressed_memory", int64_t{0}}},
           // Benchmark charts measure sequences without earlier segments, so the memory would be empty.
           .variants = {{kCompressive, {{"memory", int64_t{0}}, {"compressed_memory", int64_t{0}}}}}};

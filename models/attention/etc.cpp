@@ -66,10 +66,11 @@ class EtcKind final : public Attention {
   }
 
  private:
-  // Inputs of the score functions. queries, keys and values are (batch, heads, length, dim); the queries are
-  // divided by √dim. masks (batch or 1, length) is -inf for masked keys and otherwise 0. The first `globals`
-  // tokens are global. segments (globals, long length) is 1 if the long token is in the segment of the global
-  // token, and otherwise 0.
+  // Inputs of the score functions. `queries`, `keys` and `values` are (batch, heads, length, dim), and
+  // `queries` is divided by √dim. `masks` (batch or 1, length) is -inf for masked keys and 0 for other keys.
+  // The first `globals` tokens are global. The long tokens are divided into one segment per global token.
+  // `segments` (globals, long length) is 1 where a long token is in the segment of a global token, and 0
+  // elsewhere.
   struct Inputs {
     Tensor queries, keys, values, masks, segments;
     int64_t globals;
@@ -79,9 +80,9 @@ class EtcKind final : public Attention {
     int64_t long_length() const { return keys.size(2) - globals; }
   };
 
-  // Returns the labels of the distances from -reach to reach, (1, heads, 2 reach + 1, dim). `labels` contains
-  // the labels of the distances from -max_distance to max_distance. Other distances are clipped to this
-  // range.
+  // Returns one learned vector (label) for each distance from -reach to reach, (1, heads, 2 * reach + 1,
+  // dim). `labels` is long_labels_ or global_labels_. Distances are clipped to the range of `labels`, which
+  // is -max_distance to max_distance.
   Tensor labels_of_distances(const Tensor& labels, int64_t reach) const {
     const Tensor rows = Tensor::empty({2 * reach + 1}, DType::int64);
     for (int64_t i = 0; i < rows.numel(); ++i)
@@ -102,10 +103,9 @@ class EtcKind final : public Attention {
     return result;
   }
 
-  // Returns the dot products of queries and segment labels, (batch, heads, queries, keys). If a query and a
-  // key are in different segments, their label is row `first` of segment_labels_; if they are in the same
-  // segment, it is row `first` + 1. `same` (queries, keys) is 1 for pairs in the same segment, and otherwise
-  // 0.
+  // Returns the dot product of the query and the segment label for each pair of a query and a key, (batch,
+  // heads, queries, keys). `same` (queries, keys) is 1 for pairs in the same segment and 0 for other pairs.
+  // The label of a pair is row `first` + `same` of segment_labels_.
   Tensor segment_scores(const Tensor& queries, const Tensor& same, int64_t first) const {
     const Tensor labels = permute(slice(segment_labels_, 0, first, first + 2), {1, 0, 2});
     const Tensor scores =
@@ -148,8 +148,8 @@ class EtcKind final : public Attention {
     return concat({slice(rows, 2, 0, count), slice(rows, 2, 1, count + 1), slice(rows, 2, 2, count + 2)}, 3);
   }
 
-  // Returns the masks of the keys of windows(), (batch or 1, 1, blocks, 1, 3 block): -inf for masked keys and
-  // for positions outside the sequence, otherwise 0.
+  // Returns score masks for the keys that windows() returns, (batch or 1, 1, blocks, 1, 3 * block). An
+  // element is -inf if the key is masked or outside the sequence, and otherwise 0.
   Tensor window_masks(const Inputs& x, int64_t count) const {
     const int64_t batch = x.masks.size(0), length = x.long_length();
     const Tensor valid = exp(slice(x.masks, 1, x.globals, x.globals + length));
@@ -166,8 +166,9 @@ class EtcKind final : public Attention {
     return row.to(like.dtype()).to(like.device());
   }
 
-  // Returns the scores of the long queries, (batch, heads, blocks, block, 3 block + globals). The first 3
-  // block scores of a query are for the keys of windows(), the remaining scores for the global keys.
+  // Returns the scores of the long queries, (batch, heads, blocks, block, 3 * block + globals). The last
+  // dimension contains the scores for the 3 * block keys in the window of the query, followed by the scores
+  // for the global keys.
   Tensor long_scores(const Inputs& x) const {
     const int64_t count = blocks(x), batch = x.keys.size(0), heads = x.keys.size(1);
     const Tensor queries = x.long_part(x.queries), query_blocks = in_blocks(queries, count);
@@ -203,9 +204,9 @@ class EtcKind final : public Attention {
   int64_t segment_;  // number of long tokens in a segment; the last segment also has the remaining tokens
   double dropout_;
   Tensor long_labels_, global_labels_;  // labels of clipped distances, (2 max_distance + 1, heads, dim)
-  // Labels of pairs of a global and a long token, (4, heads, dim). For a global query, the label is row 0 if
-  // the tokens are in different segments and row 1 if they are in the same segment. For a long query, the
-  // label is row 2 or row 3.
+  // Labels of pairs of a global and a long token, (4, heads, dim). Rows 0 and 1 are for global queries, and
+  // rows 2 and 3 are for long queries. Rows 0 and 2 are for tokens in different segments, and rows 1 and 3
+  // are for tokens in the same segment.
   Tensor segment_labels_;
 };
 

@@ -194,7 +194,7 @@ std::string KindTester::test_results() const {
 
 std::string KindTester::test_strides() const {
   const auto attention = make();
-  // Returns x as a view of a tensor (batch, heads, length, dim).
+  // Returns a tensor with the shape and the elements of x whose memory layout is (batch, heads, length, dim).
   const auto change_strides = [](const Tensor& x) {
     return permute(contiguous(permute(x, {0, 2, 1, 3})), {0, 2, 1, 3});
   };
@@ -227,7 +227,7 @@ std::string KindTester::test_gradients() const {
     for (const Tensor& leaf : strip_names(leaves)) set_gradient(leaf, Tensor::zeros_like(leaf));
     const GradcheckResult result = gradcheck_leaves(
         [&] { return attention->forward(inputs.q, inputs.k, inputs.v, mask, context, "layers.0.attention"); },
-        strip_names(leaves), {.step = 1e-4, .max_elements = 40, .floor = 1e-4});
+        strip_names(leaves), {.step = 1e-4, .max_elements = 40, .min_denominator = 1e-4});
     if (result.relative_error < 1e-6) continue;
     return concat_text(name, ", the gradient of ", leaves[static_cast<size_t>(result.worst_input)].first,
                        " differs from differences: relative error ", result.relative_error,
@@ -239,7 +239,8 @@ std::string KindTester::test_gradients() const {
 std::string KindTester::test_causal_mask() const {
   const auto attention = make();
   const int64_t end = prefix_length();
-  // Kinds that choose keys by the content of all tokens keep their choice.
+  // The second pass repeats the decisions of the first pass. Otherwise, the changed tokens could change the
+  // choice of the keys that earlier queries attend to.
   Decisions decisions;
   const ForwardContext context{.decisions = &decisions};
   const Tensor before = attend(*attention, inputs_, kCausalMask, context);
@@ -363,7 +364,8 @@ std::string KindTester::test_state() const {
                       "layers.0.attention"})
         ->bytes();
   };
-  // A state of a fixed size may be smaller for sequences that are shorter than its window.
+  // The test compares two large capacities, because the size of a state with a window depends on the capacity
+  // if the capacity is less than the window.
   constexpr int64_t kLong = 1 << 16;
   const int64_t bytes = count_bytes(kLong), doubled = count_bytes(2 * kLong);
   if (bytes <= 0) return "the size of the state is 0 bytes";

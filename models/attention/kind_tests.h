@@ -24,10 +24,11 @@ struct AttentionTestResult {
   std::string skip_reason;  // why the test did not run; empty if it ran
 };
 
-// Runs all tests that the capabilities of the kind allow, and returns one result per test. Two sequences of
-// normally distributed queries, keys and values are the inputs, and each test makes new attention whose
-// parameters and state have their initial values. The dtype is float64, except in the tests of the other
-// dtypes. The function throws OptionError if the options do not suit each other or the length.
+// Runs the tests that the capabilities of the kind allow, and returns one result for each test, including the
+// tests that did not run. The inputs are the queries, keys and values of two sequences, drawn from a normal
+// distribution. Each test makes a new attention layer with initial parameters. The dtype is float64, except
+// in the tests of other dtypes. Throws OptionError if the options contradict each other or are invalid for
+// sequences of `setup.length` tokens.
 std::vector<AttentionTestResult> run_attention_tests(const AttentionKind& kind, const OptionValues& options,
                                                      const AttentionTestSetup& setup = {});
 

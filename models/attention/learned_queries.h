@@ -19,9 +19,9 @@ class LearnedQueries final : public Module {
  public:
   explicit LearnedQueries(const LearnedQueriesOptions& options);
 
-  // Returns (batch, count, heads * dim): norm2(h + feedforward(h)) with h = norm1(I + attention(I, X)). k and
-  // v, (batch, length, heads, dim), are the projected keys and values of X. Keys at positions key_lengths[b]
-  // and later are masked. The name of the random stream of dropout begins with `name`.
+  // Returns norm2(h + feedforward(h)) with h = norm1(I + attention(I, X)), a tensor (batch, count, heads *
+  // dim). k and v (batch, length, heads, dim) are the projected keys and values of X. In sequence b, keys at
+  // positions key_lengths[b] and later are masked. `name` is the prefix of the name of the dropout stream.
   Tensor forward(const Tensor& k, const Tensor& v, const Tensor& key_lengths, const ForwardContext& context,
                  const std::string& name) const;
 

@@ -20,9 +20,9 @@ std::unique_ptr<Attention> make_local_attention(const OptionValues& options, con
   return make_softmax_attention(make_key_window(options), setup.dropout);
 }
 
-// Implements AttentionKind::count_multiply_adds for a query far from the start of the sequence. The query
-// attends to window.before keys before its block and to (window.block + 1) / 2 keys of its block on average.
-// count_sparse_multiply_adds() limits the number of keys to length / 2.
+// Implements AttentionKind::count_multiply_adds. A query that is far from the start of the sequence attends
+// to the window.before keys before its block and, on average, to (window.block + 1) / 2 keys of its block.
+// For short sequences, count_sparse_multiply_adds() limits the number of keys.
 double count_window_multiply_adds(const OptionValues& options, const AttentionSize& size) {
   const KeyWindow window = make_key_window(options);
   return count_sparse_multiply_adds(

@@ -21,8 +21,8 @@ class LshKind final : public Attention {
     LshOptions options = options_;
     options.causal = mask.causal;
     options.key_lengths = mask.key_lengths;
-    // Allows any length, because prefixes in generation and short utterances may have fewer positions than
-    // `buckets`.
+    // Allows sequences with fewer positions than options.buckets. Such sequences occur as prefixes in
+    // generation and as short sequences in a padded batch.
     options.allow_any_length = context.is_prefix || mask.key_lengths.defined();
     // In evaluation, all examples share rotations, so that the result of an example does not depend on its
     // batch.

@@ -56,9 +56,10 @@ class MemoryCompressedKind final : public Attention {
     return {.causal = mask.causal, .key_lengths = rows};
   }
 
-  // Query i attends to the keys 0, …, t with t = (i + 1) / factor (integer division), where key 0 is the
-  // learned key. The queries are divided into `factor` groups by (i + 1) % factor. In a group, query t
-  // attends to the keys 0, …, t, so each group is a sequence with ordinary causal attention.
+  // Returns the attention of the queries to the learned key, which is key 0, and to the compressed keys.
+  // Query i attends to the keys up to key t = (i + 1) / factor, rounded down. Queries with equal (i + 1) %
+  // factor form a group, in which t is the index of the query. Each group is therefore a sequence with an
+  // ordinary causal mask.
   Tensor causal_attention(const Tensor& q, const Tensor& keys, const Tensor& values,
                           const AttentionMask& mask, ForwardContext context, const std::string& name) const {
     const int64_t batch = q.size(0), length = q.size(1), heads = q.size(2), steps = keys.size(1);

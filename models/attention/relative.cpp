@@ -23,8 +23,8 @@ Tensor move_heads_first(const Tensor& x) {
 
 class RelativeState final : public AttentionState {
  public:
-  RelativeState(const AttentionStateOptions& s, const RelativeCache& sizes, const RelativeBias& relative,
-                int64_t capacity, int64_t compressed)
+  RelativeState(const AttentionStateOptions& s, const RelativeAttentionCache& sizes,
+                const RelativeAttentionParameters& relative, int64_t capacity, int64_t compressed)
       : bias(relative), cache(sizes) {
     const auto rows = [&](int64_t count) {
       return Tensor::zeros({s.batch, count, s.heads, s.dim}, s.dtype, s.device);
@@ -45,13 +45,13 @@ class RelativeState final : public AttentionState {
     return total;
   }
 
-  RelativeBias bias;
-  RelativeCache cache;
+  RelativeAttentionParameters bias;
+  RelativeAttentionCache cache;
 };
 
 }  // namespace
 
-RelativeAttention::RelativeAttention(const RelativeOptions& options, const AttentionSetup& setup)
+RelativeAttention::RelativeAttention(const RelativeAttentionOptions& options, const AttentionSetup& setup)
     : options_(options), segment_length_(setup.max_length), dropout_(setup.dropout) {
   constexpr double kStd = 0.02;  // standard deviation in the code of Dai et al.
   const int64_t width = setup.heads * setup.dim;
@@ -86,8 +86,9 @@ Tensor RelativeAttention::forward(const Tensor& q, const Tensor& k, const Tensor
   return contiguous(move_heads_first(matmul(weights, move_heads_first(v))));
 }
 
-// The ring buffer of compressed rows has additional slots for rows whose tokens are still in the uncompressed
-// memory or in the segment.
+// A compressed row is appended to the state before its tokens leave the uncompressed memory. The ring buffer
+// of compressed rows therefore has (m.tokens + segment_length_) / m.rate more rows than the compressed
+// memory.
 std::unique_ptr<AttentionState> RelativeAttention::make_state(const AttentionStateOptions& shape) const {
   const NoGrad no_grad;
   const SegmentMemorySize& m = memory();
@@ -95,9 +96,9 @@ std::unique_ptr<AttentionState> RelativeAttention::make_state(const AttentionSta
   const int64_t rows = std::min(shape.capacity, max_key_count()), width = projection_.size(0);
   const Tensor table = compute_sinusoids(width, 0, rows, 1).to(shape.dtype).to(shape.device);
   const Tensor projected = matmul(table, projection_, {.transpose_b = true});
-  const RelativeBias bias{detach(content_bias_), detach(position_bias_),
-                          reshape(projected, {rows, shape.heads, shape.dim})};
-  RelativeCache sizes;
+  const RelativeAttentionParameters bias{detach(content_bias_), detach(position_bias_),
+                                         reshape(projected, {rows, shape.heads, shape.dim})};
+  RelativeAttentionCache sizes;
   sizes.window = {segment_length_, m.tokens, 0};
   sizes.rate = m.rate;
   sizes.max_compressed = m.compressed;
@@ -113,7 +114,7 @@ void RelativeAttention::step(const Tensor& q, const Tensor& k, const Tensor& v, 
 }
 
 void RelativeAttention::append_compressed(const Tensor& k, const Tensor& v, AttentionState& state) const {
-  const RelativeCache& cache = static_cast<RelativeState&>(state).cache;
+  const RelativeAttentionCache& cache = static_cast<RelativeState&>(state).cache;
   check(cache.compressed_keys.defined(), kRelative, "the state has no compressed memory");
   const int64_t row = cache.length / cache.rate - 1, slot = row % cache.compressed_keys.size(1);
   const Shape one{k.size(0), 1, k.size(1), k.size(2)};
@@ -164,7 +165,7 @@ OptionSpec make_clamp_option() {
           .max = 1 << 21};
 }
 
-double count_relative_multiply_adds(const OptionValues&, const AttentionSize& size) {
+double count_relative_attention_multiply_adds(const OptionValues&, const AttentionSize& size) {
   const auto length = static_cast<double>(size.length);
   return 1.5 * static_cast<double>(size.dim) * length * length;
 }

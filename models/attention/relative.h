@@ -6,7 +6,7 @@
 
 namespace tapeformer {
 
-struct RelativeOptions {
+struct RelativeAttentionOptions {
   SegmentMemorySize memory = {};
   int64_t clamp = 0;  // larger distances are replaced by this distance; 0: no limit
 };
@@ -17,7 +17,7 @@ struct RelativeOptions {
 // compressed row of the memory therefore has a single position.
 class RelativeAttention : public Attention {
  public:
-  RelativeAttention(const RelativeOptions& options, const AttentionSetup& setup);
+  RelativeAttention(const RelativeAttentionOptions& options, const AttentionSetup& setup);
 
   Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
                  const ForwardContext& context, const std::string& name) const override;
@@ -36,16 +36,16 @@ class RelativeAttention : public Attention {
   int64_t max_key_count() const { return options_.memory.rows() + segment_length_; }
   // Returns the sinusoids of the distances first, first + step, …, (count, width) float32.
   Tensor compute_sinusoids(int64_t width, int64_t first, int64_t count, int64_t step) const;
-  // Returns the projected sinusoids W r(d) for the distances d from keys - 1 down to -later_keys, (1, heads,
-  // keys + later_keys, dim). `keys` is the number of keys. `later_keys` is the maximum number of keys after a
-  // query that the query attends to, which is 0 for causal attention.
+  // Returns the projected sinusoids W r(d) in decreasing order of the distance d, (1, heads, keys +
+  // later_keys, dim). The distances are keys - 1 to -later_keys. With a causal mask, `later_keys` is 0.
+  // Otherwise, it is the number of queries - 1.
   Tensor project_distances(int64_t keys, int64_t later_keys) const;
 
-  RelativeOptions options_;
+  RelativeAttentionOptions options_;
   int64_t segment_length_;
   double dropout_;
   Tensor content_bias_, position_bias_, projection_;
-  Tensor sinusoids_;  // buffer: sinusoids of the distances max_key_count() - 1 to 1 - segment_length_
+  Tensor sinusoids_;  // buffer; row i contains the sinusoids of distance max_key_count() - 1 - i
 };
 
 // Return the capabilities and the options of the kinds that are based on RelativeAttention.
@@ -54,7 +54,7 @@ OptionSpec make_memory_option(int64_t default_value);
 OptionSpec make_clamp_option();
 // Returns the number of multiply-adds of a causal pass: two products for the scores and one for the weighted
 // sums. A query attends to half of the keys on average.
-double count_relative_multiply_adds(const OptionValues& options, const AttentionSize& size);
+double count_relative_attention_multiply_adds(const OptionValues& options, const AttentionSize& size);
 // Throws ShapeError unless the setup has a maximum length.
 void check_relative_setup(const char* kind, const AttentionSetup& setup);
 

@@ -24,10 +24,10 @@ struct SinkhornOptions {
   double temperature = 0;
 };
 
-// Sinkhorn attention of "Sparse Sinkhorn Attention" (Tay et al. 2020, section 3). A sorting network computes
-// a matrix of weights, (blocks, blocks), from the mean keys of blocks. A query attends, in one softmax, to
-// its block and to a mixed block. Token t of the mixed block is a weighted sum of the tokens with index t in
-// all blocks. The weights are the row of the matrix for the block of the query.
+// Attention of "Sparse Sinkhorn Attention" (Tay et al. 2020, section 3). A query attends to the tokens of its
+// own block and to the tokens of a mixed block in one softmax. The mixed block is a weighted sum of the
+// blocks of the sequence, with separate weights for each block of queries. A sorting network computes the
+// matrix of weights, (blocks, blocks), from the mean key of each block.
 class SinkhornKind final : public Attention {
  public:
   SinkhornKind(const SinkhornOptions& options, const AttentionSetup& setup)
@@ -68,9 +68,10 @@ class SinkhornKind final : public Attention {
   }
 
   // Returns attention without a causal mask, (batch, length, heads, dim). A token of a mixed block is a
-  // weighted sum of tokens, and some of these tokens may be masked or padding. Valid tokens have only a share
-  // of the total weight. The logarithm of this share is therefore added to the score of the mixed token. An
-  // additional feature of queries and keys implements this addition.
+  // weighted sum of tokens, which can include masked tokens and padding. The function adds log(m) to the
+  // score of a mixed token, where m is the weight of its valid tokens divided by the weight of all its
+  // tokens. For this purpose, the keys have an additional feature log(m) * √dim, and the queries have an
+  // additional feature 1.
   Tensor to_all_blocks(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
                        const ForwardContext& context, const std::string& name) const {
     const int64_t batch = q.size(0), length = q.size(1), blocks = block_count(length), block = options_.block;
@@ -114,7 +115,8 @@ class SinkhornKind final : public Attention {
     const Tensor key_blocks = in_blocks(k), value_blocks = in_blocks(v);
     const auto earlier = [&](const Tensor& x) { return slice(x, 1, 0, rows); };
     const auto later = [&](const Tensor& x) { return slice(x, 1, 1, rows + 1); };
-    // Row r of `block_mask` (rows, rows) is for block r + 1: 0 for blocks 0 to r, and -inf for later blocks.
+    // Row r of `block_mask` (rows, rows) is the mask for the queries of block r + 1. It is 0 for the blocks 0
+    // to r and -inf for later blocks.
     const Tensor block_mask = slice(slice(causal_, 0, 0, rows), 1, 0, rows);
     const Tensor sums = matmul(exp(block_mask), permute(sum(earlier(key_blocks), 2), {0, 2, 1, 3}));
     const Tensor first_keys = permute(sum(slice(later(key_blocks), 2, 0, 1), 2), {0, 2, 1, 3});

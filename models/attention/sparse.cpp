@@ -29,8 +29,9 @@ KeyPattern make_sparse_pattern(const OptionValues& options) {
   return pattern;
 }
 
-// Implements AttentionKind::count_multiply_adds. If heads are split, half of the heads attend to the near
-// keys and half to the far keys. The function then uses the mean number of keys.
+// Implements AttentionKind::count_multiply_adds. `near` and `far` are the numbers of keys of a query in its
+// window and among the regularly spaced keys. With heads = split, half of the heads use each set, so the mean
+// number of keys is (near + far) / 2.
 double count_two_sets_multiply_adds(const OptionValues& options, const AttentionSize& size) {
   const auto stride = static_cast<double>(options.get<int64_t>("stride"));
   const auto summary = static_cast<double>(options.get<int64_t>("summary"));

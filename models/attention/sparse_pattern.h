@@ -25,8 +25,8 @@ struct PatternContext {
 // because decoding uses the pattern of the maximum length.
 using PatternFunction = std::function<SparsePattern(const PatternContext& context)>;
 
-// Return an attention layer in which each query attends to the keys of a pattern by softmax. `dropout` is the
-// probability of dropping an attention weight.
+// Return a softmax attention layer in which each query attends only to the keys that `pattern` selects.
+// `dropout` is the probability of dropping an attention weight.
 std::unique_ptr<Attention> make_softmax_attention(const KeyPattern& pattern, double dropout);
 std::unique_ptr<Attention> make_softmax_attention(PatternFunction pattern, double dropout);
 

@@ -98,8 +98,9 @@ class SynthesizerKind final : public Attention {
     if (parts.empty()) return {};
     return parts.size() == 1 ? parts.front() : concat(parts, -1);
   }
-  // Return the features of queries and of keys. Their dot products are the scores of "dot-product", "dense"
-  // and "factorized-random".
+  // Return one part of the query features, and of the key features, for each of the terms "dot-product",
+  // "dense" and "factorized-random" in `terms_`. The dot product of the parts of a query and a key is the
+  // score of the term.
   std::vector<Tensor> query_features(const Tensor& q) const {
     std::vector<Tensor> parts;
     if (contains(terms_, "dot-product"))
@@ -157,7 +158,7 @@ std::unique_ptr<Attention> make_synthesizer(const OptionValues& options, const A
 }
 
 // Returns the inputs that the terms read. Only "dot-product" reads keys; random terms read no input.
-AttentionInputs select_synthesizer_inputs(const OptionValues& options) {
+UsedAttentionInputs select_synthesizer_inputs(const OptionValues& options) {
   const auto terms = options.get<Names>("terms");
   const bool keys = contains(terms, "dot-product");
   return {.use_queries = keys || contains(terms, "dense") || contains(terms, "factorized-dense"),

@@ -20,10 +20,10 @@ AttentionKind make_transformer_xl_attention_kind() {
                        const AttentionSetup& setup) -> std::unique_ptr<Attention> {
         check_relative_setup(kTransformerXl, setup);
         return std::make_unique<RelativeAttention>(
-            RelativeOptions{memory(options), options.get<int64_t>("clamp")}, setup);
+            RelativeAttentionOptions{memory(options), options.get<int64_t>("clamp")}, setup);
       },
       .compute_memory_size = memory,
-      .count_multiply_adds = count_relative_multiply_adds,
+      .count_multiply_adds = count_relative_attention_multiply_adds,
       .test_options = {{"memory", int64_t{0}}},
       // Benchmark charts measure sequences without earlier segments, so the memory would be empty.
       .variants = {{kTransformerXl, {{"memory", int64_t{0}}}}}};

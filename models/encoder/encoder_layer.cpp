@@ -85,7 +85,7 @@ struct MultiHeadAttention::TapeExecutor {
   const ForwardContext& context;
   const std::string& name;
   Tensor source;     // input of the key and value projections, which begins with the segment memory
-  Shape shape;       // shape of the input of the queries
+  Shape shape;       // shape of the layer input x, (batch, length, width)
   DType head_dtype;  // dtype of queries, keys and values
   DType result;
 
@@ -137,9 +137,9 @@ Tensor MultiHeadAttention::prepend_memory(const Tensor& x, const ForwardContext&
   return memory.defined() ? concat({memory.to(x.dtype()), x}, 1) : x;
 }
 
-// In recomputed and reversible layers, the first forward pass runs with recording off, and backward() replays
-// it with recording on. A replay does not call this function. The function therefore turns recording on to
-// compute the gradient of the reconstruction loss.
+// The reconstruction loss is computed only in the first forward pass, because a replay in backward() does not
+// call this function. In recomputed and reversible layers, recording is off in the first pass. The function
+// therefore turns recording on if context.loss_terms collects losses.
 void MultiHeadAttention::compress_memory(const Tensor& x, const Tensor& evicted,
                                          const ForwardContext& context, const std::string& name) const {
   const RecordingScope scope(context.loss_terms != nullptr);
@@ -187,9 +187,9 @@ EncoderLayer::EncoderLayer(const EncoderOptions& options, int64_t layer_index, c
   add_child("norm2", norm2);
 }
 
-// Executor of run_layer() that records the ops on the tape. The input of a branch may be a part of the rows
-// of a batch. `first_row` is the index of its first row in the whole batch. The offset of the dropout masks
-// is computed from this index.
+// Executor of run_layer() that records the ops on the tape. `first_row` is the index of row 0 of the input in
+// the whole batch, (batch * length) rows. The dropout masks depend on this index. `chunks` is the number of
+// chunks in which the feed-forward branch processes the rows.
 struct EncoderLayer::TapeExecutor {
   const EncoderLayer& layer;
   const AttentionMask& mask;
@@ -220,7 +220,8 @@ struct EncoderLayer::TapeExecutor {
   }
   Tensor run_branch(ResidualBranch branch, const Tensor& x, const Tensor& x_operand) const {
     const Tensor operand = x_operand.defined() ? x_operand : convert_to_operand_dtype(x);
-    // normalize_sum() accepts a bfloat16 output of the branch; the residual sums of other forms do not.
+    // In post-norm layers, the result of the branch can be bfloat16, because normalize_sum() accepts it. In
+    // other layers, the result is added to the residual and must have the same dtype.
     const DType result = layer.form_ == ResidualForm::post_norm ? get_operand_dtype(x) : x.dtype();
     if (branch == ResidualBranch::attention)
       return layer.attention.forward(x, operand, mask, context, layer.name_, result);

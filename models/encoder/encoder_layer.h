@@ -150,7 +150,7 @@ class MultiHeadAttention final : public Module {
   Tensor compute_reconstruction_loss(const Tensor& x, const Tensor& evicted, const Tensor& compressed) const;
 
   int64_t heads_, head_dim_;
-  AttentionInputs inputs_;
+  UsedAttentionInputs inputs_;
   std::vector<Linear*> projections_;
   bool accepts_bfloat16_, is_rotary_;
   std::unique_ptr<Attention> attention_;
@@ -166,9 +166,10 @@ class EncoderLayer final : public Module {
   // Applies the layer to `state`, whose tensors are (batch, length, width).
   void advance(LayerState& state, const AttentionMask& mask, const ForwardContext& context) const;
 
-  // Return the results of run_residual_branch() for the two branches. run_attention_branch() takes x (batch,
-  // length, width). run_feedforward_branch() takes x (count, width), which may be a part of the rows of a
-  // batch. `first_row` is the index of its first row in the whole batch, which determines the dropout masks.
+  // Return the results of run_residual_branch() for the attention branch and the feed-forward branch. x is
+  // (batch, length, width) in run_attention_branch() and (count, width) in run_feedforward_branch(). If x
+  // contains only a part of the rows of a batch, `first_row` is the index of row 0 of x in the whole batch.
+  // The dropout masks depend on this index.
   Tensor run_attention_branch(const Tensor& x, const AttentionMask& mask,
                               const ForwardContext& context) const;
   Tensor run_feedforward_branch(const Tensor& x, int64_t first_row, const ForwardContext& context) const;

@@ -83,9 +83,9 @@ void EncoderStep::reset() {
   for (const Layer& layer : layers_) layer.state->reset();
 }
 
-// Executor of run_layer() for one token. Results are buffers of the EncoderStep, or views of them. In
-// post-norm layers, run_branch() returns the input of the last matrix product of the branch. normalize_sum()
-// computes this product together with the norm.
+// Executor of run_layer() that processes one token of every sequence. The results are stored in buffers of
+// the EncoderStep. In post-norm layers, run_branch() returns the input of the last linear layer of the
+// branch, and normalize_sum() computes the linear layer and the norm in one call.
 struct EncoderStep::TokenExecutor {
   const EncoderStep& step;
   const Layer& layer;
@@ -123,10 +123,10 @@ struct EncoderStep::TokenExecutor {
     return step.branch_result_;
   }
 
-  // Stores x (batch, width), the input of the attention, in layer.span. If layer.span is full, appends its
-  // compressed row to the state. In a captured graph, position_ is constant, so every replay writes to the
-  // same row of the span and the compressed rows are wrong. This is harmless, because a graph decodes at most
-  // one segment, and only later segments read the compressed rows.
+  // Stores x (batch, width), the input of the attention, in layer.span. If layer.span is full, compresses it
+  // to one row and appends the row to the state. In a captured graph, `slot` is constant, so the compressed
+  // rows are wrong. Results do not depend on these rows, because a graph decodes at most one segment, and
+  // only queries of later segments attend to the rows.
   void compress(const Tensor& x) const {
     const int64_t batch = x.size(0), width = x.size(1), rate = layer.span.size(1);
     const int64_t slot = step.position_ % rate;

@@ -11,7 +11,7 @@ namespace tapeformer {
 namespace {
 
 constexpr size_t kMaxAxes = 3;
-constexpr double kMaxPositions = 1e15;     // maximum product of the axis sizes, which must fit in int64_t
+constexpr double kMaxPositions = 1e15;     // maximum product of the axis sizes; prevents integer overflow
 constexpr int64_t kMaxAxisOverLength = 4;  // maximum ratio of an axis size to the sequence length
 
 std::string list_text(const std::vector<int64_t>& numbers) {
@@ -82,7 +82,9 @@ AxialPositions::AxialPositions(const AxialShape& axial, int64_t max_length)
       axial_(axial),
       max_length_(std::min(axial.positions(), max_length > 0 ? max_length : axial.positions())),
       coordinates_(axial.shape.size()) {
-  int64_t inner = axial.positions();  // product of the sizes of the axes after axis a
+  // In each iteration, the loop divides `inner` by the size of axis a. The result is the row-major stride of
+  // this axis.
+  int64_t inner = axial.positions();
   for (size_t a = 0; a < tables.size(); ++a) {
     const int64_t size = axial.shape[a];
     inner /= size;

@@ -54,8 +54,8 @@ class LayerNorm final : public Module {
   Tensor forward(const Tensor& x) const;
   // Computes forward(x + dropout(branch)) in one op.
   Tensor forward(const Tensor& x, const Tensor& branch, const DropoutMask& dropout) const;
-  // Compute the same result as forward(). NormResult::operand is the same result in the dtype
-  // get_operand_dtype(result) (ops/linear.h), for use in matrix products.
+  // Returns the result of forward() as NormResult::result. NormResult::operand contains the same values in
+  // the dtype of the operands of matrix products, get_operand_dtype(result) (ops/linear.h).
   NormResult forward_with_operand(const Tensor& x) const;
   NormResult forward_with_operand(const Tensor& x, const Tensor& branch, const DropoutMask& dropout) const;
 
@@ -70,8 +70,8 @@ class FeedForward {
   // Applies the block to x (…, dim). The result has dtype `result`; see linear() for dtypes. `hidden_dropout`
   // applies to the hidden units.
   Tensor forward(const Tensor& x, const DropoutMask& hidden_dropout, DType result) const;
-  // Runs the backward pass of forward(x, hidden_dropout, result), where `g` is the gradient of the result.
-  // The hidden activations are recomputed, but the result is not.
+  // Runs the backward pass of y = forward(x, hidden_dropout, dtype), where `g` is the gradient of y.
+  // Recomputes the hidden activations, but not y.
   void run_backward(const Tensor& x, const DropoutMask& hidden_dropout, const Tensor& g) const;
   Activation activation() const { return activation_; }
 

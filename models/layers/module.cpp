@@ -15,20 +15,20 @@ Initializer make_elementwise_initializer(F draw) {
   };
 }
 
-// Number of elements that the ParameterLimit of this thread still allows. Empty if there is no limit.
+// Number of elements that the ParameterLimitScope of this thread still allows. Empty if there is no limit.
 thread_local std::optional<int64_t> elements_left;
 
 }  // namespace
 
-ParameterLimit::ParameterLimit(int64_t elements) {
+ParameterLimitScope::ParameterLimitScope(int64_t elements) {
   elements_left = elements;
 }
 
-ParameterLimit::~ParameterLimit() {
+ParameterLimitScope::~ParameterLimitScope() {
   elements_left.reset();
 }
 
-void ParameterLimit::subtract(const std::string& name, const Shape& shape) {
+void ParameterLimitScope::subtract(const std::string& name, const Shape& shape) {
   if (!elements_left) return;
   *elements_left -= shape.numel();
   if (*elements_left < 0) throw ParameterLimitError("parameter " + name + " " + shape.to_string());
@@ -71,14 +71,14 @@ Initializer make_constant_initializer(double value) {
 }
 
 void Module::add_parameter(std::string name, Tensor& tensor, const Shape& shape, Initializer initializer) {
-  ParameterLimit::subtract(name, shape);
+  ParameterLimitScope::subtract(name, shape);
   tensor = Tensor::zeros(shape);
   require_grad(tensor);
   entries_.push_back({std::move(name), &tensor, std::move(initializer), true});
 }
 
 void Module::add_state(std::string name, Tensor& tensor, const Shape& shape, Initializer initializer) {
-  ParameterLimit::subtract(name, shape);
+  ParameterLimitScope::subtract(name, shape);
   tensor = Tensor::zeros(shape);
   entries_.push_back({std::move(name), &tensor, std::move(initializer), false});
 }

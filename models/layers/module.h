@@ -18,9 +18,9 @@
 
 namespace tapeformer {
 
-// Discrete decisions of a forward pass, such as the buckets of LSH attention. A replay must repeat the
-// decisions, although the inputs of the replay can have different rounding errors. The first pass stores each
-// decision under a name; a replay reads it.
+// Discrete results of a forward pass, such as the buckets of LSH attention. backward() can replay a forward
+// pass with inputs that have different rounding errors, but the replay must use the same discrete results.
+// The first pass therefore stores each decision under a name, and the replay reads the stored decision.
 class Decisions {
  public:
   // Returns the decision stored under `name`. If there is none, stores and returns decide().
@@ -39,12 +39,12 @@ class SegmentMemory;  // models/layers/segment_memory.h
 struct ForwardContext {
   bool training = false;         // true in training; otherwise, dropout and `step` are not used
   bool disable_dropout = false;  // disables dropout in training
-  bool is_prefix = false;        // sequences are prefixes of longer sequences, as in generation
+  bool is_prefix = false;        // true if sequences are prefixes, which can be shorter than in training
   uint64_t seed = 0;             // seed of dropout and other random numbers
   uint64_t step = 0;             // optimizer step; passes with equal seed and step draw equal random numbers
   // Index of the first example of this pass in the whole batch, if the pass processes a slice of a batch.
-  // Random numbers depend on this index. If the slice is padded to the length of the whole batch, each
-  // example draws the same random numbers as in a pass of the whole batch.
+  // Random numbers depend on this index. If the sequences of the slice are padded to the same length as the
+  // sequences of the whole batch, each example draws the same random numbers as in a pass of the whole batch.
   int64_t first_example = 0;
   // Memory of the earlier segments of the sequences, or null. The object must outlive backward(), because a
   // recomputed forward pass reads it.
@@ -106,7 +106,8 @@ class Module {
   // Returns the leaves of the tape in a forward pass of this module: its parameters(), and the parameters of
   // other modules that it or its children use through an alias. A leaf may occur twice.
   std::vector<Tensor> leaves() const;
-  // Returns the statistics, which are sums over the training forward passes since the last update_state().
+  // Returns the tensors that add_statistics() registered in this module and its children. The tensors contain
+  // sums over the training forward passes since the last update_state().
   std::vector<Tensor> statistics() const;
   // Updates the state from the statistics and sets the statistics to 0. The trainer calls this function after
   // each step.
@@ -134,8 +135,9 @@ class Module {
   // without recording on the tape, and their results must not depend on `sums`. update_state() calls `update`
   // to compute new state.
   void add_statistics(Tensor& sums, const Shape& shape, std::function<void()> update);
-  // Keeps parameters adjacent in memory, in this order, also after convert() and move(). concat() along their
-  // first dimension then returns a view. All parameters have the same dtype.
+  // Stores parameters one after another in memory, in the order of the argument. convert() and move()
+  // preserve this layout. concat() of the parameters along the first dimension returns a view instead of a
+  // copy. Requires that all parameters have the same dtype.
   void keep_adjacent(std::vector<Tensor*> parameters);
   // Makes `alias` refer to the parameter `tensor` of another module. convert() and move() preserve the alias
   // if they are called on a module that contains this module and the other module.
@@ -170,23 +172,24 @@ class Module {
   std::vector<std::vector<Tensor*>> adjacent_groups_;       // arguments of the calls of keep_adjacent()
 };
 
-// A limit for the total number of elements in parameters and state. While a ParameterLimit exists, it applies
-// to all models that the same thread constructs: constructing a larger model throws ParameterLimitError. A
-// program that loads a checkpoint sets the limit to about the size of the checkpoint. A config that does not
-// match the checkpoint then cannot exhaust the memory. ParameterLimit objects must not be nested.
-class ParameterLimit {
+// A limit for the total number of elements in parameters and state. While a ParameterLimitScope exists, it
+// applies to all models that the same thread constructs: constructing a larger model throws
+// ParameterLimitError. A program that loads a checkpoint sets the limit to about the size of the checkpoint.
+// A config that does not match the checkpoint then cannot exhaust the memory. ParameterLimitScope objects
+// must not be nested.
+class ParameterLimitScope {
  public:
-  explicit ParameterLimit(int64_t elements);
-  ~ParameterLimit();
-  ParameterLimit(const ParameterLimit&) = delete;
-  ParameterLimit& operator=(const ParameterLimit&) = delete;
+  explicit ParameterLimitScope(int64_t elements);
+  ~ParameterLimitScope();
+  ParameterLimitScope(const ParameterLimitScope&) = delete;
+  ParameterLimitScope& operator=(const ParameterLimitScope&) = delete;
 
   // Subtracts the number of elements of a new parameter from the limit. If the limit is exceeded, throws
   // ParameterLimitError before the parameter is allocated. If no limit exists, does nothing.
   static void subtract(const std::string& name, const Shape& shape);
 };
 
-// Thrown if a model has more parameters and state than a ParameterLimit allows.
+// Thrown if a model has more parameters and state than a ParameterLimitScope allows.
 class ParameterLimitError : public std::length_error {
  public:
   using std::length_error::length_error;

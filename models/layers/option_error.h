@@ -14,7 +14,8 @@ struct OptionProblem {
   std::string message;  // for example "expected an even number, got 7"
 };
 
-// Thrown for an option that is invalid or contradicts another option. The text is "option: problem".
+// Thrown if an option is invalid or contradicts another option. The error message consists of the option, a
+// colon and the problem.
 class OptionError : public ConfigError {
  public:
   OptionError(const std::string& option, const std::string& problem)

@@ -11,8 +11,9 @@ struct ImageLayout {
   int64_t length() const { return height * width * channels; }
 };
 
-// Returns the sinusoids of positions 0 … length - 1, (length, dim) float64 (Vaswani et al. 2017, section
-// 3.5). The features of position p are sin(p / 10000^(2i/dim)) at 2i and cos(p / 10000^(2i/dim)) at 2i + 1.
+// Returns the sinusoidal position embeddings of positions 0 … length - 1, (length, dim) float64 (Vaswani et
+// al. 2017, section 3.5). In the row of position p, element 2i is sin(p / 10000^(2i/dim)), and element 2i + 1
+// is the cosine of the same angle.
 Tensor make_sinusoidal_positions(int64_t length, int64_t dim);
 // Writes row `position` of the result of make_sinusoidal_positions() to `row`, an array of `dim` elements.
 void write_sinusoids(int64_t position, int64_t dim, double* row);

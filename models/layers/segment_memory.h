@@ -1,7 +1,8 @@
-// The segment memory contains inputs of attention layers, which pass without gradients from one segment of a
-// text to the next one (Dai et al. 2019, "Transformer-XL", section 3.2). Example i of each batch is the
-// segment that follows example i of the previous batch. The inputs that leave the memory may be compressed to
-// fewer rows, which form a second, older memory (Rae et al. 2020, "Compressive Transformers").
+// The segment memory stores inputs of attention layers, so that the next segment of a text can attend to the
+// previous segments (Dai et al. 2019, "Transformer-XL", section 3.2). No gradients flow into the stored
+// inputs. Example i of each batch is the segment that follows example i of the previous batch. A layer can
+// have a second, compressed memory, in which each row represents several older inputs (Rae et al. 2020,
+// "Compressive Transformers").
 #pragma once
 
 #include <map>
@@ -32,9 +33,9 @@ class SegmentMemory {
   // Adds the memory of a layer whose inputs have `width` features.
   void add_layer(const std::string& name, const SegmentMemorySize& size, int64_t width);
 
-  // Starts a segment. read() then returns inputs up to the end of the previous segment.
-  // `preceding_token_count` is the number of tokens of the same text before the new segment. read() returns
-  // only inputs of these tokens, because older inputs belong to other texts.
+  // Starts a segment. Until the next call, read() returns inputs of the previous segments.
+  // `preceding_token_count` is the number of tokens of the same text before the new segment. read() does not
+  // return inputs before these tokens, because such inputs belong to other texts.
   void start_segment(int64_t preceding_token_count);
   // Returns the earlier inputs of a layer for the first `batch` texts, (batch, rows, width). The compressed
   // rows come first. Returns an undefined tensor if the layer has no memory or no earlier input.
@@ -43,9 +44,11 @@ class SegmentMemory {
   // `length` must be a multiple of the rate, except in the last segment of a text.
   //
   // If the layer has a compressed memory and inputs leave the uncompressed memory, returns a copy of these
-  // inputs, (batch, count, width), where `count` is a multiple of the rate. The caller must compress the
-  // copy. Otherwise, returns an undefined tensor. A second call in the same segment, which occurs if the
-  // layer is replayed, stores nothing and returns an undefined tensor.
+  // inputs, (batch, count, width), where `count` is a multiple of the rate. The caller must compress the copy
+  // and pass the rows to write_compressed(). Otherwise, returns an undefined tensor.
+  //
+  // A replay of the layer calls write() a second time in the same segment. The second call stores nothing and
+  // returns an undefined tensor.
   Tensor write(const std::string& layer, const Tensor& x);
   // Appends rows (batch, count, width) to the compressed memory of a layer for the next segment.
   void write_compressed(const std::string& layer, const Tensor& rows);
@@ -66,8 +69,8 @@ class SegmentMemory {
   Rows make_rows(int64_t capacity, int64_t width) const;
   // Returns the last `valid` rows of rows.previous for the first `batch` texts, (batch, valid, width).
   static Tensor get_newest_rows(const Rows& rows, int64_t batch, int64_t valid);
-  // Concatenates rows.previous and x (batch, length, width), and writes the last rows of the result to
-  // rows.next.
+  // Appends x (batch, length, width) to rows.previous and writes the result to rows.next. Keeps only the last
+  // rows.next.size(1) rows of the result.
   static void append(const Rows& rows, const Tensor& x);
   int64_t count_valid_tokens(const Layer& layer) const;
 

@@ -56,7 +56,7 @@ Tensor Subsampling::count_steps(const Tensor& frame_lengths, int64_t batch, int6
                                  options_.factor);
 }
 
-SubsamplingStep::SubsamplingStep(const Subsampling& subsampling, int64_t batch, const Tensor& like)
+StreamingSubsampling::StreamingSubsampling(const Subsampling& subsampling, int64_t batch, const Tensor& like)
     : factor_(subsampling.options().factor) {
   const SubsamplingOptions& o = subsampling.options();
   const auto buffer = [&](int64_t width) {
@@ -71,7 +71,7 @@ SubsamplingStep::SubsamplingStep(const Subsampling& subsampling, int64_t batch, 
   if (layers_.empty()) window_ = buffer(o.output_width());
 }
 
-void SubsamplingStep::reset() {
+void StreamingSubsampling::reset() {
   window_frame_count_ = 0;
   for (Layer& layer : layers_) {
     layer.pair_frame_count = 0;
@@ -79,7 +79,7 @@ void SubsamplingStep::reset() {
   }
 }
 
-bool SubsamplingStep::push(const Tensor& frame) {
+bool StreamingSubsampling::push(const Tensor& frame) {
   if (layers_.empty()) {
     view_frame(window_, window_frame_count_, frame.size(1)).copy_from(frame);
     window_frame_count_ = (window_frame_count_ + 1) % factor_;
@@ -93,7 +93,7 @@ bool SubsamplingStep::push(const Tensor& frame) {
   return true;
 }
 
-bool SubsamplingStep::push(Layer& layer, const Tensor& frame) {
+bool StreamingSubsampling::push(Layer& layer, const Tensor& frame) {
   const int64_t in = frame.size(1);
   const bool completes_pair = layer.pair_frame_count == 1;
   view_frame(layer.window, 1 + layer.pair_frame_count, in).copy_from(frame);

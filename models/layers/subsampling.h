@@ -47,10 +47,10 @@ class Subsampling final : public Module {
 };
 
 // The streaming form of Subsampling, which takes one frame at a time. push() allocates no memory.
-class SubsamplingStep {
+class StreamingSubsampling {
  public:
   // `subsampling` must outlive the object. The buffers have the dtype and device of `like`.
-  SubsamplingStep(const Subsampling& subsampling, int64_t batch, const Tensor& like);
+  StreamingSubsampling(const Subsampling& subsampling, int64_t batch, const Tensor& like);
 
   // Takes one frame of every utterance, (batch, features). Returns true if the frame completes a step.
   bool push(const Tensor& frame);
@@ -62,9 +62,11 @@ class SubsamplingStep {
  private:
   struct Layer {
     DecodingLinear map;
-    Tensor window;             // (batch, 3 * in): the last frame of the previous pair, then the current pair
+    // The three input frames of one convolution step, (batch, 3 * in). Frame 0 is the last frame of the
+    // previous step.
+    Tensor window;
     Tensor output;             // (batch, channels)
-    int64_t pair_frame_count;  // number of frames of the pair in the window
+    int64_t pair_frame_count;  // number of frames since the last step of this convolution, 0 or 1
   };
   static bool push(Layer& layer, const Tensor& frame);
 

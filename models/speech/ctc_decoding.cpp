@@ -39,8 +39,9 @@ void check_logits(const char* op, const double* row, int64_t classes, int64_t se
                                     " are not finite numbers"));
 }
 
-// Log-probabilities of a prefix. `in_blank` is for all paths that end in the blank, and `in_label` is for all
-// paths that end in a label.
+// Log-probabilities of a prefix of the labels. `in_blank` is the log-probability of all paths that give the
+// prefix and end in the blank. `in_label` is the log-probability of all paths that give the prefix and end in
+// a label.
 struct Score {
   double in_blank = kImpossible, in_label = kImpossible;
   double language = 0;  // weighted bigram log-probabilities plus label bonuses of the prefix

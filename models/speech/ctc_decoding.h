@@ -35,7 +35,7 @@ struct CtcHypothesis {
 
 // Returns the best prefixes of every utterance, at most `beam_size`, best first. Ties go to the
 // lexicographically smaller labels. Scores are exact if the beam holds all prefixes. Throws ShapeError for
-// mismatched shapes and, like ctc_greedy_decode(), DivergedError.
+// mismatched shapes. Throws DivergedError if a logit is NaN or +inf, or if all logits of a frame are -inf.
 std::vector<std::vector<CtcHypothesis>> ctc_beam_search(const Tensor& logits, const Tensor& lengths,
                                                         const CtcBeamOptions& options = {});
 

@@ -17,7 +17,7 @@ namespace tapeformer {
 struct CtcBatch {
   Tensor features;       // (batch, frames, features) of any floating-point dtype
   Tensor frame_lengths;  // (batch,) int64
-  Tensor labels;         // (batch, longest) int64, without blanks
+  Tensor labels;         // (batch, maximum number of labels) int64, without blanks
   Tensor label_lengths;  // (batch,) int64
 };
 

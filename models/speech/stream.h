@@ -36,7 +36,7 @@ class SpeechStream {
   int64_t capacity_;             // maximum number of steps, unless has_unlimited_capacity_
   bool has_unlimited_capacity_;  // whether the attention states take any number of steps
   int64_t frame_count_ = 0;      // frames since the last reset
-  SubsamplingStep subsampling_;
+  StreamingSubsampling subsampling_;
   EncoderStep encoder_;
   DecodingLinear projection_, head_;
   Tensor position_;         // sinusoids of the newest step, (width,) float64 on the CPU, or undefined

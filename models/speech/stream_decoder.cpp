@@ -12,9 +12,12 @@ namespace {
 constexpr int64_t kEnergyBlockFrames = 100, kEnergyBlocks = 10;
 // An energy is low if it is at most lowest + kLowShare * (highest - lowest) of the recent energies.
 constexpr double kLowShare = 0.5;
-constexpr int64_t kMaxContext = 100;  // maximum number of frames for which both lanes run in parallel
-constexpr int64_t kAgreement = 20;    // the last labels of both lanes in this number of frames must be equal
-constexpr int64_t kJitter = 10;       // maximum distance, in frames, of the same label in the two lanes
+// Maximum number of frames that two lanes (StreamDecoder::Lane) process in parallel.
+constexpr int64_t kMaxContext = 100;
+// StreamDecoder::lanes_agree() compares the labels that began in this number of frames.
+constexpr int64_t kAgreement = 20;
+// Maximum number of frames between the times at which two lanes decode the same label.
+constexpr int64_t kJitter = 10;
 
 int64_t check_window(const SpeechModel& model, int64_t window) {
   const SpeechModelOptions& o = model.options();
@@ -126,9 +129,9 @@ bool StreamDecoder::lanes_agree() const {
          active_->recent_label(count_steps(kAgreement)) == next_->recent_label(count_steps(kAgreement));
 }
 
-// Avoids a missing or repeated label if next_ replaces active_ although the lanes do not agree. If only next_
-// has a recent label, emits this label. If only active_ has a recent label, suppresses the same label when
-// next_ decodes it within the next kJitter frames.
+// Prevents a missing or repeated label if next_ replaces active_ while lanes_agree() is false. If only next_
+// has decoded a label in the last kJitter frames, emits this label. If only active_ has decoded a label in
+// the last kJitter frames, suppresses this label in the next kJitter frames.
 void StreamDecoder::reconcile_labels() {
   const int64_t jitter = count_steps(kJitter), near = count_steps(kAgreement);
   const int64_t old_label = active_->recent_label(jitter), new_label = next_->recent_label(jitter);

@@ -1,11 +1,13 @@
-// Greedy CTC decoding of an endless stream of frames. The decoder restarts its SpeechStreams, so that
-// positions stay within the lengths that the model was trained on.
+// Greedy CTC decoding of an endless stream of frames. The decoder restarts the recurrent state of the model,
+// so that positions stay within the lengths that the model was trained on.
 //
-// A state is restarted in two cases. After a pause, a new state starts when the energy rises. In speech
-// without pauses, a second state starts before the window of the active state ends and takes the same frames.
-// The second state becomes active at a step where both states emit the blank and their newest labels are
-// equal. If there is no such step, the second state becomes active at the end of the window. Memory and time
-// per frame do not depend on the length of the stream. Labels are emitted without lookahead.
+// After a pause, the state is restarted when the energy of the frames rises. In speech without pauses, a
+// second state starts before the first state reaches its maximum number of frames, and processes the same
+// frames. The second state replaces the first state at a step where both states predict the blank and have
+// equal newest labels. If there is no such step, the second state replaces the first state at the maximum
+// number of frames.
+//
+// Memory and time per frame do not depend on the length of the stream. Labels are emitted without lookahead.
 #pragma once
 
 #include <deque>
@@ -99,13 +101,13 @@ class StreamDecoder {
 
   const SpeechModel& model_;
   StreamDecoderOptions options_;
-  int64_t overlap_frames_;  // maximum number of frames that both lanes take before they are swapped
+  int64_t overlap_frames_;  // maximum number of frames that active_ and next_ process in parallel
   EnergyTracker energy_tracker_;
   std::unique_ptr<Lane> active_, next_;
   bool lanes_overlap_ = false;               // whether frames are also passed to next_
   bool is_in_pause_ = false;                 // whether the decoder waits for the energy to rise after a pause
   Tensor previous_frame_;                    // the previous frame, (1, features)
-  int64_t suppressed_label_ = kSpeechBlank;  // label that is suppressed if the new lane emits it again
+  int64_t suppressed_label_ = kSpeechBlank;  // label that is not emitted again while repeat_steps_ > 0
   int64_t repeat_steps_ = 0;                 // remaining steps in which `suppressed_label_` is suppressed
   int64_t frame_count_ = 0, restart_count_ = 0;
   std::vector<int64_t> labels_;

@@ -18,7 +18,7 @@ namespace {
 // columns.
 constexpr int64_t kSide = 16;
 constexpr int64_t kTile = kSide * kTileDepth;  // number of elements of an operand tile
-constexpr int64_t kMaxDepth = 512;             // maximum number of rows that add_transposed() packs at a time
+constexpr int64_t kMaxDepth = 512;  // maximum number of rows that add_transposed_product() packs at a time
 constexpr int64_t kFloatBytes = sizeof(float), kBFloat16Bytes = sizeof(BFloat16);
 
 int64_t round_up(int64_t n, int64_t multiple) {
@@ -53,8 +53,8 @@ struct Block {
   BFloat16 values[kTileDepth * kPanelColumns];
 };
 
-// Packs one of the operands of aᵀ b for add_transposed(). x (rows, width) is a if kLeft is true, and b
-// otherwise. If kLeft is true, each tile is transposed.
+// Packs one of the operands of aᵀ b for add_transposed_product(). x (rows, width) is a if kLeft is true, and
+// b otherwise. If kLeft is true, each tile is transposed.
 template <bool kLeft>
 void pack_rows(int64_t rows, int64_t width, const BFloat16* x, BFloat16* panels) {
   alignas(64) Block padded;
@@ -136,8 +136,8 @@ TAPEFORMER_AMX void multiply_batches_square(const Left& a, const BFloat16* panel
     _tile_zero(2);
     _tile_zero(3);
   }
-  // A register is loaded for the next step as soon as the last product that reads it in this step has
-  // started.
+  // The loop reloads each tile register directly after the last product that reads it, so that loads overlap
+  // with products.
   const BFloat16 *left = a.upper, *left_lower = a.lower;
   _tile_loadd(4, left, a.stride);
   _tile_loadd(6, panel, kTileDepth * kBFloat16Bytes);
@@ -221,8 +221,8 @@ void multiply_rows(int64_t rows, int64_t depth, int64_t columns, const BFloat16*
   }
 }
 
-// Adds one block of the product in add_transposed() to c (rows, columns), with at most 32 rows and columns.
-// `a` was packed by pack_rows<true>(), and `panel` was packed by pack_rows<false>().
+// Adds one block of the product in add_transposed_product() to c (rows, columns), with at most 32 rows and
+// columns. `a` was packed by pack_rows<true>(), and `panel` was packed by pack_rows<false>().
 void add_block(int64_t rows, int64_t columns, int64_t depth, const BFloat16* a, const BFloat16* panel,
                float* c, int64_t c_stride) {
   const int64_t steps = depth / kTileDepth;
@@ -294,7 +294,8 @@ void multiply(int64_t rows, int64_t depth, int64_t columns, const BFloat16* a, c
   if (configured) release_tiles();
 }
 
-void add_transposed(int64_t rows, int64_t m, int64_t n, const BFloat16* a, const BFloat16* b, float* out) {
+void add_transposed_product(int64_t rows, int64_t m, int64_t n, const BFloat16* a, const BFloat16* b,
+                            float* out) {
   const int64_t blocks = (rows + kMaxDepth - 1) / kMaxDepth;
   const int64_t max_rows = blocks > 0 ? round_up((rows + blocks - 1) / blocks, kTileDepth) : 0;
   auto* const left = left_memory.get<BFloat16>(max_rows * round_up(m, kPanelColumns));

@@ -38,6 +38,7 @@ void multiply(int64_t rows, int64_t depth, int64_t columns, const BFloat16* a, c
               float* out, int64_t out_stride);
 
 // Computes out (m, n) += aᵀ b for contiguous a (rows, m), b (rows, n) and out.
-void add_transposed(int64_t rows, int64_t m, int64_t n, const BFloat16* a, const BFloat16* b, float* out);
+void add_transposed_product(int64_t rows, int64_t m, int64_t n, const BFloat16* a, const BFloat16* b,
+                            float* out);
 
 }  // namespace tapeformer::cpu::amx

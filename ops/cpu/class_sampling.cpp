@@ -25,9 +25,9 @@ double find_smallest_kept(const T* logits, const ClassScorer& score, std::vector
     sorted.erase(std::upper_bound(sorted.begin(), sorted.end(), last, std::greater<>()), sorted.end());
   }
   double total = 0, sum = 0;
-  for (const double logit : sorted) total += score.softmax_weight(logit, sorted.front());
+  for (const double logit : sorted) total += score.compute_softmax_weight(logit, sorted.front());
   for (const double logit : sorted)
-    if ((sum += score.softmax_weight(logit, sorted.front())) >= score.top_p * total) return logit;
+    if ((sum += score.compute_softmax_weight(logit, sorted.front())) >= score.top_p * total) return logit;
   return sorted.back();
 }
 

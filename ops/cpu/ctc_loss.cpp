@@ -13,7 +13,8 @@ namespace tapeformer::cpu {
 namespace {
 
 constexpr double kImpossible = kCtcLogZero, kMinLogProbability = kCtcMinLogProbability;
-constexpr int64_t kMargin = 2;  // number of states with value kImpossible at each end of a row of states
+// Number of elements before and after the states in each row of alpha and beta. The elements are kImpossible.
+constexpr int64_t kMargin = 2;
 
 // Returns log(exp(a) + exp(b) + exp(c)).
 template <class T>
@@ -60,7 +61,8 @@ class Utterance {
   // Returns the negative log-likelihood. If `gradient` (frames, classes) is not null, writes the derivative
   // with respect to the logits, multiplied by `scale`, to `gradient`.
   T run(const T* logits, const int64_t* labels, int64_t blank, T scale, T* gradient) {
-    if (frames_ == 0) return 0;  // a feasible utterance without frames has no labels
+    // A feasible utterance without frames has no labels, so its likelihood is 1.
+    if (frames_ == 0) return 0;
     bool finite = true;
     for (int64_t t = 0; t < frames_; ++t) {
       normalizers_.data()[t] = compute_normalizer(logits + t * classes_, classes_);
@@ -108,10 +110,9 @@ class Utterance {
     }
   }
 
-  // Computes alpha_t(s), the log-probability of all path prefixes that end in state s at frame t, and writes
-  // it to row t % rows of `alpha`. The maximum of the previous row, called the shift of frame t, is
-  // subtracted at each frame. A row therefore contains alpha_t minus the sum of the shifts up to frame t.
-  // Returns the loss.
+  // Runs the forward recursion and returns the loss. For each frame t and state s, alpha_t(s) is the
+  // log-probability of all path prefixes that end in state s at frame t. Row t % rows of `alpha` receives
+  // alpha_t minus a constant, because the recursion subtracts the maximum of each row from the next row.
   T forward(const T* logits, T* alpha, int64_t rows) {
     T* row = alpha + kMargin;
     CtcStateRange span = find_ctc_state_range(0, frames_, states_);
@@ -149,15 +150,15 @@ class Utterance {
     return largest;
   }
 
-  // The maximum of beta + emission, and the maximum of the log-posterior alpha + beta, over the states of a
-  // frame.
+  // The result of backward_step(). The members are the maxima of `row` and of posterior_ over the states of
+  // one frame.
   struct Largest {
     T beta, posterior;
   };
-  // Computes posterior_ = alpha + beta and row = beta + emission for the states of one frame. beta_t(s) is
-  // the log-probability of all path suffixes that leave state s at frame t. The sum of the shifts of the
-  // frames after t is subtracted from beta_t. `after` is `row` of the next frame. Returns the maxima of row
-  // and posterior_.
+  // Runs one step of the backward recursion, for frame t. beta_t(s) is the log-probability of all path
+  // suffixes that leave state s at frame t. Writes beta_t plus the emission to `row`, and alpha_t + beta_t to
+  // posterior_. `after` is the `row` of frame t + 1, and `shift`, the maximum of `after`, is subtracted from
+  // beta_t.
   Largest backward_step(const T* after, const T* alpha, T* row, CtcStateRange span, T shift) {
     const T* const skip = skip_.data() + kMargin;
     const T* const emission = emission_.data();

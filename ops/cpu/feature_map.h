@@ -20,9 +20,10 @@ struct TokenRows {
   T* row(int64_t token, int64_t head) const { return data + token * token_stride + head * head_stride; }
 };
 
-// Calls f(pointer, head, token, index into the panels of the head, number of elements) for each vector of the
-// rows of the first `count` tokens. f should capture by value and be inlined. For whole vectors, the last
-// argument is a compile-time constant, so that f needs no masked loads and stores.
+// Calls f for each vector of the rows of the first `count` tokens. The arguments of f are a pointer to the
+// vector, the head, the token, the index of the vector in the panels of the head, and the number of elements
+// of the vector. f should capture by value and be inlined. For whole vectors, the number of elements is then
+// a compile-time constant, so that f needs no masked loads and stores.
 template <class T, class F>
 [[gnu::always_inline]] inline void for_each_vector(TokenRows<T> rows, int64_t count, F f) {
   using S = std::remove_const_t<T>;

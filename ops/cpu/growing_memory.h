@@ -1,5 +1,5 @@
-// Memory of one thread that grows to the largest request. The memory does not come from the CachingAllocator,
-// because the peak of the allocator would then depend on the scheduling of threads.
+// Memory of one thread that grows to the largest request. The memory is allocated outside the
+// CachingAllocator, so that the peak memory of the allocator does not depend on the scheduling of threads.
 #pragma once
 
 #include <cstdint>

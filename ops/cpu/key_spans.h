@@ -16,10 +16,10 @@ struct KeySpan {
   int64_t column(int64_t position) const { return position - key + slot; }
 };
 
-// The columns of a span that contain the scores of a tile of rows. A row holds the scores of one query.
-// `begin` is rounded down and `padded_end` is rounded up to whole vectors; `end` is not rounded. The tile has
-// attention weights in all columns of [begin, padded_end). The weight is zero if the query does not attend to
-// the key.
+// The columns of a span that a tile of rows uses. A row contains the scores of one query. The columns [begin,
+// end) contain all keys to which a query of the tile attends. `begin` and `padded_end` are multiples of the
+// vector length, and the rows have weights in all columns of [begin, padded_end). The weight is zero if the
+// query does not attend to the key.
 struct ScoreColumns {
   int64_t begin = 0, end = 0, padded_end = 0;
   bool is_full = false;  // all rows attend to all keys of [begin, padded_end)
@@ -30,8 +30,9 @@ struct ScoreColumns {
 // time. The columns of a block are divided into spans of keys.
 template <class T, int64_t kQueries, int64_t kKeys>
 class KeySpans {
-  // If the vector length is not a multiple of kTileRows, the last tile of kTileRows keys may extend beyond
-  // the end of its span. A gap of kGap unused columns after each span makes room for this tile.
+  // for_each_key_tile() divides each span into tiles of kTileRows keys. If the number of keys is not a
+  // multiple of kTileRows, the last tile extends beyond the span, into a gap of kGap columns that no key
+  // uses.
   static constexpr bool kAligned = kLanes<T> % kTileRows == 0;
   static constexpr int64_t kGap = kAligned ? 0 : kTileColumns<T>, kMargin = kAligned ? 0 : kTileRows;
   static constexpr int64_t kMaxSpans = kKeys / kTileColumns<T>;
@@ -49,7 +50,7 @@ class KeySpans {
   bool find_next_block() {
     span_count_ = 0;
     for (int64_t slot = 0; slot < kKeys;) {
-      const PositionRun run = attended_->keys(query_, query_ + query_count_, next_key_);
+      const PositionRun run = attended_->find_keys(query_, query_ + query_count_, next_key_);
       if (run.is_empty()) break;
       const int64_t begin = run.begin / kTileColumns<T> * kTileColumns<T>;
       const bool continues =
@@ -78,8 +79,8 @@ class KeySpans {
         if (const ScoreColumns& columns = columns_[i / kTileRows][s]; !columns.is_empty())
           f(spans_[s], i, columns);
   }
-  // Calls f(first row, first key, first column) for each tile of scores that overlaps the columns to which
-  // the rows of the tile attend.
+  // Calls f(first row, first key, first column) for each tile of kTileRows x kTileColumns<T> scores that
+  // contains columns of [begin, end) in the ScoreColumns of its rows.
   template <class F>
   void for_each_score_tile(F&& f) const {
     for (int64_t s = 0; s < span_count_; ++s)
@@ -106,7 +107,7 @@ class KeySpans {
     const int64_t last = std::min(columns.padded_end, span.slot + span.count);
     int64_t masked = columns.is_full ? columns.padded_end : columns.begin;
     while (masked < columns.padded_end) {
-      const PositionRun run = attended_->keys(query, query + 1, masked - span.slot + span.key);
+      const PositionRun run = attended_->find_keys(query, query + 1, masked - span.slot + span.key);
       const bool is_last = run.is_empty() || span.column(run.begin) >= last;
       const int64_t end = is_last ? columns.padded_end : span.column(run.begin);
       if (masked < end) f(masked, end);
@@ -138,11 +139,12 @@ class KeySpans {
     const int64_t first = query_ + tile * kTileRows,
                   end = query_ + std::min((tile + 1) * kTileRows, query_count_);
     const int64_t last_key = span.key + span.count;
-    PositionRun run = attended_->keys(first, end, span.key);
+    PositionRun run = attended_->find_keys(first, end, span.key);
     if (run.begin >= last_key) return {};
     const int64_t begin = span.column(run.begin);
     int64_t after = run.end;
-    while (after < last_key && (run = attended_->keys(first, end, after)).begin < last_key) after = run.end;
+    while (after < last_key && (run = attended_->find_keys(first, end, after)).begin < last_key)
+      after = run.end;
     after = span.column(std::min(after, last_key));
     ScoreColumns columns{std::max(span.slot, (begin - kMargin) / kLanes<T> * kLanes<T>), after,
                          std::min(round_up_to_vector<T>(after + kMargin), span.slot + span.count + kGap)};
@@ -150,7 +152,7 @@ class KeySpans {
     const int64_t end_key = first_key + columns.padded_end - columns.begin;
     columns.is_full = columns.padded_end <= span.slot + span.count;
     for (int64_t query = first; query < end && columns.is_full; ++query) {
-      run = attended_->keys(query, query + 1, first_key);
+      run = attended_->find_keys(query, query + 1, first_key);
       columns.is_full = run.begin == first_key && run.end >= end_key;
     }
     return columns;

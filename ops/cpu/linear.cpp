@@ -195,7 +195,7 @@ void backward_rows(const LinearGradient<X, Y, T>& gradient, const PackedOperand<
       if constexpr (!std::is_same_v<X, T>) convert_row(values, rows * in, gradient.gx + first * in);
     }
     if (gw)
-      multiply_transposed_rows(rows, out, in, gz,
+      multiply_transposed_left(rows, out, in, gz,
                                convert_if_needed(gradient.x + first * in, rows * in, buffers.inputs),
                                first > begin, gw);
   });

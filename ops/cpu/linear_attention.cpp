@@ -34,7 +34,7 @@ struct PerHead {
 };
 
 // Linear attention for several heads of a sequence. For each token, the rows of these heads are usually
-// adjacent in memory. The working memory of a thread holds a chunk, the states and dd of each head.
+// adjacent in memory.
 //
 // The comments use these symbols, with the shape for one head:
 //   z (dim,) is the sum of phi(k) over the keys.
@@ -178,7 +178,8 @@ class HeadGroup {
             __attribute__((always_inline)) { store(values[head] + at, load_first(row, left)); });
   }
 
-  // Computes dn of the chunk. The first pass also computes dd, which later passes reuse.
+  // Computes dn, the gradient of the numerators of the outputs, for a chunk. If `first_pass` is true, also
+  // computes dd, the gradient of the denominators.
   void load_gradients(Chunk c, TokenRows<const S> out, const T* inverse_denominators, TokenRows<const S> g,
                       bool first_pass) {
     const PerHead<const T> inverse{
@@ -220,10 +221,10 @@ class HeadGroup {
         inverse_[h][t] = 1 / (sum(load(dots + t * kLanes<T>)) + static_cast<T>(s_.eps));
   }
 
-  // Computes dd of a chunk from features_gradient_, which contains the sum of (dn . v) phi(k) for each query.
-  // The product of this sum with phi(q) equals g . out, but does not contain the rounding error of out. If
-  // the values are nearly equal, the gradient of q is a small difference of large terms, and the rounding
-  // error of out would dominate this difference.
+  // Computes dd, the gradient of the denominators of the outputs, without the rounding error of the stored
+  // outputs. If the values v are nearly equal, this rounding error would dominate the gradient of q, which is
+  // a small difference of large terms. The product g . out is therefore recomputed from phi(q) and
+  // features_gradient_, which contains the sum of (dn . v) phi(k) for each query.
   void set_exact_dd(Chunk c, int64_t h) {
     T* const dots = partial_dots_[h];
     std::fill_n(dots, c.count * kLanes<T>, T{0});

@@ -39,8 +39,8 @@ void apply_epilogue(T* y, const T* bias, Activation activation, Y* preactivation
   }
 }
 
-// Computes the result of apply_epilogue() and writes it to `target`, which may have another type. May
-// overwrite y.
+// Applies bias, activation and dropout to y like apply_epilogue(), but writes the result to `target`, which
+// can have a type different from y. The contents of y are unspecified after the call.
 template <class T, class Y>
 void apply_epilogue_into(T* y, const T* bias, Activation activation, Y* preactivation, const T* multipliers,
                          int64_t n, Y* target) {

@@ -81,7 +81,7 @@ uint8_t sample_row(const T* p, int64_t mixtures, double u_component, double u_va
   const double mean = static_cast<double>(p[mixtures + chosen]),
                log_scale = static_cast<double>(p[2 * mixtures + chosen]);
   const double elu = log_scale > 0 ? log_scale : std::expm1(log_scale);
-  const double scale = use_elu_scale ? elu + 1.0001 : std::exp(std::max(log_scale, kMinLogisticScale));
+  const double scale = use_elu_scale ? elu + 1.0001 : std::exp(std::max(log_scale, kMinLogisticLogScale));
   const double value = mean + scale * (std::log(u_value) - std::log1p(-u_value));
   const double level = std::nearbyint((value + 1) / 2 * 255);
   return static_cast<uint8_t>(level > 0 ? std::min(level, 255.0) : 0);  // NaN gives level 0

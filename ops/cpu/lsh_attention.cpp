@@ -119,16 +119,16 @@ class LshForward : public LshWindow<T> {
     clock_.lap(&LshStageTimes::scatter);
   }
 
-  // Prefetches the result row of slot i in this chunk, and the inputs of slot i in the next chunk.
+  // Prefetches the result of query i of this chunk, and the inputs of query i of the next chunk.
   void prefetch(int64_t i) {
     prefetch_row(running_.rows[2].row(current_->order[i]), s_.value_dim * int64_t{sizeof(T)});
     this->prefetch_next_slot(i);
   }
 
-  // Computes the unnormalized weights of query i from row `row` of scores_, in place. The weight of a key is
-  // exp(score - maximum), divided by the multiplicity of the key if exact_duplicates is true. Then the
-  // dropout multipliers are applied. Masked keys get the weight 0. sum_ receives the sum of the weights
-  // before dropout.
+  // Replaces the scores of query i in row `row` of scores_ by unnormalized attention weights, multiplied by
+  // the dropout multipliers. The weight of a key is exp(score - maximum), or 0 if the key is masked. If
+  // exact_duplicates is true, the weight is divided by the number of times that the query attends to the key
+  // in all rounds. sum_ receives the sum of the weights without dropout.
   template <bool kCausal>
   void probabilities(int64_t i, int64_t row, Range range) {
     T* const scores = scores_ + row * stride_;
@@ -163,9 +163,9 @@ class LshForward : public LshWindow<T> {
     sum_[row] = sum(total);
   }
 
-  // Merges row `row` of result_ into the result of `position`, as in an online softmax: both rows are
-  // rescaled to the common maximum of the scores and added. The last round divides the result by the sum of
-  // all weights.
+  // Adds row `row` of result_ to the result of `position`. As in an online softmax, the row and the result
+  // are rescaled to the larger of the maximum scores before the addition. The last round divides the result
+  // by the sum of the weights of all rounds.
   void merge(int32_t position, int64_t row) {
     T* const out = running_.rows[2].row(position);
     const T* const result = result_ + row * this->value_width();

@@ -5,7 +5,8 @@
 namespace tapeformer::cpu {
 namespace {
 
-// The inputs and the gradients of one head. The gradients are summed over the rounds.
+// Workspace of one head. It holds copies of q, v and g, and the gradients gq and gv, which are summed over
+// the rounds of LSH attention.
 template <class T>
 struct BackwardHead {
   BackwardHead(const LshAttentionShape& s, Arena& arena)
@@ -82,9 +83,9 @@ class LshBackward : public LshWindow<T> {
     clock_.lap(&LshStageTimes::scatter);
   }
 
-  // Adds the look-back buffer of the segment that begins at chunk `begin` to the gradients of the chunk
-  // before this segment.
-  void add_find_look_back_cell(const LshOrder& order, int64_t round, int64_t begin) {
+  // Adds the gradients in the look-back buffer of a segment to gq and gv of the chunk before the segment. The
+  // segment begins at chunk `begin` of a round.
+  void add_look_back_cell(const LshOrder& order, int64_t round, int64_t begin) {
     const LshOrder::Chunk chunk = order.find_previous_chunk(round, begin);
     if (!chunk.exists) return;
     const T* rows = look_back_of(begin);
@@ -182,9 +183,10 @@ class LshBackward : public LshWindow<T> {
     if (i < this->next_count_) prefetch_row(g_row(this->next_positions_[i]), s_.value_dim * kSize);
   }
 
-  // Processes query i, which is row `row` of the block. Let p be the attention weight of a key and m its
-  // dropout multiplier. Replaces the scores by m p. score_gradients_ holds g . v and receives p (m g . v -
-  // g . out), multiplied by the factor of the key. Elements of masked keys become 0.
+  // Computes the attention weights of query i and the gradients of its scores, in row `row` of the block.
+  // Each score is replaced by m p, where p is the attention weight of the key and m is its dropout
+  // multiplier. Each element of score_gradients_ contains g . v and is replaced by p (m g . v - g . out),
+  // multiplied by the factor of the key (LshHalf::factors). Elements of masked keys become 0.
   template <bool kCausal>
   void row_gradient(int64_t i, int64_t row, Range range) {
     T *const scores = scores_ + row * stride_, *const gradients = score_gradients_ + row * stride_;
@@ -209,8 +211,9 @@ class LshBackward : public LshWindow<T> {
       softmax_row<kCausal>(i, range, log_sum, rows_of_.deltas[position], scores, gradients);
   }
 
-  // If query i attends to no other position, the result of the query is the value at the same position. In
-  // this case, adds g to the gradient of this value.
+  // If query i attends to no key, its result is the row of v at `position`, and the gradient g is added to
+  // this row of gv. If average_rounds is true, this applies to each round separately, and g / rounds is
+  // added.
   void add_alone(int64_t i, int64_t position) {
     if (log_sums_[this->compute_log_sum_index(position, s_.average_rounds ? current_->round : 0)] !=
         std::numeric_limits<T>::infinity())
@@ -273,8 +276,8 @@ class LshBackward : public LshWindow<T> {
         });
   }
 
-  // Adds the contribution of the queries of the block to gk and gv of a half. The score columns of the half
-  // begin at `offset`.
+  // Adds the gradients from queries [first, first + count) of the chunk to gk and gv of a half of the window.
+  // The scores of the keys of this half begin at column `offset`.
   void add_for_keys(const Half& half, int64_t offset, int64_t first, int64_t count) {
     const Sums& sums = sums_of(half);
     const int64_t tiles = tile_rows(count) / kTileRows;
@@ -372,7 +375,7 @@ void lsh_attention_backward(Backend, const LshAttentionShape& s, AttentionRows<c
           });
           LshBackward<T> sums(s, dropout, rows, log_sums);
           for (int64_t chunk = 0; chunk < order.chunk_count(); chunk += kChunksPerLshSegment)
-            sums.add_find_look_back_cell(order, round, chunk);
+            sums.add_look_back_cell(order, round, chunk);
         }
         for_each_position(s.length, [&](int64_t i) {
           S *const gq_row = to_q.row(example, i, head), *const gv_row = to_v.row(example, i, head);

@@ -11,10 +11,10 @@
 namespace tapeformer::cpu {
 namespace {
 
-// Fills `panels` with a rotation (dim, columns) of standard normal numbers, in panels of kTileColumns
-// columns. The rotation is filled column by column. The Box-Muller transform computes four of its elements
-// from each Philox block. The computation uses float for all T, so that float and double use the same
-// rotation.
+// Fills `panels` with a matrix (dim, columns) of random numbers with a standard normal distribution, in
+// panels of kTileColumns columns. The elements are generated in column-major order. Each Philox block gives
+// four elements by the Box-Muller transform. The elements are computed in float for all T, so that float and
+// double use the same rotation.
 template <class T>
 void draw_rotation(const RandomStream& stream, uint64_t first_block, int64_t dim, int64_t columns,
                    T* panels) {
@@ -37,8 +37,8 @@ void draw_rotation(const RandomStream& stream, uint64_t first_block, int64_t dim
   }
 }
 
-// Returns the index of the maximum of [x, -x]. If several elements are equal to the maximum, returns the
-// lowest index.
+// Returns the index of the maximum of the concatenation of x and -x, which has 2 * count elements. If several
+// elements are equal to the maximum, returns the lowest index.
 template <class T>
 int32_t argmax_of_both_signs(const T* x, int64_t count) {
   using Int = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;

@@ -26,7 +26,7 @@ void for_each_lsh_head(const LshAttentionShape& s, Make&& make, const int32_t* b
   const int64_t head_work = s.rounds * (s.length / s.chunk_length + 1) * chunk_work;
   auto run = [&](int64_t begin, int64_t end) {
     const int64_t slot = heads_at_once > 1 ? get_thread_index() : 0;
-    Arena head_arena(memory.data() + head_count.used() * slot);  // memory of the current head
+    Arena head_arena(memory.data() + head_count.used() * slot);  // workspace of one head
     LshOrder order(s, head_arena.allocate<int32_t>(LshOrder::get_workspace_size(s)));
     const Head rows(s, head_arena);
     for (int64_t task = begin; task < end; ++task) {

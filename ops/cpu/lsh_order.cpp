@@ -26,9 +26,10 @@ LshOrder::Wrap LshOrder::find_wrap(int64_t round, const int32_t* buckets) const 
   const int64_t to = s_.wrap == LshWrap::global ? (round + s_.rounds - 1) % s_.rounds : round;
   const int32_t from_position = positions(round, 0)[s_.chunk_length - 1];
   const int32_t to_position = positions(to, chunks_ - 1)[0];
-  // If across_buckets is false, a cell attends only to cells of the same bucket in the same round. Because
-  // the positions are sorted by bucket, the first and the last chunk share a bucket only if the last slot of
-  // the first chunk and the first slot of the last chunk have the same bucket.
+  // If across_buckets is false, the first chunk looks back at the last chunk only if one bucket extends from
+  // the first to the last chunk of the same round. This is the case if the last position of the first chunk
+  // and the first position of the last chunk have the same bucket, because the positions are sorted by
+  // bucket.
   const int32_t* const ids = buckets + round * s_.length;
   if (!s_.across_buckets && (to != round || ids[from_position] != ids[to_position])) return none;
   return {codes(from_position)[round], {to, codes(to_position)[to]}};

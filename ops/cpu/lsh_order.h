@@ -10,11 +10,14 @@
 
 namespace tapeformer::cpu {
 
-// A slot is an index into the sorted sequence of a round. Chunk c consists of slots [c chunk_length, (c + 1)
-// chunk_length). A cell is the part of a bucket within a chunk, or a whole chunk if across_buckets is true.
-// Each cell has a code. Position j is a key of position i in a round if and only if code(j) is code(i) or
-// find_look_back_cell(code(i)). The cells of a bucket have consecutive codes, and one code between two
-// buckets is unused.
+// A slot is an index into the sorted positions of a round. Chunk c consists of the `chunk_length` slots that
+// begin at slot c * chunk_length. A cell is the part of a bucket that lies in one chunk, or a whole chunk if
+// across_buckets is true. A query attends to the keys in its cell and in the look-back cell of this cell
+// (find_look_back_cell()).
+//
+// Each cell of a round has a code. The cells of a bucket have consecutive codes. If across_buckets is false,
+// one code is unused between two buckets, so that the code before the first cell of a bucket belongs to no
+// cell.
 class LshOrder {
  public:
   // Codes of a missing cell, and of an empty slot after the last position of a chunk.
@@ -64,9 +67,9 @@ class LshOrder {
   }
 
  private:
-  // Describes how the first chunk of a round looks back at a last chunk. `from` is the code of a cell in the
-  // first chunk, and `to` is the look-back cell of this cell, in the last chunk of the same or another round.
-  // If there is no such cell, `from` is kNone.
+  // The look-back of the first chunk of a round. `from` is the code of the cell in the first chunk that looks
+  // back, and `to` is its look-back cell, which is in the last chunk of the same or another round. If the
+  // first chunk does not look back, `from` is kNone.
   struct Wrap {
     int32_t from;
     Cell to;

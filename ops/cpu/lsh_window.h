@@ -32,8 +32,9 @@ inline void prefetch_row(const void* row, int64_t bytes) {
   for (int64_t i = 0; i < bytes; i += kLine) __builtin_prefetch(static_cast<const char*>(row) + i);
 }
 
-// Packs row(i) times factors[i], for i < count, in the layout of pack_rows (tile_product.h). Transposes one
-// square of kLanes x kLanes elements at a time.
+// Packs `count` rows in the layout of pack_rows() (tile_product.h). row(i) returns a pointer to the `dim`
+// elements of row i, which are multiplied by factors[i]. The function transposes blocks of kLanes x kLanes
+// elements.
 template <class T, class Row>
 void pack_gathered_rows(Row&& row, const T* factors, int64_t count, int64_t dim, T* panels) {
   constexpr int64_t kWidth = kTileColumns<T>, kSide = kLanes<T>;
@@ -58,7 +59,7 @@ void pack_gathered_rows(Row&& row, const T* factors, int64_t count, int64_t dim,
   }
 }
 
-// Packs x (dim,) into row i of panels of `capacity` rows, in the layout of pack_columns.
+// Packs x (dim,) as row i of a matrix with `capacity` rows, in the layout of pack_columns() (tile_product.h).
 template <class T>
 void pack_row_in_column_panels(const T* x, int64_t dim, int64_t i, int64_t capacity, T* panels) {
   constexpr int64_t kWidth = kTileColumns<T>, kSide = kLanes<T>;
@@ -82,8 +83,8 @@ struct LshHalf {
   int64_t count = 0, round = 0, chunk = 0;
   const int32_t* order = nullptr;  // positions of the keys
   Int* positions = nullptr;        // the elements of `order`, converted to Int
-  // Codes of the keys in all rounds (rounds, capacity), or only in round `round` (1, capacity) if
-  // exact_duplicates is false. Elements after the first `count` elements of a row are kEmpty.
+  // Codes of the keys (rounds, capacity). If exact_duplicates is false, `codes` has only one row, with the
+  // codes of round `round`. In each row, the elements after the first `count` elements are kEmpty.
   Int* codes = nullptr;
   const Int* round_codes = nullptr;  // codes of round `round`
   T* queries = nullptr;              // (rows, dim)
@@ -274,9 +275,9 @@ class LshWindow {
       multiply_adds_ += kTileRows * kWidth * depth;
     }
   }
-  // Adds weights * rows to result (kTileRows, columns_width), where `weights` has one column per score
-  // column, and only the score columns in `range` are used. columns(half) returns the rows of the keys of a
-  // half, packed in panels of `multiply_panel` rows.
+  // Adds weights * x to result (kTileRows, columns_width), using only the score columns in `range`. The
+  // matrix `weights` has one column per score column, and x has one row per key. columns(half) returns the
+  // rows of x for the keys of a half, packed in panels of `multiply_panel` rows.
   template <class Columns>
   void add_columns(const T* weights, Range range, int64_t columns_width, int64_t multiply_panel,
                    Columns&& columns, T* result) {
@@ -345,7 +346,8 @@ class LshWindow {
   int64_t example_ = 0, head_ = 0;
   const LshOrder* order_ = nullptr;
   Half halves_[2];
-  // The chunk of the queries, and the previous chunk, whose keys the queries also attend to.
+  // current_ is the chunk whose queries are processed, and previous_ is the chunk before it. The queries
+  // attend to keys of both chunks.
   Half *current_ = &halves_[0], *previous_ = &halves_[1];
   Range* ranges_ = nullptr;  // columns that each query of the chunk may attend to
   T* scores_ = nullptr;      // (kQueries, stride_)

@@ -26,7 +26,7 @@ namespace {
 // Number of frames of each sequence whose products with the input weights are computed at once. For usual
 // batch sizes, the products then stay in the last-level cache.
 constexpr int64_t kFramesAhead = 8 * kTileRows;
-constexpr int64_t kGradientFrames = 256;  // number of frames that a product for weight gradients sums
+constexpr int64_t kGradientFrames = 256;  // maximum number of frames in a product for weight gradients
 
 // The sequences of one direction that a thread processes, in order of decreasing length. Because of this
 // order, the sequences with more than t frames are the first elements of `sequences`.
@@ -56,8 +56,9 @@ std::vector<Rows> divide_sequences(const LstmShape& shape, const int64_t* length
   return shares;
 }
 
-// Computes pointers to the rows of one direction in the arrays `gates` (directions, batch, frames, 4 hidden),
-// `cells` (directions, batch, frames, hidden) and `out` (batch, frames, directions * hidden).
+// Computes the addresses of the elements of frame t of sequence b, for one direction. The arrays are `gates`
+// (directions, batch, frames, 4 hidden), `cells` (directions, batch, frames, hidden) and `out` (batch,
+// frames, directions * hidden).
 template <class T>
 struct Layout {
   const LstmShape& shape;
@@ -310,11 +311,11 @@ void sum_weight_gradients(const LstmBackward<O, T>& gradient, int64_t direction,
     const bool add = row > begin;
     const O* const gz = gradient.gz_row(direction, row);
     if (weight_ih)
-      multiply_transposed_rows(last - row, all, in, gz, gather_input_rows(gradient, row, last, buffers.x),
+      multiply_transposed_left(last - row, all, in, gz, gather_input_rows(gradient, row, last, buffers.x),
                                add, weight_ih);
     if (!weight_hh) continue;
     gather_previous_states(gradient, direction, row, last, buffers.h);
-    multiply_transposed_rows(last - row, all, hidden, gz, buffers.h, add, weight_hh);
+    multiply_transposed_left(last - row, all, hidden, gz, buffers.h, add, weight_hh);
   }
 }
 

@@ -196,8 +196,8 @@ class Product {
   }
 
  private:
-  // Returns one conversion per slice of kSlice columns of a matrix. Together, the conversions pack the
-  // matrix.
+  // Returns the conversions that pack a matrix of layout `from`. Each conversion packs one slice of at most
+  // kSlice columns.
   std::vector<Reorder> reorders(const memory::desc& from) const {
     // The packed layouts of oneDNN have blocks of at most 64 columns, so a slice consists of whole blocks.
     constexpr int64_t kSlice = 128;
@@ -253,7 +253,7 @@ void multiply_transposed(DType operand, int64_t rows, int64_t m, int64_t n, cons
   const int64_t left_bytes = m * size_of(operand), right_bytes = n * size_of(operand);
   const auto* left = static_cast<const char*>(a);
   const auto* right = static_cast<const char*>(b);
-  // Only the first block may overwrite `out`.
+  // If `add` is false, the first block overwrites `out`. The other blocks add to `out`.
   const auto multiply_block = [&](int64_t depth, const void* block_left, const void* block_right) {
     get_cached<Kernel>(std::tuple(operand, depth, m, n, add), [&] {
       return std::make_unique<const Kernel>(column_major(operand, m, depth), row_major(operand, depth, n),

@@ -1,6 +1,8 @@
-// Matrix products by oneDNN for blocks of rows inside parallel loops. multiply() and multiply_transposed()
-// run in the calling thread; pack() uses all threads. Version 2 of oneDNN has no public kernel for a block of
-// rows. Therefore each block size has its own `matmul` primitive, which is compiled once.
+// Matrix products that oneDNN computes. multiply() and multiply_transposed() run in the calling thread and
+// can be called in parallel loops. pack() uses all threads.
+//
+// The kernels that oneDNN applies to a block of rows are not public in version 2. Therefore each size of a
+// block of rows has its own `matmul` primitive, which is compiled once.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +18,9 @@ inline constexpr bool kIsBuilt = true;
 inline constexpr bool kIsBuilt = false;
 #endif
 
-// Returns whether oneDNN is the fastest library for operands of a type on this processor. This requires
-// AVX-512 for float32, and AVX512-BF16 for bfloat16. DNNL_MAX_CPU_ISA=AVX2 in the environment hides both
-// extensions from oneDNN.
+// Returns whether oneDNN is the fastest library for operands of type `operand` on this processor. oneDNN is
+// the fastest library if it uses AVX-512 for float32, or AVX512-BF16 for bfloat16. If the environment
+// variable DNNL_MAX_CPU_ISA is AVX2, oneDNN uses neither extension.
 bool is_fastest(DType operand);
 
 // Returns whether DNNL_MAX_CPU_ISA allows AMX.
@@ -27,8 +29,8 @@ bool is_amx_allowed();
 // Returns the version of the loaded library, for example "2.6.3".
 std::string version();
 
-// A compiled product out (rows, columns) = a (rows, depth) b (depth, columns) for a fixed depth and number of
-// columns. The operands are float or bfloat16, and the result is float.
+// A compiled matrix product out = a b, where a is (rows, depth), b is (depth, columns) and out is (rows,
+// columns). `depth` and `columns` are fixed. The operands are float32 or bfloat16, and the result is float32.
 class Product;
 // Returns the product for a shape. The first call for a shape compiles the product, which is kept until the
 // program ends. The operands are contiguous; out_stride is the row stride of the result in elements.

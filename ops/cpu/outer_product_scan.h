@@ -50,9 +50,9 @@ struct ScanOperands {
 
 namespace detail {
 
-// Scans `count` tokens with the tile of kRows x kVectors vectors at `state`, which has row stride `width`.
-// The operands point to the first token of the scan. kStep is +1, or -1 for a backward scan. a and c hold
-// kLeft elements per token.
+// Scans `count` tokens with a tile of the state. The tile has kRows rows of kVectors vectors, begins at
+// `state`, and has the row stride `width`. The operands point to the first token of the scan. kStep is 1, or
+// -1 to scan the tokens in reverse order. In a and c, consecutive tokens are kLeft elements apart.
 template <ScanMode kMode, int kStep, int kRows, int kVectors, int64_t kLeft, class T>
 void scan_tile(T* state, int64_t width, ScanOperands<T> o, int64_t count) {
   constexpr bool kUpdate = kMode != ScanMode::read, kRead = kMode != ScanMode::update;
@@ -83,7 +83,8 @@ void scan_tile(T* state, int64_t width, ScanOperands<T> o, int64_t count) {
       for (int j = 0; j < kVectors; ++j) store(state + r * width + j * kLanes<T>, tile[r][j]);
 }
 
-// Scans all rows of the state for kVectors vectors of columns, starting at `column`.
+// Scans `count` tokens with all rows of the state, for kVectors vectors of adjacent columns that begin at
+// `column`.
 template <ScanMode kMode, int kStep, int kVectors, class T>
 void scan_columns(T* state, int64_t rows, int64_t width, int64_t column, ScanOperands<T> o, int64_t count) {
   constexpr int kTileRows = 4;
@@ -106,9 +107,8 @@ void scan_columns(T* state, int64_t rows, int64_t width, int64_t column, ScanOpe
 
 }  // namespace detail
 
-// Scans `count` tokens with a state of `rows` rows. The row stride of the state is `columns`, rounded up to
-// whole vectors. If kStep is -1, the scan runs from the last token to the first. Operands that the mode does
-// not use may be null.
+// Scans `count` tokens with a state (rows, columns), whose rows are padded to whole vectors. If kStep is -1,
+// the scan runs from the last token to the first. Operands that kMode does not use may be null.
 template <ScanMode kMode, int kStep = 1, class T>
 void scan_outer_products(T* state, int64_t rows, int64_t columns, ScanOperands<T> o, int64_t count) {
   if (count == 0) return;

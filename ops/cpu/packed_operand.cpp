@@ -46,7 +46,8 @@ void for_row_groups(int64_t rows, int64_t group, int64_t width, F&& f) {
 
 }  // namespace
 
-// DNNL_MAX_CPU_ISA in the environment may disable AMX, for oneDNN and for amx.h.
+// The environment variable DNNL_MAX_CPU_ISA can disable AMX in oneDNN. In builds with oneDNN, the variable
+// also disables amx.h.
 bool has_amx_products() {
   if constexpr (amx::kIsBuilt) {
     if constexpr (onednn::kIsBuilt)
@@ -115,7 +116,7 @@ void PackedOperand<O>::pack(const T* b, bool transposed) {
 }
 
 template <class O>
-void PackedOperand<O>::multiply_packed(int64_t rows, const void* a, T* out) const {
+void PackedOperand<O>::multiply_converted(int64_t rows, const void* a, T* out) const {
   if constexpr (onednn::kIsBuilt && std::is_same_v<T, float>)
     if (product_) return onednn::multiply(*product_, rows, a, packed_->data(), out);
   if (depth_ == 0)
@@ -130,19 +131,19 @@ void PackedOperand<O>::multiply(int64_t rows, const O* a, T* out) const {
     if (tiles_)
       return amx::multiply(rows, depth_, columns_, a, reinterpret_cast<const BFloat16*>(packed_->data()), out,
                            out_stride_);
-  if (operand_dtype_ == kDTypeOf<O>) return multiply_packed(rows, a, out);
+  if (operand_dtype_ == kDTypeOf<O>) return multiply_converted(rows, a, out);
   if constexpr (std::is_same_v<O, BFloat16>) {
     float* const widened = left_memory.get<float>(std::min(rows, kWidenedRows) * depth_);
     for (int64_t row = 0; row < rows; row += kWidenedRows) {
       const int64_t count = std::min(kWidenedRows, rows - row);
       widen(a + row * depth_, count * depth_, widened);
-      multiply_packed(count, widened, out + row * out_stride_);
+      multiply_converted(count, widened, out + row * out_stride_);
     }
   }
 }
 
 template <class O>
-void multiply_transposed_rows(int64_t rows, int64_t m, int64_t n, const O* a, const O* b, bool add,
+void multiply_transposed_left(int64_t rows, int64_t m, int64_t n, const O* a, const O* b, bool add,
                               Compute<O>* out) {
   if (rows == 0 || m == 0 || n == 0) {
     if (!add) std::fill_n(out, m * n, Compute<O>{0});
@@ -151,7 +152,7 @@ void multiply_transposed_rows(int64_t rows, int64_t m, int64_t n, const O* a, co
   if constexpr (amx::kIsBuilt && std::is_same_v<O, BFloat16>)
     if (has_amx_products()) {
       if (!add) std::fill_n(out, m * n, 0.0F);
-      return amx::add_transposed(rows, m, n, a, b, out);
+      return amx::add_transposed_product(rows, m, n, a, b, out);
     }
   if constexpr (onednn::kIsBuilt && !std::is_same_v<O, double>)
     if (onednn::is_fastest(kDTypeOf<O>))
@@ -160,7 +161,7 @@ void multiply_transposed_rows(int64_t rows, int64_t m, int64_t n, const O* a, co
     float *const left = left_memory.get<float>(rows * m), *const right = right_memory.get<float>(rows * n);
     widen(a, rows * m, left);
     widen(b, rows * n, right);
-    multiply_transposed_rows<float>(rows, m, n, left, right, add, out);
+    multiply_transposed_left<float>(rows, m, n, left, right, add, out);
   } else {
     gemm(Backend{}, Gemm<O>{.transpose_a = true,
                             .m = m,
@@ -179,10 +180,10 @@ void multiply_transposed_rows(int64_t rows, int64_t m, int64_t n, const O* a, co
 template class PackedOperand<float>;
 template class PackedOperand<double>;
 template class PackedOperand<BFloat16>;
-template void multiply_transposed_rows(int64_t, int64_t, int64_t, const float*, const float*, bool, float*);
-template void multiply_transposed_rows(int64_t, int64_t, int64_t, const double*, const double*, bool,
+template void multiply_transposed_left(int64_t, int64_t, int64_t, const float*, const float*, bool, float*);
+template void multiply_transposed_left(int64_t, int64_t, int64_t, const double*, const double*, bool,
                                        double*);
-template void multiply_transposed_rows(int64_t, int64_t, int64_t, const BFloat16*, const BFloat16*, bool,
+template void multiply_transposed_left(int64_t, int64_t, int64_t, const BFloat16*, const BFloat16*, bool,
                                        float*);
 
 }  // namespace tapeformer::cpu

@@ -45,9 +45,10 @@ const To* convert_if_needed(const From* from, int64_t count, To* buffer) {
   }
 }
 
-// The right operand of products with operands of type O (float, double or BFloat16) and sums of type
-// Compute<O>. If O is BFloat16 and the processor has no bfloat16 instructions, the operands are rounded to
-// BFloat16 and multiplied in float. Compared with bfloat16 instructions, only the order of the sums differs.
+// The packed right operand b of matrix products a b. Operands have type O (float, double or BFloat16), and
+// results have type Compute<O>. If O is BFloat16 and the processor has no bfloat16 instructions, the operands
+// are rounded to BFloat16 and multiplied in float. Compared with bfloat16 instructions, the order of the sums
+// differs, and subnormal numbers are not replaced by zero.
 template <class O>
 class PackedOperand {
  public:
@@ -64,7 +65,7 @@ class PackedOperand {
  private:
   void pack(const T* b, bool transposed);
   // Implements multiply() if the elements of `a` have type operand_dtype_.
-  void multiply_packed(int64_t rows, const void* a, T* out) const;
+  void multiply_converted(int64_t rows, const void* a, T* out) const;
 
   int64_t depth_, columns_, out_stride_;
   DType operand_dtype_;             // type of the packed elements
@@ -75,7 +76,7 @@ class PackedOperand {
 
 // Computes out (m, n) = aᵀ b or, if `add` is true, out += aᵀ b, for contiguous a (rows, m) and b (rows, n).
 template <class O>
-void multiply_transposed_rows(int64_t rows, int64_t m, int64_t n, const O* a, const O* b, bool add,
+void multiply_transposed_left(int64_t rows, int64_t m, int64_t n, const O* a, const O* b, bool add,
                               Compute<O>* out);
 
 // Adds the `count` arrays of `size` elements in `partial` to `sums`, in the order of the arrays.

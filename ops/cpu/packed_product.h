@@ -13,8 +13,9 @@
 
 namespace tapeformer::cpu {
 
-// A part of a panel with kPanelBlockDepth rows fills half of L1, and a block of kBlockRows rows fills half of
-// L2.
+// Sizes of blocks that stay in the caches. For float, kPanelBlockDepth rows of a panel have 16 KiB, which is
+// half of a typical L1 cache. kBlockRows packed rows of the same depth have 128 or 192 KiB and stay in the L2
+// cache.
 inline constexpr int64_t kPanelBlockDepth = kVectorBytes == 64 ? 128 : 256;
 inline constexpr int64_t kBlockRows = 32 * kTileRows;
 
@@ -26,8 +27,8 @@ inline int64_t choose_block_rows(int64_t rows, int64_t max_rows) {
   return std::max<int64_t>((tiles + blocks - 1) / blocks, 1) * kTileRows;
 }
 
-// Packs a (rows, depth) into tiles of kTileRows rows. The elements a(i, k) of a tile with equal k are
-// adjacent. If the last tile is incomplete, it is filled with copies of the last row.
+// Packs a (rows, depth) into tiles of kTileRows rows. Each tile is stored column by column. If the last tile
+// is incomplete, it is filled with copies of the last row.
 template <class T>
 void pack_tiles(int64_t rows, int64_t depth, const T* a, int64_t a_stride, T* tiles) {
   constexpr int64_t kWidth = kLanes<T>;
@@ -66,8 +67,8 @@ void multiply_tile(int64_t rows, int64_t columns, int64_t depth, const T* left, 
     }
 }
 
-// Computes c (rows, columns) = a (rows, depth) b, or c += a b if kAdd is true, with b in panels of `depth`
-// rows. The sums of a row do not depend on other rows.
+// Computes c (rows, columns) = a (rows, depth) b, or c += a b if kAdd is true. b is packed in panels of
+// `depth` rows.
 template <bool kAdd = false, class T>
 void multiply_packed_panels(int64_t rows, int64_t columns, int64_t depth, const T* a, int64_t a_stride,
                             const T* panels, T* c, int64_t c_stride) {

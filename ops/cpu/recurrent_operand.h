@@ -12,7 +12,7 @@ namespace tapeformer::cpu {
 
 // The packed right operand. Operands have type O (float, double or BFloat16), and sums have type Compute<O>.
 // If the processor has AMX, amx.h multiplies BFloat16 operands. Otherwise BFloat16 operands are multiplied in
-// float, with the same result up to the order of sums.
+// float. Compared with AMX, the order of the sums differs, and subnormal numbers are not replaced by zero.
 template <class O>
 class RecurrentOperand {
  public:

@@ -49,7 +49,8 @@ void sum_middle(Backend, const T* x, T* out, int64_t outer, int64_t size, int64_
     });
     return;
   }
-  // The columns are divided among the threads. Each column is summed from top to bottom.
+  // Each task adds the rows of a strip of at most kColumns columns, from the first row to the last. The
+  // result therefore does not depend on the number of threads.
   constexpr int64_t kColumns = 256;
   const int64_t strips = (inner + kColumns - 1) / kColumns;
   parallel_for(outer * strips, choose_grain(size, std::min(inner, kColumns)),

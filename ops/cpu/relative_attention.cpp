@@ -23,8 +23,9 @@ int64_t choose_relative_grain(int64_t work) {
 template <class T>
 class RelativeStep {
  public:
-  RelativeStep(const RelativeStepShape& shape, const RelativeStepInputs<T>& inputs,
-               const RelativeRingBuffers<T>& keys, const RelativeRingBuffers<T>& values, AttentionRows<T> out)
+  RelativeStep(const RelativeAttentionStepShape& shape, const RelativeAttentionStepInputs<T>& inputs,
+               const RelativeAttentionRingBuffers<T>& keys, const RelativeAttentionRingBuffers<T>& values,
+               AttentionRows<T> out)
       : s_(shape), in_(inputs), keys_(keys), values_(values), out_(out) {}
 
   void run(int64_t batch, int64_t head, T* scores, T* content, T* position) const {
@@ -57,9 +58,9 @@ class RelativeStep {
   }
 
  private:
-  const RelativeStepShape& s_;
-  const RelativeStepInputs<T>& in_;
-  const RelativeRingBuffers<T>&keys_, &values_;
+  const RelativeAttentionStepShape& s_;
+  const RelativeAttentionStepInputs<T>& in_;
+  const RelativeAttentionRingBuffers<T>&keys_, &values_;
   const AttentionRows<T> out_;
 };
 
@@ -93,9 +94,10 @@ void relative_scores_backward(Backend, const RelativeScoresShape& s, const T* gr
 }
 
 template <class T>
-void relative_attention_step(Backend, const RelativeStepShape& s, const RelativeStepInputs<T>& inputs,
-                             const RelativeRingBuffers<T>& keys, const RelativeRingBuffers<T>& values,
-                             T* scores, AttentionRows<T> out) {
+void relative_attention_step(Backend, const RelativeAttentionStepShape& s,
+                             const RelativeAttentionStepInputs<T>& inputs,
+                             const RelativeAttentionRingBuffers<T>& keys,
+                             const RelativeAttentionRingBuffers<T>& values, T* scores, AttentionRows<T> out) {
   const int64_t count = s.key_count(s.length - 1);
   const RelativeStep<T> step(s, inputs, keys, values, out);
   parallel_for(s.batch * s.heads, choose_relative_grain(3 * count * s.dim), [&](int64_t first, int64_t last) {

@@ -21,27 +21,28 @@ namespace {
 // multiple of kTileColumns.
 constexpr int64_t kQueries = 96;
 constexpr int64_t kKeys = kVectorBytes == 64 ? 256 : 240;
-// The stride of a row of scores in elements, with room for the zeros that a tile may read after the last key.
+// The stride of a row of scores in elements. The last tile of keys can extend beyond the last of the kKeys
+// columns, and the 32 additional elements make room for this tile.
 constexpr int64_t kScoreStride = kKeys + 32;
 
 template <class T>
 constexpr T kMinusInfinity = -std::numeric_limits<T>::infinity();
 
-// Softmax attention of one head at a time. The working memory of a thread holds keys and values in panels,
-// blocks of scores, and, for the gradient, sums for all keys. Tiles of scores in which no query attends to a
-// key are skipped. S is the type of the tensors and of the packed operands of products. Scores, statistics
-// and sums have the compute type T. If S is BFloat16, the scores and gradients are multiplied by the scale,
-// because a product of a packed operand and the scale would be rounded. For other types, packed operands are
-// multiplied by the scale. If S is BFloat16, probabilities and gradients of scores are rounded to BFloat16
-// for products.
+// Softmax attention of one head at a time. S is the type of the tensors and of the packed operands of matrix
+// products. Scores, statistics and sums have the compute type T. Tiles of scores in which no query attends to
+// a key are skipped.
+//
+// If S is BFloat16, the scale is applied to the scores and to the sums of the gradients, because scaled
+// operands would be rounded again. Otherwise the scale is applied when operands are packed. If S is BFloat16,
+// attention weights and gradients of scores are rounded before they are used as operands.
 template <class S>
-class SoftmaxHead {
+class SoftmaxAttentionHead {
   using T = Compute<S>;
   static constexpr bool kPairs = std::is_same_v<S, BFloat16>;  // operands are packed in pairs
 
  public:
-  SoftmaxHead(const SoftmaxAttentionShape& shape, AttentionRows<const S> q, AttentionRows<const S> k,
-              AttentionRows<const S> v)
+  SoftmaxAttentionHead(const SoftmaxAttentionShape& shape, AttentionRows<const S> q, AttentionRows<const S> k,
+                       AttentionRows<const S> v)
       : s_(shape), q_(q), k_(k), v_(v) {}
 
   // Allocates the working memory from an arena.
@@ -136,11 +137,13 @@ class SoftmaxHead {
   const S* k_row(int64_t j) const { return k_.row(batch_, j, head_); }
   const S* v_row(int64_t j) const { return v_.row(batch_, j, head_); }
 
-  // Returns the number of rows of gk_ and gv_. The last tile of keys may extend beyond the last key.
+  // Returns the number of rows of gk_ and gv_. The additional rows make room for an incomplete last tile of
+  // kTileRows keys.
   int64_t sum_rows() const { return s_.key_length + kTileRows; }
 
-  // Allocates the operands that hold probabilities and gradients of scores. For BFloat16, the operands are
-  // rounded copies. For other types, the operands are the scores and gradients themselves.
+  // Allocates the operands of matrix products that contain attention weights or gradients of scores. For
+  // BFloat16, these operands are separate arrays of rounded values. For other types, scores_ and
+  // score_gradients_ are the operands.
   void take_operands(Arena& arena, bool backward) {
     constexpr int64_t kSize = kQueries * kScoreStride;
     score_gradients_ = arena.allocate<T>(backward ? kSize : 0);
@@ -191,7 +194,8 @@ class SoftmaxHead {
       f();
     }
   }
-  // Calls f for each block of keys that the block of queries attends to. spans_ describes the block of keys.
+  // Calls f() for each block of keys to which the block of queries attends. During the call, spans_ describes
+  // this block of keys.
   template <class F>
   void for_key_blocks(F&& f) {
     for (spans_.start_queries(attended_, query_, queries_); spans_.find_next_block();) f();
@@ -274,8 +278,8 @@ class SoftmaxHead {
       store_pairs(operand + i * kScoreStride + 2 * j, narrow_pairs(load(even + j), load(odd + j)));
   }
 
-  // Writes the dropout multipliers of `columns` of row i to multipliers_. Returns false if there is no
-  // dropout.
+  // Writes the dropout multipliers of the weights of query i to multipliers_, for the score columns in
+  // `columns`. Returns false if dropout is not active.
   bool draw_multipliers(int64_t i, const KeySpan& span, const ScoreColumns& columns) {
     if (!s_.dropout.is_active()) return false;
     const int64_t row = (batch_ * s_.heads + head_) * s_.query_length + query_ + i;
@@ -300,9 +304,10 @@ class SoftmaxHead {
     }
   }
 
-  // Processes row i of the block. Replaces the scores by m p, where p is the probability and m the dropout
-  // multiplier. Replaces score_gradients_, which holds g . v, by p (m g . v - g . out). For BFloat16, also
-  // rounds both results to operands of products.
+  // Computes the attention weights of query i of the block and the gradients of its scores. Each score is
+  // replaced by m p, where p is the attention probability of the key and m is its dropout multiplier. Each
+  // element of score_gradients_ contains g . v and is replaced by p (m g . v - g . out). For BFloat16, the
+  // results are also rounded and written to the operands of the following products.
   void row_gradient(int64_t i) {
     T *const row = scores_ + i * kScoreStride, *const gradient = score_gradients_ + i * kScoreStride;
     const T log_sum = maximum_[i], g_out = sum_[i];
@@ -326,8 +331,9 @@ class SoftmaxHead {
     });
   }
 
-  // Adds Σ_i weights(i, j) columns[i] to sums[j] for the keys j of the block. i runs over the queries of the
-  // block, and columns[i] is row i of the packed matrix `columns`.
+  // Adds the product weightsᵀ x to `sums` for the current blocks of queries and keys. `weights` has one row
+  // per query and one column per key. x has one row per query and is packed in `columns` by pack_columns().
+  // `sums` has one row per key.
   void add_for_keys(const S* weights, const S* columns, int64_t columns_width, T* sums) {
     // kStep is 2 for BFloat16, because weights are stored in pairs of queries, and otherwise 1.
     constexpr int64_t kStep = packed_depth<S>(1);
@@ -339,8 +345,8 @@ class SoftmaxHead {
                                           columns_width);
     });
   }
-  // Adds Σ_j weight_rows_(i, j) columns[j] to sums[i] for the queries i of the block. j runs over the keys of
-  // the block, and columns[j] is row j of the packed matrix `columns`.
+  // Adds the product weight_rows_ x to `sums` for the current blocks of queries and keys. x has one row per
+  // key and is packed in `columns` by pack_columns(). `sums` has one row per query.
   void add_for_queries(const S* columns, int64_t columns_width, T* sums) {
     spans_.for_each_tile([&](const KeySpan& span, int64_t i, const ScoreColumns& range) {
       const int64_t key = span.key + range.begin - span.slot;
@@ -379,13 +385,13 @@ template <class S, class F>
 void for_heads(const SoftmaxAttentionShape& s, AttentionRows<const S> q, AttentionRows<const S> k,
                AttentionRows<const S> v, bool backward, F&& f) {
   Arena count(nullptr);
-  SoftmaxHead<S>(s, q, k, v).take_memory(count, backward);
+  SoftmaxAttentionHead<S>(s, q, k, v).take_memory(count, backward);
   const PerThreadMemory memory(count.used());
   constexpr int64_t kMinWorkPerThread = 1 << 16;  // number of multiply-adds
   const int64_t work = s.query_length * s.key_length * (s.dim + s.value_dim);
   const int64_t grain = std::max<int64_t>(kMinWorkPerThread / std::max<int64_t>(work, 1), 1);
   parallel_for(s.batch * s.heads, grain, [&](int64_t begin, int64_t end) {
-    SoftmaxHead<S> head(s, q, k, v);
+    SoftmaxAttentionHead<S> head(s, q, k, v);
     Arena arena = memory.arena();
     head.take_memory(arena, backward);
     for (int64_t i = begin; i < end; ++i) {
@@ -402,7 +408,7 @@ void softmax_attention_forward(Backend, const SoftmaxAttentionShape& s, Attentio
                                AttentionRows<const T> k, AttentionRows<const T> v, T* out,
                                Compute<T>* log_sums) {
   const AttentionRows<T> target = make_contiguous_rows(out, s.query_length, s.heads, s.value_dim);
-  for_heads(s, q, k, v, false, [&](SoftmaxHead<T>& head) { head.forward(target, log_sums); });
+  for_heads(s, q, k, v, false, [&](SoftmaxAttentionHead<T>& head) { head.forward(target, log_sums); });
 }
 
 template <class T>
@@ -411,7 +417,7 @@ void softmax_attention_backward(Backend, const SoftmaxAttentionShape& s, Attenti
                                 const Compute<T>* log_sums, AttentionRows<const T> g,
                                 AttentionGradients<T> gradients) {
   const AttentionRows<const T> result = make_contiguous_rows(out, s.query_length, s.heads, s.value_dim);
-  for_heads(s, q, k, v, true, [&](SoftmaxHead<T>& head) {
+  for_heads(s, q, k, v, true, [&](SoftmaxAttentionHead<T>& head) {
     head.backward(result, log_sums, g, gradients.gq, gradients.gk, gradients.gv);
   });
 }

@@ -47,11 +47,11 @@ class StepGroup {
     const AttendedKeys attended{s_.pattern.pattern_of_head(first_), s_.key_length, s_.key_length,
                                 s_.key_length, true};
     const int64_t query = s_.key_length - 1;
-    // Visits blocks of the ring buffer. The rows [begin, begin + count) of a block do not wrap around the end
-    // of the buffer.
+    // Each iteration processes a block of at most kBlock keys. The block consists of rows [begin, begin +
+    // count) of the ring buffer and does not wrap around the end of the buffer.
     int64_t count = 0;
-    for (PositionRun run = attended.keys(query, query + 1, 0); !run.is_empty();
-         run = attended.keys(query, query + 1, run.begin + count)) {
+    for (PositionRun run = attended.find_keys(query, query + 1, 0); !run.is_empty();
+         run = attended.find_keys(query, query + 1, run.begin + count)) {
       const int64_t begin = run.begin % capacity_;
       count = std::min({kBlock, run.end - run.begin, capacity_ - begin});
       for (int64_t j = 0; j < count; ++j)

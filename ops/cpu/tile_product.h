@@ -1,9 +1,8 @@
-// Products of small matrices, one tile of the result at a time. A tile of the result stays in registers for
-// the whole depth. The left operand is read in place. The right operand is packed in panels, which are
-// matrices of kTileColumns columns.
+// Products of small matrices, one tile of the result at a time. The tile stays in registers for the whole
+// depth. The right operand is packed in panels. A panel is a matrix of kTileColumns columns.
 //
-// If the operands are BFloat16, two elements that are adjacent along the depth are stored as a pair
-// (core/cpu/bfloat16_pairs.h). Zeros pad the depth to whole pairs. The sums are float.
+// Elements of BFloat16 operands that are adjacent along the depth are stored in pairs
+// (core/cpu/bfloat16_pairs.h). If the depth is odd, a zero is added. The sums are float.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +13,8 @@
 
 namespace tapeformer::cpu {
 
-// Rows and columns of a tile. The sums of a tile stay in registers: 8 rows of two vectors in the 32 registers
-// of AVX-512, or 6 rows of two vectors in the 16 registers of AVX2.
+// Numbers of rows and columns of a tile. A tile stays in registers. With AVX-512, 8 rows of two vectors use
+// 16 of 32 registers. With AVX2, 6 rows of two vectors use 12 of 16 registers.
 inline constexpr int64_t kTileRows = kVectorBytes == 64 ? 8 : 6;
 template <class T>
 inline constexpr int64_t kTileColumns = 2 * kLanes<T>;
@@ -36,12 +35,13 @@ constexpr int64_t packed_depth(int64_t depth) {
   return std::is_same_v<S, BFloat16> ? (depth + 1) / 2 * 2 : depth;
 }
 
-// The layout of the left operand. With Left::rows, element (row, k) is a[row * stride + k]. With
-// Left::columns, it is a[k * stride + row], or a[(k - k % 2) * stride + 2 * row + k % 2] for BFloat16.
+// The layout of the left operand a. Left::rows stores element (row, k) in a[row * stride + k], and
+// Left::columns stores it in a[k * stride + row]. For BFloat16, Left::columns stores the elements (row, k)
+// and (row, k + 1) for even k as a pair that begins at a[k * stride + 2 * row].
 enum class Left { rows, columns };
 
-// Computes c = a b, or c += a b if kAdd is true, for one tile. a is (kRows, depth), b is a panel (depth,
-// kTileColumns), and c has the row stride c_stride.
+// Computes one tile c (kRows, kTileColumns) = a b, or adds a b to the tile if kAdd is true. a is (kRows,
+// depth) in the layout kLeft, and b is a panel (depth, kTileColumns). c_stride is the row stride of c.
 template <Left kLeft, bool kAdd, int kRows = static_cast<int>(kTileRows), class T>
 void tile_product(const T* a, int64_t a_stride, const T* b, int64_t depth, T* c, int64_t c_stride) {
   Vector<T> tile[kRows][2];
@@ -67,8 +67,9 @@ void tile_product(const T* a, int64_t a_stride, const T* b, int64_t depth, T* c,
     for (int j = 0; j < 2; ++j) store(c + r * c_stride + j * kLanes<T>, tile[r][j]);
 }
 
-// Computes c = a b, or c += a b if kAdd is true, for one tile with BFloat16 operands. `depth` is even.
-// Element (k, column) of the panel is b[(k - k % 2) * kTileColumns + 2 * column + k % 2].
+// Computes one tile c (kRows, kTileColumns) = a b, or adds a b to the tile if kAdd is true, for BFloat16
+// operands. `depth` is even. The panel b stores the elements (k, column) and (k + 1, column) for even k as a
+// pair that begins at b[k * kTileColumns + 2 * column].
 template <Left kLeft, bool kAdd, int kRows = static_cast<int>(kTileRows)>
 void tile_product(const BFloat16* a, int64_t a_stride, const BFloat16* b, int64_t depth, float* c,
                   int64_t c_stride) {
@@ -93,9 +94,9 @@ void tile_product(const BFloat16* a, int64_t a_stride, const BFloat16* b, int64_
     for (int j = 0; j < 2; ++j) store(c + r * c_stride + j * kVector, tile[r][j]);
 }
 
-// Packs the columns of x: element (i, j) of x (count, dim), multiplied by `scale`, is stored in row i of
-// panel j / kTileColumns. Panels have `capacity` rows. Columns beyond dim are zero. BFloat16 elements are
-// packed as float.
+// Packs x (count, dim), multiplied by `scale`, in panels of kTileColumns columns. Row i of each panel
+// contains the elements of row i of x. Each panel has `capacity` rows, of which the first `count` are
+// written. Columns beyond dim are zero. BFloat16 elements are converted to float.
 template <class S, class T>
 void pack_columns(const S* x, int64_t stride, int64_t count, int64_t dim, T scale, int64_t capacity,
                   T* panels) {
@@ -109,8 +110,9 @@ void pack_columns(const S* x, int64_t stride, int64_t count, int64_t dim, T scal
     }
 }
 
-// Packs the rows of x for a product with its transpose: element (i, j) of x (count, dim) is stored in panel
-// i / kTileColumns, row j. Rows beyond count are zero. BFloat16 elements are packed as float.
+// Packs the transpose of x (count, dim) in panels of kTileColumns columns. Each panel has `dim` rows and
+// contains kTileColumns rows of x as columns. If count is not a multiple of kTileColumns, the remaining
+// columns of the last panel are zero. BFloat16 elements are converted to float.
 template <class S, class T>
 void pack_rows(const S* x, int64_t stride, int64_t count, int64_t dim, T* panels) {
   constexpr int64_t kWidth = kTileColumns<T>;
@@ -152,8 +154,8 @@ inline void pack_columns(const BFloat16* x, int64_t stride, int64_t count, int64
     }
 }
 
-// Packs the rows of x (count, dim) for a product with its transpose, without conversion to float. Two
-// adjacent elements of a row are stored as a pair. Each panel has packed_depth(dim) rows.
+// Packs the transpose of x (count, dim) in panels of kTileColumns columns, without conversion to float. Two
+// adjacent elements of a row of x are stored as a pair. Each panel has packed_depth(dim) rows.
 inline void pack_rows(const BFloat16* x, int64_t stride, int64_t count, int64_t dim, BFloat16* panels) {
   constexpr int64_t kWidth = kTileColumns<float>, kBlock = kLanes<float>;
   const int64_t depth = packed_depth<BFloat16>(dim);
@@ -162,7 +164,7 @@ inline void pack_rows(const BFloat16* x, int64_t stride, int64_t count, int64_t 
     if (count - i >= kWidth)
       for (; j + 2 * kBlock <= dim; j += 2 * kBlock)
         for (int64_t half = 0; half < kWidth; half += kBlock) {
-          Vector<float> block[kBlock];  // pairs of BFloat16, as bit patterns
+          Vector<float> block[kBlock];  // one BFloat16 pair per lane
           for (int64_t l = 0; l < kBlock; ++l)
             block[l] = std::bit_cast<Vector<float>>(load_pairs(x + (i + half + l) * stride + j));
           transpose(block);

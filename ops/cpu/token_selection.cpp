@@ -28,7 +28,7 @@ int64_t choose_rows_per_range(int64_t width) {
 }  // namespace
 
 template <class T>
-void select_largest(Backend, const T* x, int64_t rows, int64_t length, int64_t count, int64_t* positions) {
+void select_top_k(Backend, const T* x, int64_t rows, int64_t length, int64_t count, int64_t* positions) {
   parallel_for(rows, choose_rows_per_range(length), [&](int64_t begin, int64_t end) {
     std::vector<int64_t> order(static_cast<size_t>(length));
     for (int64_t r = begin; r < end; ++r) {
@@ -65,7 +65,7 @@ void gather_selected(Backend, const TokenSelection& s, const T* x, const Compute
 }
 
 template <class T>
-void scatter_selected(Backend, const TokenSelection& s, const T* x, Compute<T>* weights, T* y) {
+void scatter_add_selected(Backend, const TokenSelection& s, const T* x, Compute<T>* weights, T* y) {
   parallel_for(s.batch * s.length, choose_rows_per_range(s.heads * s.dim), [&](int64_t begin, int64_t end) {
     std::vector<Compute<T>> sums(static_cast<size_t>(s.dim));
     for (int64_t row = begin; row < end; ++row)
@@ -92,14 +92,14 @@ void scatter_selected(Backend, const TokenSelection& s, const T* x, Compute<T>* 
 
 template <class T>
 struct SelectionKernels {
-  inline static const Instances all{&gather_selected<T>, &scatter_selected<T>};
+  inline static const Instances all{&gather_selected<T>, &scatter_add_selected<T>};
 };
 template struct SelectionKernels<float>;
 template struct SelectionKernels<double>;
 template struct SelectionKernels<BFloat16>;
 template <class T>
 struct LargestKernels {
-  inline static const Instances all{&select_largest<T>};
+  inline static const Instances all{&select_top_k<T>};
 };
 template struct LargestKernels<float>;
 template struct LargestKernels<double>;

@@ -30,7 +30,7 @@ __device__ double find_logit_threshold(const T* logits, const ClassScorer& score
     double sum = 0;
     for (int64_t c = lane; c < score.classes; c += kWarpSize)
       if (const auto logit = static_cast<double>(logits[c]); logit >= from)
-        sum += use_weights ? score.softmax_weight(logit, largest) : 1;
+        sum += use_weights ? score.compute_softmax_weight(logit, largest) : 1;
     return warp_reduce<Plus>(sum);
   };
   // Returns a threshold, at least `lower`, for which sum_above() is at least min_sum.
@@ -98,13 +98,14 @@ template <class T, class Index>
 void sample_classes(Backend, int64_t rows, const T* logits, const ClassScorer& score, Index* out) {
   constexpr int64_t kRowsPerBlock = 2;  // small blocks, because there are few rows
   launch(sample_kernel<T, Index>,
-         over_rows((rows + kRowsPerBlock - 1) / kRowsPerBlock, static_cast<int>(kRowsPerBlock) * kWarpSize),
+         make_row_launch((rows + kRowsPerBlock - 1) / kRowsPerBlock,
+                         static_cast<int>(kRowsPerBlock) * kWarpSize),
          rows, logits, score, score.is_restricted(), GraphRandomStream(score.stream), out);
 }
 
 void advance_tokens(Backend, int64_t batch, int64_t position, int64_t prefix, uint8_t* columns,
                     uint8_t* tokens) {
-  launch(advance_kernel, over_elements(batch), batch, GraphStep(position), prefix, columns, tokens);
+  launch(advance_kernel, make_element_launch(batch), batch, GraphStep(position), prefix, columns, tokens);
 }
 
 template <class T>

@@ -1,7 +1,7 @@
-// Sums over the rows of a matrix, for each column, in one launch. Each thread block writes a partial sum over
-// some of the rows and calls complete_column_sums(). The partial sums are divided into groups. The last block
-// to arrive in a group adds the partial sums of the group. The last of these blocks adds the sums of all
-// groups. The order of the additions depends only on the shape.
+// Sums of the columns of a matrix, in one launch. Each thread block sums some of the rows, writes the partial
+// sums, and calls complete_column_sums(). The partial sums are divided into groups. The last thread block of
+// a group that calls the function adds the partial sums of the group. The last thread block that completes a
+// group adds the sums of all groups. The order of the additions depends only on the shape.
 #pragma once
 
 #include <optional>
@@ -19,7 +19,7 @@ __host__ __device__ inline int64_t count_groups(int64_t partial_sum_count) {
   return (partial_sum_count + kPartialSumsPerGroup - 1) / kPartialSumsPerGroup;
 }
 
-// The arrays of a launch that sums columns. The sums of the columns [0, second_column) are written to
+// The arrays that a kernel uses to sum columns. The sums of the columns [0, second_column) are written to
 // targets[0], and the sums of the other columns to targets[1].
 template <class T>
 struct ColumnSums {
@@ -58,7 +58,7 @@ class ColumnSumsMemory {
 // Increments `counter` once per block. Returns true in the last of the `expected` blocks that call the
 // function with this counter. The last block sees the writes of the other blocks, and sets the counter to 0.
 // All threads of a block call the function.
-__device__ inline bool is_last_to_arrive(unsigned* counter, int64_t expected) {
+__device__ inline bool arrive_and_check_last(unsigned* counter, int64_t expected) {
   __shared__ bool is_last;
   __threadfence();
   __syncthreads();
@@ -107,12 +107,12 @@ __device__ void complete_column_sums(const ColumnSums<T>& sums, int64_t row, int
   const int64_t first = group * kPartialSumsPerGroup, remaining = sums.partial_sum_count - first;
   const int64_t count = remaining < kPartialSumsPerGroup ? remaining : kPartialSumsPerGroup;
   unsigned* const arrival_counters = sums.arrival_counters + strip * (groups + 1);
-  if (!is_last_to_arrive(arrival_counters + group, count)) return;
+  if (!arrive_and_check_last(arrival_counters + group, count)) return;
   // The sum of a group replaces the first partial sum of the group.
   reduce_partial_sums(sums, first, count, 1, begin, end, [&](int64_t column, T sum) {
     sums.partial_sums[first * sums.column_count + column] = sum;
   });
-  if (!is_last_to_arrive(arrival_counters + groups, groups)) return;
+  if (!arrive_and_check_last(arrival_counters + groups, groups)) return;
   reduce_partial_sums(sums, 0, groups, kPartialSumsPerGroup, begin, end, [&](int64_t column, T sum) {
     const bool is_second = column >= sums.second_column;
     T* const target = is_second ? sums.targets[1] : sums.targets[0];

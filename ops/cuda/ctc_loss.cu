@@ -26,8 +26,8 @@ struct CtcBatch {
   int64_t alpha_rows;    // number of rows of alpha per utterance: `frames`, or 2 if `gradient` is null
   T* alpha;              // (batch, alpha_rows, row_size); replaced by alpha + beta if `gradient` is not null
   T* beta;               // (batch, 2, row_size)
-  int* next_occurrence;  // (batch, max_labels): index of the next label that is equal to this label, or -1
-  uint8_t* is_first_occurrence;  // (batch, max_labels): 1 if no label before this label is equal to it
+  int* next_occurrence;  // (batch, max_labels): index of the next equal label, or -1
+  uint8_t* is_first_occurrence;  // (batch, max_labels): 1 if no earlier label is equal, else 0
 };
 
 // Returns log(exp(a) + exp(b) + exp(c)).
@@ -63,9 +63,9 @@ struct CtcUtterance {
   }
 };
 
-// Returns the maximum of `value` over the threads of the block. call_index increases or decreases by 1 with
-// each call. Consecutive calls use different buffers, so one barrier per call suffices. After the barrier,
-// all threads see the row of alpha or beta that the block wrote before the call.
+// Returns the maximum of `value` over the threads of the block. The caller increases or decreases call_index
+// by 1 between calls, so that consecutive calls use different buffers and need only one barrier. The barrier
+// also makes earlier writes of the block to alpha or beta visible to all threads.
 template <class T>
 __device__ T alternating_block_max(T value, int64_t call_index) {
   __shared__ T warp_values[2][kWarpSize];
@@ -159,7 +159,8 @@ __global__ void paths_kernel(CtcBatch<T> batch) {
   // them.
   __syncthreads();
   add_beta(u, alpha, batch.beta + b * 2 * batch.row_size, batch.row_size);
-  // Links the occurrences of each label, so that gradient_kernel can add the posteriors of all occurrences.
+  // Computes next_occurrence and is_first_occurrence. gradient_kernel uses these arrays to add the posteriors
+  // of equal labels.
   const int64_t count = u.states / 2, offset = b * batch.shape.max_labels;
   for (int64_t i = threadIdx.x; i < count; i += blockDim.x) {
     int64_t next = i + 1, first = 0;
@@ -241,8 +242,8 @@ void ctc_loss(Backend, const CtcShape& shape, const T* logits, const int64_t* fr
                           is_first_occurrence.data()};
   row_logsumexp(Backend{}, logits, normalizers.data(), frames, shape.classes);
   const int64_t threads = std::min((row + kWarpSize - 1) / kWarpSize * kWarpSize, kMaxThreads);
-  launch(paths_kernel<T>, over_rows(shape.batch, static_cast<int>(threads)), batch);
-  if (gradient) launch(gradient_kernel<T>, over_rows(frames, kDefaultBlockSize / 2), batch);
+  launch(paths_kernel<T>, make_row_launch(shape.batch, static_cast<int>(threads)), batch);
+  if (gradient) launch(gradient_kernel<T>, make_row_launch(frames, kDefaultBlockSize / 2), batch);
 }
 
 template <class T>

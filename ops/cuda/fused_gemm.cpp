@@ -200,9 +200,10 @@ void choose_algorithm(Plan& plan, const std::string& name, const ProductArrays& 
 }
 
 // Returns a plan with the algorithms that cuBLASLt suggests. cuBLASLt uses column-major matrices, so the
-// operands of the row-major product are swapped. The suggestions depend on the alignment of `bias`, which is
-// 16 bytes in all calls, so the plan is valid for all biases. In a product without an epilogue, `bias` is
-// null.
+// operands of the row-major product are swapped. `bias` is null in a product without an epilogue.
+//
+// The suggestions depend on the alignment of `bias` but not on its address. All calls use biases that are
+// aligned to 16 bytes, so the plan is valid for every bias.
 template <class T, class Operand>
 Plan make_plan(const Gemm<T, Operand>& p, cublasLtEpilogue_t epilogue, const T* bias,
                cublasComputeType_t compute) {
@@ -292,7 +293,7 @@ bool run_fused_gemm(const Gemm<T, Operand>& p, cublasLtEpilogue_t epilogue, cons
 }  // namespace
 
 template <class T, class Operand>
-bool gemm_with_timed_algorithm(const Gemm<T, Operand>& product) {
+bool try_tuned_gemm(const Gemm<T, Operand>& product) {
   if (product.beta != 0 || !ProductAlgorithms::current().is_timing()) return false;
   return run_planned_gemm<T, Operand>(product, CUBLASLT_EPILOGUE_DEFAULT, nullptr);
 }
@@ -307,9 +308,9 @@ bool gemm_with_bias_gradient(const Gemm<float, Operand>& product, float* gbias) 
   return run_fused_gemm(product, CUBLASLT_EPILOGUE_BGRADB, gbias);
 }
 
-template bool gemm_with_timed_algorithm(const Gemm<float>&);
-template bool gemm_with_timed_algorithm(const Gemm<float, BFloat16>&);
-template bool gemm_with_timed_algorithm(const Gemm<BFloat16>&);
+template bool try_tuned_gemm(const Gemm<float>&);
+template bool try_tuned_gemm(const Gemm<float, BFloat16>&);
+template bool try_tuned_gemm(const Gemm<BFloat16>&);
 template bool gemm_with_bias(const Gemm<float>&, const float*, bool);
 template bool gemm_with_bias(const Gemm<float, BFloat16>&, const float*, bool);
 template bool gemm_with_bias(const Gemm<BFloat16>&, const BFloat16*, bool);

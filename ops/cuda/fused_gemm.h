@@ -12,9 +12,9 @@ namespace tapeformer::cuda {
 // Products are summed in float32, and the results are deterministic.
 
 // Computes `product` with the algorithm of cuBLASLt that timing has chosen. Returns false if beta is not 0 or
-// if no TimedProducts (core/cuda/product_algorithms.h) exists for the device.
+// if no ProductTuningScope (core/cuda/product_algorithms.h) exists for the device.
 template <class T, class Operand>
-bool gemm_with_timed_algorithm(const Gemm<T, Operand>& product);
+bool try_tuned_gemm(const Gemm<T, Operand>& product);
 
 // Computes c = op(a) op(b) + bias, or c = relu(op(a) op(b) + bias) if `relu` is true. `bias` has the shape
 // (n,).

@@ -43,8 +43,8 @@ __global__ void scatter_add_kernel(IndexShape s, const T* __restrict__ x, const 
 
 constexpr int kTableRowsPerBlock = 8;
 
-// Returns a launch for kernels in which a warp copies one row at a time, with blocks of 32 x 8 threads. The
-// warps loop over the rows: for (int64_t row = first_row(); row < rows; row += row_stride()).
+// Returns the launch configuration of kernels in which each warp copies one row at a time. Blocks have 32 x 8
+// threads. A warp processes row first_row() and every row_stride()-th row after it.
 Launch over_short_rows(int64_t rows, SourceLocation where = SourceLocation::current()) {
   const int64_t blocks = std::min<int64_t>((rows + kTableRowsPerBlock - 1) / kTableRowsPerBlock, 1 << 16);
   return {dim3(static_cast<unsigned>(blocks)), dim3(kWarpSize, kTableRowsPerBlock), 0, where};
@@ -83,7 +83,7 @@ __global__ void embed_kernel(const T* table, int64_t rows, const Index* tokens, 
     copy_row(table, rows, static_cast<int64_t>(tokens[b]), to, value_dim);
     copy_row(positions + position * position_dim, 1, 0, to + value_dim, position_dim);
     if (!added) continue;
-    __syncwarp();  // the other lanes have written their elements of the row
+    __syncwarp();  // waits until all lanes have written the row
     for (int64_t i = threadIdx.x % kWarpSize; i < width; i += kWarpSize) to[i] += added[position * width + i];
   }
 }
@@ -185,7 +185,7 @@ __global__ void sort_tokens_kernel(const int64_t* index, int64_t count, int rows
 
 // Sums the gradients of the tokens of one chunk per warp, separately for each row of the table. If the chunk
 // contains all tokens of a row, adds the sum to the table. Otherwise writes the sum to partial_sums (chunks,
-// 2, dim). The second index is 0 if the first token of the row is in an earlier chunk, otherwise 1.
+// 2, dim). The second index is 1 if the chunk contains the first token of the row, otherwise 0.
 template <class T>
 __global__ void sum_chunks_kernel(const T* __restrict__ g, const int64_t* __restrict__ index,
                                   const int* __restrict__ order, const int* __restrict__ row_begins, int rows,
@@ -263,12 +263,12 @@ __global__ void add_partial_rows_kernel(const T* __restrict__ partial_sums, cons
 template <class T>
 void gather_middle(Backend, const IndexShape& shape, const T* x, const int64_t* index, T* y) {
   const int64_t n = shape.outer * shape.count * shape.inner;
-  launch(gather_kernel<T>, over_elements(n), shape, x, index, y, n);
+  launch(gather_kernel<T>, make_element_launch(n), shape, x, index, y, n);
 }
 
 template <class T>
 void scatter_add_middle(Backend, const IndexShape& shape, const T* x, const int64_t* index, T* y) {
-  launch(scatter_add_kernel<T>, over_elements(shape.outer * shape.inner), shape, x, index, y);
+  launch(scatter_add_kernel<T>, make_element_launch(shape.outer * shape.inner), shape, x, index, y);
 }
 
 template <class T>
@@ -290,10 +290,10 @@ void scatter_add_rows(Backend, const T* g, const int64_t* index, T* table, int64
   const Scratch<T> partial_sums(2 * chunks * dim);
   const int table_rows = static_cast<int>(rows);
   fill_zero(counters.data(), counters_size * static_cast<int64_t>(sizeof(int)));
-  launch(count_tokens_kernel, over_elements(count), index, count, table_rows, slabs, counters.data());
+  launch(count_tokens_kernel, make_element_launch(count), index, count, table_rows, slabs, counters.data());
   launch(scan_kernel, Launch(dim3(1), dim3(kScanThreads)), counters.data(), counters_size);
-  launch(row_begins_kernel, over_elements(rows + 1), counters.data(), row_begins.data(), rows, slabs);
-  launch(sort_tokens_kernel, over_rows(slabs.count, kWarpSize), index, count, table_rows, slabs,
+  launch(row_begins_kernel, make_element_launch(rows + 1), counters.data(), row_begins.data(), rows, slabs);
+  launch(sort_tokens_kernel, make_row_launch(slabs.count, kWarpSize), index, count, table_rows, slabs,
          counters.data(), order.data());
   constexpr int kWarpsPerBlock = 4;
   constexpr int64_t kColumnsPerBlock = kWarpSize * kColumnsPerLane;

@@ -38,9 +38,9 @@ struct EpilogueArrays {
   Y *preactivation, *y;
 };
 
-// Computes y from the product x wᵀ: adds the bias, and applies the activation and dropout. On input, the
-// product is in `preactivation` for gelu, and in `y` for other activations. For gelu, also writes x wᵀ + bias
-// to `preactivation`.
+// Computes y by adding the bias to the product x wᵀ and applying the activation and dropout. For gelu, the
+// kernel reads the product from `preactivation`, and replaces it by x wᵀ + bias. For other activations, the
+// kernel reads the product from `y`.
 template <class Y, int V, Activation activation>
 __global__ void epilogue_kernel(EpilogueArrays<Y> f) {
   using T = Compute<Y>;
@@ -214,8 +214,9 @@ void with_operand_type(F&& f) {
 
 // Computes y = x wᵀ. Returns true if the epilogue of the product has also added the bias and, if `relu` is
 // true, applied relu. The gelu epilogue of cuBLASLt is not used, because it computes the tanh approximation.
-// The relu epilogue may write 0 where x wᵀ + bias is NaN. Training detects NaN in weights and gradients
-// instead.
+//
+// The relu epilogue may write 0 where x wᵀ + bias is NaN, so NaN can be missing in y. Training checks the
+// weights and gradients for NaN.
 template <class Operand, class X, class Y>
 bool compute_forward_product(const LinearShape& shape, const X* x, const Compute<X>* w,
                              const Compute<X>* bias, bool relu, Y* y) {
@@ -258,7 +259,8 @@ void compute_input_gradient(const LinearShape& shape, const Operand* gz, const C
                                    .ldc = in});
 }
 
-// Computes gw = gzᵀ x. Returns true if the product has also computed gbias. If gbias is null, returns false.
+// Computes gw = gzᵀ x. If gbias is not null, the epilogue of the product may also compute gbias, which is the
+// sum of the rows of gz. Returns true if the function has computed gbias.
 template <class Operand, class X, class T = Compute<X>>
 bool compute_weight_gradient(const LinearShape& shape, const Operand* gz, const X* x, T* gw, T* gbias) {
   const int64_t rows = shape.rows, in = shape.in, out = shape.out;

@@ -39,7 +39,7 @@ enum class Scan { result, query_gradient, key_value_gradients };
 // the block must call the function, and must synchronise before they read the state.
 template <class Tiles, bool kIsReverse, int kWidth, class T = typename Tiles::Value,
           class S = typename Tiles::Stored>
-__device__ void add_tokens_to_state(const typename Tiles::Memory& memory, const LinearHead<S>& head,
+__device__ void add_tokens_to_state(const typename Tiles::Memory& memory, const LinearAttentionHead<S>& head,
                                     int64_t begin, int64_t end, bool is_first, T* state) {
   HeadRows<S> features = kIsReverse ? head.queries : head.keys, values = kIsReverse ? head.dn : head.values;
   const int64_t stride = values.width + kStatePadding;
@@ -78,20 +78,22 @@ __device__ void add_tokens_to_state(const typename Tiles::Memory& memory, const 
 // Computes `states` (batch, heads, segments, state_size()). Each block computes the state of one segment.
 template <class Tiles, bool kIsReverse, int kWidth, bool kIsPacked, class T = typename Tiles::Value,
           class S = typename Tiles::Stored>
-__global__ void segment_state_kernel(LinearInputs<S> in, LinearSegments<T> segments, T* states) {
+__global__ void segment_state_kernel(LinearAttentionInputs<S> in, LinearAttentionSegments<T> segments,
+                                     T* states) {
   const typename Tiles::Memory memory;
   const int64_t begin = blockIdx.x % segments.segments_per_head * segments.tokens_per_segment;
   add_tokens_to_state<Tiles, kIsReverse, kWidth>(
-      memory, LinearHead<S>(in, blockIdx.x / segments.segments_per_head, kIsPacked), begin,
+      memory, LinearAttentionHead<S>(in, blockIdx.x / segments.segments_per_head, kIsPacked), begin,
       begin + segments.tokens_per_segment, true, states + int64_t{blockIdx.x} * in.state_size());
 }
 
-// Applies the causal mask to `products`, the dot products between the tokens of a chunk. Sets the products
-// that the mask excludes to 0. If kOutput is query_gradient or key_gradient, adds dd of the query to the
-// other products. If kOutput is result, writes the sum of each row to `denominators`, which must be 0 on
-// input. row_dd contains dd of the rows that the thread holds, and is used only for query_gradient.
+// Completes `products`, the dot products between the tokens of the chunk that begins at token `begin`. If
+// kOutput is query_gradient or key_gradient, adds dd, the gradient of the denominator of the query, to each
+// product. Then sets the products that the causal mask excludes to 0. If kOutput is result, also writes the
+// sum of each row to `denominators`, which must be 0 on input. row_dd contains dd of the rows that the
+// calling thread holds, and is used only if kOutput is query_gradient.
 template <Output kOutput, class Products, class S, class T = Compute<S>>
-__device__ void finish_products(Products& products, const LinearHead<S>& head, int64_t begin,
+__device__ void finish_products(Products& products, const LinearAttentionHead<S>& head, int64_t begin,
                                 const T (&row_dd)[Products::kRowsPerThread],
                                 T (&denominators)[Products::kRowsPerThread]) {
   constexpr bool kIsReverse = kOutput == Output::key_gradient || kOutput == Output::value_gradient;
@@ -125,16 +127,18 @@ __device__ void for_each_pair(const Tile& tile, int i, int64_t first, int64_t wi
   }
 }
 
-// Computes one output tensor for the tokens of a chunk. Row i of the output is the sum of (rows_i .
-// columns_j) values_j over all tokens j that the causal mask allows. Products within the chunk are computed,
-// and `state` contains the sum over other tokens. If kOutput is query_gradient or key_gradient, dd is added
-// to the dot products within the chunk. If kOutput is result, row i is divided by its denominator, and 1 /
-// denominator is written to `inverse` if `inverse` is not null. The results are passed to store(i, position,
-// feature, values), where `values` contains elements `feature` and `feature` + 1 of the output of token
-// `position`, and i is the index of this row in the arrays of the thread.
+// Computes one output tensor for the tokens of a chunk. Row i of the output is
+//   the sum of (row i of `rows` . row j of `columns`) * row j of `values`
+// over all tokens j that the causal mask allows. The terms of the tokens in the chunk are computed here, and
+// the sum of the other terms comes from `state`. kOutput modifies the result:
+//   query_gradient, key_gradient   dd of the query is added to each dot product in the chunk.
+//   result   Row i is divided by its denominator. 1 / denominator is written to `inverse` if it is not null.
+// The function calls store(i, position, feature, values) for each pair of adjacent elements of the output.
+// `values` contains elements `feature` and `feature` + 1 of the row of token `position`, and i is the index
+// of this row in the arrays of the calling thread.
 template <class Tiles, Output kOutput, int kWidth, int kRowsPerThread, class S, class Store>
-__device__ void compute_chunk_output(const typename Tiles::Memory& memory, const LinearInputs<S>& in,
-                                     const LinearHead<S>& head, const HeadRows<S>& rows,
+__device__ void compute_chunk_output(const typename Tiles::Memory& memory, const LinearAttentionInputs<S>& in,
+                                     const LinearAttentionHead<S>& head, const HeadRows<S>& rows,
                                      const HeadRows<S>& columns, const HeadRows<S>& values, int64_t begin,
                                      const typename Tiles::Value* state,
                                      const typename Tiles::Value (&row_dd)[kRowsPerThread],
@@ -143,7 +147,8 @@ __device__ void compute_chunk_output(const typename Tiles::Memory& memory, const
   constexpr bool kIsReverse = kOutput == Output::key_gradient || kOutput == Output::value_gradient;
   constexpr bool kIsFeatureGradient = kOutput == Output::query_gradient || kOutput == Output::key_gradient;
   using Sums = typename Tiles::template Tile<kTileTokens, kWidth>;
-  __shared__ T state_denominators[kTileTokens];  // eps + rows_i . (vector of the state), for row i
+  // The sums of eps and the terms of the denominators that come from `state`, one per row.
+  __shared__ T state_denominators[kTileTokens];
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t length = kIsReverse ? in.s.key_length : in.s.query_length, stride = in.state_stride();
   const int64_t width = kIsFeatureGradient ? in.s.dim : in.s.value_dim;
@@ -161,7 +166,7 @@ __device__ void compute_chunk_output(const typename Tiles::Memory& memory, const
       add_tile_product(sums, products, memory, make_operand<kAlongTile>(values, begin, column));
     // The denominators are computed with the first column tile.
     const bool needs_denominators = kOutput == Output::result && column == 0;
-    T denominator = static_cast<T>(in.s.eps);  // becomes state_denominators[thread]
+    T denominator = static_cast<T>(in.s.eps);
     add_products<kAlongDepth, kIsFeatureGradient ? kAlongDepth : kAlongTile>(
         sums, memory, rows.width, make_operand<kAlongDepth>(rows, begin, 0),
         [&](int64_t d, int j) {
@@ -201,9 +206,9 @@ struct ChunkScan {
   static constexpr int kRowsPerThread = Tiles::template Tile<kTileTokens, kWidth>::kRowsPerThread;
 
   const typename Tiles::Memory& memory;
-  const LinearInputs<S>& in;
-  const LinearOutputs<S>& outputs;
-  const LinearHead<S>& head;
+  const LinearAttentionInputs<S>& in;
+  const LinearAttentionOutputs<S>& outputs;
+  const LinearAttentionHead<S>& head;
   const T* state;
 
   __device__ void store_result(int64_t begin) const {
@@ -215,11 +220,14 @@ struct ChunkScan {
         });
   }
 
-  // Computes dd and the gradients of the queries. The gradient of a query is the sum of (dn . v + dd) k over
-  // all keys. A component that all values have in common cancels in dn . v + dd. If out, dn and the states
-  // were rounded to bfloat16, the component would not cancel exactly, and the error would grow with the
-  // length. Therefore, for bfloat16 tensors, Tiles is SplitTensorTiles, which splits operands into two
-  // bfloat16 parts, and dd is computed from a second computation of the result instead of in.out.
+  // Computes dd and the gradients of the queries. The gradient with respect to phi(q) is the sum of (dn . v +
+  // dd) k over all keys. If all values have a common component, the terms of this component in dn . v and in
+  // dd cancel. If out, dn and the states were rounded to bfloat16, the terms would not cancel exactly, and
+  // the error would grow with the length of the sequence.
+  //
+  // For this reason, `Tiles` is SplitTensorTiles for bfloat16 tensors. It represents each operand by two
+  // bfloat16 numbers. In addition, dd is computed from a second float32 computation of the result instead of
+  // from in.out.
   __device__ void store_query_gradient(int64_t begin) const {
     using Sums = typename Tiles::template Tile<kTileTokens, kWidth>;
     T dd[kRowsPerThread] = {};
@@ -292,7 +300,7 @@ struct ChunkScan {
 // With a larger number, it spills more. The emulation does not call the function.
 template <class Tiles, Scan kScan, int kWidth>
 [[maybe_unused]] constexpr int choose_resident_blocks() {
-  if (Tiles::kThreads > kTensorThreads) return 2;
+  if (Tiles::kThreads > kTensorCoreThreads) return 2;
   if (kWidth > 32) return kScan == Scan::result ? 3 : 2;
   return kScan == Scan::query_gradient ? 3 : 4;
 }
@@ -301,12 +309,13 @@ template <class Tiles, Scan kScan, int kWidth>
 template <class Tiles, Scan kScan, int kWidth, bool kIsPacked, class T = typename Tiles::Value,
           class S = typename Tiles::Stored>
 __global__ void __launch_bounds__(Tiles::kThreads, choose_resident_blocks<Tiles, kScan, kWidth>())
-    segment_scan_kernel(LinearInputs<S> in, LinearSegments<T> segments, LinearOutputs<S> outputs) {
+    segment_scan_kernel(LinearAttentionInputs<S> in, LinearAttentionSegments<T> segments,
+                        LinearAttentionOutputs<S> outputs) {
   constexpr bool kIsReverse = kScan == Scan::key_value_gradients;
   const typename Tiles::Memory memory;
   const unsigned index = blockIdx.x / segments.segments_per_head,
                  segment = blockIdx.x % segments.segments_per_head;
-  const LinearHead<S> head(in, index, kIsPacked);
+  const LinearAttentionHead<S> head(in, index, kIsPacked);
   const int64_t size = in.state_size(), count = segments.states_per_head;
   T* const state = segments.workspace ? segments.workspace + blockIdx.x * size
                                       : dynamic_shared<T>() + Tiles::Memory::kBytes / sizeof(T);
@@ -338,13 +347,14 @@ __global__ void __launch_bounds__(Tiles::kThreads, choose_resident_blocks<Tiles,
   }
 }
 
-// Returns a copy of the launch `shape` with its memory traffic and its number of floating-point operations
-// (WorkLog). feature_tensors and value_tensors are the numbers of accessed tensors whose rows have `dim` and
-// `value_dim` elements. `states` is the number of accessed states. Per token and head, the kernel accesses
-// `scalars` other elements and computes `multiply_adds` multiply-adds.
+// Returns a copy of the launch `shape` with its memory traffic and its number of floating-point operations,
+// which the WorkLog records. The kernel accesses feature_tensors tensors with rows of `dim` elements,
+// value_tensors tensors with rows of `value_dim` elements, and `states` states. For each token of each head,
+// the kernel also accesses `scalars` other elements and computes `multiply_adds` multiply-adds.
 template <class Tiles, class S>
-Launch with_work(const Launch& shape, const LinearInputs<S>& in, int64_t length, int64_t feature_tensors,
-                 int64_t value_tensors, int64_t scalars, int64_t states, int64_t multiply_adds) {
+Launch with_work(const Launch& shape, const LinearAttentionInputs<S>& in, int64_t length,
+                 int64_t feature_tensors, int64_t value_tensors, int64_t scalars, int64_t states,
+                 int64_t multiply_adds) {
   // SplitTensorTiles multiplies two operands with three products of their bfloat16 parts.
   constexpr int kProducts = std::is_same_v<Tiles, SplitTensorTiles> ? 3 : 1;
   const int64_t tokens = in.s.batch * in.s.heads * length;
@@ -355,11 +365,12 @@ Launch with_work(const Launch& shape, const LinearInputs<S>& in, int64_t length,
       .template with_flop<S>(2.0 * kProducts * static_cast<double>(tokens * multiply_adds));
 }
 
-// Returns the segments of heads with `length` tokens, without states. The number of segments is chosen to
-// occupy a large device. The maximum is kMaxSegments, because each block sums the states of other segments.
-// The number depends only on the shape, so the order of additions is the same on all devices.
+// Divides sequences of `length` tokens into segments. Does not set the members for states. The number of
+// segments is chosen to occupy a large device. It is at most kMaxSegments, because each block adds up the
+// states of the other segments of its head. The number depends only on the shape, so the order of additions
+// is the same on all devices.
 template <class T>
-LinearSegments<T> choose_segments(const LinearAttentionShape& s, int64_t length) {
+LinearAttentionSegments<T> choose_segments(const LinearAttentionShape& s, int64_t length) {
   constexpr int64_t kBlocks = 512;  // number of blocks that occupy a large device
   constexpr int64_t kMaxSegments = 16;
   const int64_t chunks = std::max<int64_t>(count_tiles(length, kTileTokens), 1);
@@ -373,7 +384,7 @@ LinearSegments<T> choose_segments(const LinearAttentionShape& s, int64_t length)
 // columns of the tiles of results, and is_packed states whether 16-byte loads can read all rows. To save
 // compile time, `columns` is always 64 for bfloat16 rows that 16-byte loads cannot read.
 template <class S, class F>
-void with_width_and_packs(const LinearInputs<S>& in, F&& f) {
+void with_width_and_packs(const LinearAttentionInputs<S>& in, F&& f) {
   const LinearAttentionShape& s = in.s;
   constexpr bool kHasPacks = std::is_same_v<S, BFloat16>;
   if constexpr (kHasPacks)
@@ -387,15 +398,15 @@ void with_width_and_packs(const LinearInputs<S>& in, F&& f) {
 // Launches segment_scan_kernel. If the scan reads the states of segments, launches segment_state_kernel
 // before it.
 template <class Tiles, Scan kScan, class T = typename Tiles::Value, class S = typename Tiles::Stored>
-void launch_scan(const LinearInputs<S>& in, const LinearOutputs<S>& outputs) {
+void launch_scan(const LinearAttentionInputs<S>& in, const LinearAttentionOutputs<S>& outputs) {
   constexpr bool kIsReverse = kScan == Scan::key_value_gradients;
   constexpr size_t kMaxShared = 24 << 10;  // bytes of a state in shared memory
   const LinearAttentionShape& s = in.s;
   const int64_t length = kIsReverse ? s.key_length : s.query_length, heads = s.batch * s.heads;
   // The states of a head are sums over this number of tokens.
   const int64_t summed_length = kIsReverse ? s.query_length : s.key_length;
-  LinearSegments<T> segments = choose_segments<T>(s, length);
-  const LinearSegments<T> summed_segments = choose_segments<T>(s, summed_length);
+  LinearAttentionSegments<T> segments = choose_segments<T>(s, length);
+  const LinearAttentionSegments<T> summed_segments = choose_segments<T>(s, summed_length);
   if (heads == 0 || length == 0) return;
   if (summed_length > 0 && (!s.causal || summed_segments.segments_per_head > 1))
     segments.states_per_head = summed_segments.segments_per_head;
@@ -407,9 +418,9 @@ void launch_scan(const LinearInputs<S>& in, const LinearOutputs<S>& outputs) {
   segments.workspace = workspace.data();
   const int64_t causal = s.causal ? 1 : 0, matrix_size = s.dim * s.value_dim;
   const int64_t multiply_adds_per_read = matrix_size + causal * kTileTokens * (s.dim + s.value_dim);
-  // read_count is the number of compute_chunk_output() calls per chunk. feature_tensors and value_tensors are
-  // the numbers of accessed tensors whose rows have `dim` and `value_dim` elements. With a causal mask, the
-  // scan accesses one more tensor of each kind.
+  // The scan calls compute_chunk_output() read_count times per chunk. Without a causal mask, it accesses
+  // feature_tensors tensors with rows of `dim` elements and value_tensors tensors with rows of `value_dim`
+  // elements. With a causal mask, it accesses one more tensor of each width.
   const bool recomputes_result = kScan == Scan::query_gradient && std::is_same_v<S, BFloat16>;
   const int64_t read_count = kScan == Scan::result                                 ? 1
                              : kScan == Scan::query_gradient && !recomputes_result ? 1
@@ -422,13 +433,13 @@ void launch_scan(const LinearInputs<S>& in, const LinearOutputs<S>& outputs) {
     if (segments.states_per_head > 0) {
       const int64_t blocks = heads * summed_segments.segments_per_head;
       launch(segment_state_kernel<Tiles, kIsReverse, kWidth, kIsPacked>,
-             with_work<Tiles, S>(over_rows(blocks, Tiles::kThreads, Tiles::Memory::kSliceBytes), in,
+             with_work<Tiles, S>(make_row_launch(blocks, Tiles::kThreads, Tiles::Memory::kSliceBytes), in,
                                  summed_length, 1, 1, kIsReverse ? 2 : 0, blocks, matrix_size),
              in, summed_segments, states.data());
     }
     const int64_t blocks = heads * segments.segments_per_head;
     const Launch shape =
-        over_rows(blocks, Tiles::kThreads, Tiles::Memory::kBytes + (is_shared ? state_bytes : 0));
+        make_row_launch(blocks, Tiles::kThreads, Tiles::Memory::kBytes + (is_shared ? state_bytes : 0));
     launch(
         segment_scan_kernel<Tiles, kScan, kWidth, kIsPacked>,
         with_work<Tiles, S>(shape, in, length, feature_tensors + causal, value_tensors + causal,
@@ -445,7 +456,7 @@ void linear_attention_forward(Backend, const LinearAttentionShape& s, AttentionR
                               AttentionRows<const S> k, AttentionRows<const S> v, S* out,
                               Compute<S>* inverse_denominators) {
   launch_scan<TilesFor<S>, Scan::result>(
-      LinearInputs<S>{s, q, k, v, {}, {}, nullptr, nullptr},
+      LinearAttentionInputs<S>{s, q, k, v, {}, {}, nullptr, nullptr},
       {.out = make_contiguous_rows(out, s.query_length, s.heads, s.value_dim),
        .inverse_denominators = inverse_denominators});
 }
@@ -456,16 +467,16 @@ void linear_attention_backward(Backend, const LinearAttentionShape& s, Attention
                                const Compute<S>* inverse_denominators, AttentionRows<const S> g,
                                AttentionGradients<S> gradients) {
   // ChunkScan::store_query_gradient() explains the use of SplitTensorTiles.
-  using Exact = std::conditional_t<std::is_same_v<S, BFloat16>, SplitTensorTiles, PlainTiles<S>>;
+  using Exact = std::conditional_t<std::is_same_v<S, BFloat16>, SplitTensorTiles, SimtTiles<S>>;
   const Scratch<Compute<S>> dd(s.batch * s.heads * s.query_length);
-  const LinearInputs<S> in{s,
-                           q,
-                           k,
-                           v,
-                           g,
-                           make_contiguous_rows(out, s.query_length, s.heads, s.value_dim),
-                           inverse_denominators,
-                           dd.data()};
+  const LinearAttentionInputs<S> in{s,
+                                    q,
+                                    k,
+                                    v,
+                                    g,
+                                    make_contiguous_rows(out, s.query_length, s.heads, s.value_dim),
+                                    inverse_denominators,
+                                    dd.data()};
   launch_scan<Exact, Scan::query_gradient>(in, {.gq = gradients.gq});
   if (!gradients.gk.data && !gradients.gv.data) return;
   launch_scan<TilesFor<S>, Scan::key_value_gradients>(in, {.gk = gradients.gk, .gv = gradients.gv});

@@ -14,7 +14,7 @@ inline constexpr int64_t kStatePadding = 4;
 // The input tensors of a scan, and the gradient dd of the denominators. In a forward pass, g, out,
 // inverse_denominators and dd are not set.
 template <class S>
-struct LinearInputs {
+struct LinearAttentionInputs {
   LinearAttentionShape s;
   AttentionRows<const S> q, k, v, g, out;
   const Compute<S>* inverse_denominators;  // 1 / d, (batch, heads, query_length)
@@ -26,7 +26,7 @@ struct LinearInputs {
 
 // The output tensors of a scan. Outputs whose pointer is null are not written.
 template <class S>
-struct LinearOutputs {
+struct LinearAttentionOutputs {
   AttentionRows<S> out = {}, gq = {}, gk = {}, gv = {};
   Compute<S>* inverse_denominators = nullptr;  // 1 / d, (batch, heads, query_length)
 };
@@ -34,7 +34,7 @@ struct LinearOutputs {
 // The segments of consecutive tokens into which the sequence of each head is divided, and the states of
 // segments.
 template <class T>
-struct LinearSegments {
+struct LinearAttentionSegments {
   unsigned segments_per_head = 1;
   int64_t tokens_per_segment = 0;
   const T* states = nullptr;  // (batch, heads, states_per_head, state_size())
@@ -44,15 +44,16 @@ struct LinearSegments {
 
 // The rows of the operands of one head.
 template <class S>
-struct LinearHead {
+struct LinearAttentionHead {
   int64_t example, head;
-  int64_t row_offset;  // index of the first element of the head in LinearInputs::dd and inverse_denominators
+  int64_t row_offset;  // index of the first element of the head in LinearAttentionInputs::dd and
+                       // inverse_denominators
   HeadRows<S> queries, keys, values, dn;
   const Compute<S>* dd;
 
   // `head_index` is example * heads + head. It is a 32-bit integer, because a division of 64-bit integers
   // takes many instructions and registers. `is_packed` states whether 16-byte loads can read all rows.
-  __device__ LinearHead(const LinearInputs<S>& in, unsigned head_index, bool is_packed)
+  __device__ LinearAttentionHead(const LinearAttentionInputs<S>& in, unsigned head_index, bool is_packed)
       : example(head_index / static_cast<unsigned>(in.s.heads)),
         head(head_index % static_cast<unsigned>(in.s.heads)),
         row_offset(head_index * in.s.query_length) {

@@ -25,17 +25,18 @@ struct ConvertedPack {
   Compute<S> values[Pack<S>::kSize];
 };
 
-// The rows of one head, like PlainRows. The load functions return phi(x) for each element x of the rows if
+// The rows of one head, like StridedRows. The load functions return phi(x) for each element x of the rows if
 // use_feature_map is true. Otherwise they multiply row `position` by multipliers[position].
 template <class S>
-struct HeadRows : PlainRows<S> {
+struct HeadRows : StridedRows<S> {
   using T = Compute<S>;
-  using PlainRows<S>::data, PlainRows<S>::stride, PlainRows<S>::contains, PlainRows<S>::is_packed;
+  using StridedRows<S>::data, StridedRows<S>::stride, StridedRows<S>::contains, StridedRows<S>::is_packed;
   const T* multipliers = nullptr;  // (count,); if null, all multipliers are 1
   FeatureMap map = {};
   bool use_feature_map = false;
 
-  // Returns 0 if `position` is not less than `count` or `feature` is not less than `width`.
+  // Returns element `feature` of row `position`, after the feature map or the multiplier is applied. Returns
+  // 0 if `position` >= `count` or `feature` >= `width`.
   __device__ T load(int64_t position, int64_t feature) const {
     if (!contains(position, feature)) return 0;
     const T x = convert_element<T>(data[position * stride + feature]);

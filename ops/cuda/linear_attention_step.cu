@@ -13,9 +13,9 @@ constexpr int kStepThreads = 256;
 // The number of adjacent columns of the state that a lane of warp_step_kernel loads at a time.
 constexpr int kStepColumns = Pack<float>::kSize;
 
-// Computes linear_attention_step() for one head per warp. A row of the state consists of lanes_per_row Packs.
-// This number is a power of two of at most 32. Lane l loads Pack l % lanes_per_row of every (32 /
-// lanes_per_row)-th row. A lane loads kRows Packs before it uses the first, which hides the latency of
+// Computes linear_attention_step() for one head per warp. A row of the state consists of lanes_per_row Packs,
+// which adjacent lanes load. lanes_per_row is a power of two and at most 32, so the warp loads one or more
+// whole rows at a time. Each lane loads kRows Packs before it uses the first Pack, which hides the latency of
 // memory.
 template <class O>
 __global__ void __launch_bounds__(kWarpSize* kRowsPerBlock)
@@ -93,7 +93,7 @@ bool launch_warp_step(const LinearAttentionShape& s, AttentionRows<const float> 
       (lanes_per_row & (lanes_per_row - 1)) != 0 || s.dim > kMaxDim || !are_aligned_to_packs(kv) ||
       !has_aligned_groups(v) || !has_aligned_groups(out))
     return false;
-  Launch shape = over_warp_rows(s.batch * s.heads, std::numeric_limits<int32_t>::max());
+  Launch shape = make_warp_row_launch(s.batch * s.heads, std::numeric_limits<int32_t>::max());
   shape.shared_bytes = static_cast<size_t>(kRowsPerBlock * 2 * s.dim) * sizeof(float);
   launch(warp_step_kernel<O>, shape.with_updated_bytes(state_bytes), s, q, k, v,
          static_cast<int>(lanes_per_row), kv, key_sum, out);
@@ -161,8 +161,9 @@ void linear_attention_step(Backend, const LinearAttentionShape& s, AttentionRows
     if (launch_warp_step(s, q, k, v, kv, key_sum, out, state)) return;
   const int64_t columns = std::min<int64_t>(s.value_dim, kStepThreads);
   const size_t shared = static_cast<size_t>(2 * s.dim + kStepThreads) * sizeof(T);
-  launch(step_kernel<T, O>, over_rows(s.batch * s.heads, kStepThreads, shared).with_updated_bytes(state), s,
-         q, k, v, columns, kv, key_sum, out);
+  launch(step_kernel<T, O>,
+         make_row_launch(s.batch * s.heads, kStepThreads, shared).with_updated_bytes(state), s, q, k, v,
+         columns, kv, key_sum, out);
 }
 
 template <class T, class O>

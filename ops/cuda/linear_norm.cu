@@ -18,7 +18,7 @@ __device__ void copy_slice(uint32_t* slice, const BFloat16* matrix, int64_t rows
                            int64_t width, int64_t begin) {
   using Packed = Pack<BFloat16>;
   constexpr int kPacksPerRow = kColumnsPerSlice / Packed::kSize,
-                kPacks = kPacksPerRow * kSize / kTensorThreads, kLoads = kPacks < 8 ? kPacks : 8;
+                kPacks = kPacksPerRow * kSize / kTensorCoreThreads, kLoads = kPacks < 8 ? kPacks : 8;
   static_assert(kPacks % kLoads == 0);
   const int thread = static_cast<int>(threadIdx.x);
 #pragma unroll 1
@@ -26,14 +26,14 @@ __device__ void copy_slice(uint32_t* slice, const BFloat16* matrix, int64_t rows
     Packed packs[kLoads];
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
-      const int pack_index = (first_pack + i) * kTensorThreads + thread;
+      const int pack_index = (first_pack + i) * kTensorCoreThreads + thread;
       const int64_t row = first + pack_index / kPacksPerRow,
                     column = begin + pack_index % kPacksPerRow * Packed::kSize;
       packs[i] = row < rows && column < width ? Packed::load(matrix + row * width + column) : Packed{};
     }
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
-      const int pack_index = (first_pack + i) * kTensorThreads + thread;
+      const int pack_index = (first_pack + i) * kTensorCoreThreads + thread;
       uint32_t* const row = slice + pack_index / kPacksPerRow * kPairStride<kColumnsPerSlice>;
       extract_pack_part(packs[i], 0).store(row + pack_index % kPacksPerRow * Packed::kSize / 2);
     }
@@ -74,7 +74,7 @@ __device__ void for_each_pair(int64_t out, F&& f) {
 // Adds the bias and the residual to the product in `tile`, and writes the layer norm of the sums to n.y and
 // n.rounded. The first row of the tile belongs to row `first` of x.
 template <class Tile>
-__device__ void normalize_rows(const LinearNorm& n, Tile& tile, int64_t first, float* shared) {
+__device__ void normalize_rows(const LinearNormArguments& n, Tile& tile, int64_t first, float* shared) {
   const int64_t out = n.shape.out;
   const auto row_of = [&](int i) { return first + Tile::row(i); };
   float mean[Tile::kRowsPerThread] = {}, squares[Tile::kRowsPerThread] = {};
@@ -115,8 +115,8 @@ __device__ void normalize_rows(const LinearNorm& n, Tile& tile, int64_t first, f
 
 // Computes kRowsPerTile complete rows of y per block, because the layer norm needs all columns of a row.
 template <int kColumns>
-__global__ void __launch_bounds__(kTensorThreads) linear_norm_kernel(LinearNorm n) {
-  using Tile = TensorTile<kRowsPerTile, kColumns>;
+__global__ void __launch_bounds__(kTensorCoreThreads) linear_norm_kernel(LinearNormArguments n) {
+  using Tile = TensorCoreTile<kRowsPerTile, kColumns>;
   using LeftLayout = SliceLayout<kAlongDepth, kRowsPerTile, kColumnsPerSlice>;
   using RightLayout = SliceLayout<kAlongDepth, kColumns, kColumnsPerSlice>;
   uint32_t* const left = dynamic_shared<uint32_t>();
@@ -136,19 +136,20 @@ __global__ void __launch_bounds__(kTensorThreads) linear_norm_kernel(LinearNorm 
 }
 
 template <int kColumns>
-void launch_linear_norm(const LinearNorm& layer) {
+void launch_linear_norm(const LinearNormArguments& layer) {
   const LinearShape& shape = layer.shape;
   const size_t shared = (kRowsPerTile + kColumns) * kPairStride<kColumnsPerSlice> * sizeof(uint32_t);
   const Launch blocks =
-      over_rows((shape.rows + kRowsPerTile - 1) / kRowsPerTile, kTensorThreads, shared)
+      make_row_launch((shape.rows + kRowsPerTile - 1) / kRowsPerTile, kTensorCoreThreads, shared)
           .with_flop<BFloat16>(2.0 * static_cast<double>(shape.rows * shape.in * shape.out));
   launch(linear_norm_kernel<kColumns>, blocks, layer);
 }
 
 }  // namespace
 
-bool linear_norm_forward(Backend, const LinearNorm& layer) {
-  // Each block reads the whole matrix w. If w is large, this takes more time than a product of cuBLAS.
+bool try_linear_norm_forward(Backend, const LinearNormArguments& layer) {
+  // kMaxInputs and kMaxOutputs limit the size of the matrix w. Each block reads the whole matrix, so for a
+  // larger w, a product of cuBLAS is faster than this kernel.
   constexpr int64_t kMaxInputs = 512, kMaxOutputs = 256, kMaxNarrowOutputs = 128,
                     kPack = Pack<BFloat16>::kSize;
   const LinearShape& shape = layer.shape;

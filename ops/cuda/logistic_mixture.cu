@@ -150,7 +150,7 @@ __global__ void sample_kernel(int64_t rows, int mixtures, int row_stride, const 
                  log_scale = static_cast<double>(p[2 * mixtures + chosen]);
     const double elu = log_scale > 0 ? log_scale : std::expm1(log_scale);
     const double scale =
-        use_elu_scale ? elu + 1.0001 : std::exp(Maximum::apply(log_scale, kMinLogisticScale));
+        use_elu_scale ? elu + 1.0001 : std::exp(Maximum::apply(log_scale, kMinLogisticLogScale));
     const double u = stream.uniform(element + 1);
     const double value = mean + scale * (std::log(u) - std::log1p(-u));
     const double level = std::nearbyint((value + 1) / 2 * 255);
@@ -187,7 +187,7 @@ void logistic_mixture(Backend, int64_t rows, int64_t mixtures, int64_t levels, c
 template <class T>
 void sample_logistic_mixture(Backend, int64_t rows, int64_t mixtures, const T* parameters,
                              const RandomStream& stream, int64_t first, bool use_elu_scale, uint8_t* out) {
-  // Blocks are small, because there are few rows.
+  // Usually there are few rows. Small blocks distribute them over more multiprocessors.
   constexpr int64_t kMaxThreads = 64;
   const int64_t row_stride =
       3 * mixtures % 2 == 0 ? 3 * mixtures + 1 : 3 * mixtures;  // odd, to avoid bank conflicts

@@ -54,19 +54,22 @@ __global__ void fill_infinite_kernel(T* target, int64_t count) {
   for (int64_t i = first_element(); i < count; i += element_stride()) target[i] = kInfinity<T>;
 }
 
-// The state of the online softmax of one query over the keys of one round. `maximum` is the maximum score so
-// far. `sum` is the sum of exp(score - maximum) / multiplicity over the keys so far.
+// The state of the online softmax of one query over the keys of one round. `maximum` is the maximum score of
+// the keys so far. `sum` is the sum of exp(score - maximum) / multiplicity over these keys, where
+// LshThreadBlock::multiplicity() returns the multiplicity of the query and the key.
 template <class T>
 struct RowSoftmax {
   T maximum = -kInfinity<T>, sum = 0;
 };
 
 // Adds a tile of keys to `softmax`, the online softmax of the query in row i of `scores`. On input, the row
-// contains dot products between queries. Replaces each product by exp(score - maximum) / multiplicity, times
-// the dropout multiplier. Returns the factor by which the caller must multiply the sum of the weighted values
-// of the earlier tiles.
+// contains the dot products of this query and the queries at the positions of the keys. Each key is such a
+// query times its key factor. Replaces each product by exp(score - maximum) / multiplicity, times the dropout
+// multiplier. Returns the factor by which the caller must multiply the sum of the weighted values of the
+// earlier tiles.
 template <class Tiles, class Scores, class T = typename Tiles::Value>
-__device__ T update_row_softmax(const LshBlock<Tiles>& block, Scores& scores, int i, RowSoftmax<T>& softmax) {
+__device__ T update_row_softmax(const LshThreadBlock<Tiles>& block, Scores& scores, int i,
+                                RowSoftmax<T>& softmax) {
   const LshTile<T>& tile = block.tile;
   const int row = Scores::row(i);
   T largest = -kInfinity<T>;
@@ -150,12 +153,12 @@ template <class Tiles, int kWidth, class T = typename Tiles::Value, class S = ty
 __global__ void forward_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* out, T* log_sums,
                                T* running_log_sums) {
   __shared__ LshTile<T> tile;
-  LshBlock<Tiles> block(in, tile, grid.head());
-  using Scores = typename LshBlock<Tiles>::Scores;
+  LshThreadBlock<Tiles> block(in, tile, grid.head());
+  using Scores = typename LshThreadBlock<Tiles>::Scores;
   const int64_t chunk = grid.chunk(), begin = grid.first_slot(), column = int64_t{blockIdx.y} * kWidth;
   if (chunk >= block.order.chunk_count || begin >= block.order.slot_count(chunk)) return;
   const LshSlots query_slots = block.find_slots(round, chunk);
-  const LshSlots previous_slots = block.find_previous_slots(round, chunk);
+  const LshSlots previous_slots = block.find_look_back_slots(round, chunk);
   T* const head_log_sums = running_log_sums + (blockIdx.y * grid.head_count + block.head_index) * in.s.length;
   typename Tiles::template Tile<kTileTokens, kWidth> result;
   RowSoftmax<T> rows[Scores::kRowsPerThread];
@@ -209,28 +212,29 @@ __global__ void forward_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* 
 template <class S>
 void compute_key_factors(const LshAttentionShape& s, AttentionRows<const S> q, Compute<S>* key_factors) {
   const int64_t count = s.batch * s.heads * s.length;
-  launch(key_factors_kernel<S>, over_elements(count * kWarpSize), s, q, count, key_factors);
+  launch(key_factors_kernel<S>, make_element_launch(count * kWarpSize), s, q, count, key_factors);
 }
 
 template <class T>
 void clear_masked_rows(const LshAttentionShape& s, AttentionRows<T> target, int64_t width) {
   if (!s.lengths) return;
   const int64_t count = s.batch * s.heads * s.length * width;
-  launch(clear_masked_kernel<T>, over_elements(count), s, target, width, count);
+  launch(clear_masked_kernel<T>, make_element_launch(count), s, target, width, count);
 }
 
 template <class T>
-LshMultipliers<T>::LshMultipliers(const LshAttentionShape& s)
+LshDropoutMultipliers<T>::LshDropoutMultipliers(const LshAttentionShape& s)
     : is_active_(s.dropout.is_active()), table_(is_active_ ? 2 * s.chunk_length * s.chunk_length : 0) {
   const int64_t count = 2 * s.chunk_length * s.chunk_length;
   if (is_active_)
-    launch(multipliers_kernel<T>, over_elements(count), DropoutFactors<T>(s.dropout), table_.data(), count);
+    launch(multipliers_kernel<T>, make_element_launch(count), DropoutFactors<T>(s.dropout), table_.data(),
+           count);
 }
 
 template <class S>
-void LshResult<S>::round_sums() const {
+void LshRoundAccumulator<S>::write_rounded_result() const {
   if constexpr (!kIsSameType)
-    launch(round_sums_kernel<S>, over_elements(count_), sums_.data(), target_, count_);
+    launch(round_sums_kernel<S>, make_element_launch(count_), sums_.data(), target_, count_);
 }
 
 template <class S>
@@ -240,12 +244,12 @@ void lsh_attention_forward(Backend, const LshAttentionShape& s, AttentionRows<co
   using Tiles = TilesFor<S>;
   const LshOrders orders(s, buckets);
   const Scratch<T> key_factors(s.batch * s.heads * s.length);
-  const LshResult<S> result(out, s.batch * s.length * s.heads * s.value_dim);
+  const LshRoundAccumulator<S> result(out, s.batch * s.length * s.heads * s.value_dim);
   compute_key_factors(s, q, key_factors.data());
   clear_masked_rows(s, make_contiguous_rows(result.data(), s.length, s.heads, s.value_dim), s.value_dim);
   const int64_t rows = s.batch * s.heads * s.log_sum_round_count() * s.length;
-  launch(fill_infinite_kernel<T>, over_elements(rows), log_sums, rows);
-  const LshMultipliers<T> multipliers(s);
+  launch(fill_infinite_kernel<T>, make_element_launch(rows), log_sums, rows);
+  const LshDropoutMultipliers<T> multipliers(s);
   const LshInputs<S> in{s, orders.view(), q, v, {}, key_factors.data(), nullptr, nullptr, multipliers.data()};
   const LshGrid grid(s);
   with_tile_width<T>(s.value_dim, [&](auto width) {
@@ -256,16 +260,16 @@ void lsh_attention_forward(Backend, const LshAttentionShape& s, AttentionRows<co
       launch(forward_kernel<Tiles, kWidth>, grid.make_launch<Tiles>(tiles), in, grid, round, result.data(),
              log_sums, running_log_sum.data());
   });
-  result.round_sums();
+  result.write_rounded_result();
 }
 
 template <class S>
 struct LshForwardKernels {
   inline static const Instances all{&compute_key_factors<S>, &clear_masked_rows<Compute<S>>,
-                                    &LshResult<S>::round_sums, &lsh_attention_forward<S>};
+                                    &LshRoundAccumulator<S>::write_rounded_result, &lsh_attention_forward<S>};
 };
 TAPEFORMER_FLOAT(template struct LshForwardKernels<float>; template struct LshForwardKernels<BFloat16>;
-                 template class LshMultipliers<float>;)
-TAPEFORMER_DOUBLE(template struct LshForwardKernels<double>; template class LshMultipliers<double>;)
+                 template class LshDropoutMultipliers<float>;)
+TAPEFORMER_DOUBLE(template struct LshForwardKernels<double>; template class LshDropoutMultipliers<double>;)
 
 }  // namespace tapeformer::cuda

@@ -24,7 +24,8 @@ struct LshInputs {
   const T* dropout_multipliers;  // (chunk_length, 2 chunk_length); null without dropout
 };
 
-// The sorted positions of one chunk in one round. positions[i] is the position in slot i of the chunk.
+// The `count` positions of one chunk in one round, sorted by bucket. The index of a position in the sorted
+// sequence is its slot, so positions[i] is the position in slot i of the chunk.
 struct LshSlots {
   const int32_t* positions = nullptr;  // (count,)
   int64_t count = 0, round = 0;
@@ -64,8 +65,8 @@ struct LshOperand {
                ? convert_element<Compute<S>>(rows.data[position * rows.length_stride + feature])
                : Compute<S>{0};
   }
-  // Returns elements (d, i) to (d + 7, i) if kLayout is along_depth, otherwise elements (d, i) to (d, i + 7).
-  // Requires is_packed().
+  // Returns 8 elements as a Pack. The first element is operator()(d, i). From one element to the next, d
+  // increases by 1 if kLayout is kAlongDepth. Otherwise i increases by 1. Requires is_packed().
   __device__ Pack<S> load_pack(int64_t d, int64_t i) const {
     const int32_t position = positions[kIsAlongDepth ? i : d];
     const int64_t feature = column + (kIsAlongDepth ? d : i);
@@ -77,7 +78,7 @@ struct LshOperand {
 
 // The operations of a thread block, which processes kTileTokens slots of a chunk in one head and round.
 template <class Tiles>
-struct LshBlock {
+struct LshThreadBlock {
   using T = typename Tiles::Value;
   using S = typename Tiles::Stored;
   const LshInputs<S>& in;
@@ -90,7 +91,7 @@ struct LshBlock {
   using Scores = typename Tiles::template Tile<kTileTokens, kTileTokens>;
 
   // `shared` must be in shared memory.
-  __device__ LshBlock(const LshInputs<S>& inputs, LshTile<T>& shared, int64_t index)
+  __device__ LshThreadBlock(const LshInputs<S>& inputs, LshTile<T>& shared, int64_t index)
       : in(inputs),
         tile(shared),
         head_index(index),
@@ -102,17 +103,18 @@ struct LshBlock {
   __device__ LshSlots find_slots(int64_t round, int64_t chunk) const {
     return {order.positions(round, chunk), order.slot_count(chunk), round};
   }
-  // Returns the slots of the chunk that contains the look-back cells of chunk `chunk`. If there is no such
-  // chunk, the result has no slots.
-  __device__ LshSlots find_previous_slots(int64_t round, int64_t chunk) const {
+  // Returns the slots of the previous chunk of chunk `chunk`. The queries of a chunk also attend to keys of
+  // its previous chunk. The previous chunk of chunk 0 is the last chunk of round LshWrapCell::key_round. If
+  // chunk 0 has no previous chunk, the result has no slots.
+  __device__ LshSlots find_look_back_slots(int64_t round, int64_t chunk) const {
     if (chunk > 0) return find_slots(round, chunk - 1);
     const LshWrapCell wrap = order.wrap(round);
     return wrap.query_code == kNoCell ? LshSlots{} : find_slots(wrap.key_round, order.chunk_count - 1);
   }
 
   // Loads the queries in the slots [begin, begin + kTileTokens) of `slots`. If is_look_back is true, the keys
-  // of the tile must come from find_previous_slots(), otherwise from the same chunk. All threads must have
-  // finished reading the previous queries.
+  // of the tile are in the previous chunk, see find_look_back_slots(). Otherwise the keys are in the same
+  // chunk as the queries. Before the call, all threads must have read the previous queries.
   __device__ void load_queries(const LshSlots& slots, int64_t begin, bool is_look_back) {
     query_slot = begin;
     key_column = is_look_back ? 0 : in.s.chunk_length;
@@ -164,7 +166,7 @@ struct LshBlock {
                                                  const int32_t* positions, int64_t column) const {
     AttentionRows<const S> rows = tensor;
     rows.data = tensor.row(example, 0, head);
-    const PlainRows<S> plain{.data = rows.data, .stride = rows.length_stride, .width = width};
+    const StridedRows<S> plain{.data = rows.data, .stride = rows.length_stride, .width = width};
     return {rows, width, plain.is_aligned_to_packs(), positions, column};
   }
   // Return an operand with the rows of q, v or g at `positions`, from feature `column` of the rows.
@@ -198,10 +200,13 @@ struct LshBlock {
   // multiplicities. The function uses the dynamic shared memory as workspace.
   __device__ void count_multiplicities() {
     if (!in.s.exact_duplicates) return;
-    // A Codes object contains the codes of the cells that a query attends to in a round. values[0] is the
-    // cell of the query. The look-back cell of this cell is values[1] if it is in the same round, or
-    // values[2] if it is in round LshWrapCell::key_round. If there is no such cell, the code is kNoCell.
-    // values[3] is not used. Even and odd rounds use separate memory, so one barrier per round suffices.
+    // A Codes object contains the codes of the cells that a query attends to in a round:
+    //   values[0]   the cell of the query
+    //   values[1]   the look-back cell in the same round, unless the cell of the query is wrap.query_code
+    //   values[2]   the look-back cell in round wrap.key_round, if the cell of the query is wrap.query_code
+    //   values[3]   not used
+    // If there is no such cell, the code differs from the codes of all keys. Even and odd rounds use separate
+    // memory, so one barrier per round suffices.
     using Codes = Pack<int32_t>;
     constexpr int kStep = Tiles::kThreads / kTileTokens,
                   kQueries = kTileTokens / kStep;  // queries per thread
@@ -263,8 +268,8 @@ struct LshBlock {
   }
 };
 
-// A grid with one block along x for each kTileTokens slots of a chunk of a head. blockIdx.y selects the
-// columns of the result.
+// A grid of thread blocks. Each block along x processes kTileTokens slots of one chunk of one head.
+// blockIdx.y selects the columns of the result that the block computes.
 struct LshGrid {
   int64_t head_count, chunks_per_head, blocks_per_chunk;
 
@@ -275,8 +280,8 @@ struct LshGrid {
   // Returns a launch with this grid and `column_tiles` blocks along y.
   template <class Tiles>
   Launch make_launch(int64_t column_tiles, SourceLocation where = SourceLocation::current()) const {
-    return over_tiles(head_count * chunks_per_head * blocks_per_chunk, column_tiles, Tiles::kThreads,
-                      Tiles::Memory::kBytes, where);
+    return make_tile_launch(head_count * chunks_per_head * blocks_per_chunk, column_tiles, Tiles::kThreads,
+                            Tiles::Memory::kBytes, where);
   }
   // Return the head (example * heads + head), the chunk and the first slot of the calling block.
   __device__ int64_t head() const { return blockIdx.x / (chunks_per_head * blocks_per_chunk); }
@@ -286,9 +291,9 @@ struct LshGrid {
 
 // Computes and owns LshInputs::dropout_multipliers. data() returns null without dropout.
 template <class T>
-class LshMultipliers {
+class LshDropoutMultipliers {
  public:
-  explicit LshMultipliers(const LshAttentionShape& s);
+  explicit LshDropoutMultipliers(const LshAttentionShape& s);
   const T* data() const { return is_active_ ? table_.data() : nullptr; }
 
  private:
@@ -305,19 +310,21 @@ void clear_masked_rows(const LshAttentionShape& s, AttentionRows<T> target, int6
 
 // The sum over rounds of an output tensor, such as `out` or a gradient, in the compute type. If S is the
 // compute type, the sum is stored in `target`. Otherwise the sum is stored in separate memory, and
-// round_sums() writes it to `target`, rounded to S. `count` is the number of elements of the tensor.
+// write_rounded_result() writes it to `target`, rounded to S. `count` is the number of elements of the
+// tensor.
 template <class S>
-class LshResult {
+class LshRoundAccumulator {
  public:
   using T = Compute<S>;
-  LshResult(S* target, int64_t count) : target_(target), count_(count), sums_(kIsSameType ? 0 : count) {}
+  LshRoundAccumulator(S* target, int64_t count)
+      : target_(target), count_(count), sums_(kIsSameType ? 0 : count) {}
   T* data() const {
     if constexpr (kIsSameType)
       return target_;
     else
       return sums_.data();
   }
-  void round_sums() const;
+  void write_rounded_result() const;
 
  private:
   static constexpr bool kIsSameType = std::is_same_v<S, T>;

@@ -14,8 +14,9 @@ constexpr T kInfinity = std::numeric_limits<T>::infinity();
 // g_i . v_j to `gradients`. If are_rows_keys is true, rows of `scores` and `gradients` belong to keys, and
 // columns to queries. Otherwise rows belong to queries, and columns to keys.
 template <class Tiles>
-__device__ void compute_pair_products(LshBlock<Tiles>& block, typename LshBlock<Tiles>::Scores& scores,
-                                      typename LshBlock<Tiles>::Scores& gradients, bool are_rows_keys) {
+__device__ void compute_pair_products(LshThreadBlock<Tiles>& block,
+                                      typename LshThreadBlock<Tiles>::Scores& scores,
+                                      typename LshThreadBlock<Tiles>::Scores& gradients, bool are_rows_keys) {
   const auto& tile = block.tile;
   const int32_t* const rows = are_rows_keys ? tile.keys : tile.queries;
   const int32_t* const columns = are_rows_keys ? tile.queries : tile.keys;
@@ -30,10 +31,11 @@ __device__ void compute_pair_products(LshBlock<Tiles>& block, typename LshBlock<
                                  are_rows_keys ? result_gradients : values);
 }
 
-// Adds the tile `result` to gq. Element (i, j) of the tile is added to feature column + j of the position in
-// slot begin + i of query_slots. The first round overwrites gq.
+// Adds the tile `result` to gq (batch, length, heads, dim). The rows of the tile are the positions in the
+// slots of query_slots from slot `begin`, and the columns are the features from feature `column`. The first
+// round overwrites gq.
 template <class Tiles, class Tile, class T = typename Tiles::Value>
-__device__ void add_query_gradient(const LshBlock<Tiles>& block, const Tile& result,
+__device__ void add_query_gradient(const LshThreadBlock<Tiles>& block, const Tile& result,
                                    const LshSlots& query_slots, int64_t begin, int64_t column,
                                    bool is_first_round, T* gq) {
   const LshAttentionShape& s = block.in.s;
@@ -51,11 +53,11 @@ __device__ void add_query_gradient(const LshBlock<Tiles>& block, const Tile& res
   }
 }
 
-// Adds the tiles key_gradient and value_gradient to gk (batch, heads, length, dim) and gv. Element (i, j) of
-// a tile is added to feature column + j of the position in slot begin + i of key_slots. The first round
-// overwrites gk and gv.
+// Adds the tiles key_gradient and value_gradient to gk (batch, heads, length, dim) and gv (batch, length,
+// heads, value_dim). The rows of a tile are the positions in the slots of key_slots from slot `begin`, and
+// the columns are the features from feature `column`. The first round overwrites gk and gv.
 template <class Tiles, class Tile, class T = typename Tiles::Value>
-__device__ void add_key_gradients(const LshBlock<Tiles>& block, const Tile& key_gradient,
+__device__ void add_key_gradients(const LshThreadBlock<Tiles>& block, const Tile& key_gradient,
                                   const Tile& value_gradient, const LshSlots& key_slots, int64_t begin,
                                   int64_t column, T* gk, T* gv) {
   const LshAttentionShape& s = block.in.s;
@@ -86,17 +88,17 @@ __device__ void add_key_gradients(const LshBlock<Tiles>& block, const Tile& key_
   }
 }
 
-// Adds the gradient of the scores of one round with respect to the queries to gq. If in.s.average_rounds is
-// true, also computes the deltas of the round.
+// Computes the gradients of the queries in one round, and adds them to gq. The gradients of the keys are not
+// included. If in.s.average_rounds is true, also computes the deltas of the round (LshInputs::deltas).
 template <class Tiles, int kWidth, class T = typename Tiles::Value, class S = typename Tiles::Stored>
 __global__ void query_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* gq, T* deltas) {
   __shared__ LshTile<T> tile;
-  LshBlock<Tiles> block(in, tile, grid.head());
-  using Scores = typename LshBlock<Tiles>::Scores;
+  LshThreadBlock<Tiles> block(in, tile, grid.head());
+  using Scores = typename LshThreadBlock<Tiles>::Scores;
   const int64_t chunk = grid.chunk(), begin = grid.first_slot(), column = int64_t{blockIdx.y} * kWidth;
   if (chunk >= block.order.chunk_count || begin >= block.order.slot_count(chunk)) return;
   const LshSlots query_slots = block.find_slots(round, chunk),
-                 previous_slots = block.find_previous_slots(round, chunk);
+                 previous_slots = block.find_look_back_slots(round, chunk);
   typename Tiles::template Tile<kTileTokens, kWidth> result;
   T log_sums[Scores::kRowsPerThread] = {}, delta[Scores::kRowsPerThread] = {};
 #pragma unroll(kUnrolled <T>)
@@ -152,8 +154,8 @@ template <class Tiles, int kWidth, class T = typename Tiles::Value, class S = ty
 __global__ void key_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* gk, T* gv) {
   __shared__ LshTile<T> tile;
   __shared__ T log_sums[kTileTokens], deltas[kTileTokens];  // log-sum-exps and deltas of the queries
-  LshBlock<Tiles> block(in, tile, grid.head());
-  using Scores = typename LshBlock<Tiles>::Scores;
+  LshThreadBlock<Tiles> block(in, tile, grid.head());
+  using Scores = typename LshThreadBlock<Tiles>::Scores;
   const int64_t chunk = grid.chunk(), begin = grid.first_slot(), column = int64_t{blockIdx.y} * kWidth;
   if (chunk >= block.order.chunk_count || begin >= block.order.slot_count(chunk)) return;
   const LshSlots key_slots = block.find_slots(round, chunk);
@@ -163,7 +165,8 @@ __global__ void key_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round
   if (chunk + 1 < block.order.chunk_count) {
     next_query_slots = block.find_slots(round, chunk + 1);
   } else if (chunk > 0) {
-    // The first chunk of round `next` may look back to the last chunk of this round.
+    // If round `next` has an LshWrapCell, queries in its first chunk attend to keys in the last chunk of this
+    // round.
     const int64_t next = in.s.wrap == LshWrap::global ? (round + 1) % in.s.rounds : round;
     if (block.order.wrap(next).query_code != kNoCell) next_query_slots = block.find_slots(next, 0);
   }
@@ -209,9 +212,9 @@ __global__ void key_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round
   add_key_gradients(block, key_gradient, value_gradient, key_slots, begin, column, gk, gv);
 }
 
-// Computes gq += gk - q (q . gk) / n², where n² = |q|² + epsilon. Each warp processes one row at a time. The
-// added term is the gradient with respect to q that comes from the key scale q / n. On input, gk is the
-// gradient with respect to the key, multiplied by scale / n.
+// Adds the gradient that comes from the keys to gq. The key of a position is scale * q / n, with n² = |q|² +
+// epsilon. On input, gk is the gradient with respect to the key, multiplied by scale / n. The kernel computes
+// gq += gk - q (q . gk) / n². Each warp processes one row at a time.
 template <class S, class T = Compute<S>>
 __global__ void complete_query_gradient_kernel(LshInputs<S> in, const T* gk, AttentionRows<T> gq,
                                                int64_t count) {
@@ -243,7 +246,7 @@ void lsh_attention_backward(Backend, const LshAttentionShape& s, AttentionRows<c
   const int64_t rows = s.batch * s.heads * s.length;
   const LshOrders orders(s, buckets);
   const Scratch<T> key_factors(rows), deltas(rows * s.log_sum_round_count()), gk(rows * s.dim);
-  const LshResult<S> gq_result(gq, rows * s.dim), gv_result(gv, rows * s.value_dim);
+  const LshRoundAccumulator<S> gq_result(gq, rows * s.dim), gv_result(gv, rows * s.value_dim);
   const AttentionRows<T> q_rows = make_contiguous_rows(gq_result.data(), s.length, s.heads, s.dim);
   compute_key_factors(s, q, key_factors.data());
   clear_masked_rows(s, q_rows, s.dim);
@@ -251,7 +254,7 @@ void lsh_attention_backward(Backend, const LshAttentionShape& s, AttentionRows<c
   if (!s.average_rounds)
     compute_row_dots<S>(g, make_contiguous_rows(out, s.length, s.heads, s.value_dim), nullptr, T{1}, s.batch,
                         s.length, s.heads, s.value_dim, deltas.data());
-  const LshMultipliers<T> multipliers(s);
+  const LshDropoutMultipliers<T> multipliers(s);
   const LshInputs<S> in{
       s, orders.view(), q, v, g, key_factors.data(), log_sums, deltas.data(), multipliers.data()};
   const LshGrid grid(s);
@@ -267,9 +270,10 @@ void lsh_attention_backward(Backend, const LshAttentionShape& s, AttentionRows<c
       launch(key_gradient_kernel<Tiles, kWidth>, grid.make_launch<Tiles>(count_tiles(widest, kWidth)), in,
              grid, round, gk.data(), gv_result.data());
   });
-  launch(complete_query_gradient_kernel<S>, over_elements(rows * kWarpSize), in, gk.data(), q_rows, rows);
-  gq_result.round_sums();
-  gv_result.round_sums();
+  launch(complete_query_gradient_kernel<S>, make_element_launch(rows * kWarpSize), in, gk.data(), q_rows,
+         rows);
+  gq_result.write_rounded_result();
+  gv_result.write_rounded_result();
 }
 
 template <class T>

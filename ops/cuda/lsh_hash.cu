@@ -6,7 +6,8 @@ namespace tapeformer::cuda {
 namespace {
 
 // The random rotations of one call of lsh_hash(), and their layout in memory. A rotation consists of one or
-// two matrices (dim, columns). The first matrix has factor 0, and the second matrix has factor 1.
+// two matrices of shape (dim, columns). The parameter `factor` selects the first matrix (0) or the second
+// matrix (1).
 struct Rotations {
   LshHashShape s;
   GraphRandomStream stream;
@@ -18,7 +19,7 @@ struct Rotations {
   }
   // Returns the number of elements of both matrices.
   __device__ int64_t size() const { return s.dim * (columns(0) + columns(1)); }
-  // Returns the index of the rotation that a round of a head of an example uses.
+  // Returns the index of the rotation for a round, a head and an example.
   __device__ int64_t rotation_index(int64_t example, int64_t head, int64_t round) const {
     if (s.share_all_rotations) return round;
     return ((s.share_across_examples ? 0 : example) * s.heads + head) * s.rounds + round;
@@ -76,7 +77,7 @@ struct ArgMax {
     value = other;
     index = other_index;
   }
-  // Computes the maximum over the threads that hold elements of the same row of a PlainTile.
+  // Computes the maximum over the threads that hold elements of the same row of a SimtTile.
   __device__ void reduce_lanes() {
     for (int bits = kTileEdgeThreads / 2; bits > 0; bits /= 2) {
       const T other = __shfl_xor_sync(kAllLanes, value, bits);
@@ -91,14 +92,14 @@ struct ArgMax {
 template <class S, class T = Compute<S>>
 __global__ void hash_kernel(Rotations rotations, AttentionRows<const S> q, const T* matrices, int64_t blocks,
                             int32_t* buckets) {
-  const PlainMemory<T> memory;
+  const SimtMemory<T> memory;
   const LshHashShape& s = rotations.s;
   const int64_t head_round = blockIdx.x / blocks, begin = blockIdx.x % blocks * kTileTokens;
   const int64_t round = head_round % s.rounds, head = head_round / s.rounds % s.heads,
                 example = head_round / s.rounds / s.heads;
   const int64_t valid = get_valid_length(s.lengths, example, s.length);
-  const PlainRows<S> rows{q.row(example, 0, head), q.length_stride, valid, s.dim};
-  using Rotated = PlainTile<T, kTileTokens, kTileTokens>;
+  const StridedRows<S> rows{q.row(example, 0, head), q.length_stride, valid, s.dim};
+  using Rotated = SimtTile<T, kTileTokens, kTileTokens>;
   int32_t bucket[Rotated::kRowsPerThread] = {};
   const T* matrix = matrices + rotations.rotation_index(example, head, round) * rotations.size();
   const LshBucketCounts factors = s.bucket_counts(valid);
@@ -155,10 +156,11 @@ void lsh_hash(Backend, const LshHashShape& s, const RandomStream& stream, Attent
   const int64_t columns1 = s.max_buckets.first / 2, columns2 = s.max_buckets.second / 2;
   const int64_t philox_blocks = (s.dim * columns1 + 3) / 4 + (s.dim * columns2 + 3) / 4;
   const Scratch<T> matrices(count * s.dim * (columns1 + columns2));
-  launch(draw_rotations_kernel<T>, over_elements(count * philox_blocks), rotations, count, matrices.data());
+  launch(draw_rotations_kernel<T>, make_element_launch(count * philox_blocks), rotations, count,
+         matrices.data());
   const int64_t blocks = count_tiles(s.length, kTileTokens);
   launch(hash_kernel<S>,
-         over_rows(s.batch * s.heads * s.rounds * blocks, kTileThreads, PlainMemory<T>::kSliceBytes),
+         make_row_launch(s.batch * s.heads * s.rounds * blocks, kTileThreads, SimtMemory<T>::kSliceBytes),
          rotations, q, matrices.data(), blocks, buckets);
 }
 

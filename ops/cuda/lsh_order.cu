@@ -7,8 +7,8 @@ namespace {
 
 constexpr int kSortThreads = 256;
 constexpr int kDigitBits = 4, kDigits = 1 << kDigitBits;
-// Stride between the counts of two digits in shared memory. One unused element after the counts of each warp
-// reduces bank conflicts.
+// Stride between the counts of consecutive digits in shared memory. After the counts of each warp, one
+// element is unused. This padding reduces bank conflicts.
 constexpr int kDigitStride = kSortThreads + kWarpSize;
 
 // Returns the index, in the shared array of counts, of the count of a digit and a thread.
@@ -39,8 +39,9 @@ __device__ int32_t exclusive_block_sum(int32_t value) {
 // defines slots, cells and codes.
 __global__ void sort_kernel(LshAttentionShape s, const int32_t* all_buckets, int passes, int32_t* all_sorted,
                             int32_t* all_scratch, int32_t* all_codes) {
-  // For each digit and thread, the number of slots of the thread whose bucket has the digit. The prefix sum
-  // below replaces this number by the first slot to which the thread writes such a position.
+  // The element with the index compute_count_index(digit, thread) is the number of slots of the thread whose
+  // bucket has the digit. The prefix sum below replaces this number by the first slot to which the thread
+  // writes a position with the digit.
   __shared__ int32_t counts[kDigits * kDigitStride];
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t offset = int64_t{blockIdx.x} * s.length;
@@ -51,7 +52,9 @@ __global__ void sort_kernel(LshAttentionShape s, const int32_t* all_buckets, int
   const int64_t begin = thread * run < valid ? thread * run : valid;
   const int64_t end = begin + run < valid ? begin + run : valid;
 
-  const int32_t* from = nullptr;  // positions before a pass, by slot; null if slot i contains position i
+  // Array of the positions in the order before the current pass. It is null in the first pass, in which slot
+  // i contains position i.
+  const int32_t* from = nullptr;
   for (int pass = 0; pass < passes; ++pass) {
     int32_t* const to = (passes - pass) % 2 == 1 ? sorted : scratch;
     const auto find_position = [&](int64_t slot) { return from ? from[slot] : static_cast<int32_t>(slot); };
@@ -128,9 +131,9 @@ LshOrders::LshOrders(const LshAttentionShape& s, const int32_t* buckets)
   // Bucket numbers are in [0, length].
   const int bits = static_cast<int>(std::bit_width(static_cast<uint64_t>(s.length)));
   const int passes = (bits + kDigitBits - 1) / kDigitBits;
-  launch(sort_kernel, over_rows(rounds, kSortThreads), s, buckets, passes, sorted_.data(), scratch.data(),
-         codes_.data());
-  launch(wrap_kernel, over_elements(rounds), s, buckets, view(), rounds, wraps_.data());
+  launch(sort_kernel, make_row_launch(rounds, kSortThreads), s, buckets, passes, sorted_.data(),
+         scratch.data(), codes_.data());
+  launch(wrap_kernel, make_element_launch(rounds), s, buckets, view(), rounds, wraps_.data());
 }
 
 }  // namespace tapeformer::cuda

@@ -7,8 +7,8 @@
 
 namespace tapeformer::cuda {
 
-// Codes that belong to no cell: kNoCell if a cell does not exist, and kEmptySlot for a slot without a
-// position.
+// Special values that are not codes of cells. kNoCell stands for a cell that does not exist, and kEmptySlot
+// is the code of a slot without a position.
 inline constexpr int32_t kNoCell = -1, kEmptySlot = -2;
 
 // A pair of cells that attend across the ends of the sorted sequence. The queries in cell `query_code`, which
@@ -61,8 +61,9 @@ struct LshHeadOrder {
     return view.codes[(head * rounds + round) * length + position];
   }
   __device__ LshWrapCell wrap(int64_t round) const { return view.wraps[head * rounds + round]; }
-  // Returns the round and the code of the look-back cell of the cell `code`, as key_round and key_code of the
-  // result. The queries of the cell `code` attend to the keys of its look-back cell. query_code is not used.
+  // Returns the look-back cell of the cell `code`. The queries of a cell also attend to the keys of its
+  // look-back cell. The members key_round and key_code of the result are the round and the code of the
+  // look-back cell. The member query_code is not used.
   __device__ LshWrapCell find_look_back_cell(int64_t round, int32_t code) const {
     const LshWrapCell wrap_cell = wrap(round);
     return code == wrap_cell.query_code ? wrap_cell : LshWrapCell{0, static_cast<int32_t>(round), code - 1};

@@ -224,7 +224,7 @@ class RecurrentWeights {
 template <class T>
 void pack_frames(const PackedFrames& p, const T* x, int64_t width, int64_t stride, int64_t offset,
                  int64_t steps_back, T* packed) {
-  launch(pack_kernel<T>, over_elements(p.directions * p.frames * p.batch * width), p, x, width, stride,
+  launch(pack_kernel<T>, make_element_launch(p.directions * p.frames * p.batch * width), p, x, width, stride,
          offset, steps_back, packed);
 }
 
@@ -265,7 +265,8 @@ void lstm_forward(Backend, const LstmShape& shape, const T* x, const int64_t* le
                            .c = recurrent.data(),
                            .ldc = gate_size},
                    shape.directions, shape.batch * hidden, gate_size * hidden, shape.batch * gate_size);
-    launch(forward_step_kernel<T>, over_elements(shape.directions * active_rows * hidden), packed_frames,
+    launch(forward_step_kernel<T>, make_element_launch(shape.directions * active_rows * hidden),
+           packed_frames,
            ForwardStep<T>{s,
                           active_rows,
                           {directions[0].bias_hh, shape.directions == 2 ? directions[1].bias_hh : nullptr},
@@ -293,7 +294,8 @@ void lstm_backward(Backend, const LstmShape& shape, const T* g, const T* x, cons
     fill_with_zeros(gc, states);
     for (int64_t s = packer.steps() - 1; s >= 0; --s) {
       const int64_t active_rows = packer.active_rows(s);
-      launch(backward_step_kernel<T>, over_elements(shape.directions * active_rows * hidden), packed_frames,
+      launch(backward_step_kernel<T>, make_element_launch(shape.directions * active_rows * hidden),
+             packed_frames,
              BackwardStep<T>{s, active_rows, g, gates, cells, gh.data(), gc.data(), gz.data()});
       if (s == 0) break;
       batched_gemm(Backend{},
@@ -328,8 +330,8 @@ void lstm_backward(Backend, const LstmShape& shape, const T* g, const T* x, cons
                           DropoutMask{}, nullptr, nullptr, gx ? gx_rows.data() + d * rows * in : nullptr,
                           gradients[d].weight_ih, gradients[d].bias);
   if (gx)
-    launch(unpack_kernel<T>, over_elements(shape.batch * shape.frames * in), packed_frames, gx_rows.data(),
-           in, gx);
+    launch(unpack_kernel<T>, make_element_launch(shape.batch * shape.frames * in), packed_frames,
+           gx_rows.data(), in, gx);
 }
 
 template <class T>

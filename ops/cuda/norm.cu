@@ -204,9 +204,9 @@ void layer_norm_forward(Backend, int64_t rows, int64_t dim, const T* x, const B*
       y,    normalized, inverse_std, rounded};
   const bool is_aligned = are_aligned_to_packs(x, branch, weight, bias, y, normalized, rounded);
   const bool is_launched = with_warp_row<T>(dim, is_aligned, [&](auto row) {
-    launch(norm_forward_kernel<T, B, decltype(row)>, over_warp_rows(rows), f);
+    launch(norm_forward_kernel<T, B, decltype(row)>, make_warp_row_launch(rows), f);
   });
-  if (!is_launched) launch(wide_forward_kernel<T, B>, over_rows(rows), f);
+  if (!is_launched) launch(wide_forward_kernel<T, B>, make_row_launch(rows), f);
 }
 
 template <class T, class B>
@@ -223,12 +223,12 @@ void layer_norm_backward(Backend, int64_t rows, int64_t dim, const T* g, const B
       gbranch, memory.sums()};
   const bool is_aligned = are_aligned_to_packs(g, g_rounded, normalized, weight, gx, gbranch);
   const bool is_launched = with_warp_row<T>(dim, is_aligned, [&](auto row) {
-    Launch shape = over_warp_rows(std::max<int64_t>(rows, 1), partial_sum_count);
+    Launch shape = make_warp_row_launch(std::max<int64_t>(rows, 1), partial_sum_count);
     shape.shared_bytes = static_cast<size_t>(2 * dim) * sizeof(T);
     launch(norm_backward_kernel<T, B, decltype(row)>, shape, b);
   });
   if (!is_launched) {
-    launch(wide_backward_kernel<T, B>, over_rows(rows), b);
+    launch(wide_backward_kernel<T, B>, make_row_launch(rows), b);
     launch(wide_weight_gradient_kernel<T, B>,
            Launch(dim3(static_cast<unsigned>(strips), static_cast<unsigned>(partial_sum_count)),
                   dim3(kWarpSize, kRowsPerBlock)),

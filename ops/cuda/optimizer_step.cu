@@ -128,18 +128,19 @@ void compute_squared_norms(Backend, const ParameterArrays<T>* list, int64_t coun
   for_each_list("optimizer_step", list, count, [&](const List<T>& sublist, int64_t first) {
     const int64_t chunks = sublist.first_chunk[sublist.entry_count];
     const Scratch<double> partial_sums(chunks);
-    launch(sum_squares_kernel<T>, over_rows(chunks).with_bytes(count_elements(sublist) * kElementBytes<T>),
-           sublist, partial_sums.data());
+    launch(sum_squares_kernel<T>,
+           make_row_launch(chunks).with_bytes(count_elements(sublist) * kElementBytes<T>), sublist,
+           partial_sums.data());
     const auto partial_sum_bytes = chunks * static_cast<int64_t>(sizeof(double));
     launch(collect_squares_kernel<T>,
-           over_rows(sublist.entry_count, kDefaultBlockSize / 2).with_bytes(partial_sum_bytes), sublist,
+           make_row_launch(sublist.entry_count, kDefaultBlockSize / 2).with_bytes(partial_sum_bytes), sublist,
            partial_sums.data(), squares + first);
   });
 }
 
 void compute_clip_scales(Backend, const Clipping& clipping, const double* squares, int64_t count,
                          double* scales, double* norm) {
-  launch(clip_kernel, over_rows(1), clipping, squares, count, scales, norm);
+  launch(clip_kernel, make_row_launch(1), clipping, squares, count, scales, norm);
 }
 
 template <class T>
@@ -148,7 +149,7 @@ void optimizer_step(Backend, const StepRule* rule, const ParameterArrays<T>* lis
   for_each_list("optimizer_step", list, count, [&](const List<T>& sublist, int64_t first) {
     const int accesses = sublist.entries[0].second_moment ? 7 : 5;  // number of loads and stores per element
     launch(update_kernel<T>,
-           over_rows(sublist.first_chunk[sublist.entry_count])
+           make_row_launch(sublist.first_chunk[sublist.entry_count])
                .with_bytes(accesses * count_elements(sublist) * kElementBytes<T>),
            rule, sublist, scales + first, static_cast<T>(max_value));
   });
@@ -156,8 +157,8 @@ void optimizer_step(Backend, const StepRule* rule, const ParameterArrays<T>* lis
 
 template <class T>
 void update_average(Backend, T* average, const T* value, const StepRule* rule, int64_t n) {
-  launch(average_kernel<T>, over_elements(n).with_bytes(3 * n * static_cast<int64_t>(sizeof(T))), average,
-         value, rule, n);
+  launch(average_kernel<T>, make_element_launch(n).with_bytes(3 * n * static_cast<int64_t>(sizeof(T))),
+         average, value, rule, n);
 }
 
 template <class T>

@@ -7,7 +7,7 @@
 namespace tapeformer::cuda {
 namespace {
 
-// Calls f(column) for every 32nd column, from the column with the index of the calling lane.
+// Distributes the columns over the lanes of a warp. Calls f(column) for each column of the calling lane.
 template <class F>
 __device__ void for_each_lane_column(int64_t columns, F&& f) {
   for (int64_t i = threadIdx.x % kWarpSize; i < columns; i += kWarpSize) f(i);
@@ -68,13 +68,13 @@ __global__ void backward_kernel(RandomFeatureShape s, const T* x, const T* y, co
 
 template <class T>
 void random_features_forward(Backend, const RandomFeatureShape& s, const T* x, T* y) {
-  launch(forward_kernel<T>, over_warp_rows(s.rows), s, x, y);
+  launch(forward_kernel<T>, make_warp_row_launch(s.rows), s, x, y);
 }
 
 template <class T>
 void random_features_backward(Backend, const RandomFeatureShape& s, const T* x, const T* y, const T* g, T* gu,
                               T* gx) {
-  launch(backward_kernel<T>, over_warp_rows(s.rows), s, x, y, g, gu, gx);
+  launch(backward_kernel<T>, make_warp_row_launch(s.rows), s, x, y, g, gu, gx);
 }
 
 template <class T>

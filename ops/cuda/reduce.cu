@@ -67,30 +67,30 @@ __global__ void scatter_kernel(const T* g, const int64_t* index, T* gx, int64_t 
 template <class T>
 void sum_middle(Backend, const T* x, T* out, int64_t outer, int64_t size, int64_t inner) {
   if (inner != 1) {
-    launch(sum_columns_kernel<T>, over_elements(outer * inner), x, out, outer * inner, size, inner);
+    launch(sum_columns_kernel<T>, make_element_launch(outer * inner), x, out, outer * inner, size, inner);
     return;
   }
   const int64_t blocks_per_row = (size + kElementsPerBlock - 1) / kElementsPerBlock;
   if (blocks_per_row <= 1) {
-    launch(sum_rows_kernel<T, T>, over_rows(outer), x, out, size, 1);
+    launch(sum_rows_kernel<T, T>, make_row_launch(outer), x, out, size, 1);
     return;
   }
   const Scratch<double> partial_sums(outer * blocks_per_row);
-  launch(sum_rows_kernel<T, double>, over_rows(outer * blocks_per_row), x, partial_sums.data(), size,
+  launch(sum_rows_kernel<T, double>, make_row_launch(outer * blocks_per_row), x, partial_sums.data(), size,
          blocks_per_row);
-  launch(sum_rows_kernel<double, T>, over_rows(outer), partial_sums.data(), out, blocks_per_row, 1);
+  launch(sum_rows_kernel<double, T>, make_row_launch(outer), partial_sums.data(), out, blocks_per_row, 1);
 }
 
 template <class T>
 void max_middle(Backend, const T* x, T* out, int64_t* index, int64_t outer, int64_t size, int64_t inner) {
-  launch(max_kernel<T>, over_elements(outer * inner), x, out, index, outer * inner, size, inner);
+  launch(max_kernel<T>, make_element_launch(outer * inner), x, out, index, outer * inner, size, inner);
 }
 
 template <class T>
 void scatter_middle(Backend, const T* g, const int64_t* index, T* gx, int64_t outer, int64_t size,
                     int64_t inner) {
   const int64_t n = outer * size * inner;
-  launch(scatter_kernel<T>, over_elements(n), g, index, gx, n, size, inner);
+  launch(scatter_kernel<T>, make_element_launch(n), g, index, gx, n, size, inner);
 }
 
 template <class T>

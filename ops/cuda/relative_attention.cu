@@ -34,9 +34,10 @@ __global__ void relative_scores_backward_kernel(RelativeScoresShape s, const T* 
 // the warps, and each warp computes one score at a time. Then the features of the result are distributed over
 // the threads.
 template <class T>
-__global__ void relative_step_kernel(RelativeStepShape s, GraphStep query_step, RelativeStepInputs<T> in,
-                                     RelativeRingBuffers<T> keys, RelativeRingBuffers<T> values,
-                                     T* score_memory, AttentionRows<T> out) {
+__global__ void relative_step_kernel(RelativeAttentionStepShape s, GraphStep query_step,
+                                     RelativeAttentionStepInputs<T> in, RelativeAttentionRingBuffers<T> keys,
+                                     RelativeAttentionRingBuffers<T> values, T* score_memory,
+                                     AttentionRows<T> out) {
   const int64_t head = blockIdx.x % s.heads, example = blockIdx.x / s.heads, thread = threadIdx.x;
   const int64_t query = query_step.now(), count = s.key_count(query);
   T* const scores = score_memory + int64_t{blockIdx.x} * s.distances;
@@ -77,21 +78,22 @@ __global__ void relative_step_kernel(RelativeStepShape s, GraphStep query_step, 
 template <class T>
 void relative_scores(Backend, const RelativeScoresShape& s, const T* content, const T* position, T* scores) {
   const int64_t count = s.rows * s.queries * s.keys;
-  launch(relative_scores_kernel<T>, over_elements(count), s, content, position, scores, count);
+  launch(relative_scores_kernel<T>, make_element_launch(count), s, content, position, scores, count);
 }
 
 template <class T>
 void relative_scores_backward(Backend, const RelativeScoresShape& s, const T* gradient, T* gposition) {
   const int64_t count = s.rows * s.queries * s.distances;
-  launch(relative_scores_backward_kernel<T>, over_elements(count), s, gradient, gposition, count);
+  launch(relative_scores_backward_kernel<T>, make_element_launch(count), s, gradient, gposition, count);
 }
 
 template <class T>
-void relative_attention_step(Backend, const RelativeStepShape& s, const RelativeStepInputs<T>& inputs,
-                             const RelativeRingBuffers<T>& keys, const RelativeRingBuffers<T>& values,
-                             T* scores, AttentionRows<T> out) {
-  launch(relative_step_kernel<T>, over_rows(s.batch * s.heads, kStepThreads), s, GraphStep(s.length - 1),
-         inputs, keys, values, scores, out);
+void relative_attention_step(Backend, const RelativeAttentionStepShape& s,
+                             const RelativeAttentionStepInputs<T>& inputs,
+                             const RelativeAttentionRingBuffers<T>& keys,
+                             const RelativeAttentionRingBuffers<T>& values, T* scores, AttentionRows<T> out) {
+  launch(relative_step_kernel<T>, make_row_launch(s.batch * s.heads, kStepThreads), s,
+         GraphStep(s.length - 1), inputs, keys, values, scores, out);
 }
 
 template <class T>

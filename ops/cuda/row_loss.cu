@@ -68,7 +68,7 @@ void compute_row_weights(Backend, const uint8_t* row_mask, T* weights, int64_t r
     fill_zero(count.data(), sizeof(unsigned));
     launch(count_rows_kernel, over_row_blocks(rows), row_mask, count.data(), rows);
   }
-  launch(weights_kernel<T>, over_elements(rows), row_mask, count.data(), weights, rows);
+  launch(weights_kernel<T>, make_element_launch(rows), row_mask, count.data(), weights, rows);
 }
 
 template <class T>
@@ -76,12 +76,12 @@ void compute_weighted_sum(Backend, const T* values, const T* weights, T* total, 
   const Launch shape = over_row_blocks(rows);
   const Scratch<double> partial_sums(shape.grid.x);
   launch(weighted_sum_kernel<T>, shape, values, weights, partial_sums.data(), rows);
-  launch(total_kernel<T>, over_rows(1), partial_sums.data(), int64_t{shape.grid.x}, total);
+  launch(total_kernel<T>, make_row_launch(1), partial_sums.data(), int64_t{shape.grid.x}, total);
 }
 
 template <class T>
 void multiply_by(Backend, const T* x, const T* factor, T* y, int64_t n) {
-  launch(multiply_by_kernel<T>, over_elements(n), x, factor, y, n);
+  launch(multiply_by_kernel<T>, make_element_launch(n), x, factor, y, n);
 }
 
 template <class T>

@@ -6,12 +6,15 @@
 // The template parameter `Stream` of a kernel selects how the operands are loaded:
 //   SliceStream    loads slices from global memory for each product. It supports all values of `Tiles`
 //                  (tile_product.h) and rows of any width.
-//   TensorStream   multiplies on tensor cores. Rows have at most kWidth elements. The resident tile stays in
+//   TensorCoreRowStream   multiplies on tensor cores. Rows have at most kWidth elements. The resident tile
+//   stays in
 //                  registers. The next streamed tile is copied to shared memory while products read the
 //                  current tile.
-// Both classes have the members Value, Stored, kThreads and Tile of PlainTiles, and
+// Both classes have the members Value, Stored, kThreads and Tile, which tile_product.h describes for
+// SimtTiles, and the constants
 //   kColumns             number of columns of a tile of the result
-//   kScoreColumns        number of rows of a streamed tile that the backward kernels process at a time
+//   kScoreColumns        number of columns of a tile of scores in the backward kernels. Each column belongs
+//                        to one row of a streamed tile.
 //   kBytes               bytes of dynamic shared memory
 //   kMaxResidentBlocks   number of resident blocks per multiprocessor for the kernels that use the fewest
 //                        registers
@@ -24,15 +27,15 @@
 
 namespace tapeformer::cuda {
 
-// The rows of two operands, with the numbers 0 and 1. add_row_products<kOperand>() multiplies the resident
-// operand kOperand by the streamed operand kOperand.
+// The rows of two operands of a kernel. The template parameter kOperand of this class and of the stream
+// classes selects the first operand (0) or the second operand (1).
 template <class S>
 struct RowPair {
-  const PlainRows<S>& first;
-  const PlainRows<S>& second;
+  const StridedRows<S>& first;
+  const StridedRows<S>& second;
 
   template <int kOperand>
-  __device__ const PlainRows<S>& rows() const {
+  __device__ const StridedRows<S>& rows() const {
     return kOperand == 0 ? first : second;
   }
 };
@@ -45,25 +48,26 @@ class SliceStream {
   using Value = typename Tiles::Value;
   using Stored = typename Tiles::Stored;
   static constexpr int kThreads = Tiles::kThreads, kColumns = kWidth, kScoreColumns = kTileTokens;
-  static constexpr int kMaxResidentBlocks = std::is_same_v<Tiles, PlainTiles<float>> ? 2 : 1;
+  static constexpr int kMaxResidentBlocks = std::is_same_v<Tiles, SimtTiles<float>> ? 2 : 1;
   static constexpr size_t kBytes = Tiles::Memory::kBytes;
   template <int kTileRows, int kTileColumns>
   using Tile = typename Tiles::template Tile<kTileRows, kTileColumns>;
 
-  // The resident tile begins at row `position` of `resident`. add_tile_product() multiplies columns [column,
-  // column + kWidth) of the streamed operand.
+  // `position` is the first row of the resident tile. `column` is the first of the kWidth columns of the
+  // streamed operand that add_tile_product() uses.
   __device__ SliceStream(RowPair<Stored> resident, int64_t position, RowPair<Stored> streamed, int64_t column)
       : resident_(resident), streamed_(streamed), resident_position_(position), column_(column) {}
 
-  // Loads the resident tiles of the first kOperandCount operands (1 or 2). Begins to load the streamed tile
-  // at row `first`, which becomes the next tile. All threads of the block call the function.
+  // Starts the loads of the resident tiles of the first kOperandCount operands (1 or 2), and of the streamed
+  // tile at row `first`, which becomes the next tile. SliceStream only stores `first`, because each product
+  // loads its operands. All threads of the block call the function.
   template <int kOperandCount>
   __device__ void start_loads(int64_t first) {
     next_ = first;
   }
-  // Makes the next tile the current tile, and begins to load the streamed tile at row `next`, which becomes
-  // the next tile. If `next` is beyond the last row, loads nothing. Synchronises the block. All threads of
-  // the block call the function.
+  // Makes the next tile the current tile, and synchronises the block. The streamed tile at row `next` becomes
+  // the next tile. TensorCoreRowStream starts to load it here if `next` is not beyond the last row. All
+  // threads of the block call the function.
   __device__ void advance(int64_t next) {
     __syncthreads();
     current_ = next_;
@@ -73,12 +77,12 @@ class SliceStream {
   // current tile.
   template <int kOperand, int kTileColumns>
   __device__ void add_row_products(Tile<kTileTokens, kTileColumns>& tile, int first) {
-    const PlainRows<Stored>& rows = resident_.template rows<kOperand>();
+    const StridedRows<Stored>& rows = resident_.template rows<kOperand>();
     add_products<kAlongDepth, kAlongDepth>(
         tile, memory_, rows.width, make_operand<kAlongDepth>(rows, resident_position_, 0),
         make_operand<kAlongDepth>(streamed_.template rows<kOperand>(), current_ + first, 0));
   }
-  // Adds to row i of `tile` the sum over t of weights[i][t] times row `first` + t of the current tile.
+  // Adds the product of `weights` and rows [first, first + kTerms) of the current tile to `tile`.
   template <int kOperand, int kTerms>
   __device__ void add_tile_product(Tile<kTileTokens, kWidth>& tile, const Tile<kTileTokens, kTerms>& weights,
                                    int first) {
@@ -96,28 +100,31 @@ class SliceStream {
 // Copies tiles of bfloat16 operands to shared memory, and multiplies the tiles on tensor cores. The functions
 // have the same effects as the functions of SliceStream.
 template <int kWidth>
-class TensorStream {
+class TensorCoreRowStream {
  public:
   using Value = float;
   using Stored = BFloat16;
-  static constexpr int kThreads = kTensorThreads, kColumns = kWidth, kScoreColumns = kWidth > 32 ? 16 : 32;
+  static constexpr int kThreads = kTensorCoreThreads, kColumns = kWidth,
+                       kScoreColumns = kWidth > 32 ? 16 : 32;
   static constexpr int kMaxResidentBlocks = 4;
   template <int kTileRows, int kTileColumns>
-  using Tile = TensorTile<kTileRows, kTileColumns>;
+  using Tile = TensorCoreTile<kTileRows, kTileColumns>;
 
  private:
-  // RowLayout and TermLayout are layouts of the same streamed tile as the right operand of a product. The
-  // sums of a product with RowLayout are over the columns of the tile, and the sums of a product with
-  // TermLayout are over the rows of the tile.
+  // RowLayout and TermLayout describe the same streamed tile as the right operand of two products.
+  // add_row_products() uses RowLayout and sums over the columns of the tile. add_tile_product() uses
+  // TermLayout and sums over the rows of the tile.
   using RowLayout = SliceLayout<kAlongDepth, kTileTokens, kWidth>;
   using TermLayout = SliceLayout<kAlongTile, kWidth, kTileTokens>;
   static_assert(RowLayout::kStride == TermLayout::kStride);
 
  public:
-  static constexpr size_t kBytes = 4 * RowLayout::kPartStride * sizeof(uint32_t);  // two stages of two tiles
+  // The dynamic shared memory consists of two stages. Each stage holds one tile of each streamed operand.
+  static constexpr size_t kBytes = 4 * RowLayout::kPartStride * sizeof(uint32_t);
 
   // The last argument is ignored, because a tile has all columns of the result.
-  __device__ TensorStream(RowPair<Stored> resident, int64_t position, RowPair<Stored> streamed, int64_t)
+  __device__ TensorCoreRowStream(RowPair<Stored> resident, int64_t position, RowPair<Stored> streamed,
+                                 int64_t)
       : resident_(resident), streamed_(streamed), resident_position_(position) {}
 
   template <int kOperandCount>
@@ -158,7 +165,7 @@ class TensorStream {
   }
 
  private:
-  // Returns the shared memory of the tile of a stage and an operand.
+  // Returns the address in shared memory of the tile of an operand (0 or 1) in a stage (0 or 1).
   __device__ static uint32_t* find_tile(int stage, int operand) {
     return dynamic_shared<uint32_t>() + (2 * stage + operand) * RowLayout::kPartStride;
   }
@@ -173,7 +180,7 @@ class TensorStream {
   }
   // Starts asynchronous copies of kTileTokens rows from row `position`. Elements outside of the rows are set
   // to 0.
-  __device__ void load(const PlainRows<Stored>& rows, int64_t position, uint32_t* target) {
+  __device__ void load(const StridedRows<Stored>& rows, int64_t position, uint32_t* target) {
     constexpr int kPack = Pack<Stored>::kSize, kPacks = kWidth / kPack, kStep = kThreads / kPacks;
     const int row = static_cast<int>(threadIdx.x) / kPacks,
               feature = static_cast<int>(threadIdx.x) % kPacks * kPack;

@@ -212,10 +212,10 @@ template <class T, class RowFunction>
 void launch_over_rows(const T* x, const T* out, int64_t rows, int64_t classes,
                       const RowFunction& row_function) {
   const bool is_launched = with_warp_row<T>(classes, are_aligned_to_packs(x, out), [&](auto row) {
-    launch(narrow_kernel<T, decltype(row), RowFunction>, over_warp_rows(rows), x, rows, classes,
+    launch(narrow_kernel<T, decltype(row), RowFunction>, make_warp_row_launch(rows), x, rows, classes,
            row_function);
   });
-  if (!is_launched) launch(wide_kernel<T, RowFunction>, over_rows(rows), x, classes, row_function);
+  if (!is_launched) launch(wide_kernel<T, RowFunction>, make_row_launch(rows), x, classes, row_function);
 }
 
 }  // namespace

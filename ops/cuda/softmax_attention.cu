@@ -25,8 +25,8 @@ template <class Stream, class Pattern, bool kIsKeyGradient = false>
     std::max(1, Stream::kMaxResidentBlocks - (kIsKeyGradient && Stream::kColumns > 32 ? 1 : 0) -
                     (std::is_same_v<Pattern, AllKeys> ? 0 : 1));
 
-// Sets the masked elements in row i of the thread to `value`. The element in column c of the tile is masked
-// if bit c of `bits` is 0.
+// Sets the masked elements of `tile` to `value` in row i of the elements that the calling thread holds. The
+// element in column c of the tile is masked if bit c of `bits` is 0.
 template <class Tile, class T>
 __device__ void set_masked_elements(Tile& tile, int i, uint64_t bits, T value) {
   bits >>= Tile::column(0);
@@ -68,9 +68,9 @@ struct OnlineSoftmax {
   }
 };
 
-// Writes `factor` times the elements of a tile to the rows of `target` for one head. Element (i, j) of the
-// tile is written to feature column + j of position begin + i. Elements with position >= length or feature >=
-// width are not written.
+// Writes a tile, multiplied by `factor`, to the rows of one head of `target`. The first row of the tile is
+// written to position `begin`, and the first column to feature `column`. Elements outside of the `length`
+// positions and the `width` features are not written.
 template <class Tile, class S, class Head>
 __device__ void store_tile(const Tile& tile, const AttentionRows<S>& target, const Head& head, int64_t begin,
                            int64_t column, int64_t length, int64_t width, Compute<S> factor) {
@@ -90,11 +90,11 @@ __device__ void store_tile(const Tile& tile, const AttentionRows<S>& target, con
 // start first. blocks_per_head is the number of blocks along x for each head.
 template <class Stream, class Pattern, class T = typename Stream::Value, class S = typename Stream::Stored>
 __global__ void __launch_bounds__(Stream::kThreads, kResidentBlocks<Stream, Pattern>)
-    forward_kernel(SoftmaxInputs<S> in, unsigned blocks_per_head, S* out, T* log_sums) {
+    forward_kernel(SoftmaxAttentionInputs<S> in, unsigned blocks_per_head, S* out, T* log_sums) {
   using Scores = typename Stream::template Tile<kTileTokens, kTileTokens>;
   __shared__ typename TileMasks<T>::Memory mask_memory;
   TileMasks<T> masks(in.dropout, mask_memory);
-  const SoftmaxHead<S, Pattern> head(in, blockIdx.x / blocks_per_head);
+  const SoftmaxAttentionHead<S, Pattern> head(in, blockIdx.x / blocks_per_head);
   const int64_t begin = int64_t{blocks_per_head - 1 - blockIdx.x % blocks_per_head} * kTileTokens,
                 column = int64_t{blockIdx.y} * Stream::kColumns;
   const T scale = static_cast<T>(in.s.scale);
@@ -137,9 +137,11 @@ __global__ void __launch_bounds__(Stream::kThreads, kResidentBlocks<Stream, Patt
              column, head.query_count, in.s.value_dim, masks.dropout_scale());
 }
 
-// Replaces `weight`, which holds q . k, by the softmax weight before dropout. Replaces `gradient`, which
-// holds g . v, by the gradient of the score scale * (q . k). `factor` is the dropout multiplier of g . v.
-// `log_sum` is the log-sum-exp of the scores of the query, divided by log 2.
+// Computes the softmax weight of a query and a key, and the gradient of their score, scale * (q . k). On
+// input, `weight` is q . k and `gradient` is g . v. On output, `weight` is the softmax weight before dropout,
+// and `gradient` is the gradient of the score. `multiplier` is scale / log 2, and `factor` is the dropout
+// multiplier. `log_sum` is the log-sum-exp of the scores of the query, divided by log 2, and `delta` is the
+// dot product g . out.
 template <class T>
 __device__ void compute_score_gradient(T multiplier, T factor, T log_sum, T delta, T& weight, T& gradient) {
   weight = fast_exp2(multiplier * weight - log_sum);
@@ -150,11 +152,11 @@ __device__ void compute_score_gradient(T multiplier, T factor, T log_sum, T delt
 // gradient.
 template <class Stream, class Pattern, class T = typename Stream::Value, class S = typename Stream::Stored>
 __global__ void __launch_bounds__(Stream::kThreads, kResidentBlocks<Stream, Pattern>)
-    query_gradient_kernel(SoftmaxInputs<S> in, unsigned blocks_per_head, AttentionRows<S> gq) {
+    query_gradient_kernel(SoftmaxAttentionInputs<S> in, unsigned blocks_per_head, AttentionRows<S> gq) {
   using Scores = typename Stream::template Tile<kTileTokens, Stream::kScoreColumns>;
   __shared__ typename TileMasks<T>::Memory mask_memory;
   TileMasks<T> masks(in.dropout, mask_memory);
-  const SoftmaxHead<S, Pattern> head(in, blockIdx.x / blocks_per_head);
+  const SoftmaxAttentionHead<S, Pattern> head(in, blockIdx.x / blocks_per_head);
   const int64_t begin = int64_t{blocks_per_head - 1 - blockIdx.x % blocks_per_head} * kTileTokens,
                 column = int64_t{blockIdx.y} * Stream::kColumns;
   const T scale = static_cast<T>(in.s.scale), multiplier = kLog2E<T> * scale;
@@ -200,10 +202,11 @@ __global__ void __launch_bounds__(Stream::kThreads, kResidentBlocks<Stream, Patt
   store_tile(result, gq, head, begin, column, head.query_count, in.s.dim, scale);
 }
 
-// Processes the query with the index `query` in the current tile. The rows of `scores` and `gradients` are
-// keys, and column j of the elements that the thread holds belongs to this query. Replaces the products k . q
-// in `scores` by the weights after dropout, and the products v . g in `gradients` by the gradients of the
-// scores.
+// Computes the weights and the gradients of the scores between one query and the keys of a tile. `query` is
+// the index of the query in the current tile. The rows of `scores` and `gradients` belong to keys, and column
+// j of the elements that the calling thread holds belongs to the query. On input, `scores` contains products
+// q . k, and `gradients` contains products g . v. On output, `scores` contains the weights after dropout, and
+// `gradients` contains the gradients of the scores.
 template <class Scores, class T>
 __device__ void compute_column_gradients(const TileMasks<T>& masks, T multiplier, int query, int j,
                                          Scores& scores, Scores& gradients) {
@@ -224,12 +227,12 @@ __device__ void compute_column_gradients(const TileMasks<T>& masks, T multiplier
 // of the gradients.
 template <class Stream, class Pattern, class T = typename Stream::Value, class S = typename Stream::Stored>
 __global__ void __launch_bounds__(Stream::kThreads, kResidentBlocks<Stream, Pattern, true>)
-    key_gradient_kernel(SoftmaxInputs<S> in, unsigned blocks_per_head, AttentionRows<S> gk,
+    key_gradient_kernel(SoftmaxAttentionInputs<S> in, unsigned blocks_per_head, AttentionRows<S> gk,
                         AttentionRows<S> gv) {
   using Scores = typename Stream::template Tile<kTileTokens, Stream::kScoreColumns>;
   __shared__ typename TileMasks<T>::Memory mask_memory;
   TileMasks<T> masks(in.dropout, mask_memory);
-  const SoftmaxHead<S, Pattern> head(in, blockIdx.x / blocks_per_head);
+  const SoftmaxAttentionHead<S, Pattern> head(in, blockIdx.x / blocks_per_head);
   const int64_t begin = int64_t{blockIdx.x % blocks_per_head} * kTileTokens,
                 column = int64_t{blockIdx.y} * Stream::kColumns;
   const T scale = static_cast<T>(in.s.scale), multiplier = kLog2E<T> * scale;
@@ -262,30 +265,31 @@ __global__ void __launch_bounds__(Stream::kThreads, kResidentBlocks<Stream, Patt
     store_tile(value_gradient, gv, head, begin, column, head.key_count, in.s.value_dim, T{1});
 }
 
-// Returns a launch with blocks_per_head blocks along x for each head, and `column_tiles` blocks along y. Sets
-// the number of floating-point operations: `multiply_adds` multiply-adds per pair of a query and a key. All
-// pairs are counted, or half of the pairs in causal attention. Limited patterns do not reduce the count.
+// Returns a launch with blocks_per_head blocks along x for each head, and `column_tiles` blocks along y. The
+// launch has `multiply_adds` multiply-adds for each pair of a query and a key. In causal attention, only half
+// of the pairs are counted. Other attention patterns do not reduce this number.
 template <class Stream, class S>
 Launch make_launch(const SoftmaxAttentionShape& s, int64_t blocks_per_head, int64_t column_tiles,
                    int64_t multiply_adds) {
   const double pairs =
       static_cast<double>(s.batch * s.heads * s.query_length * s.key_length) * (s.causal ? 0.5 : 1.0);
-  return over_tiles(s.batch * s.heads * blocks_per_head, column_tiles, Stream::kThreads, Stream::kBytes)
+  return make_tile_launch(s.batch * s.heads * blocks_per_head, column_tiles, Stream::kThreads, Stream::kBytes)
       .template with_flop<S>(2 * pairs * static_cast<double>(multiply_adds));
 }
 
-// Returns whether the operands are aligned as TensorStream requires.
+// Returns whether the operands are aligned as TensorCoreRowStream requires.
 template <class S>
-bool can_use_tensor_stream(const SoftmaxInputs<S>& in) {
+bool can_use_tensor_stream(const SoftmaxAttentionInputs<S>& in) {
   return are_aligned_to_packs(in.q, in.s.dim) && are_aligned_to_packs(in.k, in.s.dim) &&
          are_aligned_to_packs(in.v, in.s.value_dim) && are_aligned_to_packs(in.g, in.s.value_dim);
 }
 
-// Calls f(std::type_identity<Stream>{}, Pattern{}) with the template arguments of the kernel for the
-// operands. Pattern is AllKeys or KeyPattern. To save compile time, double operands, and bfloat16 operands
-// that TensorStream does not support, always use KeyPattern and a SliceStream of width kTileTokens.
+// Calls f(std::type_identity<Stream>{}, Pattern{}), where Stream and Pattern are the template arguments of
+// the kernel. Pattern is AllKeys or KeyPattern. To save compile time, Pattern is always KeyPattern, and
+// Stream is always a SliceStream of width kTileTokens, for double operands and for bfloat16 operands that
+// TensorCoreRowStream does not support.
 template <class S, class F>
-void with_stream_and_pattern(const SoftmaxInputs<S>& in, F&& f) {
+void with_stream_and_pattern(const SoftmaxAttentionInputs<S>& in, F&& f) {
   constexpr bool kIsTensor = std::is_same_v<S, BFloat16>;
   using Widest = SliceStream<TilesFor<S>, kTileTokens>;
   const int64_t width = std::max(in.s.dim, in.s.value_dim);
@@ -293,7 +297,8 @@ void with_stream_and_pattern(const SoftmaxInputs<S>& in, F&& f) {
     if (!kIsTensor || (width <= kTileTokens && can_use_tensor_stream(in)))
       return with_tile_width<float>(width, [&](auto columns) {
         constexpr int kWidth = decltype(columns)::value;
-        using Stream = std::conditional_t<kIsTensor, TensorStream<kWidth>, SliceStream<TilesFor<S>, kWidth>>;
+        using Stream =
+            std::conditional_t<kIsTensor, TensorCoreRowStream<kWidth>, SliceStream<TilesFor<S>, kWidth>>;
         if (in.s.pattern.is_limited()) return f(std::type_identity<Stream>{}, KeyPattern{});
         f(std::type_identity<Stream>{}, AllKeys{});
       });
@@ -307,7 +312,7 @@ void softmax_attention_forward(Backend, const SoftmaxAttentionShape& s, Attentio
                                AttentionRows<const S> k, AttentionRows<const S> v, S* out,
                                Compute<S>* log_sums) {
   using T = Compute<S>;
-  const SoftmaxInputs<S> in{s, q, k, v, {}, DropoutFactors<T>(s.dropout), nullptr, nullptr};
+  const SoftmaxAttentionInputs<S> in{s, q, k, v, {}, DropoutFactors<T>(s.dropout), nullptr, nullptr};
   const int64_t blocks_per_head = count_tiles(s.query_length, kTileTokens);
   with_stream_and_pattern(in, [&](auto stream, auto pattern) {
     using Stream = typename decltype(stream)::type;
@@ -327,7 +332,7 @@ void softmax_attention_backward(Backend, const SoftmaxAttentionShape& s, Attenti
   const Scratch<T> deltas(s.batch * s.heads * s.query_length);
   compute_row_dots<S>(g, make_contiguous_rows(out, s.query_length, s.heads, s.value_dim), nullptr, T{1},
                       s.batch, s.query_length, s.heads, s.value_dim, deltas.data());
-  const SoftmaxInputs<S> in{s, q, k, v, g, DropoutFactors<T>(s.dropout), log_sums, deltas.data()};
+  const SoftmaxAttentionInputs<S> in{s, q, k, v, g, DropoutFactors<T>(s.dropout), log_sums, deltas.data()};
   if (gradients.gq.data)
     with_stream_and_pattern(in, [&](auto stream, auto pattern) {
       using Stream = typename decltype(stream)::type;

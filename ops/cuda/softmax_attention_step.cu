@@ -39,8 +39,8 @@ __global__ void step_kernel(SoftmaxAttentionShape s, GraphStep last_position, At
   T maximum = -kInfinity, sum = 0;
   const AttendedKeys attended{s.pattern.pattern_of_head(head), length, length, length, true};
   int64_t count = 0;
-  for (PositionRun run = attended.keys(length - 1, length, 0); !run.is_empty();
-       run = attended.keys(length - 1, length, run.begin + count)) {
+  for (PositionRun run = attended.find_keys(length - 1, length, 0); !run.is_empty();
+       run = attended.find_keys(length - 1, length, run.begin + count)) {
     const int64_t begin = run.begin;
     count = run.end - begin < kStepKeys ? run.end - begin : kStepKeys;
     for (int64_t j = thread / kWarpSize; j < count; j += kStepKeys / kWarpSize) {
@@ -82,8 +82,8 @@ void softmax_attention_step(Backend, const SoftmaxAttentionShape& s, AttentionRo
                             AttentionRows<T> v, int64_t capacity, AttentionRows<T> out) {
   const int64_t columns = std::min<int64_t>(s.value_dim, kStepKeys);
   const size_t shared = static_cast<size_t>(kStepKeys / columns * s.value_dim) * sizeof(T);
-  launch(step_kernel<T>, over_rows(s.batch * s.heads, kStepKeys, shared), s, GraphStep(s.key_length - 1), q,
-         key, value, k, v, capacity, columns, out);
+  launch(step_kernel<T>, make_row_launch(s.batch * s.heads, kStepKeys, shared), s,
+         GraphStep(s.key_length - 1), q, key, value, k, v, capacity, columns, out);
 }
 
 template <class T>

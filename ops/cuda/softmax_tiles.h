@@ -15,7 +15,7 @@ inline constexpr T kLog2E = std::numbers::log2e_v<T>;
 
 // The input tensors of a kernel. In a forward pass, g, log_sums and deltas are not set.
 template <class S>
-struct SoftmaxInputs {
+struct SoftmaxAttentionInputs {
   SoftmaxAttentionShape s;
   AttentionRows<const S> q, k, v, g;
   DropoutFactors<Compute<S>> dropout;
@@ -23,16 +23,16 @@ struct SoftmaxInputs {
   const Compute<S>* deltas;    // (batch, heads, query_length), the dot products g . out
 };
 
-// The type of SoftmaxHead::attended. If Pattern is AllKeys, the type is AttendedPairs<Pattern>. Otherwise it
-// is a reference to an object in shared memory, because the functions of a KeyPattern are not inlined and
-// would need a copy of the object on the stack of each thread.
+// The type of SoftmaxAttentionHead::attended. If Pattern is AllKeys, the type is AttendedPairs<Pattern>.
+// Otherwise it is a reference to an object in shared memory, because the functions of a KeyPattern are not
+// inlined and would need a copy of the object on the stack of each thread.
 template <class Pattern>
 using HeadAttendedKeys = std::conditional_t<std::is_same_v<Pattern, AllKeys>, AttendedPairs<Pattern>,
                                             const AttendedPairs<Pattern>&>;
 // Returns the keys that the queries of a head attend to. All threads of the block call the function, at most
 // once per kernel.
 template <class Pattern, class S>
-__device__ HeadAttendedKeys<Pattern> load_attended_keys(const SoftmaxInputs<S>& in, int64_t example,
+__device__ HeadAttendedKeys<Pattern> load_attended_keys(const SoftmaxAttentionInputs<S>& in, int64_t example,
                                                         int64_t head) {
   const SoftmaxAttentionShape& s = in.s;
   const int64_t valid = get_valid_length(s.key_lengths, example, s.key_length);
@@ -52,14 +52,14 @@ __device__ HeadAttendedKeys<Pattern> load_attended_keys(const SoftmaxInputs<S>& 
 // The rows of the operands of one head. Pattern is KeyPattern, or AllKeys if in.s.pattern.is_limited() is
 // false.
 template <class S, class Pattern>
-struct SoftmaxHead {
+struct SoftmaxAttentionHead {
   int64_t head_index, example, head, query_count, key_count;
   HeadAttendedKeys<Pattern> attended;
-  PlainRows<S> q, k, v, g;
+  StridedRows<S> q, k, v, g;
 
   // `index` is example * heads + head. It is a 32-bit integer, because a division of 64-bit integers takes
   // many instructions and registers.
-  __device__ SoftmaxHead(const SoftmaxInputs<S>& in, unsigned index)
+  __device__ SoftmaxAttentionHead(const SoftmaxAttentionInputs<S>& in, unsigned index)
       : head_index(index),
         example(index / static_cast<unsigned>(in.s.heads)),
         head(index % static_cast<unsigned>(in.s.heads)),
@@ -70,7 +70,7 @@ struct SoftmaxHead {
     k = {in.k.row(example, 0, head), in.k.length_stride, attended.valid_keys, in.s.dim};
     v = {in.v.row(example, 0, head), in.v.length_stride, attended.valid_keys, in.s.value_dim};
     if (in.g.data) g = {in.g.row(example, 0, head), in.g.length_stride, query_count, in.s.value_dim};
-    for (PlainRows<S>* rows : {&q, &k, &v, &g}) rows->is_packed = rows->is_aligned_to_packs();
+    for (StridedRows<S>* rows : {&q, &k, &v, &g}) rows->is_packed = rows->is_aligned_to_packs();
   }
   // Returns whether the tile that begins at (query, key) has kTileTokens queries and keys, and each of its
   // queries attends to each of its keys. Always returns false if the pattern is limited.
@@ -78,7 +78,7 @@ struct SoftmaxHead {
     return !attended.pattern.is_limited() && query + kTileTokens <= query_count &&
            key + kTileTokens <= attended.key_end(query);
   }
-  // Returns which of the kTileTokens keys from `key` the query `query` attends to. Bit j is 1 if the query
+  // Returns the attention mask of the query for keys [key, key + kTileTokens). Bit j is 1 if the query
   // attends to key `key` + j.
   __device__ uint64_t find_attended_keys(int64_t query, int64_t key) const {
     static_assert(kTileTokens == 64);
@@ -86,7 +86,7 @@ struct SoftmaxHead {
     uint64_t bits = 0;
     if (query >= query_count) return bits;
     for (int64_t from = key; from < end;) {
-      const PositionRun run = attended.keys(query, query + 1, from);
+      const PositionRun run = attended.find_keys(query, query + 1, from);
       if (run.begin >= end) break;
       const int64_t run_end = run.end < end ? run.end : end;
       bits |= ~uint64_t{0} >> (kTileTokens - (run_end - run.begin)) << (run.begin - key);
@@ -94,19 +94,19 @@ struct SoftmaxHead {
     }
     return bits;
   }
-  // Returns the first key of the first tile of keys, at or after key `from`, that contains a key to which one
-  // of the queries [begin, begin + kTileTokens) attends. If there is no such tile, returns a number that is
-  // larger than all keys.
+  // Finds the next tile of keys, at or after key `from`, for the queries [begin, begin + kTileTokens). At
+  // least one of these queries attends to a key of the tile. Returns the first key of the tile. If there is
+  // no such tile, returns a number that is larger than all keys.
   __device__ int64_t find_next_key_tile(int64_t begin, int64_t from) const {
     const int64_t end = begin + kTileTokens < query_count ? begin + kTileTokens : query_count;
-    return attended.keys(begin, end, from).begin / kTileTokens * kTileTokens;
+    return attended.find_keys(begin, end, from).begin / kTileTokens * kTileTokens;
   }
-  // Returns the first query of the first tile of queries, at or after query `from`, that contains a query
-  // which attends to one of the keys [begin, begin + kTileTokens). If there is no such tile, returns a number
-  // that is larger than all queries.
+  // Finds the next tile of queries, at or after query `from`, for the keys [begin, begin + kTileTokens). At
+  // least one query of the tile attends to one of these keys. Returns the first query of the tile. If there
+  // is no such tile, returns a number that is larger than all queries.
   __device__ int64_t find_next_query_tile(int64_t begin, int64_t from) const {
     const int64_t end = begin + kTileTokens < key_count ? begin + kTileTokens : key_count;
-    return attended.queries(begin, end, from).begin / kTileTokens * kTileTokens;
+    return attended.find_queries(begin, end, from).begin / kTileTokens * kTileTokens;
   }
 };
 
@@ -118,8 +118,8 @@ class TileMasks {
   // The masks of a tile, and the log-sum-exps and deltas of its queries.
   struct Stage {
     uint64_t attended[kTileTokens];  // attention mask of each query
-    // Dropout mask of each query. Bytes 0 to 8 contain the 64 bits. Byte 9 is the index of the first of these
-    // bits.
+    // Dropout mask of each query. Bytes 0 to 8 contain 72 random bits, and the mask consists of 64 of them.
+    // Byte 9 is the index of the first bit of the mask.
     alignas(8) uint8_t kept[kTileTokens][16];
     T log_sums[kTileTokens], deltas[kTileTokens];  // log_sums are divided by log 2
   };
@@ -133,7 +133,7 @@ class TileMasks {
   // log_sums and deltas. Does nothing if `query` or `key` is out of range. All threads of the block call
   // prepare(), then synchronise, and then call advance(), which makes the next tile the current tile.
   template <class S, class Head>
-  __device__ void prepare(const SoftmaxInputs<S>& in, const Head& head, int64_t query, int64_t key,
+  __device__ void prepare(const SoftmaxAttentionInputs<S>& in, const Head& head, int64_t query, int64_t key,
                           bool needs_sums) {
     if (query >= head.query_count || key >= head.key_count) return;
     Stage& next = memory_.stages[1 - stage_];
@@ -158,8 +158,8 @@ class TileMasks {
 
   // The functions below return properties of the current tile, or of query `query` of the tile.
 
-  // Returns false only if every query of the tile attends to every key of the tile. If the function returns
-  // false, attended_keys() must not be called.
+  // Returns whether the tile can contain masked pairs of a query and a key. If the result is false, every
+  // query attends to every key, and the masks of attended_keys() are not set.
   __device__ bool has_masked_pairs() const { return has_masked_pairs_; }
   __device__ uint64_t attended_keys(int query) const { return memory_.stages[stage_].attended[query]; }
   // Returns whether dropout is active. kept_keys() may be called only in this case.
@@ -184,7 +184,7 @@ class TileMasks {
          i += static_cast<int>(blockDim.x)) {
       const int row = i / kGroups, group = i % kGroups;
       const int64_t begin = first + row * key_count;
-      next.kept[row][group] = dropout_.keep_bits(begin / 8 + group);
+      next.kept[row][group] = dropout_.compute_keep_mask(begin / 8 + group);
       if (group == 0) next.kept[row][kGroups] = static_cast<uint8_t>(begin % 8);
     }
   }

@@ -11,16 +11,16 @@
 namespace tapeformer::cuda {
 
 inline constexpr int kTensorTileWarps = 4;  // number of warps per block
-inline constexpr int kTensorThreads = kTensorTileWarps * kWarpSize;
+inline constexpr int kTensorCoreThreads = kTensorTileWarps * kWarpSize;
 // Stride between the lines of a slice, in pairs of bfloat16 numbers. A line has kElements bfloat16 numbers.
 // The padding of four pairs keeps lines aligned for load_matrices(), and avoids bank conflicts of its loads.
 template <int kElements>
 inline constexpr int kPairStride = kElements / 2 + 4;
 
-// The layout of a slice of an operand in shared memory. The slice has kDepth terms of each of kSize rows
-// (left operand) or columns (right operand) of a tile. With OperandLayout::along_depth, a line of the slice
-// holds all terms of one row or column. With OperandLayout::along_tile, a line holds one term of all rows or
-// columns.
+// The layout of a slice of an operand in shared memory. The operand has kSize rows (left operand) or columns
+// (right operand), and the slice contains kDepth elements of each row or column. The slice is stored in
+// lines. With OperandLayout::along_depth, a line contains kDepth elements of one row or column. With
+// OperandLayout::along_tile, a line contains one element of each row or column.
 template <OperandLayout kLayout, int kSize, int kDepth>
 struct SliceLayout {
   static constexpr bool kIsAlongDepth = kLayout == kAlongDepth;
@@ -31,8 +31,8 @@ struct SliceLayout {
 
   // Returns the offset, in pairs, of the pair that contains element `element` of a line.
   __device__ static constexpr int offset(int line, int element) { return line * kStride + element / 2; }
-  // Loads terms [first, first + 16) of the rows or columns [index, index + 16). Sets `pairs` to the pairs of
-  // a LeftFragment if kIsLeft is true, otherwise to the pairs of two RightFragments.
+  // Loads terms [first, first + 16) of the rows or columns [index, index + 16). `pairs` receives the contents
+  // of one LeftFragment if kIsLeft is true, otherwise of two RightFragments.
   template <bool kIsLeft>
   __device__ static void load(const uint32_t* slice, int index, int first, uint32_t (&pairs)[4]) {
     const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
@@ -51,14 +51,14 @@ struct SliceLayout {
 // The dynamic shared memory of tensor tiles: a slice of each operand. Each element is the sum of kParts
 // bfloat16 numbers. Two parts hold 16 of the 24 mantissa bits of a float32.
 template <int kParts>
-struct TensorMemory {
+struct TensorCoreMemory {
   static constexpr size_t kSliceBytes =
       2 * kParts * kTileTokens * kPairStride<kSliceDepth> * sizeof(uint32_t);
   // add_tile_product() needs no additional memory, because its weights stay in registers.
   static constexpr size_t kBytes = kSliceBytes;
   uint32_t *left, *right;  // [part][line][pair], with the layout SliceLayout
 
-  __device__ TensorMemory()
+  __device__ TensorCoreMemory()
       : left(dynamic_shared<uint32_t>()), right(left + kParts * kTileTokens * kPairStride<kSliceDepth>) {}
 };
 
@@ -87,7 +87,7 @@ __device__ inline Pack<uint32_t> extract_pack_part(const Pack<BFloat16>& pack, i
 // The elements of a (kRows, kColumns) tile that one thread holds. The warps of a block form a grid of
 // kWarpRows x kWarpColumns warps over the tile.
 template <int kRows, int kColumns>
-struct TensorTile {
+struct TensorCoreTile {
   static constexpr int kWarpRows = kRows / 16, kWarpColumns = kTensorTileWarps / kWarpRows;
   static constexpr int kRowsPerThread = 2, kColumnsPerThread = kColumns / kWarpColumns / 4;
   static_assert(kRows % 16 == 0 && kTensorTileWarps % kWarpRows == 0 && kColumns % (8 * kWarpColumns) == 0);
@@ -156,7 +156,7 @@ template <class Layout, int kParts, class F>
 __device__ void fill_rounded_slice(uint32_t* slice, F element) {
   constexpr int kPairs = Layout::kLineElements / 2;
 #pragma unroll 2
-  for (int i = static_cast<int>(threadIdx.x); i < Layout::kLines * kPairs; i += kTensorThreads) {
+  for (int i = static_cast<int>(threadIdx.x); i < Layout::kLines * kPairs; i += kTensorCoreThreads) {
     const int line = i / kPairs, column = i % kPairs * 2;
     const float first = Layout::kIsAlongDepth ? element(column, line) : element(line, column);
     const float second = Layout::kIsAlongDepth ? element(column + 1, line) : element(line, column + 1);
@@ -173,7 +173,7 @@ template <class Layout, int kParts, class Operand>
 __device__ void fill_packed_slice(uint32_t* slice, const Operand& operand, int64_t begin) {
   constexpr int kPacks = Layout::kLineElements / Pack<BFloat16>::kSize;
 #pragma unroll 1
-  for (int i = static_cast<int>(threadIdx.x); i < Layout::kLines * kPacks; i += kTensorThreads) {
+  for (int i = static_cast<int>(threadIdx.x); i < Layout::kLines * kPacks; i += kTensorCoreThreads) {
     const int line = i / kPacks, column = i % kPacks * Pack<BFloat16>::kSize;
     const auto pack = Layout::kIsAlongDepth ? operand.load_pack(begin + column, line)
                                             : operand.load_pack(begin + line, column);
@@ -196,7 +196,7 @@ __device__ void fill_operand_slice(uint32_t* slice, const Operand& operand, int6
 // left(part) returns a fragment with part `part` of the left operand. If kParts is 2, the product of part 1
 // of the left operand and part 1 of the right operand is omitted, because it is small.
 template <class Layout, int kParts, int kRows, int kColumns, class Left>
-__device__ void add_part_products(TensorTile<kRows, kColumns>& tile, Left left, const uint32_t* right,
+__device__ void add_part_products(TensorCoreTile<kRows, kColumns>& tile, Left left, const uint32_t* right,
                                   int first) {
 #pragma unroll
   for (int left_part = kParts - 1; left_part >= 0; --left_part) {
@@ -210,7 +210,7 @@ __device__ void add_part_products(TensorTile<kRows, kColumns>& tile, Left left, 
 // Overload of add_products() (tile_product.h) for tensor tiles.
 template <OperandLayout kLeftLayout, OperandLayout kRightLayout, int kParts, int kRows, int kColumns,
           class Left, class Right, class SliceVisitor = NoAction>
-__device__ void add_products(TensorTile<kRows, kColumns>& tile, const TensorMemory<kParts>& memory,
+__device__ void add_products(TensorCoreTile<kRows, kColumns>& tile, const TensorCoreMemory<kParts>& memory,
                              int64_t depth, Left left, Right right, SliceVisitor visit_slice = {}) {
   using LeftLayout = SliceLayout<kLeftLayout, kRows, kSliceDepth>;
   using RightLayout = SliceLayout<kRightLayout, kColumns, kSliceDepth>;
@@ -244,10 +244,11 @@ __device__ void add_products(TensorTile<kRows, kColumns>& tile, const TensorMemo
 
 // Overload of add_tile_product() (tile_product.h) for tensor tiles.
 template <int kParts, int kRows, int kColumns, int kTerms, class Right>
-__device__ void add_tile_product(TensorTile<kRows, kColumns>& tile, const TensorTile<kRows, kTerms>& weights,
-                                 const TensorMemory<kParts>& memory, Right right) {
+__device__ void add_tile_product(TensorCoreTile<kRows, kColumns>& tile,
+                                 const TensorCoreTile<kRows, kTerms>& weights,
+                                 const TensorCoreMemory<kParts>& memory, Right right) {
   using Layout = SliceLayout<kAlongTile, kColumns, kTerms>;
-  static_assert(kParts * Layout::kPartStride * sizeof(uint32_t) <= TensorMemory<kParts>::kSliceBytes);
+  static_assert(kParts * Layout::kPartStride * sizeof(uint32_t) <= TensorCoreMemory<kParts>::kSliceBytes);
   __syncthreads();
   fill_operand_slice<Layout, kParts>(memory.left, right, 0);
   __syncthreads();
@@ -259,21 +260,22 @@ __device__ void add_tile_product(TensorTile<kRows, kColumns>& tile, const Tensor
 
 // The value of `Tiles` (tile_product.h) for products on tensor cores, with operands of kParts parts.
 template <int kParts>
-struct TensorTilesWithParts {
+struct SplitTensorCoreTiles {
   using Value = float;
   using Stored = BFloat16;
-  using Memory = TensorMemory<kParts>;
-  static constexpr int kThreads = kTensorThreads;
+  using Memory = TensorCoreMemory<kParts>;
+  static constexpr int kThreads = kTensorCoreThreads;
   template <int kRows, int kColumns>
-  using Tile = TensorTile<kRows, kColumns>;
+  using Tile = TensorCoreTile<kRows, kColumns>;
 };
-using TensorTiles = TensorTilesWithParts<1>;
+using TensorCoreTiles = SplitTensorCoreTiles<1>;
 // Tiles for sums in which large terms cancel. Each operand has two parts, so a product takes three times as
 // many instructions.
-using SplitTensorTiles = TensorTilesWithParts<2>;
+using SplitTensorTiles = SplitTensorCoreTiles<2>;
 
-// The value of `Tiles` for tensors with elements of type S: TensorTiles for BFloat16, otherwise PlainTiles.
+// The value of `Tiles` for tensors with elements of type S: TensorCoreTiles for BFloat16, otherwise
+// SimtTiles.
 template <class S>
-using TilesFor = std::conditional_t<std::is_same_v<S, BFloat16>, TensorTiles, PlainTiles<S>>;
+using TilesFor = std::conditional_t<std::is_same_v<S, BFloat16>, TensorCoreTiles, SimtTiles<S>>;
 
 }  // namespace tapeformer::cuda

@@ -2,8 +2,8 @@
 // that returns an element of a matrix. Slices of both operands are staged in shared memory, and each thread
 // accumulates a few elements of the product in registers.
 //
-// The template parameter `Tiles` of a kernel selects how tiles are multiplied. PlainTiles multiply in the
-// type of the elements, and TensorTiles (tensor_tiles.h) multiply on tensor cores. Both classes have the
+// The template parameter `Tiles` of a kernel selects how tiles are multiplied. SimtTiles multiply in the
+// type of the elements, and TensorCoreTiles (tensor_tiles.h) multiply on tensor cores. Both classes have the
 // members
 //   Value      type of the elements in registers
 //   Stored     type of the elements in global memory
@@ -35,15 +35,15 @@ inline constexpr int kTileStride = kSize + 4;
 template <int kSize>
 inline constexpr int kSliceSize = kSliceDepth* kTileStride<kSize>;
 
-// The dynamic shared memory of PlainTiles: a slice of each operand, and the weights of add_tile_product().
+// The dynamic shared memory of SimtTiles: a slice of each operand, and the weights of add_tile_product().
 template <class T>
-struct PlainMemory {
+struct SimtMemory {
   static constexpr size_t kSliceBytes = 2 * kSliceSize<kTileTokens> * sizeof(T);
   static constexpr size_t kBytes = kSliceBytes + kTileTokens * kTileStride<kTileTokens> * sizeof(T);
   T *left, *right;  // slices: left[d][row] and right[d][column]
   T* weights;       // weights[column][row]
 
-  __device__ PlainMemory()
+  __device__ SimtMemory()
       : left(dynamic_shared<T>()),
         right(left + kSliceSize<kTileTokens>),
         weights(right + kSliceSize<kTileTokens>) {}
@@ -51,7 +51,7 @@ struct PlainMemory {
 
 // The elements of a (kRows, kColumns) tile that one thread holds.
 template <class T, int kRows, int kColumns>
-struct PlainTile {
+struct SimtTile {
   static constexpr int kRowsPerThread = kRows / kTileEdgeThreads,
                        kColumnsPerThread = kColumns / kTileEdgeThreads;
   static constexpr int kRowStride = kTileStride<kRows>, kColumnStride = kTileStride<kColumns>;
@@ -144,13 +144,14 @@ struct NoAction {
 };
 
 // Adds to element (row, column) of the tile the sum of left(d, row) * right(d, column) over d < depth. The
-// operands must return zero for d >= depth. All threads of the block call the function. The
-// function synchronises the block before it writes a slice, but not after the last slice is read.
-// Calls visit_slice(begin, count, element) for each slice, which holds the terms [begin, begin + count).
-// element(i, row) returns left(begin + i, row) from the slice.
+// operands must return zero for d >= depth. All threads of the block call the function. The function
+// synchronises the block before it writes a slice, but not after it reads the last slice.
+//
+// After each slice of terms [begin, begin + count), the function calls visit_slice(begin, count, element).
+// The function element(i, row) returns left(begin + i, row) from shared memory.
 template <OperandLayout kLeftLayout, OperandLayout kRightLayout, class T, int kRows, int kColumns, class Left,
           class Right, class SliceVisitor = NoAction>
-__device__ void add_products(PlainTile<T, kRows, kColumns>& tile, const PlainMemory<T>& memory, int64_t depth,
+__device__ void add_products(SimtTile<T, kRows, kColumns>& tile, const SimtMemory<T>& memory, int64_t depth,
                              Left left, Right right, SliceVisitor visit_slice = {}) {
   for (int64_t begin = 0; begin < depth; begin += kSliceDepth) {
     __syncthreads();
@@ -166,8 +167,8 @@ __device__ void add_products(PlainTile<T, kRows, kColumns>& tile, const PlainMem
 // Adds to element (row, column) of the tile the sum of w(row, d) * right(d, column) over d < kTerms, where
 // w(row, d) is an element of the tile `weights`. All threads of the block call the function.
 template <class T, int kRows, int kColumns, int kTerms, class Right>
-__device__ void add_tile_product(PlainTile<T, kRows, kColumns>& tile,
-                                 const PlainTile<T, kRows, kTerms>& weights, const PlainMemory<T>& memory,
+__device__ void add_tile_product(SimtTile<T, kRows, kColumns>& tile,
+                                 const SimtTile<T, kRows, kTerms>& weights, const SimtMemory<T>& memory,
                                  Right right) {
   static_assert(kTerms <= kTileTokens && kTerms % kSliceDepth == 0);
   __syncthreads();  // all threads have read the previous weights
@@ -182,19 +183,19 @@ __device__ void add_tile_product(PlainTile<T, kRows, kColumns>& tile,
 
 // The value of `Tiles` (see the comment of this file) for products in T without tensor cores.
 template <class T>
-struct PlainTiles {
+struct SimtTiles {
   using Value = T;
   using Stored = T;
-  using Memory = PlainMemory<T>;
+  using Memory = SimtMemory<T>;
   static constexpr int kThreads = kTileThreads;
   template <int kRows, int kColumns>
-  using Tile = PlainTile<T, kRows, kColumns>;
+  using Tile = SimtTile<T, kRows, kColumns>;
 };
 
 // The rows of one head of a tensor. Row `position` begins at data + position * stride and has `width`
 // elements. The functions return 0 for elements outside of the (count, width) matrix.
 template <class S>
-struct PlainRows {
+struct StridedRows {
   using Element = S;
   const S* data = nullptr;
   int64_t stride = 0, count = 0, width = 0;
@@ -229,9 +230,10 @@ bool are_aligned_to_packs(const AttentionRows<const S>& rows, int64_t width) {
          rows.head_stride % kPackSize == 0 && width % kPackSize == 0;
 }
 
-// An operand of a matrix product: the submatrix of `rows` that begins at (position, feature). If kLayout is
-// along_depth, the product sums over features. If kLayout is along_tile, the product sums over positions, and
-// the features are rows or columns of the tile.
+// The submatrix of `rows` that begins at row `position` and column `feature`, as an operand of a matrix
+// product. If kLayout is kAlongDepth, the product sums over features, and each position is a row or column of
+// the tile. If kLayout is kAlongTile, the product sums over positions, and each feature is a row or column of
+// the tile.
 template <OperandLayout kLayout, class Rows>
 struct RowsOperand {
   using S = typename Rows::Element;
@@ -243,8 +245,8 @@ struct RowsOperand {
   __device__ Compute<S> operator()(int64_t d, int i) const {
     return kIsAlongDepth ? rows.load(position + i, feature + d) : rows.load(position + d, feature + i);
   }
-  // Returns the elements (d, i) to (d + 7, i) if kLayout is along_depth, otherwise the elements (d, i) to
-  // (d, i + 7). Requires is_packed().
+  // Returns 8 elements as a Pack. The first element is operator()(d, i). From one element to the next, d
+  // increases by 1 if kLayout is kAlongDepth. Otherwise i increases by 1. Requires is_packed().
   __device__ auto load_pack(int64_t d, int i) const {
     return kIsAlongDepth ? rows.load_pack(position + i, feature + d)
                          : rows.load_pack(position + d, feature + i);
@@ -255,8 +257,9 @@ __device__ RowsOperand<kLayout, Rows> make_operand(const Rows& rows, int64_t pos
   return {rows, position, feature};
 }
 
-// Calls f(std::integral_constant<int, columns>), where `columns` is the number of columns of a tile for
-// results with `width` columns: 32 or 64. Double always uses 64 columns to save compile time.
+// Calls f(std::integral_constant<int, columns>), where `columns` is the number of columns of each tile of a
+// result with `width` columns. It is 32 if `width` is at most 32, otherwise 64. For double, it is always 64,
+// to save compile time.
 template <class T, class F>
 void with_tile_width(int64_t width, F&& f) {
   if constexpr (sizeof(T) == sizeof(float))
@@ -292,8 +295,8 @@ void compute_row_dots(AttentionRows<const A> a, AttentionRows<const B> b, const 
                       Compute<A> sign, int64_t batch, int64_t length, int64_t heads, int64_t dim,
                       Compute<A>* dots) {
   const int64_t count = batch * length * heads;
-  launch(row_dots_kernel<A, B>, over_elements(count * kWarpSize), a, b, multipliers, sign, length, heads, dim,
-         count, dots);
+  launch(row_dots_kernel<A, B>, make_element_launch(count * kWarpSize), a, b, multipliers, sign, length,
+         heads, dim, count, dots);
 }
 
 }  // namespace tapeformer::cuda

@@ -40,9 +40,10 @@ __device__ void compute_exclusive_sums(int* counters) {
 }
 
 // Writes the positions of the `count` largest elements of a row to `positions`, in increasing order. Each
-// block processes one row. A radix search finds `prefix`, the sort key of the smallest selected element, and
-// `remaining`, the number of elements with this key that are selected. Among the elements with this key, the
-// elements at the lowest positions are selected.
+// block processes one row. Among equal elements, the elements at the lowest positions are selected.
+//
+// A radix search first finds the sort key of the smallest selected element, and stores this key in `prefix`.
+// After the search, `remaining` is the number of selected elements with this key.
 template <class T>
 __global__ void select_kernel(const T* x, int64_t length, int64_t count, int64_t* positions) {
   __shared__ int histogram[kRadix], larger[kSelectThreads], equal[kSelectThreads];
@@ -107,7 +108,7 @@ __global__ void gather_tokens_kernel(TokenSelection s, const T* x, const Compute
   }
 }
 
-// Implements scatter_selected(). In each iteration, a thread writes one element of y.
+// Implements scatter_add_selected(). In each iteration, a thread writes one element of y.
 template <class T>
 __global__ void scatter_tokens_kernel(TokenSelection s, const T* x, Compute<T>* weights, T* y, int64_t n) {
   for (int64_t i = first_element(); i < n; i += element_stride()) {
@@ -129,32 +130,32 @@ __global__ void scatter_tokens_kernel(TokenSelection s, const T* x, Compute<T>* 
 }  // namespace
 
 template <class T>
-void select_largest(Backend, const T* x, int64_t rows, int64_t length, int64_t count, int64_t* positions) {
-  launch(select_kernel<T>, over_rows(rows, kSelectThreads), x, length, count, positions);
+void select_top_k(Backend, const T* x, int64_t rows, int64_t length, int64_t count, int64_t* positions) {
+  launch(select_kernel<T>, make_row_launch(rows, kSelectThreads), x, length, count, positions);
 }
 
 template <class T>
 void gather_selected(Backend, const TokenSelection& s, const T* x, const Compute<T>* weights, T* y) {
   const int64_t n = s.batch * s.clusters * s.count * s.heads * s.dim;
-  launch(gather_tokens_kernel<T>, over_elements(n), s, x, weights, y, n);
+  launch(gather_tokens_kernel<T>, make_element_launch(n), s, x, weights, y, n);
 }
 
 template <class T>
-void scatter_selected(Backend, const TokenSelection& s, const T* x, Compute<T>* weights, T* y) {
+void scatter_add_selected(Backend, const TokenSelection& s, const T* x, Compute<T>* weights, T* y) {
   const int64_t n = s.batch * s.length * s.heads * s.dim;
-  launch(scatter_tokens_kernel<T>, over_elements(n), s, x, weights, y, n);
+  launch(scatter_tokens_kernel<T>, make_element_launch(n), s, x, weights, y, n);
 }
 
 template <class T>
 struct SelectionKernels {
-  inline static const Instances all{&gather_selected<T>, &scatter_selected<T>};
+  inline static const Instances all{&gather_selected<T>, &scatter_add_selected<T>};
 };
 template struct SelectionKernels<float>;
 template struct SelectionKernels<double>;
 template struct SelectionKernels<BFloat16>;
 template <class T>
 struct LargestKernels {
-  inline static const Instances all{&select_largest<T>};
+  inline static const Instances all{&select_top_k<T>};
 };
 template struct LargestKernels<float>;
 template struct LargestKernels<double>;

@@ -62,8 +62,8 @@ inline constexpr int kRowsPerBlock = 8;  // number of rows per block, with one w
 // Returns a launch for a kernel whose warps process n rows. If n exceeds max_blocks * kRowsPerBlock, each
 // warp must loop over several rows:
 //   for (int64_t row = first_warp_row(); row < n; row += warp_row_stride())
-inline Launch over_warp_rows(int64_t n, int64_t max_blocks = 1 << 20,
-                             SourceLocation where = SourceLocation::current()) {
+inline Launch make_warp_row_launch(int64_t n, int64_t max_blocks = 1 << 20,
+                                   SourceLocation where = SourceLocation::current()) {
   const int64_t blocks = std::min((n + kRowsPerBlock - 1) / kRowsPerBlock, max_blocks);
   return {dim3(static_cast<unsigned>(blocks)), dim3(kWarpSize * kRowsPerBlock), 0, where};
 }
@@ -80,9 +80,11 @@ bool are_aligned_to_packs(const T*... pointers) {
   return ((reinterpret_cast<uintptr_t>(pointers) % 16 == 0) && ...);
 }
 
-// Calls f(WarpRow<T, V, K>{}) with the smallest K for rows of `dim` elements. If the rows are too wide,
-// returns false and does not call f. `is_aligned` states that all arrays are aligned to 16 bytes. To save
-// compile time, rows with V = 1 are limited to 8 * kWarpSize elements in float.
+// Calls f(WarpRow<T, V, K>{}) with the smallest K for rows of `dim` elements, and returns true. If the rows
+// are too wide for every WarpRow type, returns false and does not call f. `is_aligned` states whether all
+// arrays are aligned to 16 bytes. For float, V is Pack<T>::kSize if is_aligned is true and `dim` is a
+// multiple of this size, and `dim` can be at most 32 * kWarpSize. Otherwise V is 1, and `dim` can be at most
+// 8 * kWarpSize, because wider types would increase the compile time.
 template <class T, class F>
 bool with_warp_row(int64_t dim, bool is_aligned, F&& f) {
   if constexpr (sizeof(T) > sizeof(float)) {  // double has a single row type, because only tests use double

@@ -33,14 +33,14 @@ void check_attention_inputs(const char* op, const Tensor& q, const Tensor& k, co
 }
 
 void check_attention_step(const char* op, const Tensor& q, const Tensor& k, const Tensor& v,
-                          const Tensor& out, bool rounds) {
+                          const Tensor& out, bool allow_bfloat16_out) {
   check_defined(op, "q", q, "k", k, "v", v, "out", out);
   const bool fits = q.rank() == 3 && v.rank() == 3 && q.shape() == k.shape() && out.shape() == v.shape() &&
                     q.size(0) == v.size(0) && q.size(1) == v.size(1) && q.size(2) > 0 && v.size(2) > 0;
   check(fits, op, "expected q, k (batch, heads, dim) and v, out (batch, heads, value_dim), not ", q.shape(),
         ", ", k.shape(), ", ", v.shape(), " and ", out.shape());
   check_same_kind(op, q, k, v);
-  if (!rounds || out.dtype() != DType::bfloat16 || q.dtype() != DType::float32)
+  if (!allow_bfloat16_out || out.dtype() != DType::bfloat16 || q.dtype() != DType::float32)
     check_same_kind(op, q, k, out);
   check(out.device() == q.device(), op, "out is on ", out.device().to_string(), ", and q is on ",
         q.device().to_string());
@@ -48,7 +48,7 @@ void check_attention_step(const char* op, const Tensor& q, const Tensor& k, cons
     check(last_dimension_is_contiguous(*x), op, "the last dimension of q, k, v and out must be contiguous");
 }
 
-Tensor validate_key_lengths(const char* op, const Tensor& key_lengths, const Tensor& keys) {
+Tensor prepare_key_lengths(const char* op, const Tensor& key_lengths, const Tensor& keys) {
   if (!key_lengths.defined()) return {};
   const int64_t batch = keys.size(0), key_length = keys.size(1);
   check(key_lengths.shape() == Shape{batch} && key_lengths.dtype() == DType::int64, op,
@@ -71,7 +71,7 @@ Gradients allocate_attention_gradients(NeededGradients needs, const Tensor& q, c
                                        const Tensor& v) {
   constexpr int kDim = 2;  // q, k and v may be slices of (batch, length, 3, heads, dim) along dimension 2
   if (needs[0] && needs[1] && needs[2] && are_unbound_slices({q, k, v}, kDim))
-    return unbind(Tensor::empty(compute_unbound_shape({q, k, v}, kDim), q.dtype(), q.device()), kDim);
+    return unbind(Tensor::empty(compute_stacked_shape({q, k, v}, kDim), q.dtype(), q.device()), kDim);
   return allocate_gradients(needs, {&q, &k, &v});
 }
 
@@ -80,7 +80,7 @@ Tensor allocate_attention_result(const Tensor& q, const Tensor& v) {
 }
 
 Tensor allocate_attention_sums(const Tensor& q) {
-  return Tensor::empty({q.size(0), q.size(2), q.size(1)}, compute_dtype(q.dtype()), q.device());
+  return Tensor::empty({q.size(0), q.size(2), q.size(1)}, get_compute_dtype(q.dtype()), q.device());
 }
 
 }  // namespace tapeformer

@@ -9,16 +9,16 @@ namespace tapeformer {
 // Throws ShapeError unless q (batch, query_length, heads, dim), k (batch, key_length, heads, dim), v (batch,
 // key_length, heads, value_dim) match in shape, dtype and device, and dim and value_dim are positive.
 void check_attention_inputs(const char* op, const Tensor& q, const Tensor& k, const Tensor& v);
-// Throws ShapeError unless q, k (batch, heads, dim), v and out (batch, heads, value_dim) match and their last
-// dimensions are contiguous. `out` has the dtype of q, or may be bfloat16 if `rounds` is true and q is
-// float32.
+// Throws ShapeError unless q and k are (batch, heads, dim), v and `out` are (batch, heads, value_dim), and
+// the last dimension of each tensor is positive and contiguous. All tensors must have the same dtype. If
+// `allow_bfloat16_out` is true and q is float32, `out` can also be bfloat16.
 void check_attention_step(const char* op, const Tensor& q, const Tensor& k, const Tensor& v,
-                          const Tensor& out, bool rounds = false);
+                          const Tensor& out, bool allow_bfloat16_out = false);
 // Returns key_lengths as a contiguous int64 tensor (batch,) on the device of the keys, or an undefined tensor
 // if key_lengths is undefined. Values on the CPU must be in [0, key_length]. Values on a CUDA device are not
 // checked, because reading the values would require synchronisation; kernels clamp values that are out of
 // range.
-Tensor validate_key_lengths(const char* op, const Tensor& key_lengths, const Tensor& keys);
+Tensor prepare_key_lengths(const char* op, const Tensor& key_lengths, const Tensor& keys);
 
 // Returns x if its last dimension is contiguous, otherwise a contiguous copy. The copy is recorded.
 Tensor make_features_contiguous(const Tensor& x);

@@ -8,8 +8,8 @@ namespace tapeformer {
 // A shape in the form (outer, size, inner), where `size` is the reduced dimension.
 struct SplitShape {
   int64_t outer = 1, size = 1, inner = 1;
-  Shape kept_shape;     // shape with size 1 in the reduced dimension
-  Shape dropped_shape;  // shape without the reduced dimension
+  Shape kept_shape;      // shape with size 1 in the reduced dimension
+  Shape squeezed_shape;  // shape without the reduced dimension
 };
 
 inline SplitShape make_split_shape(const Shape& shape, int dim) {
@@ -20,7 +20,7 @@ inline SplitShape make_split_shape(const Shape& shape, int dim) {
   for (int i = 0; i < shape.rank(); ++i) {
     if (i < dim) split.outer *= shape[i];
     if (i > dim) split.inner *= shape[i];
-    if (i != dim) split.dropped_shape.append(shape[i]);
+    if (i != dim) split.squeezed_shape.append(shape[i]);
   }
   return split;
 }

@@ -8,7 +8,7 @@
 namespace tapeformer {
 
 // Returns x if it is contiguous, otherwise a contiguous copy. The call is not recorded.
-inline Tensor copy_if_strided(const Tensor& x) {
+inline Tensor make_contiguous(const Tensor& x) {
   return x.is_contiguous() ? x : detach(x).clone();
 }
 

@@ -15,7 +15,7 @@ namespace tapeformer {
 // they sample the same classes.
 struct ClassScorer {
   RandomStream stream;
-  int64_t first_row;  // row r of the logits uses the random numbers of row first_row + r of the stream
+  int64_t first_row;  // number that is added to a row index to select the random numbers
   int64_t classes;
   bool greedy;
   double inverse_temperature;
@@ -35,7 +35,7 @@ struct ClassScorer {
     return score * inverse_temperature - std::log(-std::log(u));
   }
   // Returns the numerator of the softmax for a class. `max_logit` is the largest logit of the row.
-  TAPEFORMER_HOST_DEVICE double softmax_weight(double logit, double max_logit) const {
+  TAPEFORMER_HOST_DEVICE double compute_softmax_weight(double logit, double max_logit) const {
     return std::exp((logit - max_logit) * inverse_temperature);
   }
 };
@@ -48,10 +48,10 @@ TAPEFORMER_FOR_EACH_BACKEND(
     template <class T, class Index>
     void sample_classes(Backend, int64_t rows, const T* logits, const ClassScorer& score, Index* out);
 
-    // `columns` (length, batch) contains one sequence per column, and `tokens` (batch,) is the input of the
-    // next decoding step. If position < prefix_length, copies row `position` of `columns` to `tokens`.
-    // Otherwise copies `tokens` to this row. On CUDA, each replay of a graph advances the position
-    // (GraphStep).
+    // Copies one token of each sequence between `columns` (length, batch), which contains one sequence per
+    // column, and `tokens` (batch,), the input of the next decoding step. If position < prefix_length, row
+    // `position` of `columns` is copied to `tokens`. Otherwise `tokens` is copied to row `position` of
+    // `columns`. On CUDA, each replay of a graph advances the position (GraphStep).
     void advance_tokens(Backend, int64_t batch, int64_t position, int64_t prefix_length, uint8_t* columns,
                         uint8_t* tokens);
 

@@ -14,16 +14,14 @@ struct CtcShape {
   int64_t blank;
 };
 
-// An utterance with n labels has 2 n + 1 states: its labels, and a blank before each label and after the last
-// label. From one frame to the next, a path stays in its state, moves to the next state, or skips the blank
-// between two different labels.
-//
 // Two finite numbers replace log(0), so that differences of log-probabilities are never NaN. kCtcLogZero is
-// the log-probability of a state that no path reaches. kCtcMinLogProbability replaces the log-probability of
-// a class with probability zero.
+// the log-probability of a state that no path reaches. kCtcMinLogProbability is the minimum log-probability
+// of a class, and replaces smaller values.
 inline constexpr double kCtcLogZero = -1e30, kCtcMinLogProbability = -1e22;
 
-// A range [begin, end) of states.
+// A range [begin, end) of the states of an utterance. An utterance with n labels has 2 n + 1 states: its
+// labels, and a blank before each label and after the last label. From one frame to the next, a path stays in
+// its state, moves to the next state, or skips the blank between two different labels.
 struct CtcStateRange {
   int64_t begin, end;
 };

@@ -21,7 +21,8 @@ TAPEFORMER_FOR_EACH_BACKEND(
     template <class T>
     void gather_middle(Backend, const IndexShape& shape, const T* x, const int64_t* index, T* y);
     // Adds x[o, c, i] to y[o, index[o, c, i], i] for each element of x (outer, count, inner), in increasing
-    // order of c. y is (outer, size, inner). On CUDA, an index out of range writes NaN to y[o, 0, i].
+    // order of c. y is (outer, size, inner). On CUDA, the kernel writes NaN to y[o, 0, i] if an index is out
+    // of range.
     template <class T>
     void scatter_add_middle(Backend, const IndexShape& shape, const T* x, const int64_t* index, T* y);
     // Copies row index[i] of table (rows, dim) to row i of y (count, dim).

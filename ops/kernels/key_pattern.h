@@ -1,6 +1,6 @@
-// Sparse patterns of attention. A pattern is a union of sets of (query, key) pairs. The functions keys() and
-// queries() return runs, which are ranges of consecutive positions. Kernels compute only the tiles of scores
-// that contain a run, and no kernel needs a mask of shape (length, length).
+// Sparse patterns of attention. A pattern is a union of sets of (query, key) pairs. The functions find_keys()
+// and find_queries() return runs, which are ranges of consecutive positions. Kernels compute only the tiles
+// of scores that contain a run, and no kernel needs a mask of shape (length, length).
 #pragma once
 
 #include "ops/kernels/key_window.h"
@@ -26,23 +26,25 @@ struct PositionRun {
   }
 };
 
-// Each set of (query, key) pairs in this file has two functions. A run may extend beyond the last position.
-//   keys(first, end, from)     returns the first run of keys, at or after position `from`, to which the
-//                              queries [first, end) attend. If there are several queries, the run may
-//                              contain other keys as well.
-//   queries(first, end, from)  returns the first run of queries, at or after position `from`, that attend
-//                              to the keys [first, end). The run may contain other queries as well.
+// Each set of (query, key) pairs in this file has the two functions below. The result of either function can
+// extend beyond the last position of the sequence.
+//   find_keys(first, end, from)     returns the first run of keys, at or after position `from`, to which the
+//                              queries [first, end) attend. For a single query, the run is exact. For
+//                              several queries, the run can contain additional keys.
+//   find_queries(first, end, from)  returns the first run of queries, at or after position `from`, that
+//   attend
+//                              to the keys [first, end). The run can contain additional queries.
 
 // The set of pairs whose key is in the window of the query. The window may be empty.
 struct WindowKeys {
   KeyWindow window;
 
   TAPEFORMER_HOST_DEVICE bool is_empty() const { return window.max_causal_key_count() + window.after <= 0; }
-  TAPEFORMER_HOST_DEVICE PositionRun keys(int64_t first, int64_t end, int64_t from) const {
+  TAPEFORMER_HOST_DEVICE PositionRun find_keys(int64_t first, int64_t end, int64_t from) const {
     if (is_empty()) return {};
     return PositionRun::clip(window.begin(first), window.end(end - 1), from);
   }
-  TAPEFORMER_HOST_DEVICE PositionRun queries(int64_t first, int64_t end, int64_t from) const {
+  TAPEFORMER_HOST_DEVICE PositionRun find_queries(int64_t first, int64_t end, int64_t from) const {
     if (is_empty()) return {};
     return PositionRun::clip(window.first_query(first), window.end_query(end - 1), from);
   }
@@ -53,7 +55,7 @@ struct WindowKeys {
 struct DilatedKeys {
   int64_t step = 0, before = 0, after = 0;
 
-  TAPEFORMER_HOST_DEVICE PositionRun keys(int64_t first, int64_t end, int64_t from) const {
+  TAPEFORMER_HOST_DEVICE PositionRun find_keys(int64_t first, int64_t end, int64_t from) const {
     if (step == 0) return {};
     const PositionRun all = PositionRun::clip(first - before, end + after, from < 0 ? 0 : from);
     if (end - first > 1 || all.is_empty()) return all;
@@ -61,7 +63,7 @@ struct DilatedKeys {
     const int64_t key = all.begin + (remainder > 0 ? step - remainder : -remainder);
     return PositionRun::clip(key, key < all.end ? key + 1 : key, from);
   }
-  TAPEFORMER_HOST_DEVICE PositionRun queries(int64_t first, int64_t end, int64_t from) const {
+  TAPEFORMER_HOST_DEVICE PositionRun find_queries(int64_t first, int64_t end, int64_t from) const {
     return step == 0 ? PositionRun{} : PositionRun::clip(first - after, end + before, from);
   }
 };
@@ -71,13 +73,13 @@ struct DilatedKeys {
 struct PeriodicKeys {
   int64_t period = 0, count = 0;
 
-  TAPEFORMER_HOST_DEVICE PositionRun keys(int64_t, int64_t, int64_t from) const {
+  TAPEFORMER_HOST_DEVICE PositionRun find_keys(int64_t, int64_t, int64_t from) const {
     if (period == 0) return {};
     const int64_t end = (from / period + 1) * period;
     return PositionRun::clip(end - count, end, from);
   }
-  TAPEFORMER_HOST_DEVICE PositionRun queries(int64_t first, int64_t end, int64_t from) const {
-    return keys(0, 1, first).begin < end ? PositionRun{from, PositionRun::kEnd} : PositionRun{};
+  TAPEFORMER_HOST_DEVICE PositionRun find_queries(int64_t first, int64_t end, int64_t from) const {
+    return find_keys(0, 1, first).begin < end ? PositionRun{from, PositionRun::kEnd} : PositionRun{};
   }
 };
 
@@ -86,13 +88,13 @@ struct PeriodicKeys {
 struct GlobalTokens {
   int64_t first_end = 0, last_begin = PositionRun::kEnd;
 
-  TAPEFORMER_HOST_DEVICE PositionRun keys(int64_t first, int64_t end, int64_t from) const {
+  TAPEFORMER_HOST_DEVICE PositionRun find_keys(int64_t first, int64_t end, int64_t from) const {
     if (first < first_end || end > last_begin) return {from, PositionRun::kEnd};
     return from < first_end ? PositionRun{from, first_end}
                             : PositionRun::clip(last_begin, PositionRun::kEnd, from);
   }
-  TAPEFORMER_HOST_DEVICE PositionRun queries(int64_t first, int64_t end, int64_t from) const {
-    return keys(first, end, from);
+  TAPEFORMER_HOST_DEVICE PositionRun find_queries(int64_t first, int64_t end, int64_t from) const {
+    return find_keys(first, end, from);
   }
 };
 
@@ -104,7 +106,7 @@ struct TableKeys {
   const int32_t* blocks = nullptr;
   int64_t block = 1, rows = 0, width = 0, head_stride = 0;
 
-  TAPEFORMER_HOST_DEVICE PositionRun keys(int64_t first, int64_t end, int64_t from) const {
+  TAPEFORMER_HOST_DEVICE PositionRun find_keys(int64_t first, int64_t end, int64_t from) const {
     PositionRun run;
     for (int64_t row = first / block; row < rows && row * block < end; ++row)
       for (int64_t i = 0; i < width; ++i) {
@@ -113,7 +115,7 @@ struct TableKeys {
       }
     return run;
   }
-  TAPEFORMER_HOST_DEVICE PositionRun queries(int64_t first, int64_t end, int64_t from) const {
+  TAPEFORMER_HOST_DEVICE PositionRun find_queries(int64_t first, int64_t end, int64_t from) const {
     for (int64_t row = from / block; width > 0 && row < rows; ++row)
       for (int64_t i = 0; i < width; ++i) {
         const int64_t key = blocks[row * width + i] * block;
@@ -132,27 +134,28 @@ struct GridKeys {
   int64_t width = 0;
   KeyWindow rows = {}, columns = {};
 
-  TAPEFORMER_HOST_DEVICE PositionRun keys(int64_t first, int64_t end, int64_t from) const {
+  TAPEFORMER_HOST_DEVICE PositionRun find_keys(int64_t first, int64_t end, int64_t from) const {
     if (width == 0) return {};
     const int64_t top = first / width, bottom = (end - 1) / width;
     const bool one_row = top == bottom;
-    return in_rectangle(rows.begin(top), rows.end(bottom), one_row ? columns.begin(first % width) : 0,
-                        one_row ? columns.end((end - 1) % width) : width, from);
+    return find_run_in_rectangle(rows.begin(top), rows.end(bottom),
+                                 one_row ? columns.begin(first % width) : 0,
+                                 one_row ? columns.end((end - 1) % width) : width, from);
   }
-  TAPEFORMER_HOST_DEVICE PositionRun queries(int64_t first, int64_t end, int64_t from) const {
+  TAPEFORMER_HOST_DEVICE PositionRun find_queries(int64_t first, int64_t end, int64_t from) const {
     if (width == 0) return {};
     const int64_t top = first / width, bottom = (end - 1) / width;
     const bool one_row = top == bottom;
-    return in_rectangle(rows.first_query(top), rows.end_query(bottom),
-                        one_row ? columns.first_query(first % width) : 0,
-                        one_row ? columns.end_query((end - 1) % width) : width, from);
+    return find_run_in_rectangle(rows.first_query(top), rows.end_query(bottom),
+                                 one_row ? columns.first_query(first % width) : 0,
+                                 one_row ? columns.end_query((end - 1) % width) : width, from);
   }
 
  private:
   // Returns the first run, at or after position `from`, in the rows [top, bottom) and columns [left, right)
   // of the image. If the rectangle has all columns, its rows form one run.
-  TAPEFORMER_HOST_DEVICE PositionRun in_rectangle(int64_t top, int64_t bottom, int64_t left, int64_t right,
-                                                  int64_t from) const {
+  TAPEFORMER_HOST_DEVICE PositionRun find_run_in_rectangle(int64_t top, int64_t bottom, int64_t left,
+                                                           int64_t right, int64_t from) const {
     if (right > width) right = width;
     if (left == 0 && right == width) return PositionRun::clip(top * width, bottom * width, from);
     int64_t row = from / width;
@@ -190,8 +193,9 @@ struct KeyPattern {
   }
   // Returns whether heads may have different patterns.
   bool differs_by_head() const { return alternate_heads || table.head_stride > 0; }
-  // Returns the maximum number of positions from the first key of a query to the query, for causal
-  // attention. Returns a number that is at least kEnd if there is no maximum.
+  // Returns the maximum number of positions from the first key of a query to the query itself, both included.
+  // In causal attention, a query has at most this number of keys. If there is no maximum, the result is at
+  // least kEnd.
   int64_t max_causal_key_count() const {
     return has_only_window() ? window.max_causal_key_count() : PositionRun::kEnd;
   }
@@ -205,36 +209,39 @@ struct KeyPattern {
     return pattern;
   }
 
-  TAPEFORMER_HOST_DEVICE PositionRun keys(int64_t first, int64_t end, int64_t from) const {
+  TAPEFORMER_HOST_DEVICE PositionRun find_keys(int64_t first, int64_t end, int64_t from) const {
     if (!is_limited()) return {from, PositionRun::kEnd};
-    const PositionRun run = WindowKeys{window}.keys(first, end, from);
-    return has_only_window() ? run : PositionRun::merge_first(run, keys_outside_window(first, end, from));
+    const PositionRun run = WindowKeys{window}.find_keys(first, end, from);
+    return has_only_window() ? run
+                             : PositionRun::merge_first(run, find_keys_outside_window(first, end, from));
   }
-  TAPEFORMER_HOST_DEVICE PositionRun queries(int64_t first, int64_t end, int64_t from) const {
+  TAPEFORMER_HOST_DEVICE PositionRun find_queries(int64_t first, int64_t end, int64_t from) const {
     if (!is_limited()) return {from, PositionRun::kEnd};
-    const PositionRun run = WindowKeys{window}.queries(first, end, from);
-    return has_only_window() ? run : PositionRun::merge_first(run, queries_outside_window(first, end, from));
+    const PositionRun run = WindowKeys{window}.find_queries(first, end, from);
+    return has_only_window() ? run
+                             : PositionRun::merge_first(run, find_queries_outside_window(first, end, from));
   }
 
  private:
-  // keys_outside_window() and queries_outside_window() are keys() and queries() of the union of all sets
-  // except the window. The functions are not inlined, because inlined code needs more registers and more
-  // compile time in each kernel.
-  TAPEFORMER_HOST_DEVICE TAPEFORMER_NOINLINE PositionRun keys_outside_window(int64_t first, int64_t end,
-                                                                             int64_t from) const {
-    PositionRun run = dilated.keys(first, end, from);
-    run = PositionRun::merge_first(run, periodic.keys(first, end, from));
-    run = PositionRun::merge_first(run, global.keys(first, end, from));
-    run = PositionRun::merge_first(run, table.keys(first, end, from));
-    return PositionRun::merge_first(run, grid.keys(first, end, from));
+  // find_keys_outside_window() and find_queries_outside_window() are find_keys() and find_queries() of the
+  // union of all sets except the window. The functions are not inlined, because inlined code needs more
+  // registers and more compile time in each kernel.
+  TAPEFORMER_HOST_DEVICE TAPEFORMER_NOINLINE PositionRun find_keys_outside_window(int64_t first, int64_t end,
+                                                                                  int64_t from) const {
+    PositionRun run = dilated.find_keys(first, end, from);
+    run = PositionRun::merge_first(run, periodic.find_keys(first, end, from));
+    run = PositionRun::merge_first(run, global.find_keys(first, end, from));
+    run = PositionRun::merge_first(run, table.find_keys(first, end, from));
+    return PositionRun::merge_first(run, grid.find_keys(first, end, from));
   }
-  TAPEFORMER_HOST_DEVICE TAPEFORMER_NOINLINE PositionRun queries_outside_window(int64_t first, int64_t end,
-                                                                                int64_t from) const {
-    PositionRun run = dilated.queries(first, end, from);
-    run = PositionRun::merge_first(run, periodic.queries(first, end, from));
-    run = PositionRun::merge_first(run, global.queries(first, end, from));
-    run = PositionRun::merge_first(run, table.queries(first, end, from));
-    return PositionRun::merge_first(run, grid.queries(first, end, from));
+  TAPEFORMER_HOST_DEVICE TAPEFORMER_NOINLINE PositionRun find_queries_outside_window(int64_t first,
+                                                                                     int64_t end,
+                                                                                     int64_t from) const {
+    PositionRun run = dilated.find_queries(first, end, from);
+    run = PositionRun::merge_first(run, periodic.find_queries(first, end, from));
+    run = PositionRun::merge_first(run, global.find_queries(first, end, from));
+    run = PositionRun::merge_first(run, table.find_queries(first, end, from));
+    return PositionRun::merge_first(run, grid.find_queries(first, end, from));
   }
 };
 
@@ -244,48 +251,49 @@ struct AllKeys {
   static constexpr bool kHasGaps = false;
 
   TAPEFORMER_HOST_DEVICE static bool is_limited() { return false; }
-  TAPEFORMER_HOST_DEVICE static PositionRun keys(int64_t, int64_t, int64_t from) {
+  TAPEFORMER_HOST_DEVICE static PositionRun find_keys(int64_t, int64_t, int64_t from) {
     return {from, PositionRun::kEnd};
   }
-  TAPEFORMER_HOST_DEVICE static PositionRun queries(int64_t, int64_t, int64_t from) {
+  TAPEFORMER_HOST_DEVICE static PositionRun find_queries(int64_t, int64_t, int64_t from) {
     return {from, PositionRun::kEnd};
   }
 };
 
-// The (query, key) pairs of the attention of one sequence and one head. These are the pairs of `pattern`
-// whose key has a position below valid_keys. If `causal` is true, the key must also not be after the
-// position of the query, which is query + key_length - query_length.
+// The (query, key) pairs that attention computes for one sequence and one head. The set contains the pairs of
+// `pattern` with key < valid_keys. If `causal` is true, the set contains only the pairs that also have
+// key <= query + key_length - query_length.
 template <class Pattern>
 struct AttendedPairs {
   Pattern pattern;
   int64_t query_length = 0, key_length = 0, valid_keys = 0;
   bool causal = false;
 
-  // Returns the number n for which valid_keys and `causal` allow the keys [0, n) for a query. If query >=
-  // query_length, n is 0. Otherwise n is not smaller than for the previous query.
+  // Returns the end of the range [0, end) of keys to which valid_keys and `causal` limit a query. If query >=
+  // query_length, the result is 0. Otherwise the result is at least the result for the previous query.
   TAPEFORMER_HOST_DEVICE int64_t key_end(int64_t query) const {
     if (query >= query_length) return 0;
     int64_t end = valid_keys;
     if (causal && query + 1 + key_length - query_length < end) end = query + 1 + key_length - query_length;
     return end < 0 ? 0 : end;
   }
-  // keys() returns the first run of keys, at or after position `from`, for the queries [first, end). If
-  // there are several queries, the run may contain other keys as well. queries() returns the first run of
-  // queries, at or after position `from`, for the keys [first, end). The run may contain other queries as
-  // well.
-  TAPEFORMER_HOST_DEVICE PositionRun keys(int64_t first, int64_t end, int64_t from) const {
-    const PositionRun run = pattern.keys(first, end, from);
+  // find_keys() returns the first run of keys, at or after position `from`, for the queries [first, end). For
+  // a single query, the run is exact. For several queries, the run can contain additional keys.
+  //
+  // find_queries() returns the first run of queries, at or after position `from`, for the keys [first, end).
+  // The run can contain additional queries.
+  TAPEFORMER_HOST_DEVICE PositionRun find_keys(int64_t first, int64_t end, int64_t from) const {
+    const PositionRun run = pattern.find_keys(first, end, from);
     const int64_t last = key_end(end - 1);
     return PositionRun::clip(run.begin, run.end < last ? run.end : last, from);
   }
-  TAPEFORMER_HOST_DEVICE PositionRun queries(int64_t first, int64_t end, int64_t from) const {
+  TAPEFORMER_HOST_DEVICE PositionRun find_queries(int64_t first, int64_t end, int64_t from) const {
     if (first >= valid_keys) return {};
     if (causal && first - (key_length - query_length) > from) from = first - (key_length - query_length);
-    const PositionRun run = pattern.queries(first, end, from);
+    const PositionRun run = pattern.find_queries(first, end, from);
     return PositionRun::clip(run.begin, run.end < query_length ? run.end : query_length, from);
   }
   TAPEFORMER_HOST_DEVICE bool contains(int64_t query, int64_t key) const {
-    return keys(query, query + 1, key).begin == key;
+    return find_keys(query, query + 1, key).begin == key;
   }
 };
 using AttendedKeys = AttendedPairs<KeyPattern>;

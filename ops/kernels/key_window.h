@@ -15,8 +15,8 @@ struct KeyWindow {
   int64_t block = 1, before = kUnlimited, after = kUnlimited;
 
   TAPEFORMER_HOST_DEVICE bool is_limited() const { return before < kUnlimited || after < kUnlimited; }
-  // Returns the maximum number of positions from the first key of a window to the query, for causal
-  // attention.
+  // Returns the maximum number of positions from the first key of a window to the query, both included. In
+  // causal attention, a query has at most this number of keys.
   TAPEFORMER_HOST_DEVICE int64_t max_causal_key_count() const { return before + block; }
 
   // begin() returns the first key of the window of a query, which is at least 0. end() returns the key after

@@ -45,9 +45,10 @@ bool uses_bfloat16_instructions();
 // Returns the name of the library that computes float32 products.
 std::string product_library_name();
 
-// A weight of a linear layer in a layout for fast products with few rows, as in decoding. The weight is
-// copied once, and multiply() is called for each token. O is the operand type of the products: float, double
-// or BFloat16. The other arrays have type T, which is float if O is BFloat16 and otherwise equal to O.
+// A copy of the weight of a linear layer, in a layout for fast products with few rows. Decoding creates the
+// copy once, and calls multiply() for each token. The template parameter O is the operand type of the
+// products: float, double or BFloat16. Inputs and results have the type T, which is float if O is BFloat16,
+// and O otherwise.
 template <class O>
 class DecodingWeight {
  public:

@@ -5,10 +5,10 @@
 
 namespace tapeformer::cuda {
 
-// Arguments of linear_norm_forward(), which computes y = layer_norm(residual + x wᵀ + bias). x is (rows, in),
-// w is (out, in), residual and y are (rows, out), and bias, norm_weight and norm_bias are (out,). If
+// Arguments of try_linear_norm_forward(), which computes y = layer_norm(residual + x wᵀ + bias). x is (rows,
+// in), w is (out, in), residual and y are (rows, out), and bias, norm_weight and norm_bias are (out,). If
 // `rounded` (rows, out) is not null, the kernel also writes y in bfloat16 to `rounded`.
-struct LinearNorm {
+struct LinearNormArguments {
   LinearShape shape;
   const BFloat16 *x, *w;
   const float *bias, *residual, *norm_weight, *norm_bias;
@@ -19,6 +19,6 @@ struct LinearNorm {
 
 // Computes y in one launch, with float32 sums, and returns true. If separate kernels with a product of cuBLAS
 // are faster for these sizes, or if an array is not aligned to 16 bytes, computes nothing and returns false.
-bool linear_norm_forward(Backend, const LinearNorm& layer);
+bool try_linear_norm_forward(Backend, const LinearNormArguments& layer);
 
 }  // namespace tapeformer::cuda

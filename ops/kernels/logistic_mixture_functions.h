@@ -6,7 +6,7 @@
 
 namespace tapeformer {
 
-inline constexpr double kMinLogisticScale = -7;  // smaller log-scales are replaced by this value
+inline constexpr double kMinLogisticLogScale = -7;  // smaller log-scales are replaced by this value
 // If the probability of a level is at most this threshold, kernels approximate it by the density at the
 // center of the level, multiplied by the width of the level.
 inline constexpr double kLogisticMassThreshold = 1e-5;
@@ -31,8 +31,8 @@ template <class Math, LogisticEdge edge, class T>
                                                                                              T raw_log_scale,
                                                                                              T half_width,
                                                                                              T log_width) {
-  const bool is_clamped = raw_log_scale < T(kMinLogisticScale);
-  const T log_scale = is_clamped ? T(kMinLogisticScale) : raw_log_scale;
+  const bool is_clamped = raw_log_scale < T(kMinLogisticLogScale);
+  const T log_scale = is_clamped ? T(kMinLogisticLogScale) : raw_log_scale;
   const T inverse_scale = Math::exp(-log_scale);
   const T plus = inverse_scale * (y - mean + half_width), minus = inverse_scale * (y - mean - half_width);
   LogisticComponent<T> out{};

@@ -12,9 +12,9 @@
 
 namespace tapeformer {
 
-// Numbers of buckets of the first and the second rotation. A position has the bucket argmax1 + first *
+// Numbers of buckets of the first and the second rotation. The bucket of a position is argmax1 + first *
 // argmax2, where argmax1 and argmax2 are its buckets in the two rotations. If only one rotation is used,
-// `second` is 1. If no hashing is needed, both numbers are 1. A number greater than 1 is even.
+// `second` is 1. If no hashing is needed, both members are 1. Each member is either 1 or an even number.
 struct LshBucketCounts {
   int64_t first = 1, second = 1;
   TAPEFORMER_HOST_DEVICE int64_t total() const { return first * second; }
@@ -63,8 +63,8 @@ struct LshHashShape {
 };
 
 // Each query also attends to the chunk before its own chunk. LshWrap selects the chunk before the first chunk
-// of a round: no chunk, the last chunk of the same round (`round`), or the last chunk of the previous round
-// (`global`). The last round is the previous round of the first round.
+// of a round: no chunk (`none`), the last chunk of the same round (`round`), or the last chunk of the
+// previous round (`global`). For the first round, `global` selects the last chunk of the last round.
 enum class LshWrap { none, round, global };
 
 struct LshAttentionShape {
@@ -96,14 +96,15 @@ TAPEFORMER_FOR_EACH_BACKEND(
     // Computes buckets (batch, heads, rounds, length). The bucket of a masked position is the number of
     // buckets of its sequence.
     //
-    // Both backends use the same rotation matrices. The matrix (dim, buckets / 2) of an example, a head and
-    // a round contains normal random numbers. A block of the random stream has four normal numbers. The
-    // element in row d and column c has the index e = c * dim + d in the matrix. The element is number e % 4
-    // of the block first_block + e / 4, where first_block = ((example * 2¹² + head) * 2⁸ + round) * 2²⁴. For
-    // the second rotation, first_block is 2²³ larger. `example` is the index in the batch plus
-    // first_example. If share_across_examples is true, `example` is replaced by 0. If share_all_rotations is
-    // true, `example` and `head` are replaced by 0. A sequence with fewer buckets than max_buckets uses the
-    // first columns.
+    // Both backends use the same rotation matrices (dim, buckets / 2) of normal random numbers. Each example,
+    // head and round has its own matrix, which begins at the block
+    //   first_block = ((example * 2¹² + head) * 2⁸ + round) * 2²⁴
+    // of the random stream. A block has four normal numbers, which are consecutive elements of the matrix in
+    // column-major order. For the second rotation, first_block is 2²³ larger.
+    //
+    // `example` is the index in the batch plus first_example. If share_across_examples is true, `example` is
+    // replaced by 0. If share_all_rotations is true, `example` and `head` are replaced by 0. A sequence with
+    // fewer buckets than max_buckets uses only the first columns of the matrix.
     template <class T> void lsh_hash(Backend, const LshHashShape& shape, const RandomStream& stream,
                                      AttentionRows<const T> q, int32_t* buckets);
 

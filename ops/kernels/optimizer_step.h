@@ -30,7 +30,7 @@ struct Clipping {
   double gradient_scale = 1;
   double max_norm = 0;  // 0: the norm is not limited
   bool per_tensor = false;
-  // After this multiplication, elements are limited to [-max_value, max_value].
+  // Each element of the multiplied gradients is limited to [-max_value, max_value].
   double max_value = std::numeric_limits<double>::infinity();
 };
 

@@ -19,11 +19,13 @@ struct RelativeScoresShape {
   }
 };
 
-// Sizes of a decoding step with one query per sequence. The query is the token at position `length` - 1. The
-// keys of the query are numbered by distance, from the newest to the oldest. Distances 0, 1, 2, … are the
-// tokens in the window of the query. The next distances are compressed rows, of which there are at most
-// max_compressed. Each compressed row represents `rate` tokens before the window.
-struct RelativeStepShape {
+// Sizes of a decoding step with one query per sequence. The query is the token at position `length` - 1. Its
+// keys are the tokens in its window, and at most max_compressed compressed rows. Each compressed row
+// represents `rate` tokens before the window.
+//
+// The distance of a key is its index in the list of the keys from the newest to the oldest key. The tokens in
+// the window come first in this list, and the compressed rows follow.
+struct RelativeAttentionStepShape {
   int64_t batch, heads, dim;
   int64_t capacity;  // number of tokens in the ring buffers
   // Number of tokens including the query. Each replay of a CUDA graph advances this number (GraphStep).
@@ -49,12 +51,12 @@ struct RelativeStepShape {
 // compressed rows. Token p is in row p % capacity of `tokens`, and compressed row r is in row r %
 // compressed_capacity of `compressed`.
 template <class T>
-struct RelativeRingBuffers {
+struct RelativeAttentionRingBuffers {
   AttentionRows<T> tokens, compressed;
 
   // Returns the key, or the value, at `distance` from a query.
-  TAPEFORMER_HOST_DEVICE T* row(const RelativeStepShape& s, int64_t query, int64_t distance, int64_t batch,
-                                int64_t head) const {
+  TAPEFORMER_HOST_DEVICE T* row(const RelativeAttentionStepShape& s, int64_t query, int64_t distance,
+                                int64_t batch, int64_t head) const {
     const int64_t count = s.window_token_count(query);
     if (distance < count) return tokens.row(batch, (query - distance) % s.capacity, head);
     const int64_t position = s.window.begin(query) / s.rate - 1 - (distance - count);
@@ -64,7 +66,7 @@ struct RelativeRingBuffers {
 
 // Inputs of a decoding step. q, k and v have length 1.
 template <class T>
-struct RelativeStepInputs {
+struct RelativeAttentionStepInputs {
   AttentionRows<const T> q, k, v;
   const T *content_bias, *position_bias;  // (heads, dim), contiguous
   const T* distances;                     // embeddings of the distances (distances, heads, dim), contiguous
@@ -83,9 +85,10 @@ TAPEFORMER_FOR_EACH_BACKEND(
 
     // Writes k and v to the ring buffers of tokens. Then computes out (batch, 1, heads, dim), the attention
     // of q over the keys. `scores` (batch, heads, shape.distances) is a workspace.
-    template <class T>
-    void relative_attention_step(Backend, const RelativeStepShape& shape, const RelativeStepInputs<T>& inputs,
-                                 const RelativeRingBuffers<T>& keys, const RelativeRingBuffers<T>& values,
-                                 T* scores, AttentionRows<T> out);)
+    template <class T> void relative_attention_step(Backend, const RelativeAttentionStepShape& shape,
+                                                    const RelativeAttentionStepInputs<T>& inputs,
+                                                    const RelativeAttentionRingBuffers<T>& keys,
+                                                    const RelativeAttentionRingBuffers<T>& values, T* scores,
+                                                    AttentionRows<T> out);)
 
 }  // namespace tapeformer

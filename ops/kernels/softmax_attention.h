@@ -21,9 +21,8 @@ struct SoftmaxAttentionShape {
   const int64_t* key_lengths = nullptr;
   KeyPattern pattern = {};  // pattern.is_limited() requires query_length = key_length
   double scale = 1;         // multiplier of the scores
-  // Dropout of the attention probabilities. The pair of query i and key j uses element ((b * heads + h) *
-  // query_length + i) * key_length + j of the mask, where b is the index of the example in the batch, and h
-  // is the head.
+  // Dropout of the attention probabilities. The elements of the mask form a contiguous array (batch, heads,
+  // query_length, key_length).
   DropoutMask dropout;
 };
 
@@ -43,12 +42,14 @@ TAPEFORMER_FOR_EACH_BACKEND(
                                     const Compute<T>* log_sums, AttentionRows<const T> g,
                                     AttentionGradients<T> gradients);
 
-    // Computes the attention of one token per sequence at position key_length - 1. On CUDA, each replay of a
-    // graph advances this position (GraphStep). `keys` and `values` are the cache: ring buffers of `capacity`
-    // rows, where position p is in row p % capacity. The kernel first writes `key` and `value` to the row of
-    // the token. The query attends to the keys that the pattern allows, up to the position of the query.
-    // These keys must be among the last `capacity` positions. q, key, value and out have length 1. The kernel
-    // ignores query_length, causal, key_lengths and dropout of the shape, and allocates no memory.
+    // Computes causal attention for one token per sequence. The token is at position key_length - 1. On CUDA,
+    // each replay of a graph advances this position (GraphStep). q, key, value and out have length 1.
+    //
+    // `keys` and `values` are the cache. Both are ring buffers of `capacity` rows, and position p is in row
+    // p % capacity. The kernel first writes `key` and `value` to the row of the token. Then it computes the
+    // attention over the keys that `pattern` contains, which must be among the last `capacity` positions.
+    //
+    // The kernel ignores query_length, causal, key_lengths and dropout of the shape, and allocates no memory.
     template <class T>
     void softmax_attention_step(Backend, const SoftmaxAttentionShape& shape, AttentionRows<const T> q,
                                 AttentionRows<const T> key, AttentionRows<const T> value,

@@ -40,18 +40,18 @@ TAPEFORMER_FOR_EACH_BACKEND(
     // positions (rows, count) in increasing order. Among equal elements, elements with lower positions are
     // selected first. NaN counts as larger than all numbers.
     template <class T>
-    void select_largest(Backend, const T* x, int64_t rows, int64_t length, int64_t count, int64_t* positions);
+    void select_top_k(Backend, const T* x, int64_t rows, int64_t length, int64_t count, int64_t* positions);
 
     // Copies the selected rows of x (batch, length, heads, dim) to y (batch, clusters, count, heads, dim). If
     // `weights` (batch, length, heads) is not null, multiplies each row by the weight of its token.
     template <class T> void gather_selected(Backend, const TokenSelection& selection, const T* x,
                                             const Compute<T>* weights, T* y);
-    // Computes y (batch, length, heads, dim). The row of a token is the sum of its rows in x (batch,
-    // clusters, count, heads, dim), added in the order of the clusters. If `weights` (batch, length, heads)
-    // is not null, divides each sum by n, and writes 1 / n to `weights`. n is the number of clusters that
-    // contain the token. If n is 0, the result and the weight are 0.
-    template <class T>
-    void scatter_selected(Backend, const TokenSelection& selection, const T* x, Compute<T>* weights, T* y);
+    // Computes y (batch, length, heads, dim) from x (batch, clusters, count, heads, dim). The row of a token
+    // in y is the sum of its rows in x, added in the order of the clusters. If `weights` (batch, length,
+    // heads) is not null, the sum is divided by the number n of clusters that contain the token, and 1 / n is
+    // written to `weights`. If no cluster contains the token, its row and its weight are 0.
+    template <class T> void scatter_add_selected(Backend, const TokenSelection& selection, const T* x,
+                                                 Compute<T>* weights, T* y);
 
 )
 

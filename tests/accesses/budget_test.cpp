@@ -119,7 +119,8 @@ Figures budget_of(const Workload& workload, const std::string& file) {
   return {};
 }
 
-// Returns new lines for kBudgets: one line for each file that exceeds its budget or has no budget.
+// Returns text that can be pasted into kBudgets. The text has one line for each file that exceeds its budget
+// or has no budget, and is empty if there is no such file.
 std::string exceeded(const Workload& workload, const ModelChoice& choice) {
   std::string lines;
   for (const auto& [file, found] : figures_of(workload, choice))

@@ -1,5 +1,5 @@
-// Tests of BackwardOptions::on_complete: the order in which backward() calls it, and the gradients at the
-// time of a call.
+// Tests of the callback BackwardOptions::on_complete. The tests check the order in which backward() calls it
+// for the leaves, and that the gradient of a leaf is complete at this time.
 #include <doctest/doctest.h>
 
 #include "autograd/chunked.h"
@@ -113,9 +113,9 @@ TEST_CASE("backward() completes the leaves of a reversible block after the first
 
 TEST_CASE("tape::complete() does nothing outside of backward() and for leaves that the node does not use") {
   const Tensor a = leaf(2), b = leaf(3);
-  tape::report_complete(a);
+  tape::report_gradient_complete(a);
   const Tensor product = record("product", times(detach(a), detach(b)), {&a}, [&](const Tensor& g) {
-    tape::report_complete(b);
+    tape::report_gradient_complete(b);
     return Gradients{times(g, detach(b))};
   });
   CHECK(Completed({{"a", a}, {"b", b}}).order(product) == "a");

@@ -77,7 +77,8 @@ TEST_CASE("gradients of a reversible stack pass the gradient check, also if both
 }
 
 TEST_CASE("branches that return their gradient unchanged do not change the gradients of other branches") {
-  // backward() of in + w passes the same gradient tensor to `in` and to `w`.
+  // In backward() of in + w, `in` and `w` receive the same gradient tensor. If run_reversible() wrote to
+  // this tensor, both gradients would change.
   const Tensor w = require_grad(normal({kTokens, kWidth}, 1)), x = require_grad(normal({kTokens, kWidth}, 2));
   const auto shift = [&](const Tensor& in, int64_t) { return add(in, w); };
   const std::vector<ReversibleBlock> blocks(3, {{shift}, {shift}, {w}});
@@ -132,9 +133,9 @@ TEST_CASE("backward() of a reversible stack releases the outputs and their gradi
   const int64_t before = memory.stats().active_bytes, half = kRows * kWidth * 8;
   memory.reset_peak();
   backward(loss);
-  // The outputs have the size 2 * half. At the peak, the gradient of the outputs and one copy of the same
-  // size are in memory. The result of branch f and two gradients, each of the size `half`, are also in
-  // memory, because f is not divided into chunks.
+  // At the peak, the gradient of the outputs and a copy of this gradient use 2 * half bytes each. The result
+  // of branch f and two gradients use `half` bytes each, because f is not divided into chunks. The sum is 7 *
+  // half.
   CHECK(memory.stats().peak_bytes - before < 8 * half);
 }
 

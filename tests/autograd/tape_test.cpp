@@ -57,7 +57,7 @@ TEST_CASE("a second backward() throws, because the recorded ops are freed, unles
       "backward: an earlier backward() freed the recorded ops of this result; run the forward pass again, "
       "or pass {.retain_tape = true} to the earlier call to keep them",
       ShapeError);
-  const Tensor z = plus(y, x);  // a new op with an input whose op was freed
+  const Tensor z = plus(y, x);  // `z` depends on `y`, whose op has been freed
   CHECK_THROWS_WITH_AS(
       backward(z),
       "backward: an earlier backward() freed the recorded op mul; run the forward pass again, or pass "

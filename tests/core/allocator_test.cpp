@@ -50,7 +50,7 @@ TEST_CASE("the error for missing memory gives the requested and the free memory"
 }
 
 TEST_CASE("the error for missing memory says if the system has less memory than the limit") {
-  class Nothing final : public SystemMemory {
+  class Nothing final : public SystemAllocator {
    public:
     void* allocate(int64_t) override { return nullptr; }
     void release(void*) noexcept override {}

@@ -17,9 +17,10 @@ double sigmoid_of(double x) {
   return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x));
 }
 
-// Returns the error of `value` in units in the last place (ulp) of `exact`. Subnormal numbers have the ulp of
-// the smallest normal number. If `value`, or `exact` rounded to float, is infinite or NaN, returns 0 if these
-// two floats agree or if `exact` is close to the overflow limit, and 1e30 otherwise.
+// Returns the error of `value` in units in the last place (ulp) of `exact`. For subnormal numbers, the ulp is
+// the ulp of the smallest normal number. If `value` or float(exact) is infinite or NaN, the error is 0 if
+// these two floats are equal or both NaN, or if `exact` is close to the largest float. Otherwise, the error
+// is 1e30.
 double ulps(float value, double exact) {
   const auto rounded = static_cast<float>(exact);
   if (std::isnan(rounded) || std::isinf(rounded) || std::isinf(value) || std::isnan(value)) {

@@ -21,7 +21,7 @@ std::vector<int64_t> set_indices(int64_t count) {
 }  // namespace
 
 TEST_CASE("set-maximum: targets are the maxima of the elements, whose numbers are in range") {
-  const SetMaximum set({.min_length = 2, .max_length = 8, .seed = 3});
+  const SetMaximumTask set({.min_length = 2, .max_length = 8, .seed = 3});
   const Batch batch = set.batch(set_indices(300));
   REQUIRE(batch.elements.shape() == Shape{300, 8, 1});
   CHECK(!batch.tokens.defined());
@@ -41,14 +41,14 @@ TEST_CASE("set-maximum: targets are the maxima of the elements, whose numbers ar
 }
 
 TEST_CASE("set-mixture: the mean log-likelihood is near its expectation, and points are near the square") {
-  const SetMixture set({.min_length = 100, .max_length = 200, .seed = 3});
+  const SetMixtureTask set({.min_length = 100, .max_length = 200, .seed = 3});
   const Batch batch = set.batch(set_indices(400));
   const auto targets = batch.targets.to_vector();
   const double mean = std::accumulate(targets.begin(), targets.end(), 0.0) / 400;
-  // If the components of a mixture do not overlap, the expected log-likelihood is the negative sum of two
-  // entropies. The entropy of a component, a two-dimensional Gaussian with the standard deviation 0.3, is
-  // 0.430. The expected entropy of the random weights of the four components is 1/2 + 1/3 + 1/4. If
-  // components overlap, the mean increases by a few hundredths.
+  // If the four components of a mixture do not overlap, the expected log-likelihood of a point is minus the
+  // sum of two entropies. The entropy of a component, which is a two-dimensional Gaussian with the standard
+  // deviation 0.3, is 0.430. The entropy of the random weights has the mean 1/2 + 1/3 + 1/4. Overlapping
+  // components increase the log-likelihood by a few hundredths.
   const double distant = -0.430 - (1.0 / 2 + 1.0 / 3 + 1.0 / 4);
   CHECK(mean > distant - 0.02);
   CHECK(mean < distant + 0.1);
@@ -59,7 +59,7 @@ TEST_CASE("set-mixture: the mean log-likelihood is near its expectation, and poi
 }
 
 TEST_CASE("set tasks: examples depend only on the seed, the split and the index") {
-  const SetMixture set({.seed = 1}), again({.count = 9, .seed = 1}), other_seed({.seed = 2}),
+  const SetMixtureTask set({.seed = 1}), again({.count = 9, .seed = 1}), other_seed({.seed = 2}),
       test({.split = "test", .seed = 1});
   const auto example = [](const SetTask& task, int64_t index) {
     return task.batch(std::vector<int64_t>{index}).elements.to_vector();
@@ -73,10 +73,10 @@ TEST_CASE("set tasks: examples depend only on the seed, the split and the index"
 }
 
 TEST_CASE("set tasks: options that are out of range are errors") {
-  CHECK_THROWS_WITH_AS(SetMaximum({.min_length = 11, .max_length = 10}),
+  CHECK_THROWS_WITH_AS(SetMaximumTask({.min_length = 11, .max_length = 10}),
                        "set-maximum: min_length 11, expected 0 to max_length, 10", ConfigError);
-  CHECK_THROWS_WITH_AS(SetMixture({.components = 0}), "set-mixture: components 0, expected at least 1",
+  CHECK_THROWS_WITH_AS(SetMixtureTask({.components = 0}), "set-mixture: components 0, expected at least 1",
                        ConfigError);
-  CHECK_THROWS_WITH_AS(SetMaximum({.split = "tset"}), doctest::Contains("did you mean \"test\"?"),
+  CHECK_THROWS_WITH_AS(SetMaximumTask({.split = "tset"}), doctest::Contains("did you mean \"test\"?"),
                        ConfigError);
 }

@@ -104,7 +104,7 @@ TEST_CASE("the cost of attention kinds is linear in the length, quadratic, or a 
   const OptionValues lsh =
       find_attention_kind("lsh").replace_defaults({{"rounds", int64_t{2}}, {"chunk_length", int64_t{64}}});
   CHECK(cost("lsh", lsh, 1024) == 2.0 * 32 * (2 * 96) * 1024);
-  CHECK(cost("lsh", lsh, 64) == cost("softmax", {}, 64));  // one chunk is exact attention
+  CHECK(cost("lsh", lsh, 64) == cost("softmax", {}, 64));  // a sequence of one chunk uses exact attention
 }
 
 TEST_CASE("attention kinds without the capability cross_lengths refuse different lengths") {

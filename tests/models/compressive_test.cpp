@@ -34,11 +34,11 @@ Tensor xl_outputs(int64_t memory, const Tensor& tokens) {
                      tokens);
 }
 
-// Runs a forward and a backward pass for each segment of a text, and returns the accumulated gradients of all
-// parameters by name. The key "memory NAME" contains the state tensor NAME of the segment memory. If
-// `with_terms` is true, the loss includes the loss terms of the attention layers. The key "terms" then
-// contains one number for each segment that has loss terms, which is the sum of the loss terms of the
-// segment.
+// Runs a forward and a backward pass for each segment of a text. If `with_terms` is true, the loss includes
+// the loss terms of the attention layers. Returns a map that contains:
+//   - for each parameter, the accumulated gradient under the name of the parameter,
+//   - for each state tensor NAME of the segment memory, its final values under "memory NAME",
+//   - under "terms", the sum of the loss terms of each segment that has loss terms.
 std::map<std::string, std::vector<double>> gradients(const AutoregressiveOptions& options, bool with_terms) {
   const Tensor tokens = random_tokens(2, kLongText + 1, 2 * kText);
   const auto model = segment_model(options);

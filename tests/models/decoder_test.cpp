@@ -122,7 +122,7 @@ TEST_CASE("both modes of generation draw the same tokens, which do not depend on
   for (const std::string& attention : recurrent_kinds()) {
     AutoregressiveModel model(small_options(attention));
     model.initialize(4);
-    model.convert(DType::float64);  // rounding must not change a sampled token
+    model.convert(DType::float64);  // float32 rounding errors could change a sampled token
     const Tensor prefix = random_tokens(4, 3, 256);
     const Tensor recurrent = generate(model, prefix, 12, {.seed = 9});
     const Tensor recompute = generate(model, prefix, 12, {.mode = GenerationMode::recompute, .seed = 9});
@@ -159,7 +159,7 @@ TEST_CASE("a token stream with a window continues with the newer half of a full 
   for (const std::string attention : {"linear", "softmax"}) {
     AutoregressiveModel model(small_options(attention, OutputHead::categorical));
     model.initialize(3);
-    model.convert(DType::float64);  // rounding must not change a sampled token
+    model.convert(DType::float64);  // float32 rounding errors could change a sampled token
     const auto drawn = [&](GenerationMode mode, int64_t window) {
       TokenStream stream(model, {.mode = mode, .seed = 9}, 40, window);
       for (int64_t i = 0; i < 9; ++i) stream.append(prompt.data<uint8_t>()[i]);
@@ -179,9 +179,9 @@ TEST_CASE("a token stream with a window continues with the newer half of a full 
   }
 }
 
-// The window has at most 4 tokens. If a fifth token is appended, only the newest 2 tokens remain in the
-// window. The window therefore begins at token 3 if the newest token is 4, 5 or 6, and at token 6 if the
-// newest token is 7.
+// A window of a token stream has at most 4 tokens in this test. If the window is full when a token is
+// appended, the window keeps only the new token and the token before it. The window therefore begins at token
+// 0, then at token 3, and then at token 6.
 TEST_CASE("the windows of a token stream give the distributions of their tokens alone") {
   AutoregressiveModel model(small_options("linear", OutputHead::categorical));
   model.initialize(3);
@@ -208,7 +208,7 @@ TEST_CASE("cuda: a device draws the sequences of the CPU, and the host waits onl
       CAPTURE(join_kind_names(options.encoder.attention));
       AutoregressiveModel model(options);
       model.initialize(3);
-      model.convert(DType::float64);  // rounding must not change a sampled token
+      model.convert(DType::float64);  // float32 rounding errors could change a sampled token
       const Tensor prefix = Tensor::from<uint8_t>({1, 2, 3, 4, 5, 6}, {3, 2});
       const Tensor expected = generate(model, prefix, 12, {.seed = 9});
       model.move(device);

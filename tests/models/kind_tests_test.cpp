@@ -1,5 +1,5 @@
-// Runs the tests of attention kinds for every built-in kind, and checks that they find the faults of kinds
-// that are wrong on purpose.
+// Runs the tests of attention kinds for every built-in kind. Also checks that these tests fail for attention
+// kinds with deliberate faults.
 #include "models/attention/kind_tests.h"
 
 #include <doctest/doctest.h>
@@ -26,7 +26,7 @@ enum class Fault {
   gradient,        // the values have no gradient
   ignored_length,  // masked keys are used
   random,          // evaluation draws random numbers
-  unrepeatable,    // each call adds a larger number
+  unrepeatable,    // the result is different in each call
   rounded_dtype,   // the result is float32
   contiguous,      // the strides of the inputs are ignored
   infinite,        // the result has infinite elements
@@ -35,7 +35,7 @@ enum class Fault {
   growth,          // the state has one byte per token
   allocation,      // step() allocates memory
   dropout,         // dropout has no effect
-  rounding,        // a replay decides again
+  rounding,        // rounding errors of a replay change the result
 };
 
 // A state without data, which only claims a size.
@@ -49,7 +49,7 @@ class EmptyState final : public AttentionState {
   int64_t claimed_bytes_;
 };
 
-// Softmax attention, written with ops, with a fault.
+// An attention kind that computes softmax attention with the fault `fault_`.
 class FaultyAttention final : public Attention {
  public:
   explicit FaultyAttention(Fault fault) : fault_(fault) {}
@@ -80,7 +80,7 @@ class FaultyAttention final : public Attention {
   }
 
  private:
-  // Returns 0 or 1, which changes with small changes of v.
+  // Returns 0 or 1. The result depends on a low-order decimal digit of v, so rounding errors change it.
   static double sum_of_digits(const Tensor& v) {
     return std::fmod(std::floor(std::abs(v.to_vector().front()) * 1e10), 2);
   }
@@ -89,8 +89,8 @@ class FaultyAttention final : public Attention {
   mutable int calls_ = 0;
 };
 
-// Returns the results of the tests for a kind with this fault, which declares all capabilities of forward()
-// and the given recurrent form.
+// Registers an attention kind with this fault and these capabilities. Returns the results of the tests of
+// this kind.
 std::vector<AttentionTestResult> test_fault(Fault fault, const AttentionCapabilities& capabilities) {
   static int count = 0;
   AttentionKind kind{.name = "test-faulty-" + std::to_string(++count),

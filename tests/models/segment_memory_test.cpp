@@ -149,7 +149,8 @@ TEST_CASE("transformer-xl has no gradient from the future, and distances beyond 
   backward(sum(slice(attention->forward(q, k, v, {}, {}, "layer"), 1, 0, 3)));
   const auto found = gradient(k).to_vector();
   for (size_t i = 0; i < found.size(); ++i) CHECK((found[i] == 0) == (i >= 5 * 4));
-  // If clamp = 1, equal keys at all distances of 1 or more have equal weights.
+  // The option clamp = 1 replaces all distances above 1 by 1. The last query therefore gives the same weight
+  // to equal keys at the distances 1 and 7.
   const auto clamped =
       make_attention(kXl, kind.replace_defaults({{"memory", int64_t{2}}, {"clamp", int64_t{1}}}), setup);
   clamped->initialize(3);

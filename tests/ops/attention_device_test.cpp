@@ -1,5 +1,5 @@
-// Tests that compare decoding steps of attention, which process one token at a time, on each device with the
-// CPU. The op table contains no decoding steps.
+// Tests that the decoding steps of attention give the same results on a device as on the CPU. A decoding step
+// processes one token. The op table does not contain decoding steps.
 #include <doctest/doctest.h>
 
 #include "ops/linear_attention.h"

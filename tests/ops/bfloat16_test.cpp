@@ -112,10 +112,10 @@ void check_attention(Device device) {
   }
 }
 
-// Checks that the errors of linear attention in bfloat16 do not grow with the length if the means of queries,
-// keys and values over the tokens are not 0. The gradient of a query is a sum over all keys. Each term
-// contains the factor g . (v - out), where g is the cotangent. The mean of the values cancels in v - out, so
-// the rounding error of the mean must also cancel.
+// Checks that the errors of linear attention in bfloat16 are small for a long sequence if the means of
+// queries, keys and values over the tokens are not 0. In exact arithmetic, the mean of the values has almost
+// no effect on the gradients of queries and keys. The rounding error of the mean must not accumulate in these
+// gradients.
 void check_common_values(Device device) {
   const Shape shape{1, 700, 1, 33};
   const auto with_common = [&](int salt) {

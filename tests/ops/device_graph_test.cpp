@@ -33,7 +33,7 @@ TEST_CASE(
       const auto work = [&](uint64_t step) { return matmul(dropout(x, mask_at(step)), w); };
       work(0);
       cuda::Graph graph(device, 2, [&] { out = work(4); });
-      for (const uint64_t step : {4, 6, 8, 20, 22, 4}) {  // not only consecutive steps
+      for (const uint64_t step : {4, 6, 8, 20, 22, 4}) {  // the steps do not have to be consecutive
         CAPTURE(step);
         x.copy_from(normal({7, 9}, static_cast<int>(step)));
         graph.launch(static_cast<int64_t>(step) - 4);

@@ -209,8 +209,8 @@ TEST_CASE("cuda: a layer norm without gradients of weight and bias equals the CP
 
 namespace {
 
-// Returns the gradients of four parameters, which are sums over rows: the weight and bias of a linear layer
-// from (rows, 2) to (rows, dim), and the scale and shift of a layer norm of (rows, dim).
+// Returns the gradients of the weight and bias of a linear layer from (rows, 2) to (rows, dim), and of the
+// scale and shift of a layer norm of (rows, dim). Each gradient is a sum over rows.
 std::vector<Tensor> column_sums(Device device, int64_t rows, int64_t dim) {
   const auto input = [&](const Shape& shape, int salt) {
     return require_grad(normal(shape, salt, DType::float32).to(device).alias());
@@ -229,8 +229,7 @@ std::vector<Tensor> column_sums(Device device, int64_t rows, int64_t dim) {
 
 TEST_CASE("cuda: sums over the rows of many blocks equal the CPU and repeat bit by bit") {
   // A kernel computes up to 512 partial sums of each column, and adds the partial sums in groups. The sizes
-  // test a matrix without rows, one partial sum, one group, several groups, all 512 partial sums, wide rows,
-  // and more columns than the device has counters.
+  // cover different numbers of partial sums, wide rows, and more columns than the device has counters.
   for (const Device device : list_cuda_devices())
     for (const auto& [rows, dim] : std::vector<std::pair<int64_t, int64_t>>{
              {0, 5}, {1, 33}, {127, 1}, {130, 32}, {4099, 33}, {150, 1025}, {2, 65601}}) {

@@ -51,7 +51,7 @@ std::vector<Tensor> compute_result_and_gradients(const std::vector<Tensor>& inpu
   std::vector<Tensor> leaves;
   for (const Tensor& input : inputs) {
     // The weight and the bias are never bfloat16.
-    const DType input_dtype = leaves.empty() ? dtype : compute_dtype(dtype);
+    const DType input_dtype = leaves.empty() ? dtype : get_compute_dtype(dtype);
     leaves.push_back(require_grad(input.to(input_dtype).to(device).alias()));
   }
   const Tensor y =
@@ -209,8 +209,10 @@ double relative_error(const Tensor& a, const Tensor& b) {
 
 // Checks that an LSTM with the precision bfloat16 is deterministic, and that its errors are proportional to
 // the unit roundoff of bfloat16. The CPU rounds the operands of all products. A CUDA device does not round
-// the operands of the recurrent products. If the inputs are exact in bfloat16, a CUDA device therefore has
-// such errors only in the gradients of x and of the weight matrices.
+// the operands of the recurrent products.
+//
+// If the inputs are exact in bfloat16, the result and the gradients of the biases on a CUDA device must
+// therefore have the accuracy of float32.
 void check_lstm(Device device) {
   constexpr double kSingle = 1e-5;  // bound of the relative error of float32 after 70 steps
   const double unit = unit_of(Precision::bfloat16);

@@ -1,5 +1,5 @@
-// Tests that KeyPattern returns the runs of consecutive positions that its definition specifies, and that
-// softmax attention with a pattern equals a direct computation.
+// Tests of KeyPattern, and of softmax attention with key patterns. The expected results are computed with
+// PatternCase::contains(), which defines each pattern.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -42,7 +42,7 @@ bool runs_match(int64_t begin, int64_t end, bool exact, Next next, Expected expe
 }
 
 // Returns softmax attention by its definition, one query at a time.
-Tensor dense_attention(const AttentionInputs& in, const PatternCase& c, bool causal) {
+Tensor dense_attention(const UsedAttentionInputs& in, const PatternCase& c, bool causal) {
   const Tensor out = Tensor::zeros({in.q.size(0), in.q.size(1), in.q.size(2), in.v.size(3)}, DType::float64);
   for (int64_t n = 0; n < in.q.size(0); ++n)
     for (int64_t h = 0; h < in.q.size(2); ++h)
@@ -87,13 +87,15 @@ TEST_CASE("runs of a pattern contain exactly the keys of its definition") {
           for (int64_t first = 0; first < length; ++first)
             for (const int64_t count : {1, 8, 40}) {
               const int64_t end = std::min(first + count, length);
-              match = match &&
-                      runs_match(
-                          0, length, count == 1, [&](int64_t from) { return pattern.keys(first, end, from); },
-                          [&](int64_t key) { return any_query(first, end, key); }) &&
-                      runs_match(
-                          0, length, false, [&](int64_t from) { return pattern.queries(first, end, from); },
-                          [&](int64_t query) { return any_key(query, first, end); });
+              match =
+                  match &&
+                  runs_match(
+                      0, length, count == 1,
+                      [&](int64_t from) { return pattern.find_keys(first, end, from); },
+                      [&](int64_t key) { return any_query(first, end, key); }) &&
+                  runs_match(
+                      0, length, false, [&](int64_t from) { return pattern.find_queries(first, end, from); },
+                      [&](int64_t query) { return any_key(query, first, end); });
             }
           CHECK(match);
         }
@@ -106,8 +108,8 @@ TEST_CASE("the number of runs of a block of queries does not depend on the lengt
     const KeyPattern pattern = head_pattern(c, 0);
     int64_t keys = 0, runs = 0;
     const int64_t first = 32'000;
-    for (PositionRun run = pattern.keys(first, first + 64, 0); run.begin < 1 << 16;
-         run = pattern.keys(first, first + 64, run.end), ++runs)
+    for (PositionRun run = pattern.find_keys(first, first + 64, 0); run.begin < 1 << 16;
+         run = pattern.find_keys(first, first + 64, run.end), ++runs)
       keys += std::min<int64_t>(run.end, 1 << 16) - run.begin;
     CHECK(runs < 20);
     CHECK(keys < 400);
@@ -120,7 +122,7 @@ TEST_CASE("softmax attention with a pattern equals its definition, at lengths th
       for (const PatternCase& c : pattern_cases(length, 2, unit))
         for (const bool causal : {false, true}) {
           CAPTURE(concat_text(c.name, ", ", length, ", ", unit, ", ", causal));
-          const AttentionInputs in = attention_inputs({1, length, length, 2, 5, 3});
+          const UsedAttentionInputs in = attention_inputs({1, length, length, 2, 5, 3});
           const Tensor expected = dense_attention(in, c, causal);
           const SoftmaxAttentionOptions options = c.options(causal);
           CHECK(max_difference(softmax_attention(in.q, in.k, in.v, options), expected) < 1e-12);
@@ -161,7 +163,7 @@ TEST_CASE("a step over a cache attends to the keys of the pattern") {
   constexpr int64_t kLength = 83;
   for (const PatternCase& c : pattern_cases(kLength, 2, 8)) {
     CAPTURE(c.name);
-    const AttentionInputs in = attention_inputs({2, kLength, kLength, 2, 4, 5});
+    const UsedAttentionInputs in = attention_inputs({2, kLength, kLength, 2, 4, 5});
     const Tensor expected = softmax_attention(in.q, in.k, in.v, c.options(true));
     KeyValueCache cache{Tensor::zeros({2, kLength, 2, 4}, DType::float64),
                         Tensor::zeros({2, kLength, 2, 5}, DType::float64), 0, c.pattern, c.key_blocks};
@@ -179,7 +181,7 @@ TEST_CASE("a step over a cache attends to the keys of the pattern") {
 }
 
 TEST_CASE("invalid patterns and tables of key blocks are errors") {
-  const AttentionInputs in = attention_inputs({1, 6, 6, 2, 2, 2});
+  const UsedAttentionInputs in = attention_inputs({1, 6, 6, 2, 2, 2});
   const auto run = [&](const SoftmaxAttentionOptions& options) {
     softmax_attention(in.q, in.k, in.v, options);
   };

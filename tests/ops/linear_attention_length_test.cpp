@@ -36,17 +36,18 @@ std::vector<double> weights_of(const Tensor& q, const Tensor& k, int64_t i) {
   return weights;
 }
 
-// Returns the positions at which linear attention and its quadratic form are compared. The rows are around
-// the end of the first chunk of 96 tokens, in the middle, at the end, and at growing distances.
+// Returns the positions of the queries for which linear attention is compared with its quadratic form. The
+// positions are at the start, near the end of the first chunk of 96 tokens, in the middle, at the end, and at
+// intervals that grow by a factor of 1.5.
 std::vector<int64_t> rows_of(int64_t length) {
   std::vector<int64_t> rows = {0, 1, 95, 96, 97, length / 2, length - 2, length - 1};
   for (int64_t row = 191; row < length; row = row * 3 / 2) rows.push_back(row);
   return rows;
 }
 
-// Largest differences between linear attention and its quadratic form. `output` is the difference of the
-// results in the rows rows_of(). `gradient` is the difference of the gradients of v, divided by the largest
-// gradient. The cotangent is 1 in the rows rows_of() and 0 elsewhere.
+// The largest differences between linear attention and its quadratic form. `output` is the difference of the
+// results at the positions in rows_of(). `gradient` is the difference of the gradients of v, divided by the
+// largest gradient. For the gradients, the cotangent is 1 at the positions in rows_of() and 0 elsewhere.
 struct Differences {
   double output = 0, gradient = 0;
 };

@@ -278,7 +278,8 @@ TEST_CASE(
   CHECK(count_lsh_buckets(options, 1024) == 32);
   CHECK(count_lsh_buckets(options, 4096) == 128);
   CHECK(count_lsh_buckets(options, 65536) == 2048);  // 65536 / 64 chunks with two buckets each
-  // 3 keys are one chunk and have one bucket. 150 keys are three chunks and have four buckets.
+  // The first sequence has 3 keys, which form one chunk with one bucket. The second sequence has 150 keys,
+  // which form three chunks with four buckets.
   options.key_lengths = Tensor::from<int64_t>({3, 150}, {2});
   const Tensor ids = lsh_buckets(normal({2, 200, 1, 4}, 1), options, kStream);
   for (int64_t i = 0; i < ids.numel(); ++i) {

@@ -17,7 +17,8 @@
 
 namespace tapeformer::test {
 
-// counts[i * length + j] is the multiplicity of key j for query i: how often the query finds the key.
+// The multiplicities of the keys. Element i * length + j is the number of times that LSH attention finds key
+// j for query i.
 using KeyCounts = std::vector<double>;
 
 // Returns the key counts of one head for each round. `ids` (rounds, length) contains the bucket ids.
@@ -66,10 +67,12 @@ inline std::vector<KeyCounts> key_counts(const int32_t* ids, int64_t length, int
   return counts;
 }
 
-// Writes log weights (length, length) to `out`. The log weight of a key with multiplicity n > 0 is log(n) if
-// `multiplicities` is true, and 0 if `multiplicities` is false. A key with multiplicity 0 has the log weight
-// -inf. The key at the position of the query has the log weight -inf, or 0 if all other keys have
-// multiplicity 0. All log weights of queries at and after `valid` are -inf.
+// Writes the log weight of each key for each query to `out` (length, length). If a query finds a key n times,
+// the log weight is log(n) if `multiplicities` is true, and 0 otherwise. If a query does not find a key, the
+// log weight is -inf.
+//
+// The log weight of the key at the position of the query is 0 if the query finds no other key, and -inf
+// otherwise. All log weights of queries at and after `valid` are -inf.
 inline void log_weights(const KeyCounts& counts, int64_t length, int64_t valid, bool multiplicities,
                         double* out) {
   for (int64_t i = 0; i < length; ++i) {

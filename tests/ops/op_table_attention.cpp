@@ -293,9 +293,9 @@ void add_float_attention_cases(std::vector<OpCase>& table) {
                        },
                        {normal({2, 3, 2, 5})},
                        features > 33});
-  // The features of softmax_query are divided by their maximum, which backward() treats as a constant, so the
-  // features alone would fail the gradient check. The maximum cancels in attention, so the check uses
-  // attention.
+  // The features of softmax_query are divided by their maximum, which backward() treats as a constant. The
+  // gradients of the features therefore do not pass a gradient check. The gradients of attention pass the
+  // check, because the maximum cancels in attention.
   for (const bool causal : {false, true})
     for (const int64_t length : {0, 5, 130})
       table.push_back({concat_text("attention, random features, ", causal ? "causal, " : "", length),

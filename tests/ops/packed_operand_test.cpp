@@ -54,7 +54,7 @@ double transposed_error(int64_t rows, int64_t m, int64_t n, bool add) {
   const std::vector<O> left = rounded<O>(test::normal({rows, m}, 1)),
                        right = rounded<O>(test::normal({rows, n}, 2));
   std::vector<T> out(static_cast<size_t>(m * n), T{1});
-  cpu::multiply_transposed_rows(rows, m, n, left.data(), right.data(), add, out.data());
+  cpu::multiply_transposed_left(rows, m, n, left.data(), right.data(), add, out.data());
   double worst = 0;
   for (int64_t i = 0; i < m; ++i)
     for (int64_t j = 0; j < n; ++j) {

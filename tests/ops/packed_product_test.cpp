@@ -45,9 +45,9 @@ double packed_error(int64_t rows, int64_t columns, int64_t depth, bool from_tran
 }
 
 // Returns the largest difference between a product that tile_product() computes from BFloat16 operands and
-// the same product computed in double. For Left::rows, the left operand is stored in rows. For Left::columns,
-// it is stored in pairs of adjacent columns. If `from_transpose` is true, pack_rows() packs the transpose of
-// the right operand (depth, columns). Otherwise, pack_columns() packs the right operand.
+// the same product computed in double. `left` is the memory layout of the left operand. If `from_transpose`
+// is true, pack_rows() packs the transpose of the right operand (depth, columns). Otherwise, pack_columns()
+// packs the right operand.
 double pair_error(cpu::Left left, bool from_transpose, int64_t columns, int64_t depth) {
   constexpr int64_t kRows = cpu::kTileRows, kWidth = cpu::kTileColumns<float>;
   const auto rounded = [](int64_t n, int salt) { return test::normal({n}, salt).to(DType::bfloat16); };

@@ -1,6 +1,7 @@
 // Tests of the choice of an algorithm for each matrix product, with an emulation of cuBLASLt. The tests cover
-// the timing of algorithms, the file with the choices, and algorithms that fail. Each algorithm of the
-// emulation adds in another order, so the bits of a result show which algorithm was used.
+// the timing of algorithms, the file in which the choices are stored, and algorithms that fail. Each emulated
+// algorithm adds the terms of a product in a different order, so the bits of a result show which algorithm
+// was used.
 #include <doctest/doctest.h>
 
 #include "core/cuda/devices.h"
@@ -21,10 +22,11 @@ using namespace tapeformer::test;
 
 namespace {
 
-using cuda::TimedProducts;
+using cuda::ProductTuningScope;
 using cuda::emulation::product_algorithms;
 
-// Restores the algorithms of the emulation, and collects warnings, during the lifetime of the object.
+// Collects warnings during the lifetime of the object. The destructor restores the initial algorithms and
+// library version of the emulation.
 class Emulated {
  public:
   Emulated() {
@@ -68,7 +70,7 @@ std::vector<double> product_by(size_t number, const Inputs& inputs) {
   make_fastest(number);
   std::vector<double> product;
   {
-    const TimedProducts timed(inputs.x.device(), "");
+    const ProductTuningScope timed(inputs.x.device(), "");
     product = inputs.product();
   }
   product_algorithms = kept;
@@ -83,13 +85,17 @@ std::string get_token_text(const std::filesystem::path& path) {
 // object.
 class Counted {
  public:
-  int64_t timed() const { return cuda::product_counts().timed_plans - before_.timed_plans; }
-  int64_t reused() const { return cuda::product_counts().reused_choices - before_.reused_choices; }
-  int64_t failed() const { return cuda::product_counts().failed_algorithms - before_.failed_algorithms; }
-  int64_t unfused() const { return cuda::product_counts().unfused_products - before_.unfused_products; }
+  int64_t timed() const { return cuda::get_product_tuning_counts().timed_plans - before_.timed_plans; }
+  int64_t reused() const { return cuda::get_product_tuning_counts().reused_choices - before_.reused_choices; }
+  int64_t failed() const {
+    return cuda::get_product_tuning_counts().failed_algorithms - before_.failed_algorithms;
+  }
+  int64_t unfused() const {
+    return cuda::get_product_tuning_counts().unfused_products - before_.unfused_products;
+  }
 
  private:
-  cuda::ProductCounts before_ = cuda::product_counts();
+  cuda::ProductTuningCounts before_ = cuda::get_product_tuning_counts();
 };
 
 }  // namespace
@@ -106,7 +112,7 @@ TEST_CASE("cuda: a product uses the fastest algorithm if products are timed, and
     CHECK(product_by(2, inputs) != product_by(1, inputs));
     CHECK(inputs.product() == first);
     make_fastest(1);
-    const TimedProducts timed(device, "");
+    const ProductTuningScope timed(device, "");
     const Counted counted;
     const std::vector<double> fastest = inputs.product();
     CHECK(counted.timed() == 1);
@@ -129,7 +135,7 @@ TEST_CASE("cuda: an algorithm replaces the first one only if it is clearly faste
     product_algorithms = {{{100}, {99}, {200}}};
     for (const double seconds : {99, 90}) {
       product_algorithms[1].seconds = seconds;
-      const TimedProducts timed(device, "");
+      const ProductTuningScope timed(device, "");
       CHECK(inputs.product() == (seconds < 97 ? second : first));
     }
   }
@@ -143,7 +149,7 @@ TEST_CASE("cuda: later processes use the algorithms in the file") {
     const Inputs inputs(device);
     const std::vector<double> expected = product_by(1, inputs);
     const auto product = [&](const std::string& file) {
-      const TimedProducts timed(device, file);
+      const ProductTuningScope timed(device, file);
       return inputs.product();
     };
     make_fastest(1);
@@ -173,7 +179,7 @@ TEST_CASE("cuda: a damaged file of algorithms causes a warning, and the products
     const Inputs inputs(device);
     make_fastest(1);
     const auto product = [&] {
-      const TimedProducts timed(device, path);
+      const ProductTuningScope timed(device, path);
       return inputs.product();
     };
     const std::vector<double> expected = product();
@@ -202,7 +208,7 @@ TEST_CASE("cuda: a file of algorithms that cannot be written causes one warning"
   for (const Device device : emulated_devices()) {
     const Emulated scope;
     const TempDir dir;
-    const TimedProducts timed(device, (dir / "missing" / "algorithms.txt").string());
+    const ProductTuningScope timed(device, (dir / "missing" / "algorithms.txt").string());
     for (const int64_t rows : {3, 4}) CHECK(Inputs(device, rows).product().size() > 0);
     CHECK(scope.warnings.size() == 1);
   }
@@ -221,7 +227,7 @@ TEST_CASE("cuda: an algorithm that fails is counted, and the next one is used") 
     CHECK(counted.failed() == 1);
     make_fastest(2);
     {
-      const TimedProducts timed(device, path);
+      const ProductTuningScope timed(device, path);
       CHECK(inputs.product() == third);
       CHECK(counted.failed() == 2);
       // Now the algorithm that was chosen fails too.
@@ -230,7 +236,7 @@ TEST_CASE("cuda: an algorithm that fails is counted, and the next one is used") 
       CHECK(counted.failed() == 3);
     }
     // The next process reads the choice from the file, and falls back to the same algorithm.
-    const TimedProducts timed(device, path);
+    const ProductTuningScope timed(device, path);
     CHECK(inputs.product() == second);
     CHECK(counted.reused() == 1);
     CHECK(counted.failed() == 5);
@@ -241,7 +247,7 @@ TEST_CASE("cuda: an algorithm that fails is counted, and the next one is used") 
 TEST_CASE("cuda: products of similar sizes share a choice") {
   for (const Device device : emulated_devices()) {
     const Emulated scope;
-    const TimedProducts timed(device, "");
+    const ProductTuningScope timed(device, "");
     const Counted counted;
     for (const int64_t rows : {1000, 1020, 1024}) Inputs(device, rows).product();
     CHECK(counted.timed() == 1);
@@ -260,10 +266,11 @@ TEST_CASE("cuda: a product whose algorithms all fail is computed without a fused
     const Inputs inputs(device);
     const std::vector<double> first = inputs.product();
     for (auto& algorithm : product_algorithms) algorithm.fails = true;
-    const TimedProducts timed(device, "");
+    const ProductTuningScope timed(device, "");
     const Counted counted;
     CHECK(inputs.product() == first);
-    // The product with the epilogue and the product without it try three algorithms each.
+    // The three algorithms fail for the product with the epilogue, and again for the product without the
+    // epilogue.
     CHECK(counted.failed() == 6);
     CHECK(counted.unfused() == 1);
   }
@@ -279,14 +286,14 @@ TEST_CASE("cuda: a product that begins in a graph is not measured, and keeps its
     make_fastest(1);
     const Counted counted;
     {
-      const TimedProducts timed(device, path);
+      const ProductTuningScope timed(device, path);
       Tensor y;
       cuda::Graph graph(device, 1, [&] { y = linear(inputs.x, inputs.weight, inputs.bias); });
       graph.launch(0);
       CHECK(y.to_vector() == first);
       CHECK(inputs.product() == first);
     }
-    const TimedProducts timed(device, path);
+    const ProductTuningScope timed(device, path);
     CHECK(inputs.product() == first);
     CHECK(counted.timed() == 0);
     CHECK(counted.reused() == 1);

@@ -16,8 +16,8 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Returns the records of the device work of f(). The number of bytes in a record includes only tensors that
-// were allocated while a BlockRecording existed.
+// Returns the records of the device work of f(). The records include the bytes of a tensor only if the tensor
+// was allocated while a BlockRecording existed, so each test creates a BlockRecording first.
 template <class F>
 std::vector<cuda::WorkRecord> records_of(F&& f) {
   const cuda::WorkLog log;
@@ -82,7 +82,7 @@ TEST_CASE("cuda: skipped work is logged and not computed") {
   for (const Device device : list_cuda_devices()) {
     const Tensor x = Tensor::full({4}, 1, DType::float32, device);
     const auto records = records_of([&] {
-      const cuda::SkippedWork skipped;
+      const cuda::SkippedWorkScope skipped;
       x.fill(2);
     });
     CHECK(records.size() == 1);

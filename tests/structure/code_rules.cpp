@@ -13,8 +13,8 @@ bool is_name(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) || c == '_';
 }
 
-// `text` is the code after blanks have replaced all comments, literals and preprocessor lines. The line ends
-// stay in place. `literals` contains the string literals of the code.
+// C++ code that is split into plain code and string literals. In `text`, comments, literals and preprocessor
+// lines are replaced by blanks, but line ends are kept. `literals` contains the string literals.
 struct PlainCode {
   std::string text;
   std::vector<StringLiteral> literals;
@@ -123,8 +123,8 @@ std::string name_in(const std::string& head) {
   return head.substr(begin, end - begin);
 }
 
-// Finds functions by their braces, in code without comments and literals. `head_` is the code outside of
-// functions since the last ';', '{' or '}'.
+// Finds functions by their braces, in code without comments and literals. Outside of functions, `head_`
+// contains the code after the last ';', '{' or '}'.
 class FunctionFinder {
  public:
   std::vector<FunctionBody> run(const std::string& plain) {

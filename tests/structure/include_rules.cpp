@@ -10,8 +10,9 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// A folder and the files that its own files may include. `may_include` contains prefixes of the paths of
-// these files. A file belongs to the folder whose path is the longest prefix of the path of the file.
+// A folder and its allowed includes. Files in the folder may include only files whose paths begin with a
+// prefix in `may_include`. If a file is in several of the listed folders, the folder with the longest path
+// applies.
 struct Folder {
   std::string path;
   Names may_include;
@@ -75,8 +76,8 @@ const Names& closed_folders() {
 struct Vendor {
   std::string prefix;
   Names where;
-  // Headers in these folders may include headers of the library. Other headers must not, so that a file that
-  // includes such a header does not need the library.
+  // Folders in which headers may also include headers of the library. In all other folders except tests/,
+  // only source files may include headers of the library.
   Names headers = {};
 };
 

@@ -19,17 +19,16 @@ std::vector<std::string> include_problems(const SourceFile& file, const std::vec
 // internal header contains "Internal to".
 std::vector<std::string> internal_problems(const SourceFile& file, const std::vector<SourceFile>& tree);
 
-// unit_cycles() and folder_cycles() return cycles of includes as texts "A -> B -> A". They may omit a cycle
-// that shares a unit or a folder with a returned cycle.
-//
-// Finds cycles between units. A unit consists of the files whose paths differ only in the extension, for
-// example a header and its source file.
+// Finds cycles of includes between units, and returns each cycle as a text "A -> B -> A". A unit consists of
+// the files whose paths differ only in the extension, for example a header and its source file. A cycle that
+// shares a unit with a returned cycle can be missing from the result.
 std::vector<std::string> unit_cycles(const std::vector<SourceFile>& tree);
 
 struct FolderInclude {
   std::string from, to;  // paths of folders
 };
-// Finds cycles between folders. Ignores the includes in `allowed`.
+// Finds cycles of includes between folders, and returns each cycle as a text "A -> B -> A". Ignores the
+// includes in `allowed`. A cycle that shares a folder with a returned cycle can be missing from the result.
 std::vector<std::string> folder_cycles(const std::vector<SourceFile>& tree,
                                        const std::vector<FolderInclude>& allowed);
 

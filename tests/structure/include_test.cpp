@@ -20,8 +20,9 @@ std::vector<SourceFile> sources() {
   return files;
 }
 
-// Includes between folders that may form cycles. Functions of core call the CUDA backend, which uses the
-// types of core, and the shared functions in ops/detail call ops.
+// Includes between folders that folder_cycles() ignores. The folders core and core/cuda include each other,
+// because core calls the CUDA backend. The folders ops and ops/detail include each other, because the shared
+// functions in ops/detail call ops.
 const std::vector<FolderInclude> kFolderCycles = {{"core", "core/cuda"}, {"ops/detail", "ops"}};
 
 }  // namespace

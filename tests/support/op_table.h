@@ -18,9 +18,9 @@ struct OpCase {
   // integers such as indices, and converts floating-point inputs from float64 to the tested dtype.
   std::vector<Tensor> inputs;
   bool is_large = false;  // too large for the gradient check
-  // The tolerance in float32 is multiplied by this factor. If sums of n terms are larger than the result that
-  // is computed from them, the factor is sqrt(n). With high probability, the rounding errors of such sums
-  // grow like sqrt(n) (Higham and Mary 2019, "A new approach to probabilistic rounding error analysis").
+  // The float32 tolerance is multiplied by this factor. The factor is sqrt(n) for cases that compute a small
+  // result from large sums of n terms. With high probability, the rounding errors of such sums grow like
+  // sqrt(n) (Higham and Mary 2019, "A new approach to probabilistic rounding error analysis").
   double tolerance_factor = 1;
 };
 

@@ -102,7 +102,8 @@ TEST_CASE("work beyond the memory of the device is refused") {
   choice.batch_size = 64;
   CHECK_THROWS_AS(count_training_step_work(choice, find_cuda_device(), 1 << 30), OutOfMemory);
   CHECK_THROWS_AS(count_training_step_work(choice, kCpu, kMemory), DeviceError);
-  // After the error, the emulation executes kernels instead of only counting their work.
+  // After count_training_step_work() throws, the emulation executes kernels again and does not only count
+  // their work.
   const Tensor x = Tensor::full({3}, 2, DType::float32, find_cuda_device());
   CHECK(x.to_vector() == std::vector<double>(3, 2));
 }

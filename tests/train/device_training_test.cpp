@@ -48,8 +48,8 @@ Config small_config(const std::string& attention, bool reversible) {
   return config;
 }
 
-// Returns whether the test uses this kind in reversible layers. As in "Reformer", the result is true if the
-// queries of the kind are also its keys.
+// Returns whether the test uses this attention kind in reversible layers. The test does so for kinds that use
+// the queries as keys, like the attention of "Reformer".
 bool is_used_reversible(const std::string& attention) {
   return find_attention_kind(attention).capabilities.shares_query_key;
 }
@@ -228,7 +228,7 @@ TEST_CASE("cuda: 20 steps with graph replays equal 20 launched steps, to the bit
       CHECK(expected.losses.size() > kSteps);
       CHECK(found.losses == expected.losses);
       CHECK(expected.replayed == 0);
-      // The first step of each layout is captured and launched, so it is not counted as a replay.
+      // The first step of each layout runs without a graph, so it is not a replay.
       CHECK(found.replayed == kSteps - (is_first_kind ? 2 : 1));
     }
 }
@@ -257,8 +257,8 @@ TEST_CASE(
     graphs.run(layout(1), 8, work(1));
     CHECK(sum.item() == 36);
     CHECK(graphs.captured_step_count() == 2);
-    // StepGraphs keeps the graphs of at most four layouts. The last of these five layouts is not captured
-    // again.
+    // StepGraphs stores at most four layouts. The layout of length 5 is the fifth layout, so StepGraphs
+    // removes all graphs. The last step captures the layout of length 1 again.
     for (const int64_t length : {3, 4, 5, 1, 1}) graphs.run(layout(length), 9, work(100));
     CHECK(sum.item() == 536);
     CHECK(graphs.captured_step_count() == 3);

@@ -93,5 +93,5 @@ TEST_CASE("learning: a CTC model recognizes its training sentences") {
   const LoadedSpeechRun run = load_speech_run(
       find_run({.path = (dir / "run").string(), .checkpoint_name = "best", .set_options = {}}));
   const SpeechPart sentences = read_speech_part(run.config, "train", "", &run.description);
-  CHECK(evaluate(*run.model, sentences, make_evaluation_options(run.config)).score.error_rate() < 10);
+  CHECK(evaluate(*run.model, sentences, make_speech_evaluation_options(run.config)).score.error_rate() < 10);
 }

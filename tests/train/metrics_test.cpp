@@ -61,12 +61,12 @@ TEST_CASE("metrics: records that do not fit on the disk wait in memory and are w
     const test::FileSizeLimit limit(first.size() + 5);
     writer.write({{"step", int64_t{2}}});
     writer.write({{"step", int64_t{3}}});
-    CHECK(writer.waiting_record_count() == 2);
+    CHECK(writer.pending_record_count() == 2);
     CHECK(writer.last_error() == "cannot write " + path + ": File too large");
     CHECK(read_file(path) == first);  // the file has no incomplete line
   }
   writer.flush();
-  CHECK(writer.waiting_record_count() == 0);
+  CHECK(writer.pending_record_count() == 0);
   CHECK(writer.last_error() == "");
   CHECK(read_file(path) == first + "{\"step\":2}\n{\"step\":3}\n");
 }

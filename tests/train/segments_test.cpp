@@ -145,9 +145,10 @@ TEST_CASE("a memory improves bits/byte in training and at evaluation") {
   CHECK(nats(kMemoryTokens, 8) == with_memory);
   CHECK(with_memory < 0.7 * nats(0, 8));
   CHECK(nats(0, 8) > 1.5);  // random predictions have a loss of ln 8 = 2.08 nats
-  // With one stream, one segment starts without a memory. With 8 streams, 8 segments start without a memory.
+  // With one stream, only one segment starts with an empty memory, instead of 8 segments with 8 streams. The
+  // loss is therefore smaller.
   CHECK(nats(kMemoryTokens, 1) < with_memory);
-  // The recurrent form carries the same memory.
+  // The recurrent form uses the same memory, so it gives the same loss up to rounding.
   const auto model = model_with_option(config, text.dir / "run", "memory", kMemoryTokens, dataset->info());
   const auto& tokens = dynamic_cast<const TextDataset&>(*dataset);
   CHECK(evaluate_recurrent(*model, tokens, 1, 0).nats_per_dim ==
@@ -200,7 +201,7 @@ TEST_CASE("lines that are longer than a segment are scored with the memory, like
 }
 
 TEST_CASE("a segment memory in a run with two processes is a config error") {
-  // A communicator of process 0 of 2 whose collective functions do nothing.
+  // A communicator of process 0 in a group of two processes. Its collective functions do nothing.
   class Two final : public Communicator {
    public:
     Two() : Communicator(0, 2) {}

@@ -79,7 +79,7 @@ TEST_CASE(
   train(config, dir.path() / "whole");
   int stops = 0;
   TrainResult result;
-  // The test must not end if a signal arrives before or after a run.
+  // Ignores signals that arrive before or after a run, because the default action would end the test.
   const auto old = signal(SIGTERM, SIG_IGN);
   for (int attempt = 0; attempt < 50 && (result.step < 60 || result.stop_signal); ++attempt) {
     std::jthread killer([&](const std::stop_token& done) {

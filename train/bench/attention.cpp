@@ -104,7 +104,7 @@ Report run_attention(const BenchmarkArguments& arguments) {
     std::vector<DeviceRates> rates;
     if (kind.count_multiply_adds && timing_options.use_causal_mask)
       rates.push_back(measure_median_device_rates(
-          RateProbe(make_square_product(timing_options.max_length), timing_options.device),
+          RateProbe(make_square_product_shapes(timing_options.max_length), timing_options.device),
           timing_options.repeats));
     TimeSpread spread;
     for (const AttentionTiming& sample : samples) {

@@ -9,7 +9,7 @@
 namespace tapeformer {
 namespace {
 
-// A model option, and the benchmark option that sets it under another name.
+// The name of a model option, and the different name of the benchmark option that sets the model option.
 struct OptionName {
   const char *model, *benchmark;
 };
@@ -24,8 +24,8 @@ std::string format_problem_with_option(const Benchmark& benchmark, const OptionP
   for (const OptionName& known : kOptionNames)
     if (option == known.model) name = known.benchmark;
   if (benchmark.has_option(name)) return "--" + name + ": " + problem.message;
-  // The benchmark has no option for this value. If the value is an option of the attention kind, the message
-  // names --attention, which selects the kind and the default values of its options.
+  // The benchmark has no option that sets the rejected value. If the value belongs to the attention kind, the
+  // message names --attention, because this option selects the kind and the default values of its options.
   return (of_kind ? "--attention: " : "") + option + ": " + problem.message;
 }
 
@@ -93,7 +93,7 @@ const Benchmark& find_benchmark(const std::string& name) {
 Report run_benchmark(const Benchmark& benchmark, const BenchmarkArguments& arguments) {
   const bool uses_config =
       benchmark.has_option("config") && !arguments.options.get<std::string>("config").empty();
-  if (uses_config) return call_with_config_keys([&] { return benchmark.run(arguments); });
+  if (uses_config) return translate_option_errors([&] { return benchmark.run(arguments); });
   try {
     return benchmark.run(arguments);
   } catch (const OptionError& error) {

@@ -26,7 +26,7 @@ inline constexpr uint64_t kInputSeed = 1;  // seed of random inputs
 struct BenchmarkArguments {
   OptionValues options;       // values of Benchmark::options
   Device device = kCpu;       // the CPU unless Benchmark::runs_on_devices or counts_device_work is true
-  ConfigOverrides overrides;  // overrides of the config in the option "config"
+  ConfigOverrides overrides;  // values that replace values of the config file in --config
   DataAccess data_access;
 };
 

@@ -53,15 +53,15 @@ Device find_cuda_device() {
   return kCpu;
 }
 
-void visit_training_step(const ModelChoice& choice, Device device, const StepVisitor& visitor) {
+void call_with_training_step(const ModelChoice& choice, Device device, const StepVisitor& visitor) {
   require_cuda_device(device);
   TrainingStep step(choice, device);
   step.run_without_graph();
   visitor([&] { step.run_without_graph(); }, step.model());
 }
 
-void visit_decoding_step(const ModelChoice& choice, int64_t batch, Device device,
-                         const StepVisitor& visitor) {
+void call_with_decoding_step(const ModelChoice& choice, int64_t batch, Device device,
+                             const StepVisitor& visitor) {
   require_cuda_device(device);
   const NoGrad no_grad;
   AutoregressiveModel model(choice.model);
@@ -84,7 +84,7 @@ DeviceWork count_training_step_work(const ModelChoice& choice, Device device, in
   DeviceWork work;
   if constexpr (kHasCuda) {
     const WorkCounter counter(device, memory_bytes);
-    visit_training_step(choice, device, [&](const std::function<void()>& step, const Module& model) {
+    call_with_training_step(choice, device, [&](const std::function<void()>& step, const Module& model) {
       work = counter.count_work(step);
       work.parameter_count = count_parameters(model);
     });
@@ -98,10 +98,11 @@ DeviceWork count_decoding_step_work(const ModelChoice& choice, int64_t batch, De
   DeviceWork work;
   if constexpr (kHasCuda) {
     const WorkCounter counter(device, memory_bytes);
-    visit_decoding_step(choice, batch, device, [&](const std::function<void()>& step, const Module& model) {
-      work = counter.count_work(step);
-      work.parameter_count = count_parameters(model);
-    });
+    call_with_decoding_step(choice, batch, device,
+                            [&](const std::function<void()>& step, const Module& model) {
+                              work = counter.count_work(step);
+                              work.parameter_count = count_parameters(model);
+                            });
   }
   return work;
 }

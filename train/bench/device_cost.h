@@ -58,17 +58,19 @@ class WorkCounter {
   CachingAllocator& allocator_;
   int64_t previous_limit_;
   BlockRecording block_recording_;
-  std::optional<cuda::SkippedWork> skipped_work_;
+  std::optional<cuda::SkippedWorkScope> skipped_work_;
 };
 
 // A callback that receives a model and a function `step`. Each call of `step` runs a training step, or
 // decodes the second token of each sequence. The first training step or token has already been processed,
 // because it requires additional work.
 using StepVisitor = std::function<void(const std::function<void()>& step, const Module& model)>;
-// visit_training_step() prepares a training step and calls `visitor` with this step. visit_decoding_step()
-// does the same for a decoding step. Both functions throw DeviceError if the device is the CPU.
-void visit_training_step(const ModelChoice& choice, Device device, const StepVisitor& visitor);
-void visit_decoding_step(const ModelChoice& choice, int64_t batch, Device device, const StepVisitor& visitor);
+// call_with_training_step() prepares a training step and calls `visitor` with this step.
+// call_with_decoding_step() does the same for a decoding step. Both functions throw DeviceError if the device
+// is the CPU.
+void call_with_training_step(const ModelChoice& choice, Device device, const StepVisitor& visitor);
+void call_with_decoding_step(const ModelChoice& choice, int64_t batch, Device device,
+                             const StepVisitor& visitor);
 
 // count_training_step_work() returns the work of the second training step. count_decoding_step_work() returns
 // the work of decoding the second token of every sequence of a batch. The results exclude work that only the

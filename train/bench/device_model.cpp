@@ -8,7 +8,7 @@
 namespace tapeformer {
 namespace {
 
-// Assumptions of the estimated times. docs/device-cost.md explains each value.
+// Constants of the time estimates. docs/device-cost.md explains each value.
 constexpr double kLaunchSeconds = 2.2e-6;     // time between two kernels in a CUDA graph
 constexpr double kWaveSeconds = 1e-6;         // latency of a block that loads, computes and stores
 constexpr double kAttainableRate = 0.7;       // share of the peak rate that library products attain

@@ -1,7 +1,6 @@
-// A benchmark of data-parallel training. The time of a data-parallel step of all processes is compared with
-// the time of independent steps without all_reduce. It is also compared with the time of a step of one
-// process that uses all threads. A third comparison is between the bandwidths of all_reduce and of a memory
-// copy.
+// A benchmark of data-parallel training. It measures the time of a data-parallel step, of a step without
+// all_reduce, and of a step of a single process that uses all threads. It also measures the bandwidths of
+// all_reduce and of a memory copy.
 #include <algorithm>
 
 #include "autograd/tape.h"

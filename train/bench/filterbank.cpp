@@ -1,4 +1,4 @@
-// A benchmark of log-mel filterbank features of noise, on one thread.
+// A benchmark of the computation of log-mel filterbank features on one thread. The input is random noise.
 #include "data/audio/filterbank.h"
 #include "core/rng.h"
 #include "train/bench/bench.h"

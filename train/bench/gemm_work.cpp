@@ -32,8 +32,8 @@ void multiply(Backend backend, const GemmShape& p, const Tensor& a, const Tensor
 }
 
 // Computes `p.product_count` products of shape `p` on the CPU with the kernels of linear layers. Weights and
-// gradients of weights are float32. If `transpose_b` is true, the product is y = x weightᵀ. If `transpose_a`
-// is true, it is dweight = dyᵀ x, and otherwise dx = dy weight.
+// gradients of weights are float32. The product is y = x weightᵀ if `p.transpose_b` is true, dweight = dyᵀ x
+// if `p.transpose_a` is true, and dx = dy weight otherwise.
 template <class T>
 void multiply_as_linear(const GemmShape& p, const Tensor& a, const Tensor& b, const Tensor& weight,
                         const Tensor& c) {
@@ -58,7 +58,7 @@ std::vector<GemmShape> list_forward_products(const AutoregressiveOptions& model,
   int64_t projections = 0;
   for (int64_t layer = 0; layer < e.layers; ++layer) {
     const AttentionLayerChoice& choice = find_layer_choice(e.attention, layer);
-    const AttentionInputs inputs = find_attention_kind(choice.kind).get_inputs(choice.options);
+    const UsedAttentionInputs inputs = find_attention_kind(choice.kind).get_inputs(choice.options);
     projections += 2 + inputs.use_queries + inputs.use_keys;
   }
   return {

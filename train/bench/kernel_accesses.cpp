@@ -91,7 +91,7 @@ Report run_kernel_accesses(const BenchmarkArguments& arguments) {
 
 AccessesByLaunch count_training_accesses(const ModelChoice& choice, Device device) {
   AccessesByLaunch accesses;
-  visit_training_step(choice, device, [&](const std::function<void()>& step, const Module&) {
+  call_with_training_step(choice, device, [&](const std::function<void()>& step, const Module&) {
     accesses = count_accesses(step);
   });
   return accesses;
@@ -99,7 +99,7 @@ AccessesByLaunch count_training_accesses(const ModelChoice& choice, Device devic
 
 AccessesByLaunch count_decoding_accesses(const ModelChoice& choice, int64_t batch, Device device) {
   AccessesByLaunch accesses;
-  visit_decoding_step(choice, batch, device, [&](const std::function<void()>& step, const Module&) {
+  call_with_decoding_step(choice, batch, device, [&](const std::function<void()>& step, const Module&) {
     accesses = count_accesses(step);
   });
   return accesses;

@@ -24,9 +24,9 @@ std::vector<OptionSpec> make_model_option_specs();
 // Returns the command-line option --batch with the default value 10. The option sets the batch size if
 // --config is not given.
 OptionSpec make_batch_option(std::string help);
-// Returns the model and the batch size that the config file in --config describes. Without a config file,
-// returns the model that the other options describe, with `batch_size`. Throws ConfigError if the
-// config or an option is invalid.
+// Returns the model that a benchmark measures. If the option --config names a config file, the file
+// determines the model and the batch size. Otherwise, the other options determine the model, and `batch_size`
+// is the batch size. Throws ConfigError if the config or an option is invalid.
 ModelChoice choose_model(const BenchmarkArguments& arguments, int64_t batch_size);
 
 // Returns a batch of random tokens below min(vocabulary, 256), of shape (batch, max_length + 1) and dtype

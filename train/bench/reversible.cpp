@@ -30,9 +30,8 @@ class Step {
   Step(const AutoregressiveOptions& options, int64_t batch)
       : model_(options), batch_(make_random_batch(options, batch, 1)) {
     model_.initialize(1);
-    // Two passes run before all measurements. The first pass allocates the gradients and fills the
-    // allocator's cache. The second pass adds to the gradients, and allocates new memory for gradients that
-    // share memory with other tensors. Later passes add to the gradients in place.
+    // Two passes run before all measurements, because the first two passes allocate memory for the gradients.
+    // Later passes add to the gradients in place.
     for (int pass = 0; pass < 2; ++pass) run();
   }
 
@@ -129,8 +128,8 @@ std::vector<Report> measure_depths(const ModelChoice& choice, int64_t deepest, c
   return rows;
 }
 
-// Measures the model `base`, converted to `form`, with 1, 4 and 16 chunks of `part`, which is "feed-forward"
-// or "loss". `part` should use most of the memory of the model, so that chunks have a visible effect.
+// Measures the model `base`, converted to `form`. `part` is the part of the model that is computed in chunks,
+// "feed-forward" or "loss". The measurements use 1, 4 and 16 chunks.
 std::vector<Report> measure_chunks(const AutoregressiveOptions& base, const char* part, Form form,
                                    int64_t batch, const Timing& timing) {
   constexpr int64_t kCounts[] = {1, 4, 16};

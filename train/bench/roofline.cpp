@@ -56,7 +56,7 @@ DeviceRates measure_median_device_rates(const RateProbe& probe, int64_t repeats)
   return {compute_median(flops), compute_median(bytes)};
 }
 
-std::vector<GemmShape> make_square_product(int64_t length) {
+std::vector<GemmShape> make_square_product_shapes(int64_t length) {
   const int64_t side = std::min(length, kMaxSide);
   return {{"square", side, side, side, false, true, 1}};
 }

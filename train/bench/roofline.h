@@ -16,7 +16,7 @@ struct WorkCounts {
   double byte_count = 0;  // bytes read and written
 };
 
-// Measured rates of a device. On the CPU, the measurements use the threads of the benchmark.
+// Measured rates of a device. The rates of the CPU are measured with get_thread_count() threads.
 struct DeviceRates {
   double flops_per_second = 0;  // rate of matrix products in the precision of the device
   double bytes_per_second = 0;  // memory bandwidth
@@ -54,13 +54,13 @@ DeviceRates measure_median_device_rates(const RateProbe& probe, int64_t repeats)
 
 // Returns a list with the shape of one product of square matrices with side min(length, 2048). Benchmarks use
 // this product if the products of their model are too small to measure the rate of the device.
-std::vector<GemmShape> make_square_product(int64_t length);
+std::vector<GemmShape> make_square_product_shapes(int64_t length);
 
-// Compares a measured call with the roofline and adds the results to a report. The results include the
-// seconds that `work` would take at each rate of the device, and the ratio of these seconds to the measured
-// seconds. The field "nearer_limit" names the rate with the larger ratio. All measured values are medians
-// over the repeats. `seconds` has one element per repeat. `rates` has one element per repeat, or a single
-// element.
+// Compares the measured times of a call with the roofline and adds the results to a report. For the rate of
+// matrix products and for the memory bandwidth, the results contain the seconds that `work` would take at
+// this rate, and the ratio of these seconds to the measured seconds. The field "nearer_limit" names the rate
+// with the larger ratio. All measured values are medians over the repeats. `seconds` has one element per
+// repeat. `rates` has one element per repeat, or a single element.
 void add_roofline(Report& report, const WorkCounts& work, const std::vector<double>& seconds,
                   const std::vector<DeviceRates>& rates);
 

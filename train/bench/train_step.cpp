@@ -47,7 +47,7 @@ Report run_train_step(const BenchmarkArguments& arguments) {
   const Device device = arguments.device;
   const int64_t length = choice.model.max_length;
   apply_precision(choice.run, device);
-  const auto timed_products = start_product_timing(choice.run, device, "", "", 0);
+  const auto timed_products = start_product_tuning(choice.run, device, "", "", 0);
   TrainingStep step(choice, device);
   get_device_allocator(device).reset_peak();
   for (int64_t i = 0; i < kWarmUp; ++i) step.run();
@@ -83,7 +83,7 @@ Report run_train_step(const BenchmarkArguments& arguments) {
       .add("gflop_per_step", work.flop_count / kGiga)
       .add("gflop_of_attention", in_attention / kGiga);
   if constexpr (kHasCuda) {
-    const cuda::ProductCounts counts = cuda::product_counts();
+    const cuda::ProductTuningCounts counts = cuda::get_product_tuning_counts();
     report.add("timed_products", counts.timed_plans)
         .add("failed_product_algorithms", counts.failed_algorithms)
         .add("unfused_products", counts.unfused_products);

@@ -58,7 +58,7 @@ Folder open_or_create_checkpoints(const std::string& run_dir) {
   std::vector<fs::path> created;
   for (fs::path p = path; !p.empty() && !fs::exists(p); p = p.parent_path()) created.push_back(p);
   fs::create_directories(path);
-  for (const auto& p : created) sync_folder(p.has_parent_path() ? p.parent_path().string() : ".");
+  for (const auto& p : created) sync_directory(p.has_parent_path() ? p.parent_path().string() : ".");
   const Folder run(path.string());
   if (run.get_entry_kind(kCheckpointFolderName) != Folder::Kind::none)
     return run.open_folder(kCheckpointFolderName);

@@ -41,7 +41,8 @@ struct CheckpointContents {
 };
 
 // Writes the checkpoint of step `contents.state.step`, points the link `latest` to the checkpoint, and
-// returns the folder of the checkpoint. Replaces a checkpoint of the same step. Throws CheckpointWriteError.
+// returns the folder of the checkpoint. Replaces a checkpoint of the same step. Throws CheckpointWriteError
+// if the checkpoint cannot be written.
 std::string save_checkpoint(const std::string& run_dir, const CheckpointContents& contents);
 
 // Replaces the state of the saved checkpoint of step `state.step`. Keeps the checksums of the other files.

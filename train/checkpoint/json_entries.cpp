@@ -69,7 +69,7 @@ void JsonObjectReader::fail(const std::string& key, const std::string& expected)
                                     format_json_value(object_->at(key))));
 }
 
-bool JsonObjectReader::path_exists(const std::string& key) const {
+bool JsonObjectReader::has_key(const std::string& key) const {
   return object_->json.contains(key);
 }
 

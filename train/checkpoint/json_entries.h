@@ -2,8 +2,7 @@
 // this header.
 //
 // The get functions throw CheckpointError if an entry is missing, has the wrong type or is out of range. The
-// message begins with the prefix and the key, for example "PATH: step: expected …, got …" or "PATH: step: is
-// missing".
+// message begins with the prefix of the reader and the key of the entry.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +15,11 @@ namespace tapeformer {
 
 class JsonObjectReader {
  public:
-  // Parses a text that must be a JSON object. `prefix` precedes the key in errors, for example "PATH: " or
-  // "PATH: task.".
+  // Parses a JSON object. Error messages begin with `prefix` and the key of an entry. `prefix` can be the
+  // path of a file, followed by a colon and a space. Throws CheckpointError if the text is not a JSON object.
   JsonObjectReader(const std::string& text, const std::string& prefix);
 
-  bool path_exists(const std::string& key) const;
+  bool has_key(const std::string& key) const;
   std::vector<std::string> keys() const;
   // Returns a reader for the entry `key`, which must be an object.
   JsonObjectReader get_object(const std::string& key) const;

@@ -39,11 +39,12 @@ class RunDirectory {
   void require_empty() const;
 
   // Prepares the folder for a training run that continues from `step`, which is 0 for a new run. Removes
-  // files that a killed process left unfinished, removes the records of later steps from metrics.jsonl, and
-  // writes config.toml. `evaluated` is true if the checkpoint of `step` was saved after the evaluation of
-  // this step. If it is false, the evaluation of `step` is also removed from metrics.jsonl. Throws
-  // CheckpointError if config.toml or metrics.jsonl exists and is not a regular file, or if `checkpoints`
-  // exists and is not a folder.
+  // files that a killed process left unfinished, and writes config.toml. Removes the records of later steps
+  // from metrics.jsonl. `evaluated` is false if the checkpoint of `step` was saved before the evaluation of
+  // this step. In this case, the evaluation of `step` is also removed.
+  //
+  // Throws CheckpointError if config.toml or metrics.jsonl exists and is not a regular file, or if
+  // `checkpoints` exists and is not a folder.
   void prepare(const Config& config, int64_t step, bool evaluated) const;
 
  private:

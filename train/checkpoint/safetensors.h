@@ -21,11 +21,12 @@
 
 namespace tapeformer {
 
-// Writes tensors with any strides to an empty file, syncs the file and returns its checksum. Throws
-// FileError.
+// Writes tensors with any strides to an empty file, syncs the file and returns its checksum. Throws FileError
+// if the file cannot be written.
 Checksum write_safetensors(File& file, const std::map<std::string, Tensor>& tensors,
                            const std::map<std::string, std::string>& metadata = {});
-// Writes tensors as the function above does, to the file at `path`. Creates the file or overwrites it.
+// Writes tensors with any strides to the file at `path`, syncs the file and returns its checksum. Creates the
+// file or overwrites it. Throws FileError if the file cannot be written.
 Checksum write_safetensors(const std::string& path, const std::map<std::string, Tensor>& tensors,
                            const std::map<std::string, std::string>& metadata = {});
 

@@ -16,7 +16,7 @@ const char* const kEnd = "\"\n}\n";
 
 std::map<std::string, Checksum> parse_files(const JsonObjectReader& entries) {
   std::map<std::string, Checksum> files;
-  if (!entries.path_exists("files")) return files;
+  if (!entries.has_key("files")) return files;
   const JsonObjectReader list = entries.get_object("files");
   for (const std::string& name : list.keys()) {
     const JsonObjectReader file = list.get_object(name);
@@ -62,13 +62,13 @@ TrainingState parse_training_state(const std::string& text, const std::string& p
   state.optimizer_steps = entries.get_integer("optimizer_steps", 0, state.step);
   state.best_loss = entries.get_number_or_null("best_loss");
   state.seconds = entries.get_seconds("seconds");
-  if (entries.path_exists("epoch_seconds"))
+  if (entries.has_key("epoch_seconds"))
     state.epoch_times = {entries.get_seconds("epoch_seconds"), entries.get_seconds("epoch_cpu_seconds"),
                          entries.get_seconds("seconds_per_epoch")};
   state.schedule_state = {entries.get_number("plateau_factor", 0, 1, "a number from 0 to 1"),
                           entries.get_number("plateau_best"),
                           entries.get_integer("plateau_bad_evaluations", 0, state.step + 1)};
-  if (entries.path_exists("task")) state.task_json = entries.get_object("task").to_json();
+  if (entries.has_key("task")) state.task_json = entries.get_object("task").to_json();
   state.checksums = parse_files(entries);
   return state;
 }

@@ -33,9 +33,9 @@ struct TrainingState {
 // Returns the text of state.json. The last entry is a checksum of the text before this entry.
 std::string to_json(const TrainingState& state);
 
-// Parses state.json and checks the type and range of each entry. Throws CheckpointError "PATH: key: expected
-// …, got …". Does not verify the checksum of the text, because an error about an invalid entry is more
-// specific than an error about the checksum.
+// Parses state.json and checks the type and range of each entry. Throws CheckpointError if an entry is
+// missing or invalid. The message names the file and the key of the entry. Does not verify the checksum of
+// the text, because an error about an invalid entry is more specific than an error about the checksum.
 TrainingState parse_training_state(const std::string& text, const std::string& path);
 
 // Throws CheckpointError if `text` does not match the checksum at its end. A text without this checksum is

@@ -87,7 +87,7 @@ int run_bench(const Arguments& arguments) {
                                   rest);
   if (!line) return 0;
   const BenchmarkArguments benchmark_arguments = make_benchmark_arguments(chosen, *line);
-  if (!get_blas_info().shares_thread_pool())
+  if (!get_blas_info().uses_openmp())
     log_warning("OpenBLAS is not the OpenMP build, so its threads compete with the threads of Tapeformer");
   Report report;
   report.add("benchmark", chosen.name);

@@ -288,7 +288,7 @@ void print_report(const Report& report, const CommonOptions& common) {
   print_text(common.json ? to_json(report) + "\n" : to_text(report));
 }
 
-void join_and_share_processors(const CommonOptions& common) {
+void join_processes_and_set_threads(const CommonOptions& common) {
   const Processes& processes = join_processes();
   if (common.threads == 0 && processes.processor_share > 0) set_thread_count(processes.processor_share);
   log_processes(processes);

@@ -30,7 +30,7 @@ struct PositionalArgument {
   std::string name;  // for example "RUN"
   std::string help;
   bool is_required = true;
-  bool is_repeated = false;  // takes all remaining words; only the last positional may be repeated
+  bool is_repeated = false;  // whether the argument, which must be the last one, takes all remaining words
 };
 
 struct CommandSpec {
@@ -75,7 +75,7 @@ ConfigOverrides make_config_overrides(const CommonOptions& options);
 
 // Joins the processes that mpirun or srun started, and logs them; see log_processes(). If there are several
 // processes and --threads is 0, sets the number of threads to Processes::processor_share.
-void join_and_share_processors(const CommonOptions& options);
+void join_processes_and_set_threads(const CommonOptions& options);
 
 // Returns the device in the option --device. For "auto", logs the chosen device; see select_and_log_device().
 Device select_device(const CommonOptions& options);

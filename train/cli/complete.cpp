@@ -79,7 +79,7 @@ int run_complete(const Arguments& arguments) {
        .uses_config = true},
       arguments);
   if (!line) return 0;
-  check_picture_name(*line);
+  check_png_extension(*line);
   const auto indices = parse_index_list("index", line->options.get<std::string>("index"));
   const auto samples = line->options.get<int64_t>("samples");
   const LoadedRun run = load_run(*line, ConfigPurpose::evaluation);
@@ -97,7 +97,7 @@ int run_complete(const Arguments& arguments) {
   const Tensor completions =
       generate(*run.model, repeat_rows(originals, samples, kept), originals.size(1), options);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  write_grid(run, path, make_picture_rows(originals, completions, samples, kept), samples + 2);
+  write_image_grid(run, path, make_picture_rows(originals, completions, samples, kept), samples + 2);
   print_report(Report()
                    .add("index", indices)
                    .add("kept_dims", kept)

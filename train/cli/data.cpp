@@ -36,7 +36,7 @@ void list_action(const std::vector<std::string>& names, const CommandLine& line)
     known.push_back(name);
     return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
   };
-  for (const SetReport& report : list_sets(line.common_options.data_dir)) {
+  for (const DatasetReport& report : list_dataset_reports(line.common_options.data_dir)) {
     if (!wanted(report.name)) continue;
     const CatalogueEntry& set = *report.set;
     const auto total = static_cast<int64_t>(report.files.size());
@@ -66,8 +66,8 @@ void fetch_action(const std::vector<std::string>& names, const CommandLine& line
   require_names(names, "fetch");
   std::vector<Report> rows;
   for (const std::string& name : names) {
-    const SetReport set =
-        fetch_set(name, line.common_options.data_dir, line.options.get<std::string>("from"));
+    const DatasetReport set =
+        fetch_dataset(name, line.common_options.data_dir, line.options.get<std::string>("from"));
     rows.push_back(Report()
                        .add("name", name)
                        .add("files", static_cast<int64_t>(set.files.size()))
@@ -86,7 +86,7 @@ void prepare_synthetic_speech(const CommandLine& line) {
   options.train_count = line.options.get<int64_t>("sentences");
   options.valid_count = options.test_count = std::max<int64_t>(1, options.train_count / 10);
   options.seed = static_cast<uint64_t>(line.common_options.seed.value_or(0));
-  make_synthetic_speech(folder, options);
+  write_synthetic_speech(folder, options);
   print_report(Report()
                    .add("name", kSyntheticSpeech)
                    .add("folder", folder.string())
@@ -172,8 +172,8 @@ void check_options(const CommandLine& line) {
 // Returns a list, such as "a, b or c", of the data sets without published checksums. For these sets,
 // "data verify" checks the contents of the files.
 std::string list_sets_without_checksums() {
-  const auto names =
-      list_set_names([](const CatalogueEntry& set) { return !set.files.empty() && !set.has_checksums(); });
+  const auto names = list_dataset_names(
+      [](const CatalogueEntry& set) { return !set.files.empty() && !set.has_checksums(); });
   std::string text;
   for (size_t i = 0; i < names.size(); ++i)
     text += (i == 0 ? "" : i + 1 == names.size() ? " or " : ", ") + names[i];

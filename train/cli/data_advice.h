@@ -7,11 +7,11 @@
 
 namespace tapeformer {
 
-// Returns advice to append to a message: the command or config key that provides the data set, such as "or
-// run: tapeformer data fetch mnist". Returns "" if there is no advice.
+// Returns advice on how to get the data set, for example "or run: tapeformer data fetch mnist". Commands
+// append the advice to an error message. Returns an empty text if there is no advice.
 std::string make_data_advice(const CatalogueEntry& set);
 
 // Returns the message of the error, followed by a line with make_data_advice() if there is advice.
-std::string append_data_advice(const MissingSetError& error);
+std::string append_data_advice(const MissingDatasetError& error);
 
 }  // namespace tapeformer

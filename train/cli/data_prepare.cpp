@@ -18,8 +18,8 @@ std::string get_required_option(const CommandLine& line, const std::string& opti
   return value;
 }
 
-PrepareOptions parse_prepare_options(const CommandLine& line) {
-  PrepareOptions options;
+SpeechPreparationOptions parse_prepare_options(const CommandLine& line) {
+  SpeechPreparationOptions options;
   options.audio_folder = get_required_option(line, "audio");
   options.output_folder = get_required_option(line, "out");
   const auto transcripts = line.options.get<std::string>("transcripts");
@@ -39,7 +39,7 @@ PrepareOptions parse_prepare_options(const CommandLine& line) {
   return options;
 }
 
-void warn(const PrepareReport& report, const PrepareOptions& options) {
+void warn(const SpeechPreparationReport& report, const SpeechPreparationOptions& options) {
   for (const std::string& fault : select_faults_to_show(report.faults)) log_warning("left out: ", fault);
   if (report.untranscribed_recording_count > 0)
     log_warning(report.untranscribed_recording_count, " recordings have no transcript");
@@ -58,7 +58,7 @@ void warn(const PrepareReport& report, const PrepareOptions& options) {
                 " sample rates: train with data.resample = true");
 }
 
-int64_t find_most_common_rate(const PrepareReport& report) {
+int64_t find_most_common_rate(const SpeechPreparationReport& report) {
   int64_t rate = 0, max_count = 0;
   for (const auto& [one, count] : report.recordings_by_rate)
     if (count > max_count) {
@@ -113,8 +113,8 @@ std::vector<OptionSpec> make_prepare_kaldi_options() {
 }
 
 void prepare_kaldi(const CommandLine& line) {
-  const PrepareOptions options = parse_prepare_options(line);
-  const PrepareReport report = prepare_speech(options);
+  const SpeechPreparationOptions options = parse_prepare_options(line);
+  const SpeechPreparationReport report = prepare_speech(options);
   warn(report, options);
   const std::string lexicon = (options.output_folder / "lexicon.txt").string();
   const int64_t rate = find_most_common_rate(report);

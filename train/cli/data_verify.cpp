@@ -52,7 +52,7 @@ bool is_lexicon(const std::string& layout) {
 // named `layout` or, if the layout is a lexicon, the first speech corpus with transcripts of words.
 std::string find_dataset_of_layout(const std::string& layout) {
   if (!is_lexicon(layout)) return layout;
-  return list_set_names([](const CatalogueEntry& set) {
+  return list_dataset_names([](const CatalogueEntry& set) {
            return set.type == DatasetType::speech && set.labels == SpeechLabels::words;
          })
       .front();
@@ -93,7 +93,7 @@ void verify_folder(const std::string& name, const std::string& layout, const fs:
 }
 
 void verify_published(const std::string& name, const CommandLine& line, Verified& verified) {
-  const SetReport set = verify_set(name, line.common_options.data_dir);
+  const DatasetReport set = verify_dataset(name, line.common_options.data_dir);
   for (const FileReport& file : set.files)
     verified.files.push_back(Report()
                                  .add("set", name)
@@ -102,8 +102,8 @@ void verify_published(const std::string& name, const CommandLine& line, Verified
                                  .add("good", file.problem.empty())
                                  .add("path", file.path.string()));
   try {
-    check_set_report(set);
-  } catch (const MissingSetError& error) {
+    check_dataset_report(set);
+  } catch (const MissingDatasetError& error) {
     verified.problems.push_back(append_data_advice(error));
   } catch (const DataError& error) {
     verified.problems.push_back(error.what());
@@ -126,7 +126,7 @@ void verify_config(const std::string& path, const CommandLine& line, Verified& v
 
 std::vector<std::string> list_found_sets(const CommandLine& line) {
   std::vector<std::string> names;
-  for (const SetReport& set : list_sets(line.common_options.data_dir))
+  for (const DatasetReport& set : list_dataset_reports(line.common_options.data_dir))
     if (set.folder) names.push_back(set.name);
   if (names.empty()) throw DataError("no data set was found; \"tapeformer data list\" says how to get them");
   return names;
@@ -137,8 +137,9 @@ void verify_one(const std::string& name, const std::string& layout, const Comman
   if (is_config(name)) return verify_config(name, line, verified);
   if (is_path(name)) return verify_folder(name, layout, name, line, verified);
   if (const CatalogueEntry* const set = find_unpublished_set(name))
-    return verify_folder(name, name, require_set(*set, line.common_options.data_dir), line, verified);
-  const auto known = list_set_names([](const CatalogueEntry& set) { return !set.files.empty(); });
+    return verify_folder(name, name, require_dataset_folder(*set, line.common_options.data_dir), line,
+                         verified);
+  const auto known = list_dataset_names([](const CatalogueEntry& set) { return !set.files.empty(); });
   if (std::find(known.begin(), known.end(), name) == known.end())
     throw ConfigError(describe_unknown_word("data set, folder or config", name, known));
   verify_published(name, line, verified);

@@ -167,11 +167,11 @@ int run_eval(const Arguments& arguments) {
        .uses_config = true},
       arguments);
   if (!line) return 0;
-  join_and_share_processors(line->common_options);
+  join_processes_and_set_threads(line->common_options);
   const FoundRun found = find_run(*line, ConfigPurpose::evaluation);
-  if (found.is_speech()) return evaluate_speech(found, *line);
+  if (found.is_speech()) return run_speech_eval(found, *line);
   refuse_speech_options(*line);
-  return predicts_one_result_per_example(found.config) ? evaluate_examples(found, *line)
+  return predicts_one_result_per_example(found.config) ? run_example_eval(found, *line)
                                                        : evaluate_autoregressive(found, *line);
 }
 

@@ -7,6 +7,6 @@
 namespace tapeformer {
 
 // Runs "tapeformer eval" for a classifier or a Set Transformer, and returns the exit status.
-int evaluate_examples(const FoundRun& found, const CommandLine& line);
+int run_example_eval(const FoundRun& found, const CommandLine& line);
 
 }  // namespace tapeformer

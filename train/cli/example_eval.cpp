@@ -8,7 +8,7 @@
 
 namespace tapeformer {
 
-int evaluate_examples(const FoundRun& found, const CommandLine& line) {
+int run_example_eval(const FoundRun& found, const CommandLine& line) {
   LoadedExampleRun run = load_example_run(found);
   if (!line.options.get<std::string>("context").empty()) throw ConfigError("--context is for models of text");
   if (line.options.get<std::string>("dtype") == "float64") run.model->convert(DType::float64);

@@ -46,7 +46,7 @@ Tensor make_first_bytes(const LoadedRun& run, const Plan& plan, const CommandLin
   const Tensor bytes = Tensor::zeros({plan.count, 1}, DType::uint8);
   const CatalogueEntry& set = require_catalogue_entry(run.config.data.dataset);
   const bool exists = set.needs_path ? std::filesystem::is_directory(run.config.data.path)
-                                     : locate_set(set, line.common_options.data_dir).has_value();
+                                     : find_dataset_folder(set, line.common_options.data_dir).has_value();
   if (!exists) {
     log_warning(set.needs_path ? "data.path = \"" + run.config.data.path + "\""
                                : "data set " + run.config.data.dataset,
@@ -72,7 +72,7 @@ void sample_images(const LoadedRun& run, Plan plan, const CommandLine& line) {
   const Tensor images = Tensor::zeros({plan.count, dims}, DType::uint8);
   Communicator& processes = *join_processes().communicator;
   double seconds = 0;
-  // Process r generates the batches r, r + size, r + 2 size, ….
+  // A process generates the batch whose index is its rank, and then every processes.size()-th batch.
   for (int64_t done = processes.rank() * plan.batch; done < plan.count;
        done += processes.size() * plan.batch) {
     const int64_t now = std::min(plan.batch, plan.count - done);
@@ -86,7 +86,7 @@ void sample_images(const LoadedRun& run, Plan plan, const CommandLine& line) {
   }
   processes.all_reduce(images);  // images of other processes are 0, so the sum has all images
   seconds = all_reduce_max(processes, seconds);
-  if (processes.is_first()) write_grid(run, path, images, 0);
+  if (processes.is_first()) write_image_grid(run, path, images, 0);
   print_report(Report()
                    .add("count", plan.count)
                    .add("batch", plan.batch)
@@ -105,9 +105,10 @@ std::vector<int64_t> to_integers(const Tensor& tokens) {
   return {values.begin(), values.end()};
 }
 
-// Returns the number of tokens of an example that are given to the model as a prefix. If the example has a
-// mask, the prefix ends with the target of the first unmasked prediction. In the copy task, this target is
-// the separator, which the model cannot predict because its position is random.
+// Returns the number of tokens at the beginning of an example that the model receives as a prefix. If the
+// example has no mask, the prefix is the first token. If the example has a mask, the prefix ends with the
+// first token whose prediction is not masked. In the copy task, this token is the separator, whose random
+// position cannot be predicted.
 int64_t count_given_tokens(const Batch& example) {
   if (!example.mask.defined()) return 1;
   const auto mask = example.mask.to_vector();
@@ -201,8 +202,8 @@ int run_generate(const Arguments& arguments) {
        .uses_config = true},
       arguments);
   if (!line) return 0;
-  check_picture_name(*line);
-  join_and_share_processors(line->common_options);
+  check_png_extension(*line);
+  join_processes_and_set_threads(line->common_options);
   const LoadedRun run = load_run(*line, ConfigPurpose::generation);
   const Plan plan = make_plan(*line, run);
   if (run.tokenizer) {

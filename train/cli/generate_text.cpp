@@ -25,7 +25,8 @@ namespace {
 constexpr char kStdin[] = "-";
 constexpr int64_t kDefaultLength = 500;
 constexpr size_t kMaxPromptBytes = size_t{1} << 30;
-constexpr int64_t kSpeedTokens = 1000;  // number of tokens over which the speed at a position is measured
+// The speed of generation at a position is measured over this number of tokens before the position.
+constexpr int64_t kSpeedTokens = 1000;
 
 // A writer that prints a text to standard output while the text is generated. On a terminal, control
 // characters are escaped, and the bytes of a UTF-8 character are written together. If `silent` is true, the
@@ -220,7 +221,7 @@ void gather_drawn(Communicator& processes, std::vector<std::string>& texts) {
   const auto size = static_cast<size_t>(processes.size()), rank = static_cast<size_t>(processes.rank());
   for (size_t first = 0; first < texts.size(); first += size) {
     const size_t own = first + rank;
-    const auto round = gather_texts(processes, own < texts.size() ? texts[own] : "");
+    const auto round = all_gather_texts(processes, own < texts.size() ? texts[own] : "");
     for (size_t i = first; i < std::min(first + size, texts.size()); ++i) texts[i] = round[i - first];
   }
 }

@@ -35,11 +35,11 @@ CudaReport make_cuda_report() {
   return report;
 }
 
-// Computes products of linear layers on a CUDA device while the product algorithms are timed. Adds
-// cuda::product_counts() to the report. The products have the sizes that the configs use.
+// Computes a few matrix products of linear layers on a CUDA device and times the algorithms of these
+// products. Adds the results of cuda::get_product_tuning_counts() to the report.
 void report_products(Device device, Report& report) {
   if constexpr (kHasCuda) {
-    const cuda::TimedProducts timed(device, "");
+    const cuda::ProductTuningScope timed(device, "");
     constexpr int64_t kRows = 512, kWidth = 256, kHidden = 1024;
     const auto multiply = [&](int64_t in, int64_t out, Activation activation, DType dtype) {
       const Tensor x = Tensor::zeros({kRows, in}, dtype, device);
@@ -50,7 +50,7 @@ void report_products(Device device, Report& report) {
       multiply(kWidth, kHidden, Activation::relu, dtype);
       multiply(kHidden, kWidth, Activation::none, dtype);
     }
-    const cuda::ProductCounts counts = cuda::product_counts();
+    const cuda::ProductTuningCounts counts = cuda::get_product_tuning_counts();
     report.add("timed_products", counts.timed_plans)
         .add("failed_product_algorithms", counts.failed_algorithms)
         .add("unfused_products", counts.unfused_products);
@@ -74,7 +74,7 @@ int run_info(const Arguments& arguments) {
   const BuildInfo build = get_build_info();
   const BlasInfo blas = get_blas_info();
   const MachineInfo machine = get_machine_info();
-  if (!blas.shares_thread_pool())
+  if (!blas.uses_openmp())
     log_warning("this OpenBLAS uses ", blas.threading,
                 " and not OpenMP, so its threads compete with the threads of Tapeformer; install "
                 "libopenblas-openmp-dev and build again");

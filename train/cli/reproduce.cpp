@@ -47,7 +47,7 @@ std::string format_settings_help() {
     text += "  " + known.name + ":";
     for (const std::string& key : known.config_keys) text += " " + key;
     text += "\n";
-    for (const OptionSpec& spec : known.measure_options)
+    for (const OptionSpec& spec : known.measurement_options)
       text += "      measure." + spec.name + ": " + spec.help + "\n";
   }
   return text;
@@ -179,14 +179,14 @@ int run_reproduce(const Arguments& arguments) {
   if (name == "list") return print_reproductions(line->common_options);
   const Reproduction& chosen = find_reproduction(name);
   const Processes& processes = join_processes();
-  join_and_share_processors(line->common_options);
+  join_processes_and_set_threads(line->common_options);
   const ReproductionOptions options = make_reproduction_options(chosen, *line);
   if (line->options.get<bool>("dry-run")) {
     if (processes.communicator->size() > 1)
       throw ConfigError("--dry-run estimates in one process; run it without mpirun");
     try {
       print_report(estimate_table(chosen, options), line->common_options);
-    } catch (const CommandFailed& failed) {
+    } catch (const CommandError& failed) {
       log_message(LogLevel::error, failed.what());
       return failed.exit_status();
     }

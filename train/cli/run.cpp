@@ -95,9 +95,8 @@ int report(const char* text, int code) {
   return leave_processes(code, text, print_error);
 }
 
-// Returns the message for an exception without a dedicated exit status. The message of an expected error is
-// its text, in some cases with advice or in a shorter form. Exceptions of other types are internal errors,
-// whose message names the type.
+// Returns the message for an exception that has no dedicated exit status. If the type of the exception shows
+// an internal error, the message names this type. Otherwise, the message describes the error.
 std::string format_error(const std::exception& error) {
   if (dynamic_cast<const OutOfMemory*>(&error))
     return std::string(error.what()) +
@@ -157,7 +156,7 @@ int run_and_report_errors(const Arguments& words) {
     return leave_processes(kFailureExitStatus, error.what(), has_received_sigterm() ? nullptr : print_error);
   } catch (const ConfigError& error) {
     return report(error.what(), kUsage);
-  } catch (const MissingSetError& error) {
+  } catch (const MissingDatasetError& error) {
     return report(append_data_advice(error).c_str(), kBadData);
   } catch (const DataError& error) {
     return report(error.what(), kBadData);

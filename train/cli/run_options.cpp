@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// write_grid() enlarges images by a factor of at most kMaxScale, as long as the grid is at most
+// write_image_grid() enlarges images by a factor of at most kMaxScale, as long as the grid is at most
 // kMaxGridPixels pixels wide.
 constexpr int64_t kMaxGridPixels = 4000, kMaxScale = 4;
 
@@ -66,7 +66,8 @@ LoadedRun load_run(const CommandLine& line, ConfigPurpose purpose) {
 
 std::shared_ptr<const Dataset> open_split(Config config, std::shared_ptr<const Tokenizer> tokenizer,
                                           const std::string& split, int64_t limit, const CommandLine& line) {
-  // data.eval_limit applies only to evaluations during training, so `limit` replaces data.eval_limit.
+  // data.eval_limit is the limit of evaluations during training. Commands use `limit` instead, so that 0
+  // selects all examples.
   config.data.eval_limit = limit;
   if (limit > 0) config.data.limit = limit;
   return make_split(config, split,
@@ -113,7 +114,7 @@ OptionSpec make_picture_option() {
           .help = "PNG file (default: a file in the samples folder of the run)"};
 }
 
-void check_picture_name(const CommandLine& line) {
+void check_png_extension(const CommandLine& line) {
   const fs::path path = line.options.get<std::string>("out");
   if (!path.empty() && path.extension() != ".png")
     throw ConfigError("--out " + path.string() + ": expected a file name that ends in .png");
@@ -139,10 +140,10 @@ fs::path prepare_picture_path(const LoadedRun& run, const CommandLine& line, con
   return path;
 }
 
-void write_grid(const LoadedRun& run, const fs::path& path, const Tensor& images, int64_t columns) {
+void write_image_grid(const LoadedRun& run, const fs::path& path, const Tensor& images, int64_t columns) {
   const DatasetInfo& d = run.dataset_info;
   if (columns == 0) columns = static_cast<int64_t>(std::ceil(std::sqrt(static_cast<double>(images.size(0)))));
-  GridOptions options;
+  ImageGridOptions options;
   options.columns = columns;
   options.scale = std::clamp<int64_t>(kMaxGridPixels / std::max<int64_t>(columns * d.width, 1), 1, kMaxScale);
   const Tensor picture = make_image_grid(images, d.height, d.width, d.channels, options);

@@ -25,8 +25,9 @@ DataAccess make_data_access(const CommandLine& line);
 FoundRun find_run(const CommandLine& line, ConfigPurpose purpose);
 LoadedRun load_run(const CommandLine& line, ConfigPurpose purpose);
 
-// Returns a split of the data set in the config of the run with its first `limit` examples. If `limit` is 0,
-// returns all examples, but at most data.limit examples of the split "train".
+// Returns a split of the data set in the config of a run. If `limit` is greater than 0, the split contains
+// only the first `limit` examples. If `limit` is 0, the split "train" contains at most data.limit examples,
+// and other splits contain all examples.
 std::shared_ptr<const Dataset> open_split(Config config, std::shared_ptr<const Tokenizer> tokenizer,
                                           const std::string& split, int64_t limit, const CommandLine& line);
 
@@ -46,7 +47,7 @@ std::string to_string(GenerationMode mode);
 OptionSpec make_picture_option();
 // Throws ConfigError if the file name in --out does not end in ".png". Commands call the function before they
 // load the run, so that the error is reported early.
-void check_picture_name(const CommandLine& line);
+void check_png_extension(const CommandLine& line);
 // Returns the value of --out. If --out is empty, returns the path NAME-step-….png in the samples folder of
 // the run or, for a checkpoint outside of a run directory, in the working directory. Creates the folder of
 // the file. Throws std::runtime_error if this folder is not writable. Call the function before generating
@@ -56,7 +57,7 @@ std::filesystem::path prepare_picture_path(const LoadedRun& run, const CommandLi
 // Writes a PNG file with a grid of `images`, of shape (count, bytes) and dtype uint8. If `columns` is 0, the
 // grid is nearly square. If run.tensorboard is true, also adds the picture to the event files in the samples
 // folder.
-void write_grid(const LoadedRun& run, const std::filesystem::path& path, const Tensor& images,
-                int64_t columns);
+void write_image_grid(const LoadedRun& run, const std::filesystem::path& path, const Tensor& images,
+                      int64_t columns);
 
 }  // namespace tapeformer

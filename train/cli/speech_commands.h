@@ -7,6 +7,6 @@
 namespace tapeformer {
 
 // Runs "tapeformer eval" for a speech model and returns the exit status.
-int evaluate_speech(const FoundRun& found, const CommandLine& line);
+int run_speech_eval(const FoundRun& found, const CommandLine& line);
 
 }  // namespace tapeformer

@@ -65,7 +65,7 @@ Report report_of(const SpeechEvaluation& result, const SpeechPart& part) {
 
 }  // namespace
 
-int evaluate_speech(const FoundRun& found, const CommandLine& line) {
+int run_speech_eval(const FoundRun& found, const CommandLine& line) {
   const fs::path trn = line.options.get<std::string>("trn"),
                  alignments = line.options.get<std::string>("alignments");
   if (!trn.empty()) make_folder(trn);
@@ -74,7 +74,7 @@ int evaluate_speech(const FoundRun& found, const CommandLine& line) {
   run.config.data.limit = run.config.data.eval_limit = line.options.get<int64_t>("limit");
   const SpeechPart part = read_speech_part(run.config, line.options.get<std::string>("split"),
                                            make_data_access(line), &run.description);
-  SpeechEvaluationOptions options = make_evaluation_options(run.config);
+  SpeechEvaluationOptions options = make_speech_evaluation_options(run.config);
   options.beam_size = line.options.get<int64_t>("beam");
   if (const auto batch = line.options.get<int64_t>("batch"); batch > 0) options.max_batch_size = batch;
   const SpeechEvaluation result = evaluate(*run.model, part, options, {}, *join_processes().communicator);

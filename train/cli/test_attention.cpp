@@ -12,8 +12,9 @@ namespace {
 
 const std::string kAttentionKeyPrefix = "attention.";
 
-// Returns the options of the kind for short sequences, changed by the --set options. A test option that has
-// no effect after these changes has its default value.
+// Returns the options with which an attention kind is tested. The --set options override `kind.test_options`,
+// which are options for short sequences. If a test option has no effect together with the --set options, the
+// result contains its default value.
 OptionValues load_kind_options(const AttentionKind& kind, const std::vector<std::string>& set_options) {
   const auto is_set = [&](const std::string& name) {
     const std::string key = kAttentionKeyPrefix + name + "=";

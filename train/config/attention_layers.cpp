@@ -20,7 +20,8 @@ bool has_one_kind(const Kinds& kinds) {
 }
 
 // Returns the value of model.attention in a config layer, or std::nullopt if the layer does not set
-// model.attention. For a value of the wrong type, returns an empty list; LayerApplier reports the wrong type.
+// model.attention. For a value of the wrong type, returns an empty list; ConfigLayerApplier reports the wrong
+// type.
 std::optional<Kinds> read_kinds(const ConfigLayer& layer) {
   std::optional<Kinds> kinds;
   for (const auto& setting : layer.settings) {
@@ -34,8 +35,8 @@ std::optional<Kinds> read_kinds(const ConfigLayer& layer) {
   return kinds;
 }
 
-// Returns, for each config layer, the attention kinds to which the [attention] tables of this layer apply;
-// see apply_attention().
+// Returns the attention kinds of each config layer. The options in the [attention] tables of a layer apply to
+// the kinds of this layer. apply_attention_tables() describes how model.attention determines the kinds.
 std::vector<Kinds> list_kinds_of_layers(const std::vector<ConfigLayer>& layers, const Kinds& default_kinds) {
   std::optional<Kinds> first;
   for (const auto& layer : layers)
@@ -77,7 +78,8 @@ class AttentionApplier {
   // kinds in `kinds` and have a valid value. A valid option is copied to the entry of the kind in
   // config.attention, if that entry exists.
   void apply(const ConfigLayer& layer, const Kinds& kinds) {
-    std::map<std::string, std::string> names;  // maps "KIND.OPTION" to the name of the first setting
+    // Maps the kind and the option, separated by a period, to the name of the first setting of the option.
+    std::map<std::string, std::string> names;
     for (const auto& setting : layer.settings) {
       if (setting.table_name != "attention") continue;
       auto [kind, option] = split_kind_option(setting.key);
@@ -176,9 +178,9 @@ AttentionTables make_default_attention_tables(const AttentionCatalogue& catalogu
   return tables;
 }
 
-void apply_attention(const std::vector<ConfigLayer>& layers, const AttentionCatalogue& catalogue,
-                     const ConfigLoadOptions& options, const std::vector<SchemaKey>& schema, Config& config,
-                     std::vector<ConfigProblem>& problems) {
+void apply_attention_tables(const std::vector<ConfigLayer>& layers, const AttentionCatalogue& catalogue,
+                            const ConfigLoadOptions& options, const std::vector<SchemaKey>& schema,
+                            Config& config, std::vector<ConfigProblem>& problems) {
   const std::vector<Kinds> kinds = list_kinds_of_layers(layers, config.model.attention);
   const auto are_known = [&](const Kinds& names) {
     return !names.empty() && std::all_of(names.begin(), names.end(), [&](const std::string& name) {

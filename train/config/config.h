@@ -33,13 +33,13 @@ struct DataConfig {
   int64_t batch_size = 10;
   bool shuffle = true;
   int64_t limit = 0;         // maximum number of training examples; 0: all
-  int64_t eval_limit = 0;    // maximum number of evaluation examples; 0: all
-  int64_t downscale = 1;     // side of the square blocks of pixels that are averaged to one pixel
+  int64_t eval_limit = 0;    // maximum number of examples in an evaluation; 0: all
+  int64_t downscale = 1;     // images are averaged over blocks of downscale x downscale pixels
   int64_t validation = 0;    // number of held-out training examples
-  int64_t max_length = 128;  // maximum number of tokens or elements of a generated example
+  int64_t max_length = 128;  // generated data: maximum number of tokens of a sequence, or elements of a set
   int64_t symbols = 10;  // number of symbols, without the separator, of the data sets copy and duplication
-  // The keys of the data set listops; see ListOpsOptions (data/listops.h). `min_length` also applies to data
-  // sets whose examples are sets of vectors.
+  // Keys of the data set listops, which ListOpsOptions (data/listops.h) documents. `min_length` also applies
+  // to generated sets of vectors.
   int64_t min_length = 0, max_depth = 10, max_args = 10;
   int64_t components = 4;  // number of mixture components, for the data set set-mixture
   // The validation and test splits of texts and of the data set "images". A split is a share of the data, or
@@ -57,9 +57,9 @@ struct DataConfig {
   // For texts, `path` is a file, a folder or a pattern. For pictures and speech, `path` is a folder. If
   // `path` is empty, the folder of the data set in the data directories is used.
   std::string path = {};
-  // The keys of speech. For speech, batch_size is the largest number of utterances in a batch, and limit and
-  // validation are numbers of utterances.
-  int64_t max_frames = 20000;  // largest number of frames in a batch, including padding
+  // Keys of data sets of speech. For these data sets, batch_size is the maximum number of utterances in a
+  // batch, and limit and validation are numbers of utterances.
+  int64_t max_frames = 20000;  // maximum number of frames in a batch, including padding
   // The folders of the parts of a corpus; empty: the default names.
   std::string train_part = {}, valid_part = {}, test_part = {};
   std::string lexicon = {};              // file with the phones of words; empty: the default of the data set
@@ -101,7 +101,7 @@ struct ModelConfig {
   std::string norm = "post";
   std::string activation = "relu";
   std::string positions = "sinusoidal";
-  std::vector<int64_t> axial_shape, axial_dims;  // one entry per axis
+  std::vector<int64_t> axial_shape, axial_dims;  // number of positions, and of features, per axis
   bool recompute = false;
   bool reversible = false;
   int64_t feedforward_chunks = 1;
@@ -146,7 +146,7 @@ struct ScheduleConfig {
   double factor = 0.1;
   double final_lr_ratio = 0;
   int64_t patience = 10;
-  double threshold = 1e-4;  // minimum relative decrease of the loss that counts as an improvement
+  double threshold = 1e-4;  // minimum relative decrease of the best loss, as in ReduceLROnPlateau
 };
 
 // The table [train]. Exactly one of `steps` and `epochs` is positive.
@@ -225,16 +225,16 @@ struct ConfigLoadOptions {
 };
 
 // Reads a config from the file at `path`, the files that it extends, and the --set options. If `path` is
-// empty, the config consists of the defaults and the --set options. `extends = "base.toml"` in a file names a
-// base file, relative to the folder of this file. A --set option is "table.key=value", where the value is a
-// TOML value or a bare word.
+// empty, the config consists of the defaults and the --set options. The key `extends = "base.toml"` names the
+// base file of a file, relative to the folder of the file. A --set option has the form "table.key=value",
+// where the value is a TOML value or a bare word.
 //
-// Each file is a layer, and the --set options are the last layer. The layers are applied in the order base
-// file, file, --set options. Each layer overrides only the keys that the layer sets. If a layer sets only one
-// of train.steps and train.epochs, the inherited value of the other key is dropped. The table [attention] has
-// the options of the attention kind in model.attention. If model.attention has several kinds, each kind has a
-// table [attention.KIND]. If a later layer removes a kind from model.attention, the options of this kind are
-// dropped.
+// A layer consists of the keys of one file or of all --set options. The layers are applied in the order base
+// files, file at `path`, --set options. Each layer overrides only the keys that it sets. If a layer sets only
+// one of train.steps and train.epochs to a positive value, the other key becomes 0. The table [attention]
+// contains the options of the attention kind in model.attention. If model.attention has several kinds, each
+// kind has a table [attention.KIND]. If a later layer removes a kind from model.attention, the options of
+// this kind are dropped.
 //
 // If `options.unused_keys` is UnusedKeyPolicy::refuse, it is an error if the file or a --set option sets a
 // key that has no effect. Base files may set such keys, and the file may set such a key to its default value.

@@ -65,7 +65,7 @@ ConfigFiles read_config_files(const std::string& path, std::vector<ConfigProblem
   return files;
 }
 
-void LayerApplier::apply(const ConfigLayer& layer, Config& config) {
+void ConfigLayerApplier::apply(const ConfigLayer& layer, Config& config) {
   std::set<std::string> unknown_tables;
   for (const auto& table : layer.tables)
     if (!is_config_table(table.name) && unknown_tables.insert(table.name).second)
@@ -84,7 +84,7 @@ void LayerApplier::apply(const ConfigLayer& layer, Config& config) {
   if (sets_epochs && !sets_steps && config.train.epochs > 0) config.train.steps = 0;
 }
 
-void LayerApplier::apply_setting(const Setting& setting, Config& config) {
+void ConfigLayerApplier::apply_setting(const Setting& setting, Config& config) {
   if (setting.table_name.empty() && is_config_table(setting.key)) {
     const bool is_table = setting.value.description.starts_with("a table");
     problems_.push_back({setting.value_position,
@@ -119,8 +119,10 @@ void LayerApplier::apply_setting(const Setting& setting, Config& config) {
   positions_[setting.name()] = setting.value_position;
 }
 
-// Reports data.allow_commands, which is not a config key: only the command line may allow commands.
-void LayerApplier::reject_allow_commands(const Setting& setting) {
+// Appends a problem for data.allow_commands, because commands can be allowed only on the command line. In a
+// config file, the value false is not a problem. If options_.unused_keys is not UnusedKeyPolicy::refuse, no
+// value in a config file is a problem.
+void ConfigLayerApplier::reject_allow_commands(const Setting& setting) {
   const bool by_user = is_set_option(setting.key_position), *value = std::get_if<bool>(&setting.value.value);
   if (!by_user && (options_.unused_keys != UnusedKeyPolicy::refuse || (value && !*value))) return;
   problems_.push_back({setting.key_position,
@@ -128,7 +130,7 @@ void LayerApplier::reject_allow_commands(const Setting& setting) {
                        "--allow-commands"});
 }
 
-const ConfigPosition* LayerApplier::find_position(const std::string& name) const {
+const ConfigPosition* ConfigLayerApplier::find_position(const std::string& name) const {
   const auto found = positions_.find(name);
   return found == positions_.end() ? nullptr : &found->second;
 }

@@ -17,17 +17,17 @@ struct ConfigFiles {
   std::vector<ConfigLayer> layers;  // layers of the files, base files first
 };
 
-// Reads a config file and the files that it extends. Appends problems, such as files that extend each other
-// in a cycle, to `problems`. Returns no files if the path is empty.
+// Reads a config file and the files that it extends. If `path` is empty, the result contains no files.
+// Appends problems to `problems`, for example if files extend each other in a cycle.
 ConfigFiles read_config_files(const std::string& path, std::vector<ConfigProblem>& problems);
 
-// An object that applies config layers to a Config. It ignores [attention] tables, which apply_attention()
-// handles.
-class LayerApplier {
+// An object that applies config layers to a Config. It ignores [attention] tables, which
+// apply_attention_tables() handles.
+class ConfigLayerApplier {
  public:
   // The arguments must outlive the applier. Problems of the settings are appended to `problems`.
-  LayerApplier(const std::vector<SchemaKey>& schema, const ConfigLoadOptions& options,
-               std::vector<ConfigProblem>& problems)
+  ConfigLayerApplier(const std::vector<SchemaKey>& schema, const ConfigLoadOptions& options,
+                     std::vector<ConfigProblem>& problems)
       : schema_(schema), options_(options), problems_(problems) {}
 
   // Overrides the config with the settings of a layer. A layer that sets only one of train.steps and
@@ -51,16 +51,13 @@ class LayerApplier {
 AttentionTables make_default_attention_tables(const AttentionCatalogue& catalogue,
                                               const std::vector<std::string>& kinds);
 
-// Sets config.attention to the options in the [attention] tables of all layers. The tables of a layer apply
-// to the attention kinds in model.attention. The value of model.attention comes from the first of these
-// places that sets the key:
-// - the same layer
-// - the nearest earlier layer
-// - the first later layer
-// - the defaults
-// Options of kinds that the final model.attention does not contain are checked, but have no effect.
-void apply_attention(const std::vector<ConfigLayer>& layers, const AttentionCatalogue& catalogue,
-                     const ConfigLoadOptions& options, const std::vector<SchemaKey>& schema, Config& config,
-                     std::vector<ConfigProblem>& problems);
+// Sets config.attention to the options in the [attention] tables of all layers. The tables of a layer contain
+// options of the attention kinds in model.attention. If the layer does not set model.attention, the value is
+// taken from the nearest earlier layer that sets the key. If there is no such layer, the value is taken from
+// the first later layer that sets the key, or from the defaults. Options of kinds that the final
+// model.attention does not contain are checked, but have no effect.
+void apply_attention_tables(const std::vector<ConfigLayer>& layers, const AttentionCatalogue& catalogue,
+                            const ConfigLoadOptions& options, const std::vector<SchemaKey>& schema,
+                            Config& config, std::vector<ConfigProblem>& problems);
 
 }  // namespace tapeformer

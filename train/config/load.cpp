@@ -28,8 +28,9 @@ void name_after_file(const std::string& path, Config& config, std::vector<Config
   problems.push_back({position, "run.name: the name of the config file is not valid UTF-8; set run.name"});
 }
 
-// Returns the position of a problem with a key that no layer sets: the table of the key in the file `path`,
-// or the start of the file if the file has no such table. If `path` is empty, the position is "--set KEY".
+// Returns the position at which to report a problem with a key that no layer sets. This is the position of
+// the table of the key in the file `path`, or the start of the file if the file has no such table. If `path`
+// is empty, the position is "--set KEY".
 ConfigPosition find_table_position(const std::string& key, const std::string& path,
                                    const std::vector<ConfigLayer>& layers) {
   const std::string table = key.substr(0, key.find('.'));
@@ -49,7 +50,7 @@ Config load_config(const std::string& path, const std::vector<std::string>& sets
   layers.push_back(parse_set_options(sets, problems));
 
   const std::vector<SchemaKey> schema = make_config_schema(catalogue);
-  LayerApplier applier(schema, options, problems);
+  ConfigLayerApplier applier(schema, options, problems);
   Config config;
   for (const auto& layer : files.layers) applier.apply(layer, config);
   const Config file_config = config;
@@ -59,7 +60,7 @@ Config load_config(const std::string& path, const std::vector<std::string>& sets
     config.data.image_cache.clear();
   }
   applier.apply(layers.back(), config);
-  apply_attention(layers, catalogue, options, schema, config, problems);
+  apply_attention_tables(layers, catalogue, options, schema, config, problems);
   if (!options.device.empty()) config.run.device = options.device;
   if (config.run.name.empty()) name_after_file(path, config, problems);
   if (problems.empty()) {

@@ -26,8 +26,8 @@ std::string shorten(const std::string& text) {
   return text.size() <= 60 ? text : text.substr(0, 57) + "...";
 }
 
-// A config file, and the marks that rename_duplicate() has inserted into its text. position() returns the
-// position in the original text, without the marks.
+// A config file whose text rename_duplicate() may have changed. `marks` contains the texts that the function
+// has inserted. position() converts a position in the changed text to a position in the file.
 struct Source {
   struct Mark {
     int64_t line, column, length;
@@ -82,8 +82,8 @@ bool is_bare(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-';
 }
 
-// Returns the byte range [begin, end) of the bare key that ends at `limit`, without blanks after the key. The
-// range is empty if the key is quoted.
+// Returns the byte range [begin, end) of the bare TOML key in `text` before the offset `limit`. Spaces and
+// tabs between the key and `limit` are not part of the range. If the key is quoted, the range is empty.
 std::pair<size_t, size_t> find_bare_key_before(const std::string& text, size_t limit) {
   size_t end = limit;
   while (end > 0 && (text[end - 1] == ' ' || text[end - 1] == '\t')) --end;
@@ -92,9 +92,9 @@ std::pair<size_t, size_t> find_bare_key_before(const std::string& text, size_t l
   return {begin, end};
 }
 
-// Handles the error of the TOML library for a duplicate key or table: appends a problem, and appends a mark
-// to the duplicate name. The text can then be parsed again to find further problems. remove_mark() removes
-// the mark. Returns false if the error has another cause.
+// Handles an error that reports a duplicate key or table. Appends a problem, and appends a unique mark to the
+// duplicate name in `text`, so that the text can be parsed again to find further problems. Returns false if
+// the error has another cause or the name is quoted.
 bool rename_duplicate(std::string& text, const toml::parse_error& error, int count, Source& source,
                       std::vector<ConfigProblem>& problems) {
   const std::string_view description = error.description();
@@ -152,7 +152,8 @@ std::optional<toml::table> parse_text(std::string text, Source& source,
 
 ConfigLayer flatten(const toml::table& root, const Source& source) {
   ConfigLayer layer;
-  // Tables inside [attention], such as [attention.KIND], contribute keys of the form "KIND.OPTION".
+  // A key OPTION of a table [attention.KIND] becomes a setting of the table [attention] with the key
+  // "KIND.OPTION".
   const auto add = [&](auto& self, const std::string& table, const std::string& prefix, const toml::key& key,
                        const toml::node& node) -> void {
     const std::string name = prefix + remove_mark(key.str());

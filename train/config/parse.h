@@ -10,8 +10,8 @@
 
 namespace tapeformer {
 
-// The position of a setting. In a file, `line` and `column` count from 1. For a --set option, `file` has the
-// form "--set table.key", `line` is 0, and `column` is the index of the option, from 1.
+// The position of a setting. In a file, `line` and `column` count from 1. For the n-th --set option, `file`
+// has the form "--set table.key", `line` is 0, and `column` is n.
 struct ConfigPosition {
   std::string file;
   int64_t line = 0;

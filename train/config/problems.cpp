@@ -27,7 +27,7 @@ std::string format_problems(std::vector<ConfigProblem> problems, const std::vect
                    [&](const ConfigProblem& a, const ConfigProblem& b) { return rank(a) < rank(b); });
   std::string text;
   for (const auto& p : problems) {
-    // Removes a repeated key, so that the text is not "--set data.limit: data.limit: …".
+    // The position of a --set option contains the key, so the key is removed from the start of the message.
     const std::string option =
         is_set_option(p.position) ? p.position.file.substr(p.position.file.find(' ') + 1) + ": " : "";
     const bool twice = !option.empty() && p.message.starts_with(option);

@@ -13,7 +13,8 @@ namespace tapeformer {
 // position in the file. Problems of --set options come last.
 std::string format_problems(std::vector<ConfigProblem> problems, const std::vector<std::string>& files);
 
-// The next three functions return messages, with a suggestion if a known name is similar.
+// The next three functions return error messages. If a known name is similar to the name in the config, the
+// message suggests the known name.
 
 // Returns the message for an unknown key. `names` contains the known keys of the same table. The text
 // `context` is inserted after the name of the unknown key.

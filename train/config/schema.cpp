@@ -27,13 +27,13 @@ std::string find_name_error(const OptionValue& value) {
 }
 
 void add_run(std::vector<SchemaKey>& keys) {
-  TableSchema table(keys, "run", &Config::run);
+  TableSchemaBuilder table(keys, "run", &Config::run);
   table.set_scope(make_unrestricted_scope(), KeyRole::process);
   table.add("name", &RunConfig::name, "name of the run and of its folder; empty: the name of the config file")
-      .may_change_on_resume()
+      .allow_change_on_resume()
       .find_error = find_name_error;
   table.add("seed", &RunConfig::seed, "seed of all random numbers").at_least(0);
-  table.add("device", &RunConfig::device, "auto, cpu, cuda or cuda:N").may_change_on_resume().find_error =
+  table.add("device", &RunConfig::device, "auto, cpu, cuda or cuda:N").allow_change_on_resume().find_error =
       find_device_error;
   table.set_scope(make_unrestricted_scope(), KeyRole::model);
   table
@@ -46,27 +46,27 @@ void add_run(std::vector<SchemaKey>& keys) {
   table.set_scope(combine_scopes(make_cuda_device_scope(), make_autoregressive_model_scope()),
                   KeyRole::model);
   table.add("cuda_graphs", &RunConfig::cuda_graphs, "capture steps as CUDA graphs and replay them")
-      .may_change_on_resume();
+      .allow_change_on_resume();
   table.set_scope(make_cuda_device_scope(), KeyRole::model);
   table
       .add(
           "time_products", &RunConfig::time_products,
           "time several algorithms of each matrix product, use the fastest and keep the choices in the run's "
           "folder; false: repeated runs give the same bits")
-      .may_change_on_resume();
+      .allow_change_on_resume();
   table.set_scope(make_unrestricted_scope(), KeyRole::process);
   table.add("threads", &RunConfig::threads, "CPU threads; 0: all cores")
       .range(0, 4096)
-      .may_change_on_resume();
+      .allow_change_on_resume();
   table.set_scope(make_unrestricted_scope(), KeyRole::training);
   table
       .add("tensorboard", &RunConfig::tensorboard,
            "also write TensorBoard event files with scalars, samples and the config")
-      .may_change_on_resume();
+      .allow_change_on_resume();
 }
 
 void add_model(std::vector<SchemaKey>& keys, const AttentionCatalogue& catalogue) {
-  TableSchema table(keys, "model", &Config::model);
+  TableSchemaBuilder table(keys, "model", &Config::model);
   table.mark_used_by_benchmarks();
   table.set_scope(make_unrestricted_scope(), KeyRole::model);
   table
@@ -108,9 +108,9 @@ void add_model(std::vector<SchemaKey>& keys, const AttentionCatalogue& catalogue
       .one_of({"relu", "gelu"});
 }
 
-// Adds the keys of position embeddings and of memory-saving layers.
+// Adds the keys of [model] for position embeddings, for options that save memory, and for the training loss.
 void add_positions_and_memory(std::vector<SchemaKey>& keys) {
-  TableSchema table(keys, "model", &Config::model);
+  TableSchemaBuilder table(keys, "model", &Config::model);
   table.mark_used_by_benchmarks();
   table.set_scope(make_positional_model_scope(), KeyRole::model);
   table
@@ -156,7 +156,7 @@ void add_positions_and_memory(std::vector<SchemaKey>& keys) {
 }
 
 void add_example_models(std::vector<SchemaKey>& keys) {
-  TableSchema table(keys, "model", &Config::model);
+  TableSchemaBuilder table(keys, "model", &Config::model);
   table.mark_used_by_benchmarks();
   table.set_scope(make_set_model_scope(), KeyRole::model);
   table
@@ -173,14 +173,14 @@ void add_example_models(std::vector<SchemaKey>& keys) {
 }
 
 void add_initial_weights(std::vector<SchemaKey>& keys) {
-  TableSchema table(keys, "model", &Config::model);
+  TableSchemaBuilder table(keys, "model", &Config::model);
   table.set_scope(make_unrestricted_scope(), KeyRole::training);
   table.add("init", &ModelConfig::init,
             "run directory or checkpoint whose weights a new run starts from; empty: random weights");
 }
 
 void add_speech_model(std::vector<SchemaKey>& keys) {
-  TableSchema table(keys, "model", &Config::model);
+  TableSchemaBuilder table(keys, "model", &Config::model);
   table.mark_used_by_benchmarks();
   table.set_scope(make_speech_model_scope(), KeyRole::model);
   table.add("encoder", &ModelConfig::encoder, "kind of the layers").one_of({"transformer", "lstm"});
@@ -206,7 +206,7 @@ void add_speech_model(std::vector<SchemaKey>& keys) {
 }
 
 void add_optimizer(std::vector<SchemaKey>& keys) {
-  TableSchema table(keys, "optimizer", &Config::optimizer);
+  TableSchemaBuilder table(keys, "optimizer", &Config::optimizer);
   table.mark_used_by_benchmarks();
   table.set_scope(make_unrestricted_scope(), KeyRole::training);
   table.add("kind", &OptimizerConfig::kind, "optimizer")
@@ -253,7 +253,7 @@ void add_optimizer(std::vector<SchemaKey>& keys) {
 }
 
 void add_schedule(std::vector<SchemaKey>& keys) {
-  TableSchema table(keys, "schedule", &Config::schedule);
+  TableSchemaBuilder table(keys, "schedule", &Config::schedule);
   table.set_scope(make_unrestricted_scope(), KeyRole::training);
   table.add("kind", &ScheduleConfig::kind, "learning-rate schedule")
       .one_of({"constant", "step", "cosine", "plateau", "rsqrt"});
@@ -280,50 +280,50 @@ void add_schedule(std::vector<SchemaKey>& keys) {
 }
 
 void add_train(std::vector<SchemaKey>& keys) {
-  TableSchema table(keys, "train", &Config::train);
+  TableSchemaBuilder table(keys, "train", &Config::train);
   table.set_scope(make_unrestricted_scope(), KeyRole::training);
   table.add("steps", &TrainConfig::steps, "length in optimizer steps; excludes epochs")
       .at_least(0)
-      .may_change_on_resume();
+      .allow_change_on_resume();
   table.add("epochs", &TrainConfig::epochs, "length in passes over the training data; excludes steps")
       .range(0, 1e9)
-      .may_change_on_resume();
+      .allow_change_on_resume();
   table.add("accumulate", &TrainConfig::accumulate, "batches per optimizer step").range(1, kMaxSize);
   table.add("eval_every", &TrainConfig::eval_every, "steps between evaluations; 0: only at the end")
       .at_least(0)
-      .may_change_on_resume();
+      .allow_change_on_resume();
   table
       .add("eval_epochs", &TrainConfig::eval_epochs,
            "epochs between evaluations, in addition to eval_every; 0: none")
       .at_least(0)
-      .may_change_on_resume();
+      .allow_change_on_resume();
   table
       .add("checkpoint_every", &TrainConfig::checkpoint_every,
            "steps between checkpoints; 0: only at the end")
       .at_least(0)
-      .may_change_on_resume();
+      .allow_change_on_resume();
   table.add("log_every", &TrainConfig::log_every, "steps between records of metrics.jsonl")
       .at_least(1)
-      .may_change_on_resume();
+      .allow_change_on_resume();
   table.add("keep_last", &TrainConfig::keep_last, "checkpoints to keep in addition to the best checkpoint")
       .at_least(1)
-      .may_change_on_resume();
+      .allow_change_on_resume();
   table
       .add("time_limit_minutes", &TrainConfig::time_limit_minutes,
            "minutes of wall-clock time without evaluations, after which the run stops with a checkpoint; "
            "0: no limit")
       .at_least(0)
-      .may_change_on_resume();
+      .allow_change_on_resume();
   table.set_scope(make_unrestricted_scope(), KeyRole::data);
   table.add("eval_batch_size", &TrainConfig::eval_batch_size, "batch size of evaluations; 0: data.batch_size")
       .range(0, kMaxSize)
-      .may_change_on_resume();
+      .allow_change_on_resume();
   table.set_scope(make_unrestricted_scope(), KeyRole::training);
   table
       .add("reduce_dtype", &TrainConfig::reduce_dtype,
            "dtype in which several processes sum their gradients; bfloat16 halves the traffic")
       .one_of({"float32", "bfloat16"})
-      .may_change_on_resume();
+      .allow_change_on_resume();
   table.set_scope(make_dropout_scope(), KeyRole::training);
   table.add("dropout_steps", &TrainConfig::dropout_steps, "number of steps with dropout; 0: all steps")
       .at_least(0);

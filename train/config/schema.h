@@ -17,7 +17,8 @@ std::vector<std::string> list_config_tables();
 // catalogue has no names, model.attention accepts any text.
 std::vector<SchemaKey> make_config_schema(const AttentionCatalogue& catalogue);
 
-// Returns the message for a condition that a config does not meet: "belongs to OWNER, and KEY is VALUE".
+// Returns the message for a condition that a config does not meet, such as `belongs to data sets of images,
+// and data.dataset is "copy"`.
 std::string describe_unmet_condition(const KeyCondition& condition, const Config& config);
 
 // Returns whether the model has attention layers.

@@ -29,11 +29,10 @@ std::string describe_defaults(T CatalogueEntry::*member) {
 }  // namespace
 
 void add_data_keys(std::vector<SchemaKey>& keys) {
-  TableSchema table(keys, "data", &Config::data);
+  TableSchemaBuilder table(keys, "data", &Config::data);
   table.set_scope(make_unrestricted_scope(), KeyRole::model);
-  table.add("dataset", &DataConfig::dataset, "data set").one_of(list_set_names([](const CatalogueEntry& set) {
-    return set.type != DatasetType::lexicon;
-  }));
+  table.add("dataset", &DataConfig::dataset, "data set")
+      .one_of(list_dataset_names([](const CatalogueEntry& set) { return set.type != DatasetType::lexicon; }));
   table.set_scope(make_unrestricted_scope(), KeyRole::data);
   table.add("batch_size", &DataConfig::batch_size, "sequences per batch, summed over all processes")
       .range(1, kMaxSize)
@@ -45,7 +44,7 @@ void add_data_keys(std::vector<SchemaKey>& keys) {
   table.set_scope(make_unrestricted_scope(), KeyRole::training);
   table.add("eval_limit", &DataConfig::eval_limit, "evaluation examples to use; 0: all")
       .at_least(0)
-      .may_change_on_resume();
+      .allow_change_on_resume();
   table.set_scope(make_image_folder_scope(), KeyRole::model);
   table
       .add("image_size", &DataConfig::image_size,
@@ -57,7 +56,7 @@ void add_data_keys(std::vector<SchemaKey>& keys) {
   table.add("bad_images", &DataConfig::bad_images, "treatment of files that cannot be used")
       .one_of({"drop", "refuse"});
   table.add("image_cache", &DataConfig::image_cache, "folder for decoded pictures; empty: none")
-      .may_change_on_resume();
+      .allow_change_on_resume();
   table.set_scope(make_known_image_scope(), KeyRole::model);
   table.add("downscale", &DataConfig::downscale, "average blocks of k x k pixels")
       .one_of_integers({1, 2, 4, 7});
@@ -84,14 +83,14 @@ void add_data_keys(std::vector<SchemaKey>& keys) {
 }
 
 void add_data_path_keys(std::vector<SchemaKey>& keys) {
-  TableSchema table(keys, "data", &Config::data);
+  TableSchemaBuilder table(keys, "data", &Config::data);
   table.set_scope(make_data_path_scope(), KeyRole::data);
   table
       .add("path", &DataConfig::path,
            "text: file, folder or pattern such as \"books/*.txt\", plain or gzip; pictures and speech: "
            "folder; "
            "empty: the folder in the data directories")
-      .may_change_on_resume();
+      .allow_change_on_resume();
   table.set_scope(make_split_share_scope(), KeyRole::data);
   table
       .add("valid_share", &DataConfig::valid_share,
@@ -102,13 +101,13 @@ void add_data_path_keys(std::vector<SchemaKey>& keys) {
   table
       .add("valid_path", &DataConfig::valid_path,
            "data for validation, as in path; empty: a share of data.path")
-      .may_change_on_resume();
+      .allow_change_on_resume();
   table.add("test_path", &DataConfig::test_path, "data for tests, as in path; empty: a share of data.path")
-      .may_change_on_resume();
+      .allow_change_on_resume();
 }
 
 void add_text_keys(std::vector<SchemaKey>& keys) {
-  TableSchema table(keys, "data", &Config::data);
+  TableSchemaBuilder table(keys, "data", &Config::data);
   table.set_scope(make_text_scope(), KeyRole::model);
   table
       .add("tokenizer", &DataConfig::tokenizer,
@@ -133,7 +132,7 @@ void add_text_keys(std::vector<SchemaKey>& keys) {
 }
 
 void add_speech_keys(std::vector<SchemaKey>& keys) {
-  TableSchema table(keys, "data", &Config::data);
+  TableSchemaBuilder table(keys, "data", &Config::data);
   table.set_scope(make_speech_data_scope(), KeyRole::data);
   table.add("max_frames", &DataConfig::max_frames, "largest number of frames in a batch, padding included")
       .range(1, 1e9);
@@ -151,7 +150,7 @@ void add_speech_keys(std::vector<SchemaKey>& keys) {
       .add("lexicon", &DataConfig::lexicon,
            "file with the phones of words; empty: CMUdict in the data directories, or none for kaldi, whose "
            "text then consists of phones")
-      .may_change_on_resume();
+      .allow_change_on_resume();
   table.set_scope(make_unknown_word_scope(), KeyRole::data);
   table
       .add("unknown_words", &DataConfig::unknown_words,
@@ -166,7 +165,7 @@ void add_speech_keys(std::vector<SchemaKey>& keys) {
 }
 
 void add_speech_feature_keys(std::vector<SchemaKey>& keys) {
-  TableSchema table(keys, "data", &Config::data);
+  TableSchemaBuilder table(keys, "data", &Config::data);
   table.set_scope(make_recording_scope(), KeyRole::features);
   table
       .add("sample_rate", &DataConfig::sample_rate,
@@ -205,7 +204,7 @@ void add_speech_feature_keys(std::vector<SchemaKey>& keys) {
       .range(0, 1);
   table.set_scope(make_speech_data_scope(), KeyRole::data);
   table.add("feature_cache", &DataConfig::feature_cache, "folder for computed features; empty: memory only")
-      .may_change_on_resume();
+      .allow_change_on_resume();
 }
 
 }  // namespace tapeformer

@@ -22,7 +22,7 @@ std::string SchemaKey::explain_unused_by(ConfigPurpose purpose) const {
   return "belongs to data sets, and this command reads no data set";
 }
 
-SchemaKey& SchemaKey::may_change_on_resume() {
+SchemaKey& SchemaKey::allow_change_on_resume() {
   is_changeable_on_resume = true;
   return *this;
 }

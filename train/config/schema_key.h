@@ -12,9 +12,9 @@
 
 namespace tapeformer {
 
-// The declaration of a config key: an OptionSpec, functions that get and set the value in a Config, and the
-// configs and commands that use the key. A list of integers is stored as an OptionValue with a list of
-// doubles, and `requires_integers` is true.
+// The declaration of a config key. It contains the name and type of the key, functions that get and set the
+// value in a Config, and the configs and commands that use the key. The OptionValue of a list of integers is
+// a list of doubles. In this case, `requires_integers` is true.
 struct SchemaKey {
   std::string table_name;
   OptionSpec spec;
@@ -45,7 +45,7 @@ struct SchemaKey {
   SchemaKey& below_one();  // restricts the value x to 0 <= x < 1
   SchemaKey& one_of(std::vector<std::string> choices);
   SchemaKey& one_of_integers(std::vector<int64_t> choices);
-  SchemaKey& may_change_on_resume();
+  SchemaKey& allow_change_on_resume();
   SchemaKey& mark_used_by_benchmarks();
 };
 

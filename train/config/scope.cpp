@@ -23,11 +23,12 @@ std::string join_names(const Names& names) {
   return text;
 }
 
-// Returns the condition that `filter` selects the data set of the config. In error messages, `owner`
-// describes the selected data sets. If `owner` is empty, the messages list the names of these data sets.
+// Returns a scope with one condition, which holds if `filter` returns true for the data set of a config. In
+// error messages, `owner` describes these data sets. If `owner` is empty, the messages list the names of the
+// data sets.
 KeyScope make_dataset_scope(const CatalogueFilter& filter, std::string owner = "") {
   if (owner.empty()) {
-    const Names names = list_set_names(filter);
+    const Names names = list_dataset_names(filter);
     owner = (names.size() > 1 ? "the data sets " : "the data set ") + join_names(names);
   }
   return {{owner, "data.dataset", [filter](const Config& c) {

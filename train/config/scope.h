@@ -1,5 +1,5 @@
-// Scopes of config keys: the configs in which a key has an effect, and the commands that use the key. Setting
-// a key outside of its scope is an error whose message names the scope. Internal to the config code.
+// Scopes and roles of config keys. The scope of a key determines the configs in which the key has an effect.
+// The role of a key determines the commands that use the key. This header is internal to the config code.
 #pragma once
 
 #include <functional>
@@ -10,13 +10,15 @@
 
 namespace tapeformer {
 
-// A condition on the value of `key`. `owner` names the configs for which the condition holds. If the
-// condition does not hold, the error message contains "belongs to OWNER, and KEY is VALUE".
+// A condition on the value of the config key `key`. `owner` is a text that describes the configs that meet
+// the condition. The error message for other configs contains "belongs to OWNER, and KEY is VALUE", where
+// OWNER and KEY are these members, and VALUE is the value of the key.
 struct KeyCondition {
   std::string owner;
   std::string key;
   std::function<bool(const Config&)> is_met;
-  // Returns the reason why the condition does not hold, which follows the error message. Optional.
+  // An optional function that returns the reason why a config does not meet the condition. The error message
+  // contains this reason in parentheses.
   std::function<std::string(const Config&)> explain = nullptr;
 };
 
@@ -39,9 +41,9 @@ KeyScope make_unrestricted_scope();
 KeyScope combine_scopes(KeyScope a, const KeyScope& b);
 
 KeyScope make_data_path_scope();     // data sets that take data.path
-KeyScope make_known_image_scope();   // data sets of images of a known size
+KeyScope make_known_image_scope();   // data sets of images whose size is in the catalogue
 KeyScope make_image_folder_scope();  // the data set "images": folders with pictures of the user
-KeyScope make_color_image_scope();   // data sets of images that can be RGB
+KeyScope make_color_image_scope();   // data sets whose images can be read as RGB
 KeyScope make_symbol_sequence_scope();
 KeyScope make_generated_sequence_scope();
 KeyScope make_listops_scope();

@@ -35,9 +35,9 @@ T from_option_value(const OptionValue& value) {
 // A builder that appends the keys of one table to a list. The members of the struct `Section` determine the
 // types and the defaults of the keys.
 template <class Section>
-class TableSchema {
+class TableSchemaBuilder {
  public:
-  TableSchema(std::vector<SchemaKey>& keys, std::string table_name, Section Config::*section)
+  TableSchemaBuilder(std::vector<SchemaKey>& keys, std::string table_name, Section Config::*section)
       : keys_(keys), table_name_(std::move(table_name)), section_(section) {}
 
   // Sets the conditions (KeyScope) and the role of the keys that are added afterwards.

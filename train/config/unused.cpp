@@ -14,8 +14,8 @@ const SchemaKey* find_key(const std::vector<SchemaKey>& schema, const Setting& s
   return found == schema.end() ? nullptr : &*found;
 }
 
-// Returns whether a layer sets more than three quarters of the keys. Only resolved configs of earlier
-// versions set so many keys, and such configs contain keys without effect.
+// Returns whether a layer sets more than three quarters of the keys. Such a layer is a resolved config of an
+// earlier version, which may contain keys without effect.
 bool is_complete(const ConfigLayer& layer, const std::vector<SchemaKey>& schema) {
   return 4 * layer.settings.size() > 3 * schema.size();
 }
@@ -30,7 +30,8 @@ void check_file(const UserLayers& layers, const AttentionCatalogue& catalogue,
     const SchemaKey* key = find_key(schema, setting);
     if (!key && setting.table_name != "attention") continue;
     if (key && is_default(*key, layers.file_config)) continue;
-    // A key of [attention] has an effect if and only if model.attention has an effect.
+    // The keys of [attention] are not in the schema. These keys have an effect if and only if model.attention
+    // has an effect.
     const std::string name = key ? setting.name() : "model.attention";
     const std::string reason = explain_unused_key(layers.config, name, catalogue);
     if (reason.empty()) continue;

@@ -9,7 +9,7 @@
 
 namespace tapeformer {
 
-// The config file and the --set options of a user, and the configs that result from these settings.
+// The settings of the config file and of the --set options, and the configs that result from these settings.
 struct UserLayers {
   const ConfigLayer& file_layer;        // settings of the config file, without the files that it extends
   const ConfigLayer& set_option_layer;  // settings of the --set options

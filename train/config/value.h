@@ -20,8 +20,8 @@ struct RawValue {
 };
 
 // Restrictions of a list. If `requires_integers` is true, all elements must be integers. `length` is the
-// required length; 0 allows any length. If `allow_scalar` is true, a single string stands for a list of one
-// string.
+// required length; 0 allows any length. If `allow_scalar` is true, a single string is accepted as a list of
+// one string.
 struct ListConstraints {
   bool requires_integers = false;
   size_t length = 0;

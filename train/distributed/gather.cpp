@@ -10,8 +10,8 @@
 namespace tapeformer {
 namespace {
 
-// Returns a tensor of zeros with one element per process. Each process writes its own element, and a sum over
-// all processes then gives all elements to every process.
+// Returns a tensor of zeros with one element per process. If each process sets only the element of its own
+// rank, all_reduce() gives all elements to every process.
 Tensor make_slots(const Communicator& processes, DType dtype) {
   return Tensor::zeros({processes.size()}, dtype);
 }
@@ -41,9 +41,9 @@ std::string find_setting(const std::map<std::string, std::string>& settings, con
 
 }  // namespace
 
-std::vector<std::string> gather_texts(Communicator& processes, const std::string& text) {
+std::vector<std::string> all_gather_texts(Communicator& processes, const std::string& text) {
   std::vector<int64_t> starts{0};
-  for (const int64_t size : gather_numbers(processes, static_cast<int64_t>(text.size())))
+  for (const int64_t size : all_gather_numbers(processes, static_cast<int64_t>(text.size())))
     starts.push_back(starts.back() + size);
   const Tensor bytes = Tensor::zeros({std::max<int64_t>(starts.back(), 1)}, DType::uint8);
   auto* const first = bytes.data<uint8_t>();
@@ -55,7 +55,7 @@ std::vector<std::string> gather_texts(Communicator& processes, const std::string
   return texts;
 }
 
-std::vector<int64_t> gather_numbers(Communicator& processes, int64_t number) {
+std::vector<int64_t> all_gather_numbers(Communicator& processes, int64_t number) {
   const Tensor numbers = make_slots(processes, DType::int64);
   int64_t* const first = numbers.data<int64_t>();
   first[processes.rank()] = number;
@@ -64,7 +64,7 @@ std::vector<int64_t> gather_numbers(Communicator& processes, int64_t number) {
 }
 
 std::string broadcast_text(Communicator& processes, const std::string& text) {
-  return gather_texts(processes, processes.is_first() ? text : "").front();
+  return all_gather_texts(processes, processes.is_first() ? text : "").front();
 }
 
 double all_reduce_max(Communicator& processes, double value) {
@@ -77,7 +77,8 @@ double all_reduce_max(Communicator& processes, double value) {
 
 bool run_on_first_process(Communicator& processes, const std::function<bool()>& f) {
   if (processes.size() == 1) return f();
-  // The first character of `outcome` is '0' or '1' for a result, and 'e' for an exception.
+  // If f() returns, `outcome` is "0" or "1". If f() throws, `outcome` is "e", followed by the message of the
+  // exception.
   std::string outcome;
   std::exception_ptr failure;
   try {
@@ -102,7 +103,7 @@ void require_divisible(const std::string& name, int64_t batch_size, const Commun
 }
 
 void require_same_settings(Communicator& processes, const SharedSettings& settings) {
-  const std::vector<std::string> texts = gather_texts(processes, join_settings(settings));
+  const std::vector<std::string> texts = all_gather_texts(processes, join_settings(settings));
   const auto expected = parse_settings(texts.front());
   std::string differences;
   for (size_t rank = 1; rank < texts.size(); ++rank) {

@@ -12,10 +12,10 @@
 namespace tapeformer {
 
 // Returns the texts of all processes, ordered by rank. All processes get the same result.
-std::vector<std::string> gather_texts(Communicator& processes, const std::string& text);
+std::vector<std::string> all_gather_texts(Communicator& processes, const std::string& text);
 
 // Returns the numbers of all processes, ordered by rank. All processes get the same result.
-std::vector<int64_t> gather_numbers(Communicator& processes, int64_t number);
+std::vector<int64_t> all_gather_numbers(Communicator& processes, int64_t number);
 
 // Returns the text of process 0 on all processes.
 std::string broadcast_text(Communicator& processes, const std::string& text);

@@ -71,10 +71,10 @@ void GradientReducer::mark_complete(const Tensor& parameter) {
   slot.complete = true;
   --buckets_[slot.bucket].incomplete_count;
   while (next_bucket_ < buckets_.size() && buckets_[next_bucket_].incomplete_count == 0)
-    start_complete_buckets();
+    start_complete_reductions();
 }
 
-void GradientReducer::start_complete_buckets() {
+void GradientReducer::start_complete_reductions() {
   communicator_.start_all_reduce(buckets_[next_bucket_++].send_buffer);
 }
 
@@ -91,12 +91,12 @@ void GradientReducer::exchange_gradient_flags() {
 void GradientReducer::finish_step(const std::vector<Tensor>& additional) {
   for (const Slot& slot : slots_)
     if (!slot.complete) fill_slot(slot);
-  while (next_bucket_ < buckets_.size()) start_complete_buckets();
+  while (next_bucket_ < buckets_.size()) start_complete_reductions();
   for (const Tensor& values : additional) communicator_.start_all_reduce(values);
   communicator_.wait();
   // On the CPU, the flags are exchanged in every step, because a parameter may get its first gradient in a
-  // later step, for example if the segment memory is empty in the first step. On a CUDA device, a captured
-  // graph repeats one step, so the flags of the first step are valid for all steps.
+  // later step. For example, the segment memory is empty in the first step. On a CUDA device, the flags of
+  // the first step are valid for all steps, because a captured graph repeats one step.
   if (!are_gradient_flags_known_ || is_on_cpu()) exchange_gradient_flags();
   for (const Bucket& bucket : buckets_)
     if (bucket.send_buffer.dtype() != bucket.sums.dtype()) bucket.sums.copy_from(bucket.send_buffer);

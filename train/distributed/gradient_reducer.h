@@ -23,8 +23,8 @@ struct ReducerOptions {
 
 class GradientReducer {
  public:
-  // The parameters are leaves of the tape, in the same order on all processes. `processes` must outlive the
-  // reducer.
+  // `parameters` must be leaves of the tape and must have the same order on all processes. `processes` must
+  // outlive the reducer.
   GradientReducer(Communicator& processes, std::vector<Tensor> parameters, const ReducerOptions& options);
 
   // Starts a step. Must be called before backward() computes the gradients of the step.
@@ -45,8 +45,8 @@ class GradientReducer {
  private:
   struct Slot {
     Tensor parameter;
-    Tensor sum;          // view of Bucket::sums, in the shape of the parameter
-    Tensor send_buffer;  // view of Bucket::send_buffer
+    Tensor sum;          // part of Bucket::sums, with the shape of the parameter
+    Tensor send_buffer;  // the same part of Bucket::send_buffer
     size_t bucket = 0;
     bool complete = false;
     bool has_gradient = false;  // whether the parameter has a gradient on any process
@@ -59,7 +59,7 @@ class GradientReducer {
   };
   void add_bucket(const std::vector<size_t>& slots, const ReducerOptions& options);
   static void fill_slot(const Slot& slot);
-  void start_complete_buckets();
+  void start_complete_reductions();
   void exchange_gradient_flags();
   bool is_on_cpu() const { return slots_.empty() || slots_.front().parameter.device().is_cpu(); }
 

@@ -40,8 +40,9 @@ std::optional<int> read_number(const EnvironmentLookup& environment, const char*
   return number;
 }
 
-// Returns the rank and the number of processes that a launcher has set in `environment`, or std::nullopt if
-// the launcher has set neither.
+// Reads the environment variables of one launcher, which contain the rank and the number of processes.
+// Returns std::nullopt if neither variable is set. Throws ConfigError if only one variable is set or the
+// values are invalid.
 std::optional<LaunchInfo> launch_of(const LauncherVariables& variables,
                                     const EnvironmentLookup& environment) {
   const auto rank = read_number(environment, variables.rank), size = read_number(environment, variables.size);
@@ -62,8 +63,8 @@ void check_same(const LaunchInfo& launch, const char* rank_name, const Environme
                                   launch.launcher_name, " started process ", launch.rank, kAdvice));
 }
 
-// Returns whether the process is a task of an srun step. In a batch script, SLURM_PROCID is set as well, but
-// SLURM_STEP_NUM_TASKS is not.
+// Returns whether srun has started this process. The batch script of a job also has the variable
+// SLURM_PROCID, but only tasks of srun have SLURM_STEP_NUM_TASKS.
 bool is_srun_task(const LauncherVariables& variables, const EnvironmentLookup& environment) {
   return environment(variables.size) != nullptr;
 }

@@ -32,8 +32,8 @@ LaunchInfo read_launch_info();
 // started it.
 std::vector<std::string> make_standalone_environment();
 
-// Returns ", or unset NAME and NAME", where the names are the environment variables of the launcher. Callers
-// append this text to error messages. Returns "" if no launcher started the process.
+// Returns a text that names the environment variables of the launcher, such as ", or unset PMI_RANK and
+// PMI_SIZE". Callers append this text to error messages. Returns "" if no launcher started the process.
 std::string describe_variables_to_unset(const LaunchInfo& launch);
 
 // Returns a message if Slurm has allocated several tasks, but the process runs alone because srun has not

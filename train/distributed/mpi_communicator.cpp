@@ -158,7 +158,8 @@ void MpiCommunicator::start_all_reduce(const Tensor& values) {
 
 void MpiCommunicator::wait() {
   worker_->wait(wait_check_);
-  for (const auto& [on_device, on_host] : std::exchange(staged_reductions_, {})) on_device.copy_from(on_host);
+  for (const auto& [run_on_device, on_host] : std::exchange(staged_reductions_, {}))
+    run_on_device.copy_from(on_host);
 }
 
 void MpiCommunicator::broadcast(const Tensor& values) {

@@ -35,9 +35,11 @@ class MpiCommunicator final : public Communicator {
 
   // Replaces each element of `values`, which must be in host memory, with its sum over all processes. Returns
   // true on success. Returns false if the sum takes longer than `timeout_seconds`. If a process has ended or
-  // MPI reports an error, returns false and sets `error_message`. If the function returns false, the caller
-  // must not call any function except abort(). Uses a separate MPI communicator, so that MPI does not match
-  // the call with another collective function.
+  // MPI reports an error, returns false and sets `error_message`. After a result of false, the caller must
+  // only call abort().
+  //
+  // The function uses a separate MPI communicator. Another process may be in a different collective function,
+  // and MPI must not match the two calls.
   bool all_reduce_within(const Tensor& values, double timeout_seconds, std::string& error_message);
   // Ends all processes of the run with an exit status.
   [[noreturn]] void abort(int exit_status);

@@ -24,12 +24,12 @@
 namespace tapeformer {
 namespace {
 
-Processes* this_run = nullptr;              // null before join_processes()
-const std::string* join_failure = nullptr;  // message of the exception of join_processes()
+Processes* this_run = nullptr;              // null until join_processes() succeeds
+const std::string* join_failure = nullptr;  // error of join_processes(), or null
 
 #ifdef TAPEFORMER_MPI
-// The time in seconds that a process waits for the other processes to end before it aborts the run:
-// kShutdownSeconds if the process has an error, and kForever otherwise.
+// Maximum times in seconds for which a process waits for the other processes to end before it aborts the run.
+// A process with an error waits for kShutdownSeconds. A process without an error waits for kForever.
 constexpr double kShutdownSeconds = 5, kForever = 1e12;
 constexpr int kAbortStatus = 1;  // status with which a process aborts the run if its `exit_status` is 0
 
@@ -79,8 +79,8 @@ class Watch {
           is_process_running(locations[rank].pid))
         watched_.push_back({static_cast<int>(rank), locations[rank]});
   }
-  // Throws only if a second call also finds that the process has ended, because the last message of the ended
-  // process may arrive after the first call.
+  // Throws ProcessLostError if two calls find that the same process has ended. The first of these calls does
+  // not throw, because the last message of the process may still arrive.
   void operator()() {
     for (const auto& [rank, location] : watched_) {
       if (is_process_running(location.pid)) continue;
@@ -105,7 +105,7 @@ Processes start_processes(const LaunchInfo& launch) {
   processes.communicator = std::move(communicator);
   const int rank = processes.communicator->rank();
   if (rank != 0) set_log_level(LogLevel::error);
-  for (const std::string& text : gather_texts(*processes.communicator, to_text(find_own_location())))
+  for (const std::string& text : all_gather_texts(*processes.communicator, to_text(find_own_location())))
     processes.locations.push_back(parse_location(text));
   mpi_communicator->set_wait_check(Watch(processes.locations, rank));
   processes.local_rank = compute_local_rank(processes.locations, rank);
@@ -194,7 +194,8 @@ int leave_processes(int exit_status, const std::string& error, PrintError print)
   MpiCommunicator& processes = *mpi_communicator;
   const int size = processes.size(), rank = processes.rank();
   const std::string own = concat_text("process ", rank, ": ", error);
-  // Row 0 contains the exit status of each process, and row 1 a hash of the error message of each process.
+  // The rows of `ends` have one element per process. Row 0 contains the exit statuses, and row 1 contains
+  // hashes of the error messages.
   const Tensor ends = Tensor::zeros({2, size}, DType::int64);
   int64_t* const codes = ends.data<int64_t>();
   int64_t* const errors = codes + size;

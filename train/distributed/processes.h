@@ -10,7 +10,7 @@
 
 namespace tapeformer {
 
-// Host, PID and processors of one process of the run.
+// The host, the process ID and the available processors of one process of the run.
 struct ProcessLocation {
   std::string host;
   int64_t pid = 0;
@@ -44,12 +44,12 @@ std::shared_ptr<Communicator> make_communicator(const Processes& processes, Devi
 // Leaves the run and returns the exit status of this process. The result is `exit_status` or, if
 // `exit_status` is 0, the largest exit status of all processes.
 //
-// If `error` is not empty, prints the error with `print`. A process other than 0 adds its rank to the error,
-// and does not print an error that equals the error of process 0. If `print` is null, nothing is printed.
+// If `error` is not empty, prints it with `print`. Processes other than process 0 add their rank to the
+// error, and do not print an error that process 0 also has. If `print` is null, nothing is printed.
 //
-// If `error` is not empty, waits at most 5 seconds for the other processes to leave, and then aborts the run.
-// If `error` is empty, waits without a limit. If the end of another process is detected during this wait,
-// prints a message and aborts the run.
+// The function waits for the other processes to leave. A process with an error waits at most 5 seconds and
+// then aborts the run. A process without an error waits without a limit. If this process detects that another
+// process has ended without leaving the run, it prints a message and aborts the run.
 using PrintError = void (*)(const std::string& error);
 int leave_processes(int exit_status, const std::string& error = "", PrintError print = nullptr);
 

@@ -59,8 +59,9 @@ void read_configs(const RunChoice& choice, FoundRun& found) {
                      : load_config(path, choice.set_options, make_attention_catalogue(), options);
 }
 
-// Returns load(found.config). If this call throws CheckpointError but load(found.training_config) succeeds,
-// the settings in RunChoice::set_options do not match the weights, and load_fitting() throws ConfigError.
+// Calls load() with the config of the run and returns the result. If load(found.config) throws
+// CheckpointError, but load(found.training_config) succeeds, then RunChoice::set_options do not match the
+// weights. In this case, throws ConfigError.
 template <class Load>
 auto load_fitting(const FoundRun& found, Load&& load) {
   try {
@@ -78,14 +79,14 @@ fs::path find_run_folder(const fs::path& checkpoint) {
   return parent.filename() == kCheckpointFolderName ? parent.parent_path() : fs::path();
 }
 
-// Makes the model of a run, loads its weights and sets its precision. Before making the model, compares
-// list_expected_tensors(options) with the tensors of the checkpoint. Therefore a config that does not match
-// cannot make a model that exhausts the memory. Throws CheckpointError if the tensors do not match, and
-// DivergedError if a weight is not finite.
+// Makes the model of a run, loads its weights and sets its precision. First compares the shapes in
+// list_expected_tensors(options) with the tensors of the checkpoint, so that a wrong config does not make a
+// model that exhausts the memory. Throws CheckpointError if the tensors do not match, and DivergedError if a
+// weight is not finite.
 template <class Run, class Options, class Make>
 void load_weights(Run& run, Device device, const Options& options, const Make& make) {
-  // A model with at most kAllowedElements more parameters than the checkpoint is still made, so that
-  // load_model() can report the tensors that differ.
+  // The model may have at most this number of elements more than the checkpoint. For models that are only
+  // slightly too large, load_model() reports the tensors that differ.
   constexpr int64_t kAllowedElements = int64_t{1} << 24;
   const Checkpoint checkpoint(run.checkpoint_folder.string());
   check_model_sizes(checkpoint, list_expected_tensors(options));
@@ -93,7 +94,7 @@ void load_weights(Run& run, Device device, const Options& options, const Make& m
   const SafetensorsFile file = checkpoint.open_model_file();
   for (const auto& [name, entry] : file.entries()) elements += entry.shape.numel();
   try {
-    const ParameterLimit limit(elements + kAllowedElements);
+    const ParameterLimitScope limit(elements + kAllowedElements);
     run.model = make();
   } catch (const ParameterLimitError& error) {
     throw CheckpointError(concat_text(checkpoint.config_path(), ": does not match the tensors: with ",
@@ -105,7 +106,7 @@ void load_weights(Run& run, Device device, const Options& options, const Make& m
   // replace the choices of a training in progress.
   if (const fs::path folder = find_run_folder(run.checkpoint_folder); !folder.empty())
     run.timed_products =
-        start_product_timing(run.config.run, device, folder, "inference-product-algorithms.txt",
+        start_product_tuning(run.config.run, device, folder, "inference-product-algorithms.txt",
                              join_processes().communicator->rank());
   checkpoint.load_model(run.model->saved_tensors());
   check_finite(run.model->saved_tensors(), run.checkpoint_folder.string());

@@ -16,7 +16,7 @@
 namespace tapeformer {
 
 namespace cuda {
-class TimedProducts;
+class ProductTuningScope;
 }
 
 struct RunChoice {
@@ -38,8 +38,8 @@ struct FoundRun {
 };
 
 struct LoadedRun {
-  // Null if the algorithms of matrix products are not timed.
-  std::shared_ptr<cuda::TimedProducts> timed_products;
+  // The timed algorithms of matrix products, or null if products are not timed.
+  std::shared_ptr<cuda::ProductTuningScope> timed_products;
   Config config;
   DatasetInfo dataset_info;                    // vocabulary and example sizes of the training data
   std::shared_ptr<const Tokenizer> tokenizer;  // tokenizer of a language model; null for other models
@@ -53,28 +53,29 @@ struct LoadedRun {
 };
 
 struct LoadedExampleRun {
-  // Null if the algorithms of matrix products are not timed.
-  std::shared_ptr<cuda::TimedProducts> timed_products;
+  // The timed algorithms of matrix products, or null if products are not timed.
+  std::shared_ptr<cuda::ProductTuningScope> timed_products;
   Config config;
   std::unique_ptr<ExampleModel> model;
   std::filesystem::path checkpoint_folder;
 };
 
 struct LoadedSpeechRun {
-  // Null if the algorithms of matrix products are not timed.
-  std::shared_ptr<cuda::TimedProducts> timed_products;
+  // The timed algorithms of matrix products, or null if products are not timed.
+  std::shared_ptr<cuda::ProductTuningScope> timed_products;
   Config config;
   SpeechDescription description;  // metadata of the training data
   std::unique_ptr<SpeechModel> model;
   std::filesystem::path checkpoint_folder;
 };
 
-// find_run() finds a checkpoint, and the next four functions load it. load_speech_run() loads speech models,
-// load_example_run() loads classifiers and Set Transformers, and load_run() loads other models.
+// find_run() finds a checkpoint, and the other functions load it. load_speech_run() loads speech models.
+// load_example_run() loads classifiers and Set Transformers. load_run() loads all other models.
 //
-// All functions throw CheckpointError if there is no run at the path or the checkpoint is damaged. They throw
-// ConfigError if RunChoice::set_options do not match the config or the weights. The load functions also throw
-// ConfigError if the model has another type.
+// All functions throw CheckpointError if there is no run at the path or if the checkpoint is damaged. All
+// functions throw ConfigError if RunChoice::set_options do not match the config or the weights. A load
+// function also throws ConfigError if it does not load models of the type in the checkpoint, and
+// DivergedError if a weight is not finite.
 FoundRun find_run(const RunChoice& choice);
 LoadedRun load_run(const FoundRun& found);
 LoadedRun load_run(const RunChoice& choice);

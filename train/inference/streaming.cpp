@@ -80,7 +80,7 @@ std::unique_ptr<StreamDecoder> make_stream_decoder(const LoadedSpeechRun& run, d
   // not filterbank energies, so restarts at pauses are disabled.
   if (require_catalogue_entry(run.config.data.dataset).sample_rate == 0) options.min_pause_frames = 0;
   set_scale(run, options);
-  return call_with_config_keys([&] { return std::make_unique<StreamDecoder>(*run.model, options); });
+  return translate_option_errors([&] { return std::make_unique<StreamDecoder>(*run.model, options); });
 }
 
 }  // namespace tapeformer

@@ -16,10 +16,12 @@ inline constexpr double kTrainedWindow = -1;
 // `window_seconds` of make_stream_decoder().
 OptionSpec make_window_option();
 
-// Returns a decoder for the model of a run. The run must outlive the decoder. After at most `window_seconds`,
-// the decoder continues with a new state. 0 sets no limit, and kTrainedWindow selects the length of the
-// longest training utterance. Throws ConfigError if the model is an LSTM or not causal, its attention kind
-// has no recurrent form, or the window is too short.
+// Returns a decoder for the model of a run. The run must outlive the decoder. A recurrent state processes at
+// most `window_seconds` of speech, and then the decoder continues with a new state. 0 sets no limit, and
+// kTrainedWindow selects the length of the longest training utterance.
+//
+// Throws ConfigError if the model is an LSTM, is not causal, or has an attention kind without a recurrent
+// form. Also throws ConfigError if the window is too short.
 std::unique_ptr<StreamDecoder> make_stream_decoder(const LoadedSpeechRun& run, double window_seconds);
 
 }  // namespace tapeformer

@@ -13,7 +13,8 @@
 namespace tapeformer {
 namespace {
 
-// Returns the losses of tokens[1:], which the model predicts from tokens[:-1] and from the memory.
+// Returns the negative log-likelihoods, in nats, of all tokens except the first. The model predicts each
+// token from the tokens before it and from `memory`, which may be null.
 std::vector<double> compute_window_nats(const AutoregressiveModel& model, std::span<const int64_t> tokens,
                                         SegmentMemory* memory) {
   const auto length = static_cast<int64_t>(tokens.size()) - 1;

@@ -8,8 +8,9 @@
 
 namespace tapeformer {
 
-// Each function below throws DivergedError if a number is not finite. The message contains the number of
-// steps, the last checkpoint of the run, and advice on the config.
+// The functions below check the loss of a batch, the norm of the gradients, and tensors such as weights. Each
+// function throws DivergedError if a value is not finite. The message contains the number of steps, the last
+// checkpoint of the run, and advice on the config.
 
 // Throws DivergedError if the loss of a batch is not finite. `examples` names the training examples of the
 // batch in the error message.

@@ -17,7 +17,8 @@
 namespace tapeformer {
 namespace {
 
-// Keys whose values may differ between the machines of a run.
+// Config keys that can have different values on the processes of a run, for example because the machines have
+// different devices and paths.
 constexpr const char* kLocalKeys[] = {"run.device",      "run.threads",      "data.path",
                                       "data.valid_path", "data.test_path",   "data.sentencepiece_model",
                                       "data.lexicon",    "data.image_cache", "data.feature_cache",
@@ -64,7 +65,7 @@ void log_processes(const Processes& processes) {
     if (!text.empty()) log_info(text);
     return;
   }
-  const std::vector<int64_t> counts = gather_numbers(communicator, get_thread_count());
+  const std::vector<int64_t> counts = all_gather_numbers(communicator, get_thread_count());
   const auto [least, most] = std::minmax_element(counts.begin(), counts.end());
   const std::string range = concat_text(*least, *least < *most ? concat_text(" to ", *most) : "");
   log_info(communicator.size(), " processes with ", range, *most == 1 ? " thread each" : " threads each");

@@ -13,12 +13,13 @@ namespace tapeformer {
 
 struct ProgressSample {
   int64_t step = 0;
-  double loss = 0;               // nats per prediction
-  double bits_per_dim = -1;      // not shown if negative
-  double tokens_per_second = 0;  // mean since the last record of metrics.jsonl; frames per second for speech
-  int64_t memory_bytes = 0;      // peak memory of live tensors
-  int64_t epoch = 0;             // epoch of the step, counted from 1; 0: not shown
-  double lr = -1;                // not shown if negative
+  double loss = 0;           // nats per prediction
+  double bits_per_dim = -1;  // not shown if negative
+  // Mean speed since the last record of metrics.jsonl. The unit is frames per second for speech models.
+  double tokens_per_second = 0;
+  int64_t memory_bytes = 0;  // peak memory of live tensors
+  int64_t epoch = 0;         // epoch of the step, counted from 1; 0: not shown
+  double lr = -1;            // not shown if negative
   double seconds_left = std::numeric_limits<double>::infinity();  // seconds until the time limit
 };
 

@@ -37,7 +37,7 @@ std::string make_checked_description(const Task& task) try {
   throw DataError("a checkpoint cannot describe the training data: a phone is not valid UTF-8");
 }
 
-void start_new_run(const RunDirectory& directory, const Config& config) {
+void prepare_new_run(const RunDirectory& directory, const Config& config) {
   directory.require_empty();
   directory.prepare(config, 0, false);
 }

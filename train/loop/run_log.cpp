@@ -31,9 +31,9 @@ void RunLog::try_to_write_events(const std::function<void()>& write) try {
 
 void RunLog::write(const MetricRecord& record) {
   if (!metrics_writer_) return;
-  const bool waited = metrics_writer_->waiting_record_count() > 0;
+  const bool waited = metrics_writer_->pending_record_count() > 0;
   metrics_writer_->write(record);
-  if (!waited && metrics_writer_->waiting_record_count() > 0)
+  if (!waited && metrics_writer_->pending_record_count() > 0)
     warn(metrics_writer_->last_error() + "; the records wait in memory until the file can be written");
   if (event_writer_) try_to_write_events([&] { event_writer_->write_scalars(record); });
 }
@@ -41,8 +41,8 @@ void RunLog::write(const MetricRecord& record) {
 void RunLog::flush() {
   if (!metrics_writer_) return;
   metrics_writer_->flush();
-  if (metrics_writer_->waiting_record_count() > 0)
-    warn(concat_text(metrics_writer_->last_error(), "; ", metrics_writer_->waiting_record_count(),
+  if (metrics_writer_->pending_record_count() > 0)
+    warn(concat_text(metrics_writer_->last_error(), "; ", metrics_writer_->pending_record_count(),
                      " records are lost"));
 }
 

@@ -1,5 +1,5 @@
-// Execution of training steps as CUDA graphs. The first step of a layout runs without a graph. The second
-// step is captured as a graph, which later steps of this layout replay.
+// Execution of training steps as CUDA graphs. Steps with equal StepLayout share a graph. The first of these
+// steps runs without a graph. The second step is captured as a graph, which all later steps replay.
 #pragma once
 
 #include <compare>

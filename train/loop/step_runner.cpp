@@ -114,8 +114,9 @@ StepOutputs StepRunner::launch(bool with_dropout) {
     outputs.token_count += batch.token_count;
     if (reducer_ && micro_batch + 1 == micro_steps) {
       reducer_->begin_step();
-      // On the CPU, the losses are known before backward. The reduction of the status starts here, so that
-      // the step waits only once, for the status and the gradients together.
+      // On the CPU, the losses are known before the backward pass. Therefore the all_reduce of the StepStatus
+      // starts here. The step then waits for the all_reduce of the status and of the gradients at the same
+      // time.
       if (device_.is_cpu())
         communicator_.start_all_reduce(status_.emplace(make_status(outputs)).status_matrix());
     }
@@ -194,7 +195,7 @@ void StepRunner::read_pending_step(const PendingStep& pending) {
                                      [](const auto& term) { return term.has_value(); });
   last_loss_terms_ = has_terms ? std::optional(status->loss_terms()) : std::nullopt;
   token_count_ += status->token_count();
-  agreed_stop_ = status->stop();
+  agreed_stop_ = status->get_stop_request();
 }
 
 }  // namespace tapeformer

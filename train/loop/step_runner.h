@@ -32,10 +32,10 @@ class StepRunner {
   StepRunner(const Config& config, Device device, const RunState& state, Task& task, Optimizer& optimizer,
              const Schedule& schedule, Communicator& processes);
 
-  // Runs step number `state.step`. On the CPU, throws DivergedError if the loss of the step is not finite. On
-  // a device, the losses are copied to the host asynchronously, and are checked after the next step is
-  // launched. `stop` is the request of this process to stop. agreed_stop() returns the request on which all
-  // processes agree.
+  // Runs step number `state.step`, and then calls read_losses(state.step), which checks the previous steps.
+  // On the CPU in a run with one process, checks the loss of this step too. Throws DivergedError if a checked
+  // value is not finite. `stop` is the request of this process to stop. The processes exchange their
+  // requests, and agreed_stop() returns the result.
   StepResult run(const StopRequest& stop = {});
   // Waits for the losses of the steps before `end_step`. Throws DivergedError if a loss or a gradient norm is
   // not finite.
@@ -53,9 +53,9 @@ class StepRunner {
   // Returns the request to stop on which all processes agreed in the last step whose losses were read.
   StopRequest agreed_stop() const { return agreed_stop_; }
 
-  // Returns the captured graphs of steps, or null if steps are not captured. Steps are not captured on the
-  // CPU or if run.cuda_graphs is false. With several processes, steps are captured only if
-  // Communicator::is_stream_ordered() returns true.
+  // Returns the captured graphs of steps, or null if steps are not captured. Steps are captured on a CUDA
+  // device if run.cuda_graphs is true. With several processes, Communicator::is_stream_ordered() must also
+  // return true.
   const StepGraphs* graphs() const { return graphs_.get(); }
 
  private:
@@ -94,8 +94,10 @@ class StepRunner {
   std::vector<double> loss_weights_;  // PendingStep::loss_weights of the current step
   // Copy of loss_weights_ on the device. Undefined if there is one micro-batch per step and one process.
   Tensor device_loss_weights_;
-  StopRequest stop_;                  // request of this process in the current step
-  std::optional<StepStatus> status_;  // status of the current step; nullopt if launch() does not exchange it
+  StopRequest stop_;  // request of this process in the current step
+  // Status of the current step. It is set by launch() on the CPU in a run with several processes, else
+  // nullopt.
+  std::optional<StepStatus> status_;
   std::deque<PendingStep> pending_steps_;
   std::optional<double> last_loss_, last_loss_terms_;
   int64_t token_count_ = 0;

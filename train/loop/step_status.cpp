@@ -39,7 +39,7 @@ int64_t StepStatus::token_count() const {
   return static_cast<int64_t>(sum(kTokens));
 }
 
-StopRequest StepStatus::stop() const {
+StopRequest StepStatus::get_stop_request() const {
   const double* const signals = &element(kSignal, 0);
   return {.signal = static_cast<int>(*std::max_element(signals, signals + status_matrix_.size(1))),
           .is_time_up = element(kTimeIsUp, 0) != 0};

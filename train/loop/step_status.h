@@ -18,16 +18,16 @@ struct StopRequest {
 
 class StepStatus {
  public:
-  // Makes the status of this process. `losses`, `terms` and `weights` have one element for each micro-batch
-  // of this process: the loss, the sum of the terms that layers add to the loss, and the weight of the
-  // micro-batch in the loss of the step. `tokens` is the number of tokens that this process has computed, and
-  // `stop` is the request of this process to stop.
+  // Makes the status of this process. The vectors have one element per micro-batch. `losses` contains the
+  // losses, `terms` contains the sums of the terms that layers add to the loss, and `weights` contains the
+  // weights of the micro-batches in the loss of the step. `tokens` is the number of tokens that this process
+  // has computed, and `stop` is the request of this process to stop.
   StepStatus(const Communicator& processes, const std::vector<double>& losses,
              const std::vector<double>& terms, const std::vector<double>& weights, int64_t tokens,
              const StopRequest& stop);
 
-  // Returns a tensor of shape (rows, processes) and dtype float64. The caller must sum this tensor over the
-  // processes before it calls the functions below.
+  // Returns a tensor of dtype float64 with one row per value of the status and one column per process. The
+  // caller must sum this tensor over the processes before it calls the functions below.
   const Tensor& status_matrix() const { return status_matrix_; }
 
   // Returns the loss of the whole batch.
@@ -38,14 +38,15 @@ class StepStatus {
   int64_t token_count() const;
   // Returns the largest signal of all processes, and `is_time_up` of process 0, which measures the time
   // limit.
-  StopRequest stop() const;
+  StopRequest get_stop_request() const;
   struct NonFiniteLoss {
     int process;
     int64_t batch;
     double loss;  // infinite or not a number
   };
-  // Returns the first process with a loss that is not finite, the number of the first micro-batch of this
-  // process with such a loss, and the weighted sum of the losses of this process.
+  // Returns the first process with a loss that is not finite, the index of the first micro-batch of this
+  // process with such a loss, and the weighted sum of the losses of this process. If all losses are finite,
+  // returns std::nullopt.
   std::optional<NonFiniteLoss> find_non_finite_loss() const;
 
  private:

@@ -22,8 +22,8 @@ class EventWriter {
   // Writes an event that makes TensorBoard discard the events of `step` and later steps in earlier files,
   // because a resumed run repeats these steps.
   void write_start(int64_t step);
-  // Writes the numbers of a record, except "step", as scalars "SPLIT/FIELD". Skips values that are not
-  // finite.
+  // Writes each number of a record, except "step", as a scalar. The name of the scalar consists of the split
+  // and the field, for example "train/loss_nats". Skips values that are not finite.
   void write_scalars(const MetricRecord& record);
   // Writes a PNG image of `height` × `width` pixels with 1 or 3 channels.
   void write_image(const std::string& name, int64_t step, std::string_view png, int64_t height, int64_t width,
@@ -32,8 +32,8 @@ class EventWriter {
   void write_text(const std::string& name, int64_t step, const std::string& markdown);
 
  private:
-  // Writes an event as one record: the length of the event, the event, and a checksum of each. `field` is the
-  // encoded field with the contents of the event, such as a summary.
+  // Writes an event to the TFRecord file. The event consists of the current time, `step` and `field`, which
+  // is an encoded protobuf field such as a summary.
   void write_event(int64_t step, const std::string& field);
 
   File file_;

@@ -142,7 +142,7 @@ void Trainer::report_epoch() {
 
 // Evaluates the moving average of the weights or, if there is no average, the weights. Returns false if a
 // signal interrupted the evaluation.
-bool Trainer::evaluate(const StopSignals& signals) {
+bool Trainer::evaluate(const StopSignalScope& signals) {
   step_runner_->read_losses(state_.step);
   optimizer_->swap_average();
   std::optional<TaskEvaluation> evaluation;
@@ -158,7 +158,7 @@ bool Trainer::evaluate(const StopSignals& signals) {
   };
   try {
     evaluation = task_->evaluate(before_batch);
-  } catch (const Stopped&) {
+  } catch (const StoppedError&) {
   }
   optimizer_->swap_average();
   if (!evaluation) return false;
@@ -187,7 +187,7 @@ void Trainer::save_checkpoint(bool must_succeed) {
   if (saved) state_.saved_step = state_.step;
 }
 
-bool Trainer::finish_step(bool is_last_step, const StopSignals& signals) {
+bool Trainer::finish_step(bool is_last_step, const StopSignalScope& signals) {
   const bool evaluates = (is_evaluation_due() || is_last_step) && state_.evaluated_step != state_.step;
   const bool saves = evaluates || is_last_step || is_due(config_.train.checkpoint_every);
   if (saves) check_replicas();
@@ -205,12 +205,12 @@ void Trainer::check_replicas() {
   require_equal_tensors(*communicator_, task_->model().saved_tensors(), state_.step);
 }
 
-StopRequest Trainer::make_stop_request(const StopSignals& signals) const {
+StopRequest Trainer::make_stop_request(const StopSignalScope& signals) const {
   if (communicator_->size() > 1) return step_runner_->agreed_stop();
   return {signals.requested_signal(), is_time_up()};
 }
 
-void Trainer::train_step(const StopSignals& signals) {
+void Trainer::train_step(const StopSignalScope& signals) {
   const StepTimer timer;
   const StepResult step = step_runner_->run({signals.requested_signal(), is_time_up()});
   ++state_.step;
@@ -228,7 +228,7 @@ std::string Trainer::open_run(const RunDirectory& directory) {
   if (options_.resume)
     saved = resume_run(directory, config_, *task_, task_description_, state_.total_steps, *optimizer_);
   else
-    start_new_run(directory, config_);
+    prepare_new_run(directory, config_);
   if (saved) restore(*saved);
   run_log_ = std::make_unique<RunLog>(&directory.folder(), options_.quiet, state_, task_->speed_unit());
   if (config_.run.tensorboard) run_log_->open_event_file(directory.folder(), state_, to_toml(config_));
@@ -258,17 +258,17 @@ void Trainer::start_run(std::optional<RunDirectory>& directory) {
 TrainResult Trainer::run() {
   std::optional<RunDirectory> directory;
   start_run(directory);
-  const auto timed_products = start_product_timing(config_.run, device_, options_.run_dir,
+  const auto timed_products = start_product_tuning(config_.run, device_, options_.run_dir,
                                                    "product-algorithms.txt", communicator_->rank());
-  const StopSignals signals;
+  const StopSignalScope signals;
   TrainResult result;
   const auto finish = [&](bool last) {
     if (!finish_step(last, signals))
       result.stop_signal = agree_on_signal(*communicator_, signals.requested_signal());
   };
   result.is_time_up = is_time_up();
-  // If the previous run ended after the checkpoint of a step but before the evaluation of this step,
-  // evaluates now.
+  // The previous run can have ended after the checkpoint of a step but before the evaluation of this step. In
+  // this case, the evaluation runs now.
   const bool ended = state_.step == state_.total_steps || result.is_time_up;
   if (state_.step > 0 && state_.evaluated_step != state_.step && (is_evaluation_due() || ended))
     finish(ended);
@@ -294,9 +294,9 @@ TrainResult Trainer::run() {
 }
 
 DryRunResult Trainer::dry_run(const StepTimeModel& time_model) {
-  const auto timed_products = start_product_timing(config_.run, device_, "", "", 0);
-  // Number of steps before the measured step. If steps are captured as graphs, the second step is slow,
-  // because it is the step that is captured.
+  const auto timed_products = start_product_tuning(config_.run, device_, "", "", 0);
+  // Number of steps before the measured step. With CUDA graphs, the second step is not measured either,
+  // because the capture of the graph makes it slow.
   const int warm_up = graphs() && !time_model ? 2 : 1;
   state_.total_steps = std::max<int64_t>(state_.total_steps, warm_up + 1);
   DryRunResult report{.parameter_count = count_parameters(task_->model()),

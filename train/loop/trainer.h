@@ -76,7 +76,7 @@ class Trainer {
   // DivergedError if a loss, a gradient norm or a weight is not finite. Earlier checkpoints are kept.
   TrainResult run();
   // Runs a few steps without writing files, and measures the time of the last step. If `time_model` is set,
-  // it estimates the time of the last step instead, and the results of the steps are not read.
+  // it estimates the time of the last step instead, and the losses of the steps are discarded.
   DryRunResult dry_run(const StepTimeModel& time_model = {});
 
   const Module& model() const { return task_->model(); }
@@ -95,23 +95,24 @@ class Trainer {
   void restore(const TrainingState& state);
   TrainingState make_state() const;
   // Runs a step and reports the results of the step.
-  void train_step(const StopSignals& signals);
+  void train_step(const StopSignalScope& signals);
   void report_step(const StepResult& step);
   void report_epoch();
   // Saves a checkpoint if one is due after the current step, and evaluates if an evaluation is due. The
   // checkpoint comes first, so that a signal or a crash during the evaluation loses no step. Returns false if
   // a signal interrupted the evaluation.
-  bool finish_step(bool is_last_step, const StopSignals& signals);
-  bool evaluate(const StopSignals& signals);
+  bool finish_step(bool is_last_step, const StopSignalScope& signals);
+  bool evaluate(const StopSignalScope& signals);
   void save_checkpoint(bool must_succeed);
   // Throws std::runtime_error if the weights of the processes differ.
   void check_replicas();
   // Returns the request to stop after the current step. All processes get the same request.
-  StopRequest make_stop_request(const StopSignals& signals) const;
+  StopRequest make_stop_request(const StopSignalScope& signals) const;
   CheckpointWriter::WarningFunction make_warning_function();
 
   bool is_due(int64_t every) const { return every > 0 && state_.step % every == 0; }
-  // Returns whether the current step ended an epoch whose number, counted from 1, is a multiple of `every`.
+  // Returns whether an epoch ended with the current step, and the number of this epoch is a multiple of
+  // `every`. Epochs are counted from 1.
   bool is_epoch_due(int64_t every) const;
   bool is_evaluation_due() const {
     return is_due(config_.train.eval_every) || is_epoch_due(config_.train.eval_epochs);

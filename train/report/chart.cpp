@@ -207,9 +207,9 @@ std::string Plot::curve(const Series& series, size_t index) const {
   const std::vector<PagePoint> points = page_points(series);
   const char* const colour = select_colour(index);
   std::string corners, marks;
-  // A curve with more than kMaxMarkers points has markers and error bars only at every `every`-th point. The
-  // first of these points depends on the index of the curve, so that markers of coinciding curves do not
-  // coincide.
+  // If a curve has more than kMaxMarkers points, only one of `every` consecutive points has a marker and an
+  // error bar. The first of these points depends on the index of the curve, so that the markers of two equal
+  // curves are at different points.
   const size_t every = (points.size() + kMaxMarkers - 1) / kMaxMarkers;
   for (size_t i = 0; i < points.size(); ++i) {
     const PagePoint& p = points[i];

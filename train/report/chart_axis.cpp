@@ -12,13 +12,15 @@ namespace {
 
 constexpr std::array<const char*, 3> kScaleNames = {"linear", "log2", "log10"};
 constexpr double kMaxTicks = 6;
-constexpr size_t kMinTicks = 3;  // an axis with fewer powers of its base gets ticks in smaller steps
+// A logarithmic axis has ticks at powers of its base. If there are fewer than kMinTicks such ticks, the axis
+// has ticks at smaller distances instead.
+constexpr size_t kMinTicks = 3;
 
 double invert_transform(Scale scale, double at) {
   return scale == Scale::linear ? at : std::pow(scale == Scale::log2 ? 2 : 10, at);
 }
 
-// Returns the smallest number of at least `raw` that is 1, 2 or 5 times a power of ten.
+// Returns the smallest number that is not less than `raw` and is 1, 2 or 5 times a power of ten.
 double find_round_step(double raw) {
   const double power = std::pow(10, std::floor(std::log10(raw)));
   for (const double factor : {1.0, 2.0, 5.0})

@@ -12,11 +12,11 @@
 namespace tapeformer {
 
 struct ReportedRun {
-  std::string name;                                  // path of the run directory, as in the argument
+  std::string name;                                  // path that was passed to read_reported_run()
   std::optional<Config> config;                      // nullopt if config.toml cannot be read
   std::vector<MetricRecord> metrics;                 // readable records of metrics.jsonl
   std::vector<std::string> damage_messages;          // messages about damaged lines and files
-  std::vector<std::filesystem::path> picture_paths;  // PNG files of the folder `samples`, the latest last
+  std::vector<std::filesystem::path> picture_paths;  // newest PNG files in the folder `samples`, oldest first
   bool is_running = false;                           // whether a process trains in the directory
 };
 

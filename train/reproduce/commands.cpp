@@ -74,7 +74,7 @@ Job make_training_job(const ReproductionOptions& options, const CommandContext& 
 
 MeasurementResults run_measurement(const Measurement& measurement, const ReproductionOptions& options,
                                    const CommandContext& context, const Trial& trial,
-                                   const StopSignals& signals) {
+                                   const StopSignalScope& signals) {
   replace_file(make_config_path(context, trial).string(), to_toml(trial.config));
   const std::string name = make_run_name(trial.row, trial.config.run.seed) + "." + measurement.name;
   const std::vector<Words> commands =
@@ -91,8 +91,8 @@ MeasurementResults run_measurement(const Measurement& measurement, const Reprodu
     run_jobs(
         {job}, 1, options.quiet, [&signals] { return signals.requested_signal(); },
         [&](size_t, const JobResult& ended) { result = ended; });
-    if (signals.requested_signal() != 0) throw Stopped();
-    if (result.exit_status != 0) throw CommandFailed(result.error, result.exit_status);
+    if (signals.requested_signal() != 0) throw StoppedError();
+    if (result.exit_status != 0) throw CommandError(result.error, result.exit_status);
     outputs.push_back(read_job_output(job));
   }
   return measurement.read_results(outputs, trial);
@@ -101,8 +101,8 @@ MeasurementResults run_measurement(const Measurement& measurement, const Reprodu
 Json read_job_output(const Job& job) {
   Json output = Json::parse(read_file(job.output_path.string()), nullptr, false);
   if (!output.is_object())
-    throw CommandFailed(job.output_path.string() + ": expected a JSON object, the output of a command",
-                        kFailureExitStatus);
+    throw CommandError(job.output_path.string() + ": expected a JSON object, the output of a command",
+                       kFailureExitStatus);
   return output;
 }
 

@@ -31,17 +31,17 @@ Trial make_trial(const ReproductionOptions& options, const CommandContext& conte
 Job make_training_job(const ReproductionOptions& options, const CommandContext& context, const Trial& trial,
                       bool dry_run = false);
 
-// Runs the commands of a measurement and returns its results. Throws CommandFailed if a command fails, and
-// Stopped if a signal arrives.
+// Runs the commands of a measurement and returns its results. Throws CommandError if a command fails, and
+// StoppedError if a signal arrives.
 MeasurementResults run_measurement(const Measurement& measurement, const ReproductionOptions& options,
                                    const CommandContext& context, const Trial& trial,
-                                   const StopSignals& signals);
+                                   const StopSignalScope& signals);
 
 inline constexpr int kFailureExitStatus = 1;  // exit status of a failure at run time
 
-class CommandFailed : public std::runtime_error {
+class CommandError : public std::runtime_error {
  public:
-  CommandFailed(const std::string& message, int exit_status)
+  CommandError(const std::string& message, int exit_status)
       : std::runtime_error(message), exit_status_(exit_status) {}
   int exit_status() const { return exit_status_; }
 
@@ -49,7 +49,7 @@ class CommandFailed : public std::runtime_error {
   int exit_status_;
 };
 
-// Returns the JSON object that a finished job printed. Throws CommandFailed if the output is not a JSON
+// Returns the JSON object that a finished job printed. Throws CommandError if the output is not a JSON
 // object.
 Json read_job_output(const Job& job);
 

@@ -85,9 +85,9 @@ RowEstimate estimate_row(const Table& table, const Trial& trial, const Json& out
   return estimate;
 }
 
-// Returns the trials whose training is estimated, which are the trials of all trained rows for the first
-// seed. If these are fewer than `parallel` trials, adds trials for the other seeds, so that as many trainings
-// run at the same time as in the real run.
+// Returns the trials that are run to estimate the trainings. The result contains the trials of all trained
+// rows for the first seed. If the number of these trials is less than `parallel`, it also contains trials for
+// the other seeds, so that as many trainings run at the same time as in the real run.
 std::vector<Trial> list_estimated_trials(const ReproductionOptions& options, const CommandContext& context,
                                          const std::vector<Row>& rows, int64_t parallel) {
   std::vector<Trial> trials;
@@ -99,24 +99,24 @@ std::vector<Trial> list_estimated_trials(const ReproductionOptions& options, con
 }
 
 // Runs `train --dry-run` for the trials of list_estimated_trials(), at most `parallel` at the same time.
-// Returns the estimates of the trained rows. Throws CommandFailed if a command fails.
+// Returns the estimates of the trained rows. Throws CommandError if a command fails.
 std::vector<RowEstimate> estimate_rows(const Table& table, const ReproductionOptions& options,
                                        const std::vector<Row>& rows, int64_t parallel) {
-  const StopSignals signals;
+  const StopSignalScope signals;
   const ScratchFolder scratch;
   const CommandContext context{scratch.path(), scratch.path(), scratch.path() / "runs",
                                std::max<int64_t>(get_thread_count() / parallel, 1), options.device_name()};
   const std::vector<Trial> trials = list_estimated_trials(options, context, rows, parallel);
   std::vector<Job> jobs;
   for (const Trial& trial : trials) jobs.push_back(make_training_job(options, context, trial, true));
-  std::optional<CommandFailed> failure;
+  std::optional<CommandError> failure;
   run_jobs(
       jobs, parallel, options.quiet, [&] { return failure ? SIGTERM : signals.requested_signal(); },
       [&](size_t i, const JobResult& ended) {
         if (ended.exit_status != 0 && !failure)
           failure.emplace(trials[i].row.name + ": " + ended.error, ended.exit_status);
       });
-  if (signals.requested_signal() != 0) throw Stopped();
+  if (signals.requested_signal() != 0) throw StoppedError();
   if (failure) throw *failure;
   std::vector<RowEstimate> estimates;
   for (size_t i = 0; i < jobs.size(); ++i)

@@ -80,7 +80,7 @@ Measurement make_training_curve_measurement(const std::string& figure) {
           }};
 }
 
-Measurement make_generation_measurement(const GenerationSpeed& speed) {
+Measurement make_generation_measurement(const GenerationMeasurementOptions& speed) {
   Words command = {"generate", "{run}",
                    "--count",  std::to_string(speed.images),
                    "--batch",  std::to_string(speed.batch),
@@ -146,7 +146,7 @@ MeasurementResults read_scaling_results(const Json& rows, const std::string& cur
     const auto length = row["length"].get<int64_t>();
     const auto x = static_cast<double>(length);
     time.points.emplace_back(x, 1e3 * row["seconds"].get<double>());
-    memory.points.emplace_back(x, row["peak_bytes"].get<double>() / kMebi);
+    memory.points.emplace_back(x, row["peak_bytes"].get<double>() / kBytesPerMebibyte);
     measured.values.emplace_back(make_length_name("milliseconds", length), time.points.back().second);
     measured.values.emplace_back(make_length_name("mebibytes", length), memory.points.back().second);
   }

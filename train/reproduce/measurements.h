@@ -8,7 +8,7 @@
 
 namespace tapeformer {
 
-inline constexpr double kMebi = 1024.0 * 1024.0;
+inline constexpr double kBytesPerMebibyte = 1024.0 * 1024.0;
 
 // A column of a table, and the entry in the JSON output of a command that contains the value of the column.
 struct Field {
@@ -39,15 +39,17 @@ Measurement make_training_curve_measurement(const std::string& figure);
 // Options of make_generation_measurement(). If `latency` is false, the measured value is the number of images
 // that are generated per second. If `latency` is true, the measured value is the time in seconds that the
 // generation of all `images` images takes.
-struct GenerationSpeed {
-  std::string column, label, mode;  // name and label of the column; mode "recurrent" or "recompute"
+struct GenerationMeasurementOptions {
+  // `column` and `label` are the name and the label of the table column. `mode` is "recurrent" or
+  // "recompute".
+  std::string column, label, mode;
   int64_t images = 1, batch = 1;
   std::string device = {};  // empty: the device of the table
   bool latency = false;
   std::vector<std::string> rows = {};
 };
 // Returns a measurement of the speed of generation. The measurement runs only for the first seed.
-Measurement make_generation_measurement(const GenerationSpeed& speed);
+Measurement make_generation_measurement(const GenerationMeasurementOptions& speed);
 
 // Returns the exponent of a power law that is fitted to (x, y): the slope of a least-squares line through
 // (log x, log y). Uses the second half of the points, but at least the last three points. Returns NaN for

@@ -32,10 +32,10 @@ struct ReproductionOptions {
   DataAccess data_access = {""};
   bool quiet = false;  // disables the printing of progress
   // Values from the command line that override all configs. read_settings() removes the settings measure.NAME
-  // from `overrides.set_options` and sets `measure_options`.
+  // from `overrides.set_options` and sets `measurement_options`.
   ConfigOverrides overrides = {};
   std::vector<std::string> all_set_options = {};  // all --set options, as recorded in the files of the table
-  OptionValues measure_options = {};              // values of the options in Reproduction::measure_options
+  OptionValues measurement_options = {};  // values of the options in Reproduction::measurement_options
 
   // Returns the value of --device for commands: the name that the user has chosen, such as "cuda-emulated",
   // or the name of `device`.
@@ -45,9 +45,10 @@ struct ReproductionOptions {
   T select_by_scale(T smoke, T small, T paper) const {
     return scale == TableScale::smoke ? smoke : scale == TableScale::small ? small : paper;
   }
-  // Returns an option of Reproduction::measure_options, or the value for the scale if the option is 0.
+  // Returns the value of the option `name` of Reproduction::measurement_options. If this value is 0, returns
+  // the argument that belongs to `scale` instead.
   int64_t select_size(const char* name, int64_t smoke, int64_t small, int64_t paper) const {
-    const auto value = measure_options.get<int64_t>(name);
+    const auto value = measurement_options.get<int64_t>(name);
     return value > 0 ? value : select_by_scale(smoke, small, paper);
   }
 };
@@ -57,18 +58,20 @@ struct Reproduction {
   // Returns the table for options.scale and the settings in `options`.
   Table (*make_table)(const ReproductionOptions& options);
   // Options that --set measure.NAME=VALUE changes.
-  std::vector<OptionSpec> measure_options = {};
-  // Config tables ("model") and keys ("run.precision") that --set may change, except `reserved_keys`, which
-  // the reproduction sets itself.
+  std::vector<OptionSpec> measurement_options = {};
+  // `config_keys` contains the config tables, such as "model", and the keys, such as "run.precision", that
+  // the user can set with --set. Keys in `reserved_keys` cannot be set with --set, because the reproduction
+  // sets them itself.
   std::vector<std::string> config_keys = {};
   std::vector<std::string> reserved_keys = {};
 };
 
-// Returns an integer option of Reproduction::measure_options. The default value 0 selects a value that
+// Returns an integer option of Reproduction::measurement_options. The default value 0 selects a value that
 // depends on the scale.
 OptionSpec make_size_option(const char* name, std::string help);
 
-// Returns the config tables that trainings read, for Reproduction::config_keys.
+// Returns the names of the config tables that affect a training. Reproductions that train models use this
+// list as Reproduction::config_keys.
 std::vector<std::string> list_training_keys();
 
 // Returns all reproductions in the order in which the help lists them.
@@ -91,15 +94,15 @@ Reproduction make_speech_scaling_reproduction();
 Reproduction make_speech_table_reproduction();
 Reproduction make_survey_table_reproduction();
 
-// Fills `measure_options` from the settings measure.NAME in `overrides.set_options` and removes these
+// Fills `measurement_options` from the settings measure.NAME in `overrides.set_options` and removes these
 // settings from the list. Throws ConfigError for settings that the reproduction does not support.
 void read_settings(const Reproduction& reproduction, ReproductionOptions& options);
 
 // Throws ConfigError if a --set option has no effect in any of the rows.
 void check_settings(const ReproductionOptions& options, const std::vector<Row>& rows);
 
-// Returns the value that the last --set option for `key` sets, without the quotes of a TOML string, or "" if
-// there is none.
+// Returns the value of a config key in the --set options, without the quotes of a TOML string. If several
+// options set the key, returns the last value. If no option sets the key, returns "".
 std::string find_set_option_value(const ReproductionOptions& options, const std::string& key);
 
 // Returns the config of a row. Later settings override earlier settings, in this order:

@@ -62,7 +62,7 @@ class Runner {
   }
 
   TableResult run() {
-    const StopSignals signals;
+    const StopSignalScope signals;
     if (table_.has_trainings) train(signals);
     for (const PlannedTrial& trial : trials_) {
       if (result_.stop_signal = signals.requested_signal(); result_.stop_signal) break;
@@ -76,8 +76,8 @@ class Runner {
   }
 
  private:
-  void train(const StopSignals& signals);
-  void measure(const PlannedTrial& trial, const StopSignals& signals);
+  void train(const StopSignalScope& signals);
+  void measure(const PlannedTrial& trial, const StopSignalScope& signals);
   void gather_failures();
   void write();
 
@@ -94,8 +94,8 @@ class Runner {
     log_warning(result_.failures.back());
     add_failure_status(status);
   }
-  // Records the exit status of a failure; 0 is ignored. If the statuses of failures differ, the status of the
-  // table is kFailureExitStatus.
+  // Adds the exit status of a failed command to result_.failure_status. Ignores the status 0. If the statuses
+  // of two failures differ, sets result_.failure_status to kFailureExitStatus.
   void add_failure_status(int status) {
     if (status == 0) return;
     result_.failure_status =
@@ -112,7 +112,7 @@ class Runner {
   TableResult result_;
 };
 
-void Runner::train(const StopSignals& signals) {
+void Runner::train(const StopSignalScope& signals) {
   std::vector<PlannedTrial*> trained;
   for (PlannedTrial& trial : trials_)
     if (trial.row->is_trained && !done(trial, kTraining)) trained.push_back(&trial);
@@ -140,7 +140,7 @@ void Runner::train(const StopSignals& signals) {
   result_.stop_signal = signals.requested_signal();
 }
 
-void Runner::measure(const PlannedTrial& trial, const StopSignals& signals) {
+void Runner::measure(const PlannedTrial& trial, const StopSignalScope& signals) {
   const CommandContext context = store_.make_command_context();
   const Trial measured = make_trial(options_, context, *trial.row, trial.seed);
   for (const Measurement& measurement : table_.measurements) {
@@ -151,10 +151,10 @@ void Runner::measure(const PlannedTrial& trial, const StopSignals& signals) {
       Json json = to_json(run_measurement(measurement, options_, context, measured, signals));
       json["seconds"] = watch.seconds();
       store_.put(*trial.row, trial.seed, measurement.name, std::move(json));
-    } catch (const Stopped&) {
+    } catch (const StoppedError&) {
       result_.stop_signal = signals.requested_signal();
       return;
-    } catch (const CommandFailed& error) {
+    } catch (const CommandError& error) {
       fail(trial, measurement.name, error.what(), error.exit_status());
     }
   }
@@ -166,7 +166,7 @@ void Runner::gather_failures() {
   const Json own = {{"status", result_.failure_status}, {"failures", result_.failures}};
   result_.failures.clear();
   for (const std::string& text :
-       gather_texts(processes_, own.dump(-1, ' ', false, Json::error_handler_t::replace))) {
+       all_gather_texts(processes_, own.dump(-1, ' ', false, Json::error_handler_t::replace))) {
     const Json other = Json::parse(text);
     for (const Json& failure : other["failures"]) result_.failures.push_back(failure.get<std::string>());
     add_failure_status(other["status"].get<int>());

@@ -25,14 +25,16 @@ struct TableResult {
 // end. Throws ConfigError for an unknown row or invalid settings, and the exceptions of ResultStore.
 //
 // Several processes divide the trainings and their measurements among themselves. Process 0 writes the files
-// of the table. The result contains the failures of all processes. If a signal interrupts
-// the call, the processes must not communicate afterwards.
+// of the table. The result contains the failures of all processes. If a signal stops the call, the result
+// contains only the failures of this process, and the caller must not use the Communicator of the processes
+// again.
 TableResult run_table(const Reproduction& reproduction, const ReproductionOptions& options);
 
 // Returns the estimated time, memory and disk space of each chosen row, without writing files.
 Report estimate_table(const Reproduction& reproduction, const ReproductionOptions& options);
 
-// Returns the chosen rows in the order of the table. Throws ConfigError for an unknown row.
+// Returns the chosen rows in the order of the table. Throws ConfigError for an unknown row, and for a --set
+// option that has no effect in any of the rows.
 std::vector<Row> select_rows(const Table& table, const ReproductionOptions& options);
 
 }  // namespace tapeformer

@@ -29,7 +29,7 @@ ConfigError make_setting_error(const Setting& setting, const std::string& messag
 }
 
 void set_measure(const Reproduction& reproduction, const Setting& setting, OptionValues& measure) {
-  for (const OptionSpec& spec : reproduction.measure_options) {
+  for (const OptionSpec& spec : reproduction.measurement_options) {
     if (spec.name != setting.key) continue;
     std::string problem;
     const auto value = convert_to_typed_value(setting.value, spec, {}, problem);
@@ -40,14 +40,14 @@ void set_measure(const Reproduction& reproduction, const Setting& setting, Optio
 
 bool is_measure(const Reproduction& reproduction, const Setting& setting) {
   return setting.table_name == kMeasure &&
-         std::any_of(reproduction.measure_options.begin(), reproduction.measure_options.end(),
+         std::any_of(reproduction.measurement_options.begin(), reproduction.measurement_options.end(),
                      [&](auto& spec) { return spec.name == setting.key; });
 }
 
 // Returns a message that suggests the nearest setting, or lists the settings that the reproduction takes.
 std::string taken_settings(const Reproduction& reproduction, const Setting& setting) {
   std::vector<std::string> names;
-  for (const OptionSpec& spec : reproduction.measure_options) names.push_back(spec.name);
+  for (const OptionSpec& spec : reproduction.measurement_options) names.push_back(spec.name);
   const std::string near = find_nearest_name(setting.key, names);
   std::string text = "\"" + reproduction.name + "\" does not take this setting";
   if (!near.empty()) return text + concat_text("; did you mean ", kMeasure, ".", near, "?");
@@ -64,20 +64,20 @@ std::vector<std::string> list_training_keys() {
 }
 
 void read_settings(const Reproduction& reproduction, ReproductionOptions& options) {
-  options.measure_options = OptionValues(reproduction.measure_options);
+  options.measurement_options = OptionValues(reproduction.measurement_options);
   options.all_set_options = options.overrides.set_options;
   for (const std::string& set : std::exchange(options.overrides.set_options, {})) {
     const Setting setting = parse_one(set);
     const std::string name = setting.name();
     if (is_measure(reproduction, setting)) {
-      set_measure(reproduction, setting, options.measure_options);
+      set_measure(reproduction, setting, options.measurement_options);
     } else if (name == "run.device" || name == "run.threads" || name == "run.seed") {
       throw make_setting_error(setting, "use --" + setting.key);
     } else if (name == "run.name" || contains(reproduction.reserved_keys, name)) {
       throw make_setting_error(setting, "the reproduction sets " + name + " itself");
     } else {
-      // If config_keys contains the table [train], the reproduction takes all keys of a config. load_config()
-      // then checks whether the key exists.
+      // A reproduction that takes the config table [train] trains models, and takes the keys of all config
+      // tables. load_config() checks whether the key exists.
       const auto& taken = reproduction.config_keys;
       if (!contains(taken, name) && !contains(taken, setting.table_name) && !contains(taken, "train"))
         throw make_setting_error(setting, taken_settings(reproduction, setting));

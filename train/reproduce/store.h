@@ -21,10 +21,10 @@ namespace tapeformer {
 
 class ResultStore {
  public:
-  // Creates the folder if it does not exist, and locks it. Throws ConfigError in these cases: another run
-  // uses the folder; the folder belongs to another table, scale, program version or device, or to other
-  // settings; or this process does not see the files of process 0. Throws FileError if a file cannot be read
-  // or written.
+  // Creates the folder if it does not exist, and locks it. Throws ConfigError if another run uses the folder,
+  // or if the folder belongs to another table, scale, program version or device, or to other settings. Throws
+  // ConfigError if this process does not see the files of process 0. Throws FileError if a file cannot be
+  // read or written.
   ResultStore(const Reproduction& reproduction, const ReproductionOptions& options,
               const Processes& processes);
 

@@ -27,7 +27,8 @@ struct Row {
   std::vector<std::string> fixed_settings = {};    // settings that --set may not change
   NamedValues paper_values = {};                   // published values, by Column::name
   bool is_trained = true;  // whether the model of the row is trained; requires Table::has_trainings
-  // Name of the line of the printed table that shows the cells of this row; empty: `name`.
+  // Name of the line that contains the cells of this row in the printed table. Several rows can share a line.
+  // If empty, the name of the line is `name`.
   std::string line_name = {};
 };
 
@@ -61,8 +62,8 @@ struct Trial {
 
 // A measurement of a trial: commands of this program, and a function that reads their JSON output.
 struct Measurement {
-  std::string
-      name;  // name of the entry in the results of a row; see ResultStore::put() (train/reproduce/store.h)
+  // Name under which ResultStore::put() stores the results of the measurement (train/reproduce/store.h).
+  std::string name;
   std::vector<Column> columns = {};
   // Arguments of the program, one list for each command. The runner replaces {run} by the run directory,
   // {config} by the resolved config, and {limit} by the value of data.eval_limit. It also replaces {file} by
@@ -74,18 +75,21 @@ struct Measurement {
   // Returns the results of the measurement. `outputs` has the output of each command.
   std::function<MeasurementResults(const std::vector<Json>& outputs, const Trial&)> read_results = nullptr;
   std::vector<std::string> rows = {};  // names of the measured rows; empty: all rows
-  // Whether only the first seed is measured, because the result, such as a speed, does not depend on the
-  // seed.
+  // If true, only the first seed is measured. This is for results that do not depend on the seed, such as
+  // speeds.
   bool measures_first_seed_only = false;
-  // Returns the estimated seconds of the measurement, for --dry-run. `forward_seconds` is the time of a
-  // forward pass of one example in seconds. If the function is empty, the estimate is 0.
+  // Returns the estimated time of the measurement in seconds, for --dry-run. `forward_seconds` is the time of
+  // the forward pass for one example. If the function is empty, the estimate is 0.
   std::function<double(double forward_seconds, const Trial&)> estimate_seconds = nullptr;
 };
 
-// The columns from which a figure draws one circle for each printed line of the table.
+// The columns that determine the circles of a figure. The figure has one circle for each line of the printed
+// table.
 struct CircleColumns {
-  std::string x, y;   // columns of the position; the error bar is the spread of y
-  std::string area;   // column of the area, which is proportional to the value
+  // Names of the columns with the coordinates of the circle. The error bar is the standard deviation of y
+  // over the seeds.
+  std::string x, y;
+  std::string area;   // name of the column whose values are proportional to the areas of the circles
   std::string label;  // unit of the area in the legend, such as "MiB"
 };
 

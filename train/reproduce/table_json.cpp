@@ -67,7 +67,7 @@ std::string seeds_option(const Seeds& seeds) {
 
 // Returns the cell of a row in a column. The cell contains the values with their seeds, the mean and the
 // spread of the values, and the commit, machine, thread count and date of the last result. If a training or a
-// measurement has failed, the cell contains its error message.
+// measurement has failed, the cell contains the error message.
 Json make_cell(const Measurement& measurement, const Column& column, const RowResults& results) {
   Json cell = {{"status", kNotRun}, {"values", Json::array()}, {"mean", nullptr}, {"spread", nullptr}};
   std::vector<double> values;
@@ -196,7 +196,8 @@ std::vector<std::string> lines_of(const Json& rows) {
   return lines;
 }
 
-// Returns a series with one point for each line that has values in all columns.
+// Returns a JSON array with one circle for each line of the printed table that has a value in each of the
+// columns x, y and area.
 Json collect_circles(const Json& rows, const CircleColumns& columns) {
   Json series = Json::array();
   const auto value = [](const Json* cell, const char* key) {
@@ -239,8 +240,8 @@ std::string cell_text(const Json& cell, int digits) {
   return text;
 }
 
-// Returns the header and the lines of the printed table. Each printed column contains the measured values. If
-// any row has a published value, a column of published values follows.
+// Returns the header and the lines of the printed table. Each printed column contains the measured values. A
+// second column with the published values follows each column for which values have been published.
 Json make_printed_table(const Json& json) {
   Json header = Json::array({""}), lines = Json::array();
   std::vector<std::pair<Json, bool>> columns;  // column, and whether its published values are printed

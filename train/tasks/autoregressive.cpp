@@ -50,10 +50,10 @@ class AutoregressiveTask final : public DatasetTask {
     if (memory_)
       layout.memory_token_count =
           std::min(preceding_[slot], compute_max_memory_span(model_->options().encoder.attention));
-    Batch& on_device = on_device_[{slot, layout}];
-    copy_to_device(batch.tokens, on_device.tokens);
-    if (batch.mask.defined()) copy_to_device(batch.mask, on_device.mask);
-    batches_[slot] = on_device;
+    Batch& run_on_device = on_device_[{slot, layout}];
+    copy_to_device(batch.tokens, run_on_device.tokens);
+    if (batch.mask.defined()) copy_to_device(batch.mask, run_on_device.mask);
+    batches_[slot] = run_on_device;
     return layout;
   }
   NamedTensors state() const override { return memory_ ? memory_->state() : NamedTensors(); }
@@ -111,7 +111,7 @@ class AutoregressiveTask final : public DatasetTask {
   bool captures_steps_ = false;
   std::map<int64_t, Batch> batches_;       // indexed by slot
   std::map<int64_t, int64_t> preceding_;   // number of tokens of a stream before the batch, indexed by slot
-  std::unique_ptr<SegmentMemory> memory_;  // null without a segment memory
+  std::unique_ptr<SegmentMemory> memory_;  // null if the model has no segment memory
   std::map<std::pair<int64_t, BatchLayout>, Batch> on_device_;
   std::unique_ptr<AutoregressiveModel> model_;
 };

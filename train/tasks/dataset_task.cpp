@@ -59,8 +59,9 @@ Batch DatasetTask::next_batch(int64_t number, int64_t slot) {
 }
 
 // Loads the slice of batch `number` that belongs to this process, and computes the loss divisors of the slice
-// and of the batch. If the slice is only a part of the batch, and the batch has a mask or the slice is empty,
-// loads the whole batch to compute the divisor of the batch.
+// and of the batch. If the batch has no mask, the divisor is proportional to the number of examples, so the
+// divisor of the batch is computed from the slice. If the batch has a mask, or if the slice is empty, the
+// whole batch is loaded to compute the divisor.
 DatasetTask::SlicedBatch DatasetTask::load(int64_t number) const {
   const std::vector<int64_t> indices = loader_->indices_at(number);
   const auto count = static_cast<int64_t>(indices.size());

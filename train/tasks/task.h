@@ -3,8 +3,8 @@
 // all tasks.
 //
 // A batch depends only on the config and the batch number. A checkpoint therefore contains no data loader
-// state: a resumed run continues with the next batch number. Task::state() is the state of the model that
-// passes from batch to batch.
+// state: a resumed run continues with the next batch number. Task::state() returns tensors that pass from
+// batch to batch, such as a segment memory.
 #pragma once
 
 #include <compare>
@@ -30,7 +30,7 @@ struct TaskEvaluation {
   double criterion = 0;  // selects the best checkpoint and drives a plateau schedule; lower is better
   double seconds = 0;
   MetricRecord metrics;          // fields for metrics.jsonl, without step and split
-  MetricRecord printed_results;  // the results under the names that commands print
+  MetricRecord printed_results;  // names and values of the results in the output of `train`
   std::string summary;           // text with the results, for the log
 };
 
@@ -96,8 +96,9 @@ class Task {
   // Returns the indices or ids of the examples of a batch as text, for the message about a loss that is not
   // finite.
   virtual std::string describe_examples(int64_t number) const = 0;
-  // Evaluates the model. The processes of the run divide the batches. Throws Stopped if `stop` returns true
-  // between two batches. Each process calls `stop` the same number of times.
+  // Evaluates the model. All processes of the run must call this function, and usually the batches are
+  // distributed among these processes. Throws StoppedError if `stop` returns true between two batches. Each
+  // process calls `stop` the same number of times.
   virtual TaskEvaluation evaluate(const StopCheck& stop) const = 0;
 
   // Adds fields that are computed from a training loss to a record of metrics.jsonl.
@@ -115,9 +116,9 @@ class Task {
 };
 
 // make_task() loads the data and builds the task of model.type, with the model on `device`. The other
-// functions build the task of one model type. `processes` divide each batch and must outlive the task. The
-// functions throw ConfigError if the config does not match the data, and DataError if files are missing or
-// invalid.
+// functions build the task of one model type. Each process computes one slice of each batch. `processes` must
+// outlive the task. The functions throw ConfigError if the config does not match the data, and DataError if
+// files are missing or invalid.
 std::unique_ptr<Task> make_task(const Config& config, const DataAccess& data, Device device,
                                 Communicator& processes = *get_single_process_communicator());
 std::unique_ptr<Task> make_autoregressive_task(const Config& config, const DataAccess& data, Device device,

@@ -90,12 +90,12 @@ TEST_CASE("read_audio() reads a range of samples, and ranges beyond the recordin
   const auto samples = tone(200000, 300, 16000);
   write_sound(dir / "a.flac", SF_FORMAT_FLAC | SF_FORMAT_PCM_16, samples, 16000);
   const Audio whole = read_audio(dir / "a.flac");
-  const Audio part = read_audio(dir / "a.flac", {.first_sample = 70001, .last_sample = 150003});
+  const Audio part = read_audio(dir / "a.flac", {.first_sample = 70001, .end_sample = 150003});
   REQUIRE(part.samples.size() == 80002);
   CHECK(std::equal(part.samples.begin(), part.samples.end(), whole.samples.begin() + 70001));
-  CHECK(contains(decoding_error(dir / "a.flac", {.first_sample = 5, .last_sample = 200001}),
+  CHECK(contains(decoding_error(dir / "a.flac", {.first_sample = 5, .end_sample = 200001}),
                  "a.flac: samples 5 to 200001 are out of range, the recording has 200000"));
-  CHECK(contains(decoding_error(dir / "a.flac", {.first_sample = 5, .last_sample = 5}), "samples 5 to 5"));
+  CHECK(contains(decoding_error(dir / "a.flac", {.first_sample = 5, .end_sample = 5}), "samples 5 to 5"));
   CHECK(contains(decoding_error(dir / "a.flac", {.first_sample = -1}), "samples -1 to"));
 }
 
@@ -163,7 +163,7 @@ TEST_CASE("a FLAC that was written to a pipe has no number of samples and is rea
   write_file(path, bytes);
   CHECK(read_audio_info(path).sample_count == 100000);
   CHECK(read_audio(path).samples == whole.samples);
-  const Audio part = read_audio(path, {.first_sample = 30001, .last_sample = 90000});
+  const Audio part = read_audio(path, {.first_sample = 30001, .end_sample = 90000});
   REQUIRE(part.samples.size() == 59999);
   CHECK(std::equal(part.samples.begin(), part.samples.end(), whole.samples.begin() + 30001));
 }
@@ -278,8 +278,8 @@ TEST_CASE("decoding of a small FLAC of ten hours stops at the limit of the calle
   const int64_t before = peak_kilobytes();
   const std::string expected = "long.flac: is longer than the limit of 30 s";
   CHECK(contains(decoding_error(path, {.max_seconds = 30}), expected));
-  CHECK(read_audio(path, {.last_sample = 16000 * 30, .max_seconds = 30}).samples.size() == 480000);
-  CHECK(contains(decoding_error(path, {.last_sample = 16000 * 31, .max_seconds = 30}), expected));
+  CHECK(read_audio(path, {.end_sample = 16000 * 30, .max_seconds = 30}).samples.size() == 480000);
+  CHECK(contains(decoding_error(path, {.end_sample = 16000 * 31, .max_seconds = 30}), expected));
   // Decoding also stops at the limit if the number of samples in the header is 0, which means unknown.
   std::string bytes = read_file(path);
   bytes[21] = static_cast<char>(bytes[21] & 0xF0);
@@ -287,7 +287,7 @@ TEST_CASE("decoding of a small FLAC of ten hours stops at the limit of the calle
   write_file(path, bytes);
   CHECK(contains(decoding_error(path, {.max_seconds = 30}), expected));
   CHECK(contains(decoding_error(path, {.first_sample = 16000, .max_seconds = 30}), expected));
-  CHECK(read_audio(path, {.last_sample = 16000 * 30, .max_seconds = 30}).samples.size() == 480000);
+  CHECK(read_audio(path, {.end_sample = 16000 * 30, .max_seconds = 30}).samples.size() == 480000);
   CHECK(read_audio_info(path, 30).sample_count < 16000 * 40);
   // If the number of samples in the header is too small, reading ends after this number of samples.
   bytes[25] = 100;

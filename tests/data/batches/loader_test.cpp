@@ -13,8 +13,8 @@ using namespace tapeformer::test;
 
 namespace {
 
-// A data set in which example i consists of the token i. A batch that contains the example `bad` throws
-// DataError. `batches` counts the calls of batch().
+// A data set in which example i consists of the token i. batch() throws DataError if the batch contains the
+// example with the index `bad`. `batches` is the number of calls of batch().
 class Counting : public Dataset {
  public:
   explicit Counting(int64_t size, int64_t bad = -1) : size_(size), bad_(bad) {

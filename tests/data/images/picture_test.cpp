@@ -99,7 +99,8 @@ TEST_CASE("damaged JPEG files, CMYK colours and huge sizes are faults") {
   CHECK(contains(fault(dir / "cmyk.jpg"), "it has CMYK colours; convert it to RGB"));
   Bytes bomb = whole;
   for (size_t i = 0; i + 9 < bomb.size(); ++i)
-    // The length (2 bytes), the precision (1), the height (2) and the width (2) follow this marker.
+    // The marker FF C0 starts the frame header. It is followed by 2 bytes with the length, 1 byte with the
+    // precision, 2 bytes with the height and 2 bytes with the width.
     if (bomb[i] == 0xFF && bomb[i + 1] == 0xC0) {
       std::fill_n(bomb.begin() + static_cast<int64_t>(i) + 5, 4, uint8_t{0xFF});
       break;

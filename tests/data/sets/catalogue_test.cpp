@@ -34,8 +34,8 @@ TEST_CASE("every row of the table of data sets is complete") {
 
 TEST_CASE("known_set() returns the row of a name, and set_names() the names of the selected rows") {
   const auto speech = [](const CatalogueEntry& set) { return set.type == DatasetType::speech; };
-  CHECK(list_set_names().size() == list_catalogue().size());
-  CHECK(list_set_names([](const CatalogueEntry& set) { return set.type == DatasetType::images; }) ==
+  CHECK(list_dataset_names().size() == list_catalogue().size());
+  CHECK(list_dataset_names([](const CatalogueEntry& set) { return set.type == DatasetType::images; }) ==
         std::vector<std::string>{"mnist", "fashion-mnist", "cifar10", "images"});
   CHECK(require_catalogue_entry("timit", speech).format == DatasetFormat::timit);
   CHECK(find_catalogue_entry("timmit") == nullptr);
@@ -62,7 +62,8 @@ TEST_CASE("a data set that is not found names its folder and its origin") {
   for (const CatalogueEntry& set : list_catalogue()) {
     if (set.type == DatasetType::sequences || !set.system_folder.empty()) continue;
     CAPTURE(set.name);
-    const std::string text = message_of<MissingSetError>([&] { require_set(set, dir.path().string()); });
+    const std::string text =
+        message_of<MissingDatasetError>([&] { require_dataset_folder(set, dir.path().string()); });
     CHECK(contains(text, (dir / std::string(set.name)).string()));
     CHECK(contains(text, std::string(set.download_instructions)));
   }

@@ -32,13 +32,13 @@ TEST_CASE("the first folder with a file of the data set is used, and an empty fo
   const ScopedVariable own("TAPEFORMER_DATA", (dir / "own").string());
   const ScopedVariable xdg("XDG_DATA_HOME", (dir / "xdg").string());
   std::filesystem::create_directories(dir / "own" / "mnist");
-  CHECK(locate_set(require_catalogue_entry("mnist"), "") == std::nullopt);
+  CHECK(find_dataset_folder(require_catalogue_entry("mnist"), "") == std::nullopt);
   write_tiny_mnist(dir / "xdg" / "tapeformer" / "mnist", 1, 1);
-  CHECK(require_set(require_catalogue_entry("mnist"), "") == dir / "xdg" / "tapeformer" / "mnist");
+  CHECK(require_dataset_folder(require_catalogue_entry("mnist"), "") == dir / "xdg" / "tapeformer" / "mnist");
   write_tiny_mnist(dir / "own" / "mnist", 1, 1);
-  CHECK(require_set(require_catalogue_entry("mnist"), "") == dir / "own" / "mnist");
+  CHECK(require_dataset_folder(require_catalogue_entry("mnist"), "") == dir / "own" / "mnist");
   // If the user names a directory, no other directory is searched.
-  CHECK(locate_set(require_catalogue_entry("mnist"), (dir / "elsewhere").string()) == std::nullopt);
+  CHECK(find_dataset_folder(require_catalogue_entry("mnist"), (dir / "elsewhere").string()) == std::nullopt);
 }
 
 TEST_CASE("a missing data set is a data error with the searched folders and its origin") {
@@ -47,7 +47,7 @@ TEST_CASE("a missing data set is a data error with the searched folders and its 
   const ScopedVariable xdg("XDG_DATA_HOME", (dir / "xdg").string());
   std::filesystem::create_directories(dir / "own" / "cifar10");
   const std::string message =
-      message_of<DataError>([] { require_set(require_catalogue_entry("cifar10"), ""); });
+      message_of<DataError>([] { require_dataset_folder(require_catalogue_entry("cifar10"), ""); });
   CHECK(contains(message,
                  "cifar10: data set not found; looked in\n  " + (dir / "own/cifar10").string() + "\n"));
   CHECK(contains(message, (dir / "xdg/tapeformer/cifar10").string() + " (no such folder)\n"));

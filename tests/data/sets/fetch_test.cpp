@@ -128,7 +128,7 @@ size_t entries(const std::filesystem::path& folder) {
 
 std::string fetch_error(const std::string& name, const std::filesystem::path& data_dir,
                         const std::string& from) {
-  return message_of<DataError>([&] { fetch_set(name, data_dir.string(), from); });
+  return message_of<DataError>([&] { fetch_dataset(name, data_dir.string(), from); });
 }
 
 }  // namespace
@@ -137,8 +137,8 @@ TEST_CASE("fetch from a folder copies verified files, replaces damaged files and
   const TempDir dir;
   const auto folder = dir / "data" / "fashion-mnist";
   const auto data_dir = dir / "data";
-  const SetReport report =
-      fetch_set("fashion-mnist", data_dir.string(), std::string("file://") + kPackage + "/");
+  const DatasetReport report =
+      fetch_dataset("fashion-mnist", data_dir.string(), std::string("file://") + kPackage + "/");
   CHECK(report.is_valid());
   CHECK(report.folder == folder);
   CHECK(entries(folder) == 4);
@@ -146,7 +146,7 @@ TEST_CASE("fetch from a folder copies verified files, replaces damaged files and
   write_file(folder / "t10k-labels-idx1-ubyte", std::string("not the labels"));
   const auto images = folder / "train-images-idx3-ubyte.gz";
   const auto written = std::filesystem::last_write_time(images);
-  CHECK(fetch_set("fashion-mnist", data_dir.string(), kPackage).is_valid());
+  CHECK(fetch_dataset("fashion-mnist", data_dir.string(), kPackage).is_valid());
   CHECK(entries(folder) == 4);
   CHECK(std::filesystem::last_write_time(images) == written);
 }
@@ -183,11 +183,11 @@ TEST_CASE("fetch reports missing files, and explains how to get data sets that i
   const TempDir dir;
   CHECK(contains(fetch_error("mnist", dir.path(), (dir / "none").string()),
                  (dir / "none" / "train-images-idx3-ubyte").string() + ": no such file, neither"));
-  CHECK_THROWS_AS(fetch_set("minst", dir.path().string()), ConfigError);
+  CHECK_THROWS_AS(fetch_dataset("minst", dir.path().string()), ConfigError);
   write_file(dir / "file", std::string("x"));
-  CHECK(
-      contains(message_of<std::runtime_error>([&] { fetch_set("mnist", (dir / "file").string(), kPackage); }),
-               "cannot create the folder " + (dir / "file" / "mnist").string()));
+  CHECK(contains(
+      message_of<std::runtime_error>([&] { fetch_dataset("mnist", (dir / "file").string(), kPackage); }),
+      "cannot create the folder " + (dir / "file" / "mnist").string()));
 }
 
 TEST_CASE("fetch downloads over http from this machine") {
@@ -198,7 +198,7 @@ TEST_CASE("fetch downloads over http from this machine") {
   const ScopedVariable no_proxy("no_proxy", "127.0.0.1");
   const TempDir dir;
   const TinyServer server(kPackage);
-  CHECK(fetch_set("fashion-mnist", dir.path().string(), server.url).is_valid());
+  CHECK(fetch_dataset("fashion-mnist", dir.path().string(), server.url).is_valid());
   CHECK(contains(fetch_error("cifar10", dir.path(), server.url), "data_batch_1.bin: no such file, neither"));
 }
 
@@ -236,9 +236,9 @@ TEST_CASE("fetch accepts only https, also in redirections") {
   CHECK(entries(dir / "fashion-mnist") == 0);
   for (const std::string url : {"http://example.org", "ftp://127.0.0.1", "http://127.0.0.1.example.org",
                                 "http://127.0.0.1@example.org", "gopher://localhost"})
-    CHECK(contains(message_of<ConfigError>([&] { fetch_set("mnist", dir.path().string(), url); }),
+    CHECK(contains(message_of<ConfigError>([&] { fetch_dataset("mnist", dir.path().string(), url); }),
                    "unsupported URL, expected https://"));
-  CHECK_THROWS_AS(fetch_set("mnist", dir.path().string(), "https://[::"), ConfigError);
+  CHECK_THROWS_AS(fetch_dataset("mnist", dir.path().string(), "https://[::"), ConfigError);
   for (const CatalogueEntry& set : list_catalogue())
     CHECK((set.url.empty() || set.url.starts_with("https://")));
 }
@@ -251,7 +251,7 @@ TEST_CASE("fetch unpacks only the known files of an archive") {
                                  "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"})
     tar += tar_member("../set/" + name, unpacked(package + "/" + name + ".gz"));
   write_file(archive, tar + std::string(1024, '\0'));
-  CHECK(fetch_set("fashion-mnist", (dir / "data").string(), archive).is_valid());
+  CHECK(fetch_dataset("fashion-mnist", (dir / "data").string(), archive).is_valid());
   CHECK(entries(dir / "data/fashion-mnist") == 4);
   CHECK(!std::filesystem::exists(dir / "escaped"));
 

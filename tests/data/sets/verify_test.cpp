@@ -15,10 +15,10 @@ TEST_CASE("list reports the folder of every data set, or the searched folders") 
   const TempDir dir;
   write_tiny_mnist(dir / "mnist", 2, 2);
   std::filesystem::remove(dir / "mnist" / "t10k-labels-idx1-ubyte");
-  const std::vector<SetReport> reports = list_sets(dir.path().string());
+  const std::vector<DatasetReport> reports = list_dataset_reports(dir.path().string());
   REQUIRE(reports.size() ==
-          list_set_names([](const CatalogueEntry& set) { return !set.files.empty(); }).size());
-  for (const SetReport& report : reports) {
+          list_dataset_names([](const CatalogueEntry& set) { return !set.files.empty(); }).size());
+  for (const DatasetReport& report : reports) {
     CAPTURE(report.name);
     CHECK(report.searched_folders.front() == dir / report.name);
     if (report.name == "mnist") {
@@ -41,10 +41,10 @@ TEST_CASE("verify reports files that differ, are corrupt or are missing") {
   write_tiny_mnist(folder, 2, 2);
   write_file(folder / "t10k-images-idx3-ubyte.gz", Bytes{0x1F, 0x8B, 8});
   std::filesystem::remove(folder / "t10k-labels-idx1-ubyte");
-  const SetReport report = verify_set("mnist", dir.path().string());
+  const DatasetReport report = verify_dataset("mnist", dir.path().string());
   CHECK(!report.is_valid());
   CHECK(report.files.at(1).bytes == 10);
-  const std::string message = message_of<DataError>([&] { check_set_report(report); });
+  const std::string message = message_of<DataError>([&] { check_dataset_report(report); });
   CHECK(contains(message, "mnist: not as published, in " + folder.string() + "\n"));
   CHECK(contains(
       message,
@@ -57,28 +57,28 @@ TEST_CASE("verify reports files that differ, are corrupt or are missing") {
 
 TEST_CASE("verify reports a data set that is missing, and refuses an unknown name") {
   const TempDir dir;
-  const SetReport report = verify_set("cifar10", dir.path().string());
-  CHECK(contains(message_of<DataError>([&] { check_set_report(report); }),
+  const DatasetReport report = verify_dataset("cifar10", dir.path().string());
+  CHECK(contains(message_of<DataError>([&] { check_dataset_report(report); }),
                  "cifar10: data set not found; looked in\n  " + (dir / "cifar10").string()));
-  CHECK_THROWS_AS(verify_set("cifar11", ""), ConfigError);
+  CHECK_THROWS_AS(verify_dataset("cifar11", ""), ConfigError);
 }
 
 TEST_CASE("Fashion-MNIST of the Debian package has the published checksums, and a changed byte is found") {
   const TempDir dir;
-  const SetReport package = verify_set("fashion-mnist", dir.path().string());
+  const DatasetReport package = verify_dataset("fashion-mnist", dir.path().string());
   CHECK(package.is_valid());
-  CHECK_NOTHROW(check_set_report(package));
+  CHECK_NOTHROW(check_dataset_report(package));
   // Unpacked copies of the files also pass.
   for (const FileReport& file : package.files) {
     Bytes bytes = read_unpacked(file.path, 1 << 30);
     write_file(dir / "fashion-mnist" / file.name, bytes);
   }
-  CHECK(verify_set("fashion-mnist", dir.path().string()).is_valid());
+  CHECK(verify_dataset("fashion-mnist", dir.path().string()).is_valid());
   const auto labels = dir / "fashion-mnist" / "t10k-labels-idx1-ubyte";
   std::string bytes = read_file(labels);
   bytes[5000] ^= 1;
   write_file(labels, bytes);
-  const SetReport changed = verify_set("fashion-mnist", dir.path().string());
+  const DatasetReport changed = verify_dataset("fashion-mnist", dir.path().string());
   CHECK(contains(changed.files.at(3).problem,
                  "expected 10008 bytes with SHA-256 "
                  "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34, found 10008 bytes"));
@@ -102,7 +102,7 @@ TEST_CASE("generated MNIST and CIFAR-10 have the published sizes and other check
   write_stand_in_mnist(dir / "mnist");
   write_stand_in_cifar10(dir / "cifar10");
   for (const std::string name : {"mnist", "cifar10"}) {
-    const SetReport report = verify_set(name, dir.path().string());
+    const DatasetReport report = verify_dataset(name, dir.path().string());
     CHECK(!report.is_valid());
     REQUIRE(report.files.size() == (name == "mnist" ? 4 : 6));
     for (const FileReport& file : report.files) {
@@ -120,7 +120,7 @@ TEST_CASE("the real MNIST has the published checksums") {
     MESSAGE("skipped: no mnist in $TAPEFORMER_DATA");
     return;
   }
-  CHECK_NOTHROW(check_set_report(verify_set("mnist", "")));
+  CHECK_NOTHROW(check_dataset_report(verify_dataset("mnist", "")));
 }
 
 TEST_CASE("the real CIFAR-10 has the published checksums") {
@@ -128,5 +128,5 @@ TEST_CASE("the real CIFAR-10 has the published checksums") {
     MESSAGE("skipped: no cifar10 in $TAPEFORMER_DATA");
     return;
   }
-  CHECK_NOTHROW(check_set_report(verify_set("cifar10", "")));
+  CHECK_NOTHROW(check_dataset_report(verify_dataset("cifar10", "")));
 }

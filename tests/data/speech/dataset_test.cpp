@@ -38,8 +38,8 @@ Corpus noise_corpus(const TempDir& dir, int count) {
   return corpus;
 }
 
-SpeechOptions options_8k() {
-  SpeechOptions options;
+SpeechDatasetOptions options_8k() {
+  SpeechDatasetOptions options;
   options.features.filterbank.rate = 8000;
   return options;
 }
@@ -58,7 +58,7 @@ std::vector<int64_t> random_lengths(int64_t count) {
 
 TEST_CASE("a batch contains padded features and labels, and their lengths") {
   const TempDir dir;
-  SpeechOptions options = options_8k();
+  SpeechDatasetOptions options = options_8k();
   options.delta_order = 2;
   const SpeechDataset set(noise_corpus(dir, 6), kPhones, options);
   CHECK(set.size() == 6);
@@ -81,7 +81,7 @@ TEST_CASE("a batch contains padded features and labels, and their lengths") {
 TEST_CASE("features from a cache equal computed features, and each option and file changes the cache key") {
   const TempDir dir;
   const Corpus corpus = noise_corpus(dir, 5);
-  SpeechOptions options = options_8k();
+  SpeechDatasetOptions options = options_8k();
   options.features.filterbank.dither = 1;
   const SpeechDataset plain(corpus, kPhones, options);
   FeatureOptions cached = options.features;
@@ -138,7 +138,8 @@ TEST_CASE("a feature cache stores faults of recordings, but no faults of command
   CHECK(!FeatureStore(corpus, cached).is_from_cache());
   CHECK(FeatureStore(corpus, cached).is_from_cache());
 
-  // The command fails until the file that it prints exists. The cache must not store this failure.
+  // The command prints a file that does not exist yet, so the command fails. The cache does not store this
+  // failure, so the command is run again when the file exists.
   corpus.utterances[1].path.clear();
   corpus.utterances[1].command = "cat " + (dir / "late.wav").string() + " 2>/dev/null";
   const FeatureStore failed(corpus, cached);
@@ -218,7 +219,7 @@ TEST_CASE("an utterance with a fault is left out and reported") {
   const TempDir dir;
   Corpus corpus = noise_corpus(dir, 3);
   corpus.utterances[1].fault = "list:2: an empty transcript";
-  SpeechOptions options = options_8k();
+  SpeechDatasetOptions options = options_8k();
   const SpeechDataset set(corpus, kPhones, options);
   CHECK(set.size() == 2);
   CHECK(set.report().faults == std::vector<std::string>{"u1: list:2: an empty transcript"});
@@ -232,7 +233,7 @@ TEST_CASE("dither depends on the epoch and the utterance, and repeated calls giv
   Corpus corpus = noise_corpus(dir, 3);
   std::filesystem::copy_file(corpus.utterances[0].path, corpus.utterances[1].path,
                              std::filesystem::copy_options::overwrite_existing);
-  SpeechOptions options = options_8k();
+  SpeechDatasetOptions options = options_8k();
   const SpeechDataset clean(corpus, kPhones, options);
   options.features.filterbank.dither = 1;
   options.features.cache_folder = (dir / "cache").string();
@@ -251,7 +252,7 @@ TEST_CASE("dither depends on the epoch and the utterance, and repeated calls giv
 TEST_CASE("the length of an utterance is its number of complete steps of the model") {
   const TempDir dir;
   Corpus corpus = noise_corpus(dir, 1);
-  SpeechOptions options = options_8k();
+  SpeechDatasetOptions options = options_8k();
   const int64_t frames = SpeechDataset(corpus, kPhones, options).frame_count(0);
   options.subsampling = 4;
   const auto usable = [&](int64_t labels) {
@@ -284,7 +285,7 @@ TEST_CASE("unusable files are left out and reported, or are errors with refuse_f
   for (size_t i = 0; i < parts.size(); ++i) CHECK(contains(set.report().faults[i], parts[i]));
   CHECK(set.report().too_short_ids == std::vector<std::string>{"u6"});
   CHECK(count_min_ctc_steps(std::vector<int64_t>{1, 1, 2, 1, 1}) == 7);
-  SpeechOptions strict = options_8k();
+  SpeechDatasetOptions strict = options_8k();
   strict.refuse_faulty = true;
   CHECK(contains(message_of<DataError>([&] { SpeechDataset(corpus, kPhones, strict); }), "noise: u0: "));
   corpus.utterances.resize(2);
@@ -298,7 +299,7 @@ TEST_CASE("scoring keeps utterances that are shorter than their labels or have u
   corpus.utterances[0].phones = Words(40, "a");
   corpus.utterances[1].phones = {"a", "x"};
   corpus.utterances[2].phones = {};
-  SpeechOptions options = options_8k();
+  SpeechDatasetOptions options = options_8k();
   CHECK(SpeechDataset(corpus, kPhones, options).size() == 1);
   options.use = SpeechUse::scoring;
   const SpeechDataset set(corpus, kPhones, options);
@@ -346,7 +347,7 @@ TEST_CASE("features are normalised by utterance, speaker or data set") {
     for (const int64_t i : which) sum.add(set.features(i));
     return std::abs(sum.sums[7]) / sum.frames;
   };
-  SpeechOptions options = options_8k();
+  SpeechDatasetOptions options = options_8k();
   const SpeechDataset utterance(corpus, kPhones, options);
   options.normalization = Normalization::speaker;
   const SpeechDataset speaker(corpus, kPhones, options);
@@ -365,7 +366,7 @@ TEST_CASE("features are normalised by utterance, speaker or data set") {
 TEST_CASE("with a limit, statistics of a speaker use all utterances of the speaker") {
   const TempDir dir;
   const Corpus corpus = noise_corpus(dir, 7);
-  SpeechOptions options = options_8k();
+  SpeechDatasetOptions options = options_8k();
   for (const Normalization kind : {Normalization::speaker, Normalization::utterance}) {
     options.normalization = kind;
     options.limit = 0;

@@ -126,8 +126,9 @@ std::vector<ScoredUtterance> random_pairs(uint64_t count) {
   return pairs;
 }
 
-// Returns the numbers of substitutions, deletions and insertions that sclite counts, by the id of the
-// utterance. The counts are in lines "Scores: (#C #S #D #I) c s d i" after lines "id: (spk-7)".
+// Runs sclite and returns a map from the id of each utterance to its numbers of substitutions, deletions and
+// insertions. In the output of sclite, a line such as "id: (spk-7)" contains the id. The following line
+// "Scores: (#C #S #D #I) c s d i" contains the counts.
 std::map<std::string, std::array<int64_t, 3>> sclite_counts(const std::filesystem::path& folder) {
   const std::string command =
       "cd '" + folder.string() +

@@ -31,7 +31,7 @@ void write_tone(const fs::path& path, double pitch) {
 
 // Writes audio/SPEAKER/NUMBER.wav for every speaker and word, and a table of transcripts in various
 // spellings.
-PrepareOptions write_recordings(const TempDir& dir, int speakers) {
+SpeechPreparationOptions write_recordings(const TempDir& dir, int speakers) {
   std::string table = "path\tsentence\n", lexicon;
   for (int s = 0; s < speakers; ++s)
     for (size_t w = 0; w < kWords.size(); ++w) {
@@ -44,7 +44,7 @@ PrepareOptions write_recordings(const TempDir& dir, int speakers) {
   for (const std::string& word : kWords) lexicon += word + " " + (word == "two" ? "T UW1" : "W AH1 N") + "\n";
   write_file(dir / "table.tsv", table);
   write_file(dir / "lexicon", lexicon);
-  PrepareOptions options;
+  SpeechPreparationOptions options;
   options.audio_folder = dir / "audio";
   options.transcript_path = dir / "table.tsv";
   options.lexicon_paths = {dir / "lexicon"};
@@ -67,8 +67,8 @@ void append(const fs::path& path, const std::string& text) {
 
 TEST_CASE("recordings and a table of transcripts become Kaldi directories for training") {
   const TempDir dir;
-  const PrepareOptions options = write_recordings(dir, 12);
-  const PrepareReport report = prepare_speech(options);
+  const SpeechPreparationOptions options = write_recordings(dir, 12);
+  const SpeechPreparationReport report = prepare_speech(options);
   CHECK(report.faults.empty());
   CHECK(report.unknown_words.empty());
   CHECK(report.utterance_count() == 60);
@@ -98,7 +98,7 @@ TEST_CASE("recordings and a table of transcripts become Kaldi directories for tr
   const std::string valid = read_file(options.output_folder / "valid/wav.scp");
   prepare_speech(options);
   CHECK(read_file(options.output_folder / "valid/wav.scp") == valid);
-  PrepareOptions other = options;
+  SpeechPreparationOptions other = options;
   other.seed = 5;
   prepare_speech(other);
   CHECK(read_file(options.output_folder / "valid/wav.scp") != valid);
@@ -111,10 +111,10 @@ TEST_CASE("recordings and a table of transcripts become Kaldi directories for tr
 
 TEST_CASE("unknown words are listed with their counts, and their utterances are left out") {
   const TempDir dir;
-  const PrepareOptions options = write_recordings(dir, 3);
+  const SpeechPreparationOptions options = write_recordings(dir, 3);
   for (const std::string name : {"5", "6", "7"}) write_tone(dir / ("audio/s0/" + name + ".wav"), 0.3);
   append(dir / "table.tsv", "s0/5.wav\tZork one, 5\ns0/6.wav\tzork\ns0/7\tfive-zork\n");
-  const PrepareReport report = prepare_speech(options);
+  const SpeechPreparationReport report = prepare_speech(options);
   CHECK(report.utterance_count() == 15);
   CHECK(report.unknown_word_utterance_count == 3);
   const std::string location = (dir / "table.tsv").string();
@@ -123,7 +123,7 @@ TEST_CASE("unknown words are listed with their counts, and their utterances are 
   CHECK(!fs::exists(options.output_folder / "proposed-lexicon.txt"));
   // A second lexicon adds the words that the first lexicon lacks.
   write_file(dir / "more", std::string("zork Z AO1 R K\nfive F AY1 V\nzero WRONG\n"));
-  PrepareOptions extended = options;
+  SpeechPreparationOptions extended = options;
   extended.lexicon_paths.push_back(dir / "more");
   CHECK(prepare_speech(extended).utterance_count() == 17);
   CHECK(contains(read_file(options.output_folder / "lexicon.txt"), "zork Z AO R K\n"));
@@ -132,12 +132,12 @@ TEST_CASE("unknown words are listed with their counts, and their utterances are 
 
 TEST_CASE("recordings and transcripts without a match are reported") {
   const TempDir dir;
-  PrepareOptions options = write_recordings(dir, 3);
+  SpeechPreparationOptions options = write_recordings(dir, 3);
   write_file(dir / "audio/s1/broken.wav", std::string("no sound"));
   write_tone(dir / "audio/s1/silent.wav", 0.3);
   append(dir / "table.tsv",
          "s1/broken.wav\tone\ns9/0.wav\tone\n0.wav\tone\ns0/0.wav\ttwo\ns1/silent.wav\t…\n\ts1\n");
-  const PrepareReport report = prepare_speech(options);
+  const SpeechPreparationReport report = prepare_speech(options);
   CHECK(report.utterance_count() == 15);
   CHECK(report.recording_count == 17);
   REQUIRE(report.faults.size() == 6);
@@ -147,10 +147,10 @@ TEST_CASE("recordings and transcripts without a match are reported") {
       "\"s0/0.wav\" has a transcript already",       "the transcript has no words"};
   for (size_t i = 0; i < parts.size(); ++i) CHECK(contains(report.faults[i], parts[i]));
 
-  const auto fails = [&](const PrepareOptions& wrong) {
+  const auto fails = [&](const SpeechPreparationOptions& wrong) {
     return message_of<std::exception>([&] { prepare_speech(wrong); });
   };
-  PrepareOptions wrong = options;
+  SpeechPreparationOptions wrong = options;
   wrong.audio_folder = dir / "nowhere";
   CHECK(contains(fails(wrong), "no such folder of recordings"));
   write_file(dir / "mp3/a.mp3", std::string("x"));
@@ -187,11 +187,11 @@ TEST_CASE("proposed pronunciations go to a separate file, are used only on reque
     return;
   }
   const TempDir dir;
-  PrepareOptions options = write_recordings(dir, 3);
+  SpeechPreparationOptions options = write_recordings(dir, 3);
   for (const std::string name : {"5", "6"}) write_tone(dir / ("audio/s0/" + name + ".wav"), 0.3);
   append(dir / "table.tsv", "s0/5.wav\tSeven\ns0/6.wav\t7 --seven\n");
   options.propose_pronunciations = true;
-  const PrepareReport report = prepare_speech(options);
+  const SpeechPreparationReport report = prepare_speech(options);
   CHECK(report.utterance_count() == 15);  // proposed pronunciations are not used
   CHECK(report.proposed_count == 1);      // no pronunciation is proposed for digits
   const fs::path proposals = options.output_folder / "proposed-lexicon.txt";

@@ -43,7 +43,7 @@ TEST_CASE("the error of a missing program names its package") {
   const TempDir dir;
   SyntheticSpeechOptions options;
   options.espeak_program = "no-such-espeak";
-  const std::string message = message_of<DataError>([&] { make_synthetic_speech(dir.path(), options); });
+  const std::string message = message_of<DataError>([&] { write_synthetic_speech(dir.path(), options); });
   CHECK(contains(message, "cannot run no-such-espeak"));
   CHECK(contains(message, "apt-get install espeak-ng"));
 }
@@ -53,7 +53,7 @@ TEST_CASE("a failed run keeps existing data and removes unfinished data") {
   write_file(dir / "train/text", std::string("old\n"));
   write_file(dir / "train/wav/a.wav", std::string("whole"));
   write_file(dir / ".unfinished/train/wav/b.wav", std::string("of a run that was killed"));
-  CHECK_THROWS_AS(make_synthetic_speech(dir.path(), {.espeak_program = "no-such-espeak"}), DataError);
+  CHECK_THROWS_AS(write_synthetic_speech(dir.path(), {.espeak_program = "no-such-espeak"}), DataError);
   CHECK(read_file(dir / "train/text") == "old\n");
   CHECK(read_file(dir / "train/wav/a.wav") == "whole");
   CHECK(!std::filesystem::exists(dir / ".unfinished"));
@@ -65,8 +65,8 @@ TEST_CASE("a new run replaces all existing data") {
     return;
   }
   const TempDir dir;
-  make_synthetic_speech(dir.path(), {.train_count = 3, .valid_count = 1, .test_count = 1});
-  make_synthetic_speech(dir.path(), {.train_count = 1, .valid_count = 0, .test_count = 1});
+  write_synthetic_speech(dir.path(), {.train_count = 3, .valid_count = 1, .test_count = 1});
+  write_synthetic_speech(dir.path(), {.train_count = 1, .valid_count = 0, .test_count = 1});
   const auto files = std::filesystem::directory_iterator(dir / "train/wav");
   CHECK(std::distance(begin(files), end(files)) == 1);
   CHECK(find_kaldi_faults(dir / "train").empty());
@@ -85,9 +85,9 @@ TEST_CASE(
   const SyntheticSpeechOptions options{.train_count = 4, .valid_count = 1, .test_count = 2};
   const int before = get_thread_count();
   set_thread_count(1);
-  make_synthetic_speech(dir / "one", options);
+  write_synthetic_speech(dir / "one", options);
   set_thread_count(3);
-  make_synthetic_speech(dir / "three", options);
+  write_synthetic_speech(dir / "three", options);
   set_thread_count(before);
   for (const auto& [split, count] :
        {std::pair{"train", size_t{4}}, {"valid", size_t{1}}, {"test", size_t{2}}}) {
@@ -95,7 +95,7 @@ TEST_CASE(
     const Corpus corpus = read_kaldi_directory(dir / "one" / split);
     REQUIRE(corpus.utterances.size() == count);
     for (const Utterance& utterance : corpus.utterances) {
-      CHECK(utterance.words.size() > 15);  // each word is a phone
+      CHECK(utterance.words.size() > 15);  // the transcripts contain phones
       CHECK(read_file(utterance.path) ==
             read_file(dir / "three" / split / "wav" / utterance.path.filename()));
     }

@@ -63,7 +63,7 @@ TEST_CASE("characters are numbered in the order of their codes and restored from
   CHECK(tokenizer->vocabulary_size() == 8);
   CHECK(tokenizer->serialize() == std::string(1, '\0') + "\n abñ€😀");
   CHECK(tokenizer->encode("a😀") == std::vector<int32_t>{3, 7});
-  const auto restored = restore_tokenizer(kCharacterTokenizerName, tokenizer->serialize(), "state.json");
+  const auto restored = deserialize_tokenizer(kCharacterTokenizerName, tokenizer->serialize(), "state.json");
   CHECK(decoded(*restored, restored->encode(text)) == text);
   CHECK(count_characters(text) == 8);
 }
@@ -84,8 +84,8 @@ TEST_CASE("texts and prompts that a tokenizer cannot encode are errors with a po
   CHECK(offset == 2);
   for (const std::string& damaged :
        {std::string(), std::string("ba"), std::string("aa"), std::string("\xFF")})
-    CHECK_THROWS_AS(restore_tokenizer(kCharacterTokenizerName, damaged, "state.json"), DataError);
-  CHECK(contains(message_of<DataError>([] { restore_tokenizer("words", "", "state.json"); }),
+    CHECK_THROWS_AS(deserialize_tokenizer(kCharacterTokenizerName, damaged, "state.json"), DataError);
+  CHECK(contains(message_of<DataError>([] { deserialize_tokenizer("words", "", "state.json"); }),
                  "unknown tokenizer \"words\""));
 }
 
@@ -99,7 +99,8 @@ TEST_CASE(
   const auto tokens = tokenizer->encode(text);
   CHECK(decoded(*tokenizer, tokens) == text);
   CHECK(tokens.size() < text.size());
-  const auto restored = restore_tokenizer(kSentencePieceTokenizerName, tokenizer->serialize(), "state.json");
+  const auto restored =
+      deserialize_tokenizer(kSentencePieceTokenizerName, tokenizer->serialize(), "state.json");
   CHECK(restored->encode(text) == tokens);
   CHECK_THROWS_AS(tokenizer->encode("bad \xFF"), EncodingError);
   // The trained model depends only on the text and the seed.

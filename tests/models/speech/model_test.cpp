@@ -56,8 +56,8 @@ TEST_CASE("the loss of a speech model has gradients for all parameters and does 
       model.initialize(3);
       const CtcBatch batch = random_batch();
       const CtcLoss loss = model.loss(batch, {});
-      // The first utterance has four labels. Two adjacent labels are equal, so the utterance needs five
-      // steps. If the subsampling is 4, its 17 frames give only four steps.
+      // CTC needs five steps for the first utterance, which has four labels with two equal adjacent labels.
+      // If the subsampling is 4, the 17 frames of this utterance give only four steps.
       CHECK(loss.infeasible_count == (subsampling == 4 ? 1 : 0));
       backward(loss.loss);
       for (const auto& [bound_name, parameter] : model.parameters()) {
@@ -200,8 +200,9 @@ TEST_CASE("the speech models of Transformers are RNNs have the published sizes")
   SpeechModelOptions transformer;
   transformer.encoder.attention = {{"linear", find_attention_kind("linear").default_options()}};
   const SpeechModel model(transformer);
-  // Attention has 4 (192² + 192) parameters per layer, the feed-forward layer 2 · 192 · 768 + 768 + 192, and
-  // the norms 4 · 192. There are 9 layers, and the last norm has 384 parameters.
+  // Each of the 9 layers has 4 * (192 * 192 + 192) parameters in attention, 4 * 192 parameters in the two
+  // norms, and 2 * 192 * 768 + 768 + 192 parameters in the feed-forward layer. The norm after the last layer
+  // has 384 parameters.
   CHECK(count_parameters(*model.encoder) == 9 * (4 * (192 * 192 + 192) + 2 * 192 * 768 + 960 + 768) + 384);
   SpeechModelOptions recurrent;
   recurrent.encoder_kind = SpeechEncoderKind::lstm;

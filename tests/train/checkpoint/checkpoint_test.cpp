@@ -219,10 +219,9 @@ void save_in_a_loop(const std::string& run_dir, int64_t step, CheckpointContents
   }
 }
 
-// Runs save_in_a_loop() in a child process. Waits until `rounds` rounds are complete, and then for `share`
-// times the duration of a round, before it kills the process. The delay depends on the duration of a round,
-// so the kill can interrupt a save on fast and slow disks. If `rounds` is not 0, sets `round_time` to the
-// measured duration of a round.
+// Runs save_in_a_loop() in a child process, and kills the process after `rounds` complete rounds and a delay
+// of `share` * `round_time`. If `rounds` is not 0, `round_time` is first set to the mean duration of these
+// rounds, so the kill can interrupt a save on fast and slow disks.
 void save_and_kill(const std::string& run_dir, int64_t step, CheckpointContents& contents, int rounds,
                    double share, std::chrono::duration<double>& round_time) {
   int done[2];

@@ -86,7 +86,8 @@ TEST_CASE("a checkpoint without checksums loads") {
   auto state = nlohmann::ordered_json::parse(read_file(checkpoint / "state.json"));
   state.erase("crc32");
   write_file(checkpoint / "state.json", state.dump(2) + "\n");
-  // state.json still contains the checksums of the other files, so it must also contain a checksum of itself.
+  // A state.json file with the entry "files", which contains the checksums of the other files, is valid only
+  // with the entry "crc32".
   CHECK(contains(load_error(dir / "run"), "does not match the checksum in it"));
   state.erase("files");
   write_file(checkpoint / "state.json", state.dump(2) + "\n");

@@ -31,9 +31,9 @@ TEST_CASE("bench list prints the names that bench accepts") {
   }
 }
 
-// Checks the roofline figures of a benchmark: the numbers of operations and bytes, the matrix rate and the
-// memory bandwidth of the machine, and the times that the work needs at these rates. `nearer_limit` must name
-// the rate of which the benchmark reaches the larger share. `seconds` is the measured time.
+// Checks the roofline figures of a benchmark that took `seconds`. The times at the matrix rate and at the
+// memory bandwidth must match the numbers of operations and bytes. `nearer_limit` must name the limit with
+// the larger share.
 void check_roofline(const nlohmann::json& figures, double seconds) {
   const double matrix = figures["seconds_at_matrix_rate"], memory = figures["seconds_at_memory_rate"];
   CHECK(figures["gflops"].get<double>() * seconds ==
@@ -80,10 +80,10 @@ TEST_CASE("bench train-step reports the work of a step, also in bfloat16 and for
   CHECK(figures["seconds_per_step"] > 0);
   CHECK(figures["precision"] == "float32");
   check_roofline(figures, figures["seconds_per_step"]);
-  // The batch has 64 tokens. The forward products of the layer and of the predictor access `weights` elements
-  // of matrices and `activations` elements of inputs and results. The factor 3 counts the forward product and
-  // the products of its two gradients. Attention and the residual stream access 12 tensors (tokens, width)
-  // each. The optimizer accesses 7 numbers per parameter.
+  // In the forward pass, the linear layers read `weights` elements of matrices, and read and write
+  // `activations` elements of inputs and results. The factor 3 accounts for the forward pass and the two
+  // gradients. Attention accesses 12 tensors (tokens, width), and so does the residual stream. The optimizer
+  // accesses 7 numbers per parameter.
   const double tokens = 64, width = 64, hidden = 1024, outputs = 30;
   const double weights = 4 * width * width + 2 * width * hidden + width * outputs;
   const double activations = tokens * (4 * 2 * width + 2 * (width + hidden) + width + outputs);
@@ -100,7 +100,7 @@ TEST_CASE("bench train-step reports the work of a step, also in bfloat16 and for
   CHECK(halves["precision"] == "bfloat16");
   check_roofline(halves, halves["seconds_per_step"]);
   CHECK(halves["gigabytes"] < 0.8 * figures["gigabytes"].get<double>());
-  // If the benchmark skipped the products that measure the matrix rate, the rate would be much too high.
+  // The limit detects a benchmark that measures the matrix rate without computing the matrix products.
   CHECK(halves["matrix_gflops"] < 1e5);
 
   // The work of LSH attention is linear in the length. If the benchmark counted the work of softmax
@@ -167,8 +167,8 @@ TEST_CASE("bench attention reports the time, the memory and the work for each le
         {"bench", "attention", "--kind", "linear", "--shortest", "1024", "--longest", "1024", "--heads", "1",
          "--repeats", "1", "--patience", "100", "--dtype", "bfloat16", "--device", device, "--json"}));
     CHECK(halves["dtype"] == "bfloat16");
-    // The memory consists of eight bfloat16 tensors with 64 elements per token, and of a float32 state of 65
-    // × 64 elements for each 64 tokens.
+    // Eight bfloat16 tensors have 64 elements per token each. The other memory, which contains the float32
+    // states of linear attention, is smaller than these tensors.
     CHECK(halves["lengths"][0]["bytes_per_token"] >= 8 * 64 * 2);
     CHECK(halves["lengths"][0]["bytes_per_token"] < 8 * 64 * 4);
     if (device != "cpu")

@@ -336,7 +336,7 @@ TEST_CASE("cuda: reproduce uses --device and --seed") {
   }
   const TempDir dir;
   const std::string device = tapeformer::cuda::is_emulated() ? "cuda-emulated" : "cuda";
-  const auto on_device = [&](const std::string& name, const Words& sets, const Words& more) {
+  const auto run_on_device = [&](const std::string& name, const Words& sets, const Words& more) {
     Words words = reproduce_command(name, dir / name, sets, more);
     words.insert(words.end(), {"--device", device});
     const auto result = run_program(words);
@@ -344,7 +344,7 @@ TEST_CASE("cuda: reproduce uses --device and --seed") {
     CHECK(result.code == 0);
     return parse_json_output(result);
   };
-  const auto lengths = on_device(
+  const auto lengths = run_on_device(
       "attention-scaling",
       {"measure.shortest=16", "measure.longest=32", "model.heads=1", "model.head_dim=8", "measure.repeats=1"},
       {"--rows", "linear,softmax"});
@@ -352,7 +352,7 @@ TEST_CASE("cuda: reproduce uses --device and --seed") {
   CHECK(mean(lengths, "softmax", "mebibytes_32") > 0);
   Words tiny = kTinyDuplication;
   tiny.insert(tiny.end(), {"data.max_length=32", "model.axial_shape=[32]", "attention.chunk_length=8"});
-  const auto table = on_device("reformer-table2", tiny, {"--seed", "7", "--rows", "trained-full"});
+  const auto table = run_on_device("reformer-table2", tiny, {"--seed", "7", "--rows", "trained-full"});
   CHECK(row_of(table, "trained-full")["cells"]["full"]["values"][0]["seed"] == 7);
   const std::string config = read_file(dir / "reformer-table2/runs/trained-full-seed-7/config.toml");
   CHECK(contains(config, "device = \"" + device + "\""));
@@ -410,10 +410,10 @@ TEST_CASE("reproduce reformer-complexity and reformer-speed fit exponents") {
   CHECK(row_of(complexity, "attention-lsh")["cells"]["memory_attention"]["paper"] == 1);
   CHECK(!row_of(complexity, "attention-lsh")["cells"].contains("memory_depth"));
   CHECK(complexity["reference"] == "formula");
-  // The models are so small that the gradients of the weights need more memory than the activations, so this
-  // test does not check the fitted exponents. The added memory of a Reformer layer is the memory for the
-  // gradients of its weights. The weights are five matrices (width, width), and biases and scales with less
-  // than a tenth of the size of the matrices.
+  // This test does not check the fitted exponents, because in such small models, the gradients of the weights
+  // need more memory than the activations. An additional Reformer layer needs memory only for the gradients
+  // of its weights. These weights are five matrices (width, width) and vectors with less than a tenth of the
+  // elements of the matrices.
   const double matrices = 5.0 * 64 * 64 * sizeof(float) / (1 << 20);
   const double added = last_slope(complexity, "memory_depth", "reformer");
   CHECK(added >= matrices);

@@ -28,7 +28,7 @@ Words joined(Words words, const Words& more) {
   return words;
 }
 
-// Returns the pixels of cell (row, column) of a grid that write_grid creates for images of 7 x 7.
+// Returns the pixels of cell (row, column) of a grid that write_image_grid creates for images of 7 x 7.
 std::vector<int> grid_cell(const Tensor& grid, int64_t row, int64_t column) {
   constexpr int64_t kSide = 7, kScale = 4, kGap = 2, kStep = kSide * kScale + kGap;
   std::vector<int> pixels;

@@ -87,7 +87,7 @@ TEST_CASE("the second SIGINT ends a process at once, also if SIGTERM came betwee
   REQUIRE(child >= 0);
   if (child == 0) {
     omit_signal_message();
-    const StopSignals signals;
+    const StopSignalScope signals;
     raise(SIGINT);
     raise(SIGTERM);
     if (signals.requested_signal() != SIGTERM) _exit(1);

@@ -427,7 +427,7 @@ TEST_CASE(
   CHECK(fs::exists(chosen / "0.features.1.tmp"));
   CHECK(run_program({"eval", run, "--set", "data.feature_cache=" + named.string()}).code == 0);
   CHECK_FALSE(fs::is_empty(named));
-  // The user may choose this folder with --set.
+  // If --set selects the folder of the checkpoint, eval uses the folder and removes the temporary file.
   CHECK(run_program({"eval", run, "--set", "data.feature_cache=" + chosen.string()}).code == 0);
   CHECK_FALSE(fs::exists(chosen / "0.features.1.tmp"));
 }

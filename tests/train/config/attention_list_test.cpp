@@ -108,7 +108,8 @@ TEST_CASE("an option of an attention kind that is set under two names is an erro
       "--set attention.lsh.rounds: is the same option as attention.rounds, which is also set; remove one of "
       "them");
   CHECK(list_error(lsh, {"attention.rounds=2", "attention.rounds=3"}).empty());
-  // A value from --set replaces a value from the file, even if the file uses another name of the option.
+  // attention.lsh.rounds and attention.rounds are two names of one option, so the value from --set replaces
+  // the value from the file.
   CHECK(list_error(lsh + "[attention]\nrounds = 2\n", {"attention.lsh.rounds=3"}).empty());
 }
 

@@ -16,8 +16,8 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Keys that the configs use, but whose values may have no effect on the results of these trainings. These
-// keys control files, speed, memory or the length of a training, or need a device.
+// Keys for which the test does not require that another value changes the result. These keys control files,
+// speed, memory or the length of a training, or need a device.
 const std::set<std::string> kNeutral = {"run.name",
                                         "run.device",
                                         "run.threads",

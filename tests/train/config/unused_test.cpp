@@ -164,8 +164,8 @@ TEST_CASE("configs of earlier versions load, although they contain keys without 
   for (const SchemaKey& key : make_config_schema(AttentionCatalogue{})) {
     if (key.table_name != table) text += "[" + key.table_name + "]\n";
     table = key.table_name;
-    // A config file of an earlier version can contain a key without effect that has an inherited value
-    // instead of its default. In this test, model.heads has such a value.
+    // Earlier versions also wrote keys without effect, and such a key could have an inherited value instead
+    // of its default value. In this test, model.heads is such a key.
     const std::string value = key.name() == "model.heads" ? "6" : format_config_value(config, key.name());
     text += key.spec.name + " = " + value + "\n";
     if (key.name() == "data.lexicon") text += "allow_commands = false\n";

@@ -54,8 +54,8 @@ TEST_CASE("gradients are reduced in buckets from the last parameter to the first
   CHECK(reducer.bucket_count() == 2);
   CHECK(reducer.count_bytes_per_step() == 65 * 4);
   reducer.begin_step();
-  // backward() completes the parameters in the order 0, 1, 2, 3. The bucket of parameter 0 is complete first,
-  // but the bucket of the last parameter is always reduced first.
+  // backward() computes the gradients in the order 0, 1, 2, 3. The bucket of the parameters 0 and 1 is
+  // complete first, but the reducer always starts with the bucket of the last parameter.
   Tensor loss = sum(square(parameters[3]));
   for (const int i : {2, 1, 0}) loss = add(loss, sum(square(parameters[static_cast<size_t>(i)])));
   backward(loss, {}, {.on_complete = [&](const Tensor& leaf) { reducer.mark_complete(leaf); }});
@@ -72,7 +72,7 @@ TEST_CASE("the gradients of a reversible block are reduced while backward() repl
   Echo processes(2);
   std::vector<Tensor> parameters;
   std::vector<ReversibleBlock> blocks;
-  std::vector<size_t> reductions;  // number of reductions that had started at each replay of a branch
+  std::vector<size_t> reductions;  // value of processes.started.size() at each replay of a branch
   for (int i = 0; i < 3; ++i) {
     const Tensor weight = require_grad(Tensor::full({2, 4}, 0.5));
     const auto branch = [&processes, &reductions, weight](const Tensor& rows, int64_t) {
@@ -145,8 +145,8 @@ TEST_CASE("the status of a step holds the loss, the tokens, requests to stop and
   CHECK(good.loss() == 3.5);
   CHECK(good.loss_terms() == 5);
   CHECK(good.token_count() == 7);
-  CHECK(good.stop().signal == 15);
-  CHECK(good.stop().is_time_up);
+  CHECK(good.get_stop_request().signal == 15);
+  CHECK(good.get_stop_request().is_time_up);
   CHECK_FALSE(good.find_non_finite_loss());
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const StepStatus bad(processes, {1, nan, nan}, {0, 0, 0}, {0.2, 0.4, 0.4}, 7, {});

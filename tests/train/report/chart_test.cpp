@@ -183,7 +183,8 @@ TEST_CASE("error bars have the length of their errors, and the axis includes the
       (pixels(to_svg(chart), 0)[0].second - pixels(to_svg(chart), 0)[2].second) / 20;
   CHECK(lengths[0] == doctest::Approx(4 * pixels_per_unit).epsilon(0.01));
   chart.y.scale = Scale::log10;
-  chart.series[0].error_bars = {10, 0, 100};  // the bars of both points with errors extend to zero
+  // On a logarithmic axis, an error bar can extend to 0 or below 0.
+  chart.series[0].error_bars = {10, 0, 100};
   CHECK(vertical_bars().size() == 2);
   CHECK(to_svg(chart).find("nan") == std::string::npos);
   CHECK(to_svg(chart).find("inf") == std::string::npos);

@@ -86,7 +86,7 @@ Reproduction make_attention_patterns_reproduction() {
   return {.name = "attention-patterns",
           .summary = "pictures of the attention weights of the kinds (survey)",
           .make_table = make_attention_patterns_table,
-          .measure_options = {make_size_option("length", "number of tokens")},
+          .measurement_options = {make_size_option("length", "number of tokens")},
           .config_keys = {}};
 }
 

@@ -42,7 +42,7 @@ Table make_attention_scaling_table(const ReproductionOptions& options) {
   const int64_t shortest = options.select_size("shortest", 256, 512, 512),
                 longest = options.select_size("longest", 1024, 65536, 65536),
                 repeats = options.select_size("repeats", 1, 3, 5);
-  double patience = options.measure_options.get<double>("patience");
+  double patience = options.measurement_options.get<double>("patience");
   if (patience == 0) patience = options.scale == TableScale::paper ? kPaperPatience : kPatience;
   const Words command = {"bench",      "attention",
                          "--config",   "{config}",
@@ -78,17 +78,18 @@ Table make_attention_scaling_table(const ReproductionOptions& options) {
 }  // namespace
 
 Reproduction make_attention_scaling_reproduction() {
-  return {.name = "attention-scaling",
-          .summary = "time and memory of attention kinds at lengths from 2^9 to 2^16 (both papers)",
-          .make_table = make_attention_scaling_table,
-          .measure_options = {make_size_option("shortest", "smallest length"),
+  return {
+      .name = "attention-scaling",
+      .summary = "time and memory of attention kinds at lengths from 2^9 to 2^16 (both papers)",
+      .make_table = make_attention_scaling_table,
+      .measurement_options = {make_size_option("shortest", "smallest length"),
                               make_size_option("longest", "largest length"),
                               make_size_option("repeats", "repeats for the median"),
                               {.name = "patience",
                                .default_value = 0.0,
                                .help = "time limit of one pass in seconds; 0: 20, or 600 with --scale paper",
                                .min = 0}},
-          .config_keys = {"model.heads", "model.head_dim", "run.precision"}};
+      .config_keys = {"model.heads", "model.head_dim", "run.precision"}};
 }
 
 }  // namespace tapeformer

@@ -131,7 +131,7 @@ Table make_image_table(const PaperImages& set, const ReproductionOptions& option
               .measurements = {make_test_evaluation("test", {make_bits_per_dim_field()}),
                                make_training_curve_measurement("loss")},
               .figures = {{"loss", set.title, {"training step"}, {"loss, nats/dim", Scale::log10}}}};
-  const auto add = [&](GenerationSpeed speed) {
+  const auto add = [&](GenerationMeasurementOptions speed) {
     table.measurements.push_back(make_generation_measurement(speed));
   };
   add({.column = "recurrent_images_per_second",
@@ -215,7 +215,7 @@ Reproduction make_reproduction(const char* name, const char* summary,
   return {.name = name,
           .summary = summary,
           .make_table = table,
-          .measure_options = std::move(measure),
+          .measurement_options = std::move(measure),
           .config_keys = list_training_keys(),
           .reserved_keys = {"model.attention", "data.dataset"}};
 }

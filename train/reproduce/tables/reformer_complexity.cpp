@@ -58,7 +58,7 @@ MeasurementResults sweep_results(const Sweep& sweep, const std::vector<Json>& ou
   for (size_t i = 0; i < outputs.size(); ++i) {
     const auto x = static_cast<double>(sweep.values[i]);
     time.points.emplace_back(x, 1e3 * outputs[i]["seconds_per_step"].get<double>());
-    memory.points.emplace_back(x, outputs[i]["added_bytes"].get<double>() / kMebi);
+    memory.points.emplace_back(x, outputs[i]["added_bytes"].get<double>() / kBytesPerMebibyte);
   }
   return {.values = {{time.figure_name, fit_power_law_exponent(time.points)},
                      {memory.figure_name, fit_power_law_exponent(memory.points)}},
@@ -111,7 +111,7 @@ Measurement make_attention_measurement(const Sweep& lengths, const ReproductionO
             for (const Json& row : outputs[0]["lengths"]) {
               const auto length = row["length"].get<double>();
               time.points.emplace_back(length, 1e3 * row["seconds"].get<double>());
-              memory.points.emplace_back(length, row["peak_bytes"].get<double>() / kMebi);
+              memory.points.emplace_back(length, row["peak_bytes"].get<double>() / kBytesPerMebibyte);
             }
             return MeasurementResults{.values = {{time.figure_name, fit_power_law_exponent(time.points)},
                                                  {memory.figure_name, fit_power_law_exponent(memory.points)}},
@@ -201,10 +201,10 @@ Reproduction make_reformer_complexity_reproduction() {
   return {.name = "reformer-complexity",
           .summary = "Reformer, tables 1 and 3: time and memory of models by length, depth and width",
           .make_table = make_reformer_complexity_table,
-          .measure_options = {make_size_option("longest", "largest length"),
-                              make_size_option("deepest", "largest depth"),
-                              make_size_option("widest", "largest width of the feed-forward block"),
-                              make_size_option("repeats", "repeats for the median")},
+          .measurement_options = {make_size_option("longest", "largest length"),
+                                  make_size_option("deepest", "largest depth"),
+                                  make_size_option("widest", "largest width of the feed-forward block"),
+                                  make_size_option("repeats", "repeats for the median")},
           .config_keys = {"run.precision", "optimizer"}};
 }
 

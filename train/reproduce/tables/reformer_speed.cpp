@@ -78,9 +78,9 @@ Reproduction make_reformer_speed_reproduction() {
   return {.name = "reformer-speed",
           .summary = "Reformer, figure 5: seconds per step at constant tokens, full and LSH attention",
           .make_table = make_reformer_speed_table,
-          .measure_options = {make_size_option("shortest", "smallest length"),
-                              make_size_option("tokens", "tokens of a step"),
-                              make_size_option("repeats", "repeats for the median")},
+          .measurement_options = {make_size_option("shortest", "smallest length"),
+                                  make_size_option("tokens", "tokens of a step"),
+                                  make_size_option("repeats", "repeats for the median")},
           .config_keys = {"model", "attention", "optimizer", "run.precision", "run.tf32"},
           .reserved_keys = {"model.attention", "attention.rounds", "model.axial_shape"}};
 }

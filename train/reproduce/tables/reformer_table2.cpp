@@ -1,6 +1,7 @@
 // "Reformer" (Kitaev et al. 2020), table 2: accuracy on the duplication task of one-layer models. Each model
-// is trained with one number of hash rounds and evaluated with several. Full attention is LSH attention with
-// one chunk, which is exact and normalises keys. In the column full-raw, keys are not normalised.
+// is trained with one number of hash rounds and evaluated with several. The column "full" uses LSH attention
+// with a single chunk, which is exact attention with normalised keys. The column "full-raw" uses softmax
+// attention with shared queries and keys, without normalisation.
 #include <array>
 
 #include "core/errors.h"

@@ -50,10 +50,10 @@ Reproduction make_speech_scaling_reproduction() {
       .name = "speech-scaling",
       .summary = "time of a training step on speech by the length of utterances, for the models of table 3",
       .make_table = make_speech_scaling_table,
-      .measure_options = {make_size_option("shortest", "frames of the shortest utterances"),
-                          make_size_option("longest", "frames of the longest utterances"),
-                          make_size_option("frames", "frames of a step"),
-                          make_size_option("repeats", "repeats for the median")},
+      .measurement_options = {make_size_option("shortest", "frames of the shortest utterances"),
+                              make_size_option("longest", "frames of the longest utterances"),
+                              make_size_option("frames", "frames of a step"),
+                              make_size_option("repeats", "repeats for the median")},
       .config_keys = {"model", "attention", "optimizer", "run.precision", "run.tf32"},
       .reserved_keys = {"model.attention", "model.encoder", "model.max_frames"}};
 }

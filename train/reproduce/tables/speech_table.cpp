@@ -45,9 +45,9 @@ std::vector<std::string> speech_settings(const std::string& name, TableScale sca
   return all;
 }
 
-// Returns the lowest validation error rate, the median times of an epoch, and the curves of the error rate
-// over epochs and over processor time. The second curve does not use wall-clock time, because wall-clock time
-// depends on the load of the machine.
+// Returns the lowest validation error rate, and the medians of the wall-clock time and of the processor time
+// of an epoch. Also returns the curves of the error rate over epochs and over processor time. The second
+// curve does not use wall-clock time, because wall-clock time depends on the load of the machine.
 MeasurementResults read_learning_curve(const std::string& run_dir, const std::string& model) {
   std::vector<double> seconds, cpu_seconds;
   Curve by_epoch{"epochs", model, {}}, by_time{"time", model, {}};

@@ -1,7 +1,7 @@
 // "Efficient Transformers: A Survey" (Tay et al. 2020): the attention kinds of its table 1, all in the same
 // small model with the same recipe. Row KIND trains a classifier on ListOps, row KIND-cifar10 trains a
-// classifier on gray CIFAR-10, and row KIND-mnist trains an autoregressive model on MNIST. The three rows are
-// one line of the printed table.
+// classifier on gray CIFAR-10, and row KIND-mnist trains an autoregressive model on MNIST. The printed table
+// shows the rows of an attention kind in a single line.
 #include <algorithm>
 #include <cmath>
 
@@ -25,7 +25,8 @@ using Settings = std::vector<std::string>;
 //   type             class of the model in the survey. FP is fixed patterns, M is memory, LP is learnable
 //                    patterns, LR is low rank, KR is kernels, and RC is recurrence.
 //   complexity       complexity for n tokens, as stated in the survey
-//   cost             function that is proportional to this complexity with the settings of the table
+//   cost             cost for n tokens, up to a constant factor, according to this complexity. Parameters
+//                    other than n have the values in `settings`.
 //   listops, images  published accuracies in percent, from table 1 of "Long Range Arena" (Tay et al. 2020).
 //                    0 means that no accuracy is published.
 struct SurveyKind {
@@ -246,9 +247,9 @@ Measurement properties() {
           .measures_first_seed_only = true};
 }
 
-// Returns one object for each output of `bench attention`, which measures one length for all attention kinds
-// of a row. The object contains the sum of the times and the maximum of the peak memory over these kinds.
-// Outputs without measurements are skipped.
+// Returns one object for each output of `bench attention`. An output contains measurements at one length, one
+// for each attention kind of a row. The object contains the sum of the times and the maximum of the peak
+// memory over these kinds. Outputs without measurements are skipped.
 Json sums_over_kinds(const std::vector<Json>& outputs) {
   Json sums = Json::array();
   for (const Json& output : outputs) {
@@ -272,8 +273,9 @@ double find_value(const MeasurementResults& results, const std::string& name) {
   return std::nan("");
 }
 
-// Returns the text in the column "complexity holds". It is "yes" if the exponents of time and memory are at
-// most kTolerance above the exponent of the stated complexity. All exponents are fitted to the same lengths.
+// Returns the text in the column "complexity holds". The text is "yes" if the measured exponents of time and
+// memory are at most kTolerance above the exponent of the stated complexity. The exponent of the stated
+// complexity is fitted to the values of kind.cost() at the measured lengths.
 std::string verdict(const MeasurementResults& scaling, const SurveyKind& kind) {
   constexpr size_t kNeededLengths = 6;
   constexpr double kTolerance = 0.15;
@@ -434,9 +436,9 @@ Reproduction make_survey_table_reproduction() {
               "the survey's models: accuracy on ListOps and gray CIFAR-10, bits/dim on MNIST, decoding, time "
               "and memory by length",
           .make_table = make_survey_table,
-          .measure_options = {make_size_option("shortest", "smallest length"),
-                              make_size_option("longest", "largest length"),
-                              make_size_option("repeats", "repeats for the median")},
+          .measurement_options = {make_size_option("shortest", "smallest length"),
+                                  make_size_option("longest", "largest length"),
+                                  make_size_option("repeats", "repeats for the median")},
           .config_keys = list_training_keys(),
           .reserved_keys = {"model.attention", "attention", "data.dataset"}};
 }

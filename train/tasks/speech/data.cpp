@@ -127,7 +127,8 @@ std::optional<fs::path> find_lexicon(const Config& config, const DataAccess& dat
 
 fs::path find_speech_corpus_folder(const Config& config, const DataAccess& data) {
   const fs::path folder = config.data.path;
-  if (folder.empty()) return require_set(require_catalogue_entry(config.data.dataset), data.data_dir);
+  if (folder.empty())
+    return require_dataset_folder(require_catalogue_entry(config.data.dataset), data.data_dir);
   if (!is_folder(folder))
     throw DataError(folder.string() + ": no such folder; data.path names the folder of the corpus");
   return folder;
@@ -178,7 +179,7 @@ SpeechPart read_speech_part(const Config& config, const std::string& split, cons
                             const SpeechDescription* trained_description) {
   const DataConfig& d = config.data;
   const Corpus corpus = read_speech_part(config, split, data);
-  SpeechOptions options;
+  SpeechDatasetOptions options;
   options.features = make_feature_options(config, !trained_description);
   options.normalization = make_normalization(config);
   options.normalize_variance = d.cmvn_variance;
@@ -264,7 +265,7 @@ SpeechModelOptions make_speech_model_options(const Config& config, const SpeechD
 
 std::unique_ptr<SpeechModel> make_speech_model(const Config& config, const SpeechDescription& description,
                                                Device device) {
-  auto model = call_with_config_keys(
+  auto model = translate_option_errors(
       [&] { return std::make_unique<SpeechModel>(make_speech_model_options(config, description)); });
   model->initialize(static_cast<uint64_t>(config.run.seed));
   model->move(device);

@@ -32,10 +32,11 @@ std::optional<std::filesystem::path> find_lexicon(const Config& config, const Da
 
 // Returns the folder of the corpus.
 std::filesystem::path find_speech_corpus_folder(const Config& config, const DataAccess& data);
-// Returns the folders of the parts of the corpus, relative to the folder of the corpus, or an empty list if
-// the corpus does not have one folder per part. The validation part is included if the corpus has one. The
-// test part is included if its folder exists, if data.test_part is set, or if training evaluates on it (see
-// choose_speech_evaluation_split()).
+// Returns the folders of the parts of the corpus. Each path is absolute, or relative to the folder of the
+// corpus. Returns an empty list if the corpus does not have one folder per part. The training part is always
+// included. The validation part is included if the corpus has one. The test part is included in each of these
+// cases: the folder of the test part exists, data.test_part is set, or training evaluates on the test part
+// (see choose_speech_evaluation_split()).
 std::vector<std::string> list_speech_part_folders(const Config& config, const DataAccess& data);
 
 // Returns the part that training evaluates on: "valid" if the corpus has this part or data.validation holds

@@ -20,7 +20,7 @@ std::vector<CtcLabels> decode_labels(const SpeechOutput& output, int64_t beam_si
   return result;
 }
 
-SpeechEvaluationOptions make_evaluation_options(const Config& config) {
+SpeechEvaluationOptions make_speech_evaluation_options(const Config& config) {
   const int64_t batch = config.train.eval_batch_size;
   return {.beam_size = 0,
           .max_frames = config.data.max_frames,
@@ -51,7 +51,7 @@ LabelsOfUtterances gather_labels(Communicator& processes, const LabelsOfUtteranc
     for (const int64_t label : labels) text += std::to_string(label) + " ";
   }
   LabelsOfUtterances all;
-  for (const std::string& gathered : gather_texts(processes, text)) {
+  for (const std::string& gathered : all_gather_texts(processes, text)) {
     std::istringstream numbers(gathered);
     for (int64_t index = 0, count = 0; numbers >> index >> count;) {
       CtcLabels& labels = all[index];
@@ -86,9 +86,9 @@ SpeechEvaluation score(const SpeechPart& part, const SpeechEvaluationOptions& op
   return result;
 }
 
-// The sums of the losses of all batches. Element (0, b) of `sums` is the sum of the losses of batch b in
-// nats, and element (1, b) is the number of utterances of batch b that have a loss. evaluate() adds `sums`
-// over the processes.
+// The sums of the losses of all batches. `sums` has the shape (2, batches + 1). Element (0, b) is the sum of
+// the losses of batch b in nats. Element (1, b) is the number of utterances of batch b that have a loss. The
+// last column is always 0. evaluate() replaces `sums` by the sum over all processes.
 struct LossSums {
   explicit LossSums(size_t batches)
       : sums(Tensor::zeros({2, static_cast<int64_t>(batches) + 1}, DType::float64)) {}

@@ -42,21 +42,21 @@ struct SpeechEvaluation {
 };
 
 // Evaluates all utterances of the part in the dtype of the model, without dropout, in order of length.
-// `processes` divide the batches. All processes get the same result, which does not depend on the number of
-// processes. Throws Stopped if `stop` returns true before a batch. Each process calls `stop` the same number
-// of times.
+// Each batch is evaluated by one of the processes of `processes`. All processes get the same result, which
+// does not depend on the number of processes. Throws StoppedError if `stop` returns true before a batch. Each
+// process calls `stop` the same number of times.
 SpeechEvaluation evaluate(const SpeechModel& model, const SpeechPart& part,
                           const SpeechEvaluationOptions& options, const StopCheck& stop = {},
                           Communicator& processes = *get_single_process_communicator());
 // Returns the evaluation options of a config.
-SpeechEvaluationOptions make_evaluation_options(const Config& config);
+SpeechEvaluationOptions make_speech_evaluation_options(const Config& config);
 
-// Returns "%PER … without 3 of 20 utterances (31 of 120 phones) that the model cannot process", or "" if the
-// model processes all utterances.
+// Returns a text with the phone error rate of the processed utterances, and the numbers of utterances and
+// phones that the model cannot process. Returns "" if the model processes all utterances.
 std::string describe_processed_score(const SpeechEvaluation& evaluation);
 
 // Returns the decoded labels of each utterance of a batch. `beam_size` is the number of prefixes of the beam
-// search; 0: decodes the most probable class of every frame.
+// search. If `beam_size` is 0, decodes the most probable class of every frame.
 std::vector<CtcLabels> decode_labels(const SpeechOutput& output, int64_t beam_size);
 
 }  // namespace tapeformer

@@ -42,8 +42,8 @@ class FeatureStream {
   // Throws ConfigError if features need the whole utterance, or if the model was trained on AN4.
   FeatureStream(const Config& config, const SpeechDescription& description, const AudioPipe& pipe);
 
-  // Returns the next rows, of shape (rows, dims), where `rows` may be 0. Returns an undefined tensor at the
-  // end.
+  // Returns the next rows of features, of shape (rows, dims). The number of rows can be 0 before the end of
+  // the recording. Returns an undefined tensor at the end.
   Tensor read_rows();
 
  private:

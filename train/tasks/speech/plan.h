@@ -17,7 +17,7 @@ class SpeechBatchPlan {
 
   // Returns the utterances of a batch as indices into `frames`.
   std::vector<int64_t> list_utterances(int64_t batch) const;
-  // Returns the number of batches in a number of epochs, which may be fractional.
+  // Returns the number of batches in `epochs` epochs. Both `epochs` and the result can be fractional.
   double count_batches(double epochs) const;
   // Returns the number of complete epochs among the first `batches` batches.
   int64_t count_complete_epochs(int64_t batches) const;

@@ -97,7 +97,7 @@ class SpeechTask final : public Task {
             read_speech_part(config, choose_speech_evaluation_split(config, data), data, &description_)),
         plan_(training_.frame_counts(), plan_options(config)),
         model_(make_speech_model(config, description_, device)),
-        evaluation_(make_evaluation_options(config)),
+        evaluation_(make_speech_evaluation_options(config)),
         seed_(static_cast<uint64_t>(config.run.seed)) {
     if (config.data.spec_augment) augment_ = make_augment_options(config.data);
     report(training_, concat_text("; ", std::round(1000 * plan_.compute_padding_share()) / 10,

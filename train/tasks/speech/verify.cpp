@@ -16,11 +16,11 @@ bool has_part_names(const DataConfig& data) {
 
 }  // namespace
 
-SpeechCheckOptions make_speech_checks(const Config& config, const DataAccess& data, Faults& faults) {
+SpeechCheckOptions make_speech_check_options(const Config& config, const DataAccess& data, Faults& faults) {
   SpeechCheckOptions checks;
   checks.features = make_feature_options(config, true);
   checks.features.cache_folder.clear();
-  checks.allow_any_rate = false;
+  checks.infer_sample_rate = false;
   checks.subsampling = config.model.subsampling;
   checks.allow_commands = data.allow_commands;
   try {
@@ -37,7 +37,7 @@ SpeechCheckOptions make_speech_checks(const Config& config, const DataAccess& da
 Faults find_speech_config_faults(const Config& config, const DataAccess& data) {
   Faults faults;
   try {
-    SpeechCheckOptions checks = make_speech_checks(config, data, faults);
+    SpeechCheckOptions checks = make_speech_check_options(config, data, faults);
     if (config.model.encoder == "transformer") checks.max_frames = config.model.max_frames;
     checks.parts = list_speech_part_folders(config, data);
     const Faults found =
@@ -57,7 +57,7 @@ Faults find_speech_config_faults(const Config& config, const DataAccess& data) {
 Faults find_speech_folder_faults(Config config, const fs::path& folder, const DataAccess& data) {
   config.data.path = folder.string();
   Faults faults;
-  SpeechCheckOptions checks = make_speech_checks(config, data, faults);
+  SpeechCheckOptions checks = make_speech_check_options(config, data, faults);
   if (has_part_names(config.data) && !is_kaldi_directory(folder))
     checks.parts = list_speech_part_folders(config, data);
   const Faults found = find_speech_faults(config.data.dataset, folder, checks);

@@ -31,7 +31,7 @@ std::shared_ptr<const Tokenizer> parse_tokenizer(const std::string& task_json, c
     if (!model) throw CheckpointError(path + ": task.model: expected Base64");
     data = *model;
   }
-  auto tokenizer = restore_tokenizer(name, data, path + ": task");
+  auto tokenizer = deserialize_tokenizer(name, data, path + ": task");
   const int64_t vocabulary = entries.get_integer("vocabulary", 1, kMaxVocabulary);
   if (vocabulary != tokenizer->vocabulary_size())
     throw CheckpointError(concat_text(path, ": task.vocabulary: expected ", tokenizer->vocabulary_size(),

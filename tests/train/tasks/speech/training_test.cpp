@@ -64,7 +64,7 @@ TEST_CASE("speech: both encoders learn, and the best checkpoint has the lowest p
         load_speech_run(find_run({.path = run_dir.string(), .checkpoint_name = "best", .set_options = {}}));
     CHECK(best.description.phone_table.names() == Words{"<blank>", "A", "B", "C"});
     const SpeechPart test = read_speech_part(best.config, "test", "", &best.description);
-    CHECK(evaluate(*best.model, test, make_evaluation_options(best.config)).score.error_rate() ==
+    CHECK(evaluate(*best.model, test, make_speech_evaluation_options(best.config)).score.error_rate() ==
           result.best_loss);
   }
 }
@@ -244,7 +244,7 @@ TEST_CASE("speech: scores of all models include all utterances, also those that 
     config.model.subsampling = subsampling;
     const auto model = make_speech_model(config, description);
     const SpeechPart part = read_speech_part(config, "test", "", &description);
-    const SpeechEvaluation e = evaluate(*model, part, make_evaluation_options(config));
+    const SpeechEvaluation e = evaluate(*model, part, make_speech_evaluation_options(config));
     CHECK(e.score.utterance_count == 12);
     if (phones < 0) phones = e.score.reference_count;
     CHECK(e.score.reference_count == phones);
