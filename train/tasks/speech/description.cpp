@@ -34,7 +34,7 @@ SpeechDescription parse_speech_description(const std::string& task_json, const s
   SpeechDescription description;
   description.feature_dim = entries.get_integer("dims", 1, kMaxDims);
   description.phone_table = PhoneTable(entries.get_strings("phones"));
-  if (entries.path_exists("global")) {
+  if (entries.has_key("global")) {
     const JsonObjectReader global = entries.get_object("global");
     description.global_statistics = {
         global.get_number("frames", 1, kMaxTotalFrames, "a number of frames of at least 1"),
@@ -47,7 +47,7 @@ SpeechDescription parse_speech_description(const std::string& task_json, const s
           ", got ", size, " and ", description.global_statistics->squares.size()));
   }
   // Checkpoints of earlier versions lack the length of the longest utterance.
-  if (entries.path_exists("longest_frames"))
+  if (entries.has_key("longest_frames"))
     description.max_frame_count = entries.get_integer("longest_frames", 1, kMaxUtteranceFrames);
   return description;
 } catch (const DataError& error) {
