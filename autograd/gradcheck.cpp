@@ -35,6 +35,20 @@ double compute_central_difference(const std::function<Tensor()>& f, double* elem
   return (8 * near - far) / (12 * step);
 }
 
+// Returns the central difference with GradcheckOptions::step, or with GradcheckOptions::kink_step if this
+// difference is closer to the gradient `exact`.
+double find_closest_difference(const std::function<Tensor()>& f, double* element,
+                               const std::vector<double>& weights, double exact,
+                               const GradcheckOptions& options) {
+  const double difference = compute_central_difference(f, element, weights, options.step);
+  const double error = std::abs(difference - exact);
+  constexpr double kTolerance = 1e-7;
+  if (options.kink_step == 0 || error <= kTolerance * std::max(std::abs(exact), options.min_denominator))
+    return difference;
+  const double retried = compute_central_difference(f, element, weights, options.kink_step);
+  return std::abs(retried - exact) < error ? retried : difference;
+}
+
 }  // namespace
 
 GradcheckResult gradcheck_leaves(const std::function<Tensor()>& f, const std::vector<Tensor>& leaves,
@@ -54,8 +68,8 @@ GradcheckResult gradcheck_leaves(const std::function<Tensor()>& f, const std::ve
         options.max_elements > 0 ? std::max<int64_t>(leaf.numel() / options.max_elements, 1) : 1;
     double largest = options.min_denominator, error = 0;
     for (int64_t i = 0; i < leaf.numel(); i += stride) {
-      const double numeric = compute_central_difference(f, leaf.data<double>() + i, weights, options.step);
       const double exact = gradients[static_cast<size_t>(i)];
+      const double numeric = find_closest_difference(f, leaf.data<double>() + i, weights, exact, options);
       largest = std::max({largest, std::abs(numeric), std::abs(exact)});
       error = std::max(error, std::abs(numeric - exact));
       if (!std::isfinite(numeric) || !std::isfinite(exact))

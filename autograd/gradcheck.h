@@ -23,6 +23,9 @@ struct GradcheckResult {
 struct GradcheckOptions {
   // Step of the central differences. Each element is changed by plus and minus `step` and 2 * `step`.
   double step = 1e-5;
+  // A smaller step for elements whose gradient differs from the difference, because a function with a kink
+  // has wrong differences near the kink. If 0, all elements use `step`.
+  double kink_step = 0;
   // Approximate number of compared elements of each input, which are evenly spaced. If 0, all elements are
   // compared.
   int64_t max_elements = 0;

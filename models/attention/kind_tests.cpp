@@ -227,7 +227,7 @@ std::string KindTester::test_gradients() const {
     for (const Tensor& leaf : strip_names(leaves)) set_gradient(leaf, Tensor::zeros_like(leaf));
     const GradcheckResult result = gradcheck_leaves(
         [&] { return attention->forward(inputs.q, inputs.k, inputs.v, mask, context, "layers.0.attention"); },
-        strip_names(leaves), {.step = 1e-4, .max_elements = 40, .min_denominator = 1e-4});
+        strip_names(leaves), {.step = 1e-4, .kink_step = 1e-7, .max_elements = 40, .min_denominator = 1e-4});
     if (result.relative_error < 1e-6) continue;
     return concat_text(name, ", the gradient of ", leaves[static_cast<size_t>(result.worst_input)].first,
                        " differs from differences: relative error ", result.relative_error,

@@ -2,10 +2,12 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <thread>
 
 #include "autograd/gradcheck.h"
 #include "core/allocator.h"
+#include "ops/elementwise.h"
 #include "tests/autograd/small_ops.h"
 
 using namespace tapeformer;
@@ -146,6 +148,31 @@ TEST_CASE("gradcheck accepts correct gradients and rejects wrong gradients") {
       {a});
   CHECK(wrong.relative_error > 0.1);
   CHECK(wrong.worst_input == 0);
+}
+
+TEST_CASE(
+    "gradcheck repeats differences across a kink with a smaller step, and still rejects wrong gradients") {
+  const std::vector<Tensor> inputs = {Tensor::from<double>({1.5e-4, -3}, {2})};
+  const auto kinked = [](const std::vector<Tensor>& in) { return relu(in[0]); };
+  CHECK(gradcheck(kinked, inputs, {.step = 1e-4}).relative_error > 1e-3);
+  CHECK(gradcheck(kinked, inputs, {.step = 1e-4, .kink_step = 1e-7}).relative_error < 1e-7);
+  const auto wrong = [](const std::vector<Tensor>& in) {
+    return record("wrong", detach(relu(in[0])), {&in[0]},
+                  [](const Tensor& g) { return Gradients{times(g, g)}; });
+  };
+  CHECK(gradcheck(wrong, inputs, {.step = 1e-4, .kink_step = 1e-7}).relative_error > 0.1);
+}
+
+TEST_CASE("gradcheck_leaves names the leaf with the largest error, and the element that is not finite") {
+  const Tensor a = require_grad(Tensor::from<double>({0.5, -1.5}, {2}));
+  const Tensor b = require_grad(Tensor::from<double>({2, 0.3}, {2}));
+  CHECK(gradcheck_leaves([&] { return times(a, b); }, {a, b}).relative_error < 1e-9);
+  CHECK(gradcheck_leaves([&] { return times(a, detach(b)); }, {a, b}).worst_input == 1);
+  CHECK(a.to_vector() == std::vector<double>{0.5, -1.5});
+  const Tensor zero = require_grad(Tensor::zeros({1}, DType::float64));
+  const auto not_finite = gradcheck_leaves([&] { return log(zero); }, {zero});
+  CHECK(not_finite.relative_error == INFINITY);
+  CHECK(not_finite.message.starts_with("element 0: analytic "));
 }
 
 TEST_CASE("Needs is correct for an op with 70 inputs") {
