@@ -53,6 +53,7 @@ double find_closest_difference(const std::function<Tensor()>& f, double* element
 
 GradcheckResult gradcheck_leaves(const std::function<Tensor()>& f, const std::vector<Tensor>& leaves,
                                  const GradcheckOptions& options) {
+  for (const Tensor& leaf : leaves) set_gradient(leaf, {});
   const Tensor result = f();
   const Tensor cotangent = make_cotangent(result.shape());
   backward(result, cotangent);

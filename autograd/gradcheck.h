@@ -39,8 +39,8 @@ GradcheckResult gradcheck(const std::function<Tensor(const std::vector<Tensor>&)
                           const std::vector<Tensor>& inputs, const GradcheckOptions& options = {});
 
 // Compares the gradients of leaves that f() uses, such as the parameters of a module, in the same way. The
-// leaves are contiguous float64 tensors on the CPU. The function changes their elements, restores them, and
-// adds the gradients to the gradients of the leaves.
+// leaves are contiguous float64 tensors on the CPU. The function changes their elements and restores them. It
+// replaces the gradients of the leaves.
 GradcheckResult gradcheck_leaves(const std::function<Tensor()>& f, const std::vector<Tensor>& leaves,
                                  const GradcheckOptions& options = {});
 

@@ -62,7 +62,7 @@ class FaultyAttention final : public Attention {
     if (fault_ == Fault::infinite) v = mul(v, INFINITY);
     if (fault_ == Fault::random) v = add(v, RandomStream(context.seed, name).uniform(0));
     if (fault_ == Fault::unrepeatable) v = add(v, static_cast<double>(++calls_));
-    if (fault_ == Fault::rounding) v = add(v, sum_of_digits(v));
+    if (fault_ == Fault::rounding) v = add(v, compute_unstable_number(v));
     const Tensor result =
         softmax_attention(q, k, v,
                           {.causal = mask.causal && fault_ != Fault::future,
@@ -80,10 +80,8 @@ class FaultyAttention final : public Attention {
   }
 
  private:
-  // Returns 0 or 1. The result depends on a low-order decimal digit of v, so rounding errors change it.
-  static double sum_of_digits(const Tensor& v) {
-    return std::fmod(std::floor(std::abs(v.to_vector().front()) * 1e10), 2);
-  }
+  // Returns a number in [-1, 1] that small changes of v change.
+  static double compute_unstable_number(const Tensor& v) { return std::sin(1e11 * v.to_vector().front()); }
 
   Fault fault_;
   mutable int calls_ = 0;
