@@ -13,20 +13,20 @@ namespace tapeformer {
 // process the ranges in the meantime.
 //
 // The schedule counts the processor time of a worker since its start, its last sleep or its last preemption.
-// If the worker is preempted when this time is at most kLongRunTime, the worker becomes contended. If the
-// worker is preempted when this time is longer, the worker becomes uncontended.
+// If the worker is preempted when this time is at most kLongRunTime, the schedule marks the worker as
+// contended. If the worker is preempted when this time is longer, the schedule removes the mark.
 //
 // The length of the periods stays constant for kUndisturbedPeriodsBeforeGrowth periods without preemption.
 // Each further period without preemption doubles the length of the next period. When the length exceeds
-// kLongRunTime, the worker becomes uncontended.
+// kLongRunTime, the schedule removes the mark.
 class WorkerSleepSchedule {
  public:
   static constexpr int64_t kMillisecond = 1'000'000;
   // Minimum interval between readings of the processor time. Each reading needs a system call.
   static constexpr int64_t kCheckInterval = kMillisecond;
   static constexpr int64_t kMinStealTime = kMillisecond / 3;  // shorter interruptions are ignored
-  // If a worker has used more than this processor time since its last sleep or preemption, the next
-  // preemption does not make the worker contended.
+  // A preemption marks a worker as contended only if the worker has used at most this processor time since
+  // its last sleep or preemption.
   static constexpr int64_t kLongRunTime = 20 * kMillisecond;
   // Limits of the length of the first period after a preemption. Later periods may be longer.
   static constexpr int64_t kMinFirstPeriod = kMillisecond / 2, kMaxFirstPeriod = 5 * kMillisecond;
@@ -41,13 +41,14 @@ class WorkerSleepSchedule {
     start_wall_time_ = wall;
     start_cpu_time_ = cpu;
   }
-  // Returns whether update() must be called now. Workers call this function after each loop.
+  // Returns whether update() must be called now. A worker calls this function each time it has finished its
+  // part of a parallel loop.
   bool needs_update(int64_t wall) const {
     return wall - start_wall_time_ >= kCheckInterval ||
            (is_contended_ && used_cpu_time_ + (wall - start_wall_time_) >= period_);
   }
-  // Ends the measurement and starts the next one. Returns the time for which the worker must sleep, or 0 if
-  // the worker must not sleep. A worker calls this function after a loop if needs_update() returns true.
+  // Ends the current measurement and starts the next one. Returns the time for which the worker must sleep.
+  // If the time is 0, the worker continues without a sleep.
   int64_t update(int64_t wall, int64_t cpu) {
     const int64_t steal_time = (wall - start_wall_time_) - (cpu - start_cpu_time_);
     used_cpu_time_ += cpu - start_cpu_time_;
@@ -64,6 +65,7 @@ class WorkerSleepSchedule {
     period_ = std::clamp(used_cpu_time_ * 7 / 10, kMinFirstPeriod, kMaxFirstPeriod);
     return reset_and_get_sleep_time();
   }
+  // Returns whether the worker is marked as contended.
   bool is_contended() const { return is_contended_; }
 
  private:

@@ -59,9 +59,9 @@ void clear_beyond(const Tensor& y, const Tensor& lengths, int64_t kernel, const 
   });
 }
 
-// Divides the kernel positions into groups of at most `stride` adjacent positions. In one group, two steps
-// never use the same frame. Calls f(first, count) for each group, where [first, first + count) are the
-// columns of the group in the weight (out, kernel * in).
+// Divides the kernel positions into groups of at most `stride` adjacent positions. Within a group, the input
+// windows of different output positions do not overlap. Calls f(first, count) for each group, where [first,
+// first + count) are the columns of the group in the weight matrix (out, kernel * in).
 template <class F>
 void for_groups(const Sizes& s, int64_t stride, F&& f) {
   for (int64_t k = 0; k < s.kernel; k += stride) f(k * s.in, std::min(stride, s.kernel - k) * s.in);
@@ -112,7 +112,8 @@ void compute_weight_gradient(Backend backend, const Sizes& s, const Tensor& padd
 }
 
 // Adds the gradient of the padded sequences to gpadded (batch, padded, in), one group of for_groups() at a
-// time. The steps do not overlap within a group, so each group adds at most one term to an element.
+// time. Within a group, the windows of different output positions do not overlap, so the rows that the matrix
+// product writes do not overlap.
 template <class T, class Backend>
 void compute_padded_gradient(Backend backend, const Sizes& s, const Tensor& weight, const Tensor& g,
                              int64_t stride, const Tensor& gpadded) {

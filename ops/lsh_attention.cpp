@@ -195,8 +195,8 @@ Tensor lsh_attention(const Tensor& query, const Tensor& value, const Tensor& buc
   const Tensor lengths = prepare_key_lengths(kOp, options.key_lengths, query);
   const Tensor q = make_features_contiguous(query), v = make_features_contiguous(value);
   LshAttentionShape shape = make_shape(q, v, options);
-  // If all positions fit in one chunk, all rounds give the same result. Only one round is computed, without
-  // buckets.
+  // If all positions fit in one chunk, make_shape() reduces the number of rounds to 1, because the result
+  // does not depend on the buckets. The bucket of each position is then set to 0.
   const Tensor ids =
       shape.rounds == options.rounds
           ? detach(buckets)

@@ -32,8 +32,8 @@ class Adafactor {
  public:
   Adafactor(const OptimizerConfig& config, const std::vector<Tensor>& parameters);
 
-  // Computes the coefficients 1 / m, `rate` and `shrink` for step `step`, where the first step has number 1.
-  // Copies the coefficients to the device of the parameters.
+  // Computes the coefficients 1 / m, `rate` and `shrink` (defined above) for step `step`, where the first
+  // step has number 1. Copies the coefficients to the device of the parameters.
   void prepare(double lr, int64_t step);
   // Updates parameter `index` with `scale` times its gradient. `scale` is a float64 scalar on the device.
   // Call prepare() first, because apply() reads the coefficients from the device.
@@ -44,18 +44,22 @@ class Adafactor {
   std::vector<std::pair<std::string, Tensor>> state(size_t index) const;
 
  private:
+  // Running means of the squared gradient of one parameter.
   struct Moments {
-    Tensor row, column;  // defined for parameters of rank 2 or more
-    Tensor second;       // defined for scalars and vectors
+    Tensor row, column;  // means over columns and over rows; defined for parameters of rank 2 or more
+    Tensor second;       // elementwise means; defined for scalars and vectors
   };
-  // Updates the moments with the scaled gradient `g`, and returns g / sqrt(second).
+  // Updates the moments with the scaled gradient `g`. Returns `g` divided by the square root of the estimated
+  // second moment of each element.
   Tensor update(const Moments& moments, const Tensor& g) const;
   // Returns element `index` of coefficients_ as a scalar tensor.
   Tensor get_coefficient(int64_t index) const;
 
   OptimizerConfig config_;
   std::vector<Moments> moments_;
-  Tensor coefficients_;  // shape (3): 1 / m, rate, shrink
+  // The coefficients of the update in the current step: 1 / m, `rate` and `shrink`, (3,). The comment of
+  // Adafactor defines them.
+  Tensor coefficients_;
 };
 
 }  // namespace tapeformer

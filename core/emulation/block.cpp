@@ -124,7 +124,8 @@ struct Fiber {
 // An exception that unwinds the stacks of the waiting threads if another thread of the block has failed.
 struct Aborted {};
 
-// A block of an emulated kernel. One object runs several blocks of a grid, one after another.
+// An executor of the blocks of an emulated kernel. Each call of run() executes one block of the grid. The
+// other functions apply to the block that is being executed.
 class Block {
  public:
   Block(dim3 size, size_t shared_bytes, const std::function<void()>& kernel)
@@ -136,7 +137,8 @@ class Block {
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
 
-  // Runs all threads of the block. If is_reversed is true, threads run from the last to the first.
+  // Executes all threads of the block `blockIdx`. The threads start in increasing order of their index, or in
+  // decreasing order if is_reversed is true.
   void run(bool is_reversed);
   // Implements __syncthreads() for the current thread.
   void barrier();

@@ -8,7 +8,8 @@
 namespace tapeformer::cuda::emulation {
 
 struct ProductAlgorithm {
-  double seconds = 0;  // seconds that each product adds to the elapsed time between two CUDA events
+  // Simulated duration of each product. cudaEventElapsedTime() adds it to the measured time between events.
+  double seconds = 0;
   bool fails = false;  // true: cublasLtMatmul() with this algorithm returns an error
 };
 // The initial value of product_algorithms.

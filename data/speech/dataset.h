@@ -89,8 +89,8 @@ class SpeechDataset {
   // Returns whether CTC can align the labels with the frames. Always true in training.
   bool has_loss(int64_t i) const { return example(i).has_loss; }
   // Returns the normalised features with deltas, (frames, dims). If dither is on, its noise differs between
-  // epochs, so the features are computed again in epochs after the first. All epochs use the statistics of
-  // the first epoch.
+  // epochs, so the features of recordings are computed again in each epoch after the first. All epochs use
+  // the statistics of the first epoch.
   Tensor features(int64_t i, int64_t epoch = 0) const;
 
   // Returns the batch of these utterances. If `augment` is not null, applies SpecAugment with random numbers
@@ -117,7 +117,8 @@ class SpeechDataset {
   PhoneTable phones_;
   SpeechDatasetOptions options_;
   std::shared_ptr<const FeatureStore> store_;
-  // Computes the features of epochs after the first with new dither. std::nullopt if dither is off.
+  // The filterbank that computes features again, with new dither, in each epoch after the first.
+  // std::nullopt if dither is off.
   std::optional<Filterbank> filterbank_;
   std::vector<Example> examples_;
   // One element per speaker for Normalization::speaker, and a single element for Normalization::global. Empty

@@ -14,10 +14,10 @@
 
 namespace tapeformer {
 
-// A flag that tells whether an attention kind supports a feature. For an unsupported feature, the object also
-// stores the reason, which error messages print.
+// A flag that states whether an attention kind supports a feature, and the reason if it does not.
 class Capability {
  public:
+  // Sets the flag. If `supported` is false, the reason is that the kind does not implement the feature.
   Capability(bool supported = false)  // NOLINT(google-explicit-constructor): allows `.causal = true`
       : supported_(supported), reason_(supported ? "" : "the kind does not implement it") {}
 

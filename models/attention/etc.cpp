@@ -68,9 +68,9 @@ class EtcKind final : public Attention {
  private:
   // Inputs of the score functions. `queries`, `keys` and `values` are (batch, heads, length, dim), and
   // `queries` is divided by √dim. `masks` (batch or 1, length) is -inf for masked keys and 0 for other keys.
-  // The first `globals` tokens are global. The long tokens are divided into one segment per global token.
-  // `segments` (globals, long length) is 1 where a long token is in the segment of a global token, and 0
-  // elsewhere.
+  // The first `globals` tokens are global, and the remaining long_length() tokens are long tokens. The long
+  // tokens are divided into one segment for each global token. Element (i, j) of `segments` (globals,
+  // long_length()) is 1 if long token j is in segment i, and 0 otherwise.
   struct Inputs {
     Tensor queries, keys, values, masks, segments;
     int64_t globals;
@@ -127,12 +127,12 @@ class EtcKind final : public Attention {
     return add(scores, reshape(x.masks, {x.masks.size(0), 1, 1, x.masks.size(1)}));
   }
 
-  // Return the number of long tokens in a block, and the number of blocks.
+  // block() returns the number of long tokens in a block, and blocks() returns the number of blocks.
   int64_t block() const { return options_.radius; }
   int64_t blocks(const Inputs& x) const { return (x.long_length() + block() - 1) / block(); }
 
-  // Returns x (batch, heads, length, n) split into blocks, (batch, heads, count, block, n). The last block is
-  // padded with zeros.
+  // Returns x (batch, heads, length, n) divided into `count` blocks, (batch, heads, count, block(), n). The
+  // last block is padded with zeros.
   Tensor in_blocks(const Tensor& x, int64_t count) const {
     const int64_t missing = count * block() - x.size(2);
     const Tensor zeros = Tensor::zeros({x.size(0), x.size(1), missing, x.size(3)}, x.dtype(), x.device());
@@ -140,15 +140,16 @@ class EtcKind final : public Attention {
                    {x.size(0), x.size(1), count, block(), x.size(3)});
   }
 
-  // For each block of x (batch, heads, long length, n), returns the rows of the previous block, of the block
-  // itself and of the next block, (batch, heads, blocks, 3 block, n). Rows outside x are zeros.
+  // For each block of x (batch, heads, length, n), returns the rows of the previous block, of the block
+  // itself and of the next block, (batch, heads, count, 3 * block(), n). `count` is the number of blocks.
+  // Rows outside x are zeros.
   Tensor windows(const Tensor& x, int64_t count) const {
     const Tensor zeros = Tensor::zeros({x.size(0), x.size(1), 1, block(), x.size(3)}, x.dtype(), x.device());
     const Tensor rows = concat({zeros, in_blocks(x, count), zeros}, 2);
     return concat({slice(rows, 2, 0, count), slice(rows, 2, 1, count + 1), slice(rows, 2, 2, count + 2)}, 3);
   }
 
-  // Returns score masks for the keys that windows() returns, (batch or 1, 1, blocks, 1, 3 * block). An
+  // Returns score masks for the keys that windows() returns, (batch or 1, 1, count, 1, 3 * block()). An
   // element is -inf if the key is masked or outside the sequence, and otherwise 0.
   Tensor window_masks(const Inputs& x, int64_t count) const {
     const int64_t batch = x.masks.size(0), length = x.long_length();
@@ -157,8 +158,8 @@ class EtcKind final : public Attention {
     return log(reshape(in_windows, {batch, 1, count, 1, 3 * block()}));
   }
 
-  // Returns a mask (4 block - 1,) for the distances from 1 - 2 block to 2 block - 1. An element is -inf if
-  // the absolute value of the distance is greater than the radius, and otherwise 0.
+  // Returns a mask (4 * block() - 1,) for the distances from 1 - 2 * block() to 2 * block() - 1. An element
+  // is -inf if the absolute value of the distance is greater than the radius, and otherwise 0.
   Tensor radius_masks(const Tensor& like) const {
     const Tensor row = Tensor::zeros({4 * block() - 1}, DType::float64);
     for (int64_t c = 0; c < row.numel(); ++c)
@@ -166,9 +167,9 @@ class EtcKind final : public Attention {
     return row.to(like.dtype()).to(like.device());
   }
 
-  // Returns the scores of the long queries, (batch, heads, blocks, block, 3 * block + globals). The last
-  // dimension contains the scores for the 3 * block keys in the window of the query, followed by the scores
-  // for the global keys.
+  // Returns the scores of the queries of long tokens, (batch, heads, blocks(x), block(), 3 * block() +
+  // globals). The last dimension contains the scores for the 3 * block() keys in the window of the query,
+  // followed by the scores for the keys of global tokens.
   Tensor long_scores(const Inputs& x) const {
     const int64_t count = blocks(x), batch = x.keys.size(0), heads = x.keys.size(1);
     const Tensor queries = x.long_part(x.queries), query_blocks = in_blocks(queries, count);
@@ -188,8 +189,8 @@ class EtcKind final : public Attention {
     return concat({add(local, window_masks(x, count)), in_blocks(to_globals, count)}, 4);
   }
 
-  // Returns the outputs of the long queries, (batch, heads, long length, dim): sums of values, weighted by
-  // `weights`, which has the shape of long_scores().
+  // Returns the results for the queries of long tokens, (batch, heads, long_length(), dim). A result is a sum
+  // of values that is weighted by `weights`, which has the shape of long_scores().
   Tensor long_output(const Inputs& x, const Tensor& weights) const {
     const int64_t batch = weights.size(0), heads = weights.size(1), count = weights.size(2);
     const Tensor local = matmul(slice(weights, 4, 0, 3 * block()), windows(x.long_part(x.values), count));

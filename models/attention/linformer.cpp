@@ -61,7 +61,8 @@ class LinformerKind final : public Attention {
   }
 
   double dropout_;
-  // E and F. value_map_ is undefined if E is also used as F.
+  // The projections of the keys (E) and of the values (F), (groups, rank, max_length). If value_map_ is
+  // undefined, key_map_ projects both the keys and the values.
   Tensor key_map_, value_map_;
 };
 

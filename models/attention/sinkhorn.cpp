@@ -17,7 +17,7 @@ namespace tapeformer {
 namespace {
 
 constexpr const char* kSinkhorn = "sinkhorn";
-constexpr double kMinMass = 1e-20;  // keeps divisions by 0 and logarithms of 0 finite
+constexpr double kMinMass = 1e-20;  // added to divisors and to arguments of log(), so that they are positive
 
 struct SinkhornOptions {
   int64_t block = 0, iterations = 0;

@@ -53,8 +53,8 @@ struct Block {
   BFloat16 values[kTileDepth * kPanelColumns];
 };
 
-// Packs one of the operands of aᵀ b for add_transposed_product(). x (rows, width) is a if kLeft is true, and
-// b otherwise. If kLeft is true, each tile is transposed.
+// Packs the matrix x (rows, width) into tiles for add_transposed_product(). If kLeft is true, x is the left
+// operand `a`, and each tile is transposed. Otherwise x is the right operand `b`.
 template <bool kLeft>
 void pack_rows(int64_t rows, int64_t width, const BFloat16* x, BFloat16* panels) {
   alignas(64) Block padded;

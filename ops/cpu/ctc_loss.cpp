@@ -155,10 +155,10 @@ class Utterance {
   struct Largest {
     T beta, posterior;
   };
-  // Runs one step of the backward recursion, for frame t. beta_t(s) is the log-probability of all path
-  // suffixes that leave state s at frame t. Writes beta_t plus the emission to `row`, and alpha_t + beta_t to
-  // posterior_. `after` is the `row` of frame t + 1, and `shift`, the maximum of `after`, is subtracted from
-  // beta_t.
+  // Processes one frame of the backward recursion. beta(s) is the log-probability of all path suffixes
+  // after this frame, given state s at this frame. Writes beta + emission to `row`, and alpha + beta to
+  // posterior_. `after` is the `row` of the next frame. `shift` is the maximum of `after` and is subtracted
+  // from beta.
   Largest backward_step(const T* after, const T* alpha, T* row, CtcStateRange span, T shift) {
     const T* const skip = skip_.data() + kMargin;
     const T* const emission = emission_.data();

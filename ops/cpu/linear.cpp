@@ -35,9 +35,9 @@ void for_blocks(int64_t begin, int64_t end, int64_t max_rows, F&& f) {
   for (int64_t row = begin; row < end; row += max_rows) f(row, std::min(max_rows, end - row));
 }
 
-// Computes the gradient of one row with respect to x wᵀ + bias. For relu, y > 0 means that x wᵀ + bias was
-// positive and that dropout kept the element, so the dropout mask is not needed. If y is NaN, the gradient is
-// not set to 0.
+// Computes `out`, the gradient of the loss with respect to one row of x wᵀ + bias, from `g`, the gradient
+// with respect to the same row of the result y. For relu, y > 0 means that x wᵀ + bias was positive and that
+// dropout kept the element, so the dropout mask is not needed. If y is NaN, the gradient is not set to 0.
 template <class T, class Y>
 void start_row(const Y* g, const Y* y, const Y* preactivation, Activation activation, T scale,
                const T* multipliers, T* out, int64_t n) {

@@ -19,7 +19,7 @@ struct BackwardHead {
   static int64_t look_back_size(const LshAttentionShape& s) { return s.chunk_length * (s.dim + s.value_dim); }
 
   std::array<PositionRows<T>, 5> rows;  // q, v, g, gq, gv
-  T* deltas;                            // (length,): g . out
+  T* deltas;                            // dot products of the rows of g and of the result, (length,)
   // Look-back buffers (segments, chunk_length, dim + value_dim). The buffer of a segment holds gradients of
   // the queries (dim) and values (value_dim) of the chunk before the segment.
   T* look_backs;
@@ -185,8 +185,9 @@ class LshBackward : public LshWindow<T> {
 
   // Computes the attention weights of query i and the gradients of its scores, in row `row` of the block.
   // Each score is replaced by m p, where p is the attention weight of the key and m is its dropout
-  // multiplier. Each element of score_gradients_ contains g . v and is replaced by p (m g . v - g . out),
-  // multiplied by the factor of the key (LshHalf::factors). Elements of masked keys become 0.
+  // multiplier. Each element of score_gradients_ contains g . v and is replaced by p (m g . v - delta) times
+  // the factor of the key (LshHalf::factors). `delta` is the dot product of g and the attention result. If
+  // average_rounds is true, it is the result of this round. Elements of masked keys become 0.
   template <bool kCausal>
   void row_gradient(int64_t i, int64_t row, Range range) {
     T *const scores = scores_ + row * stride_, *const gradients = score_gradients_ + row * stride_;
@@ -257,7 +258,8 @@ class LshBackward : public LshWindow<T> {
   void mean_row(int64_t i, Range range, T log_sum, T* scores, T* gradients) {
     const T share = 1 / static_cast<T>(s_.rounds);
     const T* const multipliers = dropout_.row(i);
-    Vector<T> total{};  // g . out of this round, multiplied by `share`
+    // The sum of `total` is `share` times the dot product of g and the attention result of this round.
+    Vector<T> total{};
     this->template for_each_key_vector<kCausal>(
         i, range, [&](const Half&, int64_t, int64_t column, Vector<Int> seen) {
           Vector<T> p = share * vmath::exp_of_negative(load(scores + column) - log_sum);

@@ -263,8 +263,9 @@ class LshWindow {
     return {all.begin / kLanes<T> * kLanes<T>, round_up_to_vector<T>(all.end)};
   }
 
-  // Computes scores = left right^T for a tile of queries in the columns of `range`. panels(half) returns the
-  // right operand of a half.
+  // Computes the columns `range` of scores = left rightᵀ for a tile of kTileRows queries. `left` has one row
+  // per query, and `right` has one row per key. panels(half) returns the packed rows of `right` for the keys
+  // of `half`, which is the previous chunk or the current chunk.
   template <class Panels>
   void compute_score_tile(const T* left, int64_t depth, Range range, Panels&& panels, T* scores) {
     constexpr int64_t kWidth = kTileColumns<T>;

@@ -19,8 +19,8 @@ constexpr int64_t kWidenedRows = 64;         // number of rows that are widened 
 
 thread_local GrowingMemory left_memory, right_memory;  // operands that are widened to float
 
-// Returns the type in which products multiply operands of type `wanted`: float32 for bfloat16 if there is no
-// bfloat16 kernel, otherwise `wanted`.
+// Returns the type in which products multiply operands of type `wanted`. If `wanted` is bfloat16 and neither
+// AMX nor oneDNN provides fast bfloat16 products, returns float32. Otherwise returns `wanted`.
 DType choose_operand_dtype(DType wanted) {
   if (wanted != DType::bfloat16 || has_amx_products()) return wanted;
   if constexpr (onednn::kIsBuilt)

@@ -147,7 +147,7 @@ __device__ void compute_chunk_output(const typename Tiles::Memory& memory, const
   constexpr bool kIsReverse = kOutput == Output::key_gradient || kOutput == Output::value_gradient;
   constexpr bool kIsFeatureGradient = kOutput == Output::query_gradient || kOutput == Output::key_gradient;
   using Sums = typename Tiles::template Tile<kTileTokens, kWidth>;
-  // The sums of eps and the terms of the denominators that come from `state`, one per row.
+  // For each row, eps plus the part of the denominator that is computed from `state`.
   __shared__ T state_denominators[kTileTokens];
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t length = kIsReverse ? in.s.key_length : in.s.query_length, stride = in.state_stride();

@@ -11,14 +11,17 @@ namespace tapeformer::cuda {
 // holds the vector of the state. The other columns are padding, which avoids bank conflicts.
 inline constexpr int64_t kStatePadding = 4;
 
-// The input tensors of a scan, and the gradient dd of the denominators. In a forward pass, g, out,
-// inverse_denominators and dd are not set.
+// The input tensors of a scan, and `dd`, the gradient of the denominators. In a forward pass, `g`, `out`,
+// inverse_denominators and `dd` are not set.
 template <class S>
 struct LinearAttentionInputs {
   LinearAttentionShape s;
   AttentionRows<const S> q, k, v, g, out;
-  const Compute<S>* inverse_denominators;  // 1 / d, (batch, heads, query_length)
-  Compute<S>* dd;  // (batch, heads, query_length), an output of the scan that computes the query gradient
+  // Reciprocals of the denominators of the result, (batch, heads, query_length).
+  const Compute<S>* inverse_denominators;
+  // Gradient with respect to the denominators, (batch, heads, query_length). The scan that computes the
+  // gradient of the queries writes it.
+  Compute<S>* dd;
 
   TAPEFORMER_HOST_DEVICE int64_t state_stride() const { return s.value_dim + kStatePadding; }
   TAPEFORMER_HOST_DEVICE int64_t state_size() const { return s.dim * state_stride(); }
@@ -28,7 +31,8 @@ struct LinearAttentionInputs {
 template <class S>
 struct LinearAttentionOutputs {
   AttentionRows<S> out = {}, gq = {}, gk = {}, gv = {};
-  Compute<S>* inverse_denominators = nullptr;  // 1 / d, (batch, heads, query_length)
+  // Reciprocals of the denominators of the result, (batch, heads, query_length).
+  Compute<S>* inverse_denominators = nullptr;
 };
 
 // The segments of consecutive tokens into which the sequence of each head is divided, and the states of

@@ -31,9 +31,9 @@ __device__ void compute_pair_products(LshThreadBlock<Tiles>& block,
                                  are_rows_keys ? result_gradients : values);
 }
 
-// Adds the tile `result` to gq (batch, length, heads, dim). The rows of the tile are the positions in the
-// slots of query_slots from slot `begin`, and the columns are the features from feature `column`. The first
-// round overwrites gq.
+// Accumulates the tile `result` over the rounds in gq (batch, length, heads, dim). Row i of the tile belongs
+// to slot begin + i of query_slots, and column j belongs to feature column + j. In the first round, the tile
+// is stored instead of added, so gq need not be initialised.
 template <class Tiles, class Tile, class T = typename Tiles::Value>
 __device__ void add_query_gradient(const LshThreadBlock<Tiles>& block, const Tile& result,
                                    const LshSlots& query_slots, int64_t begin, int64_t column,
@@ -53,9 +53,10 @@ __device__ void add_query_gradient(const LshThreadBlock<Tiles>& block, const Til
   }
 }
 
-// Adds the tiles key_gradient and value_gradient to gk (batch, heads, length, dim) and gv (batch, length,
-// heads, value_dim). The rows of a tile are the positions in the slots of key_slots from slot `begin`, and
-// the columns are the features from feature `column`. The first round overwrites gk and gv.
+// Accumulates the tiles key_gradient and value_gradient over the rounds in gk (batch, heads, length, dim) and
+// gv (batch, length, heads, value_dim). Row i of a tile belongs to slot begin + i of key_slots, and column j
+// belongs to feature column + j. In the first round, the tiles are stored instead of added, so gk and gv need
+// not be initialised.
 template <class Tiles, class Tile, class T = typename Tiles::Value>
 __device__ void add_key_gradients(const LshThreadBlock<Tiles>& block, const Tile& key_gradient,
                                   const Tile& value_gradient, const LshSlots& key_slots, int64_t begin,
@@ -67,7 +68,8 @@ __device__ void add_key_gradients(const LshThreadBlock<Tiles>& block, const Tile
     const int64_t slot = begin + key_gradient.row(i);
     if (slot >= key_slots.count) continue;
     const int32_t position = key_slots.positions[slot];
-    // If a query attends to no other position, the result of the query is the value at the same position.
+    // If a query attends to no other position, its result is the value at its own position. The gradient of
+    // the result is then added to the gradient of this value.
     const bool is_alone = block.in.log_sums[block.log_sum_index(key_slots.round, position)] == kInfinity<T> &&
                           (s.average_rounds || key_slots.round == 0);
     const T share = s.average_rounds ? 1 / static_cast<T>(s.rounds) : T{1};

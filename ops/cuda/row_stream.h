@@ -1,15 +1,14 @@
-// Classes that load operands for attention kernels. A thread block has one resident tile, such as kTileTokens
-// queries. It loops over streamed tiles, such as all tiles of kTileTokens keys, and multiplies each streamed
-// tile by the resident tile or by weights. There are up to two resident operands, such as q and g, and two
-// streamed operands, such as k and v.
+// Classes that load operands for attention kernels. A thread block loads one tile of kTileTokens rows of each
+// resident operand, such as q and g. It then loops over the tiles of the two streamed operands, such as k and
+// v. It multiplies each streamed tile by a resident tile or by a tile of weights.
 //
-// The template parameter `Stream` of a kernel selects how the operands are loaded:
-//   SliceStream    loads slices from global memory for each product. It supports all values of `Tiles`
-//                  (tile_product.h) and rows of any width.
-//   TensorCoreRowStream   multiplies on tensor cores. Rows have at most kWidth elements. The resident tile
-//   stays in
-//                  registers. The next streamed tile is copied to shared memory while products read the
-//                  current tile.
+// The template parameter `Stream` of a kernel selects the class:
+// - SliceStream loads slices from global memory for each product. It supports rows of any width and
+//   all types of tiles (`Tiles` in tile_product.h).
+// - TensorCoreRowStream multiplies on tensor cores. It supports rows of at most kWidth elements. The resident
+//   tiles stay in registers. The next streamed tiles are copied to shared memory while products read the
+//   current tiles.
+//
 // Both classes have the members Value, Stored, kThreads and Tile, which tile_product.h describes for
 // SimtTiles, and the constants
 //   kColumns             number of columns of a tile of the result

@@ -112,7 +112,8 @@ struct TensorCoreTile {
     return value;
   }
 
-  // Adds the product of the fragment `left` and terms [first, first + 16) of the slice `right` to this tile.
+  // Adds the product of the fragment `left` and rows [first, first + 16) of the right operand to this tile.
+  // `right` is a slice of the right operand.
   template <class Layout>
   __device__ void add_product(const LeftFragment& left, const uint32_t* right, int first) {
     static_assert(kColumnsPerThread % 4 == 0);
@@ -126,8 +127,8 @@ struct TensorCoreTile {
                            elements[1][j + n + 1], left, {{pairs[n], pairs[n + 1]}});
     }
   }
-  // Returns the left operand of add_product(): terms [first, first + 16) of the slice `left`, for the rows of
-  // the calling warp.
+  // Returns columns [first, first + 16) of the left operand for add_product(), in the rows of the calling
+  // warp. `left` is a slice of the left operand.
   template <class Layout>
   __device__ static LeftFragment load_fragment(const uint32_t* left, int first) {
     LeftFragment fragment;
@@ -150,8 +151,8 @@ struct TensorCoreTile {
   }
 };
 
-// Writes element(d, i) to the slice for each term d and each row or column i. Splits each element into kParts
-// parts.
+// Fills a slice with element(d, i) for each row or column i of the tile and each index d of the sum in the
+// matrix product. Stores each element as kParts bfloat16 numbers whose sum approximates the element.
 template <class Layout, int kParts, class F>
 __device__ void fill_rounded_slice(uint32_t* slice, F element) {
   constexpr int kPairs = Layout::kLineElements / 2;
@@ -167,8 +168,9 @@ __device__ void fill_rounded_slice(uint32_t* slice, F element) {
   }
 }
 
-// Fills a slice with the terms of `operand` that begin at term `begin`, split into kParts parts. Reads the
-// operand with operand.load_pack(), which uses 16-byte loads.
+// Fills a slice with operand(begin + d, i) for each row or column i of the tile and each index d of the sum
+// in the matrix product. Stores each element as kParts bfloat16 numbers whose sum approximates the element.
+// Reads 8 elements at a time with operand.load_pack(), which uses 16-byte loads.
 template <class Layout, int kParts, class Operand>
 __device__ void fill_packed_slice(uint32_t* slice, const Operand& operand, int64_t begin) {
   constexpr int kPacks = Layout::kLineElements / Pack<BFloat16>::kSize;
@@ -183,8 +185,8 @@ __device__ void fill_packed_slice(uint32_t* slice, const Operand& operand, int64
   }
 }
 
-// Fills a slice from term `begin` of an operand. Uses 16-byte loads if operand.is_packed() exists and returns
-// true.
+// Fills a slice with operand(begin + d, i) for each row or column i of the tile and each index d of the sum
+// in the matrix product. Uses 16-byte loads if operand.is_packed() exists and returns true.
 template <class Layout, int kParts, class Operand>
 __device__ void fill_operand_slice(uint32_t* slice, const Operand& operand, int64_t begin) {
   if constexpr (requires { operand.is_packed(); })
@@ -192,9 +194,9 @@ __device__ void fill_operand_slice(uint32_t* slice, const Operand& operand, int6
   fill_rounded_slice<Layout, kParts>(slice, [&](int d, int i) { return operand(begin + d, i); });
 }
 
-// Adds to the tile the product of a left operand and terms [first, first + 16) of the slice `right`.
-// left(part) returns a fragment with part `part` of the left operand. If kParts is 2, the product of part 1
-// of the left operand and part 1 of the right operand is omitted, because it is small.
+// Adds to the tile the product of 16 columns of the left operand and rows [first, first + 16) of the right
+// operand. left(part) returns a fragment with part `part` of the left operand, and `right` is a slice of the
+// right operand. If kParts is 2, the product of part 1 of both operands is omitted, because it is small.
 template <class Layout, int kParts, int kRows, int kColumns, class Left>
 __device__ void add_part_products(TensorCoreTile<kRows, kColumns>& tile, Left left, const uint32_t* right,
                                   int first) {

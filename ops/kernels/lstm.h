@@ -10,7 +10,7 @@ namespace tapeformer {
 
 struct LstmShape {
   int64_t batch, frames, in, hidden;
-  int64_t directions;  // 1 or 2; direction 1 is the reverse direction
+  int64_t directions;  // 1, or 2 for a bidirectional LSTM; the second direction reads the frames in reverse
 };
 
 // Weights and biases of one direction. The names are the names of torch.nn.LSTM.

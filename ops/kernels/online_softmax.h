@@ -10,8 +10,8 @@
 
 namespace tapeformer {
 
-// The update of the running sum for the next block of scores: sum = rescale * sum + (sum of exp(score -
-// shift) over the block).
+// The update of the running maximum and the running sum for the next block of scores:
+//   sum = rescale * sum + (sum of exp(score - shift) over the block)
 template <class T>
 struct OnlineSoftmaxUpdate {
   T maximum;  // maximum of the scores of this block and of all earlier blocks

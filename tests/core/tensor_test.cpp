@@ -48,7 +48,7 @@ TEST_CASE("add_from() adds a multiple of contiguous and strided tensors") {
   a.add_from(b, -1);
   CHECK(a.to_vector() == std::vector<double>{-9, -18, -27, -36});
   a.add_from(b);
-  a.view({2, 2}, {1, 2}).add_from(b, 2);  // adds b to the transpose of a
+  a.view({2, 2}, {1, 2}).add_from(b, 2);  // adds 2 * b to the transpose of a
   CHECK(a.to_vector() == std::vector<double>{21, 62, 43, 84});
 }
 

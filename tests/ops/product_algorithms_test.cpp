@@ -50,7 +50,7 @@ void make_fastest(size_t number) {
   for (size_t i = 0; i < product_algorithms.size(); ++i) product_algorithms[i].seconds = i == number ? 0 : 1;
 }
 
-// Returns the emulated device, or an empty list if CUDA is not emulated.
+// Returns the emulated CUDA devices. The list is empty if CUDA is not emulated.
 std::vector<Device> emulated_devices() {
   return cuda::is_emulated() ? list_cuda_devices() : std::vector<Device>{};
 }

@@ -18,12 +18,11 @@ struct SourceFile {
 // Returns every C++, CUDA, CMake, Python and shell file in the folders of the project.
 std::vector<SourceFile> read_tree(const std::filesystem::path& root);
 
-// Each function below finds problems in a file and returns one line for each problem, which begins with
-// "PATH:LINE: ".
-
-// Finds files with too many lines.
+// Checks that the file does not have too many lines. Returns one message for each problem. A message begins
+// with "PATH:LINE: ".
 std::vector<std::string> size_problems(const SourceFile& file);
-// Finds .cpp and .cu files that the nearest CMakeLists.txt does not list.
+// If the file is a .cpp or .cu file, checks that the nearest CMakeLists.txt in `tree` lists it. Returns one
+// message for each problem. A message begins with "PATH:LINE: ".
 std::vector<std::string> listing_problems(const SourceFile& file, const std::vector<SourceFile>& tree);
 
 }  // namespace tapeformer::test

@@ -220,7 +220,8 @@ TEST_CASE("cuda: 20 steps with graph replays equal 20 launched steps, to the bit
       config.optimizer.clip_norm = 1;
       config.schedule.warmup_steps = 10;
       if (find_attention_kind(attention).capabilities.weight_dropout) config.model.attention_dropout = 0.2;
-      if (is_first_kind) config.train.dropout_steps = 12;  // dropout ends, so another graph is captured
+      // Dropout ends after 12 steps. The run with CUDA graphs then captures a second graph, without dropout.
+      if (is_first_kind) config.train.dropout_steps = 12;
       config.run.cuda_graphs = false;
       const Outcome expected = outcome_on(device_name(), config);
       config.run.cuda_graphs = true;

@@ -41,7 +41,8 @@ class SafetensorsFile {
   const std::string& path() const { return file_.path(); }
   const std::map<std::string, Entry>& entries() const { return entries_; }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
-  // Returns a tensor of the file on the CPU. Throws CheckpointError if the file has no tensor with this name.
+  // Reads the tensor `name` from the file and returns it on the CPU. Throws CheckpointError if the file has
+  // no tensor with this name or cannot be read.
   Tensor read(const std::string& name) const;
 
   // Throws CheckpointError if the names or shapes of the tensors in the file differ from `expected`, or if a

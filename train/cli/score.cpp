@@ -1,4 +1,5 @@
-// The command "tapeformer score": prints the bits that a language model needs for each line of a text.
+// The command "tapeformer score". For each line of a text, it prints -log2 of the probability that a language
+// model assigns to the line.
 #include <iostream>
 #include <iterator>
 

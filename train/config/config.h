@@ -251,9 +251,10 @@ Config load_config(const std::string& path, const std::vector<std::string>& set_
 // text, load_config() returns the same Config.
 std::string to_toml(const Config& config);
 
-// Returns the reason why a key ("table.key") has no effect in a config, such as `belongs to data sets of
-// images, and data.dataset is "copy"`. Returns "" if the key has an effect. Throws std::out_of_range for an
-// unknown name.
+// Returns the reason why a key ("table.key") has no effect in a config. Error messages contain the name of
+// the key and the reason, such as
+//   data.downscale: belongs to data sets of images of a known size, and data.dataset is "copy"
+// Returns "" if the key has an effect. Throws std::out_of_range for an unknown name.
 std::string explain_unused_key(const Config& config, const std::string& name,
                                const AttentionCatalogue& catalogue);
 

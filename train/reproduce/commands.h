@@ -1,4 +1,5 @@
-// Runs the trainings and measurements of a table as child processes that execute commands of this program.
+// Functions that train and measure the rows of a table (train/reproduce/table.h). Each training run and each
+// measurement executes commands of this program, such as `train` and `eval`, in child processes.
 #pragma once
 
 #include <filesystem>
@@ -27,7 +28,7 @@ Trial make_trial(const ReproductionOptions& options, const CommandContext& conte
                  int64_t seed);
 
 // Writes the config of the trial to `context.log_folder` and returns the command that trains the trial. If
-// `dry_run` is true, the command only estimates the time and the memory of the training.
+// `dry_run` is true, the command only estimates the time and the memory of the training run.
 Job make_training_job(const ReproductionOptions& options, const CommandContext& context, const Trial& trial,
                       bool dry_run = false);
 

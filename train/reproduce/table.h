@@ -1,4 +1,4 @@
-// The description of a table or a figure of a paper: its rows, their trainings and measurements, and the
+// The description of a table or a figure of a paper: its rows with their configs, the measurements, and the
 // published values. train/reproduce/runner.h trains and measures the rows, and train/reproduce/render.h
 // writes the files.
 #pragma once
@@ -57,7 +57,7 @@ struct MeasurementResults {
 struct Trial {
   const Row& row;
   Config config;        // config of the row, with the settings of the command line and the seed
-  std::string run_dir;  // run directory of the training, if Table::has_trainings is true
+  std::string run_dir;  // run directory of the training run, if Table::has_trainings is true
 };
 
 // A measurement of a trial: commands of this program, and a function that reads their JSON output.

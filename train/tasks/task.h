@@ -50,8 +50,8 @@ struct BatchSlice {
 // Returns the range [first, second) of `count` examples that process `rank` of `size` computes.
 std::pair<int64_t, int64_t> compute_slice_range(int64_t count, int rank, int size);
 
-// The shapes of the tensors of a batch. A CUDA graph that is captured for a batch in one slot can be replayed
-// for all batches with an equal layout in this slot.
+// The shapes of the tensors of a batch. A CUDA graph that is captured for one batch can be replayed for every
+// batch with an equal layout that Task::fetch_batch() assigns to the same slot.
 struct BatchLayout {
   std::vector<int64_t> token_shape, mask_shape;  // `mask_shape` is empty if there is no mask
   int64_t memory_token_count = 0;  // number of tokens that the model reads from its segment memory
@@ -82,19 +82,19 @@ class Task {
   // Starts loading batches `first` to `last` - 1. fetch_batch() must then be called with these numbers in
   // order.
   virtual void prepare_batches(int64_t /*first*/, int64_t /*last*/) {}
-  // Fetches batch `number` into a slot for loss(). Each micro-batch of a step has a separate slot, numbered
-  // from 0.
+  // Fetches batch `number` and assigns it to `slot`, for later calls of slice() and loss(). The slot is the
+  // index of the batch among the micro-batches of a step.
   //
   // Returns the layout of the batch if its loss can be captured as a CUDA graph. The graph can be replayed
-  // for other batches of this layout, which are fetched into the same device tensors. Otherwise returns
-  // std::nullopt.
+  // for other batches of this layout in the same slot, which are fetched into the same device tensors.
+  // Otherwise returns std::nullopt.
   virtual std::optional<BatchLayout> fetch_batch(int64_t number, int64_t slot) = 0;
-  // Returns the slice of the batch in a slot.
+  // Returns the slice that this process computes of the last batch that fetch_batch() assigned to `slot`.
   virtual BatchSlice slice(int64_t slot) const = 0;
-  // Returns the loss of the slice of the batch in a slot. The slice must not be empty.
+  // Returns the training loss over the examples of slice(slot). The slice must not be empty.
   virtual BatchLoss loss(int64_t slot, const ForwardContext& context) = 0;
-  // Returns the indices or ids of the examples of a batch as text, for the message about a loss that is not
-  // finite.
+  // Returns the indices or ids of the examples of batch `number` as text. The error message about a loss that
+  // is not finite contains this text.
   virtual std::string describe_examples(int64_t number) const = 0;
   // Evaluates the model. All processes of the run must call this function, and usually the batches are
   // distributed among these processes. Throws StoppedError if `stop` returns true between two batches. Each

@@ -1,5 +1,5 @@
-// Tests of the effect of config keys. If the config uses a key, another value of the key must change the
-// result of a small training. If the config does not use the key, another value must not change the result.
+// Tests of the effect of config keys. A change of a key that the config uses must change the result of a
+// short training run. A change of a key that the config does not use must not change the result.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -16,8 +16,8 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Keys for which the test does not require that another value changes the result. These keys control files,
-// speed, memory or the length of a training, or need a device.
+// Keys for which the test does not require that another value changes the result. Most of these keys
+// control files, the device, speed, memory, precision or the duration of training.
 const std::set<std::string> kNeutral = {"run.name",
                                         "run.device",
                                         "run.threads",
@@ -92,7 +92,7 @@ OptionValue other_value(const SchemaKey& key, const Config& config) {
   return value;
 }
 
-// Trains a model with the config. Returns the figures of the last evaluation, and then the weights.
+// Trains a model with the config. Returns the results of the last evaluation, followed by the weights.
 std::vector<double> outcome(const Config& config) {
   const TempDir dir;
   Trainer trainer(config, {.run_dir = dir / "run", .data_dir = "", .resume = false, .quiet = true});

@@ -247,9 +247,10 @@ Measurement properties() {
           .measures_first_seed_only = true};
 }
 
-// Returns one object for each output of `bench attention`. An output contains measurements at one length, one
-// for each attention kind of a row. The object contains the sum of the times and the maximum of the peak
-// memory over these kinds. Outputs without measurements are skipped.
+// Combines the measurements of the attention kinds of a model. Each element of `outputs` is the output of
+// `bench attention` at one length, with one measurement for each attention kind. Returns an array with one
+// measurement for each output. Its time is the sum over the kinds, and its peak memory is the maximum.
+// Outputs without measurements are skipped.
 Json sums_over_kinds(const std::vector<Json>& outputs) {
   Json sums = Json::array();
   for (const Json& output : outputs) {

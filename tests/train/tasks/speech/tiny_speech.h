@@ -1,5 +1,5 @@
-// Functions that generate a corpus in the layout of AN4. The features of the phones differ so much that a
-// small model learns to recognise the phones in a short training.
+// Functions that generate a speech corpus in the layout of AN4. Each phone has clearly different features, so
+// a small model learns to recognise the phones in a few seconds.
 #pragma once
 
 #include <bit>
