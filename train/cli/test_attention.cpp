@@ -85,7 +85,8 @@ int run_test_attention(const Arguments& arguments) {
   int64_t failures = 0;
   for (const AttentionKind* kind : choose_kinds(*line)) {
     const OptionValues options = load_kind_options(*kind, line->common_options.set_options);
-    for (const AttentionTestResult& result : run_attention_tests(*kind, options, setup)) {
+    const auto results = translate_option_errors([&] { return run_attention_tests(*kind, options, setup); });
+    for (const AttentionTestResult& result : results) {
       failures += !result.failure.empty();
       rows.push_back(Report()
                          .add("kind", kind->name)
