@@ -61,6 +61,9 @@ class KindTester {
  public:
   KindTester(const AttentionKind& kind, const OptionValues& options, const AttentionTestSetup& setup)
       : kind_(kind), options_(options), setup_(setup) {
+    check(setup.length >= 4 && setup.heads > 0 && setup.dim > 0, "run_attention_tests",
+          "expected at least 4 tokens, a head and a dimension, not ", setup.length, ", ", setup.heads,
+          " and ", setup.dim);
     check_attention_length(kind.name, options, setup.length);
     make();  // throws OptionError for invalid options
     const auto draw = [&](const char* name) {

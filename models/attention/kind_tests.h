@@ -13,8 +13,8 @@ namespace tapeformer {
 // Sizes of the tensors in the tests, and the device that is compared with the CPU.
 struct AttentionTestSetup {
   int64_t length = 9;  // number of tokens; at least 4
-  int64_t heads = 2;
-  int64_t dim = 4;  // width of a query, of a key and of a value
+  int64_t heads = 2;   // at least 1
+  int64_t dim = 4;     // at least 1; width of a query, of a key and of a value
   Device device = kCpu;
 };
 
@@ -28,7 +28,7 @@ struct AttentionTestResult {
 // tests that did not run. The inputs are the queries, keys and values of two sequences, drawn from a normal
 // distribution. Each test makes a new attention layer with initial parameters. The dtype is float64, except
 // in the tests of other dtypes. Throws OptionError if the options contradict each other or are invalid for
-// sequences of `setup.length` tokens.
+// sequences of `setup.length` tokens, and ShapeError for a setup that is out of range.
 std::vector<AttentionTestResult> run_attention_tests(const AttentionKind& kind, const OptionValues& options,
                                                      const AttentionTestSetup& setup = {});
 

@@ -181,4 +181,7 @@ TEST_CASE("control: the tests of attention kinds find wrong recurrent forms and 
 TEST_CASE("the tests of attention kinds refuse options that do not suit the length") {
   const AttentionKind& kind = find_attention_kind("linformer");
   CHECK_THROWS_AS(run_attention_tests(kind, kind.replace_defaults({{"rank", int64_t{10}}})), OptionError);
+  CHECK_THROWS_WITH_AS(
+      run_attention_tests(kind, test_options("linformer"), {.length = 3}),
+      doctest::Contains("expected at least 4 tokens, a head and a dimension, not 3, 2 and 4"), ShapeError);
 }
