@@ -127,7 +127,7 @@ Tensor SetTransformer::forward(const Tensor& elements, const Tensor& lengths,
   return predictor.forward(y);
 }
 
-Tensor SetTransformer::loss(const Batch& batch, const ForwardContext& context) const {
+Tensor SetTransformer::compute_loss(const Batch& batch, const ForwardContext& context) const {
   const Tensor outputs = forward(batch.elements, batch.lengths, context);
   const auto like_outputs = [&](const Tensor& x) { return x.to(outputs.dtype()).to(outputs.device()); };
   if (options_.components > 0) {

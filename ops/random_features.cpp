@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kOp = "random_features";
 constexpr const char* kInto = "random_features_into";
-constexpr const char* kProjection = "random_projection";
+constexpr const char* kProjection = "make_random_projection";
 
 // Orthonormalizes the first `count` rows of w (rows, dim) with the Gram–Schmidt process. Each row is
 // orthogonalized twice to reduce the rounding errors.
@@ -107,7 +107,8 @@ Tensor compute_input_gradient(const RandomFeatureShape& s, const Tensor& x, cons
 
 }  // namespace
 
-Tensor random_projection(int64_t dim, const RandomProjectionOptions& options, const RandomStream& stream) {
+Tensor make_random_projection(int64_t dim, const RandomProjectionOptions& options,
+                              const RandomStream& stream) {
   check(dim > 0 && options.features > 0, kProjection, options.features, " features of dimension ", dim,
         "; both must be positive");
   check(!options.antithetic || options.features % 2 == 0, kProjection,

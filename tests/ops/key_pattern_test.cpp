@@ -21,9 +21,9 @@ KeyPattern head_pattern(const PatternCase& c, int64_t head) {
   KeyPattern pattern = c.pattern;
   if (c.key_blocks.defined()) {
     const int64_t rows = c.key_blocks.size(1), width = c.key_blocks.size(2);
-    pattern.table = {c.key_blocks.data<int32_t>(), pattern.table.block, rows, width, rows * width};
+    pattern.table = {c.key_blocks.data<int32_t>(), pattern.table.block_size, rows, width, rows * width};
   }
-  return pattern.pattern_of_head(head);
+  return pattern.get_head_pattern(head);
 }
 
 // Returns whether the runs that next(position) returns contain each position in [begin, end) for which
@@ -126,7 +126,7 @@ TEST_CASE("softmax attention with a pattern equals its definition, at lengths th
           const Tensor expected = dense_attention(in, c, causal);
           const SoftmaxAttentionOptions options = c.options(causal);
           CHECK(max_difference(softmax_attention(in.q, in.k, in.v, options), expected) < 1e-12);
-          CHECK(max_difference(plain_softmax_attention(in.q, in.k, in.v, options), expected) < 1e-12);
+          CHECK(max_difference(naive_softmax_attention(in.q, in.k, in.v, options), expected) < 1e-12);
         }
 }
 
@@ -143,7 +143,7 @@ TEST_CASE("gradients of softmax attention with a pattern equal the gradients of 
         options.dropout = length == 97 ? 0.2 : 0;
         options.dropout_stream = RandomStream(5, "weights");
         const auto sparse = [&](const auto& x) { return softmax_attention(x[0], x[1], x[2], options); };
-        const auto dense = [&](const auto& x) { return plain_softmax_attention(x[0], x[1], x[2], options); };
+        const auto dense = [&](const auto& x) { return naive_softmax_attention(x[0], x[1], x[2], options); };
         const auto expected = outcome(dense, in, cotangent), found = outcome(sparse, in, cotangent);
         for (size_t i = 0; i < expected.size(); ++i) CHECK(max_difference(found[i], expected[i]) < 1e-12);
         std::vector<Tensor> singles, rounded;

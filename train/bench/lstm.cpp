@@ -65,7 +65,7 @@ WorkCounts count_training_work(const LstmStack& model, int64_t rows, DType store
 Report run_lstm(const BenchmarkArguments& arguments) {
   const auto number = [&](const char* name) { return arguments.options.get<int64_t>(name); };
   const int64_t batch = number("batch"), frames = number("frames"), in = number("in");
-  LstmStack model({.in = in,
+  LstmStack model({.input_width = in,
                    .hidden = number("hidden"),
                    .layers = number("layers"),
                    .bidirectional = arguments.options.get<bool>("bidirectional")});
