@@ -43,7 +43,7 @@ void check_window(const KeyWindow& window) {
 
 void check_pattern(const SoftmaxAttentionOptions& options, const Tensor& q, const Tensor& k) {
   const KeyPattern& pattern = options.pattern;
-  for (const KeyWindow& window : {pattern.window, pattern.grid.rows, pattern.grid.columns})
+  for (const KeyWindow& window : {pattern.window, pattern.grid.row_window, pattern.grid.column_window})
     check_window(window);
   check(!pattern.is_limited() || q.size(1) == k.size(1), kOp,
         "a pattern needs queries and keys of equal length, not ", q.shape(), " and ", k.shape());

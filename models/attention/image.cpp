@@ -27,10 +27,11 @@ KeyPattern make_image_pattern(const OptionValues& options) {
     if (value(name) > value("image_width"))
       throw OptionError(
           name, concat_text("expected at most image_width, ", value("image_width"), ", got ", value(name)));
-  return {.window = KeyPattern::make_empty_window(),
-          .grid = {.width = value("image_width"),
-                   .rows = make_block_window(value("block_rows"), value("memory_rows"), true),
-                   .columns = make_block_window(value("block_columns"), value("memory_columns"), true)}};
+  return {
+      .window = KeyPattern::make_empty_window(),
+      .grid = {.width = value("image_width"),
+               .row_window = make_block_window(value("block_rows"), value("memory_rows"), true),
+               .column_window = make_block_window(value("block_columns"), value("memory_columns"), true)}};
 }
 
 void check_image_length(const OptionValues& options, int64_t length) {

@@ -288,8 +288,9 @@ struct ChunkScan {
     for (int v = 0; v < 2; ++v) {
       if (feature + v >= in.s.dim) continue;
       values[v] += factor * state[(feature + v) * in.state_stride() + in.s.value_dim];
-      values[v] =
-          position < features.count ? values[v] * compute_feature_derivative(features.map, mapped[v]) : T{0};
+      values[v] = position < features.count
+                      ? values[v] * compute_feature_derivative(features.feature_map, mapped[v])
+                      : T{0};
     }
     store_pair(target.row(head.example, position, head.head), feature, in.s.dim, values);
   }
