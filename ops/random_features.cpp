@@ -55,7 +55,8 @@ RandomFeatureShape make_shape(const char* op, const Tensor& x, const Tensor& pro
         "projection ", projection.shape(), " must be (features, ", x.size(-1), "), contiguous");
   check(projection.dtype() == x.dtype() && projection.device() == x.device(), op, "x is ", name_of(x.dtype()),
         " and the projection ", name_of(projection.dtype()), "; both must have one dtype and device");
-  RandomFeatureShape s{.dim = x.size(-1), .features = projection.size(0), .map = map, .offset = offset};
+  RandomFeatureShape s{
+      .dim = x.size(-1), .features = projection.size(0), .feature_map = map, .offset = offset};
   check(s.dim > 0 && s.features > 0, op, "projection ", projection.shape(), " must not be empty");
   s.rows = x.numel() / s.dim;
   s.scale = std::pow(static_cast<double>(s.dim), -0.25);
