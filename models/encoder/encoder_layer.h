@@ -108,8 +108,8 @@ Tensor run_attention(const Executor& executor, const Tensor& x) {
 
 class MultiHeadAttention final : public Module {
  public:
-  // `layer` selects the attention kind from the pattern, and `first_equal_attention` is the
-  // member of AttentionSetup. Throws OptionError if the attention kind rejects an option.
+  // `layer` selects the attention kind from the pattern, and `first_equal_attention` is the member of
+  // AttentionSetup. Throws OptionError if the attention kind rejects an option.
   explicit MultiHeadAttention(const EncoderOptions& options, int64_t layer = 0,
                               const Attention* first_equal_attention = nullptr);
   // Computes self-attention of x (batch, length, width). `operand` is x in the dtype get_operand_dtype(x). If

@@ -28,11 +28,11 @@ struct PositionRun {
 
 // Each set of (query, key) pairs in this file has the two functions below. The result of either function can
 // extend beyond the last position of the sequence.
-//   find_keys(first, end, from)     returns the first run of keys, at or after position `from`, to which the
-//                              queries [first, end) attend. For a single query, the run is exact. For
-//                              several queries, the run can contain additional keys.
-//   find_queries(first, end, from)  returns the first run of queries, at or after position `from`, that
-//                              attend to the keys [first, end). The run can contain additional queries.
+//   find_keys(first, end, from)      returns the first run of keys, at or after position `from`, to which the
+//                                    queries [first, end) attend. For a single query, the run is exact. For
+//                                    several queries, the run can contain additional keys.
+//   find_queries(first, end, from)   returns the first run of queries, at or after position `from`, that
+//                                    attend to the keys [first, end). The run can contain additional queries.
 
 // The set of pairs whose key is in the window of the query. The window may be empty.
 struct WindowKeys {

@@ -42,7 +42,7 @@ bool runs_match(int64_t begin, int64_t end, bool exact, Next next, Expected expe
 }
 
 // Returns softmax attention by its definition, one query at a time.
-Tensor dense_attention(const UsedAttentionInputs& in, const PatternCase& c, bool causal) {
+Tensor dense_attention(const AttentionInputs& in, const PatternCase& c, bool causal) {
   const Tensor out = Tensor::zeros({in.q.size(0), in.q.size(1), in.q.size(2), in.v.size(3)}, DType::float64);
   for (int64_t n = 0; n < in.q.size(0); ++n)
     for (int64_t h = 0; h < in.q.size(2); ++h)
@@ -122,7 +122,7 @@ TEST_CASE("softmax attention with a pattern equals its definition, at lengths th
       for (const PatternCase& c : pattern_cases(length, 2, unit))
         for (const bool causal : {false, true}) {
           CAPTURE(concat_text(c.name, ", ", length, ", ", unit, ", ", causal));
-          const UsedAttentionInputs in = attention_inputs({1, length, length, 2, 5, 3});
+          const AttentionInputs in = attention_inputs({1, length, length, 2, 5, 3});
           const Tensor expected = dense_attention(in, c, causal);
           const SoftmaxAttentionOptions options = c.options(causal);
           CHECK(max_difference(softmax_attention(in.q, in.k, in.v, options), expected) < 1e-12);
@@ -163,7 +163,7 @@ TEST_CASE("a step over a cache attends to the keys of the pattern") {
   constexpr int64_t kLength = 83;
   for (const PatternCase& c : pattern_cases(kLength, 2, 8)) {
     CAPTURE(c.name);
-    const UsedAttentionInputs in = attention_inputs({2, kLength, kLength, 2, 4, 5});
+    const AttentionInputs in = attention_inputs({2, kLength, kLength, 2, 4, 5});
     const Tensor expected = softmax_attention(in.q, in.k, in.v, c.options(true));
     KeyValueCache cache{Tensor::zeros({2, kLength, 2, 4}, DType::float64),
                         Tensor::zeros({2, kLength, 2, 5}, DType::float64), 0, c.pattern, c.key_blocks};
@@ -181,7 +181,7 @@ TEST_CASE("a step over a cache attends to the keys of the pattern") {
 }
 
 TEST_CASE("invalid patterns and tables of key blocks are errors") {
-  const UsedAttentionInputs in = attention_inputs({1, 6, 6, 2, 2, 2});
+  const AttentionInputs in = attention_inputs({1, 6, 6, 2, 2, 2});
   const auto run = [&](const SoftmaxAttentionOptions& options) {
     softmax_attention(in.q, in.k, in.v, options);
   };

@@ -104,7 +104,7 @@ TEST_CASE(
         const SoftmaxAttentionOptions options{
             .causal = causal, .dropout = dropout, .dropout_stream = RandomStream(5, "weights", 3)};
         const Tensor cotangent = normal({size.batch, size.query_length, size.heads, size.value_dim}, 9);
-        const UsedAttentionInputs inputs = attention_inputs(size);
+        const AttentionInputs inputs = attention_inputs(size);
         const std::vector<Tensor> exact = allocate_attention_gradients(naive_softmax_attention, inputs,
                                                                        options, cotangent, DType::float64, 7);
         const std::vector<Tensor> fused =
