@@ -14,7 +14,7 @@
 namespace tapeformer {
 namespace {
 
-const AutoregressiveOptions& check_options(const AutoregressiveOptions& options) {
+const AutoregressiveModelOptions& check_options(const AutoregressiveModelOptions& options) {
   const std::vector<OptionProblem> problems = find_option_problems(options);
   if (!problems.empty()) throw OptionError(problems.front());
   if (const std::string text =
@@ -22,7 +22,7 @@ const AutoregressiveOptions& check_options(const AutoregressiveOptions& options)
       !text.empty())
     throw OptionError("attention", text);
   check_attention_length(options.encoder.attention, options.max_length);
-  if (options.positions == PositionKind::grid && options.layout.length() <= 0)
+  if (options.position_kind == PositionKind::grid && options.layout.length() <= 0)
     throw OptionError("positions", "grid positions need images");
   return options;
 }
@@ -32,16 +32,16 @@ EncoderOptions with_max_length(EncoderOptions options, int64_t max_length) {
   return options;
 }
 
-double choose_embedding_std(const AutoregressiveOptions& options) {
+double choose_embedding_std(const AutoregressiveModelOptions& options) {
   return options.tied_embeddings ? 1 / std::sqrt(static_cast<double>(options.encoder.width())) : 1;
 }
 
-Tensor make_positions(const AutoregressiveOptions& options) {
-  const int64_t dim = options.encoder.width() - options.value_width();
+Tensor make_positions(const AutoregressiveModelOptions& options) {
+  const int64_t dim = options.encoder.width() - options.value_embedding_width();
   if (!options.concatenates_positions()) return Tensor::zeros({options.max_length, 0});
-  const Tensor table = options.positions == PositionKind::grid
-                           ? make_grid_positions(options.layout, options.max_length, dim)
-                           : make_sinusoidal_positions(options.max_length, dim);
+  const Tensor table = options.position_kind == PositionKind::grid
+                           ? make_grid_position_features(options.layout, options.max_length, dim)
+                           : make_sinusoidal_position_features(options.max_length, dim);
   return table.to(DType::float32);
 }
 
@@ -60,54 +60,56 @@ double count_unmasked_rows(const Tensor& targets, const Tensor& weights) {
 
 }  // namespace
 
-std::vector<OptionProblem> find_option_problems(const AutoregressiveOptions& options) {
+std::vector<OptionProblem> find_option_problems(const AutoregressiveModelOptions& options) {
   std::vector<OptionProblem> problems = find_option_problems(options.encoder);
   const int64_t width = options.encoder.width();
-  if (options.positions == PositionKind::axial)
-    for (const OptionProblem& problem : find_option_problems(options.axial, width, options.max_length))
+  if (options.position_kind == PositionKind::axial)
+    for (const OptionProblem& problem : find_option_problems(options.axial_shape, width, options.max_length))
       problems.push_back(problem);
   if (!options.concatenates_positions()) {
-    if (options.value_dim != 0)
-      problems.push_back({"value_dim", concat_text("only sinusoidal and grid positions share the width with "
-                                                   "value embeddings: expected 0, got ",
-                                                   options.value_dim)});
-  } else if (options.value_width() >= width) {
-    problems.push_back({"value_dim", concat_text("expected less than the width (heads x head_dim = ", width,
-                                                 "), got ", options.value_width())});
-  } else if (options.value_width() <= 0) {
-    problems.push_back({"value_dim", concat_text("the width (heads x head_dim = ", width,
-                                                 ") is too small for values and positions")});
+    if (options.value_embedding_dim != 0)
+      problems.push_back(
+          {"value_embedding_dim", concat_text("only sinusoidal and grid positions share the width with "
+                                              "value embeddings: expected 0, got ",
+                                              options.value_embedding_dim)});
+  } else if (options.value_embedding_width() >= width) {
+    problems.push_back(
+        {"value_embedding_dim", concat_text("expected less than the width (heads x head_dim = ", width,
+                                            "), got ", options.value_embedding_width())});
+  } else if (options.value_embedding_width() <= 0) {
+    problems.push_back({"value_embedding_dim", concat_text("the width (heads x head_dim = ", width,
+                                                           ") is too small for values and positions")});
   }
   if (const int64_t memory = compute_max_memory_span(options.encoder.attention);
-      memory > 0 && (options.positions != PositionKind::none || options.encoder.rotary))
+      memory > 0 && (options.position_kind != PositionKind::none || options.encoder.rotary))
     problems.push_back(
         {"positions", concat_text("a segment memory of ", memory,
                                   " tokens needs relative positions only: expected \"none\", or a "
                                   "memory of 0")});
-  if (options.tied_embeddings && options.value_width() != options.encoder.output_width())
+  if (options.tied_embeddings && options.value_embedding_width() != options.encoder.output_width())
     problems.push_back(
-        {"tied_embeddings", concat_text("embeddings have ", options.value_width(),
+        {"tied_embeddings", concat_text("embeddings have ", options.value_embedding_width(),
                                         " features and the predictor ", options.encoder.output_width(),
                                         ": use axial, rotary or no positions and no reversible layers")});
   return problems;
 }
 
-AutoregressiveModel::AutoregressiveModel(const AutoregressiveOptions& options)
-    : value_embedding(check_options(options).vocabulary, options.value_width(),
+AutoregressiveModel::AutoregressiveModel(const AutoregressiveModelOptions& options)
+    : value_embedding(check_options(options).vocabulary_size, options.value_embedding_width(),
                       choose_embedding_std(options)),
-      axial_positions(options.positions == PositionKind::axial
-                          ? std::make_unique<AxialPositions>(options.axial, options.max_length)
+      axial_positions(options.position_kind == PositionKind::axial
+                          ? std::make_unique<AxialPositions>(options.axial_shape, options.max_length)
                           : nullptr),
       encoder(with_max_length(options.encoder, options.max_length)),
       predictor(options.encoder.output_width(), options.output_width(), !options.tied_embeddings),
-      positions(make_positions(options)),
+      position_features(make_positions(options)),
       options_(options) {
   add_child("value_embedding", value_embedding);
   if (axial_positions) add_child("positions", *axial_positions);
   add_child("", encoder);
   add_child("predictor", predictor);
   if (options.tied_embeddings) add_alias(predictor.weight, value_embedding.weight);
-  add_buffer("positions", positions);
+  add_buffer("positions", position_features);
 }
 
 Tensor AutoregressiveModel::encode(const Tensor& inputs, const ForwardContext& context) const {
@@ -117,7 +119,7 @@ Tensor AutoregressiveModel::encode(const Tensor& inputs, const ForwardContext& c
   const Tensor x = [&] {
     if (axial_positions) return add(values, axial_positions->forward(inputs.size(1)));
     if (!options_.concatenates_positions()) return values;
-    const Tensor features = slice(positions, 0, 0, inputs.size(1));
+    const Tensor features = slice(position_features, 0, 0, inputs.size(1));
     return concat({values, broadcast_to(features, {inputs.size(0), inputs.size(1), features.size(1)})}, -1);
   }();
   return encoder.forward(x, {.causal = true, .key_lengths = {}}, context);
@@ -136,8 +138,8 @@ Tensor AutoregressiveModel::compute_mean_loss(const Tensor& outputs, const Tenso
 
 // Computes the mean loss of all unmasked rows as a weighted sum of the mean losses of the chunks. The weight
 // of a chunk is its number of unmasked rows, divided by the number of unmasked rows in all chunks.
-Tensor AutoregressiveModel::compute_chunked_loss(const Rows& rows) const {
-  const Tensor &targets = rows.targets, &weights = rows.weights;
+Tensor AutoregressiveModel::compute_chunked_loss(const LossInputs& inputs) const {
+  const Tensor &targets = inputs.targets, &weights = inputs.weights;
   const double total = count_unmasked_rows(targets, weights);
   const auto chunk_loss = [&](const Tensor& chunk, const std::vector<Tensor>& parameters, int64_t first) {
     const int64_t last = first + chunk.size(0);
@@ -145,35 +147,36 @@ Tensor AutoregressiveModel::compute_chunked_loss(const Rows& rows) const {
     const Tensor chunk_weights = weights.defined() ? view_rows(weights, first, last) : Tensor{};
     const double share = total > 0 ? count_unmasked_rows(chunk_targets, chunk_weights) / total : 0;
     const Tensor outputs = linear(chunk, parameters[0], parameters[1]);
-    return mul(compute_mean_loss(outputs, chunk_targets, chunk_weights, rows.loss), share);
+    return mul(compute_mean_loss(outputs, chunk_targets, chunk_weights, inputs.loss_options), share);
   };
   const auto multiply = [](const Tensor& x, const Tensor& factor) { return mul(x, factor); };
-  return sum_in_chunks(chunk_loss, rows.encoded, options_.loss_chunks, {predictor.weight, predictor.bias},
+  return sum_in_chunks(chunk_loss, inputs.encoded, options_.loss_chunks, {predictor.weight, predictor.bias},
                        multiply);
 }
 
-AutoregressiveModel::Rows AutoregressiveModel::encode_batch(const Batch& batch,
-                                                            const ForwardContext& context) const {
+AutoregressiveModel::LossInputs AutoregressiveModel::encode_batch(const Batch& batch,
+                                                                  const ForwardContext& context) const {
   const Tensor encoded = encode(slice(batch.tokens, 1, 0, -1), context);
   return {reshape(encoded, {encoded.size(0) * encoded.size(1), encoded.size(2)}),
           flatten_targets(batch.tokens), batch.mask.defined() ? reshape(batch.mask, {-1}) : Tensor{},
-          context.training ? options_.training_loss : CrossEntropyOptions{}};
+          context.training ? options_.training_loss_options : CrossEntropyOptions{}};
 }
 
-Tensor AutoregressiveModel::compute_loss(const Rows& rows) const {
-  if (options_.loss_chunks > 1) return compute_chunked_loss(rows);
-  return compute_mean_loss(predictor.forward(rows.encoded), rows.targets, rows.weights, rows.loss);
+Tensor AutoregressiveModel::compute_loss(const LossInputs& inputs) const {
+  if (options_.loss_chunks > 1) return compute_chunked_loss(inputs);
+  return compute_mean_loss(predictor.forward(inputs.encoded), inputs.targets, inputs.weights,
+                           inputs.loss_options);
 }
 
 // Computes the predictions in as many chunks as the loss, so that the outputs do not increase the peak
 // memory.
-double AutoregressiveModel::compute_accuracy(const Rows& rows) const {
+double AutoregressiveModel::compute_accuracy(const LossInputs& inputs) const {
   double correct = 0, total = 0;
-  for_each_chunk(rows.encoded.size(0), options_.loss_chunks, [&](int64_t first, int64_t last) {
-    const auto predictions = argmax(predictor.forward(view_rows(rows.encoded, first, last))).to_vector(),
-               targets = view_rows(rows.targets, first, last).to_vector(),
-               weights = rows.weights.defined() ? view_rows(rows.weights, first, last).to_vector()
-                                                : std::vector<double>(targets.size(), 1);
+  for_each_chunk(inputs.encoded.size(0), options_.loss_chunks, [&](int64_t first, int64_t last) {
+    const auto predictions = argmax(predictor.forward(view_rows(inputs.encoded, first, last))).to_vector(),
+               targets = view_rows(inputs.targets, first, last).to_vector(),
+               weights = inputs.weights.defined() ? view_rows(inputs.weights, first, last).to_vector()
+                                                  : std::vector<double>(targets.size(), 1);
     for (size_t i = 0; i < targets.size(); ++i) {
       correct += weights[i] * (predictions[i] == targets[i]);
       total += weights[i];
@@ -182,15 +185,16 @@ double AutoregressiveModel::compute_accuracy(const Rows& rows) const {
   return total > 0 ? correct / total : 0;
 }
 
-Tensor AutoregressiveModel::loss(const Batch& batch, const ForwardContext& context) const {
+Tensor AutoregressiveModel::compute_loss(const Batch& batch, const ForwardContext& context) const {
   return compute_loss(encode_batch(batch, context));
 }
 
-AutoregressiveModel::Scores AutoregressiveModel::score(const Batch& batch, uint64_t seed,
-                                                       SegmentMemory* memory) const {
+AutoregressiveModel::EvaluationScores AutoregressiveModel::compute_scores(const Batch& batch, uint64_t seed,
+                                                                          SegmentMemory* memory) const {
   const NoGrad no_grad;
-  const Rows rows = encode_batch(batch, {.seed = seed, .memory = memory});
-  return {compute_loss(rows).item(), options_.head == OutputHead::categorical ? compute_accuracy(rows) : -1};
+  const LossInputs inputs = encode_batch(batch, {.seed = seed, .memory = memory});
+  return {compute_loss(inputs).item(),
+          options_.head == OutputHead::categorical ? compute_accuracy(inputs) : -1};
 }
 
 }  // namespace tapeformer

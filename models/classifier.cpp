@@ -16,7 +16,7 @@ const ClassifierOptions& check_options(const ClassifierOptions& options) {
   if (const std::string text = describe_unsupported(options.encoder.attention,
                                                     "length masks, which sequences of different lengths need",
                                                     &AttentionCapabilities::length_masks);
-      options.has_varied_lengths && !text.empty())
+      options.has_variable_lengths && !text.empty())
     throw OptionError("attention", text);
   check_attention_length(options.encoder.attention, options.summary_tokens + options.max_length);
   return options;
@@ -39,10 +39,11 @@ Tensor extend_lengths(const Tensor& lengths, int64_t count) {
 }  // namespace
 
 Classifier::Classifier(const ClassifierOptions& options)
-    : value_embedding(check_options(options).vocabulary, options.encoder.width()),
+    : value_embedding(check_options(options).vocabulary_size, options.encoder.width()),
       encoder(make_encoder_options(options)),
       predictor(options.encoder.output_width(), options.classes),
-      positions(make_sinusoidal_positions(options.max_length, options.encoder.width()).to(DType::float32)),
+      position_features(
+          make_sinusoidal_position_features(options.max_length, options.encoder.width()).to(DType::float32)),
       options_(options) {
   add_child("value_embedding", value_embedding);
   if (options.summary_tokens > 0)
@@ -50,14 +51,14 @@ Classifier::Classifier(const ClassifierOptions& options)
                   make_normal_initializer(1));  // the same distribution as value_embedding
   add_child("", encoder);
   add_child("predictor", predictor);
-  add_buffer("positions", positions);
+  add_buffer("positions", position_features);
 }
 
 Tensor Classifier::forward(const Tensor& tokens, const Tensor& lengths, const ForwardContext& context) const {
   check(tokens.rank() == 2 && tokens.size(1) <= options_.max_length, "classifier", "tokens ", tokens.shape(),
         " must be (batch, length) with length at most ", options_.max_length);
   const int64_t count = options_.summary_tokens;
-  Tensor x = add(value_embedding.forward(tokens), slice(positions, 0, 0, tokens.size(1)));
+  Tensor x = add(value_embedding.forward(tokens), slice(position_features, 0, 0, tokens.size(1)));
   if (count > 0) x = concat({broadcast_to(summary, {x.size(0), count, x.size(2)}), x}, 1);
   const Tensor encoded =
       encoder.forward(x, {.causal = false, .key_lengths = extend_lengths(lengths, count)}, context);
@@ -65,7 +66,7 @@ Tensor Classifier::forward(const Tensor& tokens, const Tensor& lengths, const Fo
                                      : average_valid_rows(encoded, lengths));
 }
 
-Tensor Classifier::loss(const Batch& batch, const ForwardContext& context) const {
+Tensor Classifier::compute_loss(const Batch& batch, const ForwardContext& context) const {
   return cross_entropy(forward(batch.tokens, batch.lengths, context), batch.labels);
 }
 

@@ -11,11 +11,11 @@ namespace tapeformer {
 
 struct ClassifierOptions {
   EncoderOptions encoder;
-  int64_t vocabulary = 0;  // number of token values
+  int64_t vocabulary_size = 0;  // number of token values
   int64_t classes = 0;
   int64_t max_length = 0;  // maximum number of tokens of a sequence, without the summary tokens
   int64_t summary_tokens = 0;
-  bool has_varied_lengths = true;  // whether lengths differ; if true, attention needs length masks
+  bool has_variable_lengths = true;  // whether lengths differ; if true, attention needs length masks
 };
 
 class Classifier final : public ExampleModel {
@@ -28,7 +28,7 @@ class Classifier final : public ExampleModel {
   // length exceeds max_length.
   Tensor forward(const Tensor& tokens, const Tensor& lengths, const ForwardContext& context) const;
   // Returns the mean cross entropy of batch.labels in nats, a scalar.
-  Tensor loss(const Batch& batch, const ForwardContext& context) const override;
+  Tensor compute_loss(const Batch& batch, const ForwardContext& context) const override;
   // The score nats_per_example is the loss. The score accuracy is the share of sequences whose most probable
   // class is correct.
   std::vector<std::string> score_names() const override { return {"nats_per_example", "accuracy"}; }
@@ -39,8 +39,8 @@ class Classifier final : public ExampleModel {
   Embedding value_embedding;
   Encoder encoder;
   Linear predictor;
-  Tensor summary;    // summary tokens (summary_tokens, width), undefined if there are none
-  Tensor positions;  // sinusoids (max_length, width), not trained
+  Tensor summary;            // summary tokens (summary_tokens, width), undefined if there are none
+  Tensor position_features;  // sinusoids (max_length, width), not trained
 
  private:
   ClassifierOptions options_;

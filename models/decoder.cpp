@@ -4,7 +4,7 @@ namespace tapeformer {
 
 Decoder::Decoder(const AutoregressiveModel& model, int64_t batch, int64_t capacity)
     : model_(model),
-      batch_(batch),
+      batch_size_(batch),
       capacity_(capacity > 0 ? capacity : model.options().max_length),
       encoder_(model.encoder, batch, capacity_),
       predictor_(model.predictor.weight, model.predictor.bias, batch) {
@@ -27,13 +27,14 @@ void Decoder::reset() {
 void Decoder::embed(const Tensor& tokens) {
   // Without position features, the rows of the table have width 0. In this case, row 0 is used for all
   // positions, because `position_` can exceed the number of rows.
-  const int64_t row = model_.positions.size(1) == 0 && !axial_positions_.defined() ? 0 : position_;
-  embed_into(model_.value_embedding.weight, tokens, model_.positions, row, encoder_.input(),
+  const int64_t row = model_.position_features.size(1) == 0 && !axial_positions_.defined() ? 0 : position_;
+  embed_into(model_.value_embedding.weight, tokens, model_.position_features, row, encoder_.input(),
              axial_positions_);
 }
 
 const Tensor& Decoder::step(const Tensor& tokens) {
-  check(tokens.shape() == Shape{batch_}, "Decoder", "tokens ", tokens.shape(), " must be ", Shape{batch_});
+  check(tokens.shape() == Shape{batch_size_}, "Decoder", "tokens ", tokens.shape(), " must be ",
+        Shape{batch_size_});
   check(position_ < capacity_, "Decoder", "position ", position_, " is beyond the capacity");
   embed(tokens);
   predictor_.forward_into(encoder_.step(), Activation::none, output_);

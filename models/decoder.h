@@ -28,16 +28,16 @@ class Decoder {
 
   // Returns the number of tokens since the last reset.
   int64_t position() const { return position_; }
-  int64_t batch() const { return batch_; }
+  int64_t batch_size() const { return batch_size_; }
   int64_t state_bytes() const { return encoder_.state_bytes(); }
 
  private:
   void embed(const Tensor& tokens);
 
   const AutoregressiveModel& model_;
-  int64_t batch_, capacity_;
+  int64_t batch_size_, capacity_;
   int64_t position_ = 0;
-  EncoderStep encoder_;
+  RecurrentEncoder encoder_;
   DecodingLinear predictor_;
   Tensor axial_positions_;  // axial positions (max_length, width); undefined unless PositionKind::axial
   Tensor output_;           // (batch, outputs)

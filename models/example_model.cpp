@@ -10,7 +10,7 @@ namespace tapeformer {
 Tensor average_valid_rows(const Tensor& x, const Tensor& lengths) {
   if (!lengths.defined()) return mean(x, 1);
   const int64_t batch = x.size(0), length = x.size(1);
-  const Tensor valid = validate_lengths("average_valid_rows", "length", lengths, batch, length);
+  const Tensor valid = prepare_lengths("average_valid_rows", "length", lengths, batch, length);
   const Tensor shares = Tensor::zeros({batch, 1, length}, DType::float64);
   for (int64_t b = 0; b < batch; ++b)
     for (int64_t i = 0; i < valid.data<int64_t>()[b]; ++i)

@@ -12,7 +12,7 @@ namespace tapeformer {
 class ExampleModel : public Module {
  public:
   // Returns the mean of the loss over the examples of the batch, a scalar.
-  virtual Tensor loss(const Batch& batch, const ForwardContext& context) const = 0;
+  virtual Tensor compute_loss(const Batch& batch, const ForwardContext& context) const = 0;
   // Returns the names of the scores of an evaluation. The first score is the loss.
   virtual std::vector<std::string> score_names() const = 0;
   // Returns the mean of each score over the examples of the batch, in the order of score_names(). Only

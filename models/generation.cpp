@@ -39,13 +39,13 @@ void generate_recurrently(const AutoregressiveModel& model, const Sampler& sampl
   const auto step = [&](int64_t t, bool draws) {
     const Tensor& parameters = decoder.step(tokens);
     if (draws) sampler.draw(parameters, t, tokens);
-    advance_tokens(columns, t + 1, prefix, tokens);
+    copy_tokens_at_position(columns, t + 1, prefix, tokens);
   };
-  advance_tokens(columns, 0, prefix, tokens);
+  copy_tokens_at_position(columns, 0, prefix, tokens);
   if constexpr (kHasCuda)
     if (graphs && sampler.is_allocation_free() && !device.is_cpu() && length > 3) {
-      // Every step draws a token, and advance_tokens() ignores it in the prefix. The first step runs before
-      // the capture, because kernels must run once before a capture.
+      // Every step draws a token, and copy_tokens_at_position() ignores it in the prefix. The first step runs
+      // before the capture, because kernels must run once before a capture.
       step(0, true);
       cuda::Graph graph(device, 1, [&] { step(1, true); });
       for (int64_t t = 1; t + 1 < length; ++t) graph.launch(t - 1);
@@ -56,7 +56,7 @@ void generate_recurrently(const AutoregressiveModel& model, const Sampler& sampl
 
 }  // namespace
 
-Sampler::Sampler(const AutoregressiveOptions& model, const GenerationOptions& options, Device device)
+Sampler::Sampler(const AutoregressiveModelOptions& model, const GenerationOptions& options, Device device)
     : head_(model.head),
       options_(options),
       stream_(options.seed, "generate"),
@@ -72,7 +72,8 @@ void Sampler::draw(const Tensor& parameters, int64_t t, const Tensor& tokens) co
   compute_squared_norms_into({parameters}, squared_logit_sum_);
   total_squared_logit_sum_.add_from(squared_logit_sum_);
   if (head_ == OutputHead::logistic_mixture && options_.sampling.is_default())
-    return sample_logistic_mixture(parameters, stream, options_.first_sequence_index, tokens, options_.scale);
+    return sample_logistic_mixture(parameters, stream, options_.first_sequence_index, tokens,
+                                   options_.logistic_scale);
   sample_classes(head_ == OutputHead::categorical ? parameters : compute_byte_log_probabilities(parameters),
                  stream, options_.first_sequence_index, tokens, options_.sampling);
 }
@@ -101,40 +102,40 @@ void TokenStream::check_capacity() const {
   check(size_ <= capacity_, "TokenStream", "more than ", capacity_ + 1, " tokens");
 }
 
-void TokenStream::add(int64_t token) {
+void TokenStream::append_to_window(int64_t token) {
   ++size_;
   if (decoder_ && window_ == capacity_) return;
-  tokens_.push_back(token);
-  if (static_cast<int64_t>(tokens_.size()) <= window_ || window_ == capacity_) return;
-  tokens_.erase(tokens_.begin(), tokens_.end() - (window_ + 1) / 2);
+  window_tokens_.push_back(token);
+  if (static_cast<int64_t>(window_tokens_.size()) <= window_ || window_ == capacity_) return;
+  window_tokens_.erase(window_tokens_.begin(), window_tokens_.end() - (window_ + 1) / 2);
   must_restart_ = true;
 }
 
-const Tensor& TokenStream::read() {
+const Tensor& TokenStream::read_newest_token() {
   if (std::exchange(must_restart_, false)) {
     decoder_->reset();
-    for (size_t i = 0; i + 1 < tokens_.size(); ++i) {
-      newest_token_.fill(static_cast<double>(tokens_[i]));
+    for (size_t i = 0; i + 1 < window_tokens_.size(); ++i) {
+      newest_token_.fill(static_cast<double>(window_tokens_[i]));
       decoder_->step(newest_token_);
     }
-    newest_token_.fill(static_cast<double>(tokens_.back()));
+    newest_token_.fill(static_cast<double>(window_tokens_.back()));
   }
   return decoder_->step(newest_token_);
 }
 
 void TokenStream::append(int64_t token) {
-  check(token >= 0 && token < model_.options().vocabulary, "TokenStream", "token ", token,
-        " is not below the vocabulary, ", model_.options().vocabulary);
+  check(token >= 0 && token < model_.options().vocabulary_size, "TokenStream", "token ", token,
+        " is not below the vocabulary, ", model_.options().vocabulary_size);
   check_capacity();
-  if (decoder_ && size_ > 0) read();
+  if (decoder_ && size_ > 0) read_newest_token();
   newest_token_.fill(static_cast<double>(token));
-  add(token);
+  append_to_window(token);
 }
 
 Tensor TokenStream::compute_distribution() {
-  if (decoder_) return read();
-  const auto length = static_cast<int64_t>(tokens_.size());
-  const Tensor tokens = Tensor::from<int64_t>(tokens_, {1, length}).to(newest_token_.device());
+  if (decoder_) return read_newest_token();
+  const auto length = static_cast<int64_t>(window_tokens_.size());
+  const Tensor tokens = Tensor::from<int64_t>(window_tokens_, {1, length}).to(newest_token_.device());
   const Tensor outputs = model_.forward(tokens, {.is_prefix = true});
   return contiguous(slice(outputs, 1, length - 1, length)).view({1, outputs.size(2)});
 }
@@ -146,7 +147,7 @@ int64_t TokenStream::draw() {
   sampler_.draw(compute_distribution(), size_ - 1, newest_token_);
   sampler_.check_logits();
   const auto token = static_cast<int64_t>(newest_token_.item());
-  add(token);
+  append_to_window(token);
   return token;
 }
 
@@ -156,8 +157,8 @@ Tensor generate(const AutoregressiveModel& model, const Tensor& prefix, int64_t 
         prefix.shape(), " must be (batch, 1 to ", length, ")");
   check(length <= model.options().max_length + 1, "generate", "length ", length,
         " exceeds the maximum length of the model, ", model.options().max_length + 1);
-  check(model.options().vocabulary <= 256, "generate", "expected a vocabulary of at most 256 tokens, got ",
-        model.options().vocabulary);
+  check(model.options().vocabulary_size <= 256, "generate",
+        "expected a vocabulary of at most 256 tokens, got ", model.options().vocabulary_size);
   const NoGrad no_grad;
   const int64_t batch = prefix.size(0), prefix_length = prefix.size(1);
   // Row t of `columns` contains token t of all sequences. `columns` is on the device of the model, so the

@@ -25,7 +25,7 @@ struct GenerationOptions {
   ClassSamplingOptions sampling = {};
   // Scale of the logistic distributions from which the bytes of images are sampled. The scale is used only if
   // all options in `sampling` have their default values.
-  SamplingScale scale = SamplingScale::elu;
+  SamplingScale logistic_scale = SamplingScale::elu;
   bool use_cuda_graphs =
       true;  // captures a step in a CUDA graph and replays it (recurrent mode on CUDA devices)
 };
@@ -40,7 +40,7 @@ Tensor generate(const AutoregressiveModel& model, const Tensor& prefix, int64_t 
 // A sampler draws tokens from the distributions that a model predicts, and checks that the logits are finite.
 class Sampler {
  public:
-  Sampler(const AutoregressiveOptions& model, const GenerationOptions& options, Device device);
+  Sampler(const AutoregressiveModelOptions& model, const GenerationOptions& options, Device device);
 
   // Draws token t + 1 of every sequence into tokens (batch,) from parameters (batch, outputs).
   void draw(const Tensor& parameters, int64_t t, const Tensor& tokens) const;
@@ -84,9 +84,9 @@ class TokenStream {
   // Throws ShapeError if the stream already contains `capacity` + 1 tokens.
   void check_capacity() const;
   // Increments size() and appends the token to the window. If the window is full, removes its older half.
-  void add(int64_t token);
+  void append_to_window(int64_t token);
   // Reads the newest token with the decoder. Returns the parameters of the distribution of the next token.
-  const Tensor& read();
+  const Tensor& read_newest_token();
   // Returns the parameters of the distribution of the next token, (1, outputs).
   Tensor compute_distribution();
 
@@ -96,7 +96,7 @@ class TokenStream {
   Tensor newest_token_;               // (1,), the token that the decoder has not read
   std::unique_ptr<Decoder> decoder_;  // used in recurrent mode
   // The tokens of the window. Empty in recurrent mode if the window is the whole sequence.
-  std::vector<int64_t> tokens_;
+  std::vector<int64_t> window_tokens_;
   bool must_restart_ = false;  // whether the decoder must read the window again
 };
 

@@ -127,7 +127,7 @@ Tensor SetTransformer::forward(const Tensor& elements, const Tensor& lengths,
   return predictor.forward(y);
 }
 
-Tensor SetTransformer::loss(const Batch& batch, const ForwardContext& context) const {
+Tensor SetTransformer::compute_loss(const Batch& batch, const ForwardContext& context) const {
   const Tensor outputs = forward(batch.elements, batch.lengths, context);
   const auto like_outputs = [&](const Tensor& x) { return x.to(outputs.dtype()).to(outputs.device()); };
   if (options_.components > 0) {
@@ -145,7 +145,7 @@ std::vector<std::string> SetTransformer::score_names() const {
 
 std::vector<double> SetTransformer::compute_scores(const Batch& batch, uint64_t seed) const {
   const NoGrad no_grad;
-  const double result = loss(batch, {.seed = seed}).item();
+  const double result = compute_loss(batch, {.seed = seed}).item();
   if (options_.components == 0) return {result};
   return {result, -result, mean(batch.targets).item()};
 }

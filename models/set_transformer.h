@@ -57,7 +57,7 @@ class SetTransformer final : public ExampleModel {
   Tensor forward(const Tensor& elements, const Tensor& lengths, const ForwardContext& context) const;
   // Returns the mean absolute error of the predictions of batch.targets. For mixtures, returns the mean
   // negative log-likelihood of an element in nats, averaged over the sets.
-  Tensor loss(const Batch& batch, const ForwardContext& context) const override;
+  Tensor compute_loss(const Batch& batch, const ForwardContext& context) const override;
   // Models without a mixture have the score mean_absolute_error. Models with a mixture have the scores
   // nats_per_element, log_likelihood and oracle_log_likelihood. The score oracle_log_likelihood is the mean
   // of batch.targets, which contains the mean log-likelihood of the elements of each set under the mixture

@@ -33,8 +33,8 @@ void sample_classes(const Tensor& logits, const RandomStream& stream, int64_t fi
   });
 }
 
-void advance_tokens(const Tensor& columns, int64_t position, int64_t prefix, const Tensor& tokens) {
-  constexpr const char* kOp = "advance_tokens";
+void copy_tokens_at_position(const Tensor& columns, int64_t position, int64_t prefix, const Tensor& tokens) {
+  constexpr const char* kOp = "copy_tokens_at_position";
   const int64_t batch = tokens.numel();
   check(columns.rank() == 2 && columns.size(1) == batch && columns.is_contiguous() &&
             tokens.shape() == Shape{batch} && tokens.is_contiguous(),
@@ -42,7 +42,8 @@ void advance_tokens(const Tensor& columns, int64_t position, int64_t prefix, con
   check(position >= 0 && position < columns.size(0), kOp, "position ", position, " is not in [0, ",
         columns.size(0), ")");
   run_on_device(tokens.device(), kOp, [&](auto backend) {
-    advance_tokens(backend, batch, position, prefix, columns.data<uint8_t>(), tokens.data<uint8_t>());
+    copy_tokens_at_position(backend, batch, position, prefix, columns.data<uint8_t>(),
+                            tokens.data<uint8_t>());
   });
 }
 

@@ -30,6 +30,6 @@ void sample_classes(const Tensor& logits, const RandomStream& stream, int64_t fi
 // sequence per column, and tokens (batch,) is uint8. If `position` is below `prefix`, copies row `position`
 // of `columns` to `tokens`; otherwise copies `tokens` to this row. Throws ShapeError if the shapes do not
 // match or `position` is out of range.
-void advance_tokens(const Tensor& columns, int64_t position, int64_t prefix, const Tensor& tokens);
+void copy_tokens_at_position(const Tensor& columns, int64_t position, int64_t prefix, const Tensor& tokens);
 
 }  // namespace tapeformer

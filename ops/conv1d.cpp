@@ -144,7 +144,7 @@ Tensor conv1d(const Tensor& input, const Tensor& weights, const Tensor& bias, co
   check_defined(kOp, "the input", input, "the weight", weights);
   const Sizes s = make_sizes(input, weights, bias, options);
   const Tensor x = contiguous(input), weight = contiguous(weights);
-  const Tensor counts = validate_lengths(kOp, "length", lengths, s.batch, s.frames);
+  const Tensor counts = prepare_lengths(kOp, "length", lengths, s.batch, s.frames);
   const auto make = [&](const Shape& shape) { return Tensor::empty(shape, x.dtype(), x.device()); };
   const Tensor padded = make({s.batch, s.padded, s.in});
   padded.fill(0);

@@ -63,8 +63,8 @@ CtcLoss ctc_loss(const Tensor& logits, const Tensor& frame_lengths, const Tensor
         labels.shape(), " for logits ", logits.shape());
   check(labels.dtype() == DType::int64, kOp, "labels must be int64, not ", name_of(labels.dtype()));
   check(blank >= 0 && blank < classes, kOp, "blank ", blank, " is not in [0, ", classes, ")");
-  const Tensor frame_counts = validate_lengths(kOp, "frame length", frame_lengths, batch, logits.size(1));
-  const Tensor label_counts = validate_lengths(kOp, "label length", label_lengths, batch, labels.size(1));
+  const Tensor frame_counts = prepare_lengths(kOp, "frame length", frame_lengths, batch, logits.size(1));
+  const Tensor label_counts = prepare_lengths(kOp, "label length", label_lengths, batch, labels.size(1));
   const Tensor x = contiguous(logits), targets = contiguous(labels);
   for (int64_t b = 0; b < batch; ++b)
     check_labels(targets.data<int64_t>() + b * targets.size(1), label_counts.data<int64_t>()[b], b, classes,
@@ -90,16 +90,16 @@ CtcLoss ctc_loss(const Tensor& logits, const Tensor& frame_lengths, const Tensor
   return {loss, losses, batch - feasible.utterances};
 }
 
-int64_t ctc_loss_divisor(const Tensor& frame_lengths, const Tensor& labels, const Tensor& label_lengths,
-                         CtcReduction reduction) {
-  check_defined("ctc_loss_divisor", "frame_lengths", frame_lengths, "labels", labels);
-  check(labels.rank() == 2 && labels.dtype() == DType::int64, "ctc_loss_divisor",
+int64_t compute_ctc_loss_divisor(const Tensor& frame_lengths, const Tensor& labels,
+                                 const Tensor& label_lengths, CtcReduction reduction) {
+  check_defined("compute_ctc_loss_divisor", "frame_lengths", frame_lengths, "labels", labels);
+  check(labels.rank() == 2 && labels.dtype() == DType::int64, "compute_ctc_loss_divisor",
         "labels must be int64 (batch, longest), not ", name_of(labels.dtype()), " ", labels.shape());
   const int64_t batch = labels.size(0);
-  const Tensor frames = validate_lengths("ctc_loss_divisor", "frame length", frame_lengths, batch,
-                                         std::numeric_limits<int64_t>::max());
+  const Tensor frames = prepare_lengths("compute_ctc_loss_divisor", "frame length", frame_lengths, batch,
+                                        std::numeric_limits<int64_t>::max());
   const Tensor counts =
-      validate_lengths("ctc_loss_divisor", "label length", label_lengths, batch, labels.size(1));
+      prepare_lengths("compute_ctc_loss_divisor", "label length", label_lengths, batch, labels.size(1));
   return find_feasible_pairs(frames, contiguous(labels), counts).count(reduction);
 }
 

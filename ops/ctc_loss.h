@@ -47,7 +47,7 @@ CtcLoss ctc_loss(const Tensor& logits, const Tensor& frame_lengths, const Tensor
 
 // Returns the number by which ctc_loss() divides the sum of the losses: the number of feasible utterances, or
 // the number of labels of these utterances. The arguments are the same as for ctc_loss().
-int64_t ctc_loss_divisor(const Tensor& frame_lengths, const Tensor& labels, const Tensor& label_lengths,
-                         CtcReduction reduction);
+int64_t compute_ctc_loss_divisor(const Tensor& frame_lengths, const Tensor& labels,
+                                 const Tensor& label_lengths, CtcReduction reduction);
 
 }  // namespace tapeformer

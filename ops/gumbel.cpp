@@ -11,7 +11,7 @@ Tensor add_gumbel_noise(const Tensor& input, const RandomStream& stream, int64_t
   check_defined(kOp, "x", input);
   const Tensor x = make_contiguous(input), y = Tensor::empty_like(x);
   dispatch(kOp, x, [&]<class T>(auto backend) {
-    add_gumbel(backend, x.data<T>(), stream, offset, y.data<T>(), x.numel());
+    add_gumbel_noise(backend, x.data<T>(), stream, offset, y.data<T>(), x.numel());
   });
   return record(kOp, y, {&input}, [](const Tensor& g) { return Gradients{g}; });
 }

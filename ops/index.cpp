@@ -8,33 +8,33 @@
 namespace tapeformer {
 namespace {
 
-IndexShape index_shape(const char* op, const Shape& x, int dim, const Shape& index) {
+GatherShape index_shape(const char* op, const Shape& x, int dim, const Shape& index) {
   check(index.rank() == x.rank(), op, "index ", index, " and tensor ", x, " differ in rank");
-  IndexShape shape{1, x[dim], index[dim], 1};
+  GatherShape shape{1, x[dim], index[dim], 1};
   for (int i = 0; i < x.rank(); ++i) {
     check(i == dim || index[i] == x[i], op, "index ", index, " does not match tensor ", x,
           " outside dimension ", dim);
-    if (i < dim) shape.outer *= x[i];
-    if (i > dim) shape.inner *= x[i];
+    if (i < dim) shape.outer_size *= x[i];
+    if (i > dim) shape.inner_size *= x[i];
   }
   return shape;
 }
 
-Tensor gather_any(const Tensor& x_any, const Tensor& index, const IndexShape& shape) {
+Tensor gather_any(const Tensor& x_any, const Tensor& index, const GatherShape& shape) {
   const Tensor x = make_contiguous(x_any);
   const Tensor y = Tensor::empty(index.shape(), x.dtype(), x.device());
   dispatch("gather", x, [&]<class T>(auto backend) {
-    gather_middle(backend, shape, x.data<T>(), index.data<int64_t>(), y.data<T>());
+    gather_middle_dim(backend, shape, x.data<T>(), index.data<int64_t>(), y.data<T>());
   });
   return y;
 }
 
 // Adds each element of `source` to the element of `target` that `index` selects.
 void scatter_into(const Tensor& target, const Tensor& source_any, const Tensor& index,
-                  const IndexShape& shape) {
+                  const GatherShape& shape) {
   const Tensor source = make_contiguous(source_any);
   dispatch("scatter_add", target, [&]<class T>(auto backend) {
-    scatter_add_middle(backend, shape, source.data<T>(), index.data<int64_t>(), target.data<T>());
+    scatter_add_middle_dim(backend, shape, source.data<T>(), index.data<int64_t>(), target.data<T>());
   });
 }
 
@@ -79,7 +79,7 @@ Tensor embedding(const Tensor& table, const Tensor& index) {
 Tensor gather(const Tensor& x, int dim, const Tensor& index) {
   check_defined("gather", "x", x, "the index", index);
   dim = normalize_dim("gather", dim, x.rank());
-  const IndexShape shape = index_shape("gather", x.shape(), dim, index.shape());
+  const GatherShape shape = index_shape("gather", x.shape(), dim, index.shape());
   const Tensor indices = prepare_index("gather", index, shape.size, x.device());
   return record("gather", gather_any(x, indices, shape), {&x},
                 [indices, shape, from = x.shape()](const Tensor& g) {
@@ -95,7 +95,7 @@ Tensor scatter_add(const Tensor& x, int dim, const Tensor& index, const Tensor& 
   check(source.shape() == index.shape() && source.dtype() == x.dtype(), "scatter_add", "source ",
         name_of(source.dtype()), " ", source.shape(), " does not match index ", index.shape(), " and x ",
         name_of(x.dtype()));
-  const IndexShape shape = index_shape("scatter_add", x.shape(), dim, index.shape());
+  const GatherShape shape = index_shape("scatter_add", x.shape(), dim, index.shape());
   const Tensor indices = prepare_index("scatter_add", index, shape.size, x.device());
   const Tensor out = detach(x).clone();
   scatter_into(out, source, indices, shape);

@@ -31,8 +31,8 @@ void embed_into(const Tensor& table, const Tensor& tokens, const Tensor& positio
 }
 
 DecodingLinear::DecodingLinear(const Tensor& weight, const Tensor& bias, int64_t rows)
-    : weight_(weight), bias_(bias), rounded_({weight, bias}) {
-  rounded_.update();
+    : weight_(weight), bias_(bias), rounded_weights_({weight, bias}) {
+  rounded_weights_.update();
   if (!weight.device().is_cpu()) return;  // cuBLAS needs no packed weight
   const LinearShape shape{rows, weight.size(1), weight.size(0)};
   visit_floating_dtype("DecodingLinear", get_operand_dtype(weight), [&]<class O>(O) {
@@ -40,8 +40,8 @@ DecodingLinear::DecodingLinear(const Tensor& weight, const Tensor& bias, int64_t
     const auto prepared = std::make_shared<const cpu::DecodingWeight<O>>(shape, weight.data<T>());
     cpu_product_ = [prepared, bias](const Tensor& x, Activation activation, const Tensor& preactivation,
                                     const Tensor& out) {
-      prepared->multiply(x.size(0), x.data<T>(), bias.data<T>(), activation,
-                         get_data_or_null<T>(preactivation), out.data<T>());
+      prepared->forward(x.size(0), x.data<T>(), bias.data<T>(), activation,
+                        get_data_or_null<T>(preactivation), out.data<T>());
     };
   });
 }
@@ -54,7 +54,7 @@ void DecodingLinear::forward_into(const Tensor& x, Activation activation, const 
   check(activation != Activation::gelu || scratch.defined(), "DecodingLinear", "gelu needs scratch memory");
   const Tensor preactivation = activation == Activation::gelu ? scratch : Tensor{};
   if (cpu_product_) return cpu_product_(x, activation, preactivation, out);
-  const RoundedWeights::Scope scope(rounded_);
+  const RoundedWeights::Scope scope(rounded_weights_);
   dispatch_floating("DecodingLinear", x, [&]<class X>(auto backend) {
     using T = Compute<X>;
     const auto multiply = [&]<class Y>(Y) {
@@ -68,10 +68,11 @@ void DecodingLinear::forward_into(const Tensor& x, Activation activation, const 
   });
 }
 
-bool DecodingLinear::try_fused_norm(const Tensor& x, const Tensor& residual, const Tensor& norm_weight,
-                                    const Tensor& norm_bias, const Tensor& out, const Tensor& rounded) const {
+bool DecodingLinear::try_fused_residual_norm(const Tensor& x, const Tensor& residual,
+                                             const Tensor& norm_weight, const Tensor& norm_bias,
+                                             const Tensor& out, const Tensor& rounded_out) const {
   if constexpr (kHasCuda) {
-    const BFloat16* const weight = rounded_.find_copy(weight_);
+    const BFloat16* const weight = rounded_weights_.find_copy(weight_);
     if (!weight || x.dtype() != DType::bfloat16 || out.dtype() != DType::float32) return false;
     const DeviceScope scope(x.device(), "DecodingLinear");
     return cuda::try_linear_norm_forward(cuda::Backend{},
@@ -84,32 +85,34 @@ bool DecodingLinear::try_fused_norm(const Tensor& x, const Tensor& residual, con
                                           .norm_bias = norm_bias.data<float>(),
                                           .eps = kLayerNormEps,
                                           .y = out.data<float>(),
-                                          .rounded = get_data_or_null<BFloat16>(rounded)});
+                                          .rounded_y = get_data_or_null<BFloat16>(rounded_out)});
   }
   return false;
 }
 
-void DecodingLinear::forward_norm_into(const Tensor& x, const Tensor& residual, const Tensor& norm_weight,
-                                       const Tensor& norm_bias, const Tensor& change, const Tensor& out,
-                                       const Tensor& rounded) const {
+void DecodingLinear::forward_residual_norm_into(const Tensor& x, const Tensor& residual,
+                                                const Tensor& norm_weight, const Tensor& norm_bias,
+                                                const Tensor& branch_result, const Tensor& out,
+                                                const Tensor& rounded_out) const {
   check(x.size(1) == weight_.size(1) && out.shape() == Shape{x.size(0), weight_.size(0)} &&
-            residual.shape() == out.shape() && change.shape() == out.shape() &&
-            (!rounded.defined() || rounded.shape() == out.shape()),
+            residual.shape() == out.shape() && branch_result.shape() == out.shape() &&
+            (!rounded_out.defined() || rounded_out.shape() == out.shape()),
         "DecodingLinear", "input ", x.shape(), ", residual ", residual.shape(), " and out ", out.shape(),
         " do not match weight ", weight_.shape());
-  if (try_fused_norm(x, residual, norm_weight, norm_bias, out, rounded)) return;
-  forward_into(x, Activation::none, change);
-  layer_norm_into(residual, change, norm_weight, norm_bias, out, rounded);
+  if (try_fused_residual_norm(x, residual, norm_weight, norm_bias, out, rounded_out)) return;
+  forward_into(x, Activation::none, branch_result);
+  layer_norm_into(residual, branch_result, norm_weight, norm_bias, out, rounded_out);
 }
 
 void layer_norm_into(const Tensor& x, const Tensor& branch, const Tensor& weight, const Tensor& bias,
-                     const Tensor& out, const Tensor& rounded) {
-  check(x.shape() == out.shape() && (!rounded.defined() || rounded.shape() == out.shape()), "layer_norm_into",
-        "out ", out.shape(), " and `rounded` must have the shape of the input, ", x.shape());
+                     const Tensor& out, const Tensor& rounded_out) {
+  check(x.shape() == out.shape() && (!rounded_out.defined() || rounded_out.shape() == out.shape()),
+        "layer_norm_into", "out ", out.shape(), " and `rounded_out` must have the shape of the input, ",
+        x.shape());
   dispatch("layer_norm_into", x, [&]<class T>(auto backend) {
     layer_norm_forward<T, T>(backend, x.size(0), x.size(1), x.data<T>(), get_data_or_null<T>(branch),
                              DropoutMask{}, weight.data<T>(), bias.data<T>(), kLayerNormEps, out.data<T>(),
-                             nullptr, nullptr, get_data_or_null<BFloat16>(rounded));
+                             nullptr, nullptr, get_data_or_null<BFloat16>(rounded_out));
   });
 }
 

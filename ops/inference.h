@@ -33,28 +33,28 @@ class DecodingLinear {
                     const Tensor& scratch = {}) const;
 
   // Computes out = layer_norm(residual + x weightᵀ + bias), where the layer norm has the weight norm_weight
-  // and the bias norm_bias. `change` is a workspace with the shape and dtype of out. If `rounded` is
-  // defined, the function also writes `out` in bfloat16 to `rounded`. On a CUDA device, a small layer with
-  // bfloat16 inputs runs as one fused kernel.
-  void forward_norm_into(const Tensor& x, const Tensor& residual, const Tensor& norm_weight,
-                         const Tensor& norm_bias, const Tensor& change, const Tensor& out,
-                         const Tensor& rounded = {}) const;
+  // and the bias norm_bias. `branch_result` is a workspace with the shape and dtype of out. If `rounded_out`
+  // is defined, the function also writes `out` in bfloat16 to `rounded_out`. On a CUDA device, a small layer
+  // with bfloat16 inputs runs as one fused kernel.
+  void forward_residual_norm_into(const Tensor& x, const Tensor& residual, const Tensor& norm_weight,
+                                  const Tensor& norm_bias, const Tensor& branch_result, const Tensor& out,
+                                  const Tensor& rounded_out = {}) const;
 
  private:
-  bool try_fused_norm(const Tensor& x, const Tensor& residual, const Tensor& norm_weight,
-                      const Tensor& norm_bias, const Tensor& out, const Tensor& rounded) const;
+  bool try_fused_residual_norm(const Tensor& x, const Tensor& residual, const Tensor& norm_weight,
+                               const Tensor& norm_bias, const Tensor& out, const Tensor& rounded_out) const;
 
   Tensor weight_, bias_;
-  RoundedWeights rounded_;
+  RoundedWeights rounded_weights_;
   // The product with a weight on the CPU. For a weight on another device, the function object is empty.
   std::function<void(const Tensor& x, Activation, const Tensor& preactivation, const Tensor& out)>
       cpu_product_;
 };
 
-// Computes out = layer_norm(x + branch), or out = layer_norm(x) if `branch` is undefined. If `rounded` is
-// defined, the function also writes the result in bfloat16 to `rounded`.
+// Computes out = layer_norm(x + branch), or out = layer_norm(x) if `branch` is undefined. If `rounded_out` is
+// defined, the function also writes the result in bfloat16 to `rounded_out`.
 void layer_norm_into(const Tensor& x, const Tensor& branch, const Tensor& weight, const Tensor& bias,
-                     const Tensor& out, const Tensor& rounded = {});
+                     const Tensor& out, const Tensor& rounded_out = {});
 
 // Computes out = a + b.
 void add_into(const Tensor& a, const Tensor& b, const Tensor& out);

@@ -4,8 +4,8 @@
 
 namespace tapeformer {
 
-Tensor validate_lengths(const char* op, const char* length_name, const Tensor& lengths, int64_t batch,
-                        int64_t longest) {
+Tensor prepare_lengths(const char* op, const char* length_name, const Tensor& lengths, int64_t batch,
+                       int64_t longest) {
   if (!lengths.defined()) return Tensor::full({batch}, static_cast<double>(longest), DType::int64);
   check(lengths.shape() == Shape{batch} && lengths.dtype() == DType::int64, op, length_name, "s ",
         lengths.shape(), " of ", name_of(lengths.dtype()), " must be ", Shape{batch}, " of int64");

@@ -114,8 +114,8 @@ bool uses_bfloat16_instructions(Device device) {
   return !device.is_cpu() || cpu::uses_bfloat16_instructions();
 }
 
-std::string get_cpu_product_library() {
-  return cpu::product_library_name();
+std::string get_cpu_gemm_library_name() {
+  return cpu::get_gemm_library_name();
 }
 
 Tensor convert_to_operand_dtype(const Tensor& x) {

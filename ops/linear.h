@@ -25,7 +25,7 @@ DType get_operand_dtype(const Tensor& x);
 bool uses_bfloat16_instructions(Device device);
 // Returns the name of the library that computes float32 products of linear layers on the CPU. The name of
 // oneDNN includes its version.
-std::string get_cpu_product_library();
+std::string get_cpu_gemm_library_name();
 // Returns x converted to get_operand_dtype(x). If several layers use x, call this function once and pass the
 // result to all layers. If the operand dtype is bfloat16, x is then rounded only once, and the tape keeps x
 // in bfloat16 for backward().

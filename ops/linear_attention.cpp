@@ -30,7 +30,7 @@ Tensor linear_attention(const Tensor& query, const Tensor& key, const Tensor& va
   const Tensor q = make_features_contiguous(query), k = make_features_contiguous(key),
                v = make_features_contiguous(value);
   const LinearAttentionShape shape = make_shape(q, k, v, options);
-  const Tensor out = allocate_attention_result(q, v), inverse = allocate_attention_sums(q);
+  const Tensor out = allocate_attention_result(q, v), inverse = allocate_query_statistics(q);
   dispatch_floating(kOp, q, [&]<class T>(auto backend) {
     linear_attention_forward(backend, with_key_lengths(shape, lengths), get_attention_rows<const T>(q),
                              get_attention_rows<const T>(k), get_attention_rows<const T>(v), out.data<T>(),

@@ -29,8 +29,8 @@ Tensor row_nll(const char* op, const Tensor& parameters, const Tensor& targets, 
   const Tensor index = prepare_index(op, targets, levels, parameters.device());
   const Tensor nll = Tensor::empty({rows}, parameters.dtype(), parameters.device());
   dispatch(op, parameters, [&]<class T>(auto backend) {
-    logistic_mixture(backend, rows, mixtures, levels, parameters.data<T>(), index.data<int64_t>(),
-                     get_data_or_null<T>(scale), nll.data<T>(), get_data_or_null<T>(gradient));
+    compute_logistic_mixture_nll(backend, rows, mixtures, levels, parameters.data<T>(), index.data<int64_t>(),
+                                 get_data_or_null<T>(scale), nll.data<T>(), get_data_or_null<T>(gradient));
   });
   return nll;
 }

@@ -9,7 +9,7 @@
 namespace tapeformer {
 namespace {
 
-constexpr const char* kHash = "lsh_buckets";
+constexpr const char* kHash = "compute_lsh_buckets";
 constexpr const char* kOp = "lsh_attention";
 
 // Epsilon per element, as in trax: kEpsilon * dim is added to the squared norm of a key.
@@ -46,7 +46,7 @@ LshHashShape hash_shape(const LshOptions& options) {
   shape.rounds = options.rounds;
   shape.chunk_length = options.chunk_length;
   shape.share_all_rotations = options.hash == LshOptions::Hash::hyperplanes;
-  shape.share_across_examples = options.share_rotations;
+  shape.share_rotations_across_examples = options.share_rotations;
   shape.first_example = options.first_example;
   shape.allow_two_rotations = !shape.share_all_rotations;
   if (options.buckets > 0)
@@ -71,9 +71,9 @@ void check_length(const LshOptions& options, int64_t length) {
 // Returns the maximum number of buckets of each rotation over all sequences of at most shape.length
 // positions. The number of buckets of a rotation may be larger for a shorter sequence.
 LshBucketCounts find_max_bucket_counts(const LshHashShape& shape, bool of_any_length) {
-  const LshBucketCounts own = shape.bucket_counts(shape.length);
+  const LshBucketCounts own = shape.compute_bucket_counts(shape.length);
   if (!of_any_length || own.total() == 1) return own;
-  const LshBucketCounts automatic = shape.default_bucket_counts(shape.length);
+  const LshBucketCounts automatic = shape.compute_default_bucket_counts(shape.length);
   if (automatic.second == 1)
     return {std::max(shape.requested_buckets.first, automatic.first), shape.requested_buckets.second};
   return {std::max({shape.requested_buckets.first, automatic.first, LshHashShape::kMaxSingleRotationBuckets}),
@@ -91,8 +91,8 @@ LshAttentionShape make_shape(const Tensor& q, const Tensor& v, const LshOptions&
   shape.rounds = shape.length <= options.chunk_length ? 1 : options.rounds;
   shape.chunk_length = std::min(options.chunk_length, std::max<int64_t>(shape.length, 1));
   shape.wrap = options.wrap;
-  shape.exact_duplicates = options.duplicates == LshOptions::Duplicates::exact && shape.rounds > 1 &&
-                           options.combine == LshOptions::Combine::logsumexp;
+  shape.normalize_duplicates = options.duplicates == LshOptions::Duplicates::exact && shape.rounds > 1 &&
+                               options.combine == LshOptions::Combine::logsumexp;
   shape.across_buckets = options.across_buckets || shape.length <= options.chunk_length;
   shape.causal = options.causal;
   shape.average_rounds = options.combine == LshOptions::Combine::mean;
@@ -150,10 +150,10 @@ LshOptions make_lsh_preset(const std::string& name) {
 int64_t count_lsh_buckets(const LshOptions& options, int64_t length) {
   const LshHashShape shape = hash_shape(options);
   check_length(options, length);
-  return shape.bucket_counts(length).total();
+  return shape.compute_bucket_counts(length).total();
 }
 
-Tensor lsh_buckets(const Tensor& query, const LshOptions& options, const RandomStream& stream) {
+Tensor compute_lsh_buckets(const Tensor& query, const LshOptions& options, const RandomStream& stream) {
   check_defined(kHash, "q", query);
   check(query.rank() == 4 && query.size(3) > 0, kHash, "expected q (batch, length, heads, dim), not ",
         query.shape());
@@ -170,7 +170,7 @@ Tensor lsh_buckets(const Tensor& query, const LshOptions& options, const RandomS
   check(options.first_example >= 0 && options.first_example + q.size(0) <= kMaxBatch &&
             q.size(2) <= kMaxHeads && q.size(1) < (int64_t{1} << 31) &&
             q.size(3) * std::max(shape.max_buckets.first, shape.max_buckets.second) / 2 <= kMaxRotation,
-        kHash, "q ", q.shape(), " with ", shape.bucket_counts(q.size(1)).total(),
+        kHash, "q ", q.shape(), " with ", shape.compute_bucket_counts(q.size(1)).total(),
         " buckets is too large to hash");
   const Tensor buckets =
       Tensor::zeros({q.size(0), q.size(2), options.rounds, q.size(1)}, DType::int32, q.device());

@@ -81,11 +81,11 @@ int64_t count_lsh_buckets(const LshOptions& options, int64_t length);
 // call is not recorded, because buckets have no gradient. The rotations of round r do not depend on the
 // number of rounds. Throws ShapeError if the number of buckets is odd or too large, if `rounds` is not in
 // [1, 255], and for mismatched shapes.
-Tensor lsh_buckets(const Tensor& q, const LshOptions& options, const RandomStream& stream);
+Tensor compute_lsh_buckets(const Tensor& q, const LshOptions& options, const RandomStream& stream);
 
 // Returns LSH attention of q (batch, length, heads, dim) and v (batch, length, heads, value_dim), which are
-// both float32, float64 or bfloat16. `buckets` is the result of lsh_buckets() with the same options. The
-// result is a contiguous tensor (batch, length, heads, value_dim).
+// both float32, float64 or bfloat16. `buckets` is the result of compute_lsh_buckets() with the same options.
+// The result is a contiguous tensor (batch, length, heads, value_dim).
 //
 // Positions are sorted by (bucket, position) in each round. A query attends to its own position only if it
 // attends to no other position. Combine::logsumexp applies this rule to all rounds together, and

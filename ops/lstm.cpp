@@ -55,8 +55,8 @@ void check_arguments(const Tensor& input, const std::vector<LstmWeights>& direct
 // a direction. If both biases require a gradient, share_bias_gradients() then copies the gradient of bias_ih
 // to bias_hh.
 template <class T>
-std::array<LstmDirectionGradients<T>, 2> make_gradient_targets(const std::vector<Tensor>& weights,
-                                                               NeededGradients needs, Gradients& gradients) {
+std::array<LstmDirectionGradients<T>, 2> get_gradient_rows(const std::vector<Tensor>& weights,
+                                                           NeededGradients needs, Gradients& gradients) {
   std::array<LstmDirectionGradients<T>, 2> targets{};
   const auto target = [&](size_t w) -> T* {
     if (!needs[static_cast<int>(1 + w)]) return nullptr;
@@ -88,7 +88,7 @@ Tensor lstm(const Tensor& input, const Tensor& lengths, const std::vector<LstmWe
   const auto count = static_cast<int64_t>(directions.size());
   const int64_t hidden = directions[0].weight_hh.size(1);
   const LstmShape shape{x.size(0), x.size(1), x.size(2), hidden, count};
-  const Tensor host_lengths = validate_lengths(kOp, "length", lengths, shape.batch, shape.frames);
+  const Tensor host_lengths = prepare_lengths(kOp, "length", lengths, shape.batch, shape.frames);
   std::vector<Tensor> inputs = {x}, weights;
   for (const LstmWeights& w : directions)
     for (const Tensor* t : {&w.weight_ih, &w.weight_hh, &w.bias_ih, &w.bias_hh}) {
@@ -112,7 +112,7 @@ Tensor lstm(const Tensor& input, const Tensor& lengths, const std::vector<LstmWe
                   const int64_t* const counts = host_lengths.data<int64_t>();
                   dispatch(kOp, x, [&]<class T>(auto backend) {
                     const std::array<LstmDirectionGradients<T>, 2> targets =
-                        make_gradient_targets<T>(weights, needs, gradients);
+                        get_gradient_rows<T>(weights, needs, gradients);
                     lstm_backward(backend, shape, g.data<T>(), x.data<T>(), counts,
                                   collect_pointers<T>(weights).data(), y.data<T>(), gates.data<T>(),
                                   cells.data<T>(), get_data_or_null<T>(gradients[0]), targets.data());

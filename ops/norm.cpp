@@ -53,9 +53,10 @@ Gradients compute_gradients(const char* op, const SavedNorm& saved, const Tensor
 }
 
 // Implements all functions of ops/norm.h. If `branch_input` is undefined, there is no residual branch.
-// `operand` is the dtype of NormResult::operand.
-NormResult normalize(const char* op, const Tensor& input, const Tensor& branch_input, const Tensor& weight,
-                     const Tensor& bias, const DropoutMask& dropout, double eps, DType operand) {
+// `operand` is the dtype of LayerNormResult::operand.
+LayerNormResult normalize(const char* op, const Tensor& input, const Tensor& branch_input,
+                          const Tensor& weight, const Tensor& bias, const DropoutMask& dropout, double eps,
+                          DType operand) {
   check_arguments(op, input, weight, bias);
   const bool has_branch = branch_input.defined();
   const Tensor x = contiguous(input);
@@ -103,7 +104,8 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, dou
   return normalize("layer_norm", x, {}, weight, bias, {}, eps, x.dtype()).result;
 }
 
-NormResult layer_norm_with_operand(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
+LayerNormResult layer_norm_with_operand(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                                        double eps) {
   check_defined("layer_norm", "the input", x);
   return normalize("layer_norm", x, {}, weight, bias, {}, eps, get_operand_dtype(x));
 }
@@ -114,8 +116,8 @@ Tensor residual_layer_norm(const Tensor& x, const Tensor& branch, const Tensor& 
   return normalize("residual_layer_norm", x, branch, weight, bias, dropout, eps, x.dtype()).result;
 }
 
-NormResult residual_layer_norm_with_operand(const Tensor& x, const Tensor& branch, const Tensor& weight,
-                                            const Tensor& bias, const DropoutMask& dropout, double eps) {
+LayerNormResult residual_layer_norm_with_operand(const Tensor& x, const Tensor& branch, const Tensor& weight,
+                                                 const Tensor& bias, const DropoutMask& dropout, double eps) {
   check_branch("residual_layer_norm", x, branch);
   return normalize("residual_layer_norm", x, branch, weight, bias, dropout, eps, get_operand_dtype(x));
 }

@@ -19,15 +19,15 @@ Tensor residual_layer_norm(const Tensor& x, const Tensor& branch, const Tensor& 
 
 // The result of a layer norm. `operand` is `result` in the dtype get_operand_dtype(result) (ops/linear.h),
 // for use in matrix products. If both dtypes are equal, `operand` and `result` are the same tensor.
-struct NormResult {
+struct LayerNormResult {
   Tensor result, operand;
 };
-// These functions return the results of layer_norm() and residual_layer_norm() as a NormResult. One kernel
-// writes both tensors of the NormResult.
-NormResult layer_norm_with_operand(const Tensor& x, const Tensor& weight, const Tensor& bias,
-                                   double eps = kLayerNormEps);
-NormResult residual_layer_norm_with_operand(const Tensor& x, const Tensor& branch, const Tensor& weight,
-                                            const Tensor& bias, const DropoutMask& dropout = {},
-                                            double eps = kLayerNormEps);
+// These functions return the results of layer_norm() and residual_layer_norm() as a LayerNormResult. One
+// kernel writes both tensors of the LayerNormResult.
+LayerNormResult layer_norm_with_operand(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                                        double eps = kLayerNormEps);
+LayerNormResult residual_layer_norm_with_operand(const Tensor& x, const Tensor& branch, const Tensor& weight,
+                                                 const Tensor& bias, const DropoutMask& dropout = {},
+                                                 double eps = kLayerNormEps);
 
 }  // namespace tapeformer

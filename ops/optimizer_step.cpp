@@ -7,50 +7,53 @@
 namespace tapeformer {
 namespace {
 
-constexpr const char* kOp = "optimizer_step";
+constexpr const char* kOp = "apply_optimizer_step";
 
 template <class T>
-std::vector<ParameterArrays<T>> arrays_of(const std::vector<ParameterSlot>& slots) {
+std::vector<ParameterArrays<T>> arrays_of(const std::vector<ParameterTensors>& parameters) {
   std::vector<ParameterArrays<T>> list;
-  for (const ParameterSlot& slot : slots)
-    list.push_back({slot.parameter.data<T>(), slot.gradient.data<T>(), slot.first_moment.data<T>(),
-                    slot.second_moment.defined() ? slot.second_moment.data<T>() : nullptr,
-                    slot.parameter.numel()});
+  for (const ParameterTensors& parameter : parameters)
+    list.push_back({parameter.parameter.data<T>(), parameter.gradient.data<T>(),
+                    parameter.first_moment.data<T>(),
+                    parameter.second_moment.defined() ? parameter.second_moment.data<T>() : nullptr,
+                    parameter.parameter.numel()});
   return list;
 }
 
-const StepRule* get_rule(const Tensor& memory) {
-  check(memory.shape() == Shape{sizeof(StepRule)}, kOp, "rule ", memory.shape(),
+const UpdateRule* get_rule(const Tensor& memory) {
+  check(memory.shape() == Shape{sizeof(UpdateRule)}, kOp, "rule ", memory.shape(),
         " was not created by copy_rule_to_device");
-  return reinterpret_cast<const StepRule*>(memory.data<uint8_t>());
+  return reinterpret_cast<const UpdateRule*>(memory.data<uint8_t>());
 }
 
 }  // namespace
 
-Tensor copy_rule_to_device(Device device, const StepRule& rule) {
-  const Tensor memory = Tensor::empty({sizeof(StepRule)}, DType::uint8, device);
+Tensor copy_rule_to_device(Device device, const UpdateRule& rule) {
+  const Tensor memory = Tensor::empty({sizeof(UpdateRule)}, DType::uint8, device);
   overwrite_rule(memory, rule);
   return memory;
 }
 
-void overwrite_rule(const Tensor& memory, const StepRule& rule) {
-  const Tensor bytes = Tensor::empty({sizeof(StepRule)}, DType::uint8);
-  std::memcpy(bytes.raw(), &rule, sizeof(StepRule));
+void overwrite_rule(const Tensor& memory, const UpdateRule& rule) {
+  const Tensor bytes = Tensor::empty({sizeof(UpdateRule)}, DType::uint8);
+  std::memcpy(bytes.raw(), &rule, sizeof(UpdateRule));
   memory.copy_from(bytes);
 }
 
-Tensor optimizer_step(const std::vector<ParameterSlot>& slots, const Tensor& rule, const Clipping& clipping) {
-  if (slots.empty()) return Tensor::zeros({}, DType::float64);
-  const Device device = slots[0].parameter.device();
-  const auto count = static_cast<int64_t>(slots.size());
+Tensor apply_optimizer_step(const std::vector<ParameterTensors>& parameters, const Tensor& rule,
+                            const Clipping& clipping) {
+  if (parameters.empty()) return Tensor::zeros({}, DType::float64);
+  const Device device = parameters[0].parameter.device();
+  const auto count = static_cast<int64_t>(parameters.size());
   const Tensor squares = Tensor::empty({count}, DType::float64, device), scales = Tensor::empty_like(squares);
   const Tensor norm = Tensor::empty({}, DType::float64, device);
-  dispatch(kOp, slots[0].parameter, [&]<class T>(auto backend) {
-    const std::vector<ParameterArrays<T>> list = arrays_of<T>(slots);
+  dispatch(kOp, parameters[0].parameter, [&]<class T>(auto backend) {
+    const std::vector<ParameterArrays<T>> list = arrays_of<T>(parameters);
     compute_squared_norms(backend, list.data(), count, squares.data<double>());
     compute_clip_scales(backend, clipping, squares.data<double>(), count, scales.data<double>(),
                         norm.data<double>());
-    optimizer_step(backend, get_rule(rule), list.data(), count, scales.data<double>(), clipping.max_value);
+    apply_optimizer_step(backend, get_rule(rule), list.data(), count, scales.data<double>(),
+                         clipping.max_value);
   });
   return norm;
 }
@@ -89,12 +92,12 @@ Tensor compute_squared_norms(const std::vector<Tensor>& tensors) {
   return squares;
 }
 
-void update_average(const Tensor& average, const Tensor& value, const Tensor& rule) {
-  check(average.shape() == value.shape() && average.dtype() == value.dtype(), "update_average", "average ",
-        name_of(average.dtype()), " ", average.shape(), " does not match value ", name_of(value.dtype()), " ",
-        value.shape());
-  dispatch("update_average", average, [&]<class T>(auto backend) {
-    update_average(backend, average.data<T>(), value.data<T>(), get_rule(rule), average.numel());
+void update_moving_average(const Tensor& average, const Tensor& value, const Tensor& rule) {
+  check(average.shape() == value.shape() && average.dtype() == value.dtype(), "update_moving_average",
+        "average ", name_of(average.dtype()), " ", average.shape(), " does not match value ",
+        name_of(value.dtype()), " ", value.shape());
+  dispatch("update_moving_average", average, [&]<class T>(auto backend) {
+    update_moving_average(backend, average.data<T>(), value.data<T>(), get_rule(rule), average.numel());
   });
 }
 

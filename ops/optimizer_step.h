@@ -10,26 +10,26 @@ namespace tapeformer {
 
 // One parameter with its gradient and moments. All tensors are contiguous and have the same shape, dtype and
 // device.
-struct ParameterSlot {
+struct ParameterTensors {
   Tensor parameter, gradient, first_moment, second_moment;  // `second_moment` is undefined for SGD
 };
 
 // copy_rule_to_device() returns the bytes of the rule as a uint8 tensor on `device`. overwrite_rule()
 // replaces the rule in such a tensor. If a CUDA graph reads the tensor, overwrite_rule() must be called
 // before each launch of the graph.
-Tensor copy_rule_to_device(Device device, const StepRule& rule);
-void overwrite_rule(const Tensor& memory, const StepRule& rule);
+Tensor copy_rule_to_device(Device device, const UpdateRule& rule);
+void overwrite_rule(const Tensor& memory, const UpdateRule& rule);
 
-// Updates the parameter and the moments of each slot by the equations of StepRule and Clipping
+// Updates the parameter and the moments of each parameter by the equations of UpdateRule and Clipping
 // (ops/kernels/optimizer_step.h). `rule` is a result of copy_rule_to_device(). All tensors are on one device,
-// and the tensors of all slots have the same dtype. Returns the norm of all gradients before clipping,
+// and the tensors of all parameters have the same dtype. Returns the norm of all gradients before clipping,
 // multiplied by |clipping.gradient_scale|, as a float64 scalar on the device. Does not wait for the device.
-Tensor optimizer_step(const std::vector<ParameterSlot>& slots, const Tensor& rule,
-                      const Clipping& clipping = {});
+Tensor apply_optimizer_step(const std::vector<ParameterTensors>& parameters, const Tensor& rule,
+                            const Clipping& clipping = {});
 
 struct GradientScales {
   Tensor scales;  // (count,) float64: the factors by which Clipping multiplies the gradients
-  Tensor norm;    // norm of all gradients as optimizer_step() returns it
+  Tensor norm;    // norm of all gradients as apply_optimizer_step() returns it
 };
 // Computes the norm of the gradients and the scale of each gradient.
 GradientScales compute_gradient_scales(const std::vector<Tensor>& gradients, const Clipping& clipping);
@@ -44,6 +44,6 @@ void compute_squared_norms_into(const std::vector<Tensor>& tensors, const Tensor
 
 // Computes average = decay * average + (1 - decay) * value, elementwise. `rule` is a result of
 // copy_rule_to_device(), and `decay` is the member average_decay of this rule.
-void update_average(const Tensor& average, const Tensor& value, const Tensor& rule);
+void update_moving_average(const Tensor& average, const Tensor& value, const Tensor& rule);
 
 }  // namespace tapeformer

@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kOp = "random_features";
 constexpr const char* kInto = "random_features_into";
-constexpr const char* kProjection = "random_projection";
+constexpr const char* kProjection = "make_random_projection";
 
 // Orthonormalizes the first `count` rows of w (rows, dim) with the Gram–Schmidt process. Each row is
 // orthogonalized twice to reduce the rounding errors.
@@ -55,7 +55,8 @@ RandomFeatureShape make_shape(const char* op, const Tensor& x, const Tensor& pro
         "projection ", projection.shape(), " must be (features, ", x.size(-1), "), contiguous");
   check(projection.dtype() == x.dtype() && projection.device() == x.device(), op, "x is ", name_of(x.dtype()),
         " and the projection ", name_of(projection.dtype()), "; both must have one dtype and device");
-  RandomFeatureShape s{.dim = x.size(-1), .features = projection.size(0), .map = map, .offset = offset};
+  RandomFeatureShape s{
+      .dim = x.size(-1), .features = projection.size(0), .feature_map = map, .offset = offset};
   check(s.dim > 0 && s.features > 0, op, "projection ", projection.shape(), " must not be empty");
   s.rows = x.numel() / s.dim;
   s.scale = std::pow(static_cast<double>(s.dim), -0.25);
@@ -107,7 +108,8 @@ Tensor compute_input_gradient(const RandomFeatureShape& s, const Tensor& x, cons
 
 }  // namespace
 
-Tensor random_projection(int64_t dim, const RandomProjectionOptions& options, const RandomStream& stream) {
+Tensor make_random_projection(int64_t dim, const RandomProjectionOptions& options,
+                              const RandomStream& stream) {
   check(dim > 0 && options.features > 0, kProjection, options.features, " features of dimension ", dim,
         "; both must be positive");
   check(!options.antithetic || options.features % 2 == 0, kProjection,

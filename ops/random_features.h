@@ -21,7 +21,8 @@ struct RandomProjectionOptions {
 // Returns a random projection (features, dim), float64 on the CPU. Each row is distributed as N(0, I). The
 // result depends only on the arguments. Throws ShapeError if an antithetic projection has an odd number of
 // features.
-Tensor random_projection(int64_t dim, const RandomProjectionOptions& options, const RandomStream& stream);
+Tensor make_random_projection(int64_t dim, const RandomProjectionOptions& options,
+                              const RandomStream& stream);
 
 // Returns the features (batch, length, heads, features) of x (batch, length, heads, dim). `projection` is
 // (features, dim), and has the dtype of x, which is float32 or float64. With x' = x / dim^(1/4), feature i is

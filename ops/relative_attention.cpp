@@ -33,32 +33,32 @@ RelativeScoresShape make_scores_shape(const Tensor& content, const Tensor& posit
 void check_step(const RelativeAttentionParameters& bias, const RelativeAttentionCache& cache,
                 const Shape& token) {
   const int64_t batch = token[0], heads = token[1], dim = token[2];
-  check_defined(kStep, "keys", cache.keys, "values", cache.values, "scores", cache.scores);
+  check_defined(kStep, "keys", cache.keys, "values", cache.values, "score_workspace", cache.score_workspace);
   const int64_t capacity = cache.keys.rank() == 4 ? cache.keys.size(1) : 0;
   const Shape rows{batch, capacity, heads, dim};
-  check_defined(kStep, "content_bias", bias.content_bias, "position_bias", bias.position_bias, "distances",
-                bias.distances);
+  check_defined(kStep, "content_bias", bias.content_bias, "position_bias", bias.position_bias,
+                "distance_embeddings", bias.distance_embeddings);
   check(cache.keys.shape() == rows && cache.values.shape() == rows && cache.keys.is_contiguous() &&
             cache.values.is_contiguous() &&
-            cache.scores.shape() == Shape{batch, heads, bias.distances.size(0)},
+            cache.score_workspace.shape() == Shape{batch, heads, bias.distance_embeddings.size(0)},
         kStep, "the cache has ", cache.keys.shape(), ", ", cache.values.shape(), " and ",
-        cache.scores.shape(), ", and a token has ", token);
+        cache.score_workspace.shape(), ", and a token has ", token);
   check(cache.length < capacity || capacity >= cache.window.max_causal_key_count(), kStep,
         "the cache is full: capacity ", capacity, ", length ", cache.length);
   check(bias.content_bias.shape() == Shape{heads, dim} && bias.position_bias.shape() == Shape{heads, dim} &&
-            bias.distances.rank() == 3 && bias.distances.size(0) >= capacity &&
-            bias.distances.size(1) == heads && bias.distances.size(2) == dim &&
-            bias.distances.is_contiguous(),
+            bias.distance_embeddings.rank() == 3 && bias.distance_embeddings.size(0) >= capacity &&
+            bias.distance_embeddings.size(1) == heads && bias.distance_embeddings.size(2) == dim &&
+            bias.distance_embeddings.is_contiguous(),
         kStep, "biases ", bias.content_bias.shape(), ", ", bias.position_bias.shape(), " and distances ",
-        bias.distances.shape(), " do not match a cache of ", cache.keys.shape());
-  if (cache.max_compressed == 0) return;
+        bias.distance_embeddings.shape(), " do not match a cache of ", cache.keys.shape());
+  if (cache.max_compressed_rows == 0) return;
   check_defined(kStep, "compressed_keys", cache.compressed_keys, "compressed_values",
                 cache.compressed_values);
   const Shape& compressed = cache.compressed_keys.shape();
   check(compressed == Shape{batch, compressed[1], heads, dim} &&
             cache.compressed_values.shape() == compressed && cache.compressed_keys.is_contiguous() &&
-            cache.compressed_values.is_contiguous() && compressed[1] >= cache.max_compressed &&
-            cache.rate > 0,
+            cache.compressed_values.is_contiguous() && compressed[1] >= cache.max_compressed_rows &&
+            cache.compression_rate > 0,
         kStep, "compressed keys ", compressed, " and values ", cache.compressed_values.shape(),
         " do not match a token of ", token);
 }
@@ -99,22 +99,22 @@ void relative_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
                                          cache.keys.size(1),
                                          cache.length,
                                          cache.window,
-                                         cache.rate,
-                                         cache.max_compressed,
-                                         cache.max_compressed > 0 ? cache.compressed_keys.size(1) : 1,
-                                         bias.distances.size(0),
+                                         cache.compression_rate,
+                                         cache.max_compressed_rows,
+                                         cache.max_compressed_rows > 0 ? cache.compressed_keys.size(1) : 1,
+                                         bias.distance_embeddings.size(0),
                                          1 / std::sqrt(static_cast<double>(q.size(2)))};
   dispatch(kStep, q, [&]<class T>(auto backend) {
     const RelativeAttentionStepInputs<T> inputs{
         get_attention_rows<const T>(q), get_attention_rows<const T>(k), get_attention_rows<const T>(v),
-        bias.content_bias.data<T>(),    bias.position_bias.data<T>(),   bias.distances.data<T>()};
+        bias.content_bias.data<T>(),    bias.position_bias.data<T>(),   bias.distance_embeddings.data<T>()};
     const auto ring = [&](const Tensor& newest, const Tensor& compressed) {
       return RelativeAttentionRingBuffers<T>{
           get_attention_rows<T>(newest),
           compressed.defined() ? get_attention_rows<T>(compressed) : AttentionRows<T>()};
     };
     relative_attention_step(backend, shape, inputs, ring(cache.keys, cache.compressed_keys),
-                            ring(cache.values, cache.compressed_values), cache.scores.data<T>(),
+                            ring(cache.values, cache.compressed_values), cache.score_workspace.data<T>(),
                             get_attention_rows<T>(out));
   });
 }

@@ -20,28 +20,29 @@ Tensor relative_scores(const Tensor& content, const Tensor& position);
 
 // Keys and values of previous tokens. A ring buffer contains the keys and values of the newest `capacity`
 // tokens. A second ring buffer contains compressed keys and values. Compressed row r represents the tokens
-// from rate * r to rate * (r + 1) - 1. A query attends to the tokens in its window and to the newest
-// `max_compressed` rows of tokens before the window.
+// from compression_rate * r to compression_rate * (r + 1) - 1. A query attends to the tokens in its window
+// and to the newest `max_compressed_rows` rows of tokens before the window.
 struct RelativeAttentionCache {
   Tensor keys, values;  // (batch, capacity, heads, dim), contiguous
   KeyWindow window;     // causal window of a query; its span is at most `capacity`
-  int64_t rate = 1;     // tokens per compressed row; every window must begin at a multiple of `rate`
-  int64_t max_compressed = 0;
-  // (batch, rows, heads, dim), contiguous. The caller writes the rows. Undefined if max_compressed is 0.
+  // Tokens per compressed row. Every window must begin at a multiple of `compression_rate`.
+  int64_t compression_rate = 1;
+  int64_t max_compressed_rows = 0;
+  // (batch, rows, heads, dim), contiguous. The caller writes the rows. Undefined if max_compressed_rows is 0.
   Tensor compressed_keys, compressed_values;
-  Tensor scores;  // workspace, (batch, heads, distances)
+  Tensor score_workspace;  // (batch, heads, distances)
   int64_t length = 0;
 };
 
 // The learned parts of the scores. Query q_i and key k_j have the score
-//   ((q_i + content_bias) · k_j + (q_i + position_bias) · distances[i - j]) / sqrt(dim).
-// Row d of `distances` is the embedding of the distance d. A query has the distances 0, 1, 2, … from the
-// tokens in its window. The compressed rows have the next larger distances, from the newest row to the oldest
-// row.
+//   ((q_i + content_bias) · k_j + (q_i + position_bias) · distance_embeddings[i - j]) / sqrt(dim).
+// Row d of `distance_embeddings` is the embedding of the distance d. A query has the distances 0, 1, 2, …
+// from the tokens in its window. The compressed rows have the next larger distances, from the newest row to
+// the oldest row.
 struct RelativeAttentionParameters {
   Tensor content_bias, position_bias;  // (heads, dim)
   // (distances, heads, dim), contiguous. The number of distances is at least the number of keys of a query.
-  Tensor distances;
+  Tensor distance_embeddings;
 };
 
 // Processes one token of the causal form: appends k and v to the cache, then writes the attention of q to

@@ -9,7 +9,7 @@ namespace tapeformer {
 namespace {
 
 constexpr const char* kOp = "rotary";
-constexpr const char* kStep = "rotary_step";
+constexpr const char* kStep = "rotate_token_in_place";
 
 void check_options(const char* op, const Tensor& x, const RotaryOptions& options) {
   check(x.size(-1) % 2 == 0, op, "the last dimension of ", x.shape(), " must be even");
@@ -29,7 +29,7 @@ Tensor rotate(const Tensor& x, const RotaryOptions& options, bool inverse) {
 
 }  // namespace
 
-Tensor rotary(const Tensor& input, const RotaryOptions& options) {
+Tensor rotary_embedding(const Tensor& input, const RotaryOptions& options) {
   check_defined(kOp, "x", input);
   check(input.rank() == 4, kOp, "x ", input.shape(), " must be (batch, length, heads, dim)");
   check_options(kOp, input, options);
@@ -39,7 +39,7 @@ Tensor rotary(const Tensor& input, const RotaryOptions& options) {
   });
 }
 
-void rotary_step(const Tensor& x, const RotaryOptions& options) {
+void rotate_token_in_place(const Tensor& x, const RotaryOptions& options) {
   check_defined(kStep, "x", x);
   check(x.rank() == 3 && x.strides()[2] == 1, kStep, "x ", x.shape(),
         " must be (batch, heads, dim) with a contiguous last dimension");

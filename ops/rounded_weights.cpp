@@ -33,7 +33,7 @@ RoundedWeights::RoundedWeights(const std::vector<Tensor>& weights) {
     const DeviceScope scope(copies.device());
     for (int64_t offset = 0; first < last; offset += weights_[first++].numel()) {
       copies_.push_back(copies.alias({weights_[first].numel()}, {1}, offset));
-      addresses_[weights_[first].data<float>()] = copies_.back().data<BFloat16>();
+      copies_by_address_[weights_[first].data<float>()] = copies_.back().data<BFloat16>();
     }
   }
 }
@@ -42,7 +42,7 @@ void RoundedWeights::update() const {
   if (weights_.empty()) return;
   if constexpr (kHasCuda) {
     const DeviceScope scope(weights_.front().device(), "RoundedWeights");
-    std::vector<RoundedArray> arrays;
+    std::vector<RoundingTask> arrays;
     for (size_t i = 0; i < weights_.size(); ++i)
       arrays.push_back({weights_[i].data<float>(), copies_[i].data<BFloat16>(), weights_[i].numel()});
     round_arrays(cuda::Backend{}, arrays.data(), static_cast<int64_t>(arrays.size()));
@@ -51,8 +51,8 @@ void RoundedWeights::update() const {
 
 const BFloat16* RoundedWeights::find_copy(const Tensor& weight) const {
   if (weight.dtype() != DType::float32) return nullptr;
-  const auto found = addresses_.find(static_cast<const float*>(weight.raw()));
-  return found == addresses_.end() ? nullptr : found->second;
+  const auto found = copies_by_address_.find(static_cast<const float*>(weight.raw()));
+  return found == copies_by_address_.end() ? nullptr : found->second;
 }
 
 }  // namespace tapeformer

@@ -28,7 +28,7 @@ class RoundedWeights {
   class Scope {
    public:
     explicit Scope(const RoundedWeights& weights)
-        : previous_(std::exchange(cuda::rounded_copies, &weights.addresses_)) {}
+        : previous_(std::exchange(cuda::rounded_copies, &weights.copies_by_address_)) {}
     ~Scope() { cuda::rounded_copies = previous_; }
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
@@ -39,7 +39,7 @@ class RoundedWeights {
 
  private:
   std::vector<Tensor> weights_, copies_;
-  cuda::RoundedCopies addresses_;
+  cuda::RoundedCopies copies_by_address_;
 };
 
 }  // namespace tapeformer

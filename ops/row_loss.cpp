@@ -29,7 +29,7 @@ Tensor compute_weighted_sum(const char* op, const Tensor& values, const Tensor& 
 Tensor multiply_by_scalar(const char* op, const Tensor& x, const Tensor& factor) {
   const Tensor y = Tensor::empty_like(x);
   dispatch(op, x, [&]<class T>(auto backend) {
-    multiply_by(backend, x.data<T>(), factor.data<T>(), y.data<T>(), x.numel());
+    multiply_by_device_scalar(backend, x.data<T>(), factor.data<T>(), y.data<T>(), x.numel());
   });
   return y;
 }

@@ -36,14 +36,14 @@ void check_dropout(double p) {
 }
 
 void check_window(const KeyWindow& window) {
-  check(window.block >= 1 && window.before >= 0 && window.block + window.before + window.after >= 0, kOp,
-        "the window has block ", window.block, ", before ", window.before, " and after ", window.after,
-        "; block must be at least 1, before at least 0, and after at least -(block + before)");
+  check(window.block_size >= 1 && window.before >= 0 && window.block_size + window.before + window.after >= 0,
+        kOp, "the window has block ", window.block_size, ", before ", window.before, " and after ",
+        window.after, "; block must be at least 1, before at least 0, and after at least -(block + before)");
 }
 
 void check_pattern(const SoftmaxAttentionOptions& options, const Tensor& q, const Tensor& k) {
   const KeyPattern& pattern = options.pattern;
-  for (const KeyWindow& window : {pattern.window, pattern.grid.rows, pattern.grid.columns})
+  for (const KeyWindow& window : {pattern.window, pattern.grid.row_window, pattern.grid.column_window})
     check_window(window);
   check(!pattern.is_limited() || q.size(1) == k.size(1), kOp,
         "a pattern needs queries and keys of equal length, not ", q.shape(), " and ", k.shape());
@@ -65,7 +65,7 @@ KeyPattern with_key_blocks(KeyPattern pattern, const Tensor& key_blocks, int64_t
         ", not ", name_of(key_blocks.dtype()), " ", key_blocks.shape(), " on ",
         key_blocks.device().to_string());
   const int64_t rows = key_blocks.size(-2), width = key_blocks.size(-1);
-  pattern.table = {key_blocks.data<int32_t>(), pattern.table.block, rows, width,
+  pattern.table = {key_blocks.data<int32_t>(), pattern.table.block_size, rows, width,
                    key_blocks.rank() == 3 ? rows * width : 0};
   return pattern;
 }
@@ -81,7 +81,7 @@ Tensor make_additive_mask(const Tensor& key_lengths, const SoftmaxAttentionOptio
   double* element = mask.data<double>();
   for (int64_t n = 0; n < batch; ++n)
     for (int64_t h = 0; h < heads; ++h) {
-      const AttendedKeys attended{pattern.pattern_of_head(h), q.size(1), k.size(1),
+      const AttendedKeys attended{pattern.get_head_pattern(h), q.size(1), k.size(1),
                                   key_lengths.defined() ? key_lengths.data<int64_t>()[n] : k.size(1),
                                   options.causal};
       for (int64_t i = 0; i < q.size(1); ++i)
@@ -110,7 +110,7 @@ struct SoftmaxResult {
 };
 
 SoftmaxResult run_forward(const SoftmaxOperands& x) {
-  const SoftmaxResult result{allocate_attention_result(x.q, x.v), allocate_attention_sums(x.q)};
+  const SoftmaxResult result{allocate_attention_result(x.q, x.v), allocate_query_statistics(x.q)};
   dispatch_floating(kOp, x.q, [&]<class T>(auto backend) {
     softmax_attention_forward(backend, x.shape_with_data(), get_attention_rows<const T>(x.q),
                               get_attention_rows<const T>(x.k), get_attention_rows<const T>(x.v),
@@ -129,7 +129,7 @@ Gradients run_backward(const SoftmaxOperands& x, const SoftmaxResult& result, co
     softmax_attention_backward(backend, x.shape_with_data(), get_attention_rows<const T>(x.q),
                                get_attention_rows<const T>(x.k), get_attention_rows<const T>(x.v),
                                result.out.data<T>(), result.log_sums.data<Compute<T>>(),
-                               get_attention_rows<const T>(g), make_gradient_targets<T>(gradients));
+                               get_attention_rows<const T>(g), get_gradient_rows<T>(gradients));
   });
   return gradients;
 }
@@ -207,7 +207,7 @@ bool is_strided(const SoftmaxAttentionOptions& options, const Tensor& q) {
   KeyPattern rest = pattern;
   rest.dilated = {};
   return options.causal && !options.key_lengths.defined() && options.dropout == 0 &&
-         !options.key_blocks.defined() && rest.has_only_window() && pattern.window.block == 1 &&
+         !options.key_blocks.defined() && rest.has_only_window() && pattern.window.block_size == 1 &&
          pattern.window.before < pattern.dilated.step && pattern.dilated.step < q.size(1) &&
          pattern.dilated.before >= KeyWindow::kUnlimited && (!pattern.alternate_heads || q.size(2) % 2 == 0);
 }
@@ -247,7 +247,7 @@ class StridedAttention {
   SoftmaxOperands far_operands() const {
     SoftmaxOperands far{
         order_.split(near_.q), order_.split(near_.k), order_.split(near_.v), {}, {}, near_.shape};
-    far.shape.pattern = {.window = {.block = 1, .before = KeyWindow::kUnlimited, .after = -1}};
+    far.shape.pattern = {.window = {.block_size = 1, .before = KeyWindow::kUnlimited, .after = -1}};
     far.shape.batch = far.q.size(0);
     far.shape.query_length = far.shape.key_length = order_.tokens();
     return far;
@@ -270,7 +270,7 @@ Tensor compute_strided_attention(const Tensor& q, const Tensor& k, const Tensor&
   if (options.pattern.alternate_heads) {
     const auto part = [&](int64_t head) {
       SoftmaxAttentionOptions own = options;
-      own.pattern = options.pattern.pattern_of_head(head);
+      own.pattern = options.pattern.get_head_pattern(head);
       own.pattern.alternate_heads = false;
       return softmax_attention(select_every_second_head(q, head), select_every_second_head(k, head),
                                select_every_second_head(v, head), own);
@@ -309,12 +309,12 @@ Tensor softmax_attention(const Tensor& query, const Tensor& key, const Tensor& v
       });
 }
 
-Tensor plain_softmax_attention(const Tensor& query, const Tensor& key, const Tensor& value,
+Tensor naive_softmax_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                                const SoftmaxAttentionOptions& options) {
-  check_attention_inputs("plain_softmax_attention", query, key, value);
+  check_attention_inputs("naive_softmax_attention", query, key, value);
   check_dropout(options.dropout);
   check_pattern(options, query, key);
-  const Tensor lengths = prepare_key_lengths("plain_softmax_attention", options.key_lengths, key);
+  const Tensor lengths = prepare_key_lengths("naive_softmax_attention", options.key_lengths, key);
   const Shape heads_first{0, 2, 1, 3};
   const Tensor q = permute(query, heads_first), k = permute(key, heads_first),
                v = permute(value, heads_first);

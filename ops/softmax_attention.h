@@ -17,9 +17,9 @@ struct SoftmaxAttentionOptions {
   // key.
   KeyPattern pattern = {};
   // The key blocks of pattern.table: int32 (rows, width) or (heads, rows, width) on the device of q. A block
-  // has pattern.table.block tokens. Row r holds the numbers of the key blocks to which the queries of block r
-  // attend. Negative numbers are ignored. If key_blocks is defined, the op sets all members of pattern.table
-  // except `block`.
+  // has pattern.table.block_size tokens. Row r holds the numbers of the key blocks to which the queries of
+  // block r attend. Negative numbers are ignored. If key_blocks is defined, the op sets all members of
+  // pattern.table except `block_size`.
   Tensor key_blocks = {};
   double scale = 0;    // multiplier of q_i . k_j; 0 stands for 1 / sqrt(dim)
   double dropout = 0;  // probability of setting an attention probability to zero
@@ -42,7 +42,7 @@ Tensor softmax_attention(const Tensor& q, const Tensor& k, const Tensor& v,
 
 // Computes softmax_attention() by a composition of differentiable ops, with all scores in memory. Serves as
 // the reference in tests and as the baseline of "Transformers are RNNs".
-Tensor plain_softmax_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+Tensor naive_softmax_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                const SoftmaxAttentionOptions& options = {});
 
 // Keys and values of the previous tokens, in a ring buffer for `capacity` tokens. If the capacity is at least

@@ -12,11 +12,11 @@ namespace {
 // Returns the sum over one dimension, which keeps size 1. The call is not recorded.
 Tensor sum_dim(const Tensor& x, int dim) {
   const Tensor source = make_contiguous(x);
-  const SplitShape split = make_split_shape(x.shape(), dim);
-  const Tensor out = Tensor::empty(split.kept_shape, x.dtype(), x.device());
-  const int64_t outer = split.outer, size = split.size, inner = split.inner;
+  const ReductionShape reduction = make_reduction_shape(x.shape(), dim);
+  const Tensor out = Tensor::empty(reduction.keep_dim_shape, x.dtype(), x.device());
+  const int64_t outer = reduction.outer_size, size = reduction.size, inner = reduction.inner_size;
   dispatch("sum", x, [&]<class T>(auto backend) {
-    sum_middle(backend, source.data<T>(), out.data<T>(), outer, size, inner);
+    sum_middle_dim(backend, source.data<T>(), out.data<T>(), outer, size, inner);
   });
   return out;
 }
@@ -31,9 +31,9 @@ Tensor sum(const Tensor& x) {
 Tensor sum(const Tensor& x, int dim, bool keep_dim) {
   check_defined("sum", "x", x);
   dim = normalize_dim("sum", dim, x.rank());
-  const SplitShape split = make_split_shape(x.shape(), dim);
-  const Tensor out = sum_dim(x, dim).view(keep_dim ? split.kept_shape : split.squeezed_shape);
-  return record("sum", out, {&x}, [shape = x.shape(), kept = split.kept_shape](const Tensor& g) {
+  const ReductionShape reduction = make_reduction_shape(x.shape(), dim);
+  const Tensor out = sum_dim(x, dim).view(keep_dim ? reduction.keep_dim_shape : reduction.squeezed_shape);
+  return record("sum", out, {&x}, [shape = x.shape(), kept = reduction.keep_dim_shape](const Tensor& g) {
     return Gradients{broadcast_to(make_contiguous(g).view(kept), shape)};
   });
 }

@@ -39,7 +39,7 @@ Tensor gather_selected_rows(const Tensor& x_any, const Tensor& selection, const 
   const Tensor y = Tensor::empty({s.batch, s.clusters, s.count, s.heads, s.dim}, x.dtype(), x.device());
   dispatch_floating(kGather, x, [&]<class T>(auto backend) {
     s.positions = selection.data<int64_t>();
-    gather_selected(backend, s, x.data<T>(), get_data_or_null<Compute<T>>(weights), y.data<T>());
+    gather_selected_tokens(backend, s, x.data<T>(), get_data_or_null<Compute<T>>(weights), y.data<T>());
   });
   return y;
 }
@@ -55,7 +55,7 @@ Tensor scatter_selected_rows(const Tensor& x_any, const Tensor& selection, int64
   const Tensor y = Tensor::empty({s.batch, length, s.heads, s.dim}, x.dtype(), x.device());
   dispatch_floating(kScatter, x, [&]<class T>(auto backend) {
     s.positions = selection.data<int64_t>();
-    scatter_add_selected(backend, s, x.data<T>(), get_data_or_null<Compute<T>>(weights), y.data<T>());
+    scatter_add_selected_tokens(backend, s, x.data<T>(), get_data_or_null<Compute<T>>(weights), y.data<T>());
   });
   return y;
 }

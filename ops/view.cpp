@@ -192,7 +192,7 @@ Shape compute_stacked_shape(const std::vector<Tensor>& parts, int dim) {
   return shape;
 }
 
-bool are_unbound_slices(const std::vector<Tensor>& parts, int dim) {
+bool are_slices_of_one_tensor(const std::vector<Tensor>& parts, int dim) {
   const Tensor& first = parts[0];
   const Shape strides = compute_stacked_shape(parts, dim).contiguous_strides();
   for (size_t part = 0; part < parts.size(); ++part) {
@@ -214,7 +214,7 @@ std::vector<Tensor> unbind(const Tensor& x, int dim) {
   record_results(
       "unbind", parts, {x}, [shape = x.shape(), dim, dtype = x.dtype()](const Gradients& g, NeededGradients) {
         const auto defined = [](const Tensor& part) { return part.defined(); };
-        if (std::all_of(g.begin(), g.end(), defined) && are_unbound_slices(g, dim))
+        if (std::all_of(g.begin(), g.end(), defined) && are_slices_of_one_tensor(g, dim))
           return Gradients{g[0].alias(shape, shape.contiguous_strides())};
         const Device device = std::find_if(g.begin(), g.end(), defined)->device();
         const Tensor gx = std::all_of(g.begin(), g.end(), defined) ? Tensor::empty(shape, dtype, device)

@@ -35,6 +35,6 @@ std::vector<Tensor> unbind(const Tensor& x, int dim);
 // Returns the shape of the tensor for which unbind(…, dim) returns parts of these shapes.
 Shape compute_stacked_shape(const std::vector<Tensor>& parts, int dim);
 // Returns whether the parts are the slices of one contiguous tensor, in the order of unbind(…, dim).
-bool are_unbound_slices(const std::vector<Tensor>& parts, int dim);
+bool are_slices_of_one_tensor(const std::vector<Tensor>& parts, int dim);
 
 }  // namespace tapeformer

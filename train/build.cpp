@@ -131,7 +131,7 @@ constexpr OptionKey kOptionKeys[] = {{"attention", "model.attention"},
                                      {"reversible", "model.reversible"},
                                      {"subsampling", "model.subsampling"},
                                      {"tied_embeddings", "model.tied_embeddings"},
-                                     {"value_dim", "model.value_dim"}};
+                                     {"value_embedding_dim", "model.value_dim"}};
 
 KeyProblem make_key_problem(const OptionProblem& problem) {
   const std::string attention = "attention_options.";
@@ -152,17 +152,17 @@ SetTransformerOptions set_options_without_data(const Config& config) {
 
 // Returns the options of an autoregressive model. Options that depend on the sizes of the data keep their
 // defaults.
-AutoregressiveOptions make_options_without_data(const Config& config) {
-  AutoregressiveOptions options;
+AutoregressiveModelOptions make_options_without_data(const Config& config) {
+  AutoregressiveModelOptions options;
   options.encoder = make_encoder_options(config);
   options.head = config.model.type == "image" ? OutputHead::logistic_mixture : OutputHead::categorical;
   options.mixtures = config.model.mixtures;
-  options.value_dim = config.model.value_dim;
-  options.positions = parse_positions(config.model.positions);
-  options.axial = {config.model.axial_shape, config.model.axial_dims};
+  options.value_embedding_dim = config.model.value_dim;
+  options.position_kind = parse_positions(config.model.positions);
+  options.axial_shape = {config.model.axial_shape, config.model.axial_dims};
   options.loss_chunks = config.model.loss_chunks;
   options.tied_embeddings = config.model.tied_embeddings;
-  options.training_loss = {config.model.label_smoothing, config.model.z_loss};
+  options.training_loss_options = {config.model.label_smoothing, config.model.z_loss};
   return options;
 }
 
@@ -181,7 +181,8 @@ std::vector<KeyProblem> find_model_problems(const Config& config) {
   for (const OptionProblem& problem : found) problems.push_back(make_key_problem(problem));
   const AttentionPattern attention = make_encoder_options(config).attention;
   for (const AttentionLayerChoice& choice : attention) {
-    const int64_t memory = find_attention_kind(choice.kind).get_memory_size(choice.options).span();
+    const int64_t memory =
+        find_attention_kind(choice.kind).get_segment_memory_size(choice.options).token_span();
     if (memory == 0 || config.data.streams) continue;
     const std::string table = has_several_kinds(attention) ? "attention." + choice.kind : "attention";
     problems.push_back({table + ".memory",
@@ -278,13 +279,13 @@ std::string choose_evaluation_split(const Config& config) {
   return can_hold_out && holds_out_examples(config.data) ? "valid" : "test";
 }
 
-AutoregressiveOptions make_model_options(const Config& config, const DatasetInfo& data) {
+AutoregressiveModelOptions make_model_options(const Config& config, const DatasetInfo& data) {
   const bool image = config.model.type == "image";
   if (image && data.channels == 0)
     throw ConfigError("model.type = \"image\" needs images, and data.dataset = \"" + config.data.dataset +
                       "\" has none; use model.type = \"sequence\"");
-  AutoregressiveOptions options = make_options_without_data(config);
-  options.vocabulary = data.vocabulary;
+  AutoregressiveModelOptions options = make_options_without_data(config);
+  options.vocabulary_size = data.vocabulary;
   options.max_length = data.length;
   options.layout = {data.height, data.width, data.channels};
   return options;
@@ -302,11 +303,11 @@ std::unique_ptr<AutoregressiveModel> make_model(const Config& config, const Data
 ClassifierOptions make_classifier_options(const Config& config, const DatasetInfo& data) {
   const CatalogueEntry& set = require_catalogue_entry(config.data.dataset);
   return {.encoder = make_encoder_options(config),
-          .vocabulary = data.vocabulary,
+          .vocabulary_size = data.vocabulary,
           .classes = set.classes,
           .max_length = data.length + 1,
           .summary_tokens = config.model.summary_tokens,
-          .has_varied_lengths = set.type == DatasetType::expressions};
+          .has_variable_lengths = set.type == DatasetType::expressions};
 }
 
 SetTransformerOptions make_set_transformer_options(const Config& config, const DatasetInfo& data) {

@@ -77,7 +77,7 @@ std::string choose_evaluation_split(const Config& config);
 EncoderOptions make_encoder_options(const Config& config);
 
 // Returns the options of an autoregressive model. Throws ConfigError if the model does not support the data.
-AutoregressiveOptions make_model_options(const Config& config, const DatasetInfo& data);
+AutoregressiveModelOptions make_model_options(const Config& config, const DatasetInfo& data);
 
 // Returns an autoregressive model with weights initialized from run.seed. Throws ConfigError if an option of
 // the model is invalid or the model does not support the data.

@@ -134,14 +134,14 @@ Evaluation evaluate(const AutoregressiveModel& model, const Dataset& dataset, in
                     int64_t max_examples, uint64_t seed, const StopCheck& stop, Communicator& processes) {
   const auto start = std::chrono::steady_clock::now();
   const auto tokenizer = dataset.tokenizer();
-  const auto memory = model.encoder.make_memory(batch_size);
+  const auto memory = model.encoder.make_segment_memory(batch_size);
   int64_t segments = 0;  // number of scored segments of each stream
   const auto score = [&](const Batch& batch) {
     if (memory) memory->start_segment(segments++ * dataset.info().length);
-    const AutoregressiveModel::Scores scores = model.score(batch, seed, memory.get());
+    const AutoregressiveModel::EvaluationScores scores = model.compute_scores(batch, seed, memory.get());
     const double count = count_unmasked_tokens(batch);
     const TextScore text = tokenizer ? count_text_units(batch, *tokenizer) : TextScore();
-    return std::vector<double>{scores.nats * count,
+    return std::vector<double>{scores.loss_nats * count,
                                scores.accuracy * count,
                                count,
                                static_cast<double>(text.token_count),

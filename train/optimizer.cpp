@@ -8,13 +8,13 @@
 namespace tapeformer {
 namespace {
 
-StepRule make_radam_rule(const OptimizerConfig& config, double lr, double t) {
+UpdateRule make_radam_rule(const OptimizerConfig& config, double lr, double t) {
   const double beta1 = config.betas[0], beta2 = config.betas[1];
-  StepRule rule{.momentum = beta1,
-                .gain = 1 - beta1,
-                .beta2 = beta2,
-                .shrink = 1 - lr * config.weight_decay,
-                .eps = config.eps};
+  UpdateRule rule{.momentum = beta1,
+                  .gain = 1 - beta1,
+                  .beta2 = beta2,
+                  .shrink = 1 - lr * config.weight_decay,
+                  .eps = config.eps};
   const double power = std::pow(beta2, t), correction1 = 1 - std::pow(beta1, t);
   const double rho_inf = 2 / (1 - beta2) - 1, rho = rho_inf - 2 * t * power / (1 - power);
   rule.adaptive = rho >= 5;
@@ -27,16 +27,16 @@ StepRule make_radam_rule(const OptimizerConfig& config, double lr, double t) {
 
 // Returns the update rule of Adam or, if `decoupled` is true, of AdamW. Adam adds L2 weight decay to the
 // gradient, and AdamW multiplies the weights by 1 - lr * weight_decay.
-StepRule make_adam_rule(const OptimizerConfig& config, double lr, double t, bool decoupled) {
+UpdateRule make_adam_rule(const OptimizerConfig& config, double lr, double t, bool decoupled) {
   const double beta1 = config.betas[0], beta2 = config.betas[1];
-  StepRule rule{.momentum = beta1, .gain = 1 - beta1, .beta2 = beta2, .eps = config.eps, .adaptive = true};
+  UpdateRule rule{.momentum = beta1, .gain = 1 - beta1, .beta2 = beta2, .eps = config.eps, .adaptive = true};
   (decoupled ? rule.shrink : rule.l2) = decoupled ? 1 - lr * config.weight_decay : config.weight_decay;
   rule.step_size = lr / (1 - std::pow(beta1, t));
   rule.second_scale = 1 / std::sqrt(1 - std::pow(beta2, t));
   return rule;
 }
 
-StepRule make_step_rule(const OptimizerConfig& config, double lr, int64_t step) {
+UpdateRule make_step_rule(const OptimizerConfig& config, double lr, int64_t step) {
   const auto t = static_cast<double>(step);
   if (config.kind == "radam") return make_radam_rule(config, lr, t);
   if (config.kind == "adam" || config.kind == "adamw")
@@ -81,7 +81,7 @@ const RoundedWeights& Optimizer::round_weights() const {
 }
 
 void Optimizer::prepare(double lr) {
-  StepRule rule = make_step_rule(config_, lr, ++steps_);
+  UpdateRule rule = make_step_rule(config_, lr, ++steps_);
   // A smaller decay in early steps reduces the influence of the initial weights on the moving average.
   const auto t = static_cast<double>(steps_);
   rule.average_decay = std::min(config_.ema, (1 + t) / (10 + t));
@@ -93,7 +93,7 @@ void Optimizer::prepare(double lr) {
 }
 
 Tensor Optimizer::apply(double gradient_scale) {
-  std::vector<ParameterSlot> slots;
+  std::vector<ParameterTensors> slots;
   std::vector<size_t> indices;
   std::vector<Tensor> gradients;
   for (size_t i = 0; i < parameters_.size(); ++i) {
@@ -106,9 +106,9 @@ Tensor Optimizer::apply(double gradient_scale) {
   }
   const Clipping clipping = make_clipping(config_, gradient_scale);
   const Tensor norm = adafactor_ ? apply_adafactor(indices, gradients, clipping)
-                                 : optimizer_step(slots, coefficients_, clipping);
+                                 : apply_optimizer_step(slots, coefficients_, clipping);
   for (size_t i = 0; i < averages_.size(); ++i)
-    update_average(averages_[i], parameters_[i].second, coefficients_);
+    update_moving_average(averages_[i], parameters_[i].second, coefficients_);
   for (const auto& [name, parameter] : parameters_) set_gradient(parameter, {});
   return norm;
 }

@@ -101,11 +101,11 @@ Tensor Attention::compress(const Tensor&) const {
   throw std::invalid_argument(kNoCompressedMemory);
 }
 
-void Attention::append_compressed(const Tensor&, const Tensor&, AttentionState&) const {
+void Attention::append_compressed_row(const Tensor&, const Tensor&, AttentionState&) const {
   throw std::invalid_argument(kNoCompressedMemory);
 }
 
-OptionValues AttentionKind::replace_defaults(
+OptionValues AttentionKind::make_options(
     const std::vector<std::pair<std::string, OptionValue>>& replaced) const {
   OptionValues result = default_options();
   for (const auto& [option, value] : replaced) {
@@ -148,7 +148,7 @@ std::unique_ptr<Attention> make_attention(const std::string& name, const OptionV
   const Capability& drops_weights = kind.capabilities.weight_dropout;
   if (setup.dropout > 0 && !drops_weights)
     throw OptionError("attention_dropout", describe_unsupported(kind, "dropout of weights", drops_weights));
-  auto attention = prefix_option_in_errors("attention_options", [&] {
+  auto attention = call_with_option_prefix("attention_options", [&] {
     check_used(kind, options);
     return kind.make(options, setup);
   });
@@ -160,7 +160,7 @@ std::unique_ptr<Attention> make_attention(const std::string& name, const OptionV
 void check_attention_length(const std::string& name, const OptionValues& options, int64_t length) {
   const AttentionKind& kind = find_attention_kind(name);
   if (kind.check_length)
-    prefix_option_in_errors("attention_options", [&] { kind.check_length(options, length); });
+    call_with_option_prefix("attention_options", [&] { kind.check_length(options, length); });
 }
 
 std::string describe_unsupported(const AttentionKind& kind, const std::string& what,

@@ -27,7 +27,7 @@ class Capability {
   const std::string& reason() const { return reason_; }
 
  private:
-  friend Capability unsupported(std::string reason);
+  friend Capability make_unsupported(std::string reason);
 
   bool supported_;
   std::string reason_;
@@ -35,7 +35,7 @@ class Capability {
 
 // Returns a capability that is not supported. `reason` is the text that reason() returns and that error
 // messages print.
-inline Capability unsupported(std::string reason) {
+inline Capability make_unsupported(std::string reason) {
   Capability capability;
   capability.reason_ = std::move(reason);
   return capability;
@@ -43,19 +43,19 @@ inline Capability unsupported(std::string reason) {
 
 struct AttentionCapabilities {
   // Supported forms of attention.
-  Capability causal = false;         // a query attends only to keys at its position and before
-  Capability length_masks = false;   // supports AttentionMask::key_lengths
-  Capability cross_lengths = false;  // non-causal attention with queries and keys of different lengths
-  Capability recurrent = false;      // implements make_state() and step()
+  Capability causal = false;           // a query attends only to keys at its position and before
+  Capability length_masks = false;     // supports AttentionMask::key_lengths
+  Capability unequal_lengths = false;  // non-causal attention with queries and keys of different lengths
+  Capability recurrent = false;        // implements make_state() and step()
   // Supported features of training.
   Capability weight_dropout = false;  // dropout of attention weights in training
   Capability bfloat16 = false;        // bfloat16 inputs; if unsupported, models pass float32 inputs
   Capability reversible = true;       // works in reversible layers, where recomputed inputs are inexact
   // Properties of the kind.
-  bool has_constant_state = false;  // the size of the recurrent state is independent of the number of tokens
-  bool shares_query_key = false;    // queries are used as keys: models have no key projection
-  bool has_random_evaluation = false;   // results of evaluation depend on ForwardContext::seed
-  bool can_round_step_results = false;  // step() can write a bfloat16 result for float32 inputs
+  bool has_constant_size_state = false;  // the size of the recurrent state does not depend on the token count
+  bool shares_query_key = false;         // queries are used as keys: models have no key projection
+  bool has_random_evaluation = false;    // results of evaluation depend on ForwardContext::seed
+  bool can_round_step_results = false;   // step() can write a bfloat16 result for float32 inputs
 };
 
 // The keys that each query can attend to.
@@ -114,15 +114,15 @@ class Attention : public Module {
                     const Tensor& out) const;
 
   // Compresses x (batch, count, width) to (batch, count / rate, width), where `rate` is
-  // SegmentMemorySize::rate. x contains layer inputs that leave the uncompressed segment memory. Throws
-  // std::invalid_argument if the kind has no compressed memory.
+  // SegmentMemorySize::compression_rate. x contains layer inputs that leave the uncompressed segment memory.
+  // Throws std::invalid_argument if the kind has no compressed memory.
   virtual Tensor compress(const Tensor& x) const;
-  // Appends a row of the compressed memory to the state. The row represents SegmentMemorySize::rate tokens.
-  // The function must be called directly after step() has processed the last of these tokens. k and v (batch,
-  // heads, dim) are the key and the value of the row. Queries attend to the row only after its tokens have
-  // left the uncompressed memory. Throws std::invalid_argument if the kind has no recurrent form with a
-  // compressed memory.
-  virtual void append_compressed(const Tensor& k, const Tensor& v, AttentionState& state) const;
+  // Appends a row of the compressed memory to the state. The row represents
+  // SegmentMemorySize::compression_rate tokens. The function must be called directly after step() has
+  // processed the last of these tokens. k and v (batch, heads, dim) are the key and the value of the row.
+  // Queries attend to the row only after its tokens have left the uncompressed memory. Throws
+  // std::invalid_argument if the kind has no recurrent form with a compressed memory.
+  virtual void append_compressed_row(const Tensor& k, const Tensor& v, AttentionState& state) const;
 };
 
 // Properties of a layer that AttentionKind::make takes as an argument.
@@ -162,13 +162,13 @@ struct AttentionKind {
   // Returns a new attention layer with these options. Callers must pass 0 as `setup.dropout` if the kind does
   // not support weight_dropout. Throws OptionError for invalid options.
   std::function<std::unique_ptr<Attention>(const OptionValues& options, const AttentionSetup& setup)> make;
-  // Returns which inputs the kind reads with these options. Optional; see get_inputs() for the default.
+  // Returns which inputs the kind reads with these options. Optional; see get_used_inputs() for the default.
   std::function<UsedAttentionInputs(const OptionValues& options)> select_inputs = nullptr;
   // Throws OptionError if the options are invalid for sequences of `length` tokens. Optional.
   std::function<void(const OptionValues& options, int64_t length)> check_length = nullptr;
   // Returns the size of the segment memory that the kind uses with these options. Optional: if
-  // `compute_memory_size` is empty, the kind has no segment memory.
-  std::function<SegmentMemorySize(const OptionValues& options)> compute_memory_size = nullptr;
+  // `compute_segment_memory_size` is empty, the kind has no segment memory.
+  std::function<SegmentMemorySize(const OptionValues& options)> compute_segment_memory_size = nullptr;
   // Returns the number of multiply-adds of the scores, weighted sums and state updates in a causal forward
   // pass of one head over one sequence. Optional. Benchmarks use the number to report floating-point
   // operations per second.
@@ -181,18 +181,18 @@ struct AttentionKind {
 
   // Returns which inputs the kind reads with these options. If `select_inputs` is empty, the inputs are
   // queries and keys, or only queries if the kind has shares_query_key.
-  UsedAttentionInputs get_inputs(const OptionValues& values) const {
+  UsedAttentionInputs get_used_inputs(const OptionValues& values) const {
     return select_inputs ? select_inputs(values) : UsedAttentionInputs{true, !capabilities.shares_query_key};
   }
   // Returns the size of the segment memory that the kind uses with these options.
-  SegmentMemorySize get_memory_size(const OptionValues& values) const {
-    return compute_memory_size ? compute_memory_size(values) : SegmentMemorySize();
+  SegmentMemorySize get_segment_memory_size(const OptionValues& values) const {
+    return compute_segment_memory_size ? compute_segment_memory_size(values) : SegmentMemorySize();
   }
   // Returns the defaults of the options.
   OptionValues default_options() const { return OptionValues(options); }
   // Returns the defaults with some options replaced. Throws OptionError for an unknown option or a wrong
   // type.
-  OptionValues replace_defaults(const std::vector<std::pair<std::string, OptionValue>>& replaced) const;
+  OptionValues make_options(const std::vector<std::pair<std::string, OptionValue>>& replaced) const;
 };
 
 // Adds a kind to the registry. Throws std::invalid_argument if the name is empty or already registered, if

@@ -6,7 +6,7 @@ namespace {
 // Return the key patterns of the two attention layers of "Axial Attention in Multidimensional Transformers"
 // (Ho et al. 2019): attention within the rows, or within the columns, of images in raster order.
 KeyPattern make_row_pattern(int64_t width) {
-  return {.window = {.block = width, .before = 0, .after = 0}};
+  return {.window = {.block_size = width, .before = 0, .after = 0}};
 }
 KeyPattern make_column_pattern(int64_t width) {
   return {.window = KeyPattern::make_empty_window(),
@@ -20,7 +20,7 @@ int64_t get_grid_width(const OptionValues& options) {
 AttentionKind make_axial_kind(const char* name, const char* help, KeyPattern (*pattern)(int64_t width)) {
   return {.name = name,
           .help = help,
-          .capabilities = make_sparse_capabilities(),
+          .capabilities = make_sparse_attention_capabilities(),
           .options = {{.name = "image_width",
                        .default_value = int64_t{32},
                        .help = "tokens in a row of the images; RGB images have three tokens per pixel",
@@ -31,7 +31,7 @@ AttentionKind make_axial_kind(const char* name, const char* help, KeyPattern (*p
                 return make_softmax_attention(pattern(get_grid_width(options)), setup.dropout);
               },
           .check_length = [](const OptionValues& options,
-                             int64_t length) { check_at_most_length(options, "image_width", length); },
+                             int64_t length) { check_option_at_most_length(options, "image_width", length); },
           .test_options = {{"image_width", int64_t{4}}}};
 }
 
@@ -40,9 +40,9 @@ AttentionKind make_axial_kind(const char* name, const char* help, KeyPattern (*p
 AttentionKind make_axial_row_attention_kind() {
   AttentionKind kind = make_axial_kind(
       "axial-row", "Axial Transformer: softmax attention within the rows of images", make_row_pattern);
-  kind.capabilities.has_constant_state = true;
+  kind.capabilities.has_constant_size_state = true;
   kind.count_multiply_adds = [](const OptionValues& options, const AttentionSize& size) {
-    return count_sparse_multiply_adds(static_cast<double>(get_grid_width(options) + 1) / 2, size);
+    return count_sparse_attention_multiply_adds(static_cast<double>(get_grid_width(options) + 1) / 2, size);
   };
   return kind;
 }
@@ -53,7 +53,8 @@ AttentionKind make_axial_column_attention_kind() {
                       make_column_pattern);
   kind.count_multiply_adds = [](const OptionValues& options, const AttentionSize& size) {
     const auto length = static_cast<double>(size.length);
-    return count_sparse_multiply_adds(length / static_cast<double>(2 * get_grid_width(options)), size);
+    return count_sparse_attention_multiply_adds(length / static_cast<double>(2 * get_grid_width(options)),
+                                                size);
   };
   return kind;
 }

@@ -28,11 +28,11 @@ class BigBirdPattern {
     const int64_t block = options_.block, side = options_.side_blocks() * block;
     const int64_t blocks = (context.length + block - 1) / block;
     SparsePattern sparse;
-    sparse.pattern.window = {.block = block, .before = side, .after = side};
-    sparse.pattern.table.block = block;
-    sparse.pattern.global.first_end = options_.global_blocks * block;
+    sparse.pattern.window = {.block_size = block, .before = side, .after = side};
+    sparse.pattern.table.block_size = block;
+    sparse.pattern.global.prefix_end = options_.global_blocks * block;
     if (!context.causal && options_.global_blocks > 0)
-      sparse.pattern.global.last_begin = std::max<int64_t>(blocks - options_.global_blocks, 0) * block;
+      sparse.pattern.global.suffix_begin = std::max<int64_t>(blocks - options_.global_blocks, 0) * block;
     if (options_.random_blocks > 0 && blocks > 0) {
       Tensor& table =
           tables_[{context.name, blocks, context.heads, context.causal, context.device.to_string()}];
@@ -99,7 +99,7 @@ BigBirdOptions make_big_bird_options(const OptionValues& values) {
 }
 
 void check_big_bird_length(const OptionValues& values, int64_t length) {
-  check_at_most_length(values, "block", length);
+  check_option_at_most_length(values, "block", length);
   const BigBirdOptions options = make_big_bird_options(values);
   const int64_t blocks = (length + options.block - 1) / options.block;
   const int64_t others = std::max<int64_t>(blocks - options.window_blocks - 2 * options.global_blocks, 0);
@@ -118,9 +118,9 @@ OptionSpec count_option(const char* name, int64_t default_value, const char* hel
 }  // namespace
 
 AttentionKind make_big_bird_attention_kind() {
-  AttentionCapabilities capabilities = make_sparse_capabilities();
+  AttentionCapabilities capabilities = make_sparse_attention_capabilities();
   capabilities.length_masks =
-      unsupported("the random blocks and the last global blocks depend on the length with padding");
+      make_unsupported("the random blocks and the last global blocks depend on the length with padding");
   return {
       .name = "big-bird",
       .help = "Big Bird: softmax attention to a window of blocks, global blocks and random blocks",
@@ -143,7 +143,7 @@ AttentionKind make_big_bird_attention_kind() {
           [](const OptionValues& values, const AttentionSize& size) {
             const BigBirdOptions o = make_big_bird_options(values);
             const auto blocks = static_cast<double>(o.side_blocks() + o.global_blocks + o.random_blocks);
-            return count_sparse_multiply_adds((blocks + 0.5) * static_cast<double>(o.block), size);
+            return count_sparse_attention_multiply_adds((blocks + 0.5) * static_cast<double>(o.block), size);
           },
       .test_options = {{"block", int64_t{2}}, {"window_blocks", int64_t{1}}, {"random_blocks", int64_t{1}}}};
 }

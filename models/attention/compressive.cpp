@@ -19,8 +19,8 @@ class CompressiveKind final : public RelativeAttention {
   CompressiveKind(const RelativeAttentionOptions& options, const std::string& compression,
                   const AttentionSetup& setup)
       : RelativeAttention(options, setup), compression_(compression) {
-    if (memory().compressed == 0 || compression != "convolution") return;
-    const int64_t width = setup.heads * setup.dim, inputs = memory().rate * width;
+    if (memory_size().compressed_rows == 0 || compression != "convolution") return;
+    const int64_t width = setup.heads * setup.dim, inputs = memory_size().compression_rate * width;
     const Initializer initializer = make_uniform_initializer(1 / std::sqrt(static_cast<double>(inputs)));
     add_parameter("compression.weight", weight_, {width, inputs}, initializer);
     add_parameter("compression.bias", bias_, {width}, initializer);
@@ -29,7 +29,8 @@ class CompressiveKind final : public RelativeAttention {
   // The kernel size and the stride of the convolution are both `rate`. The convolution is therefore a linear
   // layer on spans of `rate` tokens.
   Tensor compress(const Tensor& x) const override {
-    const int64_t batch = x.size(0), width = x.size(2), rate = memory().rate, rows = x.size(1) / rate;
+    const int64_t batch = x.size(0), width = x.size(2), rate = memory_size().compression_rate,
+                  rows = x.size(1) / rate;
     check(x.size(1) == rows * rate, kCompressive, "the number of tokens of ", x.shape(),
           " is not a multiple of the rate ", rate);
     if (compression_ == "convolution") return linear(reshape(x, {batch, rows, rate * width}), weight_, bias_);
@@ -42,32 +43,32 @@ class CompressiveKind final : public RelativeAttention {
   Tensor weight_, bias_;  // (width, rate * width) and (width,); undefined without a convolution
 };
 
-SegmentMemorySize compute_memory_size(const OptionValues& options) {
+SegmentMemorySize compute_segment_memory_size(const OptionValues& options) {
   return {.tokens = options.get<int64_t>("memory"),
-          .compressed = options.get<int64_t>("compressed_memory"),
-          .rate = options.get<int64_t>("rate")};
+          .compressed_rows = options.get<int64_t>("compressed_memory"),
+          .compression_rate = options.get<int64_t>("rate")};
 }
 
 std::unique_ptr<Attention> make_compressive(const OptionValues& options, const AttentionSetup& setup) {
-  const SegmentMemorySize memory = compute_memory_size(options);
-  check_relative_setup(kCompressive, setup);
-  if (memory.compressed > 0 && memory.tokens == 0)
+  const SegmentMemorySize memory = compute_segment_memory_size(options);
+  check_relative_attention_setup(kCompressive, setup);
+  if (memory.compressed_rows > 0 && memory.tokens == 0)
     throw OptionError("compressed_memory",
                       concat_text("needs a memory of tokens: expected 0 with memory = 0, "
                                   "got ",
-                                  memory.compressed));
-  if (memory.compressed > 0 && memory.tokens % memory.rate != 0)
-    throw OptionError("memory",
-                      concat_text("expected a multiple of rate = ", memory.rate, ", got ", memory.tokens));
+                                  memory.compressed_rows));
+  if (memory.compressed_rows > 0 && memory.tokens % memory.compression_rate != 0)
+    throw OptionError("memory", concat_text("expected a multiple of rate = ", memory.compression_rate,
+                                            ", got ", memory.tokens));
   return std::make_unique<CompressiveKind>(RelativeAttentionOptions{memory, options.get<int64_t>("clamp")},
                                            options.get<std::string>("compression"), setup);
 }
 
 void check_segment_length(const OptionValues& options, int64_t length) {
-  const SegmentMemorySize memory = compute_memory_size(options);
-  if (memory.compressed > 0 && length % memory.rate != 0)
-    throw OptionError(
-        "rate", concat_text("expected a divisor of the segment length ", length, ", got ", memory.rate));
+  const SegmentMemorySize memory = compute_segment_memory_size(options);
+  if (memory.compressed_rows > 0 && length % memory.compression_rate != 0)
+    throw OptionError("rate", concat_text("expected a divisor of the segment length ", length, ", got ",
+                                          memory.compression_rate));
 }
 
 std::vector<OptionSpec> compressive_options() {
@@ -98,11 +99,11 @@ std::vector<OptionSpec> compressive_options() {
 AttentionKind make_compressive_attention_kind() {
   return {.name = kCompressive,
           .help = "transformer-xl with a second memory of compressed tokens",
-          .capabilities = make_relative_capabilities(),
+          .capabilities = make_relative_attention_capabilities(),
           .options = compressive_options(),
           .make = make_compressive,
           .check_length = check_segment_length,
-          .compute_memory_size = compute_memory_size,
+          .compute_segment_memory_size = compute_segment_memory_size,
           .count_multiply_adds = count_relative_attention_multiply_adds,
           .test_options = {{"memory", int64_t{0}}, {"compressed_memory", int64_t{0}}},
           // Benchmark charts measure sequences without earlier segments, so the memory would be empty.

@@ -55,7 +55,7 @@ class EtcKind final : public Attention {
                    segments(globals, length - globals).to(q.dtype()).to(q.device()),
                    globals};
     const auto dropped = [&](const Tensor& weights, const char* part) {
-      const DropoutMask drop = context.dropout(dropout_, name + part);
+      const DropoutMask drop = context.make_dropout_mask(dropout_, name + part);
       return dropout(weights, drop.at_offset(context.first_example * weights.numel() / weights.size(0)));
     };
     const Tensor global_weights = dropped(softmax(global_scores(x)), ".global.weights");
@@ -212,8 +212,8 @@ class EtcKind final : public Attention {
 };
 
 void check_etc_length(const OptionValues& options, int64_t length) {
-  check_at_most_length(options, "global_tokens", length);
-  check_at_most_length(options, "radius", length);
+  check_option_at_most_length(options, "global_tokens", length);
+  check_option_at_most_length(options, "radius", length);
 }
 
 }  // namespace
@@ -223,12 +223,12 @@ AttentionKind make_etc_attention_kind() {
   return {
       .name = kEtc,
       .help = "ETC: global tokens, a window of long tokens, and learned labels of relative positions",
-      .capabilities = {.causal = unsupported(kNotCausal),
+      .capabilities = {.causal = make_unsupported(kNotCausal),
                        .length_masks = true,
-                       .cross_lengths = unsupported("distances are between positions of one sequence"),
-                       .recurrent = unsupported(kNotCausal),
+                       .unequal_lengths = make_unsupported("distances are between positions of one sequence"),
+                       .recurrent = make_unsupported(kNotCausal),
                        .weight_dropout = true,
-                       .bfloat16 = unsupported("its scores are sums of float32 products")},
+                       .bfloat16 = make_unsupported("its scores are sums of float32 products")},
       .options = {{.name = "global_tokens",
                    .default_value = int64_t{16},
                    .help = "first tokens of a sequence, which are global",

@@ -12,7 +12,7 @@ constexpr const char* kTwoDimensions = "2d";
 // Returns the window of a query along one axis: the block of the query and `memory` positions before the
 // block. If `both_sides` is true, the window also includes `memory` positions after the block.
 KeyWindow make_block_window(int64_t block, int64_t memory, bool both_sides) {
-  return {.block = block, .before = memory, .after = both_sides ? memory : 0};
+  return {.block_size = block, .before = memory, .after = both_sides ? memory : 0};
 }
 
 // Returns the local pattern of "Image Transformer" (Parmar et al. 2018, section 3.3).
@@ -27,17 +27,18 @@ KeyPattern make_image_pattern(const OptionValues& options) {
     if (value(name) > value("image_width"))
       throw OptionError(
           name, concat_text("expected at most image_width, ", value("image_width"), ", got ", value(name)));
-  return {.window = KeyPattern::make_empty_window(),
-          .grid = {.width = value("image_width"),
-                   .rows = make_block_window(value("block_rows"), value("memory_rows"), true),
-                   .columns = make_block_window(value("block_columns"), value("memory_columns"), true)}};
+  return {
+      .window = KeyPattern::make_empty_window(),
+      .grid = {.width = value("image_width"),
+               .row_window = make_block_window(value("block_rows"), value("memory_rows"), true),
+               .column_window = make_block_window(value("block_columns"), value("memory_columns"), true)}};
 }
 
 void check_image_length(const OptionValues& options, int64_t length) {
   const bool one_dimension = options.get<std::string>("form") == kOneDimension;
   for (const char* name :
        one_dimension ? std::array{"block", "memory"} : std::array{"image_width", "memory_rows"})
-    check_at_most_length(options, name, length);
+    check_option_at_most_length(options, name, length);
 }
 
 // Implements AttentionKind::count_multiply_adds for a query far from the borders of the image. In form 1d, a
@@ -47,10 +48,10 @@ void check_image_length(const OptionValues& options, int64_t length) {
 double count_image_multiply_adds(const OptionValues& options, const AttentionSize& size) {
   const auto value = [&](const char* name) { return static_cast<double>(options.get<int64_t>(name)); };
   if (options.get<std::string>("form") == kOneDimension)
-    return count_sparse_multiply_adds(value("memory") + (value("block") + 1) / 2, size);
-  return count_sparse_multiply_adds((value("memory_rows") + value("block_rows") / 2) *
-                                        (value("block_columns") + 2 * value("memory_columns")),
-                                    size);
+    return count_sparse_attention_multiply_adds(value("memory") + (value("block") + 1) / 2, size);
+  return count_sparse_attention_multiply_adds((value("memory_rows") + value("block_rows") / 2) *
+                                                  (value("block_columns") + 2 * value("memory_columns")),
+                                              size);
 }
 
 OptionSpec make_size_option(const char* form, const char* name, int64_t default_value, const char* help,
@@ -69,7 +70,7 @@ AttentionKind make_image_attention_kind() {
   return {
       .name = "image",
       .help = "Image Transformer: softmax attention of blocks of an image to themselves and to nearby tokens",
-      .capabilities = make_sparse_capabilities(),
+      .capabilities = make_sparse_attention_capabilities(),
       .options = {{.name = "form",
                    .default_value = std::string(kOneDimension),
                    .help = "1d: blocks of consecutive tokens; 2d: rectangles of the image",

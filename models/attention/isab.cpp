@@ -35,9 +35,9 @@ class IsabKind final : public Attention {
       return reshape(projection.forward(h), {h.size(0), h.size(1), k.size(2), k.size(3)});
     };
     const Tensor keys = heads(key_projection_), values = heads(value_projection_);
-    return softmax_attention(
-        q, keys, values,
-        make_softmax_options(q, keys, {.causal = false, .key_lengths = {}}, dropout_, context, name));
+    return softmax_attention(q, keys, values,
+                             make_softmax_attention_options(q, keys, {.causal = false, .key_lengths = {}},
+                                                            dropout_, context, name));
   }
 
  private:
@@ -51,12 +51,12 @@ class IsabKind final : public Attention {
 AttentionKind make_isab_attention_kind() {
   return {.name = kIsab,
           .help = "attention through learned inducing points (Set Transformer): time is linear in the length",
-          .capabilities = {.causal = unsupported("each inducing point also attends to later tokens"),
+          .capabilities = {.causal = make_unsupported("each inducing point also attends to later tokens"),
                            .length_masks = true,
-                           .cross_lengths = true,
-                           .recurrent = unsupported("each inducing point also attends to later tokens"),
+                           .unequal_lengths = true,
+                           .recurrent = make_unsupported("each inducing point also attends to later tokens"),
                            .weight_dropout = true,
-                           .bfloat16 = unsupported("its projections of inducing points are float32")},
+                           .bfloat16 = make_unsupported("its projections of inducing points are float32")},
           .options = {{.name = "inducing_points",
                        .default_value = int64_t{32},
                        .help = "number of inducing points",

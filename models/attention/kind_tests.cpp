@@ -118,18 +118,21 @@ class KindTester {
 
 std::vector<AttentionTestResult> KindTester::run() {
   const AttentionCapabilities& c = kind_.capabilities;
-  const Capability fixed_evaluation =
-      c.has_random_evaluation ? unsupported("results of evaluation depend on the seed") : Capability(true);
-  const Capability cost =
-      kind_.count_multiply_adds ? Capability(true) : unsupported("the kind does not count its multiply-adds");
-  const Capability device = setup_.device.is_cpu() ? unsupported("the device is the CPU") : Capability(true);
+  const Capability fixed_evaluation = c.has_random_evaluation
+                                          ? make_unsupported("results of evaluation depend on the seed")
+                                          : Capability(true);
+  const Capability cost = kind_.count_multiply_adds
+                              ? Capability(true)
+                              : make_unsupported("the kind does not count its multiply-adds");
+  const Capability device =
+      setup_.device.is_cpu() ? make_unsupported("the device is the CPU") : Capability(true);
   const Test tests[] = {{"results", &KindTester::test_results},
                         {"strides", &KindTester::test_strides},
                         {"repetition", &KindTester::test_repetition},
                         {"gradients", &KindTester::test_gradients},
                         {"causal mask", &KindTester::test_causal_mask, c.causal},
                         {"length mask", &KindTester::test_length_mask, c.length_masks},
-                        {"different lengths", &KindTester::test_different_lengths, c.cross_lengths},
+                        {"different lengths", &KindTester::test_different_lengths, c.unequal_lengths},
                         {"evaluation", &KindTester::test_evaluation, fixed_evaluation},
                         {"dropout of weights", &KindTester::test_weight_dropout, c.weight_dropout},
                         {"replay", &KindTester::test_replay, c.reversible},
@@ -221,7 +224,7 @@ std::string KindTester::test_repetition() const {
 std::string KindTester::test_gradients() const {
   const auto attention = make();
   for (const auto& [name, mask] : list_masks()) {
-    Decisions decisions;
+    StoredDecisions decisions;
     const ForwardContext context{.training = true, .seed = 5, .step = 2, .decisions = &decisions};
     KindInputs inputs = map_inputs(inputs_, [](const Tensor& x) { return require_grad(x.clone()); });
     if (kind_.capabilities.shares_query_key) inputs.k = inputs.q;
@@ -243,7 +246,7 @@ std::string KindTester::test_causal_mask() const {
   const int64_t end = prefix_length();
   // The second pass repeats the decisions of the first pass. Otherwise, the changed tokens could change the
   // choice of the keys that earlier queries attend to.
-  Decisions decisions;
+  StoredDecisions decisions;
   const ForwardContext context{.decisions = &decisions};
   const Tensor before = attend(*attention, inputs_, kCausalMask, context);
   const auto change_later_tokens = [&](const Tensor& x) {
@@ -311,7 +314,7 @@ std::string KindTester::test_weight_dropout() const {
 
 std::string KindTester::test_replay() const {
   const auto attention = make();
-  Decisions decisions;
+  StoredDecisions decisions;
   const ForwardContext context{.training = true, .seed = 5, .step = 2, .decisions = &decisions};
   const Tensor first = attend(*attention, inputs_, select_mask(), context);
   const auto round_differently = [](const Tensor& x) { return mul(x, 1 + 1e-9); };
@@ -373,14 +376,14 @@ std::string KindTester::test_state() const {
   constexpr int64_t kLong = 1 << 16;
   const int64_t bytes = count_bytes(kLong), doubled = count_bytes(2 * kLong);
   if (bytes <= 0) return "the size of the state is 0 bytes";
-  if (kind_.capabilities.has_constant_state && bytes != doubled)
+  if (kind_.capabilities.has_constant_size_state && bytes != doubled)
     return concat_text("the state has ", bytes, " bytes for ", kLong, " tokens and ", doubled,
-                       " bytes for twice as many, but the kind declares has_constant_state");
+                       " bytes for twice as many, but the kind declares has_constant_size_state");
   return "";
 }
 
 std::string KindTester::test_float32() const {
-  Decisions decisions;
+  StoredDecisions decisions;
   const ForwardContext context{.decisions = &decisions};
   const Tensor expected = attend(*make(), inputs_, select_mask(), context);
   const auto round = [](const Tensor& x) { return x.to(DType::float32); };
@@ -391,7 +394,7 @@ std::string KindTester::test_float32() const {
 }
 
 std::string KindTester::test_bfloat16() const {
-  Decisions decisions;
+  StoredDecisions decisions;
   const ForwardContext context{.decisions = &decisions};
   const auto round = [](const Tensor& x) { return x.to(DType::bfloat16); };
   const KindInputs rounded = map_inputs(inputs_, round);
@@ -413,7 +416,7 @@ std::string KindTester::test_cost() const {
 }
 
 std::string KindTester::test_device() const {
-  Decisions decisions;
+  StoredDecisions decisions;
   const ForwardContext context{.decisions = &decisions};
   const auto round = [](const Tensor& x) { return x.to(DType::float32); };
   const KindInputs rounded = map_inputs(inputs_, round);
@@ -421,7 +424,7 @@ std::string KindTester::test_device() const {
   const auto attention = make(DType::float32);
   attention->move(setup_.device);
   const auto move = [&](const Tensor& x) { return x.to(setup_.device); };
-  Decisions device_decisions;
+  StoredDecisions device_decisions;
   return compare(
       attend(*attention, map_inputs(rounded, move), select_mask(), {.decisions = &device_decisions}),
       expected, 1e-4, "the device and the CPU");

@@ -37,8 +37,8 @@ Tensor LearnedQueries::forward(const Tensor& k, const Tensor& v, const Tensor& k
                                 {batch, count, heads, dim});
   const Tensor attended =
       softmax_attention(q, k, v,
-                        make_softmax_options(q, k, {.causal = false, .key_lengths = key_lengths},
-                                             options_.dropout, context, name));
+                        make_softmax_attention_options(q, k, {.causal = false, .key_lengths = key_lengths},
+                                                       options_.dropout, context, name));
   const Tensor h = norm1.forward(contiguous(broadcast_to(queries, rows)),
                                  out_projection.forward(reshape(attended, rows)), {});
   return norm2.forward(h, feedforward.forward(h, {}, h.dtype()), {});

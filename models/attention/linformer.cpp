@@ -41,9 +41,9 @@ class LinformerKind final : public Attention {
     const Tensor& value_map = value_map_.defined() ? value_map_ : key_map_;
     const Tensor keys = compressed(key_map_, zero_masked_rows(k, mask)),
                  values = compressed(value_map, zero_masked_rows(v, mask));
-    return softmax_attention(
-        q, keys, values,
-        make_softmax_options(q, keys, {.causal = false, .key_lengths = {}}, dropout_, context, name));
+    return softmax_attention(q, keys, values,
+                             make_softmax_attention_options(q, keys, {.causal = false, .key_lengths = {}},
+                                                            dropout_, context, name));
   }
 
  private:
@@ -85,12 +85,12 @@ AttentionKind make_linformer_attention_kind() {
   return {
       .name = kLinformer,
       .help = "softmax attention to learned combinations of keys and values: time is linear in the length",
-      .capabilities = {.causal = unsupported("each compressed key also combines later tokens"),
+      .capabilities = {.causal = make_unsupported("each compressed key also combines later tokens"),
                        .length_masks = true,
-                       .cross_lengths = true,
-                       .recurrent = unsupported("each compressed key also combines later tokens"),
+                       .unequal_lengths = true,
+                       .recurrent = make_unsupported("each compressed key also combines later tokens"),
                        .weight_dropout = true,
-                       .bfloat16 = unsupported("its projections over the length are float32")},
+                       .bfloat16 = make_unsupported("its projections over the length are float32")},
       .options = {{.name = "rank",
                    .default_value = int64_t{256},
                    .help = "number of compressed keys and values, at most the maximum length",

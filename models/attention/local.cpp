@@ -12,8 +12,8 @@ constexpr const char* kBlockForm = "blocks";
 KeyWindow make_key_window(const OptionValues& options) {
   const auto window = options.get<int64_t>("window");
   if (options.get<std::string>("form") == kSlidingForm)
-    return {.block = 1, .before = window - 1, .after = window - 1};
-  return {.block = window, .before = options.get<int64_t>("blocks_back") * window, .after = 0};
+    return {.block_size = 1, .before = window - 1, .after = window - 1};
+  return {.block_size = window, .before = options.get<int64_t>("blocks_back") * window, .after = 0};
 }
 
 std::unique_ptr<Attention> make_local_attention(const OptionValues& options, const AttentionSetup& setup) {
@@ -21,19 +21,19 @@ std::unique_ptr<Attention> make_local_attention(const OptionValues& options, con
 }
 
 // Implements AttentionKind::count_multiply_adds. A query that is far from the start of the sequence attends
-// to the window.before keys before its block and, on average, to (window.block + 1) / 2 keys of its block.
-// For short sequences, count_sparse_multiply_adds() limits the number of keys.
+// to the window.before keys before its block and, on average, to (window.block_size + 1) / 2 keys of its
+// block. For short sequences, count_sparse_attention_multiply_adds() limits the number of keys.
 double count_window_multiply_adds(const OptionValues& options, const AttentionSize& size) {
   const KeyWindow window = make_key_window(options);
-  return count_sparse_multiply_adds(
-      static_cast<double>(window.before) + static_cast<double>(window.block + 1) / 2, size);
+  return count_sparse_attention_multiply_adds(
+      static_cast<double>(window.before) + static_cast<double>(window.block_size + 1) / 2, size);
 }
 
 }  // namespace
 
 AttentionKind make_local_attention_kind() {
-  AttentionCapabilities capabilities = make_sparse_capabilities();
-  capabilities.has_constant_state = true;
+  AttentionCapabilities capabilities = make_sparse_attention_capabilities();
+  capabilities.has_constant_size_state = true;
   return {
       .name = "local",
       .help = "softmax attention to the tokens in a window: time is linear in the length",

@@ -18,19 +18,19 @@ KeyPattern make_longformer_pattern(const OptionValues& options) {
                                             "token, got ",
                                             window));
   KeyPattern pattern;
-  pattern.window = {.block = 1, .before = window / 2, .after = window / 2};
+  pattern.window = {.block_size = 1, .before = window / 2, .after = window / 2};
   if (dilation > 1) {
     pattern.window = KeyPattern::make_empty_window();
     pattern.dilated = {
         .step = dilation, .before = compute_window_reach(options), .after = compute_window_reach(options)};
   }
-  pattern.global.first_end = options.get<int64_t>("global_tokens");
+  pattern.global.prefix_end = options.get<int64_t>("global_tokens");
   return pattern;
 }
 
 void check_longformer_length(const OptionValues& options, int64_t length) {
-  check_at_most_length(options, "global_tokens", length);
-  check_at_most_length(options, "dilation", length);
+  check_option_at_most_length(options, "global_tokens", length);
+  check_option_at_most_length(options, "dilation", length);
   if (compute_window_reach(options) > length)
     throw OptionError("window",
                       concat_text("expected at most ", length / options.get<int64_t>("dilation") * 2,
@@ -45,7 +45,7 @@ AttentionKind make_longformer_attention_kind() {
   return {
       .name = "longformer",
       .help = "Longformer: softmax attention to a window, which may be dilated, and to global tokens",
-      .capabilities = make_sparse_capabilities(),
+      .capabilities = make_sparse_attention_capabilities(),
       .options = {{.name = "window",
                    .default_value = int64_t{512},
                    .help = "tokens around a token, half on each side; an even number",
@@ -70,9 +70,10 @@ AttentionKind make_longformer_attention_kind() {
       .check_length = check_longformer_length,
       .count_multiply_adds =
           [](const OptionValues& options, const AttentionSize& size) {
-            return count_sparse_multiply_adds(static_cast<double>(1 + options.get<int64_t>("window") / 2 +
-                                                                  options.get<int64_t>("global_tokens")),
-                                              size);
+            return count_sparse_attention_multiply_adds(
+                static_cast<double>(1 + options.get<int64_t>("window") / 2 +
+                                    options.get<int64_t>("global_tokens")),
+                size);
           },
       .test_options = {{"window", int64_t{4}}}};
 }

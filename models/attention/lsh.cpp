@@ -27,13 +27,13 @@ class LshKind final : public Attention {
     // In evaluation, all examples share rotations, so that the result of an example does not depend on its
     // batch.
     options.share_rotations = !context.training;
-    const DropoutMask weights = context.dropout(dropout_, name + ".weights");
+    const DropoutMask weights = context.make_dropout_mask(dropout_, name + ".weights");
     options.dropout = weights.p;
     options.dropout_stream = weights.stream;
     options.first_example = context.first_example;
     const auto draw_buckets = [&] {
       const RandomStream stream(context.seed, name + ".rotations", context.training ? context.step : 0);
-      return lsh_buckets(q, options, stream);
+      return compute_lsh_buckets(q, options, stream);
     };
     const Tensor buckets = context.decisions
                                ? context.decisions->get_or_decide(name + ".buckets", draw_buckets)
@@ -149,27 +149,28 @@ std::vector<OptionSpec> lsh_option_specs() {
 }  // namespace
 
 AttentionKind make_lsh_attention_kind() {
-  return {.name = "lsh",
-          .help = "attention of Reformer within buckets of a random hash: time is linear in the length",
-          .capabilities = {.causal = true,
-                           .length_masks = true,
-                           .cross_lengths = unsupported("queries are used as keys"),
-                           .recurrent = unsupported("a new token may move earlier tokens to other chunks"),
-                           .weight_dropout = true,
-                           .bfloat16 = true,
-                           .shares_query_key = true,
-                           .has_random_evaluation = true},
-          .options = lsh_option_specs(),
-          .make =
-              [](const OptionValues& values, const AttentionSetup& setup) {
-                return std::make_unique<LshKind>(make_lsh_options(values), setup.dropout);
-              },
-          .check_length = check_length,
-          .count_multiply_adds = count_lsh_multiply_adds,
-          .test_options = {{"chunk_length", int64_t{4}}},
-          .variants = {{"reformer-1", {{"rounds", int64_t{1}}}},
-                       {"reformer-4", {{"rounds", int64_t{4}}}},
-                       {"reformer-8", {{"rounds", int64_t{8}}}}}};
+  return {
+      .name = "lsh",
+      .help = "attention of Reformer within buckets of a random hash: time is linear in the length",
+      .capabilities = {.causal = true,
+                       .length_masks = true,
+                       .unequal_lengths = make_unsupported("queries are used as keys"),
+                       .recurrent = make_unsupported("a new token may move earlier tokens to other chunks"),
+                       .weight_dropout = true,
+                       .bfloat16 = true,
+                       .shares_query_key = true,
+                       .has_random_evaluation = true},
+      .options = lsh_option_specs(),
+      .make =
+          [](const OptionValues& values, const AttentionSetup& setup) {
+            return std::make_unique<LshKind>(make_lsh_options(values), setup.dropout);
+          },
+      .check_length = check_length,
+      .count_multiply_adds = count_lsh_multiply_adds,
+      .test_options = {{"chunk_length", int64_t{4}}},
+      .variants = {{"reformer-1", {{"rounds", int64_t{1}}}},
+                   {"reformer-4", {{"rounds", int64_t{4}}}},
+                   {"reformer-8", {{"rounds", int64_t{8}}}}}};
 }
 
 }  // namespace tapeformer

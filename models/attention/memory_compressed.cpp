@@ -39,7 +39,8 @@ class MemoryCompressedKind final : public Attention {
     const Tensor values = compressed(zero_masked_rows(v, mask), value_weight_, value_bias_, first_value_);
     if (mask.causal) return causal_attention(q, keys, values, mask, context, name);
     return softmax_attention(
-        q, keys, values, make_softmax_options(q, keys, compressed_mask(mask, 1), dropout_, context, name));
+        q, keys, values,
+        make_softmax_attention_options(q, keys, compressed_mask(mask, 1), dropout_, context, name));
   }
 
  private:
@@ -78,10 +79,10 @@ class MemoryCompressedKind final : public Attention {
         merged(permute(reshape(padded, {batch, steps, factor_, heads, q.size(3)}), {0, 2, 1, 3, 4}));
     const Tensor repeated_keys = repeated(keys);
     context.first_example *= factor_;
-    const Tensor out =
-        softmax_attention(queries, repeated_keys, repeated(values),
-                          make_softmax_options(queries, repeated_keys, compressed_mask(mask, factor_),
-                                               dropout_, context, name));
+    const Tensor out = softmax_attention(
+        queries, repeated_keys, repeated(values),
+        make_softmax_attention_options(queries, repeated_keys, compressed_mask(mask, factor_), dropout_,
+                                       context, name));
     const Tensor groups = reshape(out, {batch, factor_, steps, heads, values.size(3)});
     const Tensor rows =
         reshape(permute(groups, {0, 2, 1, 3, 4}), {batch, steps * factor_, heads, values.size(3)});
@@ -113,10 +114,10 @@ AttentionKind make_memory_compressed_attention_kind() {
           .help = "softmax attention to keys and values that a strided convolution compresses",
           .capabilities = {.causal = true,
                            .length_masks = true,
-                           .cross_lengths = true,
-                           .recurrent = unsupported("only its parallel form is implemented"),
+                           .unequal_lengths = true,
+                           .recurrent = make_unsupported("only its parallel form is implemented"),
                            .weight_dropout = true,
-                           .bfloat16 = unsupported("its convolutions are float32")},
+                           .bfloat16 = make_unsupported("its convolutions are float32")},
           .options = {{.name = "factor",
                        .default_value = int64_t{3},
                        .help = "kernel size and stride of the convolution",

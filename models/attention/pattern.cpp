@@ -67,7 +67,8 @@ std::string describe_unsupported(const AttentionPattern& pattern, const std::str
 int64_t compute_max_memory_span(const AttentionPattern& pattern) {
   int64_t longest = 0;
   for (const AttentionLayerChoice& choice : pattern)
-    longest = std::max(longest, find_attention_kind(choice.kind).get_memory_size(choice.options).span());
+    longest = std::max(longest,
+                       find_attention_kind(choice.kind).get_segment_memory_size(choice.options).token_span());
   return longest;
 }
 

@@ -36,7 +36,7 @@ bool supports(const AttentionPattern& pattern, bool AttentionCapabilities::*prop
 std::string describe_unsupported(const AttentionPattern& pattern, const std::string& what,
                                  Capability AttentionCapabilities::*capability);
 
-// Returns the maximum of SegmentMemorySize::span() over the choices, in tokens.
+// Returns the maximum of SegmentMemorySize::token_span() over the choices, in tokens.
 int64_t compute_max_memory_span(const AttentionPattern& pattern);
 
 // Returns a new attention object for layer `layer`; see make_attention() in attention.h. If the pattern has

@@ -91,7 +91,7 @@ class PerformerKind final : public Attention {
   // Draws a projection, (features, dim), with the dtype and the device of x (…, dim).
   Tensor draw(const std::string& name, uint64_t index, const Tensor& x) const {
     const RandomStream stream(options_.seed, name + ".random_features", index);
-    return random_projection(x.size(-1), options_.projection, stream).to(x.dtype()).to(x.device());
+    return make_random_projection(x.size(-1), options_.projection, stream).to(x.dtype()).to(x.device());
   }
 
   // Returns the random projection of the layer `name`, and caches it until projection_index() changes. On a
@@ -177,11 +177,11 @@ AttentionKind make_performer_attention_kind() {
       .help = "FAVOR+ of Performer, linear attention of random features that approximates softmax attention",
       .capabilities = {.causal = true,
                        .length_masks = true,
-                       .cross_lengths = true,
+                       .unequal_lengths = true,
                        .recurrent = true,
-                       .weight_dropout = unsupported("it computes no attention weights"),
-                       .bfloat16 = unsupported("exponents of its features need float32"),
-                       .has_constant_state = true,
+                       .weight_dropout = make_unsupported("it computes no attention weights"),
+                       .bfloat16 = make_unsupported("exponents of its features need float32"),
+                       .has_constant_size_state = true,
                        .can_round_step_results = true},
       .options = performer_option_specs(),
       .make =

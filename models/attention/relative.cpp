@@ -35,7 +35,8 @@ class RelativeState final : public AttentionState {
       cache.compressed_keys = rows(compressed);
       cache.compressed_values = rows(compressed);
     }
-    cache.scores = Tensor::zeros({s.batch, s.heads, bias.distances.size(0)}, s.dtype, s.device);
+    cache.score_workspace =
+        Tensor::zeros({s.batch, s.heads, bias.distance_embeddings.size(0)}, s.dtype, s.device);
   }
   void reset() override { cache.length = 0; }
   int64_t bytes() const override {
@@ -70,9 +71,9 @@ Tensor RelativeAttention::forward(const Tensor& q, const Tensor& k, const Tensor
   check(queries == keys || (mask.causal && queries < keys && !mask.key_lengths.defined()), kRelative,
         "only causal attention without masks has more keys than queries, got queries ", q.shape(),
         " and keys ", k.shape());
-  check(queries <= segment_length_ && keys - queries <= memory().rows(), kRelative, "queries ", q.shape(),
-        " and keys ", k.shape(), " exceed the maximum length ", segment_length_, " and the memory of ",
-        memory().rows());
+  check(queries <= segment_length_ && keys - queries <= memory_size().max_rows(), kRelative, "queries ",
+        q.shape(), " and keys ", k.shape(), " exceed the maximum length ", segment_length_,
+        " and the memory of ", memory_size().max_rows());
   const double scale = 1 / std::sqrt(static_cast<double>(q.size(3)));
   const auto product = [&](const Tensor& bias, const Tensor& rows) {
     return matmul(move_heads_first(mul(add(q, bias), scale)), rows, {.transpose_b = true});
@@ -87,11 +88,11 @@ Tensor RelativeAttention::forward(const Tensor& q, const Tensor& k, const Tensor
 }
 
 // A compressed row is appended to the state before its tokens leave the uncompressed memory. The ring buffer
-// of compressed rows therefore has (m.tokens + segment_length_) / m.rate more rows than the compressed
-// memory.
+// of compressed rows therefore has (m.tokens + segment_length_) / m.compression_rate more rows than the
+// compressed memory.
 std::unique_ptr<AttentionState> RelativeAttention::make_state(const AttentionStateOptions& shape) const {
   const NoGrad no_grad;
-  const SegmentMemorySize& m = memory();
+  const SegmentMemorySize& m = memory_size();
   const int64_t capacity = std::min(shape.capacity, m.tokens + segment_length_);
   const int64_t rows = std::min(shape.capacity, max_key_count()), width = projection_.size(0);
   const Tensor table = compute_sinusoids(width, 0, rows, 1).to(shape.dtype).to(shape.device);
@@ -100,11 +101,11 @@ std::unique_ptr<AttentionState> RelativeAttention::make_state(const AttentionSta
                                          reshape(projected, {rows, shape.heads, shape.dim})};
   RelativeAttentionCache sizes;
   sizes.window = {segment_length_, m.tokens, 0};
-  sizes.rate = m.rate;
-  sizes.max_compressed = m.compressed;
+  sizes.compression_rate = m.compression_rate;
+  sizes.max_compressed_rows = m.compressed_rows;
   return std::make_unique<RelativeState>(
       shape, sizes, bias, capacity,
-      m.compressed > 0 ? m.compressed + (m.tokens + segment_length_) / m.rate : 0);
+      m.compressed_rows > 0 ? m.compressed_rows + (m.tokens + segment_length_) / m.compression_rate : 0);
 }
 
 void RelativeAttention::step(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& state,
@@ -113,21 +114,21 @@ void RelativeAttention::step(const Tensor& q, const Tensor& k, const Tensor& v, 
   relative_attention_step(q, k, v, relative.bias, relative.cache, out);
 }
 
-void RelativeAttention::append_compressed(const Tensor& k, const Tensor& v, AttentionState& state) const {
+void RelativeAttention::append_compressed_row(const Tensor& k, const Tensor& v, AttentionState& state) const {
   const RelativeAttentionCache& cache = static_cast<RelativeState&>(state).cache;
   check(cache.compressed_keys.defined(), kRelative, "the state has no compressed memory");
-  const int64_t row = cache.length / cache.rate - 1, slot = row % cache.compressed_keys.size(1);
+  const int64_t row = cache.length / cache.compression_rate - 1, slot = row % cache.compressed_keys.size(1);
   const Shape one{k.size(0), 1, k.size(1), k.size(2)};
   slice(cache.compressed_keys, 1, slot, slot + 1).copy_from(reshape(k, one));
   slice(cache.compressed_values, 1, slot, slot + 1).copy_from(reshape(v, one));
 }
 
 Tensor RelativeAttention::compute_sinusoids(int64_t width, int64_t first, int64_t count, int64_t step) const {
-  const int64_t clamp = options_.clamp;
+  const int64_t max_distance = options_.max_distance;
   const Tensor table = Tensor::empty({count, width}, DType::float64);
   for (int64_t row = 0; row < count; ++row) {
     const int64_t distance = first + row * step;
-    write_sinusoids(clamp > 0 ? std::clamp(distance, -clamp, clamp) : distance, width,
+    write_sinusoids(max_distance > 0 ? std::clamp(distance, -max_distance, max_distance) : distance, width,
                     table.data<double>() + row * width);
   }
   return table.to(DType::float32);
@@ -139,14 +140,14 @@ Tensor RelativeAttention::project_distances(int64_t keys, int64_t later_keys) co
   return move_heads_first(reshape(rows, {1, count, content_bias_.size(0), content_bias_.size(1)}));
 }
 
-AttentionCapabilities make_relative_capabilities() {
+AttentionCapabilities make_relative_attention_capabilities() {
   return {.causal = true,
           .length_masks = true,
-          .cross_lengths = unsupported("distances are between positions of one sequence"),
+          .unequal_lengths = make_unsupported("distances are between positions of one sequence"),
           .recurrent = true,
           .weight_dropout = true,
-          .bfloat16 = unsupported("its scores are a sum of float32 products"),
-          .has_constant_state = true};
+          .bfloat16 = make_unsupported("its scores are a sum of float32 products"),
+          .has_constant_size_state = true};
 }
 
 OptionSpec make_memory_option(int64_t default_value) {
@@ -170,7 +171,7 @@ double count_relative_attention_multiply_adds(const OptionValues&, const Attenti
   return 1.5 * static_cast<double>(size.dim) * length * length;
 }
 
-void check_relative_setup(const char* kind, const AttentionSetup& setup) {
+void check_relative_attention_setup(const char* kind, const AttentionSetup& setup) {
   check(setup.max_length > 0, kind, "the distances need a maximum length");
 }
 

@@ -7,8 +7,8 @@
 namespace tapeformer {
 
 struct RelativeAttentionOptions {
-  SegmentMemorySize memory = {};
-  int64_t clamp = 0;  // larger distances are replaced by this distance; 0: no limit
+  SegmentMemorySize memory_size = {};
+  int64_t max_distance = 0;  // larger distances are replaced by this distance; 0: no limit
 };
 
 // For query i and key j, the score is ((q_i + u) · k_j + (q_i + w) · W r(i - j)) / √dim, where r(d) is the
@@ -26,14 +26,14 @@ class RelativeAttention : public Attention {
   std::unique_ptr<AttentionState> make_state(const AttentionStateOptions& shape) const override;
   void step(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& state,
             const Tensor& out) const override;
-  void append_compressed(const Tensor& k, const Tensor& v, AttentionState& state) const override;
+  void append_compressed_row(const Tensor& k, const Tensor& v, AttentionState& state) const override;
 
  protected:
-  const SegmentMemorySize& memory() const { return options_.memory; }
+  const SegmentMemorySize& memory_size() const { return options_.memory_size; }
 
  private:
   // Returns the maximum number of keys that a query attends to.
-  int64_t max_key_count() const { return options_.memory.rows() + segment_length_; }
+  int64_t max_key_count() const { return options_.memory_size.max_rows() + segment_length_; }
   // Returns the sinusoids of the distances first, first + step, …, (count, width) float32.
   Tensor compute_sinusoids(int64_t width, int64_t first, int64_t count, int64_t step) const;
   // Returns the projected sinusoids W r(d) in decreasing order of the distance d, (1, heads, keys +
@@ -49,13 +49,13 @@ class RelativeAttention : public Attention {
 };
 
 // Return the capabilities and the options of the kinds that are based on RelativeAttention.
-AttentionCapabilities make_relative_capabilities();
+AttentionCapabilities make_relative_attention_capabilities();
 OptionSpec make_memory_option(int64_t default_value);
 OptionSpec make_clamp_option();
 // Returns the number of multiply-adds of a causal pass: two products for the scores and one for the weighted
 // sums. A query attends to half of the keys on average.
 double count_relative_attention_multiply_adds(const OptionValues& options, const AttentionSize& size);
 // Throws ShapeError unless the setup has a maximum length.
-void check_relative_setup(const char* kind, const AttentionSetup& setup);
+void check_relative_attention_setup(const char* kind, const AttentionSetup& setup);
 
 }  // namespace tapeformer

@@ -60,9 +60,9 @@ class RoutingKind final : public Attention {
     if (local == 0) return routed;
     const Tensor queries = heads(q, 0, local);
     SoftmaxAttentionOptions options =
-        make_softmax_options(queries, queries, mask, dropout_, context, name + ".local");
+        make_softmax_attention_options(queries, queries, mask, dropout_, context, name + ".local");
     const int64_t reach = options_.local_window - 1;
-    options.pattern.window = {.block = 1, .before = reach, .after = reach};
+    options.pattern.window = {.block_size = 1, .before = reach, .after = reach};
     return concat({softmax_attention(queries, queries, heads(v, 0, local), options), routed}, 2);
   }
 
@@ -82,16 +82,16 @@ class RoutingKind final : public Attention {
     AttentionMask cluster_mask{.causal = mask.causal, .key_lengths = {}};
     if (mask.key_lengths.defined()) {
       // A cluster selects masked tokens only after all valid tokens, so masked tokens are last in a cluster.
-      const Tensor lengths = validate_lengths(kRouting, "key length", mask.key_lengths, batch, length);
+      const Tensor lengths = prepare_lengths(kRouting, "key length", mask.key_lengths, batch, length);
       cluster_mask.key_lengths = Tensor::empty({batch * clusters}, DType::int64);
       for (int64_t i = 0; i < batch * clusters; ++i)
         cluster_mask.key_lengths.data<int64_t>()[i] = std::min(lengths.data<int64_t>()[i / clusters], size);
     }
     const Tensor queries = in_clusters(q);
     context.first_example *= clusters;
-    const Tensor out =
-        softmax_attention(queries, queries, in_clusters(v),
-                          make_softmax_options(queries, queries, cluster_mask, dropout_, context, name));
+    const Tensor out = softmax_attention(
+        queries, queries, in_clusters(v),
+        make_softmax_attention_options(queries, queries, cluster_mask, dropout_, context, name));
     return scatter_mean_tokens(reshape(out, {batch, clusters, size, q.size(2), v.size(3)}), selection,
                                length);
   }
@@ -156,13 +156,13 @@ double count_routing_multiply_adds(const OptionValues& values, const AttentionSi
   const auto length = static_cast<double>(size.length), clusters = static_cast<double>(o.clusters);
   const double members = o.cluster_size > 0 ? static_cast<double>(o.cluster_size) : length / clusters;
   const double routed = static_cast<double>(size.dim) * (length * clusters + clusters * members * members);
-  return o.local_share * count_sparse_multiply_adds(static_cast<double>(o.local_window), size) +
+  return o.local_share * count_sparse_attention_multiply_adds(static_cast<double>(o.local_window), size) +
          (1 - o.local_share) * routed;
 }
 
 void check_routing_length(const OptionValues& values, int64_t length) {
-  check_at_most_length(values, "clusters", length);
-  check_at_most_length(values, "cluster_size", length);
+  check_option_at_most_length(values, "clusters", length);
+  check_option_at_most_length(values, "cluster_size", length);
 }
 
 std::vector<OptionSpec> routing_option_specs() {
@@ -202,10 +202,10 @@ AttentionKind make_routing_attention_kind() {
       .help = "Routing Transformer: softmax attention within clusters of similar tokens",
       .capabilities = {.causal = true,
                        .length_masks = true,
-                       .cross_lengths = unsupported("queries are used as keys"),
-                       .recurrent = unsupported("a new token may move earlier tokens to other clusters"),
+                       .unequal_lengths = make_unsupported("queries are used as keys"),
+                       .recurrent = make_unsupported("a new token may move earlier tokens to other clusters"),
                        .weight_dropout = true,
-                       .bfloat16 = unsupported("its clusters are computed in float32"),
+                       .bfloat16 = make_unsupported("its clusters are computed in float32"),
                        .shares_query_key = true},
       .options = routing_option_specs(),
       .make = [](const OptionValues& values, const AttentionSetup& setup) -> std::unique_ptr<Attention> {

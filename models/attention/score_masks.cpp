@@ -15,7 +15,7 @@ constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
 // Returns `valid` at positions below lengths[b] and `masked` at the other positions, (batch, length).
 Tensor make_length_mask(const Tensor& lengths, int64_t length, double valid, double masked,
                         const Tensor& like) {
-  const Tensor list = validate_lengths("attention", "key length", lengths.to(kCpu), lengths.numel(), length);
+  const Tensor list = prepare_lengths("attention", "key length", lengths.to(kCpu), lengths.numel(), length);
   const Tensor values = Tensor::full({list.numel(), length}, masked, DType::float64);
   for (int64_t b = 0; b < list.numel(); ++b)
     std::fill_n(values.data<double>() + b * length, list.data<int64_t>()[b], valid);
@@ -44,7 +44,7 @@ Tensor zero_masked_rows(const Tensor& x, const AttentionMask& mask) {
 
 DropoutMask make_weight_dropout_mask(const Tensor& q, const Tensor& k, double p,
                                      const ForwardContext& context, const std::string& name) {
-  DropoutMask mask = context.dropout(p, name + ".weights");
+  DropoutMask mask = context.make_dropout_mask(p, name + ".weights");
   return mask.at_offset(context.first_example * q.size(2) * q.size(1) * k.size(1));
 }
 

@@ -53,7 +53,7 @@ class SinkhornKind final : public Attention {
           " tokens have more blocks than the maximum length allows, ", output_.size(2));
     if (!mask.causal) return to_all_blocks(q, k, v, mask, context, name);
     if (q.size(1) <= options_.block)
-      return softmax_attention(q, k, v, make_softmax_options(q, k, mask, dropout_, context, name));
+      return softmax_attention(q, k, v, make_softmax_attention_options(q, k, mask, dropout_, context, name));
     return to_earlier_blocks(q, k, v, context, name);
   }
 
@@ -62,7 +62,7 @@ class SinkhornKind final : public Attention {
   Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask, int64_t blocks,
                 ForwardContext context, const std::string& name) const {
     context.first_example *= blocks;
-    SoftmaxAttentionOptions options = make_softmax_options(q, k, mask, dropout_, context, name);
+    SoftmaxAttentionOptions options = make_softmax_attention_options(q, k, mask, dropout_, context, name);
     options.scale = 1 / std::sqrt(static_cast<double>(hidden_.size(2)));
     return softmax_attention(q, k, v, options);
   }
@@ -75,7 +75,7 @@ class SinkhornKind final : public Attention {
   Tensor to_all_blocks(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
                        const ForwardContext& context, const std::string& name) const {
     const int64_t batch = q.size(0), length = q.size(1), blocks = block_count(length), block = options_.block;
-    const Tensor lengths = validate_lengths(kSinkhorn, "key length", mask.key_lengths, batch, length);
+    const Tensor lengths = prepare_lengths(kSinkhorn, "key length", mask.key_lengths, batch, length);
     const Tensor key_blocks = in_blocks(zero_masked_rows(k, mask)),
                  value_blocks = in_blocks(zero_masked_rows(v, mask));
     const Tensor means = mul(permute(sum(key_blocks, 2), {0, 2, 1, 3}), 1 / static_cast<double>(block));
@@ -204,10 +204,11 @@ AttentionKind make_sinkhorn_attention_kind() {
               "blocks",
           .capabilities = {.causal = true,
                            .length_masks = true,
-                           .cross_lengths = unsupported("queries and keys share the blocks of one sequence"),
-                           .recurrent = unsupported("only its parallel form is implemented"),
+                           .unequal_lengths =
+                               make_unsupported("queries and keys share the blocks of one sequence"),
+                           .recurrent = make_unsupported("only its parallel form is implemented"),
                            .weight_dropout = true,
-                           .bfloat16 = unsupported("its sorting network is float32")},
+                           .bfloat16 = make_unsupported("its sorting network is float32")},
           .options = {{.name = "block",
                        .default_value = int64_t{128},
                        .help = "tokens of a block",
@@ -230,14 +231,14 @@ AttentionKind make_sinkhorn_attention_kind() {
                 setup);
           },
           .check_length = [](const OptionValues& values,
-                             int64_t length) { check_at_most_length(values, "block", length); },
+                             int64_t length) { check_option_at_most_length(values, "block", length); },
           // Counts the attention of a query to the mixed block and, on average, to half of the tokens of its
           // own block. Also counts the matrix products that compute mixed blocks.
           .count_multiply_adds =
               [](const OptionValues& values, const AttentionSize& size) {
                 const auto block = static_cast<double>(values.get<int64_t>("block"));
                 const auto length = static_cast<double>(size.length);
-                return count_sparse_multiply_adds(1.5 * block, size) +
+                return count_sparse_attention_multiply_adds(1.5 * block, size) +
                        static_cast<double>(size.dim) * length * length / block;
               },
           .test_options = {{"block", int64_t{2}}}};

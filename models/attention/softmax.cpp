@@ -33,7 +33,7 @@ class SoftmaxKind : public Attention {
   Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
                  const ForwardContext& context, const std::string& name) const override {
     const SparsePattern sparse = pattern_({q.size(1), q.size(2), mask.causal, q.device(), name});
-    SoftmaxAttentionOptions options = make_softmax_options(q, k, mask, dropout_, context, name);
+    SoftmaxAttentionOptions options = make_softmax_attention_options(q, k, mask, dropout_, context, name);
     options.pattern = sparse.pattern;
     options.key_blocks = sparse.key_blocks;
     return softmax_attention(q, k, v, options);
@@ -80,9 +80,10 @@ double count_softmax_multiply_adds(const OptionValues&, const AttentionSize& siz
 
 }  // namespace
 
-SoftmaxAttentionOptions make_softmax_options(const Tensor& q, const Tensor& k, const AttentionMask& mask,
-                                             double dropout, const ForwardContext& context,
-                                             const std::string& name) {
+SoftmaxAttentionOptions make_softmax_attention_options(const Tensor& q, const Tensor& k,
+                                                       const AttentionMask& mask, double dropout,
+                                                       const ForwardContext& context,
+                                                       const std::string& name) {
   const DropoutMask weights = make_weight_dropout_mask(q, k, dropout, context, name);
   SoftmaxAttentionOptions options;
   options.causal = mask.causal;
@@ -103,21 +104,21 @@ std::unique_ptr<Attention> make_softmax_attention(PatternFunction pattern, doubl
   return std::make_unique<SoftmaxKind>(std::move(pattern), dropout);
 }
 
-AttentionCapabilities make_sparse_capabilities() {
+AttentionCapabilities make_sparse_attention_capabilities() {
   return {.causal = true,
           .length_masks = true,
-          .cross_lengths = unsupported("a pattern is defined by the positions of one sequence"),
+          .unequal_lengths = make_unsupported("a pattern is defined by the positions of one sequence"),
           .recurrent = true,
           .weight_dropout = true,
           .bfloat16 = true};
 }
 
-double count_sparse_multiply_adds(double keys, const AttentionSize& size) {
+double count_sparse_attention_multiply_adds(double keys, const AttentionSize& size) {
   const auto length = static_cast<double>(size.length);
   return 2 * static_cast<double>(size.dim) * std::min(keys, length / 2) * length;
 }
 
-void check_at_most_length(const OptionValues& options, const char* name, int64_t length) {
+void check_option_at_most_length(const OptionValues& options, const char* name, int64_t length) {
   if (const auto value = options.get<int64_t>(name); value > length)
     throw OptionError(name,
                       concat_text("expected at most the length of the sequences, ", length, ", got ", value));
@@ -129,7 +130,7 @@ AttentionKind make_softmax_attention_kind() {
       .help = "softmax(q kᵀ / √dim) v, block by block: time is quadratic in the length, memory linear",
       .capabilities = {.causal = true,
                        .length_masks = true,
-                       .cross_lengths = true,
+                       .unequal_lengths = true,
                        .recurrent = true,
                        .weight_dropout = true,
                        .bfloat16 = true},
@@ -146,7 +147,7 @@ AttentionKind make_shared_softmax_attention_kind() {
               "normalised keys and the masked own position of LSH attention",
           .capabilities = {.causal = true,
                            .length_masks = true,
-                           .cross_lengths = unsupported("queries are used as keys"),
+                           .unequal_lengths = make_unsupported("queries are used as keys"),
                            .recurrent = true,
                            .weight_dropout = true,
                            .bfloat16 = true,

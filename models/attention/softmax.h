@@ -10,8 +10,9 @@ namespace tapeformer {
 
 // Returns the options of softmax_attention(q, k, …) for a forward pass of the layer `name`. Sets the masks
 // from `mask`, and dropout from make_weight_dropout_mask() (models/attention/score_masks.h).
-SoftmaxAttentionOptions make_softmax_options(const Tensor& q, const Tensor& k, const AttentionMask& mask,
-                                             double dropout, const ForwardContext& context,
-                                             const std::string& name);
+SoftmaxAttentionOptions make_softmax_attention_options(const Tensor& q, const Tensor& k,
+                                                       const AttentionMask& mask, double dropout,
+                                                       const ForwardContext& context,
+                                                       const std::string& name);
 
 }  // namespace tapeformer

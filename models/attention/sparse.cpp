@@ -18,13 +18,13 @@ KeyPattern make_sparse_pattern(const OptionValues& options) {
   KeyPattern pattern;
   pattern.alternate_heads = options.get<std::string>("heads") == kSplit;
   if (options.get<std::string>("form") == kStrided) {
-    pattern.window = {.block = 1, .before = stride - 1, .after = stride - 1};
+    pattern.window = {.block_size = 1, .before = stride - 1, .after = stride - 1};
     pattern.dilated = {.step = stride, .before = KeyWindow::kUnlimited, .after = KeyWindow::kUnlimited};
     return pattern;
   }
   if (summary > stride)
     throw OptionError("summary", concat_text("expected at most stride, ", stride, ", got ", summary));
-  pattern.window = {.block = stride, .before = 0, .after = 0};
+  pattern.window = {.block_size = stride, .before = 0, .after = 0};
   pattern.periodic = {.period = stride, .count = summary};
   return pattern;
 }
@@ -38,7 +38,7 @@ double count_two_sets_multiply_adds(const OptionValues& options, const Attention
   const bool strided = options.get<std::string>("form") == kStrided;
   const double near = strided ? stride : (stride + 1) / 2;
   const double far = static_cast<double>(size.length) / 2 * (strided ? 1 : summary) / stride;
-  return count_sparse_multiply_adds(
+  return count_sparse_attention_multiply_adds(
       options.get<std::string>("heads") == kSplit ? (near + far) / 2 : near + far, size);
 }
 
@@ -48,7 +48,7 @@ AttentionKind make_sparse_attention_kind() {
   return {
       .name = "sparse",
       .help = "Sparse Transformer: softmax attention to near tokens and to regularly spaced tokens",
-      .capabilities = make_sparse_capabilities(),
+      .capabilities = make_sparse_attention_capabilities(),
       .options = {{.name = "form",
                    .default_value = std::string(kFixed),
                    .help =
@@ -78,7 +78,7 @@ AttentionKind make_sparse_attention_kind() {
             return make_softmax_attention(make_sparse_pattern(options), setup.dropout);
           },
       .check_length = [](const OptionValues& options,
-                         int64_t length) { check_at_most_length(options, "stride", length); },
+                         int64_t length) { check_option_at_most_length(options, "stride", length); },
       .count_multiply_adds = count_two_sets_multiply_adds,
       .test_options = {{"stride", int64_t{4}}, {"summary", int64_t{1}}}};
 }

@@ -31,13 +31,13 @@ std::unique_ptr<Attention> make_softmax_attention(const KeyPattern& pattern, dou
 std::unique_ptr<Attention> make_softmax_attention(PatternFunction pattern, double dropout);
 
 // Returns the capabilities of softmax attention with a sparse pattern.
-AttentionCapabilities make_sparse_capabilities();
+AttentionCapabilities make_sparse_attention_capabilities();
 
 // Returns the number of multiply-adds of a causal pass of one head. A query attends to min(keys, length / 2)
 // keys on average.
-double count_sparse_multiply_adds(double keys, const AttentionSize& size);
+double count_sparse_attention_multiply_adds(double keys, const AttentionSize& size);
 
 // Throws OptionError unless the option `name` is at most `length`, the length of the sequences.
-void check_at_most_length(const OptionValues& options, const char* name, int64_t length);
+void check_option_at_most_length(const OptionValues& options, const char* name, int64_t length);
 
 }  // namespace tapeformer

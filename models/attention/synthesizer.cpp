@@ -74,7 +74,7 @@ class SynthesizerKind final : public Attention {
     const Tensor queries = joined(query_features(q)), keys = joined(key_features(k));
     const Tensor full = full_scores(q);
     if (!full.defined()) {
-      SoftmaxAttentionOptions options = make_softmax_options(q, v, mask, dropout_, context, name);
+      SoftmaxAttentionOptions options = make_softmax_attention_options(q, v, mask, dropout_, context, name);
       options.scale = 1;
       return softmax_attention(queries, keys, v, options);
     }
@@ -173,10 +173,11 @@ AttentionKind make_synthesizer_attention_kind() {
       .help = "softmax attention with learned scores: a sum of dense, random and factorized terms",
       .capabilities = {.causal = true,
                        .length_masks = true,
-                       .cross_lengths = unsupported("scores are learned for the positions of one sequence"),
-                       .recurrent = unsupported("only its parallel form is implemented"),
+                       .unequal_lengths =
+                           make_unsupported("scores are learned for the positions of one sequence"),
+                       .recurrent = make_unsupported("only its parallel form is implemented"),
                        .weight_dropout = true,
-                       .bfloat16 = unsupported("its learned scores are float32")},
+                       .bfloat16 = make_unsupported("its learned scores are float32")},
       .options = {{.name = "terms",
                    .default_value = Names{"factorized-random"},
                    .help = "terms of the scores; several terms are added",

@@ -14,15 +14,15 @@ AttentionKind make_transformer_xl_attention_kind() {
   return {
       .name = kTransformerXl,
       .help = "softmax attention with relative positions to a segment and to the memory of earlier segments",
-      .capabilities = make_relative_capabilities(),
+      .capabilities = make_relative_attention_capabilities(),
       .options = {make_memory_option(512), make_clamp_option()},
       .make = [memory](const OptionValues& options,
                        const AttentionSetup& setup) -> std::unique_ptr<Attention> {
-        check_relative_setup(kTransformerXl, setup);
+        check_relative_attention_setup(kTransformerXl, setup);
         return std::make_unique<RelativeAttention>(
             RelativeAttentionOptions{memory(options), options.get<int64_t>("clamp")}, setup);
       },
-      .compute_memory_size = memory,
+      .compute_segment_memory_size = memory,
       .count_multiply_adds = count_relative_attention_multiply_adds,
       .test_options = {{"memory", int64_t{0}}},
       // Benchmark charts measure sequences without earlier segments, so the memory would be empty.

@@ -31,27 +31,28 @@ Tensor Encoder::forward(const Tensor& x, const AttentionMask& mask, const Forwar
     return norm.forward(run_reversible_stack(layers, options_.feedforward_chunks, x, mask, context));
   const bool recomputed = options_.recompute && is_recording();
   const ReplayContext replay(context, recomputed);
-  LayerState state{x};
+  HiddenStates states{x};
   for (const auto& layer : layers) {
     if (recomputed) {
-      state.first =
+      states.x1 =
           recompute([&layer = *layer, mask,
                      replay](const std::vector<Tensor>& in) { return layer.forward(in[0], mask, *replay); },
-                    {state.first}, layer->leaves());
+                    {states.x1}, layer->leaves());
     } else {
-      layer->advance(state, mask, context);
+      layer->apply(states, mask, context);
     }
   }
-  return norm.forward(state.first);
+  return norm.forward(states.x1);
 }
 
-std::unique_ptr<SegmentMemory> Encoder::make_memory(int64_t batch) const {
+std::unique_ptr<SegmentMemory> Encoder::make_segment_memory(int64_t batch) const {
   if (compute_max_memory_span(options_.attention) == 0) return nullptr;
   auto memory = std::make_unique<SegmentMemory>(batch, norm.weight);
   for (int64_t i = 0; i < options_.layers; ++i) {
     const AttentionLayerChoice& choice = find_layer_choice(options_.attention, i);
     memory->add_layer(layers[static_cast<size_t>(i)]->name(),
-                      find_attention_kind(choice.kind).get_memory_size(choice.options), options_.width());
+                      find_attention_kind(choice.kind).get_segment_memory_size(choice.options),
+                      options_.width());
   }
   return memory;
 }

@@ -19,7 +19,7 @@ class Encoder final : public Module {
   Tensor forward(const Tensor& x, const AttentionMask& mask, const ForwardContext& context) const;
 
   // Returns an empty segment memory for `batch` texts, or null if no attention kind has a memory.
-  std::unique_ptr<SegmentMemory> make_memory(int64_t batch) const;
+  std::unique_ptr<SegmentMemory> make_segment_memory(int64_t batch) const;
 
   const EncoderOptions& options() const { return options_; }
 

@@ -12,11 +12,14 @@
 namespace tapeformer {
 namespace {
 
-// Throws ShapeError unless `attended`, the result of an attention kind, has the expected shape and dtype.
-void check_attended(const Tensor& attended, const Shape& expected, DType dtype, const char* name) {
-  check(attended.defined(), name, "the attention kind returned an undefined tensor");
-  check(attended.shape() == expected && attended.dtype() == dtype, name, "the attention kind must return ",
-        expected, " ", name_of(dtype), ", not ", attended.shape(), " ", name_of(attended.dtype()));
+// Throws ShapeError unless `attention_result`, the result of an attention kind, has the expected shape and
+// dtype.
+void check_attention_result(const Tensor& attention_result, const Shape& expected, DType dtype,
+                            const char* name) {
+  check(attention_result.defined(), name, "the attention kind returned an undefined tensor");
+  check(attention_result.shape() == expected && attention_result.dtype() == dtype, name,
+        "the attention kind must return ", expected, " ", name_of(dtype), ", not ", attention_result.shape(),
+        " ", name_of(attention_result.dtype()));
 }
 
 }  // namespace
@@ -42,7 +45,8 @@ std::vector<OptionProblem> find_option_problems(const EncoderOptions& options) {
   return problems;
 }
 
-MultiHeadAttention::MultiHeadAttention(const EncoderOptions& options, int64_t layer, const Attention* first)
+MultiHeadAttention::MultiHeadAttention(const EncoderOptions& options, int64_t layer,
+                                       const Attention* first_equal_attention)
     : query_projection(options.width(), options.width()),
       key_projection(options.width(), options.width()),
       value_projection(options.width(), options.width()),
@@ -52,14 +56,14 @@ MultiHeadAttention::MultiHeadAttention(const EncoderOptions& options, int64_t la
       is_rotary_(options.rotary) {
   const AttentionLayerChoice& choice = find_layer_choice(options.attention, layer);
   const AttentionKind& kind = find_attention_kind(choice.kind);
-  inputs_ = kind.get_inputs(choice.options);
+  inputs_ = kind.get_used_inputs(choice.options);
   accepts_bfloat16_ = static_cast<bool>(kind.capabilities.bfloat16);
   attention_ = make_attention(options.attention, layer,
                               {.heads = heads_,
                                .dim = head_dim_,
                                .max_length = options.max_length,
                                .dropout = options.attention_dropout,
-                               .first_equal_attention = first});
+                               .first_equal_attention = first_equal_attention});
   const auto add_projection = [&](const char* name, Linear& projection) {
     add_child(name, projection);
     projections_.push_back(&projection);
@@ -87,17 +91,18 @@ struct MultiHeadAttention::TapeExecutor {
   Tensor source;     // input of the key and value projections, which begins with the segment memory
   Shape shape;       // shape of the layer input x, (batch, length, width)
   DType head_dtype;  // dtype of queries, keys and values
-  DType result;
+  DType result_dtype;
 
   ProjectedHeads project(const Tensor& x) const { return a.project(x, source, head_dtype); }
-  Tensor rotate(const Tensor& x) const { return a.is_rotary_ ? rotary(x) : x; }
+  Tensor rotate(const Tensor& x) const { return a.is_rotary_ ? rotary_embedding(x) : x; }
   Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v) const {
-    const Tensor attended = a.attention_->forward(q, k, v, mask, context, name);
-    check_attended(attended, {shape[0], shape[1], v.size(2), v.size(3)}, v.dtype(), name.c_str());
-    return reshape(attended, shape);
+    const Tensor attention_result = a.attention_->forward(q, k, v, mask, context, name);
+    check_attention_result(attention_result, {shape[0], shape[1], v.size(2), v.size(3)}, v.dtype(),
+                           name.c_str());
+    return reshape(attention_result, shape);
   }
   Tensor output(const Tensor& x) const {
-    return a.out_projection.forward(convert_to_operand_dtype(x), Activation::none, {}, result);
+    return a.out_projection.forward(convert_to_operand_dtype(x), Activation::none, {}, result_dtype);
   }
 };
 
@@ -129,8 +134,8 @@ ProjectedHeads MultiHeadAttention::project(const Tensor& x, const Tensor& source
   return split_heads(parts);
 }
 
-Tensor MultiHeadAttention::prepend_memory(const Tensor& x, const ForwardContext& context,
-                                          const std::string& name) const {
+Tensor MultiHeadAttention::prepend_and_update_memory(const Tensor& x, const ForwardContext& context,
+                                                     const std::string& name) const {
   const Tensor evicted = context.memory->write(name, x);
   if (evicted.defined()) compress_memory(x, evicted, context, name);
   const Tensor memory = context.memory->read(name, x.size(0));
@@ -163,16 +168,18 @@ Tensor MultiHeadAttention::compute_reconstruction_loss(const Tensor& x, const Te
 
 Tensor MultiHeadAttention::forward(const Tensor& x, const Tensor& x_operand, const AttentionMask& mask,
                                    const ForwardContext& context, const std::string& name,
-                                   DType result) const {
+                                   DType result_dtype) const {
   const Tensor operand = x_operand.defined() ? x_operand : convert_to_operand_dtype(x);
   const DType head_dtype = accepts_bfloat16_ ? operand.dtype() : x.dtype();
-  const Tensor source = context.memory ? convert_to_operand_dtype(prepend_memory(x, context, name)) : operand;
-  return run_attention(TapeExecutor{*this, mask, context, name, source, x.shape(), head_dtype, result},
+  const Tensor source =
+      context.memory ? convert_to_operand_dtype(prepend_and_update_memory(x, context, name)) : operand;
+  return run_attention(TapeExecutor{*this, mask, context, name, source, x.shape(), head_dtype, result_dtype},
                        operand);
 }
 
-EncoderLayer::EncoderLayer(const EncoderOptions& options, int64_t layer_index, const Attention* first)
-    : attention(options, layer_index, first),
+EncoderLayer::EncoderLayer(const EncoderOptions& options, int64_t layer_index,
+                           const Attention* first_equal_attention)
+    : attention(options, layer_index, first_equal_attention),
       feedforward(options.width(), options.feedforward, options.activation),
       norm1(options.width()),
       norm2(options.width()),
@@ -198,7 +205,7 @@ struct EncoderLayer::TapeExecutor {
   int64_t chunks = 1;
 
   DropoutMask dropout_mask(const char* name) const {
-    return context.dropout(layer.dropout_, layer.name_ + name);
+    return context.make_dropout_mask(layer.dropout_, layer.name_ + name);
   }
   DropoutMask hidden_mask(int64_t row) const {
     return dropout_mask(".hidden").at_offset(row * layer.feedforward.linear1.weight.size(0));
@@ -208,38 +215,42 @@ struct EncoderLayer::TapeExecutor {
         .at_offset(first_row * width);
   }
 
-  NormResult norm(ResidualBranch branch, const Tensor& x) const {
+  LayerNormResult norm(ResidualBranch branch, const Tensor& x) const {
     return layer.norm(branch).forward_with_operand(x);
   }
   Tensor dropout(ResidualBranch branch, const Tensor& x) const {
     return tapeformer::dropout(x, output_mask(branch, x.size(-1)));
   }
-  Tensor sum(const Tensor& residual, const Tensor& change) const { return add(residual, change); }
-  NormResult normalize_sum(ResidualBranch branch, const Tensor& residual, const Tensor& change) const {
-    return layer.norm(branch).forward_with_operand(residual, change, output_mask(branch, residual.size(-1)));
+  Tensor sum(const Tensor& residual, const Tensor& branch_result) const {
+    return add(residual, branch_result);
+  }
+  LayerNormResult normalize_sum(ResidualBranch branch, const Tensor& residual,
+                                const Tensor& branch_result) const {
+    return layer.norm(branch).forward_with_operand(residual, branch_result,
+                                                   output_mask(branch, residual.size(-1)));
   }
   Tensor run_branch(ResidualBranch branch, const Tensor& x, const Tensor& x_operand) const {
     const Tensor operand = x_operand.defined() ? x_operand : convert_to_operand_dtype(x);
     // In post-norm layers, the result of the branch can be bfloat16, because normalize_sum() accepts it. In
     // other layers, the result is added to the residual and must have the same dtype.
-    const DType result = layer.form_ == ResidualForm::post_norm ? get_operand_dtype(x) : x.dtype();
+    const DType result_dtype = layer.form_ == ResidualForm::post_norm ? get_operand_dtype(x) : x.dtype();
     if (branch == ResidualBranch::attention)
-      return layer.attention.forward(x, operand, mask, context, layer.name_, result);
-    return chunks > 1 ? chunked_feedforward(operand, result)
-                      : layer.feedforward.forward(operand, hidden_mask(first_row), result);
+      return layer.attention.forward(x, operand, mask, context, layer.name_, result_dtype);
+    return chunks > 1 ? chunked_feedforward(operand, result_dtype)
+                      : layer.feedforward.forward(operand, hidden_mask(first_row), result_dtype);
   }
-  Tensor chunked_feedforward(const Tensor& x, DType result) const;
+  Tensor chunked_feedforward(const Tensor& x, DType result_dtype) const;
 };
 
 // Computes the feed-forward branch in chunks. The lambdas do not capture `this`, because backward() calls
 // them after the executor is destroyed.
-Tensor EncoderLayer::TapeExecutor::chunked_feedforward(const Tensor& x, DType result) const {
+Tensor EncoderLayer::TapeExecutor::chunked_feedforward(const Tensor& x, DType result_dtype) const {
   const FeedForward& block = layer.feedforward;
   const auto mask_from = [&block, mask = hidden_mask(first_row)](int64_t row) {
     return mask.at_offset(row * block.linear1.weight.size(0));
   };
-  const auto forward = [&block, mask_from, result](const Tensor& rows, int64_t first) {
-    return block.forward(rows, mask_from(first), result);
+  const auto forward = [&block, mask_from, result_dtype](const Tensor& rows, int64_t first) {
+    return block.forward(rows, mask_from(first), result_dtype);
   };
   const auto gradient = [&block, mask_from](const Tensor& rows, int64_t first, const Tensor& g) {
     block.run_backward(rows, mask_from(first), g);
@@ -254,15 +265,15 @@ Tensor EncoderLayer::TapeExecutor::chunked_feedforward(const Tensor& x, DType re
 
 Tensor EncoderLayer::forward(const Tensor& x, const AttentionMask& mask,
                              const ForwardContext& context) const {
-  LayerState state{x};
-  advance(state, mask, context);
-  return state.first;
+  HiddenStates states{x};
+  apply(states, mask, context);
+  return states.x1;
 }
 
-void EncoderLayer::advance(LayerState& state, const AttentionMask& mask,
-                           const ForwardContext& context) const {
-  const int64_t first_row = context.first_example * state.first.size(1);
-  run_layer(form_, TapeExecutor{*this, mask, context, first_row, feedforward_chunks_}, state);
+void EncoderLayer::apply(HiddenStates& states, const AttentionMask& mask,
+                         const ForwardContext& context) const {
+  const int64_t first_row = context.first_example * states.x1.size(1);
+  run_layer(form_, TapeExecutor{*this, mask, context, first_row, feedforward_chunks_}, states);
 }
 
 Tensor EncoderLayer::run_attention_branch(const Tensor& x, const AttentionMask& mask,

@@ -56,35 +56,35 @@ inline ResidualForm choose_residual_form(const EncoderOptions& options) {
 }
 
 // The tensors that pass from layer to layer.
-struct LayerState {
-  Tensor first;
-  Tensor second = {};  // defined in reversible layers only
-  // In post-norm layers, `first` converted to get_operand_dtype(first), or undefined if `first` has not been
+struct HiddenStates {
+  Tensor x1;
+  Tensor x2 = {};  // defined in reversible layers only
+  // In post-norm layers, `x1` converted to get_operand_dtype(x1), or undefined if `x1` has not been
   // converted. Undefined in other layers.
-  Tensor operand = {};
+  Tensor x1_operand = {};
 };
 
 // Returns dropout(branch(norm(x))), which a pre-norm or reversible layer adds to the residual.
 template <class Executor>
 Tensor run_residual_branch(const Executor& executor, ResidualBranch branch, const Tensor& x) {
-  const NormResult normalized = executor.norm(branch, x);
+  const LayerNormResult normalized = executor.norm(branch, x);
   return executor.dropout(branch, executor.run_branch(branch, normalized.result, normalized.operand));
 }
 
-// Applies one layer to the state.
+// Applies one layer to the hidden states.
 template <class Executor>
-void run_layer(ResidualForm form, const Executor& executor, LayerState& state) {
+void run_layer(ResidualForm form, const Executor& executor, HiddenStates& states) {
   for (const ResidualBranch branch : kBranches) {
     if (form == ResidualForm::post_norm) {
-      const Tensor change = executor.run_branch(branch, state.first, state.operand);
-      const NormResult normalized = executor.normalize_sum(branch, state.first, change);
-      state.first = normalized.result;
-      state.operand = normalized.operand;
+      const Tensor branch_result = executor.run_branch(branch, states.x1, states.x1_operand);
+      const LayerNormResult normalized = executor.normalize_sum(branch, states.x1, branch_result);
+      states.x1 = normalized.result;
+      states.x1_operand = normalized.operand;
     } else if (form == ResidualForm::pre_norm) {
-      state.first = executor.sum(state.first, run_residual_branch(executor, branch, state.first));
+      states.x1 = executor.sum(states.x1, run_residual_branch(executor, branch, states.x1));
     } else {
-      state.first = executor.sum(state.first, run_residual_branch(executor, branch, state.second));
-      std::swap(state.first, state.second);
+      states.x1 = executor.sum(states.x1, run_residual_branch(executor, branch, states.x2));
+      std::swap(states.x1, states.x2);
     }
   }
 }
@@ -108,15 +108,15 @@ Tensor run_attention(const Executor& executor, const Tensor& x) {
 
 class MultiHeadAttention final : public Module {
  public:
-  // `layer` selects the attention kind from the pattern, and `first` is
-  // AttentionSetup::first_equal_attention. Throws OptionError if the attention kind rejects an option.
+  // `layer` selects the attention kind from the pattern, and `first_equal_attention` is the member of
+  // AttentionSetup. Throws OptionError if the attention kind rejects an option.
   explicit MultiHeadAttention(const EncoderOptions& options, int64_t layer = 0,
-                              const Attention* first = nullptr);
+                              const Attention* first_equal_attention = nullptr);
   // Computes self-attention of x (batch, length, width). `operand` is x in the dtype get_operand_dtype(x). If
-  // `operand` is undefined, the function converts x. The result has the shape of x and the dtype `result`,
-  // which linear() must support for this operand. `name` is the full name of the layer.
+  // `operand` is undefined, the function converts x. The result has the shape of x and the dtype
+  // `result_dtype`, which linear() must support for this operand. `name` is the full name of the layer.
   Tensor forward(const Tensor& x, const Tensor& operand, const AttentionMask& mask,
-                 const ForwardContext& context, const std::string& name, DType result) const;
+                 const ForwardContext& context, const std::string& name, DType result_dtype) const;
 
   const Attention& inner_attention() const { return *attention_; }
   // Returns whether queries and keys are rotated by their positions.
@@ -138,7 +138,8 @@ class MultiHeadAttention final : public Module {
   ProjectedHeads project(const Tensor& x, const Tensor& source, DType dtype) const;
   // Returns the segment memory of the layer followed by x, or x if the memory is empty. Stores x for the next
   // segment.
-  Tensor prepend_memory(const Tensor& x, const ForwardContext& context, const std::string& name) const;
+  Tensor prepend_and_update_memory(const Tensor& x, const ForwardContext& context,
+                                   const std::string& name) const;
   // Compresses `evicted`, the inputs that leave the uncompressed memory when the segment x is stored. Stores
   // the compressed rows in the segment memory, and adds compute_reconstruction_loss() to the loss if the rows
   // need gradients.
@@ -159,12 +160,13 @@ class MultiHeadAttention final : public Module {
 class EncoderLayer final : public Module {
  public:
   // The full name of the layer, for random streams and decisions, is "layers.N", where N is `layer_index`.
-  // `first` is AttentionSetup::first_equal_attention.
-  EncoderLayer(const EncoderOptions& options, int64_t layer_index, const Attention* first = nullptr);
+  // `first_equal_attention` is the member of AttentionSetup.
+  EncoderLayer(const EncoderOptions& options, int64_t layer_index,
+               const Attention* first_equal_attention = nullptr);
   // Applies a post-norm or pre-norm layer to x (batch, length, width). The result has the shape of x.
   Tensor forward(const Tensor& x, const AttentionMask& mask, const ForwardContext& context) const;
-  // Applies the layer to `state`, whose tensors are (batch, length, width).
-  void advance(LayerState& state, const AttentionMask& mask, const ForwardContext& context) const;
+  // Applies the layer to `states`, whose tensors are (batch, length, width).
+  void apply(HiddenStates& states, const AttentionMask& mask, const ForwardContext& context) const;
 
   // Return the results of run_residual_branch() for the attention branch and the feed-forward branch. x is
   // (batch, length, width) in run_attention_branch() and (count, width) in run_feedforward_branch(). If x

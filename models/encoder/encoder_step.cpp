@@ -6,10 +6,11 @@
 
 namespace tapeformer {
 
-EncoderStep::EncoderStep(const Encoder& encoder, int64_t batch, int64_t capacity) : encoder_(encoder) {
+RecurrentEncoder::RecurrentEncoder(const Encoder& encoder, int64_t batch, int64_t capacity)
+    : encoder_(encoder) {
   const EncoderOptions& o = encoder.options();
   const Tensor& like = encoder.norm.weight;
-  check(batch > 0, "EncoderStep", "batch ", batch, " must be positive");
+  check(batch > 0, "RecurrentEncoder", "batch ", batch, " must be positive");
   if (const std::string text =
           describe_unsupported(o.attention, "recurrent form", &AttentionCapabilities::recurrent);
       !text.empty())
@@ -21,32 +22,34 @@ EncoderStep::EncoderStep(const Encoder& encoder, int64_t batch, int64_t capacity
     layers_.push_back(make_layer(*layer, shape, projections));
     const AttentionLayerChoice& choice =
         find_layer_choice(o.attention, static_cast<int64_t>(layers_.size()) - 1);
-    layers_.back().rounds_attention = find_attention_kind(choice.kind).capabilities.can_round_step_results;
-    const SegmentMemorySize memory = find_attention_kind(choice.kind).get_memory_size(choice.options);
-    if (memory.compressed > 0)
-      layers_.back().span = Tensor::zeros({batch, memory.rate, o.width()}, like.dtype(), like.device());
+    layers_.back().can_round_result = find_attention_kind(choice.kind).capabilities.can_round_step_results;
+    const SegmentMemorySize memory = find_attention_kind(choice.kind).get_segment_memory_size(choice.options);
+    if (memory.compressed_rows > 0)
+      layers_.back().inputs_to_compress =
+          Tensor::zeros({batch, memory.compression_rate, o.width()}, like.dtype(), like.device());
   }
   const auto buffer = [&](const Shape& s) { return Tensor::empty(s, like.dtype(), like.device()); };
   for (Tensor* t : {&input_, &normalized_, &branch_result_}) *t = buffer({batch, o.width()});
   result_ = buffer({batch, o.output_width()});
   if (o.reversible) {
-    second_ = buffer({batch, o.width()});
-    concatenated_ = buffer({batch, 2 * o.width()});
-    concatenated_first_ = concatenated_.view({batch, o.width()}, {2 * o.width(), 1});
-    concatenated_second_ = concatenated_.view({batch, o.width()}, {2 * o.width(), 1}, o.width());
+    second_half_ = buffer({batch, o.width()});
+    concatenated_halves_ = buffer({batch, 2 * o.width()});
+    first_half_view_ = concatenated_halves_.view({batch, o.width()}, {2 * o.width(), 1});
+    second_half_view_ = concatenated_halves_.view({batch, o.width()}, {2 * o.width(), 1}, o.width());
   }
-  attended_ = buffer({batch, o.width()});
+  attention_result_ = buffer({batch, o.width()});
   // On the CPU, DecodingLinear takes operands in the dtype of the weights and rounds the operands itself.
   const DType operand = like.device().is_cpu() ? like.dtype() : get_operand_dtype(like);
   if (operand != like.dtype())
-    for (Tensor* t : {&branch_operand_, &attended_operand_})
+    for (Tensor* t : {&branch_operand_, &attention_result_operand_})
       *t = Tensor::empty({batch, o.width()}, operand, like.device());
   hidden_ = Tensor::empty({batch, o.feedforward}, operand, like.device());
   hidden_scratch_ = Tensor::empty_like(hidden_);
 }
 
-EncoderStep::Layer EncoderStep::make_layer(const EncoderLayer& weights, const AttentionStateOptions& shape,
-                                           const Tensor& buffer) {
+RecurrentEncoder::Layer RecurrentEncoder::make_layer(const EncoderLayer& weights,
+                                                     const AttentionStateOptions& shape,
+                                                     const Tensor& buffer) {
   const auto prepare = [&](const Linear& linear) {
     return DecodingLinear(linear.weight, linear.bias, shape.batch);
   };
@@ -68,54 +71,55 @@ EncoderStep::Layer EncoderStep::make_layer(const EncoderLayer& weights, const At
           .projected = projected.view({shape.batch, count * shape.heads * shape.dim}),
           .heads = a.split_heads(unbind(projected, 1)),
           .state = a.inner_attention().make_state(shape),
-          .rounds_attention = false,
-          .span = {}};
+          .can_round_result = false,
+          .inputs_to_compress = {}};
 }
 
-int64_t EncoderStep::state_bytes() const {
+int64_t RecurrentEncoder::state_bytes() const {
   int64_t total = 0;
   for (const Layer& layer : layers_) total += layer.state->bytes();
   return total;
 }
 
-void EncoderStep::reset() {
+void RecurrentEncoder::reset() {
   position_ = 0;
   for (const Layer& layer : layers_) layer.state->reset();
 }
 
 // Executor of run_layer() that processes one token of every sequence. The results are stored in buffers of
-// the EncoderStep. In post-norm layers, run_branch() returns the input of the last linear layer of the
+// the RecurrentEncoder. In post-norm layers, run_branch() returns the input of the last linear layer of the
 // branch, and normalize_sum() computes the linear layer and the norm in one call.
-struct EncoderStep::TokenExecutor {
-  const EncoderStep& step;
+struct RecurrentEncoder::TokenExecutor {
+  const RecurrentEncoder& step;
   const Layer& layer;
   bool post_norm;
 
-  NormResult norm(ResidualBranch branch, const Tensor& x) const {
+  LayerNormResult norm(ResidualBranch branch, const Tensor& x) const {
     const LayerNorm& norm = layer.weights.norm(branch);
     layer_norm_into(x, {}, norm.weight, norm.bias, step.normalized_, step.branch_operand_);
     return {step.normalized_, step.branch_operand_};
   }
   static Tensor dropout(ResidualBranch, const Tensor& x) { return x; }
-  static Tensor sum(const Tensor& residual, const Tensor& change) {
-    add_into(residual, change, residual);
+  static Tensor sum(const Tensor& residual, const Tensor& branch_result) {
+    add_into(residual, branch_result, residual);
     return residual;
   }
   // The two branches write to different buffers, because layer_norm_into() does not work in place.
-  NormResult normalize_sum(ResidualBranch branch, const Tensor& residual, const Tensor& change) const {
+  LayerNormResult normalize_sum(ResidualBranch branch, const Tensor& residual,
+                                const Tensor& branch_result) const {
     const LayerNorm& norm = layer.weights.norm(branch);
     const Tensor& out = branch == ResidualBranch::attention ? step.normalized_ : step.input_;
     const DecodingLinear& last = branch == ResidualBranch::attention ? layer.out : layer.linear2;
-    last.forward_norm_into(change, residual, norm.weight, norm.bias, step.branch_result_, out,
-                           step.branch_operand_);
+    last.forward_residual_norm_into(branch_result, residual, norm.weight, norm.bias, step.branch_result_, out,
+                                    step.branch_operand_);
     return {out, step.branch_operand_};
   }
   Tensor run_branch(ResidualBranch branch, const Tensor& input, const Tensor& operand) const {
     const Tensor& x = operand.defined() ? operand : input;
     if (branch == ResidualBranch::attention) {
-      const Tensor change = run_attention(*this, x);
-      if (layer.span.defined()) compress(input);
-      return change;
+      const Tensor branch_result = run_attention(*this, x);
+      if (layer.inputs_to_compress.defined()) compress(input);
+      return branch_result;
     }
     layer.linear1.forward_into(x, layer.weights.feedforward.activation(), step.hidden_, step.hidden_scratch_);
     if (post_norm) return step.hidden_;
@@ -123,21 +127,22 @@ struct EncoderStep::TokenExecutor {
     return step.branch_result_;
   }
 
-  // Stores x (batch, width), the input of the attention, in layer.span. If layer.span is full, compresses it
-  // to one row and appends the row to the state. In a captured graph, `slot` is constant, so the compressed
-  // rows are wrong. Results do not depend on these rows, because a graph decodes at most one segment, and
-  // only queries of later segments attend to the rows.
+  // Stores x (batch, width), the input of the attention, in layer.inputs_to_compress. If
+  // layer.inputs_to_compress is full, compresses it to one row and appends the row to the state. In a
+  // captured graph, `slot` is constant, so the compressed rows are wrong. Results do not depend on these
+  // rows, because a graph decodes at most one segment, and only queries of later segments attend to the rows.
   void compress(const Tensor& x) const {
-    const int64_t batch = x.size(0), width = x.size(1), rate = layer.span.size(1);
+    const int64_t batch = x.size(0), width = x.size(1), rate = layer.inputs_to_compress.size(1);
     const int64_t slot = step.position_ % rate;
-    slice(layer.span, 1, slot, slot + 1).copy_from(reshape(x, {batch, 1, width}));
+    slice(layer.inputs_to_compress, 1, slot, slot + 1).copy_from(reshape(x, {batch, 1, width}));
     if (slot + 1 < rate) return;
     const MultiHeadAttention& a = layer.weights.attention;
-    const Tensor row = reshape(a.inner_attention().compress(layer.span), {batch, width});
+    const Tensor row = reshape(a.inner_attention().compress(layer.inputs_to_compress), {batch, width});
     const auto heads = [&](const Linear& projection) {
       return reshape(linear(row, projection.weight, projection.bias), layer.heads.value.shape());
     };
-    a.inner_attention().append_compressed(heads(a.key_projection), heads(a.value_projection), *layer.state);
+    a.inner_attention().append_compressed_row(heads(a.key_projection), heads(a.value_projection),
+                                              *layer.state);
   }
 
   ProjectedHeads project(const Tensor& x) const {
@@ -145,14 +150,15 @@ struct EncoderStep::TokenExecutor {
     return layer.heads;
   }
   Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v) const {
-    const bool rounded = step.attended_operand_.defined();
-    const Tensor& out = rounded && layer.rounds_attention ? step.attended_operand_ : step.attended_;
+    const bool rounded = step.attention_result_operand_.defined();
+    const Tensor& out =
+        rounded && layer.can_round_result ? step.attention_result_operand_ : step.attention_result_;
     layer.weights.attention.inner_attention().step(q, k, v, *layer.state, out.view(v.shape()));
-    if (rounded && !layer.rounds_attention) step.attended_operand_.copy_from(step.attended_);
-    return rounded ? step.attended_operand_ : step.attended_;
+    if (rounded && !layer.can_round_result) step.attention_result_operand_.copy_from(step.attention_result_);
+    return rounded ? step.attention_result_operand_ : step.attention_result_;
   }
   Tensor rotate(const Tensor& x) const {
-    if (layer.weights.attention.is_rotary()) rotary_step(x, {.first_position = step.position_});
+    if (layer.weights.attention.is_rotary()) rotate_token_in_place(x, {.first_position = step.position_});
     return x;
   }
   Tensor output(const Tensor& attended) const {
@@ -162,27 +168,28 @@ struct EncoderStep::TokenExecutor {
   }
 };
 
-const Tensor& EncoderStep::step() {
+const Tensor& RecurrentEncoder::step() {
   const NoGrad no_grad;
   const ResidualForm form = choose_residual_form(encoder_.options());
-  LayerState state{input_};
+  HiddenStates states{input_};
   if (form == ResidualForm::reversible) {
-    second_.copy_from(input_);
-    state.second = second_;
+    second_half_.copy_from(input_);
+    states.x2 = second_half_;
   }
   if (form == ResidualForm::post_norm && branch_operand_.defined()) {
     branch_operand_.copy_from(input_);
-    state.operand = branch_operand_;
+    states.x1_operand = branch_operand_;
   }
   for (const Layer& layer : layers_)
-    run_layer(form, TokenExecutor{*this, layer, form == ResidualForm::post_norm}, state);
+    run_layer(form, TokenExecutor{*this, layer, form == ResidualForm::post_norm}, states);
   ++position_;
   if (form == ResidualForm::reversible) {
-    concatenated_first_.copy_from(state.first);
-    concatenated_second_.copy_from(state.second);
+    first_half_view_.copy_from(states.x1);
+    second_half_view_.copy_from(states.x2);
   }
   const LayerNorm& norm = encoder_.norm;
-  layer_norm_into(state.second.defined() ? concatenated_ : state.first, {}, norm.weight, norm.bias, result_);
+  layer_norm_into(states.x2.defined() ? concatenated_halves_ : states.x1, {}, norm.weight, norm.bias,
+                  result_);
   return result_;
 }
 

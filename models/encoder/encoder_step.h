@@ -1,9 +1,9 @@
 // The recurrent form of a causal Encoder, which processes one token of every sequence of a batch at a time
 // (Katharopoulos et al. 2020, section 3.4).
 //
-// An EncoderStep borrows the weights of the encoder and owns the attention states and all buffers. A step
-// therefore allocates no memory, unless it compresses inputs for a compressed segment memory. The results
-// equal the results of the parallel form up to rounding.
+// A RecurrentEncoder borrows the weights of the encoder and owns the attention states and all buffers. A
+// step therefore allocates no memory, unless it compresses inputs for a compressed segment memory. The
+// results equal the results of the parallel form up to rounding.
 #pragma once
 
 #include <memory>
@@ -14,11 +14,11 @@
 
 namespace tapeformer {
 
-class EncoderStep {
+class RecurrentEncoder {
  public:
   // The encoder must outlive the object. `capacity` is the maximum number of tokens between resets. Throws
   // std::invalid_argument if an attention kind has no recurrent form.
-  EncoderStep(const Encoder& encoder, int64_t batch, int64_t capacity);
+  RecurrentEncoder(const Encoder& encoder, int64_t batch, int64_t capacity);
 
   // Returns the buffer for the input of the next step, (batch, width). The caller fills the buffer before
   // each step.
@@ -42,8 +42,8 @@ class EncoderStep {
     Tensor projected;      // results of the projections, (batch, projections * width)
     ProjectedHeads heads;  // views of `projected`, (batch, heads, head_dim)
     std::unique_ptr<AttentionState> state;
-    bool rounds_attention;  // AttentionCapabilities::can_round_step_results of the kind
-    Tensor span;            // inputs to compress, (batch, rate, width); undefined without a compressed memory
+    bool can_round_result;      // AttentionCapabilities::can_round_step_results of the kind
+    Tensor inputs_to_compress;  // (batch, rate, width); undefined without a compressed memory
   };
   // `buffer` has room for the projections of one layer, and all layers share the buffer.
   static Layer make_layer(const EncoderLayer& weights, const AttentionStateOptions& shape,
@@ -53,14 +53,14 @@ class EncoderStep {
   std::vector<Layer> layers_;
   int64_t position_ = 0;                       // number of tokens since the last reset
   Tensor input_, normalized_, branch_result_;  // (batch, width)
-  Tensor second_;                              // reversible layers: second half of the state, (batch, width)
-  Tensor concatenated_;  // reversible layers: both halves of the state, (batch, 2 width)
-  Tensor concatenated_first_, concatenated_second_;  // views of the halves of concatenated_
-  Tensor result_;                                    // (batch, output_width)
-  Tensor attended_;                                  // (batch, width)
+  Tensor second_half_;                         // reversible layers: second half of the state, (batch, width)
+  Tensor concatenated_halves_;  // reversible layers: both halves of the state, (batch, 2 width)
+  Tensor first_half_view_, second_half_view_;  // views of the halves of concatenated_halves_
+  Tensor result_;                              // (batch, output_width)
+  Tensor attention_result_;                    // (batch, width)
   // bfloat16 copies of the input of a branch and of the result of attention, (batch, width). Defined only on
   // CUDA devices with bfloat16 precision.
-  Tensor branch_operand_, attended_operand_;
+  Tensor branch_operand_, attention_result_operand_;
   Tensor hidden_, hidden_scratch_;  // (batch, feedforward), in the dtype of the operands
 };
 

@@ -45,7 +45,7 @@ void check_coverage(const std::vector<int64_t>& shape, int64_t positions, int64_
 
 }  // namespace
 
-int64_t AxialShape::positions() const {
+int64_t AxialShape::position_count() const {
   return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
 }
 
@@ -73,18 +73,19 @@ std::vector<OptionProblem> find_option_problems(const AxialShape& axial, int64_t
   const double positions = std::accumulate(shape.begin(), shape.end(), 1.0, std::multiplies<>());
   require(positions <= kMaxPositions, "axial.shape",
           "expected at most 1e15 positions, got " + list_text(shape));
-  if (length > 0 && positions <= kMaxPositions) check_coverage(shape, axial.positions(), length, problems);
+  if (length > 0 && positions <= kMaxPositions)
+    check_coverage(shape, axial.position_count(), length, problems);
   return problems;
 }
 
 AxialPositions::AxialPositions(const AxialShape& axial, int64_t max_length)
     : tables(axial.shape.size()),
-      axial_(axial),
-      max_length_(std::min(axial.positions(), max_length > 0 ? max_length : axial.positions())),
+      axial_shape_(axial),
+      max_length_(std::min(axial.position_count(), max_length > 0 ? max_length : axial.position_count())),
       coordinates_(axial.shape.size()) {
   // In each iteration, the loop divides `inner` by the size of axis a. The result is the row-major stride of
   // this axis.
-  int64_t inner = axial.positions();
+  int64_t inner = axial.position_count();
   for (size_t a = 0; a < tables.size(); ++a) {
     const int64_t size = axial.shape[a];
     inner /= size;
@@ -97,7 +98,7 @@ AxialPositions::AxialPositions(const AxialShape& axial, int64_t max_length)
 
 Tensor AxialPositions::forward(int64_t length) const {
   check(length <= max_length_, "axial positions", "length ", length, " is beyond the ", max_length_,
-        " positions of shape ", list_text(axial_.shape));
+        " positions of shape ", list_text(axial_shape_.shape));
   std::vector<Tensor> parts;
   for (size_t a = 0; a < tables.size(); ++a)
     parts.push_back(embedding(tables[a], slice(coordinates_[a], 0, 0, length)));

@@ -16,7 +16,7 @@ namespace tapeformer {
 struct AxialShape {
   std::vector<int64_t> shape, dims;
 
-  int64_t positions() const;
+  int64_t position_count() const;
   int64_t width() const;
 };
 
@@ -39,7 +39,7 @@ class AxialPositions final : public Module {
   std::vector<Tensor> tables;
 
  private:
-  AxialShape axial_;
+  AxialShape axial_shape_;
   int64_t max_length_;
   // The coordinates of all positions, one (max_length,) int64 tensor per axis. The tensors are registered as
   // buffers, so that move() transfers them to the device of the tables.

@@ -14,8 +14,8 @@ Linear::Linear(int64_t in, int64_t out, bool owns_weight) {
 }
 
 Tensor Linear::forward(const Tensor& x, Activation activation, const DropoutMask& dropout,
-                       std::optional<DType> result) const {
-  return linear(x, weight, bias, activation, dropout, result);
+                       std::optional<DType> result_dtype) const {
+  return linear(x, weight, bias, activation, dropout, result_dtype);
 }
 
 Conv1dRelu::Conv1dRelu(int64_t in, int64_t out, int64_t kernel, const Conv1dOptions& options)
@@ -48,19 +48,19 @@ Tensor LayerNorm::forward(const Tensor& x) const {
 Tensor LayerNorm::forward(const Tensor& x, const Tensor& branch, const DropoutMask& dropout) const {
   return residual_layer_norm(x, branch, weight, bias, dropout);
 }
-NormResult LayerNorm::forward_with_operand(const Tensor& x) const {
+LayerNormResult LayerNorm::forward_with_operand(const Tensor& x) const {
   return layer_norm_with_operand(x, weight, bias);
 }
-NormResult LayerNorm::forward_with_operand(const Tensor& x, const Tensor& branch,
-                                           const DropoutMask& dropout) const {
+LayerNormResult LayerNorm::forward_with_operand(const Tensor& x, const Tensor& branch,
+                                                const DropoutMask& dropout) const {
   return residual_layer_norm_with_operand(x, branch, weight, bias, dropout);
 }
 
 Tensor FeedForward::compute_hidden(const Tensor& x, const DropoutMask& dropout) const {
   return linear1.forward(convert_to_operand_dtype(x), activation_, dropout);
 }
-Tensor FeedForward::forward(const Tensor& x, const DropoutMask& hidden_dropout, DType result) const {
-  return linear2.forward(compute_hidden(x, hidden_dropout), Activation::none, {}, result);
+Tensor FeedForward::forward(const Tensor& x, const DropoutMask& hidden_dropout, DType result_dtype) const {
+  return linear2.forward(compute_hidden(x, hidden_dropout), Activation::none, {}, result_dtype);
 }
 void FeedForward::run_backward(const Tensor& x, const DropoutMask& hidden_dropout, const Tensor& g) const {
   run_linear_backward(compute_hidden(x, hidden_dropout), linear2.weight, linear2.bias, g);

@@ -16,7 +16,7 @@ class Linear final : public Module {
   Linear(int64_t in, int64_t out, bool owns_weight = true);
   // Computes linear() (ops/linear.h) with this weight and bias.
   Tensor forward(const Tensor& x, Activation activation = Activation::none, const DropoutMask& dropout = {},
-                 std::optional<DType> result = {}) const;
+                 std::optional<DType> result_dtype = {}) const;
 
   Tensor weight, bias;
 };
@@ -54,10 +54,11 @@ class LayerNorm final : public Module {
   Tensor forward(const Tensor& x) const;
   // Computes forward(x + dropout(branch)) in one op.
   Tensor forward(const Tensor& x, const Tensor& branch, const DropoutMask& dropout) const;
-  // Returns the result of forward() as NormResult::result. NormResult::operand contains the same values in
-  // the dtype of the operands of matrix products, get_operand_dtype(result) (ops/linear.h).
-  NormResult forward_with_operand(const Tensor& x) const;
-  NormResult forward_with_operand(const Tensor& x, const Tensor& branch, const DropoutMask& dropout) const;
+  // Returns the result of forward() as LayerNormResult::result. LayerNormResult::operand contains the same
+  // values in the dtype of the operands of matrix products, get_operand_dtype(result) (ops/linear.h).
+  LayerNormResult forward_with_operand(const Tensor& x) const;
+  LayerNormResult forward_with_operand(const Tensor& x, const Tensor& branch,
+                                       const DropoutMask& dropout) const;
 
   Tensor weight, bias;
 };
@@ -67,9 +68,9 @@ class FeedForward {
  public:
   FeedForward(int64_t dim, int64_t hidden, Activation activation)
       : linear1(dim, hidden), linear2(hidden, dim), activation_(activation) {}
-  // Applies the block to x (…, dim). The result has dtype `result`; see linear() for dtypes. `hidden_dropout`
-  // applies to the hidden units.
-  Tensor forward(const Tensor& x, const DropoutMask& hidden_dropout, DType result) const;
+  // Applies the block to x (…, dim). The result has dtype `result_dtype`; see linear() for dtypes.
+  // `hidden_dropout` applies to the hidden units.
+  Tensor forward(const Tensor& x, const DropoutMask& hidden_dropout, DType result_dtype) const;
   // Runs the backward pass of y = forward(x, hidden_dropout, dtype), where `g` is the gradient of y.
   // Recomputes the hidden activations, but not y.
   void run_backward(const Tensor& x, const DropoutMask& hidden_dropout, const Tensor& g) const;

@@ -9,9 +9,9 @@ namespace tapeformer {
 namespace {
 
 const LstmOptions& check_options(const LstmOptions& options) {
-  if (options.in <= 0 || options.hidden <= 0 || options.layers <= 0)
-    throw OptionError("hidden", concat_text("expected sizes above 0, got input ", options.in, ", hidden ",
-                                            options.hidden, ", layers ", options.layers));
+  if (options.input_width <= 0 || options.hidden <= 0 || options.layers <= 0)
+    throw OptionError("hidden", concat_text("expected sizes above 0, got input ", options.input_width,
+                                            ", hidden ", options.hidden, ", layers ", options.layers));
   return options;
 }
 
@@ -29,7 +29,7 @@ LstmStack::LstmStack(const LstmOptions& options)
     for (size_t d = 0; d < layers[l].size(); ++d) {
       LstmWeights& w = layers[l][d];
       const std::string suffix = "_l" + std::to_string(l) + (d == 1 ? "_reverse" : "");
-      const int64_t in = l == 0 ? options.in : options.output_width();
+      const int64_t in = l == 0 ? options.input_width : options.output_width();
       add_parameter("weight_ih" + suffix, w.weight_ih, {4 * hidden, in}, initializer);
       add_parameter("weight_hh" + suffix, w.weight_hh, {4 * hidden, hidden}, initializer);
       add_parameter("bias_ih" + suffix, w.bias_ih, {4 * hidden}, initializer);
@@ -40,7 +40,7 @@ LstmStack::LstmStack(const LstmOptions& options)
 Tensor LstmStack::forward(const Tensor& x, const Tensor& lengths, const ForwardContext& context) const {
   Tensor y = x;
   for (size_t l = 0; l < layers.size(); ++l) {
-    const DropoutMask mask = context.dropout(options_.dropout, "lstm." + std::to_string(l));
+    const DropoutMask mask = context.make_dropout_mask(options_.dropout, "lstm." + std::to_string(l));
     if (l > 0) y = dropout(y, mask.at_offset(context.first_example * y.size(1) * y.size(2)));
     y = lstm(y, lengths, layers[l]);
   }

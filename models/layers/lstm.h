@@ -12,7 +12,7 @@
 namespace tapeformer {
 
 struct LstmOptions {
-  int64_t in = 0, hidden = 320, layers = 3;
+  int64_t input_width = 0, hidden = 320, layers = 3;
   bool bidirectional = true;
   double dropout = 0;  // dropout of the inputs of all layers except the first
 

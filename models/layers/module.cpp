@@ -34,13 +34,13 @@ void ParameterLimitScope::subtract(const std::string& name, const Shape& shape) 
   if (*elements_left < 0) throw ParameterLimitError("parameter " + name + " " + shape.to_string());
 }
 
-Tensor Decisions::get_or_decide(const std::string& name, const std::function<Tensor()>& decide) {
+Tensor StoredDecisions::get_or_decide(const std::string& name, const std::function<Tensor()>& decide) {
   auto found = decisions_.find(name);
   if (found == decisions_.end()) found = decisions_.emplace(name, decide()).first;
   return found->second;
 }
 
-int64_t Decisions::bytes() const {
+int64_t StoredDecisions::bytes() const {
   int64_t total = 0;
   for (const auto& [name, tensor] : decisions_) total += tensor.bytes();
   return total;
@@ -48,7 +48,7 @@ int64_t Decisions::bytes() const {
 
 ReplayContext::ReplayContext(const ForwardContext& context, bool replayed) : context_(context) {
   if (!replayed || context.decisions) return;
-  owned_decisions_ = std::make_shared<Decisions>();
+  owned_decisions_ = std::make_shared<StoredDecisions>();
   context_.decisions = owned_decisions_.get();
 }
 
@@ -74,17 +74,17 @@ void Module::add_parameter(std::string name, Tensor& tensor, const Shape& shape,
   ParameterLimitScope::subtract(name, shape);
   tensor = Tensor::zeros(shape);
   require_grad(tensor);
-  entries_.push_back({std::move(name), &tensor, std::move(initializer), true});
+  registered_tensors_.push_back({std::move(name), &tensor, std::move(initializer), true});
 }
 
 void Module::add_state(std::string name, Tensor& tensor, const Shape& shape, Initializer initializer) {
   ParameterLimitScope::subtract(name, shape);
   tensor = Tensor::zeros(shape);
-  entries_.push_back({std::move(name), &tensor, std::move(initializer), false});
+  registered_tensors_.push_back({std::move(name), &tensor, std::move(initializer), false});
 }
 
 void Module::add_buffer(std::string name, Tensor& tensor) {
-  entries_.push_back({std::move(name), &tensor, {}, false});
+  registered_tensors_.push_back({std::move(name), &tensor, {}, false});
 }
 
 void Module::add_statistics(Tensor& sums, const Shape& shape, std::function<void()> update) {
@@ -122,30 +122,31 @@ void Module::update_aliases() {
   for (const auto& [name, child] : children_) child->update_aliases();
 }
 
-void Module::visit(const std::string& prefix,
-                   const std::function<void(const std::string&, const Entry&)>& f) const {
-  for (const Entry& entry : entries_) f(prefix + entry.name, entry);
-  for (const auto& [name, child] : children_) child->visit(name.empty() ? prefix : prefix + name + ".", f);
+void Module::visit_tensors(const std::string& prefix,
+                           const std::function<void(const std::string&, const RegisteredTensor&)>& f) const {
+  for (const RegisteredTensor& entry : registered_tensors_) f(prefix + entry.name, entry);
+  for (const auto& [name, child] : children_)
+    child->visit_tensors(name.empty() ? prefix : prefix + name + ".", f);
 }
 
-NamedTensors Module::select_tensors(const std::function<bool(const Entry&)>& condition) const {
+NamedTensors Module::select_tensors(const std::function<bool(const RegisteredTensor&)>& condition) const {
   NamedTensors list;
-  visit("", [&](const std::string& name, const Entry& entry) {
+  visit_tensors("", [&](const std::string& name, const RegisteredTensor& entry) {
     if (condition(entry)) list.emplace_back(name, *entry.tensor);
   });
   return list;
 }
 
 NamedTensors Module::parameters() const {
-  return select_tensors([](const Entry& entry) { return entry.trained; });
+  return select_tensors([](const RegisteredTensor& entry) { return entry.is_parameter; });
 }
 
 NamedTensors Module::saved_tensors() const {
-  return select_tensors([](const Entry& entry) { return static_cast<bool>(entry.initializer); });
+  return select_tensors([](const RegisteredTensor& entry) { return static_cast<bool>(entry.initializer); });
 }
 
 NamedTensors Module::buffers() const {
-  return select_tensors([](const Entry& entry) { return !entry.initializer; });
+  return select_tensors([](const RegisteredTensor& entry) { return !entry.initializer; });
 }
 
 void Module::append_aliased_leaves(std::vector<Tensor>& leaves) const {
@@ -177,7 +178,7 @@ void Module::update_state() const {
 }
 
 void Module::initialize(uint64_t seed) const {
-  visit("", [&](const std::string& name, const Entry& entry) {
+  visit_tensors("", [&](const std::string& name, const RegisteredTensor& entry) {
     if (!entry.initializer) return;
     const Tensor values = Tensor::zeros(entry.tensor->shape(), DType::float64);
     entry.initializer(values, RandomStream(seed, "init " + name));
@@ -195,9 +196,9 @@ void Module::move(Device device) {
 }
 
 void Module::replace_tensors(const std::function<Tensor(const Tensor&)>& replacement) {
-  visit("", [&](const std::string&, const Entry& entry) {
+  visit_tensors("", [&](const std::string&, const RegisteredTensor& entry) {
     *entry.tensor = replacement(*entry.tensor);
-    if (entry.trained) require_grad(*entry.tensor);
+    if (entry.is_parameter) require_grad(*entry.tensor);
   });
   replace_statistics(replacement);
   update_adjacent_parameters();

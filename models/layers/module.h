@@ -21,7 +21,7 @@ namespace tapeformer {
 // Discrete results of a forward pass, such as the buckets of LSH attention. backward() can replay a forward
 // pass with inputs that have different rounding errors, but the replay must use the same discrete results.
 // The first pass therefore stores each decision under a name, and the replay reads the stored decision.
-class Decisions {
+class StoredDecisions {
  public:
   // Returns the decision stored under `name`. If there is none, stores and returns decide().
   Tensor get_or_decide(const std::string& name, const std::function<Tensor()>& decide);
@@ -52,11 +52,11 @@ struct ForwardContext {
   LossTerms* loss_terms = nullptr;  // collects terms that layers add to the loss, or null
   // Decisions of the pass. The first pass stores them, and replays read them. Null if the pass is not
   // replayed.
-  Decisions* decisions = nullptr;
+  StoredDecisions* decisions = nullptr;
 
   // Returns a mask that drops elements with probability p, or an empty mask if dropout is disabled. The mask
   // is drawn from the random stream `name`, which is the full name of a module followed by a suffix.
-  DropoutMask dropout(double p, const std::string& name) const {
+  DropoutMask make_dropout_mask(double p, const std::string& name) const {
     return training && !disable_dropout && p > 0 ? DropoutMask{p, RandomStream(seed, name, step)}
                                                  : DropoutMask{};
   }
@@ -73,7 +73,7 @@ class ReplayContext {
 
  private:
   ForwardContext context_;
-  std::shared_ptr<Decisions> owned_decisions_;
+  std::shared_ptr<StoredDecisions> owned_decisions_;
 };
 
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
@@ -147,25 +147,26 @@ class Module {
   void add_child(std::string name, Module& child) { children_.emplace_back(std::move(name), &child); }
 
  private:
-  struct Entry {
+  struct RegisteredTensor {
     std::string name;
     Tensor* tensor;
     Initializer initializer;  // empty for buffers
-    bool trained;             // whether the tensor is a parameter
+    bool is_parameter;        // whether the tensor is a parameter
   };
   struct Statistics {
     Tensor* sums;
     std::function<void()> update;
   };
-  void visit(const std::string& prefix, const std::function<void(const std::string&, const Entry&)>& f) const;
-  NamedTensors select_tensors(const std::function<bool(const Entry&)>& condition) const;
+  void visit_tensors(const std::string& prefix,
+                     const std::function<void(const std::string&, const RegisteredTensor&)>& f) const;
+  NamedTensors select_tensors(const std::function<bool(const RegisteredTensor&)>& condition) const;
   void append_aliased_leaves(std::vector<Tensor>& leaves) const;
   void replace_tensors(const std::function<Tensor(const Tensor&)>& replacement);
   void replace_statistics(const std::function<Tensor(const Tensor&)>& replacement);
   void update_aliases();
   void update_adjacent_parameters() const;
 
-  std::vector<Entry> entries_;
+  std::vector<RegisteredTensor> registered_tensors_;
   std::vector<Statistics> statistics_;
   std::vector<std::pair<std::string, Module*>> children_;
   std::vector<std::pair<Tensor*, const Tensor*>> aliases_;  // pairs of an alias and its parameter

@@ -31,7 +31,7 @@ class OptionError : public ConfigError {
 // Returns f(). If f() throws OptionError for an option "NAME", throws OptionError for "MEMBER.NAME", where
 // MEMBER is `member`.
 template <class F>
-auto prefix_option_in_errors(const std::string& member, F&& f) {
+auto call_with_option_prefix(const std::string& member, F&& f) {
   try {
     return std::forward<F>(f)();
   } catch (const OptionError& error) {

@@ -16,7 +16,7 @@ void write_sinusoids(double* row, int64_t dim, double position, double base) {
 
 }  // namespace
 
-Tensor make_sinusoidal_positions(int64_t length, int64_t dim) {
+Tensor make_sinusoidal_position_features(int64_t length, int64_t dim) {
   const Tensor table = Tensor::empty({length, dim}, DType::float64);
   for (int64_t p = 0; p < length; ++p) write_sinusoids(p, dim, table.data<double>() + p * dim);
   return table;
@@ -26,7 +26,7 @@ void write_sinusoids(int64_t position, int64_t dim, double* row) {
   write_sinusoids(row, dim, static_cast<double>(position), 10000);
 }
 
-Tensor make_grid_positions(const ImageLayout& layout, int64_t length, int64_t dim) {
+Tensor make_grid_position_features(const ImageLayout& layout, int64_t length, int64_t dim) {
   constexpr double kBase = 100;
   const int64_t axes = layout.channels > 1 ? 3 : 2;
   const Tensor table = Tensor::zeros({length, dim}, DType::float64);

@@ -14,14 +14,15 @@ struct ImageLayout {
 // Returns the sinusoidal position embeddings of positions 0 … length - 1, (length, dim) float64 (Vaswani et
 // al. 2017, section 3.5). In the row of position p, element 2i is sin(p / 10000^(2i/dim)), and element 2i + 1
 // is the cosine of the same angle.
-Tensor make_sinusoidal_positions(int64_t length, int64_t dim);
-// Writes row `position` of the result of make_sinusoidal_positions() to `row`, an array of `dim` elements.
+Tensor make_sinusoidal_position_features(int64_t length, int64_t dim);
+// Writes row `position` of the result of make_sinusoidal_position_features() to `row`, an array of `dim`
+// elements.
 void write_sinusoids(int64_t position, int64_t dim, double* row);
 
 // Returns position features for the first `length` bytes of an image, (length, dim) float64. Row p describes
 // byte p + 1, which an autoregressive model predicts at position p. The features are sinusoids of the row,
 // the column and, for colour images, the channel of this byte. Each of these coordinates has about the same
 // number of features. The wavelengths range from 2π to about 2π · 100.
-Tensor make_grid_positions(const ImageLayout& layout, int64_t length, int64_t dim);
+Tensor make_grid_position_features(const ImageLayout& layout, int64_t length, int64_t dim);
 
 }  // namespace tapeformer

@@ -6,25 +6,25 @@
 
 namespace tapeformer {
 
-SegmentMemory::Rows SegmentMemory::make_rows(int64_t capacity, int64_t width) const {
+SegmentMemory::RowBuffers SegmentMemory::make_row_buffers(int64_t capacity, int64_t width) const {
   if (capacity == 0) return {};
   const auto zeros = [&] {
-    return Tensor::zeros({batch_, capacity, width}, prototype_.dtype(), prototype_.device());
+    return Tensor::zeros({batch_size_, capacity, width}, prototype_.dtype(), prototype_.device());
   };
   return {zeros(), zeros()};
 }
 
 void SegmentMemory::add_layer(const std::string& name, const SegmentMemorySize& size, int64_t width) {
-  check(size.compressed == 0 || size.tokens > 0, "SegmentMemory", "a compressed memory of ", size.compressed,
-        " rows needs a memory of tokens");
+  check(size.compressed_rows == 0 || size.tokens > 0, "SegmentMemory", "a compressed memory of ",
+        size.compressed_rows, " rows needs a memory of tokens");
   if (size.tokens == 0) return;
-  layers_[name] = {size, make_rows(size.tokens, width), make_rows(size.compressed, width)};
+  layers_[name] = {size, make_row_buffers(size.tokens, width), make_row_buffers(size.compressed_rows, width)};
 }
 
 void SegmentMemory::start_segment(int64_t preceding_token_count) {
   preceding_token_count_ = preceding_token_count;
   for (auto& [name, layer] : layers_) {
-    for (const Rows* rows : {&layer.tokens, &layer.compressed})
+    for (const RowBuffers* rows : {&layer.tokens, &layer.compressed})
       if (rows->next.defined()) rows->previous.copy_from(rows->next);
     layer.is_written = false;
   }
@@ -34,7 +34,7 @@ int64_t SegmentMemory::count_valid_tokens(const Layer& layer) const {
   return std::min(layer.size.tokens, preceding_token_count_);
 }
 
-Tensor SegmentMemory::get_newest_rows(const Rows& rows, int64_t batch, int64_t valid) {
+Tensor SegmentMemory::get_newest_rows(const RowBuffers& rows, int64_t batch, int64_t valid) {
   const int64_t capacity = rows.previous.size(1);
   return slice(slice(rows.previous, 0, 0, batch), 1, capacity - valid, capacity);
 }
@@ -42,15 +42,16 @@ Tensor SegmentMemory::get_newest_rows(const Rows& rows, int64_t batch, int64_t v
 Tensor SegmentMemory::read(const std::string& name, int64_t batch) const {
   const auto found = layers_.find(name);
   if (found == layers_.end() || preceding_token_count_ == 0) return {};
-  check(batch <= batch_, "SegmentMemory", "a batch of ", batch, " segments, and memory for ", batch_);
+  check(batch <= batch_size_, "SegmentMemory", "a batch of ", batch, " segments, and memory for ",
+        batch_size_);
   const Layer& layer = found->second;
   const Tensor tokens = get_newest_rows(layer.tokens, batch, count_valid_tokens(layer));
-  const int64_t older = (preceding_token_count_ - count_valid_tokens(layer)) / layer.size.rate;
-  const int64_t compressed = std::min(layer.size.compressed, older);
+  const int64_t older = (preceding_token_count_ - count_valid_tokens(layer)) / layer.size.compression_rate;
+  const int64_t compressed = std::min(layer.size.compressed_rows, older);
   return compressed > 0 ? concat({get_newest_rows(layer.compressed, batch, compressed), tokens}, 1) : tokens;
 }
 
-void SegmentMemory::append(const Rows& rows, const Tensor& x) {
+void SegmentMemory::append(const RowBuffers& rows, const Tensor& x) {
   const int64_t batch = x.size(0), length = x.size(1), capacity = rows.next.size(1);
   const int64_t added = std::min(length, capacity), kept = capacity - added;
   const Tensor next = slice(rows.next, 0, 0, batch), previous = slice(rows.previous, 0, 0, batch);
@@ -67,8 +68,8 @@ Tensor SegmentMemory::write(const std::string& name, const Tensor& recorded) {
   const Tensor x = detach(recorded);
   append(layer.tokens, x);
   const int64_t valid = count_valid_tokens(layer), excess = valid + x.size(1) - layer.size.tokens;
-  const int64_t evicted = excess / layer.size.rate * layer.size.rate;
-  if (layer.size.compressed == 0 || evicted <= 0) return {};
+  const int64_t evicted = excess / layer.size.compression_rate * layer.size.compression_rate;
+  if (layer.size.compressed_rows == 0 || evicted <= 0) return {};
   const Tensor inputs =
       valid > 0 ? concat({get_newest_rows(layer.tokens, x.size(0), valid).to(x.dtype()), x}, 1) : x;
   return slice(inputs, 1, 0, evicted).clone();

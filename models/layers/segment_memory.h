@@ -14,14 +14,14 @@ namespace tapeformer {
 
 // Sizes of the segment memory of a layer.
 struct SegmentMemorySize {
-  int64_t tokens = 0;      // number of newest inputs, which are kept uncompressed
-  int64_t compressed = 0;  // number of rows of compressed older inputs; requires tokens > 0
-  int64_t rate = 1;        // number of inputs that are compressed to one row
+  int64_t tokens = 0;            // number of newest inputs, which are kept uncompressed
+  int64_t compressed_rows = 0;   // number of rows of compressed older inputs; requires tokens > 0
+  int64_t compression_rate = 1;  // number of inputs that are compressed to one row
 
   // Returns the maximum number of memory rows that a segment reads.
-  int64_t rows() const { return tokens + compressed; }
+  int64_t max_rows() const { return tokens + compressed_rows; }
   // Returns the number of tokens that the memory represents if it is full.
-  int64_t span() const { return tokens + compressed * rate; }
+  int64_t token_span() const { return tokens + compressed_rows * compression_rate; }
 };
 
 // The segment memories of all layers of a model, for a batch of texts. The tensors are updated in place, so
@@ -29,7 +29,7 @@ struct SegmentMemorySize {
 class SegmentMemory {
  public:
   // Makes memories for `batch` texts. `like` has the dtype and the device of the inputs.
-  SegmentMemory(int64_t batch, const Tensor& like) : batch_(batch), prototype_(like) {}
+  SegmentMemory(int64_t batch, const Tensor& like) : batch_size_(batch), prototype_(like) {}
   // Adds the memory of a layer whose inputs have `width` features.
   void add_layer(const std::string& name, const SegmentMemorySize& size, int64_t width);
 
@@ -58,23 +58,23 @@ class SegmentMemory {
   NamedTensors state() const;
 
  private:
-  struct Rows {
+  struct RowBuffers {
     Tensor previous, next;  // (batch, capacity, width); undefined if the capacity is 0
   };
   struct Layer {
     SegmentMemorySize size;
-    Rows tokens, compressed;
+    RowBuffers tokens, compressed;
     bool is_written = false;
   };
-  Rows make_rows(int64_t capacity, int64_t width) const;
+  RowBuffers make_row_buffers(int64_t capacity, int64_t width) const;
   // Returns the last `valid` rows of rows.previous for the first `batch` texts, (batch, valid, width).
-  static Tensor get_newest_rows(const Rows& rows, int64_t batch, int64_t valid);
+  static Tensor get_newest_rows(const RowBuffers& rows, int64_t batch, int64_t valid);
   // Appends x (batch, length, width) to rows.previous and writes the result to rows.next. Keeps only the last
   // rows.next.size(1) rows of the result.
-  static void append(const Rows& rows, const Tensor& x);
+  static void append(const RowBuffers& rows, const Tensor& x);
   int64_t count_valid_tokens(const Layer& layer) const;
 
-  int64_t batch_;
+  int64_t batch_size_;
   Tensor prototype_;
   int64_t preceding_token_count_ = 0;
   std::map<std::string, Layer> layers_;

@@ -52,7 +52,7 @@ Tensor Subsampling::forward(const Tensor& x, const Tensor& frame_lengths) const 
 }
 
 Tensor Subsampling::count_steps(const Tensor& frame_lengths, int64_t batch, int64_t frames) const {
-  return count_subsampled_frames(validate_lengths("speech model", "length", frame_lengths, batch, frames),
+  return count_subsampled_frames(prepare_lengths("speech model", "length", frame_lengths, batch, frames),
                                  options_.factor);
 }
 
@@ -99,7 +99,7 @@ bool StreamingSubsampling::push(Layer& layer, const Tensor& frame) {
   view_frame(layer.window, 1 + layer.pair_frame_count, in).copy_from(frame);
   layer.pair_frame_count = 1 - layer.pair_frame_count;
   if (!completes_pair) return false;
-  layer.map.forward_into(layer.window, Activation::relu, layer.output);
+  layer.convolution.forward_into(layer.window, Activation::relu, layer.output);
   view_frame(layer.window, 0, in).copy_from(frame);
   return true;
 }

@@ -56,12 +56,12 @@ class StreamingSubsampling {
   bool push(const Tensor& frame);
   // Returns the features of the newest step, (batch, output_width). The result is valid until the next
   // call of push().
-  const Tensor& step() const { return layers_.empty() ? window_ : layers_.back().output; }
+  const Tensor& output() const { return layers_.empty() ? window_ : layers_.back().output; }
   void reset();
 
  private:
   struct Layer {
-    DecodingLinear map;
+    DecodingLinear convolution;
     // The three input frames of one convolution step, (batch, 3 * in). Frame 0 is the last frame of the
     // previous step.
     Tensor window;

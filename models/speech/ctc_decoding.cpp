@@ -23,7 +23,7 @@ Tensor check_inputs(const char* op, const Tensor& logits, const Tensor& lengths,
   check(logits.rank() == 3 && is_floating(logits.dtype()), op,
         "logits must be floating (batch, frames, classes), not ", logits.shape());
   check(blank >= 0 && blank < logits.size(2), op, "blank ", blank, " is not in [0, ", logits.size(2), ")");
-  return validate_lengths(op, "length", lengths, logits.size(0), logits.size(1));
+  return prepare_lengths(op, "length", lengths, logits.size(0), logits.size(1));
 }
 
 // Throws DivergedError if a logit of the frame is NaN or +inf, or if all logits of the frame are -inf.
@@ -102,10 +102,12 @@ class BeamSearch {
 
  private:
   double language(const CtcLabels& prefix, int64_t label) const {
-    if (!options_.bigram.defined()) return options_.label_bonus;
+    if (!options_.bigram_log_probabilities.defined()) return options_.label_bonus;
     const int64_t last = prefix.empty() ? options_.blank : prefix.back();
     return options_.label_bonus +
-           options_.bigram_weight * options_.bigram.data<double>()[last * options_.bigram.size(1) + label];
+           options_.bigram_weight *
+               options_.bigram_log_probabilities
+                   .data<double>()[last * options_.bigram_log_probabilities.size(1) + label];
   }
 
   void prune() {
@@ -148,10 +150,11 @@ std::vector<std::vector<CtcHypothesis>> ctc_beam_search(const Tensor& logits, co
   check(options.beam_size > 0, kOp, "beam ", options.beam_size, " must be positive");
   const Tensor x = logits.alias().to(kCpu).to(DType::float64);
   const int64_t frames = x.size(1), classes = x.size(2);
-  check(!options.bigram.defined() ||
-            (options.bigram.shape() == Shape{classes, classes} && options.bigram.dtype() == DType::float64 &&
-             options.bigram.is_contiguous()),
-        kOp, "bigram must be float64 ", Shape{classes, classes});
+  check(!options.bigram_log_probabilities.defined() ||
+            (options.bigram_log_probabilities.shape() == Shape{classes, classes} &&
+             options.bigram_log_probabilities.dtype() == DType::float64 &&
+             options.bigram_log_probabilities.is_contiguous()),
+        kOp, "bigram_log_probabilities must be float64 ", Shape{classes, classes});
   for (int64_t b = 0; b < x.size(0); ++b)
     for (int64_t t = 0; t < counts.data<int64_t>()[b]; ++t)
       check_logits(kOp, x.data<double>() + (b * frames + t) * classes, classes, b, t);

@@ -22,8 +22,8 @@ struct CtcBeamOptions {
   int64_t blank = 0;
   int64_t beam_size = 16;  // number of prefixes kept after each frame
   // Bigram log-probabilities, (classes, classes) float64. Element (i, j) is the log-probability of label j
-  // after label i; row `blank` is for the first label. If undefined, no bigram is used.
-  Tensor bigram = {};
+  // after label i; row `blank` is for the first label. If undefined, no bigrams are used.
+  Tensor bigram_log_probabilities = {};
   double bigram_weight = 1;  // factor of the bigram log-probabilities
   double label_bonus = 0;    // added for every label, because bigrams prefer short results
 };

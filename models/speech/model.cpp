@@ -50,7 +50,7 @@ SpeechModel::SpeechModel(const SpeechModelOptions& options)
   const int64_t in = subsampling.options().output_width();
   add_child("subsampling", subsampling);
   if (options.encoder_kind == SpeechEncoderKind::lstm) {
-    lstm = std::make_unique<LstmStack>(LstmOptions{.in = in,
+    lstm = std::make_unique<LstmStack>(LstmOptions{.input_width = in,
                                                    .hidden = options.lstm_hidden,
                                                    .layers = options.lstm_layers,
                                                    .bidirectional = options.lstm_bidirectional,
@@ -65,8 +65,8 @@ SpeechModel::SpeechModel(const SpeechModelOptions& options)
     add_child("input_projection", *input_projection);
     add_child("", *encoder);
     if (options.use_sinusoidal_positions) {
-      positions = make_sinusoidal_positions(options.max_steps(), width).to(DType::float32);
-      add_buffer("positions", positions);
+      position_features = make_sinusoidal_position_features(options.max_steps(), width).to(DType::float32);
+      add_buffer("positions", position_features);
     }
   }
   add_child("head", head);
@@ -84,14 +84,15 @@ SpeechOutput SpeechModel::forward(const Tensor& features, const Tensor& frame_le
   check(x.size(1) <= options_.max_steps(), "speech model", "utterances of ", features.size(1),
         " frames are longer than the maximum of ", options_.max_frames);
   const Tensor projected = input_projection->forward(x);
-  const Tensor y =
-      options_.use_sinusoidal_positions ? add(projected, slice(positions, 0, 0, x.size(1))) : projected;
+  const Tensor y = options_.use_sinusoidal_positions
+                       ? add(projected, slice(position_features, 0, 0, x.size(1)))
+                       : projected;
   // Causal attention needs no lengths: padding follows the frames of an utterance.
   const AttentionMask mask{.causal = options_.causal, .key_lengths = options_.causal ? Tensor{} : lengths};
   return {head.forward(encoder->forward(y, mask, context)), lengths};
 }
 
-CtcLoss SpeechModel::loss(const CtcBatch& batch, const ForwardContext& context) const {
+CtcLoss SpeechModel::compute_loss(const CtcBatch& batch, const ForwardContext& context) const {
   const SpeechOutput output = forward(batch.features, batch.frame_lengths, context);
   return ctc_loss(output.logits, output.lengths, batch.labels, batch.label_lengths,
                   {.blank = kSpeechBlank, .reduction = options_.reduction});
@@ -102,7 +103,7 @@ int64_t SpeechModel::compute_loss_divisor(const CtcBatch& batch) const {
   const double longest = lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end());
   const Tensor steps = subsampling.count_steps(batch.frame_lengths, batch.frame_lengths.size(0),
                                                static_cast<int64_t>(longest));
-  return ctc_loss_divisor(steps, batch.labels, batch.label_lengths, options_.reduction);
+  return compute_ctc_loss_divisor(steps, batch.labels, batch.label_lengths, options_.reduction);
 }
 
 }  // namespace tapeformer

@@ -60,9 +60,9 @@ class SpeechModel final : public Module {
   SpeechOutput forward(const Tensor& features, const Tensor& frame_lengths,
                        const ForwardContext& context) const;
   // Returns the loss and the number of utterances with too few steps for their labels (ops/ctc_loss.h).
-  CtcLoss loss(const CtcBatch& batch, const ForwardContext& context) const;
-  // Returns the number of utterances or labels over which loss() averages (SpeechModelOptions::reduction).
-  // Does not read `features`.
+  CtcLoss compute_loss(const CtcBatch& batch, const ForwardContext& context) const;
+  // Returns the number of utterances or labels over which compute_loss() averages
+  // (SpeechModelOptions::reduction). Does not read `features`.
   int64_t compute_loss_divisor(const CtcBatch& batch) const;
 
   const SpeechModelOptions& options() const { return options_; }
@@ -72,7 +72,7 @@ class SpeechModel final : public Module {
   std::unique_ptr<Encoder> encoder;          // null for LSTMs
   std::unique_ptr<LstmStack> lstm;           // null for Transformers
   Linear head;
-  Tensor positions;  // sinusoids (max_steps, width), not trained; undefined if the model adds none
+  Tensor position_features;  // sinusoids (max_steps, width), not trained; undefined if the model adds none
 
  private:
   SpeechModelOptions options_;

@@ -7,13 +7,13 @@
 
 namespace tapeformer {
 
-class SpeechStream {
+class StreamingSpeechModel {
  public:
   // The model must outlive the stream. `capacity` is the maximum number of encoder steps between resets. If
   // `capacity` is 0, the maximum is SpeechModelOptions::max_steps(). There is no maximum if the attention
   // state has a constant size. Throws ConfigError if the model is not a causal Transformer, and
   // std::invalid_argument if its attention kind has no recurrent form.
-  explicit SpeechStream(const SpeechModel& model, int64_t batch = 1, int64_t capacity = 0);
+  explicit StreamingSpeechModel(const SpeechModel& model, int64_t batch = 1, int64_t capacity = 0);
 
   // Takes one frame of every utterance, (batch, features) of the model's dtype. Returns true if the frame
   // completes a step of the encoder. If the model subsamples, only every second or fourth frame completes a
@@ -32,16 +32,16 @@ class SpeechStream {
 
  private:
   const SpeechModel& model_;
-  int64_t batch_;
+  int64_t batch_size_;
   int64_t capacity_;             // maximum number of steps, unless has_unlimited_capacity_
   bool has_unlimited_capacity_;  // whether the attention states take any number of steps
   int64_t frame_count_ = 0;      // frames since the last reset
   StreamingSubsampling subsampling_;
-  EncoderStep encoder_;
+  RecurrentEncoder encoder_;
   DecodingLinear projection_, head_;
-  Tensor position_;         // sinusoids of the newest step, (width,) float64 on the CPU, or undefined
-  Tensor device_position_;  // position_ in the dtype and on the device of the model
-  Tensor logits_;           // (batch, classes)
+  Tensor position_features_;  // sinusoids of the newest step, (width,) float64 on the CPU, or undefined
+  Tensor device_position_features_;  // position_features_ in the dtype and on the device of the model
+  Tensor logits_;                    // (batch, classes)
 };
 
 }  // namespace tapeformer

@@ -25,7 +25,7 @@ int64_t check_window(const SpeechModel& model, int64_t window) {
     throw OptionError("window", concat_text("expected 0 or at least ", StreamDecoder::kMinWindowFrames,
                                             " frames, got ", window));
   if (o.encoder_kind == SpeechEncoderKind::transformer && window > o.max_frames &&
-      !supports(o.encoder.attention, &AttentionCapabilities::has_constant_state))
+      !supports(o.encoder.attention, &AttentionCapabilities::has_constant_size_state))
     throw OptionError("window",
                       concat_text("expected at most max_frames = ", o.max_frames, ", the capacity of ",
                                   join_kind_names(o.encoder.attention), " attention, got ", window));
@@ -34,25 +34,26 @@ int64_t check_window(const SpeechModel& model, int64_t window) {
 
 }  // namespace
 
-int64_t EnergyTracker::push(double energy) {
-  if (energy_ranges_.empty() || block_frames_ == kEnergyBlockFrames) {
+int64_t LowEnergyCounter::push(double energy) {
+  if (energy_ranges_.empty() || block_frame_count_ == kEnergyBlockFrames) {
     energy_ranges_.push_back({energy, energy});
     if (static_cast<int64_t>(energy_ranges_.size()) > kEnergyBlocks) energy_ranges_.pop_front();
-    block_frames_ = 0;
+    block_frame_count_ = 0;
   }
-  ++block_frames_;
+  ++block_frame_count_;
   EnergyRange& newest = energy_ranges_.back();
   newest = {std::min(newest.low, energy), std::max(newest.high, energy)};
   EnergyRange all = newest;
   for (const EnergyRange& block : energy_ranges_)
     all = {std::min(all.low, block.low), std::max(all.high, block.high)};
-  low_energy_frames_ = energy <= all.low + kLowShare * (all.high - all.low) ? low_energy_frames_ + 1 : 0;
-  return low_energy_frames_;
+  low_energy_frame_count_ =
+      energy <= all.low + kLowShare * (all.high - all.low) ? low_energy_frame_count_ + 1 : 0;
+  return low_energy_frame_count_;
 }
 
-void EnergyTracker::reset() {
+void LowEnergyCounter::reset() {
   energy_ranges_.clear();
-  block_frames_ = low_energy_frames_ = 0;
+  block_frame_count_ = low_energy_frame_count_ = 0;
 }
 
 bool StreamDecoder::Lane::push(const Tensor& frame, int64_t number) {
@@ -68,7 +69,7 @@ bool StreamDecoder::Lane::push(const Tensor& frame, int64_t number) {
   ++steps_taken;
   ++steps_since_label;
   if (new_label != kSpeechBlank) {
-    label = new_label;
+    newest_label = new_label;
     steps_since_label = 0;
   }
   return true;
@@ -77,13 +78,13 @@ bool StreamDecoder::Lane::push(const Tensor& frame, int64_t number) {
 void StreamDecoder::Lane::reset() {
   stream.reset();
   steps_taken = steps_since_label = blank_run_length = 0;
-  best_class = new_label = label = kSpeechBlank;
+  best_class = new_label = newest_label = kSpeechBlank;
 }
 
 StreamDecoder::StreamDecoder(const SpeechModel& model, const StreamDecoderOptions& options)
     : model_(model),
       options_(options),
-      overlap_frames_(std::min(kMaxContext, check_window(model, options.max_window_frames) / 2)) {
+      max_overlap_frames_(std::min(kMaxContext, check_window(model, options.max_window_frames) / 2)) {
   const int64_t capacity =
       options.max_window_frames > 0 ? std::max<int64_t>(count_steps(options.max_window_frames), 1) : 0;
   active_ = std::make_unique<Lane>(model, capacity);
@@ -94,7 +95,7 @@ StreamDecoder::StreamDecoder(const SpeechModel& model, const StreamDecoderOption
 void StreamDecoder::reset() {
   active_->reset();
   if (next_) next_->reset();
-  energy_tracker_.reset();
+  low_energy_counter_.reset();
   lanes_overlap_ = is_in_pause_ = false;
   suppressed_label_ = kSpeechBlank;
   frame_count_ = restart_count_ = 0;
@@ -119,8 +120,8 @@ double StreamDecoder::compute_energy(const Tensor& frame) const {
 
 void StreamDecoder::emit_label(int64_t label) {
   if (label == kSpeechBlank) return;
-  const bool repeats = repeat_steps_ > 0 && label == suppressed_label_;
-  repeat_steps_ = 0;
+  const bool repeats = remaining_suppression_steps_ > 0 && label == suppressed_label_;
+  remaining_suppression_steps_ = 0;
   if (!repeats) labels_.push_back(label);
 }
 
@@ -139,18 +140,19 @@ void StreamDecoder::reconcile_labels() {
     emit_label(new_label);
   } else if (new_label == kSpeechBlank && old_label != next_->recent_label(near)) {
     suppressed_label_ = old_label;
-    repeat_steps_ = jitter;
+    remaining_suppression_steps_ = jitter;
   }
 }
 
 void StreamDecoder::restart_window() {
-  if (!lanes_overlap_ && active_->steps_taken >= count_steps(options_.max_window_frames - overlap_frames_)) {
+  if (!lanes_overlap_ &&
+      active_->steps_taken >= count_steps(options_.max_window_frames - max_overlap_frames_)) {
     next_->reset();
     lanes_overlap_ = true;
     return;
   }
   const bool agree =
-      lanes_overlap_ && next_->steps_taken >= count_steps(overlap_frames_ / 2) && lanes_agree();
+      lanes_overlap_ && next_->steps_taken >= count_steps(max_overlap_frames_ / 2) && lanes_agree();
   if (!agree && (!lanes_overlap_ || active_->steps_taken < count_steps(options_.max_window_frames))) return;
   if (!agree) reconcile_labels();
   std::swap(active_, next_);
@@ -160,7 +162,7 @@ void StreamDecoder::restart_window() {
 
 void StreamDecoder::advance_active_lane(const Tensor& frame) {
   if (!active_->push(frame, frame_count_)) return;
-  if (repeat_steps_ > 0) --repeat_steps_;
+  if (remaining_suppression_steps_ > 0) --remaining_suppression_steps_;
   emit_label(active_->new_label);
 }
 
@@ -183,7 +185,7 @@ const std::vector<int64_t>& StreamDecoder::push(const Tensor& frame) {
     advance_active_lane(frame);
     return labels_;
   }
-  const int64_t low = options_.min_pause_frames > 0 ? energy_tracker_.push(compute_energy(frame)) : 0;
+  const int64_t low = options_.min_pause_frames > 0 ? low_energy_counter_.push(compute_energy(frame)) : 0;
   const int64_t steps_before = active_->steps_taken;
   const bool starts = is_in_pause_ && low == 0;
   if (starts && active_->blank_run_length == steps_before) {

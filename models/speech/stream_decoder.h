@@ -33,7 +33,7 @@ struct StreamDecoderOptions {
 
 // A counter of consecutive frames with low energy. The energy of a frame is low if it is at most the mean of
 // the lowest and the highest energy of about the last 1000 frames (10 s).
-class EnergyTracker {
+class LowEnergyCounter {
  public:
   // Takes the logarithm of the energy of the next frame. Returns the number of consecutive frames with low
   // energy, up to and including this frame.
@@ -46,8 +46,8 @@ class EnergyTracker {
   };
   // Energy ranges of the most recent blocks of 100 frames. The last element is the newest block.
   std::deque<EnergyRange> energy_ranges_;
-  int64_t block_frames_ = 0;       // frames in the newest block
-  int64_t low_energy_frames_ = 0;  // consecutive frames of low energy
+  int64_t block_frame_count_ = 0;       // frames in the newest block
+  int64_t low_energy_frame_count_ = 0;  // consecutive frames of low energy
 };
 
 // A decoder of one stream. Not thread-safe.
@@ -57,7 +57,7 @@ class StreamDecoder {
 
   // The model must outlive the decoder. options.max_window_frames must be 0 or at least kMinWindowFrames, and
   // must not exceed the capacity of the attention state. Otherwise, throws OptionError. Also throws the
-  // errors of SpeechStream.
+  // errors of StreamingSpeechModel.
   StreamDecoder(const SpeechModel& model, const StreamDecoderOptions& options);
 
   // Takes one float32 frame, (1, features), on the CPU. Returns the labels that begin at this frame; the
@@ -80,15 +80,17 @@ class StreamDecoder {
     bool push(const Tensor& frame, int64_t number);
     void reset();
     // Returns the newest label if it began within the last `steps`, else the blank.
-    int64_t recent_label(int64_t steps) const { return steps_since_label <= steps ? label : kSpeechBlank; }
+    int64_t recent_label(int64_t steps) const {
+      return steps_since_label <= steps ? newest_label : kSpeechBlank;
+    }
 
-    SpeechStream stream;
-    int64_t steps_taken = 0;            // steps since the last reset
-    int64_t best_class = kSpeechBlank;  // most probable class of the newest step
-    int64_t new_label = kSpeechBlank;   // label that begins with the newest step, or the blank
-    int64_t label = kSpeechBlank;       // newest label, or the blank before the first label
-    int64_t steps_since_label = 0;      // steps since the newest label began
-    int64_t blank_run_length = 0;       // consecutive steps whose best class is the blank
+    StreamingSpeechModel stream;
+    int64_t steps_taken = 0;              // steps since the last reset
+    int64_t best_class = kSpeechBlank;    // most probable class of the newest step
+    int64_t new_label = kSpeechBlank;     // label that begins with the newest step, or the blank
+    int64_t newest_label = kSpeechBlank;  // newest label, or the blank before the first label
+    int64_t steps_since_label = 0;        // steps since the newest label began
+    int64_t blank_run_length = 0;         // consecutive steps whose best class is the blank
   };
   int64_t count_steps(int64_t frames) const { return frames / model_.options().subsampling; }
   double compute_energy(const Tensor& frame) const;
@@ -101,14 +103,15 @@ class StreamDecoder {
 
   const SpeechModel& model_;
   StreamDecoderOptions options_;
-  int64_t overlap_frames_;  // maximum number of frames that active_ and next_ process in parallel
-  EnergyTracker energy_tracker_;
+  int64_t max_overlap_frames_;  // maximum number of frames that active_ and next_ process in parallel
+  LowEnergyCounter low_energy_counter_;
   std::unique_ptr<Lane> active_, next_;
-  bool lanes_overlap_ = false;               // whether frames are also passed to next_
-  bool is_in_pause_ = false;                 // whether the decoder waits for the energy to rise after a pause
-  Tensor previous_frame_;                    // the previous frame, (1, features)
-  int64_t suppressed_label_ = kSpeechBlank;  // label that is not emitted again while repeat_steps_ > 0
-  int64_t repeat_steps_ = 0;                 // remaining steps in which `suppressed_label_` is suppressed
+  bool lanes_overlap_ = false;  // whether frames are also passed to next_
+  bool is_in_pause_ = false;    // whether the decoder waits for the energy to rise after a pause
+  Tensor previous_frame_;       // the previous frame, (1, features)
+  // Label that is not emitted again while remaining_suppression_steps_ > 0.
+  int64_t suppressed_label_ = kSpeechBlank;
+  int64_t remaining_suppression_steps_ = 0;  // remaining steps in which `suppressed_label_` is suppressed
   int64_t frame_count_ = 0, restart_count_ = 0;
   std::vector<int64_t> labels_;
 };

@@ -54,8 +54,8 @@ void sample_classes(Backend, int64_t rows, const T* logits, const ClassScorer& s
   });
 }
 
-void advance_tokens(Backend, int64_t batch, int64_t position, int64_t prefix, uint8_t* columns,
-                    uint8_t* tokens) {
+void copy_tokens_at_position(Backend, int64_t batch, int64_t position, int64_t prefix, uint8_t* columns,
+                             uint8_t* tokens) {
   uint8_t* const kept = columns + position * batch;
   if (position < prefix)
     std::copy_n(kept, batch, tokens);

@@ -51,8 +51,8 @@ template <class O>
 DecodingWeight<O>::~DecodingWeight() = default;
 
 template <class O>
-void DecodingWeight<O>::multiply(int64_t rows, const T* x, const T* bias, Activation activation,
-                                 T* preactivation, T* y) const {
+void DecodingWeight<O>::forward(int64_t rows, const T* x, const T* bias, Activation activation,
+                                T* preactivation, T* y) const {
   const int64_t in = shape_.in, out = shape_.out;
   const auto finish = [=](int64_t begin, int64_t columns) {
     for (int64_t r = 0; r < rows; ++r) {

@@ -8,7 +8,7 @@
 namespace tapeformer::cpu {
 
 template <class T>
-void add_gumbel(Backend, const T* x, const RandomStream& stream, int64_t offset, T* y, int64_t n) {
+void add_gumbel_noise(Backend, const T* x, const RandomStream& stream, int64_t offset, T* y, int64_t n) {
   constexpr int64_t kGrain = 1 << 10;
   parallel_for(n, kGrain, [=](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
@@ -18,7 +18,7 @@ void add_gumbel(Backend, const T* x, const RandomStream& stream, int64_t offset,
 
 template <class T>
 struct GumbelKernels {
-  inline static const Instances all{&add_gumbel<T>};
+  inline static const Instances all{&add_gumbel_noise<T>};
 };
 template struct GumbelKernels<float>;
 template struct GumbelKernels<double>;

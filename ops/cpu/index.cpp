@@ -12,14 +12,15 @@ namespace {
 // Calls f(i, j) for each element i of `index` (outer, count, inner). j is the position of the element that
 // index[i] selects in an array (outer, size, inner).
 template <class F>
-void for_indexed(const IndexShape& s, const int64_t* index, F f) {
-  parallel_for(s.outer, std::max<int64_t>((1 << 14) / std::max<int64_t>(s.count * s.inner, 1), 1),
+void for_indexed(const GatherShape& s, const int64_t* index, F f) {
+  parallel_for(s.outer_size,
+               std::max<int64_t>((1 << 14) / std::max<int64_t>(s.index_size * s.inner_size, 1), 1),
                [&](int64_t begin, int64_t end) {
                  for (int64_t o = begin; o < end; ++o)
-                   for (int64_t c = 0; c < s.count; ++c)
-                     for (int64_t i = 0; i < s.inner; ++i) {
-                       const int64_t at = (o * s.count + c) * s.inner + i;
-                       f(at, (o * s.size + index[at]) * s.inner + i);
+                   for (int64_t c = 0; c < s.index_size; ++c)
+                     for (int64_t i = 0; i < s.inner_size; ++i) {
+                       const int64_t at = (o * s.index_size + c) * s.inner_size + i;
+                       f(at, (o * s.size + index[at]) * s.inner_size + i);
                      }
                });
 }
@@ -27,12 +28,12 @@ void for_indexed(const IndexShape& s, const int64_t* index, F f) {
 }  // namespace
 
 template <class T>
-void gather_middle(Backend, const IndexShape& s, const T* x, const int64_t* index, T* y) {
+void gather_middle_dim(Backend, const GatherShape& s, const T* x, const int64_t* index, T* y) {
   for_indexed(s, index, [=](int64_t at, int64_t selected) { y[at] = x[selected]; });
 }
 
 template <class T>
-void scatter_add_middle(Backend, const IndexShape& s, const T* x, const int64_t* index, T* y) {
+void scatter_add_middle_dim(Backend, const GatherShape& s, const T* x, const int64_t* index, T* y) {
   for_indexed(s, index, [=](int64_t at, int64_t selected) { y[selected] += x[at]; });
 }
 
@@ -75,9 +76,9 @@ void embed_rows(Backend, const T* table, int64_t, const Index* tokens, const T* 
 
 template <class T>
 struct IndexKernels {
-  inline static const Instances all{&gather_middle<T>,      &scatter_add_middle<T>,  &gather_rows<T>,
-                                    &scatter_add_rows<T>,   &embed_rows<T, uint8_t>, &embed_rows<T, int32_t>,
-                                    &embed_rows<T, int64_t>};
+  inline static const Instances all{
+      &gather_middle_dim<T>,   &scatter_add_middle_dim<T>, &gather_rows<T>,        &scatter_add_rows<T>,
+      &embed_rows<T, uint8_t>, &embed_rows<T, int32_t>,    &embed_rows<T, int64_t>};
 };
 template struct IndexKernels<float>;
 template struct IndexKernels<double>;

@@ -18,8 +18,8 @@ void compute_components(const T* p, int64_t mixtures, T y, T half, T log_width, 
                         T* mean_derivative, T* log_scale_derivative) {
 #pragma omp simd
   for (int64_t k = 0; k < mixtures; ++k) {
-    const LogisticComponent<T> c =
-        logistic_component<VectorMath, edge>(y, p[mixtures + k], p[2 * mixtures + k], half, log_width);
+    const LogisticComponent<T> c = compute_logistic_component<VectorMath, edge>(
+        y, p[mixtures + k], p[2 * mixtures + k], half, log_width);
     log_mass[k] = c.log_mass;
     mean_derivative[k] = c.mean_derivative;
     log_scale_derivative[k] = c.log_scale_derivative;
@@ -90,8 +90,9 @@ uint8_t sample_row(const T* p, int64_t mixtures, double u_component, double u_va
 }  // namespace
 
 template <class T>
-void logistic_mixture(Backend, int64_t rows, int64_t mixtures, int64_t levels, const T* parameters,
-                      const int64_t* targets, const T* scale, T* nll, T* gradient) {
+void compute_logistic_mixture_nll(Backend, int64_t rows, int64_t mixtures, int64_t levels,
+                                  const T* parameters, const int64_t* targets, const T* scale, T* nll,
+                                  T* gradient) {
   parallel_for(rows, kGrainRows, [=](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row)
       nll[row] = row_nll(parameters + row * 3 * mixtures, mixtures, levels, targets[row],
@@ -111,7 +112,7 @@ void sample_logistic_mixture(Backend, int64_t rows, int64_t mixtures, const T* p
 
 template <class T>
 struct LogisticMixtureKernels {
-  inline static const Instances all{&logistic_mixture<T>, &sample_logistic_mixture<T>};
+  inline static const Instances all{&compute_logistic_mixture_nll<T>, &sample_logistic_mixture<T>};
 };
 template struct LogisticMixtureKernels<float>;
 template struct LogisticMixtureKernels<double>;

@@ -127,8 +127,8 @@ class LshForward : public LshWindow<T> {
 
   // Replaces the scores of query i in row `row` of scores_ by unnormalized attention weights, multiplied by
   // the dropout multipliers. The weight of a key is exp(score - maximum), or 0 if the key is masked. If
-  // exact_duplicates is true, the weight is divided by the number of times that the query attends to the key
-  // in all rounds. sum_ receives the sum of the weights without dropout.
+  // normalize_duplicates is true, the weight is divided by the number of times that the query attends to the
+  // key in all rounds. sum_ receives the sum of the weights without dropout.
   template <bool kCausal>
   void probabilities(int64_t i, int64_t row, Range range) {
     T* const scores = scores_ + row * stride_;
@@ -152,7 +152,7 @@ class LshForward : public LshWindow<T> {
             total += p;
           });
     };
-    if (s_.exact_duplicates) {
+    if (s_.normalize_duplicates) {
       this->find_cells(i);
       exponentials(
           [&](const Half& half, int64_t j, Vector<T> p) { return p / this->count_multiplicities(half, j); });
@@ -173,7 +173,7 @@ class LshForward : public LshWindow<T> {
     const T before = first ? -kInfinity<T> : running_.maximum[position];
     const OnlineSoftmaxUpdate<T> update = update_online_softmax(before, maximum_[row]);
     const T maximum = update.maximum;
-    T keep = update.rescale, add = std::exp(maximum_[row] - update.shift);
+    T keep = update.rescale_factor, add = std::exp(maximum_[row] - update.shift);
     const T total = (first ? T{0} : keep * running_.sum[position]) + add * sum_[row];
     running_.maximum[position] = maximum;
     running_.sum[position] = total;

@@ -240,7 +240,7 @@ class LshBackward : public LshWindow<T> {
             store(gradients + column, seen ? ds : Vector<T>{});
           });
     };
-    if (!s_.exact_duplicates) {
+    if (!s_.normalize_duplicates) {
       pass(log_sum, [](const Half&, int64_t, Vector<T> p) { return p; });
       return;
     }

@@ -106,7 +106,7 @@ class HeadHash {
   // time, so that a long sequence is read from memory fewer times.
   void run(int64_t example, int64_t head, const PerThreadMemory& memory, int32_t* buckets) const {
     const int64_t valid = s_.lengths ? s_.lengths[example] : s_.length;
-    const Rotation rotation(s_.bucket_counts(valid));
+    const Rotation rotation(s_.compute_bucket_counts(valid));
     for (int64_t round = 0; round < s_.rounds; ++round) {
       int32_t* const row = buckets + round * s_.length;
       std::fill_n(row, valid, 0);
@@ -154,8 +154,9 @@ class HeadHash {
   void draw(const Rotation& rotation, int64_t example, int64_t head, int64_t round, T* panels) const {
     constexpr uint64_t kSecondFactor = 1 << 23;
     const int64_t head_index =
-        s_.share_all_rotations ? 0
-                               : ((s_.share_across_examples ? 0 : s_.first_example + example) << 12) + head;
+        s_.share_all_rotations
+            ? 0
+            : ((s_.share_rotations_across_examples ? 0 : s_.first_example + example) << 12) + head;
     const auto first = static_cast<uint64_t>((head_index << 8) + round) << 24;
     draw_rotation(stream_, first, s_.dim, rotation.factors.first / 2, panels);
     if (rotation.width2 > 0)

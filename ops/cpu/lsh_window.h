@@ -83,8 +83,8 @@ struct LshHalf {
   int64_t count = 0, round = 0, chunk = 0;
   const int32_t* order = nullptr;  // positions of the keys
   Int* positions = nullptr;        // the elements of `order`, converted to Int
-  // Codes of the keys (rounds, capacity). If exact_duplicates is false, `codes` has only one row, with the
-  // codes of round `round`. In each row, the elements after the first `count` elements are kEmpty.
+  // Codes of the keys (rounds, capacity). If normalize_duplicates is false, `codes` has only one row, with
+  // the codes of round `round`. In each row, the elements after the first `count` elements are kEmpty.
   Int* codes = nullptr;
   const Int* round_codes = nullptr;  // codes of round `round`
   T* queries = nullptr;              // (rows, dim)
@@ -148,7 +148,7 @@ class LshWindow {
   void allocate_window(Arena& arena) {
     for (Half& half : halves_) {
       half.positions = arena.allocate<Int>(capacity_);
-      half.codes = arena.allocate<Int>(capacity_ * (s_.exact_duplicates ? s_.rounds : 1));
+      half.codes = arena.allocate<Int>(capacity_ * (s_.normalize_duplicates ? s_.rounds : 1));
       half.queries = arena.allocate<T>(rows_ * s_.dim);
       half.factors = arena.allocate<T>(capacity_);
       half.key_panels = arena.allocate<T>(capacity_ * s_.dim);
@@ -177,17 +177,17 @@ class LshWindow {
     half.chunk = chunk;
     half.count = order_->slot_count(chunk);
     half.order = order_->positions(round, chunk);
-    half.round_codes = half.codes + (s_.exact_duplicates ? round * capacity_ : 0);
+    half.round_codes = half.codes + (s_.normalize_duplicates ? round * capacity_ : 0);
     for (int64_t i = 0; i < half.count; ++i) {
       half.positions[i] = half.order[i];
       const int32_t* const codes = order_->codes(half.order[i]);
-      if (!s_.exact_duplicates)
+      if (!s_.normalize_duplicates)
         half.codes[i] = codes[round];
       else
         for (int64_t r = 0; r < s_.rounds; ++r) half.codes[r * capacity_ + i] = codes[r];
     }
     std::fill(half.positions + half.count, half.positions + capacity_, Int{0});
-    for (int64_t r = 0; r < (s_.exact_duplicates ? s_.rounds : 1); ++r)
+    for (int64_t r = 0; r < (s_.normalize_duplicates ? s_.rounds : 1); ++r)
       std::fill(half.codes + r * capacity_ + half.count, half.codes + (r + 1) * capacity_,
                 Int{LshOrder::kEmpty});
     const T scale = static_cast<T>(s_.scale), epsilon = static_cast<T>(s_.epsilon);
@@ -318,7 +318,7 @@ class LshWindow {
 
   // Finds the cell and the look-back cell of query i in each round, for count_multiplicities().
   void find_cells(int64_t i) {
-    if (!s_.exact_duplicates) return;
+    if (!s_.normalize_duplicates) return;
     for (int64_t r = 0; r < s_.rounds; ++r) {
       query_codes_[r] = current_->codes[r * capacity_ + i];
       const LshOrder::Cell cell = order_->find_look_back_cell(r, static_cast<int32_t>(query_codes_[r]));

@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kGrain = 1 << 15;  // minimum number of elements per thread
 
 template <class T>
-void step_one(const StepRule& rule, double gradient_scale, double max_value,
+void step_one(const UpdateRule& rule, double gradient_scale, double max_value,
               const ParameterArrays<T>& arrays) {
   T *const parameter = arrays.parameter, *const first = arrays.first_moment,
            *const second = arrays.second_moment;
@@ -86,13 +86,13 @@ void compute_clip_scales(Backend, const Clipping& clipping, const double* square
 }
 
 template <class T>
-void optimizer_step(Backend, const StepRule* rule, const ParameterArrays<T>* list, int64_t count,
-                    const double* scales, double max_value) {
+void apply_optimizer_step(Backend, const UpdateRule* rule, const ParameterArrays<T>* list, int64_t count,
+                          const double* scales, double max_value) {
   for (int64_t i = 0; i < count; ++i) step_one(*rule, scales[i], max_value, list[i]);
 }
 
 template <class T>
-void update_average(Backend, T* average, const T* value, const StepRule* rule, int64_t n) {
+void update_moving_average(Backend, T* average, const T* value, const UpdateRule* rule, int64_t n) {
   const double decay = rule->average_decay;
   const T keep = static_cast<T>(decay), take = static_cast<T>(1 - decay);
   parallel_for(n, kGrain, [=](int64_t begin, int64_t end) {
@@ -103,7 +103,8 @@ void update_average(Backend, T* average, const T* value, const StepRule* rule, i
 
 template <class T>
 struct OptimizerKernels {
-  inline static const Instances all{&compute_squared_norms<T>, &optimizer_step<T>, &update_average<T>};
+  inline static const Instances all{&compute_squared_norms<T>, &apply_optimizer_step<T>,
+                                    &update_moving_average<T>};
 };
 template struct OptimizerKernels<float>;
 template struct OptimizerKernels<double>;

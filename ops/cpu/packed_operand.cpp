@@ -57,7 +57,7 @@ bool has_amx_products() {
   return false;
 }
 
-std::string product_library_name() {
+std::string get_gemm_library_name() {
   if constexpr (onednn::kIsBuilt)
     if (onednn::is_fastest(DType::float32)) return "oneDNN " + onednn::version();
   return "Tapeformer and OpenBLAS";

@@ -22,7 +22,7 @@ void for_feature_rows(const RandomFeatureShape& s, F&& f) {
 // u (features,) is scale * projection * x.
 template <class T>
 T compute_exponent_shift(const RandomFeatureShape& s, const T* x, const T* u) {
-  if (s.map == RandomFeatureMap::softmax_key) {
+  if (s.feature_map == RandomFeatureMap::softmax_key) {
     T squares = 0;
 #pragma omp simd reduction(+ : squares)
     for (int64_t i = 0; i < s.dim; ++i) squares += x[i] * x[i];
@@ -40,7 +40,7 @@ template <class T>
 void random_features_forward(Backend, const RandomFeatureShape& s, const T* x, T* y) {
   for_feature_rows(s, [=](int64_t row) {
     T* const u = y + row * s.features;
-    if (s.map == RandomFeatureMap::relu) {
+    if (s.feature_map == RandomFeatureMap::relu) {
       const T offset = static_cast<T>(s.offset);
 #pragma omp simd
       for (int64_t i = 0; i < s.features; ++i) u[i] = (u[i] < 0 ? T{0} : u[i]) + offset;
@@ -60,7 +60,7 @@ void random_features_backward(Backend, const RandomFeatureShape& s, const T* x, 
     const T* const gradient = g + row * s.features;
     T* const target = gu + row * s.features;
     T* const direct = gx + row * s.dim;
-    if (s.map == RandomFeatureMap::relu) {
+    if (s.feature_map == RandomFeatureMap::relu) {
       const T offset = static_cast<T>(s.offset);
 #pragma omp simd
       for (int64_t i = 0; i < s.features; ++i) target[i] = features[i] > offset ? gradient[i] : T{0};
@@ -74,7 +74,7 @@ void random_features_backward(Backend, const RandomFeatureShape& s, const T* x, 
       total += target[i];
     }
     const T factor =
-        s.map == RandomFeatureMap::softmax_key ? -total * static_cast<T>(s.scale * s.scale) : T{0};
+        s.feature_map == RandomFeatureMap::softmax_key ? -total * static_cast<T>(s.scale * s.scale) : T{0};
     const T* const input = x + row * s.dim;
 #pragma omp simd
     for (int64_t i = 0; i < s.dim; ++i) direct[i] = factor * input[i];

@@ -38,7 +38,7 @@ double sum_long(const T* x, int64_t size) {
 }  // namespace
 
 template <class T>
-void sum_middle(Backend, const T* x, T* out, int64_t outer, int64_t size, int64_t inner) {
+void sum_middle_dim(Backend, const T* x, T* out, int64_t outer, int64_t size, int64_t inner) {
   if (outer == 1 && inner == 1) {
     *out = static_cast<T>(sum_long(x, size));
     return;
@@ -71,14 +71,14 @@ void sum_middle(Backend, const T* x, T* out, int64_t outer, int64_t size, int64_
 }
 
 template <class T>
-void max_middle(Backend, const T* x, T* out, int64_t* index, int64_t outer, int64_t size, int64_t inner) {
+void max_middle_dim(Backend, const T* x, T* out, int64_t* index, int64_t outer, int64_t size, int64_t inner) {
   parallel_for(outer, choose_grain(size, inner), [&](int64_t begin, int64_t end) {
     for (int64_t o = begin; o < end; ++o)
       for (int64_t i = 0; i < inner; ++i) {
         const T* const column = x + o * size * inner + i;
         int64_t best = 0;
         for (int64_t s = 1; s < size; ++s)
-          if (is_larger(column[s * inner], column[best * inner])) best = s;
+          if (is_larger_or_nan(column[s * inner], column[best * inner])) best = s;
         out[o * inner + i] = column[best * inner];
         index[o * inner + i] = best;
       }
@@ -86,8 +86,8 @@ void max_middle(Backend, const T* x, T* out, int64_t* index, int64_t outer, int6
 }
 
 template <class T>
-void scatter_middle(Backend, const T* g, const int64_t* index, T* gx, int64_t outer, int64_t size,
-                    int64_t inner) {
+void scatter_middle_dim(Backend, const T* g, const int64_t* index, T* gx, int64_t outer, int64_t size,
+                        int64_t inner) {
   parallel_for(outer, choose_grain(size, inner), [&](int64_t begin, int64_t end) {
     std::fill(gx + begin * size * inner, gx + end * size * inner, T{0});
     for (int64_t o = begin; o < end; ++o)
@@ -98,7 +98,7 @@ void scatter_middle(Backend, const T* g, const int64_t* index, T* gx, int64_t ou
 
 template <class T>
 struct ReduceKernels {
-  inline static const Instances all{&sum_middle<T>, &max_middle<T>, &scatter_middle<T>};
+  inline static const Instances all{&sum_middle_dim<T>, &max_middle_dim<T>, &scatter_middle_dim<T>};
 };
 template struct ReduceKernels<float>;
 template struct ReduceKernels<double>;

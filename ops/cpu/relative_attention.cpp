@@ -40,7 +40,7 @@ class RelativeStep {
     T maximum = -std::numeric_limits<T>::infinity();
     for (int64_t j = 0; j < count; ++j) {
       const T* const key = keys_.row(s_, query, j, batch, head);
-      const T* const distance = in_.distances + (j * s_.heads + head) * s_.dim;
+      const T* const distance = in_.distance_embeddings + (j * s_.heads + head) * s_.dim;
       scores[j] = static_cast<T>(s_.scale) * (dot(content, key, s_.dim) + dot(position, distance, s_.dim));
       maximum = std::max(maximum, scores[j]);
     }

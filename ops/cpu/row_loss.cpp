@@ -22,7 +22,7 @@ void compute_weighted_sum(Backend, const T* values, const T* weights, T* total, 
 }
 
 template <class T>
-void multiply_by(Backend, const T* x, const T* factor, T* y, int64_t n) {
+void multiply_by_device_scalar(Backend, const T* x, const T* factor, T* y, int64_t n) {
   parallel_for(n, 1 << 15, [=, by = *factor](int64_t begin, int64_t end) {
 #pragma omp simd
     for (int64_t i = begin; i < end; ++i) y[i] = x[i] * by;
@@ -31,7 +31,8 @@ void multiply_by(Backend, const T* x, const T* factor, T* y, int64_t n) {
 
 template <class T>
 struct RowLossKernels {
-  inline static const Instances all{&compute_row_weights<T>, &compute_weighted_sum<T>, &multiply_by<T>};
+  inline static const Instances all{&compute_row_weights<T>, &compute_weighted_sum<T>,
+                                    &multiply_by_device_scalar<T>};
 };
 template struct RowLossKernels<float>;
 template struct RowLossKernels<double>;

@@ -74,7 +74,7 @@ class SoftmaxAttentionHead {
     batch_ = batch;
     head_ = head;
     valid_keys_ = get_valid_length(s_.key_lengths, batch, s_.key_length);
-    attended_ = {s_.pattern.pattern_of_head(head), s_.query_length, s_.key_length, valid_keys_, s_.causal};
+    attended_ = {s_.pattern.get_head_pattern(head), s_.query_length, s_.key_length, valid_keys_, s_.causal};
   }
 
   void forward(AttentionRows<S> out, T* log_sums) {

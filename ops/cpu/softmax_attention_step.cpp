@@ -44,7 +44,7 @@ class StepGroup {
       std::fill_n(out_row(h), s_.value_dim, T{0});
     }
     const T scale = static_cast<T>(s_.scale);
-    const AttendedKeys attended{s_.pattern.pattern_of_head(first_), s_.key_length, s_.key_length,
+    const AttendedKeys attended{s_.pattern.get_head_pattern(first_), s_.key_length, s_.key_length,
                                 s_.key_length, true};
     const int64_t query = s_.key_length - 1;
     // Each iteration processes a block of at most kBlock keys. The block consists of rows [begin, begin +
@@ -91,9 +91,9 @@ class StepGroup {
       row[j] = vmath::exp(row[j] - update.shift);
       total += row[j];
     }
-    if (update.rescale != 1) {
-      sum_[h] *= update.rescale;
-      multiply(out_row(h), update.rescale);
+    if (update.rescale_factor != 1) {
+      sum_[h] *= update.rescale_factor;
+      multiply(out_row(h), update.rescale_factor);
     }
     maximum_[h] = update.maximum;
     sum_[h] += total;

@@ -44,7 +44,7 @@ void select_top_k(Backend, const T* x, int64_t rows, int64_t length, int64_t cou
 }
 
 template <class T>
-void gather_selected(Backend, const TokenSelection& s, const T* x, const Compute<T>* weights, T* y) {
+void gather_selected_tokens(Backend, const TokenSelection& s, const T* x, const Compute<T>* weights, T* y) {
   const int64_t rows = s.batch * s.clusters * s.count;
   parallel_for(rows, choose_rows_per_range(s.heads * s.dim), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row)
@@ -65,7 +65,7 @@ void gather_selected(Backend, const TokenSelection& s, const T* x, const Compute
 }
 
 template <class T>
-void scatter_add_selected(Backend, const TokenSelection& s, const T* x, Compute<T>* weights, T* y) {
+void scatter_add_selected_tokens(Backend, const TokenSelection& s, const T* x, Compute<T>* weights, T* y) {
   parallel_for(s.batch * s.length, choose_rows_per_range(s.heads * s.dim), [&](int64_t begin, int64_t end) {
     std::vector<Compute<T>> sums(static_cast<size_t>(s.dim));
     for (int64_t row = begin; row < end; ++row)
@@ -92,7 +92,7 @@ void scatter_add_selected(Backend, const TokenSelection& s, const T* x, Compute<
 
 template <class T>
 struct SelectionKernels {
-  inline static const Instances all{&gather_selected<T>, &scatter_add_selected<T>};
+  inline static const Instances all{&gather_selected_tokens<T>, &scatter_add_selected_tokens<T>};
 };
 template struct SelectionKernels<float>;
 template struct SelectionKernels<double>;

@@ -11,7 +11,8 @@ namespace tapeformer::cuda {
 inline constexpr int kMaxListEntries = 384;
 // Maximum size of a list. CUDA 12.1 and later limit all parameters of a kernel together to 32,764 bytes.
 inline constexpr size_t kMaxListBytes = 24 << 10;
-inline constexpr int64_t kArrayChunk = 8192;  // number of elements per block, a multiple of Pack<T>::kSize
+// Number of elements per block, a multiple of Pack<T>::kSize.
+inline constexpr int64_t kElementsPerChunk = 8192;
 
 // A list of at most kMaxListEntries entries. An `Entry` holds pointers to arrays of n elements each, such as
 // a parameter and its gradient.
@@ -32,14 +33,14 @@ void for_each_list(const char* op, const Entry* entries, int64_t entry_count, F&
   for (int64_t first = 0; first < entry_count; first += kMaxListEntries) {
     ArrayList<Entry> list{};
     list.entry_count = static_cast<int>(std::min<int64_t>(kMaxListEntries, entry_count - first));
-    int64_t chunks = 0;
+    int64_t chunk_count = 0;
     for (int i = 0; i < list.entry_count; ++i) {
       list.entries[i] = entries[first + i];
-      list.first_chunk[i] = static_cast<int>(chunks);
-      chunks += (list.entries[i].n + kArrayChunk - 1) / kArrayChunk;
+      list.first_chunk[i] = static_cast<int>(chunk_count);
+      chunk_count += (list.entries[i].n + kElementsPerChunk - 1) / kElementsPerChunk;
     }
-    check(chunks < INT32_MAX, op, chunks, " chunks of arrays are too many");
-    list.first_chunk[list.entry_count] = static_cast<int>(chunks);
+    check(chunk_count < INT32_MAX, op, chunk_count, " chunks of arrays are too many");
+    list.first_chunk[list.entry_count] = static_cast<int>(chunk_count);
     f(list, first);
   }
 }
@@ -47,9 +48,9 @@ void for_each_list(const char* op, const Entry* entries, int64_t entry_count, F&
 // Returns the sum of n over the entries of a list.
 template <class Entry>
 int64_t count_elements(const ArrayList<Entry>& list) {
-  int64_t elements = 0;
-  for (int i = 0; i < list.entry_count; ++i) elements += list.entries[i].n;
-  return elements;
+  int64_t element_count = 0;
+  for (int i = 0; i < list.entry_count; ++i) element_count += list.entries[i].n;
+  return element_count;
 }
 
 // The elements [begin, end) of the arrays of an entry.
@@ -66,9 +67,9 @@ __device__ ArrayChunk find_block_chunk(const ArrayList<Entry>& list) {
     const int middle = (entry_index + end_index) / 2;
     (list.first_chunk[middle] <= block ? entry_index : end_index) = middle;
   }
-  const int64_t begin = (block - list.first_chunk[entry_index]) * kArrayChunk,
+  const int64_t begin = (block - list.first_chunk[entry_index]) * kElementsPerChunk,
                 n = list.entries[entry_index].n;
-  return {entry_index, begin, begin + kArrayChunk < n ? begin + kArrayChunk : n};
+  return {entry_index, begin, begin + kElementsPerChunk < n ? begin + kElementsPerChunk : n};
 }
 
 }  // namespace tapeformer::cuda

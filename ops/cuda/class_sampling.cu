@@ -103,8 +103,8 @@ void sample_classes(Backend, int64_t rows, const T* logits, const ClassScorer& s
          rows, logits, score, score.is_restricted(), GraphRandomStream(score.stream), out);
 }
 
-void advance_tokens(Backend, int64_t batch, int64_t position, int64_t prefix, uint8_t* columns,
-                    uint8_t* tokens) {
+void copy_tokens_at_position(Backend, int64_t batch, int64_t position, int64_t prefix, uint8_t* columns,
+                             uint8_t* tokens) {
   launch(advance_kernel, make_element_launch(batch), batch, GraphStep(position), prefix, columns, tokens);
 }
 

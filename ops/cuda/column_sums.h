@@ -15,17 +15,17 @@ inline constexpr int64_t kMaxPartialSums = 512;  // maximum number of partial su
 inline constexpr int64_t kPartialSumsPerGroup = 16;
 
 // Returns the number of groups of partial sums.
-__host__ __device__ inline int64_t count_groups(int64_t partial_sum_count) {
+__host__ __device__ inline int64_t count_partial_sum_groups(int64_t partial_sum_count) {
   return (partial_sum_count + kPartialSumsPerGroup - 1) / kPartialSumsPerGroup;
 }
 
-// The arrays that a kernel uses to sum columns. The sums of the columns [0, second_column) are written to
-// targets[0], and the sums of the other columns to targets[1].
+// The arrays that a kernel uses to sum columns. The sums of the columns [0, second_target_begin) are written
+// to targets[0], and the sums of the other columns to targets[1].
 template <class T>
 struct ColumnSums {
-  int64_t partial_sum_count, column_count, second_column;
+  int64_t partial_sum_count, column_count, second_target_begin;
   T* partial_sums;  // (partial_sum_count, column_count)
-  T* targets[2];    // (second_column,) and (column_count - second_column,). A target may be null.
+  T* targets[2];    // (second_target_begin,) and (column_count - second_target_begin,). A target may be null.
   // The counters of strip s are row s of an array (strips, groups + 1): one counter per group, and one for
   // all groups. All counters are 0 before and after the launch.
   unsigned* arrival_counters;
@@ -34,14 +34,18 @@ struct ColumnSums {
 // Owns the memory of a ColumnSums, for one launch. The columns are divided into `strip_count` ranges
 // (strips), which are summed by different blocks. If both targets are null, sums().partial_sums is null.
 template <class T>
-class ColumnSumsMemory {
+class ColumnSumsWorkspace {
  public:
-  ColumnSumsMemory(int64_t partial_sum_count, int64_t column_count, int64_t second_column,
-                   int64_t strip_count, T* first, T* second = nullptr)
-      : partial_sums_(first || second ? partial_sum_count * column_count : 0),
-        sums_{partial_sum_count,    column_count,    second_column,
-              partial_sums_.data(), {first, second}, context().arrival_counters} {
-    const int64_t counter_count = strip_count * (count_groups(partial_sum_count) + 1);
+  ColumnSumsWorkspace(int64_t partial_sum_count, int64_t column_count, int64_t second_target_begin,
+                      int64_t strip_count, T* first_target, T* second_target = nullptr)
+      : partial_sums_(first_target || second_target ? partial_sum_count * column_count : 0),
+        sums_{partial_sum_count,
+              column_count,
+              second_target_begin,
+              partial_sums_.data(),
+              {first_target, second_target},
+              context().arrival_counters} {
+    const int64_t counter_count = strip_count * (count_partial_sum_groups(partial_sum_count) + 1);
     if (counter_count <= kMaxArrivalCounters || !partial_sums_.data()) return;
     counter_memory_.emplace(counter_count);
     sums_.arrival_counters = counter_memory_->data();
@@ -74,7 +78,7 @@ __device__ inline bool arrive_and_check_last(unsigned* counter, int64_t expected
 // Loads an element that another block has written. The load bypasses the L1 cache, which is not coherent and
 // may hold an outdated cache line.
 template <class T>
-__device__ T load_from_other_block(const T* element) {
+__device__ T load_bypassing_l1(const T* element) {
 #ifdef __CUDA_ARCH__
   return __ldcg(element);
 #else
@@ -92,7 +96,7 @@ __device__ void reduce_partial_sums(const ColumnSums<T>& sums, int64_t first, in
     double sum = 0;
     for (int64_t i = 0; i < count; ++i)
       sum += static_cast<double>(
-          load_from_other_block(sums.partial_sums + (first + i * step) * sums.column_count + column));
+          load_bypassing_l1(sums.partial_sums + (first + i * step) * sums.column_count + column));
     write(column, static_cast<T>(sum));
   }
 }
@@ -103,20 +107,21 @@ __device__ void reduce_partial_sums(const ColumnSums<T>& sums, int64_t first, in
 template <class T>
 __device__ void complete_column_sums(const ColumnSums<T>& sums, int64_t row, int64_t strip, int64_t begin,
                                      int64_t end) {
-  const int64_t groups = count_groups(sums.partial_sum_count), group = row / kPartialSumsPerGroup;
+  const int64_t group_count = count_partial_sum_groups(sums.partial_sum_count),
+                group = row / kPartialSumsPerGroup;
   const int64_t first = group * kPartialSumsPerGroup, remaining = sums.partial_sum_count - first;
   const int64_t count = remaining < kPartialSumsPerGroup ? remaining : kPartialSumsPerGroup;
-  unsigned* const arrival_counters = sums.arrival_counters + strip * (groups + 1);
+  unsigned* const arrival_counters = sums.arrival_counters + strip * (group_count + 1);
   if (!arrive_and_check_last(arrival_counters + group, count)) return;
   // The sum of a group replaces the first partial sum of the group.
   reduce_partial_sums(sums, first, count, 1, begin, end, [&](int64_t column, T sum) {
     sums.partial_sums[first * sums.column_count + column] = sum;
   });
-  if (!arrive_and_check_last(arrival_counters + groups, groups)) return;
-  reduce_partial_sums(sums, 0, groups, kPartialSumsPerGroup, begin, end, [&](int64_t column, T sum) {
-    const bool is_second = column >= sums.second_column;
+  if (!arrive_and_check_last(arrival_counters + group_count, group_count)) return;
+  reduce_partial_sums(sums, 0, group_count, kPartialSumsPerGroup, begin, end, [&](int64_t column, T sum) {
+    const bool is_second = column >= sums.second_target_begin;
     T* const target = is_second ? sums.targets[1] : sums.targets[0];
-    if (target) target[is_second ? column - sums.second_column : column] = sum;
+    if (target) target[is_second ? column - sums.second_target_begin : column] = sum;
   });
 }
 

@@ -277,7 +277,7 @@ bool run_planned_gemm(const Gemm<T, Operand>& p, cublasLtEpilogue_t epilogue, co
   }
   if (bias) set_attribute(found->second, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
   if (!multiply(found->second, arrays)) return false;
-  log_product(p, 1, describe_epilogue(epilogue), epilogue != CUBLASLT_EPILOGUE_BGRADB);
+  add_gemm_to_work_log(p, 1, describe_epilogue(epilogue), epilogue != CUBLASLT_EPILOGUE_BGRADB);
   return true;
 }
 
@@ -299,22 +299,22 @@ bool try_tuned_gemm(const Gemm<T, Operand>& product) {
 }
 
 template <class T, class Operand>
-bool gemm_with_bias(const Gemm<T, Operand>& product, const T* bias, bool relu) {
+bool try_gemm_with_bias(const Gemm<T, Operand>& product, const T* bias, bool relu) {
   return run_fused_gemm(product, relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS, bias);
 }
 
 template <class Operand>
-bool gemm_with_bias_gradient(const Gemm<float, Operand>& product, float* gbias) {
+bool try_gemm_with_bias_gradient(const Gemm<float, Operand>& product, float* gbias) {
   return run_fused_gemm(product, CUBLASLT_EPILOGUE_BGRADB, gbias);
 }
 
 template bool try_tuned_gemm(const Gemm<float>&);
 template bool try_tuned_gemm(const Gemm<float, BFloat16>&);
 template bool try_tuned_gemm(const Gemm<BFloat16>&);
-template bool gemm_with_bias(const Gemm<float>&, const float*, bool);
-template bool gemm_with_bias(const Gemm<float, BFloat16>&, const float*, bool);
-template bool gemm_with_bias(const Gemm<BFloat16>&, const BFloat16*, bool);
-template bool gemm_with_bias_gradient(const Gemm<float>&, float*);
-template bool gemm_with_bias_gradient(const Gemm<float, BFloat16>&, float*);
+template bool try_gemm_with_bias(const Gemm<float>&, const float*, bool);
+template bool try_gemm_with_bias(const Gemm<float, BFloat16>&, const float*, bool);
+template bool try_gemm_with_bias(const Gemm<BFloat16>&, const BFloat16*, bool);
+template bool try_gemm_with_bias_gradient(const Gemm<float>&, float*);
+template bool try_gemm_with_bias_gradient(const Gemm<float, BFloat16>&, float*);
 
 }  // namespace tapeformer::cuda

@@ -19,11 +19,11 @@ bool try_tuned_gemm(const Gemm<T, Operand>& product);
 // Computes c = op(a) op(b) + bias, or c = relu(op(a) op(b) + bias) if `relu` is true. `bias` has the shape
 // (n,).
 template <class T, class Operand>
-bool gemm_with_bias(const Gemm<T, Operand>& product, const T* bias, bool relu);
+bool try_gemm_with_bias(const Gemm<T, Operand>& product, const T* bias, bool relu);
 
 // Computes c = op(a) op(b), and writes the sum of each row of op(a) to gbias (m,). In the product for the
 // gradient of a weight, op(a) is the transposed gradient of the output, so gbias is the gradient of the bias.
 template <class Operand>
-bool gemm_with_bias_gradient(const Gemm<float, Operand>& product, float* gbias);
+bool try_gemm_with_bias_gradient(const Gemm<float, Operand>& product, float* gbias);
 
 }  // namespace tapeformer::cuda

@@ -16,13 +16,13 @@ __global__ void add_gumbel_kernel(const T* x, GraphRandomStream stream, int64_t 
 }  // namespace
 
 template <class T>
-void add_gumbel(Backend, const T* x, const RandomStream& stream, int64_t offset, T* y, int64_t n) {
+void add_gumbel_noise(Backend, const T* x, const RandomStream& stream, int64_t offset, T* y, int64_t n) {
   launch(add_gumbel_kernel<T>, make_element_launch(n), x, GraphRandomStream(stream), offset, y, n);
 }
 
 template <class T>
 struct GumbelKernels {
-  inline static const Instances all{&add_gumbel<T>};
+  inline static const Instances all{&add_gumbel_noise<T>};
 };
 template struct GumbelKernels<float>;
 template struct GumbelKernels<double>;

@@ -12,30 +12,31 @@ __device__ T not_a_number() {
   return static_cast<T>(NAN);
 }
 
-// Computes gather_middle(). An index out of range gives NaN.
+// Computes gather_middle_dim(). An index out of range gives NaN.
 template <class T>
-__global__ void gather_kernel(IndexShape s, const T* __restrict__ x, const int64_t* __restrict__ index, T* y,
+__global__ void gather_kernel(GatherShape s, const T* __restrict__ x, const int64_t* __restrict__ index, T* y,
                               int64_t n) {
   for (int64_t i = first_element(); i < n; i += element_stride()) {
-    const int64_t row = i / s.inner, outer = row / s.count, source = index[i];
+    const int64_t row = i / s.inner_size, outer = row / s.index_size, source = index[i];
     const bool is_valid = source >= 0 && source < s.size;
-    y[i] = is_valid ? x[(outer * s.size + source) * s.inner + i - row * s.inner] : not_a_number<T>();
+    y[i] =
+        is_valid ? x[(outer * s.size + source) * s.inner_size + i - row * s.inner_size] : not_a_number<T>();
   }
 }
 
-// Computes scatter_add_middle(). A thread computes a column of y, which consists of the elements with the
+// Computes scatter_add_middle_dim(). A thread computes a column of y, which consists of the elements with the
 // same outer and inner index. The thread adds the elements of x in the order of `index`, so the result is
 // deterministic. For an index out of range, NaN is added to element 0 of the column.
 template <class T>
-__global__ void scatter_add_kernel(IndexShape s, const T* __restrict__ x, const int64_t* __restrict__ index,
+__global__ void scatter_add_kernel(GatherShape s, const T* __restrict__ x, const int64_t* __restrict__ index,
                                    T* y) {
-  const int64_t columns = s.outer * s.inner;
+  const int64_t columns = s.outer_size * s.inner_size;
   for (int64_t column = first_element(); column < columns; column += element_stride()) {
-    const int64_t outer = column / s.inner, inner = column - outer * s.inner;
-    for (int64_t c = 0; c < s.count; ++c) {
-      const int64_t from = (outer * s.count + c) * s.inner + inner, target = index[from];
+    const int64_t outer = column / s.inner_size, inner = column - outer * s.inner_size;
+    for (int64_t c = 0; c < s.index_size; ++c) {
+      const int64_t from = (outer * s.index_size + c) * s.inner_size + inner, target = index[from];
       const bool is_valid = target >= 0 && target < s.size;
-      y[(outer * s.size + (is_valid ? target : 0)) * s.inner + inner] +=
+      y[(outer * s.size + (is_valid ? target : 0)) * s.inner_size + inner] +=
           is_valid ? x[from] : not_a_number<T>();
     }
   }
@@ -261,14 +262,14 @@ __global__ void add_partial_rows_kernel(const T* __restrict__ partial_sums, cons
 }  // namespace
 
 template <class T>
-void gather_middle(Backend, const IndexShape& shape, const T* x, const int64_t* index, T* y) {
-  const int64_t n = shape.outer * shape.count * shape.inner;
+void gather_middle_dim(Backend, const GatherShape& shape, const T* x, const int64_t* index, T* y) {
+  const int64_t n = shape.outer_size * shape.index_size * shape.inner_size;
   launch(gather_kernel<T>, make_element_launch(n), shape, x, index, y, n);
 }
 
 template <class T>
-void scatter_add_middle(Backend, const IndexShape& shape, const T* x, const int64_t* index, T* y) {
-  launch(scatter_add_kernel<T>, make_element_launch(shape.outer * shape.inner), shape, x, index, y);
+void scatter_add_middle_dim(Backend, const GatherShape& shape, const T* x, const int64_t* index, T* y) {
+  launch(scatter_add_kernel<T>, make_element_launch(shape.outer_size * shape.inner_size), shape, x, index, y);
 }
 
 template <class T>
@@ -318,9 +319,9 @@ void embed_rows(Backend, const T* table, int64_t rows, const Index* tokens, cons
 
 template <class T>
 struct IndexKernels {
-  inline static const Instances all{&gather_middle<T>,      &scatter_add_middle<T>,  &gather_rows<T>,
-                                    &scatter_add_rows<T>,   &embed_rows<T, uint8_t>, &embed_rows<T, int32_t>,
-                                    &embed_rows<T, int64_t>};
+  inline static const Instances all{
+      &gather_middle_dim<T>,   &scatter_add_middle_dim<T>, &gather_rows<T>,        &scatter_add_rows<T>,
+      &embed_rows<T, uint8_t>, &embed_rows<T, int32_t>,    &embed_rows<T, int64_t>};
 };
 template struct IndexKernels<float>;
 template struct IndexKernels<double>;

@@ -152,7 +152,7 @@ class Operands {
       const int64_t y_offset = rounds_x ? (x_size + kAlignment - 1) / kAlignment * kAlignment : 0;
       if (!rounds_x && !rounds_y) return;
       rounded_.emplace(y_offset + (rounds_y ? y_size : 0));
-      RoundedArray arrays[2];
+      RoundingTask arrays[2];
       int64_t count = 0;
       if (rounds_x) {
         first_ = rounded_->data();
@@ -236,9 +236,9 @@ bool compute_forward_product(const LinearShape& shape, const X* x, const Compute
                                  .c = y,
                                  .ldc = out};
   if constexpr (kRoundsBias) {
-    if (bias && gemm_with_bias(product, weights.second(), relu)) return true;
+    if (bias && try_gemm_with_bias(product, weights.second(), relu)) return true;
   } else if constexpr (std::is_same_v<Y, float>) {
-    if (bias && gemm_with_bias(product, bias, relu)) return true;
+    if (bias && try_gemm_with_bias(product, bias, relu)) return true;
   }
   gemm(Backend{}, product);
   return false;
@@ -281,7 +281,7 @@ bool compute_weight_gradient(const LinearShape& shape, const Operand* gz, const 
   constexpr int64_t kTile = 128, kManyTiles = 64, kMaxFewRows = 1024;
   const int64_t tiles = ((out + kTile - 1) / kTile) * ((in + kTile - 1) / kTile);
   if constexpr (std::is_same_v<T, float>)
-    if (gbias && (tiles >= kManyTiles || rows <= kMaxFewRows) && gemm_with_bias_gradient(product, gbias))
+    if (gbias && (tiles >= kManyTiles || rows <= kMaxFewRows) && try_gemm_with_bias_gradient(product, gbias))
       return true;
   gemm(Backend{}, product);
   return false;
@@ -336,7 +336,7 @@ void linear_backward(Backend, const LinearShape& shape, const Y* g, const X* x, 
       const bool use_packs = out % Pack<T>::kSize == 0 && are_aligned_to_packs(g, preactivation, y);
       with_group_and_activation<T>(use_packs, activation, [&](auto group, auto function) {
         const Launch columns = over_columns(out / group(), partial_sum_count);
-        const ColumnSumsMemory<T> memory(partial_sum_count, out, out, columns.grid.x, gbias);
+        const ColumnSumsWorkspace<T> memory(partial_sum_count, out, out, columns.grid.x, gbias);
         const BackwardArrays<Y, Operand> s{
             rows, out, g, y, preactivation, DropoutFactors<T>(dropout), gz, memory.sums()};
         launch(backward_start_kernel<Y, Operand, group(), function()>, columns, s);

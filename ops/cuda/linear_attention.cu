@@ -20,7 +20,7 @@
 // Legend: q and k stand for phi(q) and phi(k), (length, dim); d is the denominator of out, (length,);
 //   dn = g / d, the gradient of the numerator of out, (length, value_dim);
 //   dd = -(g . out) / d, the gradient of the denominator of out, (length,).
-// A state is a (dim, value_dim + kStatePadding) array. Columns [0, value_dim) hold a matrix, and column
+// A state is a (dim, value_dim + kExtraStateColumns) array. Columns [0, value_dim) hold a matrix, and column
 // value_dim holds a vector of size dim:
 //   forward  the matrix sum k v^T and the vector sum k
 //   reverse  the matrix sum q dn^T and the vector sum dd q, from the last chunk to the first
@@ -42,7 +42,7 @@ template <class Tiles, bool kIsReverse, int kWidth, class T = typename Tiles::Va
 __device__ void add_tokens_to_state(const typename Tiles::Memory& memory, const LinearAttentionHead<S>& head,
                                     int64_t begin, int64_t end, bool is_first, T* state) {
   HeadRows<S> features = kIsReverse ? head.queries : head.keys, values = kIsReverse ? head.dn : head.values;
-  const int64_t stride = values.width + kStatePadding;
+  const int64_t stride = values.width + kExtraStateColumns;
   features.count = values.count = end < features.count ? end : features.count;
   const int thread = static_cast<int>(threadIdx.x);
   const auto store_sum = [&](int64_t row, int64_t column, T sum) {
@@ -288,8 +288,9 @@ struct ChunkScan {
     for (int v = 0; v < 2; ++v) {
       if (feature + v >= in.s.dim) continue;
       values[v] += factor * state[(feature + v) * in.state_stride() + in.s.value_dim];
-      values[v] =
-          position < features.count ? values[v] * compute_feature_derivative(features.map, mapped[v]) : T{0};
+      values[v] = position < features.count
+                      ? values[v] * compute_feature_derivative(features.feature_map, mapped[v])
+                      : T{0};
     }
     store_pair(target.row(head.example, position, head.head), feature, in.s.dim, values);
   }
@@ -380,9 +381,9 @@ LinearAttentionSegments<T> choose_segments(const LinearAttentionShape& s, int64_
           .tokens_per_segment = tokens};
 }
 
-// Calls f(std::integral_constant<int, columns>, std::bool_constant<is_packed>). `columns` is the number of
-// columns of the tiles of results, and is_packed states whether 16-byte loads can read all rows. To save
-// compile time, `columns` is always 64 for bfloat16 rows that 16-byte loads cannot read.
+// Calls f(std::integral_constant<int, columns>, std::bool_constant<can_load_pack>). `columns` is the number
+// of columns of the tiles of results, and can_load_pack states whether 16-byte loads can read all rows. To
+// save compile time, `columns` is always 64 for bfloat16 rows that 16-byte loads cannot read.
 template <class S, class F>
 void with_width_and_packs(const LinearAttentionInputs<S>& in, F&& f) {
   const LinearAttentionShape& s = in.s;
@@ -391,8 +392,8 @@ void with_width_and_packs(const LinearAttentionInputs<S>& in, F&& f) {
     if (!are_aligned_to_packs(in.q, s.dim) || !are_aligned_to_packs(in.k, s.dim) ||
         !are_aligned_to_packs(in.v, s.value_dim) || !are_aligned_to_packs(in.g, s.value_dim))
       return f(std::integral_constant<int, 64>{}, std::false_type{});
-  with_tile_width<Compute<S>>(std::max(s.dim, s.value_dim),
-                              [&](auto columns) { f(columns, std::bool_constant<kHasPacks>{}); });
+  visit_tile_width<Compute<S>>(std::max(s.dim, s.value_dim),
+                               [&](auto columns) { f(columns, std::bool_constant<kHasPacks>{}); });
 }
 
 // Launches segment_scan_kernel. If the scan reads the states of segments, launches segment_state_kernel
@@ -427,9 +428,9 @@ void launch_scan(const LinearAttentionInputs<S>& in, const LinearAttentionOutput
                                                                                    : 2;
   const int64_t feature_tensors = kScan == Scan::result ? 1 : 2;
   const int64_t value_tensors = kScan == Scan::result || recomputes_result ? 1 : 2;
-  with_width_and_packs(in, [&](auto columns, auto is_packed) {
+  with_width_and_packs(in, [&](auto columns, auto can_load_pack) {
     constexpr int kWidth = decltype(columns)::value;
-    constexpr bool kIsPacked = decltype(is_packed)::value;
+    constexpr bool kIsPacked = decltype(can_load_pack)::value;
     if (segments.states_per_head > 0) {
       const int64_t blocks = heads * summed_segments.segments_per_head;
       launch(segment_state_kernel<Tiles, kIsReverse, kWidth, kIsPacked>,

@@ -9,7 +9,7 @@ namespace tapeformer::cuda {
 
 // Number of columns that a state has in addition to the columns of its matrix. The first of these columns
 // holds the vector of the state. The other columns are padding, which avoids bank conflicts.
-inline constexpr int64_t kStatePadding = 4;
+inline constexpr int64_t kExtraStateColumns = 4;
 
 // The input tensors of a scan, and `dd`, the gradient of the denominators. In a forward pass, `g`, `out`,
 // inverse_denominators and `dd` are not set.
@@ -23,7 +23,7 @@ struct LinearAttentionInputs {
   // gradient of the queries writes it.
   Compute<S>* dd;
 
-  TAPEFORMER_HOST_DEVICE int64_t state_stride() const { return s.value_dim + kStatePadding; }
+  TAPEFORMER_HOST_DEVICE int64_t state_stride() const { return s.value_dim + kExtraStateColumns; }
   TAPEFORMER_HOST_DEVICE int64_t state_size() const { return s.dim * state_stride(); }
 };
 
@@ -56,22 +56,22 @@ struct LinearAttentionHead {
   const Compute<S>* dd;
 
   // `head_index` is example * heads + head. It is a 32-bit integer, because a division of 64-bit integers
-  // takes many instructions and registers. `is_packed` states whether 16-byte loads can read all rows.
-  __device__ LinearAttentionHead(const LinearAttentionInputs<S>& in, unsigned head_index, bool is_packed)
+  // takes many instructions and registers. `can_load_pack` states whether 16-byte loads can read all rows.
+  __device__ LinearAttentionHead(const LinearAttentionInputs<S>& in, unsigned head_index, bool can_load_pack)
       : example(head_index / static_cast<unsigned>(in.s.heads)),
         head(head_index % static_cast<unsigned>(in.s.heads)),
         row_offset(head_index * in.s.query_length) {
-    const int64_t valid = get_valid_length(in.s.key_lengths, example, in.s.key_length);
+    const int64_t valid_length = get_valid_length(in.s.key_lengths, example, in.s.key_length);
     queries = {{in.q.row(example, 0, head), in.q.length_stride, in.s.query_length, in.s.dim}};
-    keys = {{in.k.row(example, 0, head), in.k.length_stride, valid, in.s.dim}};
-    values = {{in.v.row(example, 0, head), in.v.length_stride, valid, in.s.value_dim}};
-    queries.map = keys.map = in.s.feature_map;
+    keys = {{in.k.row(example, 0, head), in.k.length_stride, valid_length, in.s.dim}};
+    values = {{in.v.row(example, 0, head), in.v.length_stride, valid_length, in.s.value_dim}};
+    queries.feature_map = keys.feature_map = in.s.feature_map;
     queries.use_feature_map = keys.use_feature_map = true;
     if (in.g.data)
       dn = {{in.g.row(example, 0, head), in.g.length_stride, in.s.query_length, in.s.value_dim},
             in.inverse_denominators + row_offset};
     dd = in.dd ? in.dd + row_offset : nullptr;
-    for (HeadRows<S>* rows : {&queries, &keys, &values, &dn}) rows->is_packed = is_packed;
+    for (HeadRows<S>* rows : {&queries, &keys, &values, &dn}) rows->can_load_pack = can_load_pack;
   }
 };
 

@@ -30,9 +30,9 @@ struct ConvertedPack {
 template <class S>
 struct HeadRows : StridedRows<S> {
   using T = Compute<S>;
-  using StridedRows<S>::data, StridedRows<S>::stride, StridedRows<S>::contains, StridedRows<S>::is_packed;
+  using StridedRows<S>::data, StridedRows<S>::stride, StridedRows<S>::contains, StridedRows<S>::can_load_pack;
   const T* multipliers = nullptr;  // (count,); if null, all multipliers are 1
-  FeatureMap map = {};
+  FeatureMap feature_map = {};
   bool use_feature_map = false;
 
   // Returns element `feature` of row `position`, after the feature map or the multiplier is applied. Returns
@@ -40,40 +40,41 @@ struct HeadRows : StridedRows<S> {
   __device__ T load(int64_t position, int64_t feature) const {
     if (!contains(position, feature)) return 0;
     const T x = convert_element<T>(data[position * stride + feature]);
-    if (use_feature_map) return apply_feature_map(map, x);
+    if (use_feature_map) return apply_feature_map(feature_map, x);
     return multipliers ? multipliers[position] * x : x;
   }
-  // Returns load() of each element of the Pack that begins at `feature`. Requires is_packed.
+  // Returns load() of each element of the Pack that begins at `feature`. Requires can_load_pack.
   __device__ ConvertedPack<S> load_pack(int64_t position, int64_t feature) const {
-    constexpr int kPack = Pack<S>::kSize;
+    constexpr int kPackSize = Pack<S>::kSize;
     ConvertedPack<S> result = {};
     if (!contains(position, feature)) return result;
-    load_group<kPack>(data + position * stride + feature, result.values);
+    load_group<kPackSize>(data + position * stride + feature, result.values);
     if (use_feature_map) {
-      visit_feature_map(map, [&](auto phi) {
+      visit_feature_map(feature_map, [&](auto phi) {
 #pragma unroll
-        for (int v = 0; v < kPack; ++v) result.values[v] = phi.template value<DeviceMath>(result.values[v]);
+        for (int v = 0; v < kPackSize; ++v)
+          result.values[v] = phi.template value<DeviceMath>(result.values[v]);
       });
     } else if (multipliers) {
       const T factor = multipliers[position];
 #pragma unroll
-      for (int v = 0; v < kPack; ++v) result.values[v] *= factor;
+      for (int v = 0; v < kPackSize; ++v) result.values[v] *= factor;
     }
     return result;
   }
   // Sets `values` to load(position, feature) and load(position, feature + 1). `feature` must be even and less
   // than `width`.
   __device__ void load_pair(int64_t position, int64_t feature, T (&values)[2]) const {
-    if (is_packed && position >= this->count) {
+    if (can_load_pack && position >= this->count) {
       values[0] = values[1] = 0;
       return;
     }
-    if (is_packed) load_group<2>(data + position * stride + feature, values);
+    if (can_load_pack) load_group<2>(data + position * stride + feature, values);
     for (int v = 0; v < 2; ++v)
-      if (!is_packed)
+      if (!can_load_pack)
         values[v] = load(position, feature + v);
       else if (use_feature_map)
-        values[v] = apply_feature_map(map, values[v]);
+        values[v] = apply_feature_map(feature_map, values[v]);
       else if (multipliers)
         values[v] *= multipliers[position];
   }

@@ -34,28 +34,29 @@ __device__ void copy_slice(uint32_t* slice, const BFloat16* matrix, int64_t rows
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
       const int pack_index = (first_pack + i) * kTensorCoreThreads + thread;
-      uint32_t* const row = slice + pack_index / kPacksPerRow * kPairStride<kColumnsPerSlice>;
+      uint32_t* const row = slice + pack_index / kPacksPerRow * kPaddedLineStride<kColumnsPerSlice>;
       extract_pack_part(packs[i], 0).store(row + pack_index % kPacksPerRow * Packed::kSize / 2);
     }
   }
 }
 
 // Replaces sums[i] by the sum over all threads that hold elements of the same row of the tile, in a fixed
-// order. `shared` is shared memory for (kWarpColumns, kRowsPerTile) floats. All threads of the block call the
-// function.
+// order. `shared` is shared memory for (kWarpsAlongColumns, kRowsPerTile) floats. All threads of the block
+// call the function.
 template <class Tile>
 __device__ void sum_rows(float (&sums)[Tile::kRowsPerThread], float* shared) {
   __syncthreads();  // all threads have read the values of the previous call
 #pragma unroll
   for (int i = 0; i < Tile::kRowsPerThread; ++i) {
     for (int bits = 2; bits > 0; bits /= 2) sums[i] += __shfl_xor_sync(kAllLanes, sums[i], bits);
-    if (Tile::lane() % 4 == 0) shared[Tile::warp() / Tile::kWarpRows * kRowsPerTile + Tile::row(i)] = sums[i];
+    if (Tile::lane() % 4 == 0)
+      shared[Tile::warp() / Tile::kWarpsAlongRows * kRowsPerTile + Tile::row(i)] = sums[i];
   }
   __syncthreads();
 #pragma unroll
   for (int i = 0; i < Tile::kRowsPerThread; ++i) {
     sums[i] = 0;
-    for (int warp = 0; warp < Tile::kWarpColumns; ++warp)
+    for (int warp = 0; warp < Tile::kWarpsAlongColumns; ++warp)
       sums[i] += shared[warp * kRowsPerTile + Tile::row(i)];
   }
 }
@@ -72,7 +73,7 @@ __device__ void for_each_pair(int64_t out, F&& f) {
 }
 
 // Adds the bias and the residual to the product in `tile`, and writes the layer norm of the sums to n.y and
-// n.rounded. The first row of the tile belongs to row `first` of x.
+// n.rounded_y. The first row of the tile belongs to row `first` of x.
 template <class Tile>
 __device__ void normalize_rows(const LinearNormArguments& n, Tile& tile, int64_t first, float* shared) {
   const int64_t out = n.shape.out;
@@ -109,7 +110,7 @@ __device__ void normalize_rows(const LinearNormArguments& n, Tile& tile, int64_t
     for (int v = 0; v < 2; ++v)
       values[v] = (tile.elements[i][j + v] - mean[i]) * inverse * weight[v] + bias[v];
     store_group<2>(n.y + row_of(i) * out + column, values);
-    if (n.rounded) store_group<2>(n.rounded + row_of(i) * out + column, values);
+    if (n.rounded_y) store_group<2>(n.rounded_y + row_of(i) * out + column, values);
   });
 }
 
@@ -138,7 +139,7 @@ __global__ void __launch_bounds__(kTensorCoreThreads) linear_norm_kernel(LinearN
 template <int kColumns>
 void launch_linear_norm(const LinearNormArguments& layer) {
   const LinearShape& shape = layer.shape;
-  const size_t shared = (kRowsPerTile + kColumns) * kPairStride<kColumnsPerSlice> * sizeof(uint32_t);
+  const size_t shared = (kRowsPerTile + kColumns) * kPaddedLineStride<kColumnsPerSlice> * sizeof(uint32_t);
   const Launch blocks =
       make_row_launch((shape.rows + kRowsPerTile - 1) / kRowsPerTile, kTensorCoreThreads, shared)
           .with_flop<BFloat16>(2.0 * static_cast<double>(shape.rows * shape.in * shape.out));
@@ -157,7 +158,7 @@ bool try_linear_norm_forward(Backend, const LinearNormArguments& layer) {
       shape.out > kMaxOutputs || shape.out % 2 != 0)
     return false;
   if (!are_aligned_to_packs(layer.x, layer.w, layer.bias, layer.residual, layer.norm_weight, layer.norm_bias,
-                            layer.y, layer.rounded))
+                            layer.y, layer.rounded_y))
     return false;
   if (shape.out <= kMaxNarrowOutputs)
     launch_linear_norm<kMaxNarrowOutputs>(layer);

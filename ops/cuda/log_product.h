@@ -15,14 +15,14 @@ namespace tapeformer::cuda {
 // thread has no log. `epilogue` is the name of the fused epilogue, and `can_split_k` states whether cuBLAS
 // may divide the sums over k among thread blocks.
 template <class T, class Operand>
-void log_product(const Gemm<T, Operand>& p, int64_t batch_count, const std::string& epilogue = "",
-                 bool can_split_k = true, SourceLocation where = SourceLocation::current()) {
+void add_gemm_to_work_log(const Gemm<T, Operand>& p, int64_t batch_count, const std::string& epilogue = "",
+                          bool can_split_k = true, SourceLocation where = SourceLocation::current()) {
   WorkLog* const log = WorkLog::current();
   if (!log) return;
-  const bool tf32 = std::is_same_v<Operand, float> && context().precision == Precision::tf32;
+  const bool uses_tf32 = std::is_same_v<Operand, float> && context().precision == Precision::tf32;
   const OperandType type = std::is_same_v<Operand, double>     ? OperandType::float64
                            : std::is_same_v<Operand, BFloat16> ? OperandType::bfloat16
-                           : tf32                              ? OperandType::tf32
+                           : uses_tf32                         ? OperandType::tf32
                                                                : OperandType::float32;
   log->add_product({p.m, p.n, p.k, batch_count, sizeof(Operand), sizeof(T), can_split_k, epilogue}, type,
                    p.beta != 0, where);

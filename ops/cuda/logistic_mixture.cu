@@ -31,8 +31,8 @@ template <LogisticEdge edge, class T>
 __device__ T replace_by_components(T* p, int mixtures, T y, T half, T log_width) {
   T largest = -INFINITY;
   for (int k = 0; k < mixtures; ++k) {
-    const LogisticComponent<T> c =
-        logistic_component<DeviceMath, edge>(y, p[mixtures + k], p[2 * mixtures + k], half, log_width);
+    const LogisticComponent<T> c = compute_logistic_component<DeviceMath, edge>(
+        y, p[mixtures + k], p[2 * mixtures + k], half, log_width);
     p[mixtures + k] = c.mean_derivative;
     p[2 * mixtures + k] = c.log_scale_derivative;
     p[3 * mixtures + k] = p[k] + c.log_mass;
@@ -161,8 +161,9 @@ __global__ void sample_kernel(int64_t rows, int mixtures, int row_stride, const 
 }  // namespace
 
 template <class T>
-void logistic_mixture(Backend, int64_t rows, int64_t mixtures, int64_t levels, const T* parameters,
-                      const int64_t* targets, const T* scale, T* nll, T* gradient) {
+void compute_logistic_mixture_nll(Backend, int64_t rows, int64_t mixtures, int64_t levels,
+                                  const T* parameters, const int64_t* targets, const T* scale, T* nll,
+                                  T* gradient) {
   const int64_t row_stride = 4 * mixtures + 1, bytes = row_stride * static_cast<int64_t>(sizeof(T));
   const int64_t rows_per_block = std::min(kMaxRowsPerBlock, kMaxSharedBytes / bytes);
   const MixtureArrays<T> m{rows,
@@ -202,7 +203,7 @@ void sample_logistic_mixture(Backend, int64_t rows, int64_t mixtures, const T* p
 
 template <class T>
 struct LogisticMixtureKernels {
-  inline static const Instances all{&logistic_mixture<T>, &sample_logistic_mixture<T>};
+  inline static const Instances all{&compute_logistic_mixture_nll<T>, &sample_logistic_mixture<T>};
 };
 TAPEFORMER_FLOAT(template struct LogisticMixtureKernels<float>;)
 TAPEFORMER_DOUBLE(template struct LogisticMixtureKernels<double>;)

@@ -35,7 +35,7 @@ __global__ void clear_masked_kernel(LshAttentionShape s, AttentionRows<T> target
   for (int64_t i = first_element(); i < count; i += element_stride()) {
     const int64_t row = i / width, head = row % s.heads, position = row / s.heads % s.length;
     const int64_t example = row / s.heads / s.length;
-    if (position >= lsh_valid_length(s, example)) target.row(example, position, head)[i % width] = 0;
+    if (position >= get_lsh_valid_length(s, example)) target.row(example, position, head)[i % width] = 0;
   }
 }
 
@@ -92,8 +92,8 @@ __device__ T update_row_softmax(const LshThreadBlock<Tiles>& block, Scores& scor
     score *= block.dropout_multiplier(row, Scores::column(j));
   }
   softmax.maximum = update.maximum;
-  softmax.sum = update.rescale * softmax.sum + Scores::template reduce_row<Plus>(total);
-  return update.rescale;
+  softmax.sum = update.rescale_factor * softmax.sum + Scores::template reduce_row<Plus>(total);
+  return update.rescale_factor;
 }
 
 // The factors with which a round is added to the result of a query:
@@ -157,13 +157,13 @@ __global__ void forward_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* 
   using Scores = typename LshThreadBlock<Tiles>::Scores;
   const int64_t chunk = grid.chunk(), begin = grid.first_slot(), column = int64_t{blockIdx.y} * kWidth;
   if (chunk >= block.order.chunk_count || begin >= block.order.slot_count(chunk)) return;
-  const LshSlots query_slots = block.find_slots(round, chunk);
-  const LshSlots previous_slots = block.find_look_back_slots(round, chunk);
+  const LshChunkSlots query_slots = block.find_slots(round, chunk);
+  const LshChunkSlots previous_slots = block.find_look_back_slots(round, chunk);
   T* const head_log_sums = running_log_sums + (blockIdx.y * grid.head_count + block.head_index) * in.s.length;
   typename Tiles::template Tile<kTileTokens, kWidth> result;
   RowSoftmax<T> rows[Scores::kRowsPerThread];
   for (const bool is_look_back : {true, false}) {
-    const LshSlots& keys = is_look_back ? previous_slots : query_slots;
+    const LshChunkSlots& keys = is_look_back ? previous_slots : query_slots;
     for (int64_t key = 0; key < keys.count; key += kTileTokens) {
       block.load_tile(query_slots, begin, keys, key, is_look_back);
       Scores scores;
@@ -193,7 +193,7 @@ __global__ void forward_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* 
                                       : update_running_log_sum<Scores>(rows[i], log_sum, is_first, is_last);
     if (!exists) continue;
     if (column == 0 && Scores::is_row_leader() && (average || is_last))
-      log_sums[block.log_sum_index(round, position)] = update.log_sum;
+      log_sums[block.get_log_sum_index(round, position)] = update.log_sum;
     T* const row = target.row(block.example, position, block.head);
 #pragma unroll(kUnrolled <T>)
     for (int j = 0; j < result.kColumnsPerThread; ++j) {
@@ -252,7 +252,7 @@ void lsh_attention_forward(Backend, const LshAttentionShape& s, AttentionRows<co
   const LshDropoutMultipliers<T> multipliers(s);
   const LshInputs<S> in{s, orders.view(), q, v, {}, key_factors.data(), nullptr, nullptr, multipliers.data()};
   const LshGrid grid(s);
-  with_tile_width<T>(s.value_dim, [&](auto width) {
+  visit_tile_width<T>(s.value_dim, [&](auto width) {
     constexpr int kWidth = decltype(width)::value;
     const int64_t tiles = count_tiles(s.value_dim, kWidth);
     const Scratch<T> running_log_sum(tiles * s.batch * s.heads * s.length);

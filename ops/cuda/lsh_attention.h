@@ -26,7 +26,7 @@ struct LshInputs {
 
 // The `count` positions of one chunk in one round, sorted by bucket. The index of a position in the sorted
 // sequence is its slot, so positions[i] is the position in slot i of the chunk.
-struct LshSlots {
+struct LshChunkSlots {
   const int32_t* positions = nullptr;  // (count,)
   int64_t count = 0, round = 0;
 };
@@ -40,13 +40,13 @@ struct LshTile {
   int32_t query_codes[kTileTokens], key_codes[kTileTokens];
   T key_factors[kTileTokens];
   // Multiplicity of each pair of a query and a key: the number of times that the query attends to the key in
-  // all rounds. Set only if exact_duplicates is true.
+  // all rounds. Set only if normalize_duplicates is true.
   uint16_t multiplicities[kTileTokens][kTileTokens + 2];
 };
 
 // An operand of a matrix product (RowsOperand in ops/cuda/tile_product.h) whose rows are gathered. Row r of
-// the operand contains the features of the token at positions[r], beginning with feature `column`. Rows at
-// negative positions are zero.
+// the operand contains the features of the token at positions[r], beginning with feature `first_feature`.
+// Rows at negative positions are zero.
 template <OperandLayout kLayout, class S>
 struct LshOperand {
   static constexpr bool kIsAlongDepth = kLayout == kAlongDepth;
@@ -54,22 +54,22 @@ struct LshOperand {
   int64_t width;
   bool is_aligned;           // whether 16-byte loads can read the rows
   const int32_t* positions;  // (kTileTokens,), in shared memory
-  int64_t column;
+  int64_t first_feature;
 
   // Returns whether load_pack() may be called.
-  __device__ bool is_packed() const { return is_aligned; }
+  __device__ bool can_load_pack() const { return is_aligned; }
   __device__ Compute<S> operator()(int64_t d, int64_t i) const {
     const int32_t position = positions[kIsAlongDepth ? i : d];
-    const int64_t feature = column + (kIsAlongDepth ? d : i);
+    const int64_t feature = first_feature + (kIsAlongDepth ? d : i);
     return position >= 0 && feature < width
                ? convert_element<Compute<S>>(rows.data[position * rows.length_stride + feature])
                : Compute<S>{0};
   }
   // Returns 8 elements as a Pack. The first element is operator()(d, i). From one element to the next, d
-  // increases by 1 if kLayout is kAlongDepth. Otherwise i increases by 1. Requires is_packed().
+  // increases by 1 if kLayout is kAlongDepth. Otherwise i increases by 1. Requires can_load_pack().
   __device__ Pack<S> load_pack(int64_t d, int64_t i) const {
     const int32_t position = positions[kIsAlongDepth ? i : d];
-    const int64_t feature = column + (kIsAlongDepth ? d : i);
+    const int64_t feature = first_feature + (kIsAlongDepth ? d : i);
     return position >= 0 && feature < width
                ? Pack<S>::load(rows.data + position * rows.length_stride + feature)
                : Pack<S>{};
@@ -86,7 +86,7 @@ struct LshThreadBlock {
   typename Tiles::Memory memory;
   int64_t head_index, example, head;  // head_index is example * heads + head
   LshHeadOrder order;
-  int64_t query_slot = 0, key_column = 0;  // first row and column of the tile in `dropout_multipliers`
+  int64_t first_query_slot = 0, key_column = 0;  // first row and column of the tile in `dropout_multipliers`
 
   using Scores = typename Tiles::template Tile<kTileTokens, kTileTokens>;
 
@@ -100,36 +100,37 @@ struct LshThreadBlock {
         order(inputs.s, inputs.order, index) {}
 
   // Returns the slots of chunk `chunk` of a round.
-  __device__ LshSlots find_slots(int64_t round, int64_t chunk) const {
+  __device__ LshChunkSlots find_slots(int64_t round, int64_t chunk) const {
     return {order.positions(round, chunk), order.slot_count(chunk), round};
   }
   // Returns the slots of the previous chunk of chunk `chunk`. The queries of a chunk also attend to keys of
-  // its previous chunk. The previous chunk of chunk 0 is the last chunk of round LshWrapCell::key_round. If
+  // its previous chunk. The previous chunk of chunk 0 is the last chunk of round LshWrapPair::key_round. If
   // chunk 0 has no previous chunk, the result has no slots.
-  __device__ LshSlots find_look_back_slots(int64_t round, int64_t chunk) const {
+  __device__ LshChunkSlots find_look_back_slots(int64_t round, int64_t chunk) const {
     if (chunk > 0) return find_slots(round, chunk - 1);
-    const LshWrapCell wrap = order.wrap(round);
-    return wrap.query_code == kNoCell ? LshSlots{} : find_slots(wrap.key_round, order.chunk_count - 1);
+    const LshWrapPair wrap_pair = order.wrap_pair(round);
+    return wrap_pair.query_code == kNoCell ? LshChunkSlots{}
+                                           : find_slots(wrap_pair.key_round, order.chunk_count - 1);
   }
 
   // Loads the queries in the slots [begin, begin + kTileTokens) of `slots`. If is_look_back is true, the keys
   // of the tile are in the previous chunk, see find_look_back_slots(). Otherwise the keys are in the same
   // chunk as the queries. Before the call, all threads must have read the previous queries.
-  __device__ void load_queries(const LshSlots& slots, int64_t begin, bool is_look_back) {
-    query_slot = begin;
+  __device__ void load_queries(const LshChunkSlots& slots, int64_t begin, bool is_look_back) {
+    first_query_slot = begin;
     key_column = is_look_back ? 0 : in.s.chunk_length;
     const int64_t i = threadIdx.x;
     if (i >= kTileTokens) return;
     const bool exists = begin + i < slots.count;
     const int32_t position = exists ? slots.positions[begin + i] : -1;
     int32_t code = kNoCell;
-    if (exists) code = order.code(slots.round, position);
+    if (exists) code = order.cell_code(slots.round, position);
     if (exists && is_look_back) code = order.find_look_back_cell(slots.round, code).key_code;
     tile.queries[i] = position;
     tile.query_codes[i] = code;
   }
   // Loads the keys in the slots [begin, begin + kTileTokens) of `slots`. Must be called after load_queries().
-  __device__ void load_keys(const LshSlots& slots, int64_t begin) {
+  __device__ void load_keys(const LshChunkSlots& slots, int64_t begin) {
     key_column += begin;
     const int64_t j = threadIdx.x;
     if (j >= kTileTokens) return;
@@ -137,12 +138,12 @@ struct LshThreadBlock {
     const int32_t position = exists ? slots.positions[begin + j] : -1;
     tile.keys[j] = position;
     tile.key_factors[j] = exists ? in.key_factors[head_index * in.s.length + position] : T{0};
-    tile.key_codes[j] = exists ? order.code(slots.round, position) : kEmptySlot;
+    tile.key_codes[j] = exists ? order.cell_code(slots.round, position) : kEmptySlot;
   }
   // Replaces the tile by queries [query, query + kTileTokens) of `queries` and keys [key, key + kTileTokens)
   // of `keys`, and counts the multiplicities. All threads call the function.
-  __device__ void load_tile(const LshSlots& queries, int64_t query, const LshSlots& keys, int64_t key,
-                            bool is_look_back) {
+  __device__ void load_tile(const LshChunkSlots& queries, int64_t query, const LshChunkSlots& keys,
+                            int64_t key, bool is_look_back) {
     __syncthreads();  // all threads have read the previous tile
     load_queries(queries, query, is_look_back);
     load_keys(keys, key);
@@ -163,24 +164,24 @@ struct LshThreadBlock {
   }
   template <OperandLayout kLayout>
   __device__ LshOperand<kLayout, S> make_operand(const AttentionRows<const S>& tensor, int64_t width,
-                                                 const int32_t* positions, int64_t column) const {
+                                                 const int32_t* positions, int64_t first_feature) const {
     AttentionRows<const S> rows = tensor;
     rows.data = tensor.row(example, 0, head);
-    const StridedRows<S> plain{.data = rows.data, .stride = rows.length_stride, .width = width};
-    return {rows, width, plain.is_aligned_to_packs(), positions, column};
+    const StridedRows<S> strided_rows{.data = rows.data, .stride = rows.length_stride, .width = width};
+    return {rows, width, strided_rows.is_aligned_to_packs(), positions, first_feature};
   }
-  // Return an operand with the rows of q, v or g at `positions`, from feature `column` of the rows.
+  // Return an operand with the rows of q, v or g at `positions`, from feature `first_feature` of the rows.
   template <OperandLayout kLayout>
-  __device__ auto make_query_operand(const int32_t* positions, int64_t column = 0) const {
-    return make_operand<kLayout>(in.q, in.s.dim, positions, column);
-  }
-  template <OperandLayout kLayout>
-  __device__ auto make_value_operand(const int32_t* positions, int64_t column = 0) const {
-    return make_operand<kLayout>(in.v, in.s.value_dim, positions, column);
+  __device__ auto make_query_operand(const int32_t* positions, int64_t first_feature = 0) const {
+    return make_operand<kLayout>(in.q, in.s.dim, positions, first_feature);
   }
   template <OperandLayout kLayout>
-  __device__ auto make_gradient_operand(const int32_t* positions, int64_t column = 0) const {
-    return make_operand<kLayout>(in.g, in.s.value_dim, positions, column);
+  __device__ auto make_value_operand(const int32_t* positions, int64_t first_feature = 0) const {
+    return make_operand<kLayout>(in.v, in.s.value_dim, positions, first_feature);
+  }
+  template <OperandLayout kLayout>
+  __device__ auto make_gradient_operand(const int32_t* positions, int64_t first_feature = 0) const {
+    return make_operand<kLayout>(in.g, in.s.value_dim, positions, first_feature);
   }
   // Return element `feature` of the row of v or g at `position`.
   __device__ T load_value(int32_t position, int64_t feature) const {
@@ -191,25 +192,25 @@ struct LshThreadBlock {
   }
   // Returns the index, in LshInputs::log_sums and LshInputs::deltas, of the element for a round and a
   // position of this head.
-  __device__ int64_t log_sum_index(int64_t round, int64_t position) const {
+  __device__ int64_t get_log_sum_index(int64_t round, int64_t position) const {
     return (head_index * in.s.log_sum_round_count() + (in.s.average_rounds ? round : 0)) * in.s.length +
            position;
   }
-  // Computes the multiplicities of the tile if exact_duplicates is true. All threads of the block must call
-  // the function after load_queries(), load_keys() and a barrier. They must synchronise before they read the
-  // multiplicities. The function uses the dynamic shared memory as workspace.
+  // Computes the multiplicities of the tile if normalize_duplicates is true. All threads of the block must
+  // call the function after load_queries(), load_keys() and a barrier. They must synchronise before they read
+  // the multiplicities. The function uses the dynamic shared memory as workspace.
   __device__ void count_multiplicities() {
-    if (!in.s.exact_duplicates) return;
+    if (!in.s.normalize_duplicates) return;
     // A Codes object contains the codes of the cells that a query attends to in a round:
     //   values[0]   the cell of the query
-    //   values[1]   the look-back cell in the same round, unless the cell of the query is wrap.query_code
-    //   values[2]   the look-back cell in round wrap.key_round, if the cell of the query is wrap.query_code
+    //   values[1]   the look-back cell in the same round, if values[0] is not wrap_pair.query_code
+    //   values[2]   the look-back cell in round wrap_pair.key_round, if values[0] is wrap_pair.query_code
     //   values[3]   not used
     // If there is no such cell, the code differs from the codes of all keys. Even and odd rounds use separate
     // memory, so one barrier per round suffices.
     using Codes = Pack<int32_t>;
-    constexpr int kStep = Tiles::kThreads / kTileTokens,
-                  kQueries = kTileTokens / kStep;  // queries per thread
+    constexpr int kQueryStride = Tiles::kThreads / kTileTokens,
+                  kQueries = kTileTokens / kQueryStride;  // queries per thread
     static_assert(2 * kTileTokens * sizeof(Codes) <= Tiles::Memory::kSliceBytes);
     int32_t* const shared_codes = dynamic_shared<int32_t>();
     const int thread = static_cast<int>(threadIdx.x), j = thread % kTileTokens, first = thread / kTileTokens;
@@ -218,31 +219,32 @@ struct LshThreadBlock {
 #pragma unroll 1
     for (int64_t round = 0; round < in.s.rounds; ++round) {
       int32_t* const codes = shared_codes + round % 2 * kTileTokens * Codes::kSize;
-      const LshWrapCell wrap = order.wrap(round);
+      const LshWrapPair wrap_pair = order.wrap_pair(round);
       if (thread < kTileTokens) {
-        const int32_t code = query >= 0 ? order.code(round, query) : kNoCell;
-        const bool is_wrapped = code == wrap.query_code;
-        const Codes cells{{code, is_wrapped ? kNoCell : code - 1, is_wrapped ? wrap.key_code : kNoCell, 0}};
-        cells.store(codes + j * Codes::kSize);
+        const int32_t code = query >= 0 ? order.cell_code(round, query) : kNoCell;
+        const bool is_wrapped = code == wrap_pair.query_code;
+        const Codes cell_codes{
+            {code, is_wrapped ? kNoCell : code - 1, is_wrapped ? wrap_pair.key_code : kNoCell, 0}};
+        cell_codes.store(codes + j * Codes::kSize);
       }
-      const int32_t code = key >= 0 ? order.code(round, key) : kEmptySlot;
-      const int32_t wrap_code = key >= 0 ? order.code(wrap.key_round, key) : kEmptySlot;
+      const int32_t code = key >= 0 ? order.cell_code(round, key) : kEmptySlot;
+      const int32_t wrap_code = key >= 0 ? order.cell_code(wrap_pair.key_round, key) : kEmptySlot;
       __syncthreads();
 #pragma unroll(kUnrolled <T>)
       for (int n = 0; n < kQueries; ++n) {
-        const Codes query_codes = Codes::load(codes + (first + n * kStep) * Codes::kSize);
+        const Codes query_codes = Codes::load(codes + (first + n * kQueryStride) * Codes::kSize);
         counts[n] += (code == query_codes.values[0]) + (code == query_codes.values[1]) +
                      (wrap_code == query_codes.values[2]);
       }
     }
 #pragma unroll(kUnrolled <T>)
     for (int n = 0; n < kQueries; ++n)
-      tile.multiplicities[first + n * kStep][j] = static_cast<uint16_t>(counts[n]);
+      tile.multiplicities[first + n * kQueryStride][j] = static_cast<uint16_t>(counts[n]);
   }
-  // Returns the multiplicity of query i and key j, or 1 if exact_duplicates is false. Query i must attend to
-  // key j.
+  // Returns the multiplicity of query i and key j, or 1 if normalize_duplicates is false. Query i must attend
+  // to key j.
   __device__ T multiplicity(int i, int j) const {
-    return in.s.exact_duplicates ? static_cast<T>(tile.multiplicities[i][j]) : T{1};
+    return in.s.normalize_duplicates ? static_cast<T>(tile.multiplicities[i][j]) : T{1};
   }
 
   // Returns the attention weight of query i and key j in this round, before dropout, or 0 if the query does
@@ -257,7 +259,7 @@ struct LshThreadBlock {
   // chunk_length) array dropout_multipliers. Without dropout, returns 1.
   __device__ T dropout_multiplier(int i, int j) const {
     if (!in.dropout_multipliers) return 1;
-    const int64_t row = query_slot + i, column = key_column + j, columns = 2 * in.s.chunk_length;
+    const int64_t row = first_query_slot + i, column = key_column + j, columns = 2 * in.s.chunk_length;
     return row < in.s.chunk_length && column < columns ? in.dropout_multipliers[row * columns + column]
                                                        : T{0};
   }

@@ -36,7 +36,7 @@ __device__ void compute_pair_products(LshThreadBlock<Tiles>& block,
 // is stored instead of added, so gq need not be initialised.
 template <class Tiles, class Tile, class T = typename Tiles::Value>
 __device__ void add_query_gradient(const LshThreadBlock<Tiles>& block, const Tile& result,
-                                   const LshSlots& query_slots, int64_t begin, int64_t column,
+                                   const LshChunkSlots& query_slots, int64_t begin, int64_t column,
                                    bool is_first_round, T* gq) {
   const LshAttentionShape& s = block.in.s;
   const AttentionRows<T> target = make_contiguous_rows(gq, s.length, s.heads, s.dim);
@@ -59,7 +59,7 @@ __device__ void add_query_gradient(const LshThreadBlock<Tiles>& block, const Til
 // not be initialised.
 template <class Tiles, class Tile, class T = typename Tiles::Value>
 __device__ void add_key_gradients(const LshThreadBlock<Tiles>& block, const Tile& key_gradient,
-                                  const Tile& value_gradient, const LshSlots& key_slots, int64_t begin,
+                                  const Tile& value_gradient, const LshChunkSlots& key_slots, int64_t begin,
                                   int64_t column, T* gk, T* gv) {
   const LshAttentionShape& s = block.in.s;
   const AttentionRows<T> gv_rows = make_contiguous_rows(gv, s.length, s.heads, s.value_dim);
@@ -70,8 +70,9 @@ __device__ void add_key_gradients(const LshThreadBlock<Tiles>& block, const Tile
     const int32_t position = key_slots.positions[slot];
     // If a query attends to no other position, its result is the value at its own position. The gradient of
     // the result is then added to the gradient of this value.
-    const bool is_alone = block.in.log_sums[block.log_sum_index(key_slots.round, position)] == kInfinity<T> &&
-                          (s.average_rounds || key_slots.round == 0);
+    const bool is_alone =
+        block.in.log_sums[block.get_log_sum_index(key_slots.round, position)] == kInfinity<T> &&
+        (s.average_rounds || key_slots.round == 0);
     const T share = s.average_rounds ? 1 / static_cast<T>(s.rounds) : T{1};
 #pragma unroll(kUnrolled <T>)
     for (int j = 0; j < key_gradient.kColumnsPerThread; ++j) {
@@ -99,22 +100,22 @@ __global__ void query_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t rou
   using Scores = typename LshThreadBlock<Tiles>::Scores;
   const int64_t chunk = grid.chunk(), begin = grid.first_slot(), column = int64_t{blockIdx.y} * kWidth;
   if (chunk >= block.order.chunk_count || begin >= block.order.slot_count(chunk)) return;
-  const LshSlots query_slots = block.find_slots(round, chunk),
-                 previous_slots = block.find_look_back_slots(round, chunk);
+  const LshChunkSlots query_slots = block.find_slots(round, chunk),
+                      previous_slots = block.find_look_back_slots(round, chunk);
   typename Tiles::template Tile<kTileTokens, kWidth> result;
   T log_sums[Scores::kRowsPerThread] = {}, delta[Scores::kRowsPerThread] = {};
 #pragma unroll(kUnrolled <T>)
   for (int i = 0; i < Scores::kRowsPerThread; ++i) {
     const int64_t slot = begin + result.row(i);
     if (slot >= query_slots.count) continue;
-    const int64_t row = block.log_sum_index(round, query_slots.positions[slot]);
+    const int64_t row = block.get_log_sum_index(round, query_slots.positions[slot]);
     log_sums[i] = in.log_sums[row];
     if (!in.s.average_rounds) delta[i] = in.deltas[row];
   }
   // If in.s.average_rounds is true, pass 0 over the keys computes the deltas. Pass 1 computes the gradient.
   for (int pass = in.s.average_rounds ? 0 : 1; pass < 2; ++pass) {
     for (const bool is_look_back : {true, false}) {
-      const LshSlots& keys = is_look_back ? previous_slots : query_slots;
+      const LshChunkSlots& keys = is_look_back ? previous_slots : query_slots;
       for (int64_t key = 0; key < keys.count; key += kTileTokens) {
         block.load_tile(query_slots, begin, keys, key, is_look_back);
         Scores scores, gradients;
@@ -144,7 +145,7 @@ __global__ void query_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t rou
       delta[i] = Scores::template reduce_row<Plus>(delta[i]) * static_cast<T>(in.s.rounds);
       const int64_t slot = begin + result.row(i);
       if (slot < query_slots.count && column == 0 && Scores::is_row_leader())
-        deltas[block.log_sum_index(round, query_slots.positions[slot])] = delta[i];
+        deltas[block.get_log_sum_index(round, query_slots.positions[slot])] = delta[i];
     }
   }
   add_query_gradient(block, result, query_slots, begin, column, round == 0, gq);
@@ -160,27 +161,27 @@ __global__ void key_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round
   using Scores = typename LshThreadBlock<Tiles>::Scores;
   const int64_t chunk = grid.chunk(), begin = grid.first_slot(), column = int64_t{blockIdx.y} * kWidth;
   if (chunk >= block.order.chunk_count || begin >= block.order.slot_count(chunk)) return;
-  const LshSlots key_slots = block.find_slots(round, chunk);
+  const LshChunkSlots key_slots = block.find_slots(round, chunk);
   const bool needs_key_gradient = column < in.s.dim, needs_value_gradient = column < in.s.value_dim;
   typename Tiles::template Tile<kTileTokens, kWidth> key_gradient, value_gradient;
-  LshSlots next_query_slots;
+  LshChunkSlots next_query_slots;
   if (chunk + 1 < block.order.chunk_count) {
     next_query_slots = block.find_slots(round, chunk + 1);
   } else if (chunk > 0) {
-    // If round `next` has an LshWrapCell, queries in its first chunk attend to keys in the last chunk of this
+    // If round `next` has an LshWrapPair, queries in its first chunk attend to keys in the last chunk of this
     // round.
     const int64_t next = in.s.wrap == LshWrap::global ? (round + 1) % in.s.rounds : round;
-    if (block.order.wrap(next).query_code != kNoCell) next_query_slots = block.find_slots(next, 0);
+    if (block.order.wrap_pair(next).query_code != kNoCell) next_query_slots = block.find_slots(next, 0);
   }
   for (const bool is_look_back : {false, true}) {
-    const LshSlots& queries = is_look_back ? next_query_slots : key_slots;
+    const LshChunkSlots& queries = is_look_back ? next_query_slots : key_slots;
     for (int64_t query = 0; query < queries.count; query += kTileTokens) {
       __syncthreads();  // all threads have read the positions of the previous tile
       block.load_queries(queries, query, is_look_back);
       block.load_keys(key_slots, begin);
       if (threadIdx.x < kTileTokens) {
         const int32_t position = tile.queries[threadIdx.x];
-        const int64_t row = position < 0 ? 0 : block.log_sum_index(queries.round, position);
+        const int64_t row = position < 0 ? 0 : block.get_log_sum_index(queries.round, position);
         log_sums[threadIdx.x] = position < 0 ? T{0} : in.log_sums[row];
         deltas[threadIdx.x] = position < 0 ? T{0} : in.deltas[row];
       }
@@ -224,7 +225,7 @@ __global__ void complete_query_gradient_kernel(LshInputs<S> in, const T* gk, Att
   const LshAttentionShape& s = in.s;
   for (int64_t i = first_element() / kWarpSize; i < count; i += element_stride() / kWarpSize) {
     const int64_t position = i % s.length, head = i / s.length % s.heads, example = i / s.length / s.heads;
-    if (position >= lsh_valid_length(s, example)) continue;
+    if (position >= get_lsh_valid_length(s, example)) continue;
     const S* const q = in.q.row(example, position, head);
     const T* const row = gk + i * s.dim;
     T product = 0;
@@ -261,7 +262,7 @@ void lsh_attention_backward(Backend, const LshAttentionShape& s, AttentionRows<c
       s, orders.view(), q, v, g, key_factors.data(), log_sums, deltas.data(), multipliers.data()};
   const LshGrid grid(s);
   const int64_t widest = std::max(s.dim, s.value_dim);
-  with_tile_width<T>(widest, [&](auto width) {
+  visit_tile_width<T>(widest, [&](auto width) {
     constexpr int kWidth = decltype(width)::value;
     for (int64_t round = 0; round < s.rounds; ++round)
       launch(query_gradient_kernel<Tiles, kWidth>, grid.make_launch<Tiles>(count_tiles(s.dim, kWidth)), in,

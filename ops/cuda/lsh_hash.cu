@@ -22,7 +22,7 @@ struct Rotations {
   // Returns the index of the rotation for a round, a head and an example.
   __device__ int64_t rotation_index(int64_t example, int64_t head, int64_t round) const {
     if (s.share_all_rotations) return round;
-    return ((s.share_across_examples ? 0 : example) * s.heads + head) * s.rounds + round;
+    return ((s.share_rotations_across_examples ? 0 : example) * s.heads + head) * s.rounds + round;
   }
 };
 
@@ -40,7 +40,7 @@ __global__ void draw_rotations_kernel(Rotations rotations, int64_t count, T* tar
     const int64_t rotation = i / blocks, block = i % blocks, round = rotation % s.rounds;
     const int64_t head = rotation / s.rounds % s.heads, example = rotation / s.rounds / s.heads;
     const int64_t example_in_stream =
-        s.share_all_rotations || s.share_across_examples ? 0 : s.first_example + example;
+        s.share_all_rotations || s.share_rotations_across_examples ? 0 : s.first_example + example;
     const int64_t sequence_in_stream = (example_in_stream << 12) + head;
     const bool is_second = block >= first_blocks;
     const int64_t block_in_matrix = is_second ? block - first_blocks : block;
@@ -102,7 +102,7 @@ __global__ void hash_kernel(Rotations rotations, AttentionRows<const S> q, const
   using Rotated = SimtTile<T, kTileTokens, kTileTokens>;
   int32_t bucket[Rotated::kRowsPerThread] = {};
   const T* matrix = matrices + rotations.rotation_index(example, head, round) * rotations.size();
-  const LshBucketCounts factors = s.bucket_counts(valid);
+  const LshBucketCounts factors = s.compute_bucket_counts(valid);
   int32_t unit = 1;
   for (int factor = 0; factor < (factors.second > 1 ? 2 : factors.first > 1 ? 1 : 0); ++factor) {
     const int64_t columns = (factor == 0 ? factors.first : factors.second) / 2;
@@ -151,7 +151,8 @@ void lsh_hash(Backend, const LshHashShape& s, const RandomStream& stream, Attent
               int32_t* buckets) {
   using T = Compute<S>;
   const Rotations rotations{s, GraphRandomStream(stream)};
-  int64_t count = s.rounds * (s.share_all_rotations ? 1 : s.heads * (s.share_across_examples ? 1 : s.batch));
+  int64_t count =
+      s.rounds * (s.share_all_rotations ? 1 : s.heads * (s.share_rotations_across_examples ? 1 : s.batch));
   if (s.max_buckets.total() < 2) count = 0;
   const int64_t columns1 = s.max_buckets.first / 2, columns2 = s.max_buckets.second / 2;
   const int64_t philox_blocks = (s.dim * columns1 + 3) / 4 + (s.dim * columns2 + 3) / 4;

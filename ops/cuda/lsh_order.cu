@@ -45,7 +45,7 @@ __global__ void sort_kernel(LshAttentionShape s, const int32_t* all_buckets, int
   __shared__ int32_t counts[kDigits * kDigitStride];
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t offset = int64_t{blockIdx.x} * s.length;
-  const int64_t valid = lsh_valid_length(s, blockIdx.x / s.rounds / s.heads);
+  const int64_t valid = get_lsh_valid_length(s, blockIdx.x / s.rounds / s.heads);
   const int32_t* const buckets = all_buckets + offset;
   int32_t *const sorted = all_sorted + offset, *const scratch = all_scratch + offset;
   const int64_t run = (valid + kSortThreads - 1) / kSortThreads;
@@ -103,18 +103,19 @@ __global__ void sort_kernel(LshAttentionShape s, const int32_t* all_buckets, int
 
 // Computes `wraps`. Each thread processes one round of one head at a time.
 __global__ void wrap_kernel(LshAttentionShape s, const int32_t* buckets, LshOrderView view, int64_t count,
-                            LshWrapCell* wraps) {
+                            LshWrapPair* wraps) {
   for (int64_t i = first_element(); i < count; i += element_stride()) {
     const LshHeadOrder order(s, view, i / s.rounds);
     const int64_t round = i % s.rounds;
-    LshWrapCell wrap{kNoCell, static_cast<int32_t>(round), kNoCell};
+    LshWrapPair wrap{kNoCell, static_cast<int32_t>(round), kNoCell};
     if (order.chunk_count >= 2 && s.wrap != LshWrap::none) {
       const int64_t key_round = s.wrap == LshWrap::global ? (round + s.rounds - 1) % s.rounds : round;
       const int32_t query = order.positions(round, 0)[s.chunk_length - 1];
       const int32_t key = order.positions(key_round, order.chunk_count - 1)[0];
       const int32_t* const round_buckets = buckets + i * s.length;
       if (s.across_buckets || (key_round == round && round_buckets[query] == round_buckets[key]))
-        wrap = {order.code(round, query), static_cast<int32_t>(key_round), order.code(key_round, key)};
+        wrap = {order.cell_code(round, query), static_cast<int32_t>(key_round),
+                order.cell_code(key_round, key)};
     }
     wraps[i] = wrap;
   }
@@ -123,17 +124,17 @@ __global__ void wrap_kernel(LshAttentionShape s, const int32_t* buckets, LshOrde
 }  // namespace
 
 LshOrders::LshOrders(const LshAttentionShape& s, const int32_t* buckets)
-    : sorted_(s.batch * s.heads * s.rounds * s.length),
+    : sorted_positions_(s.batch * s.heads * s.rounds * s.length),
       codes_(s.batch * s.heads * s.rounds * s.length),
-      wraps_(s.batch * s.heads * s.rounds) {
+      wrap_pairs_(s.batch * s.heads * s.rounds) {
   const Scratch<int32_t> scratch(s.batch * s.heads * s.rounds * s.length);
   const int64_t rounds = s.batch * s.heads * s.rounds;
   // Bucket numbers are in [0, length].
   const int bits = static_cast<int>(std::bit_width(static_cast<uint64_t>(s.length)));
   const int passes = (bits + kDigitBits - 1) / kDigitBits;
-  launch(sort_kernel, make_row_launch(rounds, kSortThreads), s, buckets, passes, sorted_.data(),
+  launch(sort_kernel, make_row_launch(rounds, kSortThreads), s, buckets, passes, sorted_positions_.data(),
          scratch.data(), codes_.data());
-  launch(wrap_kernel, make_element_launch(rounds), s, buckets, view(), rounds, wraps_.data());
+  launch(wrap_kernel, make_element_launch(rounds), s, buckets, view(), rounds, wrap_pairs_.data());
 }
 
 }  // namespace tapeformer::cuda

@@ -14,19 +14,19 @@ inline constexpr int32_t kNoCell = -1, kEmptySlot = -2;
 // A pair of cells that attend across the ends of the sorted sequence. The queries in cell `query_code`, which
 // is in the first chunk of a round, attend to the keys in cell `key_code`, which is in the last chunk of
 // round `key_round`. If the round has no such pair, query_code is kNoCell.
-struct LshWrapCell {
+struct LshWrapPair {
   int32_t query_code, key_round, key_code;
 };
 
 // Pointers to the arrays of an LshOrders object, for kernels.
 struct LshOrderView {
-  const int32_t* sorted = nullptr;     // (batch * heads, rounds, length), position in each slot
-  const int32_t* codes = nullptr;      // (batch * heads, rounds, length), code of the cell of each position
-  const LshWrapCell* wraps = nullptr;  // (batch * heads, rounds)
+  const int32_t* sorted_positions = nullptr;  // (batch * heads, rounds, length), position in each slot
+  const int32_t* codes = nullptr;  // (batch * heads, rounds, length), code of the cell of each position
+  const LshWrapPair* wrap_pairs = nullptr;  // (batch * heads, rounds)
 };
 
 // Returns the valid length of an example.
-__device__ inline int64_t lsh_valid_length(const LshAttentionShape& s, int64_t example) {
+__device__ inline int64_t get_lsh_valid_length(const LshAttentionShape& s, int64_t example) {
   return get_valid_length(s.lengths, example, s.length);
 }
 
@@ -35,8 +35,8 @@ __device__ inline int64_t lsh_valid_length(const LshAttentionShape& s, int64_t e
 struct LshHeadOrder {
   LshOrderView view;
   int64_t head, length, rounds, chunk_length;
-  int64_t valid;        // number of positions that are not masked
-  int64_t chunk_count;  // number of chunks with valid positions
+  int64_t valid_length;  // number of positions that are not masked
+  int64_t chunk_count;   // number of chunks with valid positions
 
   __device__ LshHeadOrder(const LshAttentionShape& s, const LshOrderView& order_view, int64_t head_index)
       : view(order_view),
@@ -44,29 +44,29 @@ struct LshHeadOrder {
         length(s.length),
         rounds(s.rounds),
         chunk_length(s.chunk_length),
-        valid(lsh_valid_length(s, head_index / s.heads)),
-        chunk_count((valid + chunk_length - 1) / chunk_length) {}
+        valid_length(get_lsh_valid_length(s, head_index / s.heads)),
+        chunk_count((valid_length + chunk_length - 1) / chunk_length) {}
 
   // Returns the number of slots of a chunk.
   __device__ int64_t slot_count(int64_t chunk) const {
-    const int64_t remaining = valid - chunk * chunk_length;
+    const int64_t remaining = valid_length - chunk * chunk_length;
     return remaining < chunk_length ? remaining : chunk_length;
   }
   // Returns the positions in the slots of a chunk.
   __device__ const int32_t* positions(int64_t round, int64_t chunk) const {
-    return view.sorted + (head * rounds + round) * length + chunk * chunk_length;
+    return view.sorted_positions + (head * rounds + round) * length + chunk * chunk_length;
   }
   // Returns the code of the cell that contains a position in a round.
-  __device__ int32_t code(int64_t round, int64_t position) const {
+  __device__ int32_t cell_code(int64_t round, int64_t position) const {
     return view.codes[(head * rounds + round) * length + position];
   }
-  __device__ LshWrapCell wrap(int64_t round) const { return view.wraps[head * rounds + round]; }
+  __device__ LshWrapPair wrap_pair(int64_t round) const { return view.wrap_pairs[head * rounds + round]; }
   // Returns the look-back cell of the cell `code`. The queries of a cell also attend to the keys of its
   // look-back cell. The members key_round and key_code of the result are the round and the code of the
   // look-back cell. The member query_code is not used.
-  __device__ LshWrapCell find_look_back_cell(int64_t round, int32_t code) const {
-    const LshWrapCell wrap_cell = wrap(round);
-    return code == wrap_cell.query_code ? wrap_cell : LshWrapCell{0, static_cast<int32_t>(round), code - 1};
+  __device__ LshWrapPair find_look_back_cell(int64_t round, int32_t code) const {
+    const LshWrapPair pair = wrap_pair(round);
+    return code == pair.query_code ? pair : LshWrapPair{0, static_cast<int32_t>(round), code - 1};
   }
 };
 
@@ -75,11 +75,11 @@ struct LshHeadOrder {
 class LshOrders {
  public:
   LshOrders(const LshAttentionShape& shape, const int32_t* buckets);
-  LshOrderView view() const { return {sorted_.data(), codes_.data(), wraps_.data()}; }
+  LshOrderView view() const { return {sorted_positions_.data(), codes_.data(), wrap_pairs_.data()}; }
 
  private:
-  Scratch<int32_t> sorted_, codes_;
-  Scratch<LshWrapCell> wraps_;
+  Scratch<int32_t> sorted_positions_, codes_;
+  Scratch<LshWrapPair> wrap_pairs_;
 };
 
 }  // namespace tapeformer::cuda

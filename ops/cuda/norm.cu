@@ -203,7 +203,7 @@ void layer_norm_forward(Backend, int64_t rows, int64_t dim, const T* x, const B*
       rows, dim,        x,           branch, DropoutFactors<T>(dropout), weight, bias, static_cast<T>(eps),
       y,    normalized, inverse_std, rounded};
   const bool is_aligned = are_aligned_to_packs(x, branch, weight, bias, y, normalized, rounded);
-  const bool is_launched = with_warp_row<T>(dim, is_aligned, [&](auto row) {
+  const bool is_launched = visit_warp_row<T>(dim, is_aligned, [&](auto row) {
     launch(norm_forward_kernel<T, B, decltype(row)>, make_warp_row_launch(rows), f);
   });
   if (!is_launched) launch(wide_forward_kernel<T, B>, make_row_launch(rows), f);
@@ -217,12 +217,12 @@ void layer_norm_backward(Backend, int64_t rows, int64_t dim, const T* g, const B
   const int64_t partial_sum_count =
       std::clamp<int64_t>((rows + kRowsPerBlock - 1) / kRowsPerBlock, 1, kMaxPartialSums);
   const int64_t strips = (dim + kWarpSize - 1) / kWarpSize;  // blocks along x of wide_weight_gradient_kernel
-  const ColumnSumsMemory<T> memory(partial_sum_count, 2 * dim, dim, 2 * strips, gweight, gbias);
+  const ColumnSumsWorkspace<T> memory(partial_sum_count, 2 * dim, dim, 2 * strips, gweight, gbias);
   const NormGradients<T, B> b{
       rows,    dim,          g, g_rounded, normalized, inverse_std, weight, DropoutFactors<T>(dropout), gx,
       gbranch, memory.sums()};
   const bool is_aligned = are_aligned_to_packs(g, g_rounded, normalized, weight, gx, gbranch);
-  const bool is_launched = with_warp_row<T>(dim, is_aligned, [&](auto row) {
+  const bool is_launched = visit_warp_row<T>(dim, is_aligned, [&](auto row) {
     Launch shape = make_warp_row_launch(std::max<int64_t>(rows, 1), partial_sum_count);
     shape.shared_bytes = static_cast<size_t>(2 * dim) * sizeof(T);
     launch(norm_backward_kernel<T, B, decltype(row)>, shape, b);

@@ -49,12 +49,12 @@ __global__ void clip_kernel(Clipping clipping, const double* squares, int64_t co
   if (threadIdx.x == 0) *norm = total_norm;
 }
 
-// The members of a StepRule, converted to T.
+// The members of an UpdateRule, converted to T.
 template <class T>
 struct ConvertedRule {
   T momentum, gain, beta2, one_minus_beta2, l2, shrink, step, second_scale, eps;
   bool adaptive;
-  __device__ explicit ConvertedRule(const StepRule& rule)
+  __device__ explicit ConvertedRule(const UpdateRule& rule)
       : momentum(static_cast<T>(rule.momentum)),
         gain(static_cast<T>(rule.gain)),
         beta2(static_cast<T>(rule.beta2)),
@@ -67,7 +67,7 @@ struct ConvertedRule {
         adaptive(rule.adaptive) {}
 };
 
-// Applies the equations of StepRule to elements [i, i + V) of the arrays.
+// Applies the equations of UpdateRule to elements [i, i + V) of the arrays.
 template <int V, class T>
 __device__ void step_group(const ConvertedRule<T>& rule, const ParameterArrays<T>& arrays, T scale, T limit,
                            int64_t i) {
@@ -91,7 +91,7 @@ __device__ void step_group(const ConvertedRule<T>& rule, const ParameterArrays<T
 
 // Updates one chunk of one list entry per block. Uses 16-byte accesses if all arrays are aligned to 16 bytes.
 template <class T>
-__global__ void update_kernel(const StepRule* step_rule, List<T> list, const double* scales, T limit) {
+__global__ void update_kernel(const UpdateRule* step_rule, List<T> list, const double* scales, T limit) {
   constexpr int kPack = Pack<T>::kSize;
   const ConvertedRule<T> rule(*step_rule);
   const ArrayChunk chunk = find_block_chunk(list);
@@ -111,7 +111,7 @@ __global__ void update_kernel(const StepRule* step_rule, List<T> list, const dou
 }
 
 template <class T>
-__global__ void average_kernel(T* average, const T* value, const StepRule* rule, int64_t n) {
+__global__ void average_kernel(T* average, const T* value, const UpdateRule* rule, int64_t n) {
   const T decay = static_cast<T>(rule->average_decay), value_factor = static_cast<T>(1 - rule->average_decay);
   for (int64_t i = first_element(); i < n; i += element_stride())
     average[i] = decay * average[i] + value_factor * value[i];
@@ -125,7 +125,7 @@ constexpr auto kElementBytes = static_cast<int64_t>(sizeof(T));
 
 template <class T>
 void compute_squared_norms(Backend, const ParameterArrays<T>* list, int64_t count, double* squares) {
-  for_each_list("optimizer_step", list, count, [&](const List<T>& sublist, int64_t first) {
+  for_each_list("apply_optimizer_step", list, count, [&](const List<T>& sublist, int64_t first) {
     const int64_t chunks = sublist.first_chunk[sublist.entry_count];
     const Scratch<double> partial_sums(chunks);
     launch(sum_squares_kernel<T>,
@@ -144,9 +144,9 @@ void compute_clip_scales(Backend, const Clipping& clipping, const double* square
 }
 
 template <class T>
-void optimizer_step(Backend, const StepRule* rule, const ParameterArrays<T>* list, int64_t count,
-                    const double* scales, double max_value) {
-  for_each_list("optimizer_step", list, count, [&](const List<T>& sublist, int64_t first) {
+void apply_optimizer_step(Backend, const UpdateRule* rule, const ParameterArrays<T>* list, int64_t count,
+                          const double* scales, double max_value) {
+  for_each_list("apply_optimizer_step", list, count, [&](const List<T>& sublist, int64_t first) {
     const int accesses = sublist.entries[0].second_moment ? 7 : 5;  // number of loads and stores per element
     launch(update_kernel<T>,
            make_row_launch(sublist.first_chunk[sublist.entry_count])
@@ -156,14 +156,15 @@ void optimizer_step(Backend, const StepRule* rule, const ParameterArrays<T>* lis
 }
 
 template <class T>
-void update_average(Backend, T* average, const T* value, const StepRule* rule, int64_t n) {
+void update_moving_average(Backend, T* average, const T* value, const UpdateRule* rule, int64_t n) {
   launch(average_kernel<T>, make_element_launch(n).with_bytes(3 * n * static_cast<int64_t>(sizeof(T))),
          average, value, rule, n);
 }
 
 template <class T>
 struct OptimizerKernels {
-  inline static const Instances all{&compute_squared_norms<T>, &optimizer_step<T>, &update_average<T>};
+  inline static const Instances all{&compute_squared_norms<T>, &apply_optimizer_step<T>,
+                                    &update_moving_average<T>};
 };
 template struct OptimizerKernels<float>;
 template struct OptimizerKernels<double>;

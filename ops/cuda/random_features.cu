@@ -17,7 +17,7 @@ __device__ void for_each_lane_column(int64_t columns, F&& f) {
 // and u (features,) is the row scale * projection x. All lanes of a warp call the function.
 template <class T>
 __device__ T compute_exponent_shift(const RandomFeatureShape& s, const T* x, const T* u) {
-  if (s.map == RandomFeatureMap::softmax_key) {
+  if (s.feature_map == RandomFeatureMap::softmax_key) {
     T squares = 0;
     for_each_lane_column(s.dim, [&](int64_t i) { squares += x[i] * x[i]; });
     return warp_reduce<Plus>(squares) * static_cast<T>(s.scale * s.scale / 2);
@@ -32,7 +32,7 @@ template <class T>
 __global__ void forward_kernel(RandomFeatureShape s, const T* x, T* y) {
   for (int64_t row = first_warp_row(); row < s.rows; row += warp_row_stride()) {
     T* const u = y + row * s.features;
-    if (s.map == RandomFeatureMap::relu) {
+    if (s.feature_map == RandomFeatureMap::relu) {
       const T offset = static_cast<T>(s.offset);
       for_each_lane_column(s.features, [&](int64_t i) { u[i] = (u[i] < 0 ? T{0} : u[i]) + offset; });
       continue;
@@ -49,7 +49,7 @@ __global__ void backward_kernel(RandomFeatureShape s, const T* x, const T* y, co
   for (int64_t row = first_warp_row(); row < s.rows; row += warp_row_stride()) {
     const int64_t first = row * s.features;
     const T offset = static_cast<T>(s.offset);
-    const bool is_relu = s.map == RandomFeatureMap::relu;
+    const bool is_relu = s.feature_map == RandomFeatureMap::relu;
     T total = 0;
     for_each_lane_column(s.features, [&](int64_t i) {
       const T y_i = y[first + i];
@@ -59,7 +59,7 @@ __global__ void backward_kernel(RandomFeatureShape s, const T* x, const T* y, co
     });
     total = warp_reduce<Plus>(total);
     const T factor =
-        s.map == RandomFeatureMap::softmax_key ? -total * static_cast<T>(s.scale * s.scale) : T{0};
+        s.feature_map == RandomFeatureMap::softmax_key ? -total * static_cast<T>(s.scale * s.scale) : T{0};
     for_each_lane_column(s.dim, [&](int64_t i) { gx[row * s.dim + i] = factor * x[row * s.dim + i]; });
   }
 }

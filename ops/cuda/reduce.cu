@@ -43,7 +43,7 @@ __global__ void max_kernel(const T* x, T* out, int64_t* index, int64_t columns, 
     const T* const column = x + i / inner * size * inner + i % inner;
     int64_t max_index = 0;
     for (int64_t s = 1; s < size; ++s)
-      if (is_larger(column[s * inner], column[max_index * inner])) max_index = s;
+      if (is_larger_or_nan(column[s * inner], column[max_index * inner])) max_index = s;
     out[i] = column[max_index * inner];
     index[i] = max_index;
   }
@@ -65,7 +65,7 @@ __global__ void scatter_kernel(const T* g, const int64_t* index, T* gx, int64_t 
 // Adds in double, as on the CPU, so that sums of many float32 elements are accurate. Additions in double take
 // little time, because the kernels are memory bound.
 template <class T>
-void sum_middle(Backend, const T* x, T* out, int64_t outer, int64_t size, int64_t inner) {
+void sum_middle_dim(Backend, const T* x, T* out, int64_t outer, int64_t size, int64_t inner) {
   if (inner != 1) {
     launch(sum_columns_kernel<T>, make_element_launch(outer * inner), x, out, outer * inner, size, inner);
     return;
@@ -82,20 +82,20 @@ void sum_middle(Backend, const T* x, T* out, int64_t outer, int64_t size, int64_
 }
 
 template <class T>
-void max_middle(Backend, const T* x, T* out, int64_t* index, int64_t outer, int64_t size, int64_t inner) {
+void max_middle_dim(Backend, const T* x, T* out, int64_t* index, int64_t outer, int64_t size, int64_t inner) {
   launch(max_kernel<T>, make_element_launch(outer * inner), x, out, index, outer * inner, size, inner);
 }
 
 template <class T>
-void scatter_middle(Backend, const T* g, const int64_t* index, T* gx, int64_t outer, int64_t size,
-                    int64_t inner) {
+void scatter_middle_dim(Backend, const T* g, const int64_t* index, T* gx, int64_t outer, int64_t size,
+                        int64_t inner) {
   const int64_t n = outer * size * inner;
   launch(scatter_kernel<T>, make_element_launch(n), g, index, gx, n, size, inner);
 }
 
 template <class T>
 struct ReduceKernels {
-  inline static const Instances all{&sum_middle<T>, &max_middle<T>, &scatter_middle<T>};
+  inline static const Instances all{&sum_middle_dim<T>, &max_middle_dim<T>, &scatter_middle_dim<T>};
 };
 template struct ReduceKernels<float>;
 template struct ReduceKernels<double>;

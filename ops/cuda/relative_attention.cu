@@ -51,7 +51,7 @@ __global__ void relative_step_kernel(RelativeAttentionStepShape s, GraphStep que
   T maximum = -std::numeric_limits<T>::infinity();
   for (int64_t j = thread / kWarpSize; j < count; j += kStepThreads / kWarpSize) {
     const T* const key = keys.row(s, query, j, example, head);
-    const T* const distance = in.distances + (j * s.heads + head) * s.dim;
+    const T* const distance = in.distance_embeddings + (j * s.heads + head) * s.dim;
     T product = 0;
     for (int64_t d = thread % kWarpSize; d < s.dim; d += kWarpSize)
       product += (q[d] + u[d]) * key[d] + (q[d] + w[d]) * distance[d];

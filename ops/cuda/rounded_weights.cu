@@ -7,17 +7,17 @@ namespace {
 
 // Rounds elements [i, i + V) of the array to bfloat16.
 template <int V>
-__device__ void round_group(const RoundedArray& array, int64_t i) {
+__device__ void round_group(const RoundingTask& array, int64_t i) {
   float values[V];
   load_group<V>(array.source + i, values);
   store_group<V>(array.target + i, values);
 }
 
 // Rounds one chunk of one array per block. Uses groups of 4 elements if the arrays are aligned to 16 bytes.
-__global__ void round_kernel(ArrayList<RoundedArray> list) {
+__global__ void round_kernel(ArrayList<RoundingTask> list) {
   constexpr int kPack = Pack<float>::kSize;
   const ArrayChunk chunk = find_block_chunk(list);
-  const RoundedArray array = list.entries[chunk.entry_index];
+  const RoundingTask array = list.entries[chunk.entry_index];
   int64_t groups_end = chunk.begin;
   if ((reinterpret_cast<uintptr_t>(array.source) | reinterpret_cast<uintptr_t>(array.target)) % 16 == 0) {
     groups_end += (chunk.end - chunk.begin) / kPack * kPack;
@@ -29,8 +29,8 @@ __global__ void round_kernel(ArrayList<RoundedArray> list) {
 
 }  // namespace
 
-void round_arrays(Backend, const RoundedArray* list, int64_t count) {
-  for_each_list("round_arrays", list, count, [&](const ArrayList<RoundedArray>& sublist, int64_t) {
+void round_arrays(Backend, const RoundingTask* list, int64_t count) {
+  for_each_list("round_arrays", list, count, [&](const ArrayList<RoundingTask>& sublist, int64_t) {
     const auto bytes = static_cast<int64_t>(sizeof(float) + sizeof(BFloat16));
     launch(
         round_kernel,

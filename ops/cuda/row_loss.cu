@@ -80,13 +80,14 @@ void compute_weighted_sum(Backend, const T* values, const T* weights, T* total, 
 }
 
 template <class T>
-void multiply_by(Backend, const T* x, const T* factor, T* y, int64_t n) {
+void multiply_by_device_scalar(Backend, const T* x, const T* factor, T* y, int64_t n) {
   launch(multiply_by_kernel<T>, make_element_launch(n), x, factor, y, n);
 }
 
 template <class T>
 struct RowLossKernels {
-  inline static const Instances all{&compute_row_weights<T>, &compute_weighted_sum<T>, &multiply_by<T>};
+  inline static const Instances all{&compute_row_weights<T>, &compute_weighted_sum<T>,
+                                    &multiply_by_device_scalar<T>};
 };
 template struct RowLossKernels<float>;
 template struct RowLossKernels<double>;

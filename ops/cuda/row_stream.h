@@ -3,8 +3,8 @@
 // v. It multiplies each streamed tile by a resident tile or by a tile of weights.
 //
 // The template parameter `Stream` of a kernel selects the class:
-// - SliceStream loads slices from global memory for each product. It supports rows of any width and
-//   all types of tiles (`Tiles` in tile_product.h).
+// - SliceRowStream loads slices from global memory for each product. It supports rows of any width and all
+//   types of tiles (`Tiles` in tile_product.h).
 // - TensorCoreRowStream multiplies on tensor cores. It supports rows of at most kWidth elements. The resident
 //   tiles stay in registers. The next streamed tiles are copied to shared memory while products read the
 //   current tiles.
@@ -14,7 +14,7 @@
 //   kColumns             number of columns of a tile of the result
 //   kScoreColumns        number of columns of a tile of scores in the backward kernels. Each column belongs
 //                        to one row of a streamed tile.
-//   kBytes               bytes of dynamic shared memory
+//   kSharedMemoryBytes   bytes of dynamic shared memory
 //   kMaxResidentBlocks   number of resident blocks per multiprocessor for the kernels that use the fewest
 //                        registers
 #pragma once
@@ -29,7 +29,7 @@ namespace tapeformer::cuda {
 // The rows of two operands of a kernel. The template parameter kOperand of this class and of the stream
 // classes selects the first operand (0) or the second operand (1).
 template <class S>
-struct RowPair {
+struct OperandPair {
   const StridedRows<S>& first;
   const StridedRows<S>& second;
 
@@ -42,35 +42,36 @@ struct RowPair {
 // Loads the operands of an attention kernel in slices. Each matrix product loads its slices from global
 // memory.
 template <class Tiles, int kWidth>
-class SliceStream {
+class SliceRowStream {
  public:
   using Value = typename Tiles::Value;
   using Stored = typename Tiles::Stored;
   static constexpr int kThreads = Tiles::kThreads, kColumns = kWidth, kScoreColumns = kTileTokens;
   static constexpr int kMaxResidentBlocks = std::is_same_v<Tiles, SimtTiles<float>> ? 2 : 1;
-  static constexpr size_t kBytes = Tiles::Memory::kBytes;
+  static constexpr size_t kSharedMemoryBytes = Tiles::Memory::kBytes;
   template <int kTileRows, int kTileColumns>
   using Tile = typename Tiles::template Tile<kTileRows, kTileColumns>;
 
   // `position` is the first row of the resident tile. `column` is the first of the kWidth columns of the
   // streamed operand that add_tile_product() uses.
-  __device__ SliceStream(RowPair<Stored> resident, int64_t position, RowPair<Stored> streamed, int64_t column)
+  __device__ SliceRowStream(OperandPair<Stored> resident, int64_t position, OperandPair<Stored> streamed,
+                            int64_t column)
       : resident_(resident), streamed_(streamed), resident_position_(position), column_(column) {}
 
   // Starts the loads of the resident tiles of the first kOperandCount operands (1 or 2), and of the streamed
-  // tile at row `first`, which becomes the next tile. SliceStream only stores `first`, because each product
-  // loads its operands. All threads of the block call the function.
+  // tile at row `first`, which becomes the next tile. SliceRowStream only stores `first`, because each
+  // product loads its operands. All threads of the block call the function.
   template <int kOperandCount>
   __device__ void start_loads(int64_t first) {
-    next_ = first;
+    next_position_ = first;
   }
   // Makes the next tile the current tile, and synchronises the block. The streamed tile at row `next` becomes
   // the next tile. TensorCoreRowStream starts to load it here if `next` is not beyond the last row. All
   // threads of the block call the function.
   __device__ void advance(int64_t next) {
     __syncthreads();
-    current_ = next_;
-    next_ = next;
+    current_position_ = next_position_;
+    next_position_ = next;
   }
   // Adds to element (i, j) of `tile` the dot product of row i of the resident tile and row `first` + j of the
   // current tile.
@@ -79,7 +80,7 @@ class SliceStream {
     const StridedRows<Stored>& rows = resident_.template rows<kOperand>();
     add_products<kAlongDepth, kAlongDepth>(
         tile, memory_, rows.width, make_operand<kAlongDepth>(rows, resident_position_, 0),
-        make_operand<kAlongDepth>(streamed_.template rows<kOperand>(), current_ + first, 0));
+        make_operand<kAlongDepth>(streamed_.template rows<kOperand>(), current_position_ + first, 0));
   }
   // Adds the product of `weights` and rows [first, first + kTerms) of the current tile to `tile`.
   template <int kOperand, int kTerms>
@@ -87,17 +88,17 @@ class SliceStream {
                                    int first) {
     cuda::add_tile_product(
         tile, weights, memory_,
-        make_operand<kAlongTile>(streamed_.template rows<kOperand>(), current_ + first, column_));
+        make_operand<kAlongTile>(streamed_.template rows<kOperand>(), current_position_ + first, column_));
   }
 
  private:
   const typename Tiles::Memory memory_;
-  RowPair<Stored> resident_, streamed_;
-  int64_t resident_position_, column_, current_ = 0, next_ = 0;
+  OperandPair<Stored> resident_, streamed_;
+  int64_t resident_position_, column_, current_position_ = 0, next_position_ = 0;
 };
 
 // Copies tiles of bfloat16 operands to shared memory, and multiplies the tiles on tensor cores. The functions
-// have the same effects as the functions of SliceStream.
+// have the same effects as the functions of SliceRowStream.
 template <int kWidth>
 class TensorCoreRowStream {
  public:
@@ -115,23 +116,23 @@ class TensorCoreRowStream {
   // TermLayout and sums over the rows of the tile.
   using RowLayout = SliceLayout<kAlongDepth, kTileTokens, kWidth>;
   using TermLayout = SliceLayout<kAlongTile, kWidth, kTileTokens>;
-  static_assert(RowLayout::kStride == TermLayout::kStride);
+  static_assert(RowLayout::kLineStride == TermLayout::kLineStride);
 
  public:
   // The dynamic shared memory consists of two stages. Each stage holds one tile of each streamed operand.
-  static constexpr size_t kBytes = 4 * RowLayout::kPartStride * sizeof(uint32_t);
+  static constexpr size_t kSharedMemoryBytes = 4 * RowLayout::kPartStride * sizeof(uint32_t);
 
   // The last argument is ignored, because a tile has all columns of the result.
-  __device__ TensorCoreRowStream(RowPair<Stored> resident, int64_t position, RowPair<Stored> streamed,
+  __device__ TensorCoreRowStream(OperandPair<Stored> resident, int64_t position, OperandPair<Stored> streamed,
                                  int64_t)
       : resident_(resident), streamed_(streamed), resident_position_(position) {}
 
   template <int kOperandCount>
   __device__ void start_loads(int64_t first) {
-    load(resident_.first, resident_position_, find_tile(1, 0));
-    if (kOperandCount > 1) load(resident_.second, resident_position_, find_tile(1, 1));
+    start_row_loads(resident_.first, resident_position_, get_tile_memory(1, 0));
+    if (kOperandCount > 1) start_row_loads(resident_.second, resident_position_, get_tile_memory(1, 1));
     copies_.commit();
-    load_stage(first, 0);
+    start_stage_loads(first, 0);
     copies_.template wait<1>();
     __syncthreads();
 #pragma unroll
@@ -139,17 +140,17 @@ class TensorCoreRowStream {
 #pragma unroll
       for (int k = 0; k < kWidth; k += 16)
         fragments_[operand][k / 16] =
-            Tile<kTileTokens, kTileTokens>::template load_fragment<RowLayout>(find_tile(1, operand), k);
+            Tile<kTileTokens, kTileTokens>::template load_fragment<RowLayout>(get_tile_memory(1, operand), k);
   }
   __device__ void advance(int64_t next) {
     copies_.template wait<0>();
     __syncthreads();
     stage_ = 1 - stage_;
-    load_stage(next, 1 - stage_);
+    start_stage_loads(next, 1 - stage_);
   }
   template <int kOperand, int kTileColumns>
   __device__ void add_row_products(Tile<kTileTokens, kTileColumns>& tile, int first) const {
-    const uint32_t* const rows = find_tile(stage_, kOperand) + RowLayout::offset(first, 0);
+    const uint32_t* const rows = get_tile_memory(stage_, kOperand) + RowLayout::offset(first, 0);
 #pragma unroll
     for (int k = 0; k < kWidth; k += 16)
       tile.template add_product<RowLayout>(fragments_[kOperand][k / 16], rows, k);
@@ -157,7 +158,7 @@ class TensorCoreRowStream {
   template <int kOperand, int kTerms>
   __device__ void add_tile_product(Tile<kTileTokens, kWidth>& tile, const Tile<kTileTokens, kTerms>& weights,
                                    int first) const {
-    const uint32_t* const terms = find_tile(stage_, kOperand) + TermLayout::offset(first, 0);
+    const uint32_t* const terms = get_tile_memory(stage_, kOperand) + TermLayout::offset(first, 0);
 #pragma unroll
     for (int t = 0; t < kTerms; t += 16)
       tile.template add_product<TermLayout>(weights.make_left_fragment(t, 0), terms, t);
@@ -165,24 +166,25 @@ class TensorCoreRowStream {
 
  private:
   // Returns the address in shared memory of the tile of an operand (0 or 1) in a stage (0 or 1).
-  __device__ static uint32_t* find_tile(int stage, int operand) {
+  __device__ static uint32_t* get_tile_memory(int stage, int operand) {
     return dynamic_shared<uint32_t>() + (2 * stage + operand) * RowLayout::kPartStride;
   }
   // Starts asynchronous copies of the streamed tile at row `position` to a stage, and commits them as one
   // group. If `position` is beyond the last row, commits an empty group.
-  __device__ void load_stage(int64_t position, int stage) {
+  __device__ void start_stage_loads(int64_t position, int stage) {
     if (position < streamed_.first.count) {
-      load(streamed_.first, position, find_tile(stage, 0));
-      load(streamed_.second, position, find_tile(stage, 1));
+      start_row_loads(streamed_.first, position, get_tile_memory(stage, 0));
+      start_row_loads(streamed_.second, position, get_tile_memory(stage, 1));
     }
     copies_.commit();
   }
   // Starts asynchronous copies of kTileTokens rows from row `position`. Elements outside of the rows are set
   // to 0.
-  __device__ void load(const StridedRows<Stored>& rows, int64_t position, uint32_t* target) {
-    constexpr int kPack = Pack<Stored>::kSize, kPacks = kWidth / kPack, kStep = kThreads / kPacks;
-    const int row = static_cast<int>(threadIdx.x) / kPacks,
-              feature = static_cast<int>(threadIdx.x) % kPacks * kPack;
+  __device__ void start_row_loads(const StridedRows<Stored>& rows, int64_t position, uint32_t* target) {
+    constexpr int kPackSize = Pack<Stored>::kSize, kPacksPerRow = kWidth / kPackSize,
+                  kStep = kThreads / kPacksPerRow;
+    const int row = static_cast<int>(threadIdx.x) / kPacksPerRow,
+              feature = static_cast<int>(threadIdx.x) % kPacksPerRow * kPackSize;
     const int64_t row_count = feature < rows.width ? rows.count - position - row : 0;
     const Stored* source = rows.data + (position + row) * rows.stride + feature;
     target += RowLayout::offset(row, feature);
@@ -191,7 +193,7 @@ class TensorCoreRowStream {
       copies_.copy(target + RowLayout::offset(i, 0), source, i < row_count);
   }
 
-  RowPair<Stored> resident_, streamed_;
+  OperandPair<Stored> resident_, streamed_;
   int64_t resident_position_;
   int stage_ = 1;
   AsyncCopies copies_;

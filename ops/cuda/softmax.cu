@@ -211,7 +211,7 @@ __global__ void wide_kernel(const T* x, int64_t classes, RowFunction row_functio
 template <class T, class RowFunction>
 void launch_over_rows(const T* x, const T* out, int64_t rows, int64_t classes,
                       const RowFunction& row_function) {
-  const bool is_launched = with_warp_row<T>(classes, are_aligned_to_packs(x, out), [&](auto row) {
+  const bool is_launched = visit_warp_row<T>(classes, are_aligned_to_packs(x, out), [&](auto row) {
     launch(narrow_kernel<T, decltype(row), RowFunction>, make_warp_row_launch(rows), x, rows, classes,
            row_function);
   });

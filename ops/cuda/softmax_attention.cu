@@ -55,8 +55,8 @@ struct OnlineSoftmax {
     for (const T score : scores.elements[i]) largest = std::fmax(largest, score);
     largest = Scores::template reduce_row<Maximum>(largest);
     const T shift = multiplier * (largest == -kInfinity ? T{0} : largest);
-    const T rescale = fast_exp2(multiplier * maximum[i] - shift);
-    T total = rescale * sum[i];
+    const T rescale_factor = fast_exp2(multiplier * maximum[i] - shift);
+    T total = rescale_factor * sum[i];
 #pragma unroll(kUnrolled <T>)
     for (T& score : scores.elements[i]) {
       score = fast_exp2(multiplier * score - shift);
@@ -64,7 +64,7 @@ struct OnlineSoftmax {
     }
     maximum[i] = largest;
     sum[i] = total;
-    for (T& element : result.elements[i]) element *= rescale;
+    for (T& element : result.elements[i]) element *= rescale_factor;
   }
 };
 
@@ -105,12 +105,12 @@ __global__ void __launch_bounds__(Stream::kThreads, kResidentBlocks<Stream, Patt
   OnlineSoftmax<Scores, T> softmax(kLog2E<T> * (scale > 0 ? scale : T{1}));
   int64_t key = head.find_next_key_tile(begin, 0);
   stream.template start_loads<1>(key);
-  masks.prepare(in, head, begin, key, false);
+  masks.compute_next_masks(in, head, begin, key, false);
   while (key < head.key_count) {
     key = head.find_next_key_tile(begin, key + kTileTokens);
     stream.advance(key);
     masks.advance();
-    masks.prepare(in, head, begin, key, false);
+    masks.compute_next_masks(in, head, begin, key, false);
     Scores scores;
     stream.template add_row_products<0>(scores, 0);
 #pragma unroll(kUnrolled <T>)
@@ -118,9 +118,9 @@ __global__ void __launch_bounds__(Stream::kThreads, kResidentBlocks<Stream, Patt
       if (!(scale > 0))
         for (T& score : scores.elements[i]) score *= scale;
       if (masks.has_masked_pairs())
-        set_masked_elements(scores, i, masks.attended_keys(Scores::row(i)), -softmax.kInfinity);
+        set_masked_elements(scores, i, masks.attention_mask(Scores::row(i)), -softmax.kInfinity);
       softmax.update(scores, result, i);
-      if (masks.has_dropout()) set_masked_elements(scores, i, masks.kept_keys(Scores::row(i)), T{0});
+      if (masks.has_dropout()) set_masked_elements(scores, i, masks.dropout_mask(Scores::row(i)), T{0});
     }
     stream.template add_tile_product<1>(result, scores, 0);
   }
@@ -172,12 +172,12 @@ __global__ void __launch_bounds__(Stream::kThreads, kResidentBlocks<Stream, Patt
   }
   int64_t key = head.find_next_key_tile(begin, 0);
   stream.template start_loads<2>(key);
-  masks.prepare(in, head, begin, key, false);
+  masks.compute_next_masks(in, head, begin, key, false);
   while (key < head.key_count) {
     key = head.find_next_key_tile(begin, key + kTileTokens);
     stream.advance(key);
     masks.advance();
-    masks.prepare(in, head, begin, key, false);
+    masks.compute_next_masks(in, head, begin, key, false);
 #pragma unroll 1
     for (int first = 0; first < kTileTokens; first += Stream::kScoreColumns) {
       Scores scores, gradients;
@@ -187,14 +187,14 @@ __global__ void __launch_bounds__(Stream::kThreads, kResidentBlocks<Stream, Patt
       for (int i = 0; i < Scores::kRowsPerThread; ++i) {
         if (masks.has_dropout()) {
           for (T& gradient : gradients.elements[i]) gradient *= masks.dropout_scale();
-          set_masked_elements(gradients, i, masks.kept_keys(Scores::row(i)) >> first, T{0});
+          set_masked_elements(gradients, i, masks.dropout_mask(Scores::row(i)) >> first, T{0});
         }
 #pragma unroll(kUnrolled <T>)
         for (int j = 0; j < Scores::kColumnsPerThread; ++j)
           compute_score_gradient(multiplier, T{1}, log_sums[i], deltas[i], scores.elements[i][j],
                                  gradients.elements[i][j]);
         if (masks.has_masked_pairs())
-          set_masked_elements(gradients, i, masks.attended_keys(Scores::row(i)) >> first, T{0});
+          set_masked_elements(gradients, i, masks.attention_mask(Scores::row(i)) >> first, T{0});
       }
       stream.template add_tile_product<0>(result, gradients, first);
     }
@@ -211,15 +211,17 @@ template <class Scores, class T>
 __device__ void compute_column_gradients(const TileMasks<T>& masks, T multiplier, int query, int j,
                                          Scores& scores, Scores& gradients) {
   const T log_sum = masks.log_sum(query), delta = masks.delta(query);
-  const uint64_t kept = masks.has_dropout() ? masks.kept_keys(query) : 0;
-  const uint64_t seen = masks.has_masked_pairs() ? masks.attended_keys(query) : 0;
+  const uint64_t dropout_mask = masks.has_dropout() ? masks.dropout_mask(query) : 0;
+  const uint64_t attention_mask = masks.has_masked_pairs() ? masks.attention_mask(query) : 0;
 #pragma unroll(kUnrolled <T>)
   for (int r = 0; r < Scores::kRowsPerThread; ++r) {
     T &weight = scores.elements[r][j], &gradient = gradients.elements[r][j];
-    const T factor = !masks.has_dropout() ? T{1} : kept >> Scores::row(r) & 1 ? masks.dropout_scale() : T{0};
+    const T factor = !masks.has_dropout()                 ? T{1}
+                     : dropout_mask >> Scores::row(r) & 1 ? masks.dropout_scale()
+                                                          : T{0};
     compute_score_gradient(multiplier, factor, log_sum, delta, weight, gradient);
     weight *= factor;
-    if (masks.has_masked_pairs() && !(seen >> Scores::row(r) & 1)) weight = gradient = 0;
+    if (masks.has_masked_pairs() && !(attention_mask >> Scores::row(r) & 1)) weight = gradient = 0;
   }
 }
 
@@ -242,12 +244,12 @@ __global__ void __launch_bounds__(Stream::kThreads, kResidentBlocks<Stream, Patt
              needs_value_gradient = gv.data && column < in.s.value_dim;
   int64_t query = head.find_next_query_tile(begin, 0);
   stream.template start_loads<2>(query);
-  masks.prepare(in, head, query, begin, true);
+  masks.compute_next_masks(in, head, query, begin, true);
   while (query < head.query_count) {
     query = head.find_next_query_tile(begin, query + kTileTokens);
     stream.advance(query);
     masks.advance();
-    masks.prepare(in, head, query, begin, true);
+    masks.compute_next_masks(in, head, query, begin, true);
 #pragma unroll 1
     for (int first = 0; first < kTileTokens; first += Stream::kScoreColumns) {
       Scores scores, gradients;
@@ -273,7 +275,8 @@ Launch make_launch(const SoftmaxAttentionShape& s, int64_t blocks_per_head, int6
                    int64_t multiply_adds) {
   const double pairs =
       static_cast<double>(s.batch * s.heads * s.query_length * s.key_length) * (s.causal ? 0.5 : 1.0);
-  return make_tile_launch(s.batch * s.heads * blocks_per_head, column_tiles, Stream::kThreads, Stream::kBytes)
+  return make_tile_launch(s.batch * s.heads * blocks_per_head, column_tiles, Stream::kThreads,
+                          Stream::kSharedMemoryBytes)
       .template with_flop<S>(2 * pairs * static_cast<double>(multiply_adds));
 }
 
@@ -286,19 +289,19 @@ bool can_use_tensor_stream(const SoftmaxAttentionInputs<S>& in) {
 
 // Calls f(std::type_identity<Stream>{}, Pattern{}), where Stream and Pattern are the template arguments of
 // the kernel. Pattern is AllKeys or KeyPattern. To save compile time, Pattern is always KeyPattern, and
-// Stream is always a SliceStream of width kTileTokens, for double operands and for bfloat16 operands that
+// Stream is always a SliceRowStream of width kTileTokens, for double operands and for bfloat16 operands that
 // TensorCoreRowStream does not support.
 template <class S, class F>
 void with_stream_and_pattern(const SoftmaxAttentionInputs<S>& in, F&& f) {
   constexpr bool kIsTensor = std::is_same_v<S, BFloat16>;
-  using Widest = SliceStream<TilesFor<S>, kTileTokens>;
+  using Widest = SliceRowStream<TilesFor<S>, kTileTokens>;
   const int64_t width = std::max(in.s.dim, in.s.value_dim);
   if constexpr (!std::is_same_v<S, double>)
     if (!kIsTensor || (width <= kTileTokens && can_use_tensor_stream(in)))
-      return with_tile_width<float>(width, [&](auto columns) {
+      return visit_tile_width<float>(width, [&](auto columns) {
         constexpr int kWidth = decltype(columns)::value;
         using Stream =
-            std::conditional_t<kIsTensor, TensorCoreRowStream<kWidth>, SliceStream<TilesFor<S>, kWidth>>;
+            std::conditional_t<kIsTensor, TensorCoreRowStream<kWidth>, SliceRowStream<TilesFor<S>, kWidth>>;
         if (in.s.pattern.is_limited()) return f(std::type_identity<Stream>{}, KeyPattern{});
         f(std::type_identity<Stream>{}, AllKeys{});
       });

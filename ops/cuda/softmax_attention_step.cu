@@ -37,7 +37,7 @@ __global__ void step_kernel(SoftmaxAttentionShape s, GraphStep last_position, At
     for (int64_t m = thread % columns; m < s.value_dim; m += columns)
       group_results[group * s.value_dim + m] = 0;
   T maximum = -kInfinity, sum = 0;
-  const AttendedKeys attended{s.pattern.pattern_of_head(head), length, length, length, true};
+  const AttendedKeys attended{s.pattern.get_head_pattern(head), length, length, length, true};
   int64_t count = 0;
   for (PositionRun run = attended.find_keys(length - 1, length, 0); !run.is_empty();
        run = attended.find_keys(length - 1, length, run.begin + count)) {
@@ -55,11 +55,11 @@ __global__ void step_kernel(SoftmaxAttentionShape s, GraphStep last_position, At
     const auto update = update_online_softmax(maximum, block_max(score));
     const T weight = std::exp(score - update.shift);
     weights[thread] = weight;
-    sum = update.rescale * sum + block_sum(weight);
+    sum = update.rescale_factor * sum + block_sum(weight);
     maximum = update.maximum;
     if (group < groups)
       for (int64_t m = thread % columns; m < s.value_dim; m += columns) {
-        T result = update.rescale * group_results[group * s.value_dim + m];
+        T result = update.rescale_factor * group_results[group * s.value_dim + m];
         for (int64_t j = group; j < count; j += groups)
           result += weights[j] * v.row(example, (begin + j) % capacity, head)[m];
         group_results[group * s.value_dim + m] = result;

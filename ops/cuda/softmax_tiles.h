@@ -23,29 +23,29 @@ struct SoftmaxAttentionInputs {
   const Compute<S>* deltas;    // (batch, heads, query_length), the dot products g . out
 };
 
-// The type of SoftmaxAttentionHead::attended. If Pattern is AllKeys, the type is AttendedPairs<Pattern>.
-// Otherwise it is a reference to an object in shared memory, because the functions of a KeyPattern are not
-// inlined and would need a copy of the object on the stack of each thread.
+// The type of SoftmaxAttentionHead::attended_pairs. If Pattern is AllKeys, the type is
+// AttendedPairs<Pattern>. Otherwise it is a reference to an object in shared memory, because the functions of
+// a KeyPattern are not inlined and would need a copy of the object on the stack of each thread.
 template <class Pattern>
-using HeadAttendedKeys = std::conditional_t<std::is_same_v<Pattern, AllKeys>, AttendedPairs<Pattern>,
-                                            const AttendedPairs<Pattern>&>;
-// Returns the keys that the queries of a head attend to. All threads of the block call the function, at most
-// once per kernel.
+using HeadAttendedPairs = std::conditional_t<std::is_same_v<Pattern, AllKeys>, AttendedPairs<Pattern>,
+                                             const AttendedPairs<Pattern>&>;
+// Returns the pairs of a query and a key that attention computes for a head. All threads of the block call
+// the function, at most once per kernel.
 template <class Pattern, class S>
-__device__ HeadAttendedKeys<Pattern> load_attended_keys(const SoftmaxAttentionInputs<S>& in, int64_t example,
-                                                        int64_t head) {
+__device__ HeadAttendedPairs<Pattern> load_attended_pairs(const SoftmaxAttentionInputs<S>& in,
+                                                          int64_t example, int64_t head) {
   const SoftmaxAttentionShape& s = in.s;
-  const int64_t valid = get_valid_length(s.key_lengths, example, s.key_length);
+  const int64_t valid_length = get_valid_length(s.key_lengths, example, s.key_length);
   if constexpr (std::is_same_v<Pattern, AllKeys>) {
-    return {{}, s.query_length, s.key_length, valid, s.causal};
+    return {{}, s.query_length, s.key_length, valid_length, s.causal};
   } else {
-    using Attended = AttendedPairs<Pattern>;
-    alignas(Attended) __shared__ unsigned char memory[sizeof(Attended)];
-    auto* const attended = reinterpret_cast<Attended*>(memory);
+    using Pairs = AttendedPairs<Pattern>;
+    alignas(Pairs) __shared__ unsigned char memory[sizeof(Pairs)];
+    auto* const pairs = reinterpret_cast<Pairs*>(memory);
     if (threadIdx.x == 0)
-      *attended = {s.pattern.pattern_of_head(head), s.query_length, s.key_length, valid, s.causal};
+      *pairs = {s.pattern.get_head_pattern(head), s.query_length, s.key_length, valid_length, s.causal};
     __syncthreads();
-    return *attended;
+    return *pairs;
   }
 }
 
@@ -54,7 +54,7 @@ __device__ HeadAttendedKeys<Pattern> load_attended_keys(const SoftmaxAttentionIn
 template <class S, class Pattern>
 struct SoftmaxAttentionHead {
   int64_t head_index, example, head, query_count, key_count;
-  HeadAttendedKeys<Pattern> attended;
+  HeadAttendedPairs<Pattern> attended_pairs;
   StridedRows<S> q, k, v, g;
 
   // `index` is example * heads + head. It is a 32-bit integer, because a division of 64-bit integers takes
@@ -65,28 +65,28 @@ struct SoftmaxAttentionHead {
         head(index % static_cast<unsigned>(in.s.heads)),
         query_count(in.s.query_length),
         key_count(in.s.key_length),
-        attended(load_attended_keys<Pattern>(in, example, head)) {
+        attended_pairs(load_attended_pairs<Pattern>(in, example, head)) {
     q = {in.q.row(example, 0, head), in.q.length_stride, query_count, in.s.dim};
-    k = {in.k.row(example, 0, head), in.k.length_stride, attended.valid_keys, in.s.dim};
-    v = {in.v.row(example, 0, head), in.v.length_stride, attended.valid_keys, in.s.value_dim};
+    k = {in.k.row(example, 0, head), in.k.length_stride, attended_pairs.valid_keys, in.s.dim};
+    v = {in.v.row(example, 0, head), in.v.length_stride, attended_pairs.valid_keys, in.s.value_dim};
     if (in.g.data) g = {in.g.row(example, 0, head), in.g.length_stride, query_count, in.s.value_dim};
-    for (StridedRows<S>* rows : {&q, &k, &v, &g}) rows->is_packed = rows->is_aligned_to_packs();
+    for (StridedRows<S>* rows : {&q, &k, &v, &g}) rows->can_load_pack = rows->is_aligned_to_packs();
   }
   // Returns whether the tile that begins at (query, key) has kTileTokens queries and keys, and each of its
   // queries attends to each of its keys. Always returns false if the pattern is limited.
   __device__ bool is_full_tile(int64_t query, int64_t key) const {
-    return !attended.pattern.is_limited() && query + kTileTokens <= query_count &&
-           key + kTileTokens <= attended.key_end(query);
+    return !attended_pairs.pattern.is_limited() && query + kTileTokens <= query_count &&
+           key + kTileTokens <= attended_pairs.key_end(query);
   }
   // Returns the attention mask of the query for keys [key, key + kTileTokens). Bit j is 1 if the query
   // attends to key `key` + j.
-  __device__ uint64_t find_attended_keys(int64_t query, int64_t key) const {
+  __device__ uint64_t compute_attention_mask(int64_t query, int64_t key) const {
     static_assert(kTileTokens == 64);
     const int64_t end = key + kTileTokens;
     uint64_t bits = 0;
     if (query >= query_count) return bits;
     for (int64_t from = key; from < end;) {
-      const PositionRun run = attended.find_keys(query, query + 1, from);
+      const PositionRun run = attended_pairs.find_keys(query, query + 1, from);
       if (run.begin >= end) break;
       const int64_t run_end = run.end < end ? run.end : end;
       bits |= ~uint64_t{0} >> (kTileTokens - (run_end - run.begin)) << (run.begin - key);
@@ -99,14 +99,14 @@ struct SoftmaxAttentionHead {
   // no such tile, returns a number that is larger than all keys.
   __device__ int64_t find_next_key_tile(int64_t begin, int64_t from) const {
     const int64_t end = begin + kTileTokens < query_count ? begin + kTileTokens : query_count;
-    return attended.find_keys(begin, end, from).begin / kTileTokens * kTileTokens;
+    return attended_pairs.find_keys(begin, end, from).begin / kTileTokens * kTileTokens;
   }
   // Finds the next tile of queries, at or after query `from`, for the keys [begin, begin + kTileTokens). At
   // least one query of the tile attends to one of these keys. Returns the first query of the tile. If there
   // is no such tile, returns a number that is larger than all queries.
   __device__ int64_t find_next_query_tile(int64_t begin, int64_t from) const {
     const int64_t end = begin + kTileTokens < key_count ? begin + kTileTokens : key_count;
-    return attended.find_queries(begin, end, from).begin / kTileTokens * kTileTokens;
+    return attended_pairs.find_queries(begin, end, from).begin / kTileTokens * kTileTokens;
   }
 };
 
@@ -117,10 +117,10 @@ class TileMasks {
  public:
   // The masks of a tile, and the log-sum-exps and deltas of its queries.
   struct Stage {
-    uint64_t attended[kTileTokens];  // attention mask of each query
+    uint64_t attention_masks[kTileTokens];  // attention mask of each query
     // Dropout mask of each query. Bytes 0 to 8 contain 72 random bits, and the mask consists of 64 of them.
     // Byte 9 is the index of the first bit of the mask.
-    alignas(8) uint8_t kept[kTileTokens][16];
+    alignas(8) uint8_t dropout_masks[kTileTokens][16];
     T log_sums[kTileTokens], deltas[kTileTokens];  // log_sums are divided by log 2
   };
   struct Memory {
@@ -131,16 +131,17 @@ class TileMasks {
 
   // Computes the masks of the next tile, which begins at (query, key). If needs_sums is true, also loads its
   // log_sums and deltas. Does nothing if `query` or `key` is out of range. All threads of the block call
-  // prepare(), then synchronise, and then call advance(), which makes the next tile the current tile.
+  // compute_next_masks(), then synchronise, and then call advance(), which makes the next tile the current
+  // tile.
   template <class S, class Head>
-  __device__ void prepare(const SoftmaxAttentionInputs<S>& in, const Head& head, int64_t query, int64_t key,
-                          bool needs_sums) {
+  __device__ void compute_next_masks(const SoftmaxAttentionInputs<S>& in, const Head& head, int64_t query,
+                                     int64_t key, bool needs_sums) {
     if (query >= head.query_count || key >= head.key_count) return;
     Stage& next = memory_.stages[1 - stage_];
     const int thread = static_cast<int>(threadIdx.x);
     next_has_masked_pairs_ = !head.is_full_tile(query, key);
     if (next_has_masked_pairs_ && thread < kTileTokens)
-      next.attended[thread] = head.find_attended_keys(query + thread, key);
+      next.attention_masks[thread] = head.compute_attention_mask(query + thread, key);
     if (needs_sums && thread < kTileTokens) {
       const int64_t i = query + thread, row = head.head_index * head.query_count + i;
       next.log_sums[thread] = i < head.query_count ? kLog2E<T> * in.log_sums[row] : T{0};
@@ -159,17 +160,20 @@ class TileMasks {
   // The functions below return properties of the current tile, or of query `query` of the tile.
 
   // Returns whether the tile can contain masked pairs of a query and a key. If the result is false, every
-  // query attends to every key, and the masks of attended_keys() are not set.
+  // query attends to every key, and the masks of attention_mask() are not set.
   __device__ bool has_masked_pairs() const { return has_masked_pairs_; }
-  __device__ uint64_t attended_keys(int query) const { return memory_.stages[stage_].attended[query]; }
-  // Returns whether dropout is active. kept_keys() may be called only in this case.
+  __device__ uint64_t attention_mask(int query) const {
+    return memory_.stages[stage_].attention_masks[query];
+  }
+  // Returns whether dropout is active. dropout_mask() may be called only in this case.
   __device__ bool has_dropout() const { return dropout_.threshold != 0; }
   // Returns the multiplier of the weights that dropout keeps.
   __device__ T dropout_scale() const { return has_dropout() ? dropout_.scale : T{1}; }
-  __device__ uint64_t kept_keys(int query) const {
-    const uint8_t(&bytes)[16] = memory_.stages[stage_].kept[query];
-    const unsigned first = bytes[9];
-    return *reinterpret_cast<const uint64_t*>(bytes) >> first | uint64_t{bytes[8]} << 1 << (63 - first);
+  __device__ uint64_t dropout_mask(int query) const {
+    const uint8_t(&bytes)[16] = memory_.stages[stage_].dropout_masks[query];
+    const unsigned first_bit = bytes[9];
+    return *reinterpret_cast<const uint64_t*>(bytes) >> first_bit | uint64_t{bytes[8]} << 1
+                                                                                       << (63 - first_bit);
   }
   __device__ T log_sum(int query) const { return memory_.stages[stage_].log_sums[query]; }
   __device__ T delta(int query) const { return memory_.stages[stage_].deltas[query]; }
@@ -178,14 +182,14 @@ class TileMasks {
   // Draws the dropout mask of a tile, with eight elements per Philox block. Element (i, j) of the tile has
   // the index first + i * key_count + j in the random stream.
   __device__ void draw_dropout_mask(Stage& next, int64_t first, int64_t key_count) {
-    constexpr int kGroups = kTileTokens / 8 + 1;
+    constexpr int kGroupsPerRow = kTileTokens / 8 + 1;
 #pragma unroll 1
-    for (int i = static_cast<int>(threadIdx.x); i < kTileTokens * kGroups;
+    for (int i = static_cast<int>(threadIdx.x); i < kTileTokens * kGroupsPerRow;
          i += static_cast<int>(blockDim.x)) {
-      const int row = i / kGroups, group = i % kGroups;
+      const int row = i / kGroupsPerRow, group = i % kGroupsPerRow;
       const int64_t begin = first + row * key_count;
-      next.kept[row][group] = dropout_.compute_keep_mask(begin / 8 + group);
-      if (group == 0) next.kept[row][kGroups] = static_cast<uint8_t>(begin % 8);
+      next.dropout_masks[row][group] = dropout_.compute_keep_mask(begin / 8 + group);
+      if (group == 0) next.dropout_masks[row][kGroupsPerRow] = static_cast<uint8_t>(begin % 8);
     }
   }
 

@@ -10,12 +10,12 @@
 
 namespace tapeformer::cuda {
 
-inline constexpr int kTensorTileWarps = 4;  // number of warps per block
-inline constexpr int kTensorCoreThreads = kTensorTileWarps * kWarpSize;
+inline constexpr int kTensorCoreWarps = 4;  // number of warps per block
+inline constexpr int kTensorCoreThreads = kTensorCoreWarps * kWarpSize;
 // Stride between the lines of a slice, in pairs of bfloat16 numbers. A line has kElements bfloat16 numbers.
 // The padding of four pairs keeps lines aligned for load_matrices(), and avoids bank conflicts of its loads.
 template <int kElements>
-inline constexpr int kPairStride = kElements / 2 + 4;
+inline constexpr int kPaddedLineStride = kElements / 2 + 4;
 
 // The layout of a slice of an operand in shared memory. The operand has kSize rows (left operand) or columns
 // (right operand), and the slice contains kDepth elements of each row or column. The slice is stored in
@@ -26,22 +26,22 @@ struct SliceLayout {
   static constexpr bool kIsAlongDepth = kLayout == kAlongDepth;
   static constexpr int kLines = kIsAlongDepth ? kSize : kDepth;
   static constexpr int kLineElements = kIsAlongDepth ? kDepth : kSize;
-  static constexpr int kStride = kPairStride<kLineElements>;
-  static constexpr int kPartStride = kLines * kStride;  // stride between the parts of a slice, in pairs
+  static constexpr int kLineStride = kPaddedLineStride<kLineElements>;
+  static constexpr int kPartStride = kLines * kLineStride;  // stride between the parts of a slice, in pairs
 
   // Returns the offset, in pairs, of the pair that contains element `element` of a line.
-  __device__ static constexpr int offset(int line, int element) { return line * kStride + element / 2; }
+  __device__ static constexpr int offset(int line, int element) { return line * kLineStride + element / 2; }
   // Loads terms [first, first + 16) of the rows or columns [index, index + 16). `pairs` receives the contents
   // of one LeftFragment if kIsLeft is true, otherwise of two RightFragments.
   template <bool kIsLeft>
   __device__ static void load(const uint32_t* slice, int index, int first, uint32_t (&pairs)[4]) {
     const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-    // load_matrices() loads four 8 x 8 matrices, which form a 16 x 16 matrix. If kNextLines is true, the
-    // second matrix is in the 8 lines after the first matrix. Otherwise the second matrix is in the same
-    // lines, 8 elements after the first matrix.
-    constexpr bool kNextLines = kIsLeft == kIsAlongDepth;
-    const int line = kNextLines ? lane % 16 : lane % 8 + lane / 16 * 8;
-    const int element = kNextLines ? lane / 16 * 8 : lane / 8 % 2 * 8;
+    // load_matrices() loads four 8 x 8 matrices, which form a 16 x 16 matrix. If kSecondMatrixIsBelow is
+    // true, the second matrix is in the 8 lines after the first matrix. Otherwise the second matrix is in the
+    // same lines, 8 elements after the first matrix.
+    constexpr bool kSecondMatrixIsBelow = kIsLeft == kIsAlongDepth;
+    const int line = kSecondMatrixIsBelow ? lane % 16 : lane % 8 + lane / 16 * 8;
+    const int element = kSecondMatrixIsBelow ? lane / 16 * 8 : lane / 8 % 2 * 8;
     slice += offset(line, element);
     load_matrices<!kIsAlongDepth>(slice + (kIsAlongDepth ? offset(index, first) : offset(first, index)),
                                   pairs);
@@ -53,13 +53,14 @@ struct SliceLayout {
 template <int kParts>
 struct TensorCoreMemory {
   static constexpr size_t kSliceBytes =
-      2 * kParts * kTileTokens * kPairStride<kSliceDepth> * sizeof(uint32_t);
+      2 * kParts * kTileTokens * kPaddedLineStride<kSliceDepth> * sizeof(uint32_t);
   // add_tile_product() needs no additional memory, because its weights stay in registers.
   static constexpr size_t kBytes = kSliceBytes;
   uint32_t *left, *right;  // [part][line][pair], with the layout SliceLayout
 
   __device__ TensorCoreMemory()
-      : left(dynamic_shared<uint32_t>()), right(left + kParts * kTileTokens * kPairStride<kSliceDepth>) {}
+      : left(dynamic_shared<uint32_t>()),
+        right(left + kParts * kTileTokens * kPaddedLineStride<kSliceDepth>) {}
 };
 
 // Returns part `part` of two numbers as a pair of bfloat16 numbers. Part 0 is the number rounded to bfloat16.
@@ -85,28 +86,29 @@ __device__ inline Pack<uint32_t> extract_pack_part(const Pack<BFloat16>& pack, i
 }
 
 // The elements of a (kRows, kColumns) tile that one thread holds. The warps of a block form a grid of
-// kWarpRows x kWarpColumns warps over the tile.
+// kWarpsAlongRows x kWarpsAlongColumns warps over the tile.
 template <int kRows, int kColumns>
 struct TensorCoreTile {
-  static constexpr int kWarpRows = kRows / 16, kWarpColumns = kTensorTileWarps / kWarpRows;
-  static constexpr int kRowsPerThread = 2, kColumnsPerThread = kColumns / kWarpColumns / 4;
-  static_assert(kRows % 16 == 0 && kTensorTileWarps % kWarpRows == 0 && kColumns % (8 * kWarpColumns) == 0);
+  static constexpr int kWarpsAlongRows = kRows / 16, kWarpsAlongColumns = kTensorCoreWarps / kWarpsAlongRows;
+  static constexpr int kRowsPerThread = 2, kColumnsPerThread = kColumns / kWarpsAlongColumns / 4;
+  static_assert(kRows % 16 == 0 && kTensorCoreWarps % kWarpsAlongRows == 0 &&
+                kColumns % (8 * kWarpsAlongColumns) == 0);
   float elements[kRowsPerThread][kColumnsPerThread] = {};
 
   __device__ static int lane() { return static_cast<int>(threadIdx.x) % kWarpSize; }
   __device__ static int warp() { return static_cast<int>(threadIdx.x) / kWarpSize; }
-  __device__ static int row(int i) { return warp() % kWarpRows * 16 + lane() / 4 + 8 * i; }
+  __device__ static int row(int i) { return warp() % kWarpsAlongRows * 16 + lane() / 4 + 8 * i; }
   __device__ static int column(int j) { return first_column() + j / 2 * 8 + lane() % 4 * 2 + j % 2; }
   // Returns column(j) - column(0).
   __device__ static constexpr int column_offset(int j) { return j / 2 * 8 + j % 2; }
-  // Returns true in exactly one of the threads that hold elements of the same rows. Requires kWarpColumns ==
-  // 1.
+  // Returns true in exactly one of the threads that hold elements of the same rows. Requires
+  // kWarpsAlongColumns == 1.
   __device__ static bool is_row_leader() { return lane() % 4 == 0; }
   // Reduces `value` over the threads that hold elements of the same rows. Each of these threads gets the
   // result.
   template <class Operation>
   __device__ static float reduce_row(float value) {
-    static_assert(kWarpColumns == 1);
+    static_assert(kWarpsAlongColumns == 1);
     for (int bits = 2; bits > 0; bits /= 2)
       value = Operation::apply(value, __shfl_xor_sync(kAllLanes, value, bits));
     return value;
@@ -132,12 +134,12 @@ struct TensorCoreTile {
   template <class Layout>
   __device__ static LeftFragment load_fragment(const uint32_t* left, int first) {
     LeftFragment fragment;
-    Layout::template load<true>(left, warp() % kWarpRows * 16, first, fragment.pairs);
+    Layout::template load<true>(left, warp() % kWarpsAlongRows * 16, first, fragment.pairs);
     return fragment;
   }
   // Returns part `part` of columns [first, first + 16) of this tile as a left operand of add_product().
   __device__ LeftFragment make_left_fragment(int first, int part) const {
-    static_assert(kWarpColumns == 1);
+    static_assert(kWarpsAlongColumns == 1);
     const int j = first / 4;
     return {{extract_bfloat16_part(elements[0][j], elements[0][j + 1], part),
              extract_bfloat16_part(elements[1][j], elements[1][j + 1], part),
@@ -147,7 +149,7 @@ struct TensorCoreTile {
 
  private:
   __device__ static int first_column() {
-    return warp() / kWarpRows * (kColumns / kWarpColumns);
+    return warp() / kWarpsAlongRows * (kColumns / kWarpsAlongColumns);
   }
 };
 
@@ -155,10 +157,10 @@ struct TensorCoreTile {
 // matrix product. Stores each element as kParts bfloat16 numbers whose sum approximates the element.
 template <class Layout, int kParts, class F>
 __device__ void fill_rounded_slice(uint32_t* slice, F element) {
-  constexpr int kPairs = Layout::kLineElements / 2;
+  constexpr int kPairsPerLine = Layout::kLineElements / 2;
 #pragma unroll 2
-  for (int i = static_cast<int>(threadIdx.x); i < Layout::kLines * kPairs; i += kTensorCoreThreads) {
-    const int line = i / kPairs, column = i % kPairs * 2;
+  for (int i = static_cast<int>(threadIdx.x); i < Layout::kLines * kPairsPerLine; i += kTensorCoreThreads) {
+    const int line = i / kPairsPerLine, column = i % kPairsPerLine * 2;
     const float first = Layout::kIsAlongDepth ? element(column, line) : element(line, column);
     const float second = Layout::kIsAlongDepth ? element(column + 1, line) : element(line, column + 1);
 #pragma unroll
@@ -173,10 +175,10 @@ __device__ void fill_rounded_slice(uint32_t* slice, F element) {
 // Reads 8 elements at a time with operand.load_pack(), which uses 16-byte loads.
 template <class Layout, int kParts, class Operand>
 __device__ void fill_packed_slice(uint32_t* slice, const Operand& operand, int64_t begin) {
-  constexpr int kPacks = Layout::kLineElements / Pack<BFloat16>::kSize;
+  constexpr int kPacksPerLine = Layout::kLineElements / Pack<BFloat16>::kSize;
 #pragma unroll 1
-  for (int i = static_cast<int>(threadIdx.x); i < Layout::kLines * kPacks; i += kTensorCoreThreads) {
-    const int line = i / kPacks, column = i % kPacks * Pack<BFloat16>::kSize;
+  for (int i = static_cast<int>(threadIdx.x); i < Layout::kLines * kPacksPerLine; i += kTensorCoreThreads) {
+    const int line = i / kPacksPerLine, column = i % kPacksPerLine * Pack<BFloat16>::kSize;
     const auto pack = Layout::kIsAlongDepth ? operand.load_pack(begin + column, line)
                                             : operand.load_pack(begin + line, column);
 #pragma unroll
@@ -186,11 +188,11 @@ __device__ void fill_packed_slice(uint32_t* slice, const Operand& operand, int64
 }
 
 // Fills a slice with operand(begin + d, i) for each row or column i of the tile and each index d of the sum
-// in the matrix product. Uses 16-byte loads if operand.is_packed() exists and returns true.
+// in the matrix product. Uses 16-byte loads if operand.can_load_pack() exists and returns returns true.
 template <class Layout, int kParts, class Operand>
 __device__ void fill_operand_slice(uint32_t* slice, const Operand& operand, int64_t begin) {
-  if constexpr (requires { operand.is_packed(); })
-    if (operand.is_packed()) return fill_packed_slice<Layout, kParts>(slice, operand, begin);
+  if constexpr (requires { operand.can_load_pack(); })
+    if (operand.can_load_pack()) return fill_packed_slice<Layout, kParts>(slice, operand, begin);
   fill_rounded_slice<Layout, kParts>(slice, [&](int d, int i) { return operand(begin + d, i); });
 }
 
@@ -211,7 +213,7 @@ __device__ void add_part_products(TensorCoreTile<kRows, kColumns>& tile, Left le
 
 // Overload of add_products() (tile_product.h) for tensor tiles.
 template <OperandLayout kLeftLayout, OperandLayout kRightLayout, int kParts, int kRows, int kColumns,
-          class Left, class Right, class SliceVisitor = NoAction>
+          class Left, class Right, class SliceVisitor = NoOpSliceVisitor>
 __device__ void add_products(TensorCoreTile<kRows, kColumns>& tile, const TensorCoreMemory<kParts>& memory,
                              int64_t depth, Left left, Right right, SliceVisitor visit_slice = {}) {
   using LeftLayout = SliceLayout<kLeftLayout, kRows, kSliceDepth>;
@@ -221,10 +223,10 @@ __device__ void add_products(TensorCoreTile<kRows, kColumns>& tile, const Tensor
     fill_operand_slice<LeftLayout, kParts>(memory.left, left, begin);
     fill_operand_slice<RightLayout, kParts>(memory.right, right, begin);
     __syncthreads();
-    const int count = static_cast<int>(depth - begin < kSliceDepth ? depth - begin : kSliceDepth);
+    const int slice_depth = static_cast<int>(depth - begin < kSliceDepth ? depth - begin : kSliceDepth);
 #pragma unroll
     for (int first = 0; first < kSliceDepth; first += 16)
-      if (first < count)
+      if (first < slice_depth)
         add_part_products<RightLayout, kParts>(
             tile,
             [&](int part) {
@@ -232,7 +234,7 @@ __device__ void add_products(TensorCoreTile<kRows, kColumns>& tile, const Tensor
                                                              first);
             },
             memory.right, first);
-    visit_slice(begin, count, [&](int d, int row) {
+    visit_slice(begin, slice_depth, [&](int d, int row) {
       const int line = LeftLayout::kIsAlongDepth ? row : d, column = LeftLayout::kIsAlongDepth ? d : row;
       float sum = 0;
       for (int part = 0; part < kParts; ++part) {

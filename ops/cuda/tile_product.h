@@ -54,7 +54,7 @@ template <class T, int kRows, int kColumns>
 struct SimtTile {
   static constexpr int kRowsPerThread = kRows / kTileEdgeThreads,
                        kColumnsPerThread = kColumns / kTileEdgeThreads;
-  static constexpr int kRowStride = kTileStride<kRows>, kColumnStride = kTileStride<kColumns>;
+  static constexpr int kLeftStride = kTileStride<kRows>, kRightStride = kTileStride<kColumns>;
   T elements[kRowsPerThread][kColumnsPerThread] = {};
 
   __device__ static int row(int i) {
@@ -81,7 +81,7 @@ struct SimtTile {
     left += row(0);
     right += column(0);
 #pragma unroll(kUnrolled <T, 8>)
-    for (int d = 0; d < depth; ++d, left += kRowStride, right += kColumnStride) {
+    for (int d = 0; d < depth; ++d, left += kLeftStride, right += kRightStride) {
       const auto a = *reinterpret_cast<const Vector<kRowsPerThread>*>(left);
       const auto b = *reinterpret_cast<const Vector<kColumnsPerThread>*>(right);
 #pragma unroll(kUnrolled <T>)
@@ -98,7 +98,7 @@ struct SimtTile {
       Vector<kRowsPerThread> vector;
 #pragma unroll(kUnrolled <T>)
       for (int i = 0; i < kRowsPerThread; ++i) vector.values[i] = elements[i][j];
-      *reinterpret_cast<Vector<kRowsPerThread>*>(target + column(j) * kRowStride + row(0)) = vector;
+      *reinterpret_cast<Vector<kRowsPerThread>*>(target + column(j) * kLeftStride + row(0)) = vector;
     }
   }
 
@@ -129,16 +129,16 @@ __device__ void fill_slice(T* slice, F element) {
     // A warp loads 8 adjacent terms of each of 4 rows or columns. The loads read whole memory sectors, and
     // the stores have no bank conflicts.
     const int d = thread % 8, i = thread / 8 % 4, warp = thread / kWarpSize;
-    constexpr int kGroups = kSliceDepth / 8;
-    for (int group = warp; group < kGroups * kSize / 4; group += kTileThreads / kWarpSize) {
-      const int depth = group % kGroups * 8 + d, column = group / kGroups * 4 + i;
+    constexpr int kDepthGroups = kSliceDepth / 8;
+    for (int group = warp; group < kDepthGroups * kSize / 4; group += kTileThreads / kWarpSize) {
+      const int depth = group % kDepthGroups * 8 + d, column = group / kDepthGroups * 4 + i;
       slice[depth * kTileStride<kSize> + column] = element(depth, column);
     }
   }
 }
 
 // A slice visitor of add_products() that does nothing.
-struct NoAction {
+struct NoOpSliceVisitor {
   template <class Left>
   __device__ void operator()(int64_t, int, const Left&) const {}
 };
@@ -147,10 +147,10 @@ struct NoAction {
 // operands must return zero for d >= depth. All threads of the block call the function. The function
 // synchronises the block before it writes a slice, but not after it reads the last slice.
 //
-// After each slice of terms [begin, begin + count), the function calls visit_slice(begin, count, element).
-// The function element(i, row) returns left(begin + i, row) from shared memory.
+// After each slice of terms [begin, begin + slice_depth), the function calls visit_slice(begin, slice_depth,
+// element). The function element(i, row) returns left(begin + i, row) from shared memory.
 template <OperandLayout kLeftLayout, OperandLayout kRightLayout, class T, int kRows, int kColumns, class Left,
-          class Right, class SliceVisitor = NoAction>
+          class Right, class SliceVisitor = NoOpSliceVisitor>
 __device__ void add_products(SimtTile<T, kRows, kColumns>& tile, const SimtMemory<T>& memory, int64_t depth,
                              Left left, Right right, SliceVisitor visit_slice = {}) {
   for (int64_t begin = 0; begin < depth; begin += kSliceDepth) {
@@ -158,9 +158,10 @@ __device__ void add_products(SimtTile<T, kRows, kColumns>& tile, const SimtMemor
     fill_slice<kLeftLayout, kRows>(memory.left, [&](int d, int i) { return left(begin + d, i); });
     fill_slice<kRightLayout, kColumns>(memory.right, [&](int d, int i) { return right(begin + d, i); });
     __syncthreads();
-    const int count = static_cast<int>(depth - begin < kSliceDepth ? depth - begin : kSliceDepth);
-    tile.add_product(memory.left, memory.right, count);
-    visit_slice(begin, count, [&](int d, int row) { return memory.left[d * kTileStride<kRows> + row]; });
+    const int slice_depth = static_cast<int>(depth - begin < kSliceDepth ? depth - begin : kSliceDepth);
+    tile.add_product(memory.left, memory.right, slice_depth);
+    visit_slice(begin, slice_depth,
+                [&](int d, int row) { return memory.left[d * kTileStride<kRows> + row]; });
   }
 }
 
@@ -199,7 +200,7 @@ struct StridedRows {
   using Element = S;
   const S* data = nullptr;
   int64_t stride = 0, count = 0, width = 0;
-  bool is_packed = false;  // whether load_pack() may be called
+  bool can_load_pack = false;  // whether load_pack() may be called
 
   __device__ bool contains(int64_t position, int64_t feature) const {
     return position < count && feature < width;
@@ -215,7 +216,7 @@ struct StridedRows {
     constexpr int kPackSize = Pack<S>::kSize;
     return reinterpret_cast<uintptr_t>(data) % 16 == 0 && stride % kPackSize == 0 && width % kPackSize == 0;
   }
-  // Returns the elements of the Pack that begins at `feature`. Requires is_packed.
+  // Returns the elements of the Pack that begins at `feature`. Requires can_load_pack.
   __device__ Pack<S> load_pack(int64_t position, int64_t feature) const {
     return contains(position, feature) ? Pack<S>::load(data + position * stride + feature) : Pack<S>{};
   }
@@ -241,12 +242,12 @@ struct RowsOperand {
   const Rows& rows;
   int64_t position, feature;
 
-  __device__ bool is_packed() const { return rows.is_packed; }
+  __device__ bool can_load_pack() const { return rows.can_load_pack; }
   __device__ Compute<S> operator()(int64_t d, int i) const {
     return kIsAlongDepth ? rows.load(position + i, feature + d) : rows.load(position + d, feature + i);
   }
   // Returns 8 elements as a Pack. The first element is operator()(d, i). From one element to the next, d
-  // increases by 1 if kLayout is kAlongDepth. Otherwise i increases by 1. Requires is_packed().
+  // increases by 1 if kLayout is kAlongDepth. Otherwise i increases by 1. Requires can_load_pack().
   __device__ auto load_pack(int64_t d, int i) const {
     return kIsAlongDepth ? rows.load_pack(position + i, feature + d)
                          : rows.load_pack(position + d, feature + i);
@@ -261,7 +262,7 @@ __device__ RowsOperand<kLayout, Rows> make_operand(const Rows& rows, int64_t pos
 // result with `width` columns. It is 32 if `width` is at most 32, otherwise 64. For double, it is always 64,
 // to save compile time.
 template <class T, class F>
-void with_tile_width(int64_t width, F&& f) {
+void visit_tile_width(int64_t width, F&& f) {
   if constexpr (sizeof(T) == sizeof(float))
     if (width <= 32) return f(std::integral_constant<int, 32>{});
   f(std::integral_constant<int, 64>{});
@@ -286,8 +287,8 @@ __global__ void row_dots_kernel(AttentionRows<const A> a, AttentionRows<const B>
     for (int64_t d = lane; d < dim; d += kWarpSize)
       sum += convert_element<T>(x[d]) * convert_element<T>(y[d]);
     sum = warp_reduce<Plus>(sum);
-    const int64_t target = (example * heads + head) * length + position;
-    if (lane == 0) dots[target] = sign * sum * (multipliers ? multipliers[target] : T{1});
+    const int64_t target_index = (example * heads + head) * length + position;
+    if (lane == 0) dots[target_index] = sign * sum * (multipliers ? multipliers[target_index] : T{1});
   }
 }
 template <class A, class B>

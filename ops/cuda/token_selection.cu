@@ -94,7 +94,7 @@ __global__ void select_kernel(const T* x, int64_t length, int64_t count, int64_t
   }
 }
 
-// Implements gather_selected(). In each iteration, a thread writes one element of y.
+// Implements gather_selected_tokens(). In each iteration, a thread writes one element of y.
 template <class T>
 __global__ void gather_tokens_kernel(TokenSelection s, const T* x, const Compute<T>* weights, T* y,
                                      int64_t n) {
@@ -108,7 +108,7 @@ __global__ void gather_tokens_kernel(TokenSelection s, const T* x, const Compute
   }
 }
 
-// Implements scatter_add_selected(). In each iteration, a thread writes one element of y.
+// Implements scatter_add_selected_tokens(). In each iteration, a thread writes one element of y.
 template <class T>
 __global__ void scatter_tokens_kernel(TokenSelection s, const T* x, Compute<T>* weights, T* y, int64_t n) {
   for (int64_t i = first_element(); i < n; i += element_stride()) {
@@ -135,20 +135,20 @@ void select_top_k(Backend, const T* x, int64_t rows, int64_t length, int64_t cou
 }
 
 template <class T>
-void gather_selected(Backend, const TokenSelection& s, const T* x, const Compute<T>* weights, T* y) {
+void gather_selected_tokens(Backend, const TokenSelection& s, const T* x, const Compute<T>* weights, T* y) {
   const int64_t n = s.batch * s.clusters * s.count * s.heads * s.dim;
   launch(gather_tokens_kernel<T>, make_element_launch(n), s, x, weights, y, n);
 }
 
 template <class T>
-void scatter_add_selected(Backend, const TokenSelection& s, const T* x, Compute<T>* weights, T* y) {
+void scatter_add_selected_tokens(Backend, const TokenSelection& s, const T* x, Compute<T>* weights, T* y) {
   const int64_t n = s.batch * s.length * s.heads * s.dim;
   launch(scatter_tokens_kernel<T>, make_element_launch(n), s, x, weights, y, n);
 }
 
 template <class T>
 struct SelectionKernels {
-  inline static const Instances all{&gather_selected<T>, &scatter_add_selected<T>};
+  inline static const Instances all{&gather_selected_tokens<T>, &scatter_add_selected_tokens<T>};
 };
 template struct SelectionKernels<float>;
 template struct SelectionKernels<double>;

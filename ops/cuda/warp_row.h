@@ -64,8 +64,8 @@ inline constexpr int kRowsPerBlock = 8;  // number of rows per block, with one w
 //   for (int64_t row = first_warp_row(); row < n; row += warp_row_stride())
 inline Launch make_warp_row_launch(int64_t n, int64_t max_blocks = 1 << 20,
                                    SourceLocation where = SourceLocation::current()) {
-  const int64_t blocks = std::min((n + kRowsPerBlock - 1) / kRowsPerBlock, max_blocks);
-  return {dim3(static_cast<unsigned>(blocks)), dim3(kWarpSize * kRowsPerBlock), 0, where};
+  const int64_t block_count = std::min((n + kRowsPerBlock - 1) / kRowsPerBlock, max_blocks);
+  return {dim3(static_cast<unsigned>(block_count)), dim3(kWarpSize * kRowsPerBlock), 0, where};
 }
 __device__ inline int64_t first_warp_row() {
   return int64_t{blockIdx.x} * kRowsPerBlock + threadIdx.x / kWarpSize;
@@ -86,7 +86,7 @@ bool are_aligned_to_packs(const T*... pointers) {
 // multiple of this size, and `dim` can be at most 32 * kWarpSize. Otherwise V is 1, and `dim` can be at most
 // 8 * kWarpSize, because wider types would increase the compile time.
 template <class T, class F>
-bool with_warp_row(int64_t dim, bool is_aligned, F&& f) {
+bool visit_warp_row(int64_t dim, bool is_aligned, F&& f) {
   if constexpr (sizeof(T) > sizeof(float)) {  // double has a single row type, because only tests use double
     if (dim > 32 * kWarpSize) return false;
     f(WarpRow<T, 1, 32>{});

@@ -70,7 +70,7 @@ Tensor make_features_contiguous(const Tensor& x) {
 Gradients allocate_attention_gradients(NeededGradients needs, const Tensor& q, const Tensor& k,
                                        const Tensor& v) {
   constexpr int kDim = 2;  // q, k and v may be slices of (batch, length, 3, heads, dim) along dimension 2
-  if (needs[0] && needs[1] && needs[2] && are_unbound_slices({q, k, v}, kDim))
+  if (needs[0] && needs[1] && needs[2] && are_slices_of_one_tensor({q, k, v}, kDim))
     return unbind(Tensor::empty(compute_stacked_shape({q, k, v}, kDim), q.dtype(), q.device()), kDim);
   return allocate_gradients(needs, {&q, &k, &v});
 }
@@ -79,7 +79,7 @@ Tensor allocate_attention_result(const Tensor& q, const Tensor& v) {
   return Tensor::empty({q.size(0), q.size(1), q.size(2), v.size(3)}, q.dtype(), q.device());
 }
 
-Tensor allocate_attention_sums(const Tensor& q) {
+Tensor allocate_query_statistics(const Tensor& q) {
   return Tensor::empty({q.size(0), q.size(2), q.size(1)}, get_compute_dtype(q.dtype()), q.device());
 }
 

@@ -60,7 +60,7 @@ AttentionShape with_key_lengths(AttentionShape shape, const Tensor& key_lengths)
 Tensor allocate_attention_result(const Tensor& q, const Tensor& v);
 // Returns an uninitialised tensor (batch, heads, query_length) in the compute dtype. The forward kernel
 // writes one number per query and head, such as a log-sum-exp, which the backward kernel reads.
-Tensor allocate_attention_sums(const Tensor& q);
+Tensor allocate_query_statistics(const Tensor& q);
 
 // Returns uninitialised gradients of q, k and v. If an element of `needs` is false, the corresponding
 // gradient is undefined. If all three gradients are needed, and q, k and v are slices of one tensor that
@@ -70,7 +70,7 @@ Gradients allocate_attention_gradients(NeededGradients needs, const Tensor& q, c
                                        const Tensor& v);
 // Returns the data and strides of the gradients of q, k and v. For an undefined gradient, the data is null.
 template <class T>
-AttentionGradients<T> make_gradient_targets(const Gradients& gradients) {
+AttentionGradients<T> get_gradient_rows(const Gradients& gradients) {
   const auto target = [&](size_t i) {
     return gradients[i].defined() ? get_attention_rows<T>(gradients[i]) : AttentionRows<T>{};
   };

@@ -30,11 +30,10 @@ Tensor record_attention(const char* op, const Tensor& out, const Tensor& q, cons
                   const Tensor g = make_features_contiguous(gradient);
                   const Gradients gradients = allocate_attention_gradients(needs, q, k, v);
                   dispatch_floating(op, q, [&]<class T>(auto backend) {
-                    backward(backend,
-                             AttentionBackwardArguments<T>{
-                                 get_attention_rows<const T>(q), get_attention_rows<const T>(k),
-                                 get_attention_rows<const T>(v), out.data<T>(),
-                                 get_attention_rows<const T>(g), make_gradient_targets<T>(gradients)});
+                    backward(backend, AttentionBackwardArguments<T>{
+                                          get_attention_rows<const T>(q), get_attention_rows<const T>(k),
+                                          get_attention_rows<const T>(v), out.data<T>(),
+                                          get_attention_rows<const T>(g), get_gradient_rows<T>(gradients)});
                   });
                   return gradients;
                 });

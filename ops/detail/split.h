@@ -5,24 +5,24 @@
 
 namespace tapeformer {
 
-// A shape in the form (outer, size, inner), where `size` is the reduced dimension.
-struct SplitShape {
-  int64_t outer = 1, size = 1, inner = 1;
-  Shape kept_shape;      // shape with size 1 in the reduced dimension
+// A shape in the form (outer_size, size, inner_size), where `size` is the reduced dimension.
+struct ReductionShape {
+  int64_t outer_size = 1, size = 1, inner_size = 1;
+  Shape keep_dim_shape;  // shape with size 1 in the reduced dimension
   Shape squeezed_shape;  // shape without the reduced dimension
 };
 
-inline SplitShape make_split_shape(const Shape& shape, int dim) {
-  SplitShape split;
-  split.kept_shape = shape;
-  split.kept_shape[dim] = 1;
-  split.size = shape[dim];
+inline ReductionShape make_reduction_shape(const Shape& shape, int dim) {
+  ReductionShape result;
+  result.keep_dim_shape = shape;
+  result.keep_dim_shape[dim] = 1;
+  result.size = shape[dim];
   for (int i = 0; i < shape.rank(); ++i) {
-    if (i < dim) split.outer *= shape[i];
-    if (i > dim) split.inner *= shape[i];
-    if (i != dim) split.squeezed_shape.append(shape[i]);
+    if (i < dim) result.outer_size *= shape[i];
+    if (i > dim) result.inner_size *= shape[i];
+    if (i != dim) result.squeezed_shape.append(shape[i]);
   }
-  return split;
+  return result;
 }
 
 }  // namespace tapeformer

@@ -52,8 +52,8 @@ TAPEFORMER_FOR_EACH_BACKEND(
     // column, and `tokens` (batch,), the input of the next decoding step. If position < prefix_length, row
     // `position` of `columns` is copied to `tokens`. Otherwise `tokens` is copied to row `position` of
     // `columns`. On CUDA, each replay of a graph advances the position (GraphStep).
-    void advance_tokens(Backend, int64_t batch, int64_t position, int64_t prefix_length, uint8_t* columns,
-                        uint8_t* tokens);
+    void copy_tokens_at_position(Backend, int64_t batch, int64_t position, int64_t prefix_length,
+                                 uint8_t* columns, uint8_t* tokens);
 
 )
 

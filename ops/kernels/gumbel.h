@@ -12,7 +12,7 @@ TAPEFORMER_FOR_EACH_BACKEND(
 
     // Computes y_i = x_i - log(-log(u_i)) for n elements, where u_i = stream.uniform(offset + i).
     template <class T>
-    void add_gumbel(Backend, const T* x, const RandomStream& stream, int64_t offset, T* y, int64_t n);
+    void add_gumbel_noise(Backend, const T* x, const RandomStream& stream, int64_t offset, T* y, int64_t n);
 
 )
 

@@ -9,22 +9,22 @@
 
 namespace tapeformer {
 
-// Sizes of a tensor (outer, size, inner), and of an index (outer, count, inner) that selects elements of the
-// dimension `size`.
-struct IndexShape {
-  int64_t outer, size, count, inner;
+// Sizes of a tensor (outer_size, size, inner_size), and of an index (outer_size, index_size, inner_size) that
+// selects elements of the middle dimension.
+struct GatherShape {
+  int64_t outer_size, size, index_size, inner_size;
 };
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // Computes y[o, c, i] = x[o, index[o, c, i], i], with y (outer, count, inner) and x (outer, size, inner).
+    // Computes y[o, c, i] = x[o, index[o, c, i], i], where y has the shape of the index.
     template <class T>
-    void gather_middle(Backend, const IndexShape& shape, const T* x, const int64_t* index, T* y);
-    // Adds x[o, c, i] to y[o, index[o, c, i], i] for each element of x (outer, count, inner), in increasing
-    // order of c. y is (outer, size, inner). On CUDA, the kernel writes NaN to y[o, 0, i] if an index is out
-    // of range.
+    void gather_middle_dim(Backend, const GatherShape& shape, const T* x, const int64_t* index, T* y);
+    // Adds x[o, c, i] to y[o, index[o, c, i], i] for each element of x, in increasing order of c. x has the
+    // shape of the index, and y has the shape of the tensor. On CUDA, the kernel writes NaN to y[o, 0, i] if
+    // an index is out of range.
     template <class T>
-    void scatter_add_middle(Backend, const IndexShape& shape, const T* x, const int64_t* index, T* y);
+    void scatter_add_middle_dim(Backend, const GatherShape& shape, const T* x, const int64_t* index, T* y);
     // Copies row index[i] of table (rows, dim) to row i of y (count, dim).
     template <class T> void gather_rows(Backend, const T* table, int64_t rows, const int64_t* index, T* y,
                                         int64_t count, int64_t dim);

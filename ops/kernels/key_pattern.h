@@ -7,13 +7,13 @@
 
 namespace tapeformer {
 
-// The consecutive positions [begin, end) of keys or of queries. An empty run begins at kEnd, a number that is
-// larger than all positions.
+// The consecutive positions [begin, end) of keys or of queries. An empty run begins at kUnbounded, a number
+// that is larger than all positions.
 struct PositionRun {
-  static constexpr int64_t kEnd = KeyWindow::kUnlimited;
-  int64_t begin = kEnd, end = kEnd;
+  static constexpr int64_t kUnbounded = KeyWindow::kUnlimited;
+  int64_t begin = kUnbounded, end = kUnbounded;
 
-  TAPEFORMER_HOST_DEVICE bool is_empty() const { return begin == kEnd; }
+  TAPEFORMER_HOST_DEVICE bool is_empty() const { return begin == kUnbounded; }
   // Returns the positions of [begin, end) that are at least `from`.
   TAPEFORMER_HOST_DEVICE static PositionRun clip(int64_t begin, int64_t end, int64_t from) {
     if (begin < from) begin = from;
@@ -28,12 +28,11 @@ struct PositionRun {
 
 // Each set of (query, key) pairs in this file has the two functions below. The result of either function can
 // extend beyond the last position of the sequence.
-//   find_keys(first, end, from)     returns the first run of keys, at or after position `from`, to which the
-//                              queries [first, end) attend. For a single query, the run is exact. For
-//                              several queries, the run can contain additional keys.
-//   find_queries(first, end, from)  returns the first run of queries, at or after position `from`, that
-//   attend
-//                              to the keys [first, end). The run can contain additional queries.
+//   find_keys(first, end, from)      returns the first run of keys, at or after position `from`, to which the
+//                                    queries [first, end) attend. For a single query, the run is exact. For
+//                                    several queries, the run can contain additional keys.
+//   find_queries(first, end, from)   returns the first run of queries, at or after position `from`, that
+//                                    attend to the keys [first, end). The run can contain additional queries.
 
 // The set of pairs whose key is in the window of the query. The window may be empty.
 struct WindowKeys {
@@ -79,76 +78,76 @@ struct PeriodicKeys {
     return PositionRun::clip(end - count, end, from);
   }
   TAPEFORMER_HOST_DEVICE PositionRun find_queries(int64_t first, int64_t end, int64_t from) const {
-    return find_keys(0, 1, first).begin < end ? PositionRun{from, PositionRun::kEnd} : PositionRun{};
+    return find_keys(0, 1, first).begin < end ? PositionRun{from, PositionRun::kUnbounded} : PositionRun{};
   }
 };
 
 // The set of pairs in which the query or the key is a global token. The global tokens are the positions
-// before first_end and the positions from last_begin to the end of the sequence.
+// before prefix_end and the positions from suffix_begin to the end of the sequence.
 struct GlobalTokens {
-  int64_t first_end = 0, last_begin = PositionRun::kEnd;
+  int64_t prefix_end = 0, suffix_begin = PositionRun::kUnbounded;
 
   TAPEFORMER_HOST_DEVICE PositionRun find_keys(int64_t first, int64_t end, int64_t from) const {
-    if (first < first_end || end > last_begin) return {from, PositionRun::kEnd};
-    return from < first_end ? PositionRun{from, first_end}
-                            : PositionRun::clip(last_begin, PositionRun::kEnd, from);
+    if (first < prefix_end || end > suffix_begin) return {from, PositionRun::kUnbounded};
+    return from < prefix_end ? PositionRun{from, prefix_end}
+                             : PositionRun::clip(suffix_begin, PositionRun::kUnbounded, from);
   }
   TAPEFORMER_HOST_DEVICE PositionRun find_queries(int64_t first, int64_t end, int64_t from) const {
     return find_keys(first, end, from);
   }
 };
 
-// The set of pairs that a table of blocks defines. Queries and keys are divided into blocks of `block`
+// The set of pairs that a table of blocks defines. Queries and keys are divided into blocks of `block_size`
 // tokens. Row r of the table holds the indices of the key blocks to which the queries of block r attend.
-// Negative indices are ignored. `blocks` is (heads, rows, width), or (rows, width) with head_stride = 0 if
-// all heads share the table. If `width` is 0, the set is empty.
-struct TableKeys {
-  const int32_t* blocks = nullptr;
-  int64_t block = 1, rows = 0, width = 0, head_stride = 0;
+// Negative indices are ignored. `block_indices` is (heads, rows, width), or (rows, width) with head_stride =
+// 0 if all heads share the table. If `width` is 0, the set is empty.
+struct BlockTableKeys {
+  const int32_t* block_indices = nullptr;
+  int64_t block_size = 1, rows = 0, width = 0, head_stride = 0;
 
   TAPEFORMER_HOST_DEVICE PositionRun find_keys(int64_t first, int64_t end, int64_t from) const {
     PositionRun run;
-    for (int64_t row = first / block; row < rows && row * block < end; ++row)
+    for (int64_t row = first / block_size; row < rows && row * block_size < end; ++row)
       for (int64_t i = 0; i < width; ++i) {
-        const int64_t key = blocks[row * width + i] * block;
-        if (key >= 0) run = PositionRun::merge_first(run, PositionRun::clip(key, key + block, from));
+        const int64_t key = block_indices[row * width + i] * block_size;
+        if (key >= 0) run = PositionRun::merge_first(run, PositionRun::clip(key, key + block_size, from));
       }
     return run;
   }
   TAPEFORMER_HOST_DEVICE PositionRun find_queries(int64_t first, int64_t end, int64_t from) const {
-    for (int64_t row = from / block; width > 0 && row < rows; ++row)
+    for (int64_t row = from / block_size; width > 0 && row < rows; ++row)
       for (int64_t i = 0; i < width; ++i) {
-        const int64_t key = blocks[row * width + i] * block;
-        if (key >= 0 && key < end && key + block > first)
-          return PositionRun::clip(row * block, (row + 1) * block, from);
+        const int64_t key = block_indices[row * width + i] * block_size;
+        if (key >= 0 && key < end && key + block_size > first)
+          return PositionRun::clip(row * block_size, (row + 1) * block_size, from);
       }
     return {};
   }
 };
 
 // The set of pairs whose key is in a rectangle around the query. The tokens are an image in raster order with
-// `width` tokens per row. The window `rows` selects the rows of the rectangle relative to the row of the
-// query. The window `columns` selects the columns relative to the column of the query. If `width` is 0, the
-// set is empty.
+// `width` tokens per row. The window `row_window` selects the rows of the rectangle relative to the row of
+// the query. The window `column_window` selects the columns relative to the column of the query. If `width`
+// is 0, the set is empty.
 struct GridKeys {
   int64_t width = 0;
-  KeyWindow rows = {}, columns = {};
+  KeyWindow row_window = {}, column_window = {};
 
   TAPEFORMER_HOST_DEVICE PositionRun find_keys(int64_t first, int64_t end, int64_t from) const {
     if (width == 0) return {};
     const int64_t top = first / width, bottom = (end - 1) / width;
-    const bool one_row = top == bottom;
-    return find_run_in_rectangle(rows.begin(top), rows.end(bottom),
-                                 one_row ? columns.begin(first % width) : 0,
-                                 one_row ? columns.end((end - 1) % width) : width, from);
+    const bool is_single_row = top == bottom;
+    return find_run_in_rectangle(row_window.begin(top), row_window.end(bottom),
+                                 is_single_row ? column_window.begin(first % width) : 0,
+                                 is_single_row ? column_window.end((end - 1) % width) : width, from);
   }
   TAPEFORMER_HOST_DEVICE PositionRun find_queries(int64_t first, int64_t end, int64_t from) const {
     if (width == 0) return {};
     const int64_t top = first / width, bottom = (end - 1) / width;
-    const bool one_row = top == bottom;
-    return find_run_in_rectangle(rows.first_query(top), rows.end_query(bottom),
-                                 one_row ? columns.first_query(first % width) : 0,
-                                 one_row ? columns.end_query((end - 1) % width) : width, from);
+    const bool is_single_row = top == bottom;
+    return find_run_in_rectangle(row_window.first_query(top), row_window.end_query(bottom),
+                                 is_single_row ? column_window.first_query(first % width) : 0,
+                                 is_single_row ? column_window.end_query((end - 1) % width) : width, from);
   }
 
  private:
@@ -175,48 +174,48 @@ struct KeyPattern {
   DilatedKeys dilated = {};
   PeriodicKeys periodic = {};
   GlobalTokens global = {};
-  TableKeys table = {};
+  BlockTableKeys table = {};
   GridKeys grid = {};
   // If true, heads with even indices use only the window, and heads with odd indices use only the other sets.
   bool alternate_heads = false;
 
   // Returns a window that contains no keys.
   TAPEFORMER_HOST_DEVICE static KeyWindow make_empty_window() {
-    return {.block = 1, .before = 0, .after = -1};
+    return {.block_size = 1, .before = 0, .after = -1};
   }
 
   TAPEFORMER_HOST_DEVICE bool is_limited() const { return window.is_limited(); }
   // Returns whether all sets except the window are empty.
   TAPEFORMER_HOST_DEVICE bool has_only_window() const {
     return dilated.step == 0 && periodic.period == 0 && table.width == 0 && grid.width == 0 &&
-           global.first_end == 0 && global.last_begin == PositionRun::kEnd;
+           global.prefix_end == 0 && global.suffix_begin == PositionRun::kUnbounded;
   }
   // Returns whether heads may have different patterns.
   bool differs_by_head() const { return alternate_heads || table.head_stride > 0; }
   // Returns the maximum number of positions from the first key of a query to the query itself, both included.
   // In causal attention, a query has at most this number of keys. If there is no maximum, the result is at
-  // least kEnd.
+  // least kUnbounded.
   int64_t max_causal_key_count() const {
-    return has_only_window() ? window.max_causal_key_count() : PositionRun::kEnd;
+    return has_only_window() ? window.max_causal_key_count() : PositionRun::kUnbounded;
   }
 
   // Returns the pattern of one head, in which alternate_heads and head_stride are already applied.
-  TAPEFORMER_HOST_DEVICE KeyPattern pattern_of_head(int64_t head) const {
+  TAPEFORMER_HOST_DEVICE KeyPattern get_head_pattern(int64_t head) const {
     KeyPattern pattern = *this;
     if (alternate_heads && head % 2 == 0) pattern = KeyPattern{window};
     if (alternate_heads && head % 2 == 1) pattern.window = make_empty_window();
-    if (pattern.table.blocks) pattern.table.blocks += head * table.head_stride;
+    if (pattern.table.block_indices) pattern.table.block_indices += head * table.head_stride;
     return pattern;
   }
 
   TAPEFORMER_HOST_DEVICE PositionRun find_keys(int64_t first, int64_t end, int64_t from) const {
-    if (!is_limited()) return {from, PositionRun::kEnd};
+    if (!is_limited()) return {from, PositionRun::kUnbounded};
     const PositionRun run = WindowKeys{window}.find_keys(first, end, from);
     return has_only_window() ? run
                              : PositionRun::merge_first(run, find_keys_outside_window(first, end, from));
   }
   TAPEFORMER_HOST_DEVICE PositionRun find_queries(int64_t first, int64_t end, int64_t from) const {
-    if (!is_limited()) return {from, PositionRun::kEnd};
+    if (!is_limited()) return {from, PositionRun::kUnbounded};
     const PositionRun run = WindowKeys{window}.find_queries(first, end, from);
     return has_only_window() ? run
                              : PositionRun::merge_first(run, find_queries_outside_window(first, end, from));
@@ -252,10 +251,10 @@ struct AllKeys {
 
   TAPEFORMER_HOST_DEVICE static bool is_limited() { return false; }
   TAPEFORMER_HOST_DEVICE static PositionRun find_keys(int64_t, int64_t, int64_t from) {
-    return {from, PositionRun::kEnd};
+    return {from, PositionRun::kUnbounded};
   }
   TAPEFORMER_HOST_DEVICE static PositionRun find_queries(int64_t, int64_t, int64_t from) {
-    return {from, PositionRun::kEnd};
+    return {from, PositionRun::kUnbounded};
   }
 };
 
@@ -283,8 +282,8 @@ struct AttendedPairs {
   // The run can contain additional queries.
   TAPEFORMER_HOST_DEVICE PositionRun find_keys(int64_t first, int64_t end, int64_t from) const {
     const PositionRun run = pattern.find_keys(first, end, from);
-    const int64_t last = key_end(end - 1);
-    return PositionRun::clip(run.begin, run.end < last ? run.end : last, from);
+    const int64_t max_end = key_end(end - 1);
+    return PositionRun::clip(run.begin, run.end < max_end ? run.end : max_end, from);
   }
   TAPEFORMER_HOST_DEVICE PositionRun find_queries(int64_t first, int64_t end, int64_t from) const {
     if (first >= valid_keys) return {};

@@ -7,33 +7,36 @@
 
 namespace tapeformer {
 
-// The positions are divided into blocks of `block` positions. All queries of the block [first, first + block)
-// attend to the keys [first - before, first + block + after). If `block` is 1, each query has its own window:
-// `before` keys, the key at the position of the query, and `after` keys. The default window has all keys.
+// The positions are divided into blocks of `block_size` positions. All queries of the block [first, first +
+// block_size) attend to the keys [first - before, first + block_size + after). If `block_size` is 1, each
+// query has its own window: `before` keys, the key at the position of the query, and `after` keys. The
+// default window has all keys.
 struct KeyWindow {
   static constexpr int64_t kUnlimited = int64_t{1} << 40;
-  int64_t block = 1, before = kUnlimited, after = kUnlimited;
+  int64_t block_size = 1, before = kUnlimited, after = kUnlimited;
 
   TAPEFORMER_HOST_DEVICE bool is_limited() const { return before < kUnlimited || after < kUnlimited; }
   // Returns the maximum number of positions from the first key of a window to the query, both included. In
   // causal attention, a query has at most this number of keys.
-  TAPEFORMER_HOST_DEVICE int64_t max_causal_key_count() const { return before + block; }
+  TAPEFORMER_HOST_DEVICE int64_t max_causal_key_count() const { return before + block_size; }
 
   // begin() returns the first key of the window of a query, which is at least 0. end() returns the key after
   // the last key of the window, which may exceed the number of keys.
   TAPEFORMER_HOST_DEVICE int64_t begin(int64_t query) const {
-    const int64_t first = query / block * block - before;
+    const int64_t first = query / block_size * block_size - before;
     return first < 0 ? 0 : first;
   }
-  TAPEFORMER_HOST_DEVICE int64_t end(int64_t query) const { return query / block * block + block + after; }
+  TAPEFORMER_HOST_DEVICE int64_t end(int64_t query) const {
+    return query / block_size * block_size + block_size + after;
+  }
 
   // first_query() returns the first query whose window contains a key. end_query() returns the query after
   // the last query whose window contains the key.
   TAPEFORMER_HOST_DEVICE int64_t first_query(int64_t key) const {
-    return key < after ? 0 : (key - after) / block * block;
+    return key < after ? 0 : (key - after) / block_size * block_size;
   }
   TAPEFORMER_HOST_DEVICE int64_t end_query(int64_t key) const {
-    return (key + before) / block * block + block;
+    return (key + before) / block_size * block_size + block_size;
   }
 };
 

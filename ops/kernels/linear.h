@@ -43,10 +43,10 @@ namespace cpu {
 // Returns whether products of bfloat16 operands use the bfloat16 instructions of the CPU.
 bool uses_bfloat16_instructions();
 // Returns the name of the library that computes float32 products.
-std::string product_library_name();
+std::string get_gemm_library_name();
 
 // A copy of the weight of a linear layer, in a layout for fast products with few rows. Decoding creates the
-// copy once, and calls multiply() for each token. The template parameter O is the operand type of the
+// copy once, and calls forward() for each token. The template parameter O is the operand type of the
 // products: float, double or BFloat16. Inputs and results have the type T, which is float if O is BFloat16,
 // and O otherwise.
 template <class O>
@@ -54,13 +54,13 @@ class DecodingWeight {
  public:
   using T = Compute<O>;
 
-  // Copies w (out, in). shape.rows is the maximum number of rows of multiply().
+  // Copies w (out, in). shape.rows is the maximum number of rows of forward().
   DecodingWeight(const LinearShape& shape, const T* w);
   ~DecodingWeight();
 
   // Computes y = activation(x wᵀ + bias), with x (rows, in) and y (rows, out). If the activation is gelu,
   // also writes x wᵀ + bias to `preactivation` (rows, out). Does not use the caching allocator.
-  void multiply(int64_t rows, const T* x, const T* bias, Activation activation, T* preactivation, T* y) const;
+  void forward(int64_t rows, const T* x, const T* bias, Activation activation, T* preactivation, T* y) const;
 
  private:
   struct Storage;

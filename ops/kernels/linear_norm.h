@@ -7,14 +7,14 @@ namespace tapeformer::cuda {
 
 // Arguments of try_linear_norm_forward(), which computes y = layer_norm(residual + x wᵀ + bias). x is (rows,
 // in), w is (out, in), residual and y are (rows, out), and bias, norm_weight and norm_bias are (out,). If
-// `rounded` (rows, out) is not null, the kernel also writes y in bfloat16 to `rounded`.
+// `rounded_y` (rows, out) is not null, the kernel also writes y in bfloat16 to `rounded_y`.
 struct LinearNormArguments {
   LinearShape shape;
   const BFloat16 *x, *w;
   const float *bias, *residual, *norm_weight, *norm_bias;
   double eps;
   float* y;
-  BFloat16* rounded;
+  BFloat16* rounded_y;
 };
 
 // Computes y in one launch, with float32 sums, and returns true. If separate kernels with a product of cuBLAS

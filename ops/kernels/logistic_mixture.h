@@ -18,8 +18,9 @@ TAPEFORMER_FOR_EACH_BACKEND(
     // null, also writes scale[row] times the derivatives of nll to `gradient`. If `scale` is null, all scales
     // are 1.
     template <class T>
-    void logistic_mixture(Backend, int64_t rows, int64_t mixtures, int64_t levels, const T* parameters,
-                          const int64_t* targets, const T* scale, T* nll, T* gradient);
+    void compute_logistic_mixture_nll(Backend, int64_t rows, int64_t mixtures, int64_t levels,
+                                      const T* parameters, const int64_t* targets, const T* scale, T* nll,
+                                      T* gradient);
 
     // Samples out (rows,) from the mixtures. Row r uses two uniform numbers: elements 2 i and 2 i + 1 of the
     // stream, where i = first_row + r. If use_elu_scale is false, the scale of a component is

@@ -27,10 +27,8 @@ struct LogisticComponent {
 // minus = (y - mean - half_width) / scale, the probability of the level is sigmoid(plus) - sigmoid(minus).
 // It is computed as sigmoid(plus) sigmoid(-minus) (1 - exp(minus - plus)), which avoids cancellation.
 template <class Math, LogisticEdge edge, class T>
-[[gnu::always_inline]] inline TAPEFORMER_HOST_DEVICE LogisticComponent<T> logistic_component(T y, T mean,
-                                                                                             T raw_log_scale,
-                                                                                             T half_width,
-                                                                                             T log_width) {
+[[gnu::always_inline]] inline TAPEFORMER_HOST_DEVICE LogisticComponent<T> compute_logistic_component(
+    T y, T mean, T raw_log_scale, T half_width, T log_width) {
   const bool is_clamped = raw_log_scale < T(kMinLogisticLogScale);
   const T log_scale = is_clamped ? T(kMinLogisticLogScale) : raw_log_scale;
   const T inverse_scale = Math::exp(-log_scale);

@@ -28,37 +28,39 @@ struct LshHashShape {
   // Numbers of buckets that the caller sets. If total() is 1, the numbers are derived from the valid length.
   LshBucketCounts requested_buckets;
   bool allow_two_rotations = true;  // false: always one rotation
-  LshBucketCounts max_buckets;      // maximum of bucket_counts() over all sequences, per rotation
+  LshBucketCounts max_buckets;      // maximum of compute_bucket_counts() over all sequences, per rotation
   // If true, a round has one rotation for all examples and heads.
   bool share_all_rotations = false;
   // If true, a round has one rotation per head, which all examples share.
-  bool share_across_examples = false;
+  bool share_rotations_across_examples = false;
   int64_t first_example = 0;         // index of example 0 in the random stream
   const int64_t* lengths = nullptr;  // valid lengths (batch,); null if no position is masked
 
   // Returns the total number of buckets for a sequence of `valid` positions if no number is requested: two
   // buckets per chunk, but at most one bucket per position. The number is even and at least 2.
-  TAPEFORMER_HOST_DEVICE int64_t default_bucket_total(int64_t valid) const {
+  TAPEFORMER_HOST_DEVICE int64_t compute_default_bucket_total(int64_t valid) const {
     const int64_t wanted = valid / chunk_length * 2, allowed = valid / 2 * 2;
-    const int64_t buckets = wanted < allowed ? wanted : allowed;
-    return buckets < 2 ? 2 : buckets;
+    const int64_t total = wanted < allowed ? wanted : allowed;
+    return total < 2 ? 2 : total;
   }
-  // Returns the numbers of buckets per rotation for default_bucket_total(valid). If two rotations are used,
-  // the first number is a power of two, and the product may be smaller than default_bucket_total(valid).
-  TAPEFORMER_HOST_DEVICE LshBucketCounts default_bucket_counts(int64_t valid) const {
-    const int64_t buckets = default_bucket_total(valid);
-    if (buckets <= kMaxSingleRotationBuckets || !allow_two_rotations) return {buckets, 1};
+  // Returns the numbers of buckets per rotation for compute_default_bucket_total(valid). If two rotations are
+  // used, the first number is a power of two, and the product may be smaller than
+  // compute_default_bucket_total(valid).
+  TAPEFORMER_HOST_DEVICE LshBucketCounts compute_default_bucket_counts(int64_t valid) const {
+    const int64_t total = compute_default_bucket_total(valid);
+    if (total <= kMaxSingleRotationBuckets || !allow_two_rotations) return {total, 1};
     int64_t first = 1;
-    while (first * first < buckets) first *= 2;
-    const int64_t second = buckets / first / 2 * 2;
+    while (first * first < total) first *= 2;
+    const int64_t second = total / first / 2 * 2;
     return {first, second < 2 ? 2 : second};
   }
   // Returns the numbers of buckets for a sequence of `valid` positions. The numbers do not depend on other
   // sequences of the batch. A sequence of one chunk needs no buckets.
-  TAPEFORMER_HOST_DEVICE LshBucketCounts bucket_counts(int64_t valid) const {
+  TAPEFORMER_HOST_DEVICE LshBucketCounts compute_bucket_counts(int64_t valid) const {
     if (valid <= chunk_length) return {};
-    return requested_buckets.total() > 1 && requested_buckets.total() <= valid ? requested_buckets
-                                                                               : default_bucket_counts(valid);
+    return requested_buckets.total() > 1 && requested_buckets.total() <= valid
+               ? requested_buckets
+               : compute_default_bucket_counts(valid);
   }
 };
 
@@ -71,7 +73,7 @@ struct LshAttentionShape {
   int64_t batch = 0, length = 0, heads = 0, dim = 0, value_dim = 0, rounds = 0, chunk_length = 0;
   LshWrap wrap = LshWrap::none;
   // If true, and if a query finds the same key in n rounds, each of the n occurrences has the weight 1 / n.
-  bool exact_duplicates = false;
+  bool normalize_duplicates = false;
   bool across_buckets = false;  // true: queries also attend to keys of other buckets
   bool causal = false;          // true: queries do not attend to later positions
   // If true, the result is the mean over the rounds. If false, the weight of a round is its sum of
@@ -102,9 +104,9 @@ TAPEFORMER_FOR_EACH_BACKEND(
     // of the random stream. A block has four normal numbers, which are consecutive elements of the matrix in
     // column-major order. For the second rotation, first_block is 2²³ larger.
     //
-    // `example` is the index in the batch plus first_example. If share_across_examples is true, `example` is
-    // replaced by 0. If share_all_rotations is true, `example` and `head` are replaced by 0. A sequence with
-    // fewer buckets than max_buckets uses only the first columns of the matrix.
+    // `example` is the index in the batch plus first_example. If share_rotations_across_examples is true,
+    // `example` is replaced by 0. If share_all_rotations is true, `example` and `head` are replaced by 0. A
+    // sequence with fewer buckets than max_buckets uses only the first columns of the matrix.
     template <class T> void lsh_hash(Backend, const LshHashShape& shape, const RandomStream& stream,
                                      AttentionRows<const T> q, int32_t* buckets);
 

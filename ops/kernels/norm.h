@@ -15,15 +15,15 @@ TAPEFORMER_FOR_EACH_BACKEND(
     // Computes y = normalized * weight + bias, where normalized = (s - mean(s)) / sqrt(var(s) + eps) for each
     // row s of the input. If `branch` is null, the input is x. If `normalized` (rows, dim) and inverse_std
     // (rows,) are not null, also writes the normalized rows and 1 / sqrt(var(s) + eps) to these arrays, for
-    // layer_norm_backward(). If `rounded` (rows, dim) is not null, also writes y in bfloat16 to `rounded`. B
+    // layer_norm_backward(). If rounded_y (rows, dim) is not null, also writes y in bfloat16 to rounded_y. B
     // is T or bfloat16. If B is bfloat16, T must be float.
     template <class T, class B>
     void layer_norm_forward(Backend, int64_t rows, int64_t dim, const T* x, const B* branch,
                             const DropoutMask& dropout, const T* weight, const T* bias, double eps, T* y,
-                            T* normalized, T* inverse_std, BFloat16* rounded);
+                            T* normalized, T* inverse_std, BFloat16* rounded_y);
 
     // Computes the gradients of x, branch, weight (dim,) and bias (dim,). `g` is the gradient of y, and
-    // g_rounded is the gradient of `rounded`. Either `g` or g_rounded may be null. gbranch is the gradient of
+    // g_rounded is the gradient of rounded_y. Either `g` or g_rounded may be null. gbranch is the gradient of
     // `branch`, the array before dropout. gbranch, gweight and gbias may be null.
     template <class T, class B>
     void layer_norm_backward(Backend, int64_t rows, int64_t dim, const T* g, const BFloat16* g_rounded,

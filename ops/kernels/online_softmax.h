@@ -11,12 +11,12 @@
 namespace tapeformer {
 
 // The update of the running maximum and the running sum for the next block of scores:
-//   sum = rescale * sum + (sum of exp(score - shift) over the block)
+//   sum = rescale_factor * sum + (sum of exp(score - - shift) over the block)
 template <class T>
 struct OnlineSoftmaxUpdate {
-  T maximum;  // maximum of the scores of this block and of all earlier blocks
-  T shift;    // `maximum`, or 0 if all of these scores are -inf
-  T rescale;  // multiplier of the sums of earlier blocks
+  T maximum;         // maximum of the scores of this block and of all earlier blocks
+  T shift;           // `maximum`, or 0 if all of these scores are -inf
+  T rescale_factor;  // multiplier of the sums of earlier blocks
 };
 
 // Returns the update for a block of scores. `maximum` is the maximum of the earlier blocks, and block_maximum

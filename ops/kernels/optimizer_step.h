@@ -1,5 +1,5 @@
 // Kernels of an optimizer step on a list of parameters. The list itself is in host memory for both backends.
-// The StepRule is in device memory, so that a replayed CUDA graph reads the values of the current step.
+// The UpdateRule is in device memory, so that a replayed CUDA graph reads the values of the current step.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@ namespace tapeformer {
 //   parameter = shrink * parameter - step_size * first_moment / d
 // d is sqrt(second_moment) * second_scale + eps, or 1 if `adaptive` is false. `scale` and max_value come from
 // Clipping.
-struct StepRule {
+struct UpdateRule {
   double momentum = 0, gain = 1, beta2 = 0, l2 = 0, shrink = 1, step_size = 0, second_scale = 1, eps = 0;
   bool adaptive = false;
-  double average_decay = 0;  // decay of the moving average of the weights in update_average()
+  double average_decay = 0;  // decay of the moving average of the weights in update_moving_average()
 };
 
 // Gradient clipping. Each gradient is multiplied by gradient_scale * min(1, max_norm / (norm + 1e-6)), where
@@ -60,14 +60,14 @@ TAPEFORMER_FOR_EACH_BACKEND(
     // times |gradient_scale|.
     void compute_clip_scales(Backend, const Clipping& clipping, const double* squares, int64_t count,
                              double* scales, double* norm);
-    // Updates the moments and the parameters by the equations of StepRule. `scales` (count,) is the result of
-    // compute_clip_scales().
+    // Updates the moments and the parameters by the equations of UpdateRule. `scales` (count,) is the result
+    // of compute_clip_scales().
     template <class T>
-    void optimizer_step(Backend, const StepRule* rule, const ParameterArrays<T>* parameters, int64_t count,
-                        const double* scales, double max_value);
+    void apply_optimizer_step(Backend, const UpdateRule* rule, const ParameterArrays<T>* parameters,
+                              int64_t count, const double* scales, double max_value);
     // Computes average = d * average + (1 - d) * value for n elements, where d = rule->average_decay.
     template <class T>
-    void update_average(Backend, T* average, const T* value, const StepRule* rule, int64_t n);
+    void update_moving_average(Backend, T* average, const T* value, const UpdateRule* rule, int64_t n);
 
 )
 

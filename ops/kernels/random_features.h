@@ -17,7 +17,7 @@ enum class RandomFeatureMap {
 
 struct RandomFeatureShape {
   int64_t rows = 0, dim = 0, features = 0;
-  RandomFeatureMap map = RandomFeatureMap::softmax_query;
+  RandomFeatureMap feature_map = RandomFeatureMap::softmax_query;
   double scale = 1, offset = 0;
 };
 

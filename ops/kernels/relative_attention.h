@@ -20,8 +20,8 @@ struct RelativeScoresShape {
 };
 
 // Sizes of a decoding step with one query per sequence. The query is the token at position `length` - 1. Its
-// keys are the tokens in its window, and at most max_compressed compressed rows. Each compressed row
-// represents `rate` tokens before the window.
+// keys are the tokens in its window, and at most max_compressed_rows compressed rows. Each compressed row
+// represents `compression_rate` tokens before the window.
 //
 // The distance of a key is its index in the list of the keys from the newest to the oldest key. The tokens in
 // the window come first in this list, and the compressed rows follow.
@@ -31,7 +31,7 @@ struct RelativeAttentionStepShape {
   // Number of tokens including the query. Each replay of a CUDA graph advances this number (GraphStep).
   int64_t length;
   KeyWindow window;
-  int64_t rate, max_compressed;
+  int64_t compression_rate, max_compressed_rows;
   int64_t compressed_capacity;  // number of compressed rows in the ring buffers
   int64_t distances;            // number of distances that have an embedding; at least key_count(query)
   double scale;                 // multiplier of the scores
@@ -42,25 +42,25 @@ struct RelativeAttentionStepShape {
   }
   // Returns the number of keys of a query, which are tokens of its window and compressed rows.
   TAPEFORMER_HOST_DEVICE int64_t key_count(int64_t query) const {
-    const int64_t rows = window.begin(query) / rate;
-    return window_token_count(query) + (rows < max_compressed ? rows : max_compressed);
+    const int64_t rows = window.begin(query) / compression_rate;
+    return window_token_count(query) + (rows < max_compressed_rows ? rows : max_compressed_rows);
   }
 };
 
 // The ring buffers of the keys, or the ring buffers of the values: one buffer for tokens, and one buffer for
 // compressed rows. Token p is in row p % capacity of `tokens`, and compressed row r is in row r %
-// compressed_capacity of `compressed`.
+// compressed_capacity of `compressed_rows`.
 template <class T>
 struct RelativeAttentionRingBuffers {
-  AttentionRows<T> tokens, compressed;
+  AttentionRows<T> tokens, compressed_rows;
 
   // Returns the key, or the value, at `distance` from a query.
   TAPEFORMER_HOST_DEVICE T* row(const RelativeAttentionStepShape& s, int64_t query, int64_t distance,
                                 int64_t batch, int64_t head) const {
     const int64_t count = s.window_token_count(query);
     if (distance < count) return tokens.row(batch, (query - distance) % s.capacity, head);
-    const int64_t position = s.window.begin(query) / s.rate - 1 - (distance - count);
-    return compressed.row(batch, position % s.compressed_capacity, head);
+    const int64_t position = s.window.begin(query) / s.compression_rate - 1 - (distance - count);
+    return compressed_rows.row(batch, position % s.compressed_capacity, head);
   }
 };
 
@@ -69,7 +69,7 @@ template <class T>
 struct RelativeAttentionStepInputs {
   AttentionRows<const T> q, k, v;
   const T *content_bias, *position_bias;  // (heads, dim), contiguous
-  const T* distances;                     // embeddings of the distances (distances, heads, dim), contiguous
+  const T* distance_embeddings;           // (distances, heads, dim), contiguous
 };
 
 TAPEFORMER_FOR_EACH_BACKEND(

@@ -11,7 +11,7 @@
 namespace tapeformer {
 
 // A float32 array of n elements, and the bfloat16 array that receives the rounded elements.
-struct RoundedArray {
+struct RoundingTask {
   const float* source;
   BFloat16* target;
   int64_t n;
@@ -20,7 +20,7 @@ struct RoundedArray {
 namespace cuda {
 
 // Rounds `count` arrays to bfloat16. `list` is in host memory.
-void round_arrays(Backend, const RoundedArray* list, int64_t count);
+void round_arrays(Backend, const RoundingTask* list, int64_t count);
 
 // Maps the address of a float32 weight to the address of its bfloat16 copy.
 using RoundedCopies = std::unordered_map<const float*, const BFloat16*>;

@@ -19,7 +19,7 @@ TAPEFORMER_FOR_EACH_BACKEND(
     template <class T>
     void compute_weighted_sum(Backend, const T* values, const T* weights, T* total, int64_t rows);
     // Computes y = *factor * x for n elements. `factor` is on the same device as x.
-    template <class T> void multiply_by(Backend, const T* x, const T* factor, T* y, int64_t n);
+    template <class T> void multiply_by_device_scalar(Backend, const T* x, const T* factor, T* y, int64_t n);
 
 )
 

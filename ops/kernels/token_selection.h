@@ -44,14 +44,14 @@ TAPEFORMER_FOR_EACH_BACKEND(
 
     // Copies the selected rows of x (batch, length, heads, dim) to y (batch, clusters, count, heads, dim). If
     // `weights` (batch, length, heads) is not null, multiplies each row by the weight of its token.
-    template <class T> void gather_selected(Backend, const TokenSelection& selection, const T* x,
-                                            const Compute<T>* weights, T* y);
+    template <class T> void gather_selected_tokens(Backend, const TokenSelection& selection, const T* x,
+                                                   const Compute<T>* weights, T* y);
     // Computes y (batch, length, heads, dim) from x (batch, clusters, count, heads, dim). The row of a token
     // in y is the sum of its rows in x, added in the order of the clusters. If `weights` (batch, length,
     // heads) is not null, the sum is divided by the number n of clusters that contain the token, and 1 / n is
     // written to `weights`. If no cluster contains the token, its row and its weight are 0.
-    template <class T> void scatter_add_selected(Backend, const TokenSelection& selection, const T* x,
-                                                 Compute<T>* weights, T* y);
+    template <class T> void scatter_add_selected_tokens(Backend, const TokenSelection& selection, const T* x,
+                                                        Compute<T>* weights, T* y);
 
 )
 

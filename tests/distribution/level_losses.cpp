@@ -20,7 +20,7 @@ int main() {
     const Batch batch{test::random_tokens(kSequences, kLength, kVocabulary), {}, {}};
     std::printf("%s", kind.c_str());
     for (int step = 0; step < 10; ++step) {
-      const Tensor loss = model.loss(batch, {});
+      const Tensor loss = model.compute_loss(batch, {});
       std::printf(" %.9g", loss.item());
       backward(loss);
       for (const auto& [name, weight] : model.parameters()) {

@@ -136,10 +136,10 @@ TEST_CASE("layers share a parameter of an attention kind, also with recomputed a
 
 TEST_CASE("kinds with different options do not share parameters") {
   const AttentionPattern pattern{
-      {"local", find_attention_kind("local").replace_defaults({{"window", int64_t{3}}})},
+      {"local", find_attention_kind("local").make_options({{"window", int64_t{3}}})},
       {"linear", find_attention_kind("linear").default_options()},
-      {"local", find_attention_kind("local").replace_defaults({{"window", int64_t{4}}})},
-      {"local", find_attention_kind("local").replace_defaults({{"window", int64_t{3}}})}};
+      {"local", find_attention_kind("local").make_options({{"window", int64_t{4}}})},
+      {"local", find_attention_kind("local").make_options({{"window", int64_t{3}}})}};
   CHECK(find_first_equal_layer(pattern, 2) == 2);
   CHECK(find_first_equal_layer(pattern, 3) == 0);
   CHECK(find_first_equal_layer(pattern, 5) == 1);

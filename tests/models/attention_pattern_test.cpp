@@ -12,8 +12,8 @@ using namespace tapeformer::test;
 
 namespace {
 
-AutoregressiveOptions pattern_options(const std::vector<std::string>& kinds) {
-  AutoregressiveOptions options = small_options("linear");
+AutoregressiveModelOptions pattern_options(const std::vector<std::string>& kinds) {
+  AutoregressiveModelOptions options = small_options("linear");
   options.encoder.layers = 3;
   options.encoder.attention.clear();
   for (const std::string& kind : kinds) options.encoder.attention.push_back({kind, test_options(kind)});
@@ -31,7 +31,7 @@ TEST_CASE("a pattern repeats over the layers, and each layer has the parameters 
   CHECK(has_key == std::vector<bool>{false, true, false});
   CHECK(join_kind_names(model.options().encoder.attention) == "lsh, softmax");
   CHECK(supports(model.options().encoder.attention, &AttentionCapabilities::causal));
-  CHECK_FALSE(supports(model.options().encoder.attention, &AttentionCapabilities::has_constant_state));
+  CHECK_FALSE(supports(model.options().encoder.attention, &AttentionCapabilities::has_constant_size_state));
 }
 
 TEST_CASE("a pattern lacks a capability if one kind lacks it, and the message names layer and kind") {
@@ -56,7 +56,7 @@ TEST_CASE("a pattern is refused if it is empty, longer than the layers, or has a
       AutoregressiveModel(pattern_options({"linear", "linear", "lsh", "linear"})),
       "attention: expected a kind, or a list of 1 to 3 kinds that repeats over the layers, got 4",
       OptionError);
-  AutoregressiveOptions options = pattern_options({"linear", "lsh"});
+  AutoregressiveModelOptions options = pattern_options({"linear", "lsh"});
   options.encoder.attention[1].options.set("buckets", int64_t{7});
   CHECK_THROWS_WITH_AS(AutoregressiveModel{options},
                        "attention_options.lsh.buckets: expected an even number, got 7", OptionError);
@@ -65,10 +65,10 @@ TEST_CASE("a pattern is refused if it is empty, longer than the layers, or has a
 TEST_CASE("decoding of a model with softmax and linear layers equals its parallel form") {
   for (const bool rotates : {false, true})
     for (const bool reversible : {false, true}) {
-      AutoregressiveOptions options = pattern_options({"softmax", "linear"});
+      AutoregressiveModelOptions options = pattern_options({"softmax", "linear"});
       options.encoder.pre_norm = options.encoder.reversible = reversible;
       options.encoder.rotary = rotates;
-      if (rotates) options.positions = PositionKind::none;
+      if (rotates) options.position_kind = PositionKind::none;
       AutoregressiveModel model(options);
       model.initialize(4);
       model.convert(DType::float64);
@@ -80,15 +80,16 @@ TEST_CASE("decoding of a model with softmax and linear layers equals its paralle
 }
 
 TEST_CASE("rotary positions need an even head_dim and value embeddings of the full width") {
-  AutoregressiveOptions options = small_options("softmax");
+  AutoregressiveModelOptions options = small_options("softmax");
   options.encoder.rotary = true;
-  options.positions = PositionKind::none;
+  options.position_kind = PositionKind::none;
   CHECK(AutoregressiveModel(options).value_embedding.weight.size(1) == options.encoder.width());
-  options.value_dim = 4;
-  CHECK_THROWS_WITH_AS(AutoregressiveModel{options},
-                       doctest::Contains("value_dim: only sinusoidal and grid positions share the width"),
-                       OptionError);
-  options.value_dim = 0;
+  options.value_embedding_dim = 4;
+  CHECK_THROWS_WITH_AS(
+      AutoregressiveModel{options},
+      doctest::Contains("value_embedding_dim: only sinusoidal and grid positions share the width"),
+      OptionError);
+  options.value_embedding_dim = 0;
   options.encoder.head_dim = 3;
   CHECK_THROWS_WITH_AS(AutoregressiveModel{options},
                        "head_dim: rotary positions rotate pairs of features: expected an even number, got 3",

@@ -73,7 +73,7 @@ TEST_CASE("attention kinds give a reason for every missing capability") {
   for (const AttentionKind* kind : built_in_kinds()) {
     CAPTURE(kind->name);
     const AttentionCapabilities& c = kind->capabilities;
-    for (const Capability* capability : {&c.causal, &c.length_masks, &c.cross_lengths, &c.recurrent,
+    for (const Capability* capability : {&c.causal, &c.length_masks, &c.unequal_lengths, &c.recurrent,
                                          &c.weight_dropout, &c.bfloat16, &c.reversible}) {
       CHECK(capability->reason().empty() == static_cast<bool>(*capability));
       CHECK(capability->reason() != Capability(false).reason());
@@ -102,16 +102,16 @@ TEST_CASE("the cost of attention kinds is linear in the length, quadratic, or a 
   // of the tokens before it, whose number is 2048 on average.
   CHECK(cost("sparse", sparse, 4096) == 2.0 * 32 * (64.5 + 512) * 4096);
   const OptionValues lsh =
-      find_attention_kind("lsh").replace_defaults({{"rounds", int64_t{2}}, {"chunk_length", int64_t{64}}});
+      find_attention_kind("lsh").make_options({{"rounds", int64_t{2}}, {"chunk_length", int64_t{64}}});
   CHECK(cost("lsh", lsh, 1024) == 2.0 * 32 * (2 * 96) * 1024);
   CHECK(cost("lsh", lsh, 64) == cost("softmax", {}, 64));  // a sequence of one chunk uses exact attention
 }
 
-TEST_CASE("attention kinds without the capability cross_lengths refuse different lengths") {
+TEST_CASE("attention kinds without the capability unequal_lengths refuse different lengths") {
   const Tensor q = normal({2, 5, 2, 4}, 1), k = normal({2, 9, 2, 4}, 2), v = normal({2, 9, 2, 4}, 3);
   const AttentionMask mask{.causal = false, .key_lengths = {}};
   for (const AttentionKind* kind : built_in_kinds()) {
-    if (kind->capabilities.cross_lengths) continue;
+    if (kind->capabilities.unequal_lengths) continue;
     CAPTURE(kind->name);
     const auto attention = make_short_attention(kind->name);
     CHECK_THROWS_AS(attention->forward(q, k, v, mask, {}, "layer"), ShapeError);
@@ -152,8 +152,7 @@ TEST_CASE("the feature map of linear attention is an option") {
     if (option.name != "feature_map") continue;
     for (const std::string& map : option.choices) {
       CAPTURE(map);
-      const double difference =
-          max_difference(by_default, run(linear.replace_defaults({{"feature_map", map}})));
+      const double difference = max_difference(by_default, run(linear.make_options({{"feature_map", map}})));
       CHECK((difference == 0) == (map == "elu_plus_one"));
     }
   }
@@ -221,16 +220,16 @@ TEST_CASE("reading an undeclared option, or an option of another type, is an err
 
 TEST_CASE("values() replaces defaults and refuses unknown options and wrong types") {
   const AttentionKind& linear = find_attention_kind("linear");
-  CHECK(linear.replace_defaults({{"eps", 0.5}}).get<double>("eps") == 0.5);
-  CHECK_THROWS_WITH_AS(linear.replace_defaults({{"epsilon", 0.5}}), "epsilon: unknown option", OptionError);
-  CHECK_THROWS_WITH_AS(linear.replace_defaults({{"eps", int64_t{1}}}), "eps: wrong type", OptionError);
+  CHECK(linear.make_options({{"eps", 0.5}}).get<double>("eps") == 0.5);
+  CHECK_THROWS_WITH_AS(linear.make_options({{"epsilon", 0.5}}), "epsilon: unknown option", OptionError);
+  CHECK_THROWS_WITH_AS(linear.make_options({{"eps", int64_t{1}}}), "eps: wrong type", OptionError);
 }
 
 TEST_CASE("options that the chosen form or kernel does not use are errors") {
   const auto error = [](const std::string& kind,
                         const std::vector<std::pair<std::string, OptionValue>>& options) {
     return message_of<OptionError>(
-        [&] { make_attention(kind, find_attention_kind(kind).replace_defaults(options)); });
+        [&] { make_attention(kind, find_attention_kind(kind).make_options(options)); });
   };
   CHECK(error("local", {{"blocks_back", int64_t{2}}}) ==
         "attention_options.blocks_back: has an effect only if form = \"blocks\"");
@@ -261,6 +260,6 @@ TEST_CASE("local attention accepts sequences that are shorter than its window") 
   const AttentionKind& local = find_attention_kind("local");
   const auto whole = run("softmax", {});
   CHECK(run("local", local.default_options()) == whole);
-  CHECK(run("local", local.replace_defaults({{"form", std::string("blocks")}})) == whole);
-  CHECK(run("local", local.replace_defaults({{"window", int64_t{6}}})) != whole);
+  CHECK(run("local", local.make_options({{"form", std::string("blocks")}})) == whole);
+  CHECK(run("local", local.make_options({{"window", int64_t{6}}})) != whole);
 }

@@ -17,17 +17,17 @@ TEST_CASE("gradients of a two-layer model with dropout pass the gradient check")
       for (const OutputHead head : {OutputHead::logistic_mixture, OutputHead::categorical}) {
         CAPTURE(attention);
         CAPTURE(pre_norm);
-        AutoregressiveOptions options = small_options(attention, head);
+        AutoregressiveModelOptions options = small_options(attention, head);
         options.encoder.pre_norm = pre_norm;
         options.encoder.dropout = 0.2;
         options.encoder.activation = Activation::gelu;  // finite differences fail at the kink of relu
-        Decisions decisions;                            // keeps hash buckets while parameters change
+        StoredDecisions decisions;                      // keeps hash buckets while parameters change
         AutoregressiveModel model(options);
         model.initialize(3);
         model.convert(DType::float64);
-        const Batch batch{random_tokens(2, 12, options.vocabulary), {}, {}};
+        const Batch batch{random_tokens(2, 12, options.vocabulary_size), {}, {}};
         const ForwardContext context{.training = true, .seed = 5, .step = 2, .decisions = &decisions};
-        check_parameter_gradients(model, [&] { return model.loss(batch, context); });
+        check_parameter_gradients(model, [&] { return model.compute_loss(batch, context); });
       }
 }
 
@@ -36,7 +36,7 @@ TEST_CASE(
   for (const std::string& attention : reversible_kinds())
     for (const OutputHead head : {OutputHead::logistic_mixture, OutputHead::categorical}) {
       CAPTURE(attention);
-      AutoregressiveOptions options = reformer_options(attention, head);
+      AutoregressiveModelOptions options = reformer_options(attention, head);
       options.encoder.dropout = 0.2;
       options.encoder.activation = Activation::gelu;
       options.encoder.feedforward_chunks = 3;
@@ -44,15 +44,15 @@ TEST_CASE(
       AutoregressiveModel model(options);
       model.initialize(3);
       model.convert(DType::float64);
-      const Batch batch{random_tokens(2, 12, options.vocabulary), {}, {}};
-      Decisions decisions;
+      const Batch batch{random_tokens(2, 12, options.vocabulary_size), {}, {}};
+      StoredDecisions decisions;
       const ForwardContext context{.training = true, .seed = 5, .step = 2, .decisions = &decisions};
-      check_parameter_gradients(model, [&] { return model.loss(batch, context); });
+      check_parameter_gradients(model, [&] { return model.compute_loss(batch, context); });
     }
 }
 
 TEST_CASE("recomputation of activations saves memory and changes neither loss nor gradients") {
-  AutoregressiveOptions options = small_options("linear");
+  AutoregressiveModelOptions options = small_options("linear");
   options.encoder.dropout = 0.2;
   options.encoder.layers = 6;
   const Batch batch{random_tokens(64, 12, 256), {}, {}};
@@ -65,7 +65,7 @@ TEST_CASE("recomputation of activations saves memory and changes neither loss no
     model.initialize(3);
     const int64_t before = get_device_allocator().stats().active_bytes;
     get_device_allocator().reset_peak();
-    const Tensor loss = model.loss(batch, context);
+    const Tensor loss = model.compute_loss(batch, context);
     peaks[recompute] = get_device_allocator().stats().active_bytes - before;
     backward(loss);
     results[recompute].push_back(loss.item());
@@ -95,7 +95,7 @@ TEST_CASE("outputs do not depend on later tokens") {
 TEST_CASE("score() returns the loss and the share of correct predictions, with and without chunks") {
   for (const int64_t chunks : {1, 3}) {
     CAPTURE(chunks);
-    AutoregressiveOptions options = small_options("linear", OutputHead::categorical);
+    AutoregressiveModelOptions options = small_options("linear", OutputHead::categorical);
     options.loss_chunks = chunks;
     AutoregressiveModel model(options);
     model.initialize(3);
@@ -103,8 +103,8 @@ TEST_CASE("score() returns the loss and the share of correct predictions, with a
     batch.tokens = random_tokens(5, 9, 7);
     batch.mask = Tensor::zeros({5, 8}, DType::uint8);
     for (int64_t i = 0; i < 40; i += 3) batch.mask.data<uint8_t>()[i] = 1;
-    const auto scores = model.score(batch);
-    CHECK(scores.nats == doctest::Approx(model.loss(batch, {}).item()).epsilon(1e-6));
+    const auto scores = model.compute_scores(batch);
+    CHECK(scores.loss_nats == doctest::Approx(model.compute_loss(batch, {}).item()).epsilon(1e-6));
 
     const auto logits = model.forward(slice(batch.tokens, 1, 0, -1), {}).to_vector();
     const auto targets = slice(batch.tokens, 1, 1, 9).to_vector(), weights = batch.mask.to_vector();
@@ -119,25 +119,28 @@ TEST_CASE("score() returns the loss and the share of correct predictions, with a
   }
   AutoregressiveModel mixtures(small_options("linear"));
   mixtures.initialize(3);
-  CHECK(mixtures.score({.tokens = random_tokens(2, 5, 256), .mask = {}, .labels = {}}).accuracy == -1);
+  CHECK(mixtures.compute_scores({.tokens = random_tokens(2, 5, 256), .mask = {}, .labels = {}}).accuracy ==
+        -1);
 }
 
 TEST_CASE("models accept empty sequences and batches of one, and refuse long sequences and invalid options") {
   AutoregressiveModel model(small_options("linear"));
   model.initialize(1);
   CHECK(model.forward(Tensor::zeros({2, 0}, DType::uint8), {}).shape() == Shape{2, 0, 6});
-  CHECK(model.loss({random_tokens(1, 2, 256), {}, {}}, {}).numel() == 1);
+  CHECK(model.compute_loss({random_tokens(1, 2, 256), {}, {}}, {}).numel() == 1);
   CHECK_THROWS_WITH_AS(model.forward(Tensor::zeros({2, 12}, DType::uint8), {}),
                        "model: inputs (2, 12) must be (batch, length) with length at most 11", ShapeError);
-  AutoregressiveOptions bad = small_options("linear");
-  bad.value_dim = 8;
+  AutoregressiveModelOptions bad = small_options("linear");
+  bad.value_embedding_dim = 8;
   CHECK_THROWS_WITH_AS(AutoregressiveModel{bad},
-                       "value_dim: expected less than the width (heads x head_dim = 8), got 8", OptionError);
-  bad.value_dim = 0;
-  bad.encoder.heads = bad.encoder.head_dim = 1;
-  CHECK_THROWS_WITH_AS(AutoregressiveModel{bad},
-                       "value_dim: the width (heads x head_dim = 1) is too small for values and positions",
+                       "value_embedding_dim: expected less than the width (heads x head_dim = 8), got 8",
                        OptionError);
+  bad.value_embedding_dim = 0;
+  bad.encoder.heads = bad.encoder.head_dim = 1;
+  CHECK_THROWS_WITH_AS(
+      AutoregressiveModel{bad},
+      "value_embedding_dim: the width (heads x head_dim = 1) is too small for values and positions",
+      OptionError);
   CHECK_THROWS_WITH(find_attention_kind("liner"),
                     doctest::Contains("unknown attention kind \"liner\" (known: linear, softmax, lsh"));
   CHECK_THROWS_WITH(find_attention_kind("liner"), doctest::Contains("; did you mean \"linear\"?"));

@@ -15,8 +15,8 @@ constexpr int64_t kBatch = 3, kLength = 11;
 
 enum class Form { post, pre, recompute, reversible };
 
-AutoregressiveOptions options_of(Form form, OutputHead head) {
-  AutoregressiveOptions options = small_options("linear", head);
+AutoregressiveModelOptions options_of(Form form, OutputHead head) {
+  AutoregressiveModelOptions options = small_options("linear", head);
   options.encoder.dropout = 0.2;
   options.encoder.pre_norm = form != Form::post;
   options.encoder.recompute = form == Form::recompute;
@@ -25,11 +25,11 @@ AutoregressiveOptions options_of(Form form, OutputHead head) {
 }
 
 // Returns one list with the loss of a float64 model and the gradients of all parameters.
-std::vector<double> results_of(const AutoregressiveOptions& options, const Batch& batch) {
+std::vector<double> results_of(const AutoregressiveModelOptions& options, const Batch& batch) {
   AutoregressiveModel model(options);
   model.initialize(3);
   model.convert(DType::float64);
-  const Tensor loss = model.loss(batch, {.training = true, .seed = 5, .step = 2});
+  const Tensor loss = model.compute_loss(batch, {.training = true, .seed = 5, .step = 2});
   std::vector<double> results = loss.to_vector();
   backward(loss);
   for (const auto& [bound_name, parameter] : model.parameters()) {
@@ -47,8 +47,8 @@ double difference(const std::vector<double>& a, const std::vector<double>& b) {
   return worst;
 }
 
-Batch batch_of(const AutoregressiveOptions& options, bool masked) {
-  Batch batch{random_tokens(kBatch, kLength + 1, options.vocabulary), {}, {}};
+Batch batch_of(const AutoregressiveModelOptions& options, bool masked) {
+  Batch batch{random_tokens(kBatch, kLength + 1, options.vocabulary_size), {}, {}};
   if (!masked) return batch;
   // The first 16 rows are masked, so in some chunks all rows are masked.
   batch.mask = Tensor::zeros({kBatch, kLength}, DType::uint8);
@@ -57,15 +57,15 @@ Batch batch_of(const AutoregressiveOptions& options, bool masked) {
 }
 
 // Returns the peak memory in bytes of a training step, without parameters and their gradients.
-int64_t step_peak(const AutoregressiveOptions& options) {
+int64_t step_peak(const AutoregressiveModelOptions& options) {
   AutoregressiveModel model(options);
   model.initialize(3);
-  const Batch batch{random_tokens(8, options.max_length + 1, options.vocabulary), {}, {}};
+  const Batch batch{random_tokens(8, options.max_length + 1, options.vocabulary_size), {}, {}};
   int64_t peak = 0;
   for (int run = 0; run < 2; ++run) {
     const int64_t before = get_device_allocator().stats().active_bytes;
     get_device_allocator().reset_peak();
-    backward(model.loss(batch, {.training = true, .seed = 5, .step = 2}));
+    backward(model.compute_loss(batch, {.training = true, .seed = 5, .step = 2}));
     peak = get_device_allocator().stats().peak_bytes - before;
   }
   return peak;
@@ -77,7 +77,7 @@ TEST_CASE("feed-forward and loss chunks change neither loss nor gradients, with 
   for (const Form form : {Form::post, Form::pre, Form::recompute, Form::reversible})
     for (const OutputHead head : {OutputHead::logistic_mixture, OutputHead::categorical})
       for (const bool masked : {false, true}) {
-        AutoregressiveOptions options = options_of(form, head);
+        AutoregressiveModelOptions options = options_of(form, head);
         const Batch batch = batch_of(options, masked);
         const auto whole = results_of(options, batch);
         for (const int64_t chunks : {2, 7, 33, 1000}) {
@@ -93,7 +93,7 @@ TEST_CASE("feed-forward and loss chunks change neither loss nor gradients, with 
 }
 
 TEST_CASE("the loss and gradients of a fully masked batch are zero, also with chunks") {
-  AutoregressiveOptions options = options_of(Form::reversible, OutputHead::categorical);
+  AutoregressiveModelOptions options = options_of(Form::reversible, OutputHead::categorical);
   options.loss_chunks = 4;
   Batch batch = batch_of(options, true);
   batch.mask.fill(0);
@@ -101,7 +101,7 @@ TEST_CASE("the loss and gradients of a fully masked batch are zero, also with ch
 }
 
 TEST_CASE("the memory of a step is about inversely proportional to the number of chunks") {
-  AutoregressiveOptions options = options_of(Form::reversible, OutputHead::categorical);
+  AutoregressiveModelOptions options = options_of(Form::reversible, OutputHead::categorical);
   options.max_length = 128;
   options.encoder.dropout = 0;
   const auto peaks = [&](int64_t& chunks) {
@@ -121,7 +121,7 @@ TEST_CASE("the memory of a step is about inversely proportional to the number of
     CHECK(static_cast<double>(list[3]) < 0.15 * static_cast<double>(list[0]));
   }
   SUBCASE("loss") {
-    options.vocabulary = 1000;
+    options.vocabulary_size = 1000;
     options.encoder.feedforward = 4;
     options.encoder.head_dim = 2;
     const auto list = peaks(options.loss_chunks);

@@ -18,7 +18,7 @@ namespace {
 
 ClassifierOptions make_classifier_options(const std::string& attention) {
   ClassifierOptions options{
-      .encoder = small_encoder(attention), .vocabulary = 7, .classes = 3, .max_length = 12};
+      .encoder = small_encoder(attention), .vocabulary_size = 7, .classes = 3, .max_length = 12};
   options.encoder.activation = Activation::gelu;  // finite differences fail at the kink of relu
   return options;
 }
@@ -35,7 +35,7 @@ Batch labelled_batch() {
 TEST_CASE("classifier: only sequences of different lengths need length masks") {
   ClassifierOptions options = make_classifier_options("big-bird");
   CHECK_THROWS_WITH_AS(Classifier{options}, doctest::Contains("has no length masks"), OptionError);
-  options.has_varied_lengths = false;
+  options.has_variable_lengths = false;
   const Classifier classifier(options);
   CHECK(classifier.forward(random_tokens(3, 12, 7), {}, {}).shape() == Shape{3, 3});
 }
@@ -60,13 +60,13 @@ TEST_CASE("classifier: logits do not depend on padding, with every attention kin
 TEST_CASE("classifier: gradients of all parameters pass the gradient check, with every attention kind") {
   for (const std::string& attention : length_mask_kinds()) {
     CAPTURE(attention);
-    Decisions decisions;  // keeps hash buckets while parameters change
+    StoredDecisions decisions;  // keeps hash buckets while parameters change
     Classifier model(make_classifier_options(attention));
     model.initialize(3);
     model.convert(DType::float64);
     const Batch batch = labelled_batch();
     const ForwardContext context{.training = true, .seed = 5, .step = 2, .decisions = &decisions};
-    check_parameter_gradients(model, [&] { return model.loss(batch, context); });
+    check_parameter_gradients(model, [&] { return model.compute_loss(batch, context); });
   }
 }
 
@@ -80,7 +80,7 @@ TEST_CASE("classifier: with summary tokens, padding has no effect and gradients 
   const Tensor logits = model.forward(batch.tokens, batch.lengths, {});
   const Tensor alone = slice(slice(batch.tokens, 0, 1, 2), 1, 0, 5).clone();
   CHECK(max_difference(model.forward(alone, {}, {}), slice(logits, 0, 1, 2)) < 1e-10);
-  check_parameter_gradients(model, [&] { return model.loss(batch, {}); });
+  check_parameter_gradients(model, [&] { return model.compute_loss(batch, {}); });
   Classifier without(make_classifier_options("etc"));
   CHECK(count_parameters(model) == count_parameters(without) + 2 * options.encoder.width());
 }
@@ -99,7 +99,7 @@ TEST_CASE("classifier: the loss is the mean cross entropy, and the accuracy coun
             row[static_cast<size_t>(labels[b])];
     correct += std::max_element(row, row + 3) - row == static_cast<int64_t>(labels[b]);
   }
-  CHECK(model.loss(batch, {}).item() == doctest::Approx(nats / 3).epsilon(1e-12));
+  CHECK(model.compute_loss(batch, {}).item() == doctest::Approx(nats / 3).epsilon(1e-12));
   CHECK(model.compute_scores(batch)[0] == doctest::Approx(nats / 3).epsilon(1e-12));
   CHECK(model.compute_scores(batch)[1] == doctest::Approx(correct / 3));
 }

@@ -25,7 +25,7 @@ KindOptions compressive_values(int64_t memory, int64_t compressed, int64_t rate,
       {"memory", memory}, {"compressed_memory", compressed}, {"rate", rate}, {"compression", compression}};
 }
 
-AutoregressiveOptions compressive_options(const KindOptions& values) {
+AutoregressiveModelOptions compressive_options(const KindOptions& values) {
   return segment_options(kCompressive, values, kSegment);
 }
 
@@ -39,16 +39,17 @@ Tensor xl_outputs(int64_t memory, const Tensor& tokens) {
 //   - for each parameter, the accumulated gradient under the name of the parameter,
 //   - for each state tensor NAME of the segment memory, its final values under "memory NAME",
 //   - under "terms", the sum of the loss terms of each segment that has loss terms.
-std::map<std::string, std::vector<double>> gradients(const AutoregressiveOptions& options, bool with_terms) {
+std::map<std::string, std::vector<double>> gradients(const AutoregressiveModelOptions& options,
+                                                     bool with_terms) {
   const Tensor tokens = random_tokens(2, kLongText + 1, 2 * kText);
   const auto model = segment_model(options);
-  const auto memory = model->encoder.make_memory(2);
+  const auto memory = model->encoder.make_segment_memory(2);
   std::map<std::string, std::vector<double>> result;
   for (int64_t first = 0; first < kLongText; first += kSegment) {
     memory->start_segment(first);
     LossTerms terms;
     const Batch batch{.tokens = slice(tokens, 1, first, first + kSegment + 1), .mask = {}, .labels = {}};
-    const Tensor loss = model->loss(
+    const Tensor loss = model->compute_loss(
         batch, {.training = true, .memory = memory.get(), .loss_terms = with_terms ? &terms : nullptr});
     backward(terms.sum().defined() ? add(loss, terms.sum()) : loss);
     if (terms.sum().defined()) result["terms"].push_back(terms.sum().item());
@@ -118,7 +119,7 @@ TEST_CASE("compression functions compute the mean, the maximum and a convolution
     CAPTURE(compression);
     const auto attention = make_attention(
         kCompressive,
-        find_attention_kind(kCompressive).replace_defaults(compressive_values(6, 2, 3, compression)), setup);
+        find_attention_kind(kCompressive).make_options(compressive_values(6, 2, 3, compression)), setup);
     attention->initialize(1);
     attention->convert(DType::float64);
     const Tensor y = attention->compress(x);
@@ -144,14 +145,14 @@ TEST_CASE("compression functions compute the mean, the maximum and a convolution
     CHECK(worst < 1e-14);
   }
   const auto attention = make_attention(
-      kCompressive, find_attention_kind(kCompressive).replace_defaults(compressive_values(6, 2, 3, "mean")),
+      kCompressive, find_attention_kind(kCompressive).make_options(compressive_values(6, 2, 3, "mean")),
       setup);
   CHECK_THROWS_AS(attention->compress(normal({2, 5, 4}, 1)), ShapeError);
   CHECK_THROWS_AS(make_attention("softmax", {}, setup)->compress(x), std::invalid_argument);
 }
 
 TEST_CASE("the gradient of the reconstruction loss reaches only the compression") {
-  const AutoregressiveOptions options = compressive_options(compressive_values(4, 3, 2));
+  const AutoregressiveModelOptions options = compressive_options(compressive_values(4, 3, 2));
   const auto with = gradients(options, true), without = gradients(options, false);
   int compressions = 0;
   for (const auto& [name_bound, values] : without) {
@@ -176,7 +177,7 @@ TEST_CASE("the gradient of the reconstruction loss equals differences, and means
   const auto model = segment_model(compressive_options(compressive_values(4, 3, 2)));
   const Tensor tokens = random_tokens(2, 3 * kSegment, 2 * kText);
   const auto terms_of = [&](const AutoregressiveModel& m) {
-    const auto memory = m.encoder.make_memory(2);
+    const auto memory = m.encoder.make_segment_memory(2);
     LossTerms terms;
     for (int64_t first = 0; first < tokens.size(1); first += kSegment) {
       memory->start_segment(first);
@@ -215,7 +216,7 @@ TEST_CASE("the gradient of the reconstruction loss equals differences, and means
 TEST_CASE("recomputed and reversible layers with a compressed memory compute the same bits as other layers") {
   for (const bool reversible : {false, true}) {
     CAPTURE(reversible);
-    AutoregressiveOptions options = compressive_options(compressive_values(4, 3, 2));
+    AutoregressiveModelOptions options = compressive_options(compressive_values(4, 3, 2));
     options.encoder.pre_norm = true;
     const auto run = [&](bool replayed) {
       (reversible ? options.encoder.reversible : options.encoder.recompute) = replayed || reversible;

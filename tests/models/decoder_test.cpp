@@ -16,7 +16,7 @@ using namespace tapeformer::test;
 namespace {
 
 double parallel_against_recurrent(AutoregressiveModel& model, int64_t batch) {
-  const Tensor tokens = random_tokens(batch, 11, model.options().vocabulary);
+  const Tensor tokens = random_tokens(batch, 11, model.options().vocabulary_size);
   const NoGrad no_grad;
   const Tensor parallel = model.forward(tokens, {});
   Decoder decoder(model, batch);
@@ -36,8 +36,8 @@ double parallel_against_recurrent(AutoregressiveModel& model, int64_t batch) {
 
 // Returns the options of small models for each output head: one model of every recurrent attention kind, and
 // a reversible model with axial positions.
-std::vector<AutoregressiveOptions> recurrent_models() {
-  std::vector<AutoregressiveOptions> models;
+std::vector<AutoregressiveModelOptions> recurrent_models() {
+  std::vector<AutoregressiveModelOptions> models;
   for (const OutputHead head : {OutputHead::logistic_mixture, OutputHead::categorical}) {
     for (const std::string& attention : recurrent_kinds()) models.push_back(small_options(attention, head));
     models.push_back(reformer_options("linear", head));
@@ -52,7 +52,7 @@ TEST_CASE("recurrent decoding of the whole model equals its parallel form") {
     for (const bool pre_norm : {false, true})
       for (const Activation activation : {Activation::relu, Activation::gelu}) {
         CAPTURE(attention);
-        AutoregressiveOptions options = small_options(attention);
+        AutoregressiveModelOptions options = small_options(attention);
         options.encoder.pre_norm = pre_norm;
         options.encoder.activation = activation;
         AutoregressiveModel model(options);
@@ -88,7 +88,7 @@ TEST_CASE("recurrent decoding of a reversible model with axial positions equals 
 }
 
 TEST_CASE("a decoding step allocates no memory") {
-  std::vector<AutoregressiveOptions> models;
+  std::vector<AutoregressiveModelOptions> models;
   for (const std::string& attention : recurrent_kinds()) {
     models.push_back(small_options(attention));
     models.push_back(reformer_options(attention));
@@ -204,7 +204,7 @@ TEST_CASE("the windows of a token stream give the distributions of their tokens 
 TEST_CASE("cuda: a device draws the sequences of the CPU, and the host waits only at the end") {
   if (list_cuda_devices().empty()) MESSAGE("skipped: " << explain_missing_device());
   for (const Device device : list_cuda_devices())
-    for (const AutoregressiveOptions& options : recurrent_models()) {
+    for (const AutoregressiveModelOptions& options : recurrent_models()) {
       CAPTURE(join_kind_names(options.encoder.attention));
       AutoregressiveModel model(options);
       model.initialize(3);

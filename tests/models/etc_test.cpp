@@ -27,13 +27,12 @@ struct EtcCase {
 };
 
 std::unique_ptr<Attention> make_etc(const EtcCase& c) {
-  auto attention =
-      make_attention("etc",
-                     find_attention_kind("etc").replace_defaults({{"global_tokens", c.globals},
-                                                                  {"radius", c.radius},
-                                                                  {"max_distance", c.max_distance},
-                                                                  {"segment_mask", c.segment_mask}}),
-                     {.heads = kEtcHeads, .dim = kEtcDim, .max_length = kMaxLength});
+  auto attention = make_attention("etc",
+                                  find_attention_kind("etc").make_options({{"global_tokens", c.globals},
+                                                                           {"radius", c.radius},
+                                                                           {"max_distance", c.max_distance},
+                                                                           {"segment_mask", c.segment_mask}}),
+                                  {.heads = kEtcHeads, .dim = kEtcDim, .max_length = kMaxLength});
   attention->initialize(1);
   attention->convert(DType::float64);
   uint64_t element = 0;
@@ -120,7 +119,7 @@ TEST_CASE("etc: without labels and with a radius of the length, the result is so
     const Tensor lengths = masked ? Tensor::from<int64_t>({13, 6}, {2}) : Tensor();
     const AttentionMask mask{.causal = false, .key_lengths = lengths};
     CHECK(max_difference(attention->forward(q, k, v, mask, {}, "layers.0"),
-                         plain_softmax_attention(q, k, v, {.key_lengths = lengths})) < 1e-12);
+                         naive_softmax_attention(q, k, v, {.key_lengths = lengths})) < 1e-12);
   }
 }
 
@@ -140,8 +139,7 @@ TEST_CASE("etc: masked keys have no effect, and a sequence may contain global to
 TEST_CASE("etc: invalid options, lengths and causal masks are errors") {
   const auto check_length = [](const EtcCase& c, int64_t length) {
     check_attention_length(
-        "etc",
-        find_attention_kind("etc").replace_defaults({{"global_tokens", c.globals}, {"radius", c.radius}}),
+        "etc", find_attention_kind("etc").make_options({{"global_tokens", c.globals}, {"radius", c.radius}}),
         length);
   };
   CHECK_THROWS_WITH_AS(check_length({.globals = 9, .radius = 2}, 8),

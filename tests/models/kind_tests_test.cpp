@@ -111,7 +111,7 @@ std::string list_failures(const std::vector<AttentionTestResult>& results) {
 }
 
 const AttentionCapabilities kForwardCapabilities{
-    .causal = true, .length_masks = true, .cross_lengths = true, .weight_dropout = true};
+    .causal = true, .length_masks = true, .unequal_lengths = true, .weight_dropout = true};
 
 }  // namespace
 
@@ -165,7 +165,7 @@ TEST_CASE("control: the tests of attention kinds find wrong recurrent forms and 
                  "recurrent form: step() with a new state and forward() at token 1"));
   CHECK(!contains(list_failures(test_fault(Fault::step, capabilities)), "state: "));
   CHECK(contains(list_failures(test_fault(Fault::state, capabilities)), "state: the size of the state is 0"));
-  capabilities.has_constant_state = true;
+  capabilities.has_constant_size_state = true;
   CHECK(!contains(list_failures(test_fault(Fault::step, capabilities)), "state: "));
   CHECK(contains(list_failures(test_fault(Fault::growth, capabilities)),
                  "state: the state has 65536 bytes for 65536 tokens and 131072 bytes for twice as many"));
@@ -180,7 +180,7 @@ TEST_CASE("control: the tests of attention kinds find wrong recurrent forms and 
 
 TEST_CASE("the tests of attention kinds refuse options that do not suit the length") {
   const AttentionKind& kind = find_attention_kind("linformer");
-  CHECK_THROWS_AS(run_attention_tests(kind, kind.replace_defaults({{"rank", int64_t{10}}})), OptionError);
+  CHECK_THROWS_AS(run_attention_tests(kind, kind.make_options({{"rank", int64_t{10}}})), OptionError);
   CHECK_THROWS_WITH_AS(
       run_attention_tests(kind, test_options("linformer"), {.length = 3}),
       doctest::Contains("expected at least 4 tokens, a head and a dimension, not 3, 2 and 4"), ShapeError);

@@ -31,7 +31,7 @@ inline std::vector<std::string> reversible_kinds() {
 // Returns the options of the kind for sequences of about ten tokens.
 inline OptionValues test_options(const std::string& attention) {
   const AttentionKind& kind = find_attention_kind(attention);
-  return kind.replace_defaults(kind.test_options);
+  return kind.make_options(kind.test_options);
 }
 
 // The maximum sequence length, in tokens, of the attention objects and encoders that this file creates.

@@ -13,7 +13,7 @@ using namespace tapeformer::test;
 namespace {
 
 std::unique_ptr<Attention> make_lsh(const std::vector<std::pair<std::string, OptionValue>>& options) {
-  return make_attention("lsh", find_attention_kind("lsh").replace_defaults(options));
+  return make_attention("lsh", find_attention_kind("lsh").make_options(options));
 }
 
 const Tensor kQ = normal({2, 40, 2, 6}, 1), kV = normal({2, 40, 2, 6}, 2);
@@ -23,8 +23,8 @@ Tensor run(const Attention& attention, const ForwardContext& context, const std:
   return attention.forward(q, q, kV, {.causal = true, .key_lengths = {}}, context, name);
 }
 
-AutoregressiveOptions lsh_options(int64_t chunk_length) {
-  AutoregressiveOptions options = small_options("lsh");
+AutoregressiveModelOptions lsh_options(int64_t chunk_length) {
+  AutoregressiveModelOptions options = small_options("lsh");
   options.encoder.attention.front().options.set("chunk_length", chunk_length);
   return options;
 }
@@ -59,7 +59,8 @@ TEST_CASE("lsh: chunks of one to three positions have at most as many buckets as
       const int64_t buckets = count_lsh_buckets(options, length);
       CHECK(buckets <= length);
       CHECK(buckets >= (length <= chunk ? 1 : 2));
-      const auto ids = lsh_buckets(normal({1, length, 2, 6}, 1), options, RandomStream(1, "h")).to_vector();
+      const auto ids =
+          compute_lsh_buckets(normal({1, length, 2, 6}, 1), options, RandomStream(1, "h")).to_vector();
       CHECK(*std::max_element(ids.begin(), ids.end()) < static_cast<double>(buckets));
     }
   CHECK(count_lsh_buckets({.chunk_length = 16}, 1024) == 128);
@@ -68,13 +69,13 @@ TEST_CASE("lsh: chunks of one to three positions have at most as many buckets as
 
 TEST_CASE("lsh: a replay uses the buckets of the first pass although its inputs differ") {
   const auto lsh = make_lsh({{"chunk_length", int64_t{4}}});
-  Decisions decisions;
+  StoredDecisions decisions;
   const ForwardContext context{.training = true, .seed = 1, .step = 1, .decisions = &decisions};
   run(*lsh, context);
   CHECK(decisions.bytes() == 2 * 2 * 4 * 40 * 4);
   const Tensor moved = normal({2, 40, 2, 6}, 9);
   const LshOptions options{.chunk_length = 4, .causal = true};
-  const Tensor kept = lsh_buckets(kQ, options, RandomStream(1, "layers.0.rotations", 1));
+  const Tensor kept = compute_lsh_buckets(kQ, options, RandomStream(1, "layers.0.rotations", 1));
   CHECK(max_difference(run(*lsh, context, "layers.0", moved), lsh_attention(moved, kV, kept, options)) == 0);
   const ForwardContext without_decisions{.training = true, .seed = 1, .step = 1};
   CHECK(max_difference(run(*lsh, without_decisions, "layers.0", moved),
@@ -85,7 +86,7 @@ TEST_CASE("lsh: a preset sets the options that are not given") {
   const ForwardContext context{.training = true, .seed = 1, .step = 1};
   auto expected = [&](LshOptions options) {
     options.causal = true;
-    const Tensor buckets = lsh_buckets(kQ, options, RandomStream(1, "layers.0.rotations", 1));
+    const Tensor buckets = compute_lsh_buckets(kQ, options, RandomStream(1, "layers.0.rotations", 1));
     return lsh_attention(kQ, kV, buckets, options);
   };
   for (const char* const name : {"reformer", "trax", "fast_transformers"}) {
@@ -148,7 +149,7 @@ TEST_CASE("lsh: the model has no key projection and generates in mode recompute"
 
 TEST_CASE("lsh: chunks and buckets that do not suit the length of the model are errors") {
   auto make = [](int64_t chunk_length, int64_t buckets) {
-    AutoregressiveOptions options = lsh_options(chunk_length);
+    AutoregressiveModelOptions options = lsh_options(chunk_length);
     options.encoder.attention.front().options.set("buckets", buckets);
     const AutoregressiveModel model(options);
   };
@@ -165,7 +166,7 @@ TEST_CASE("lsh: chunks and buckets that do not suit the length of the model are 
       make(0, -1),
       doctest::Contains("chunk_length: expected at most the length of the sequences, 11, got 64"),
       OptionError);  // the preset sets chunk_length = 64
-  AutoregressiveOptions options = lsh_options(4);
+  AutoregressiveModelOptions options = lsh_options(4);
   options.max_length = 500;
   options.encoder.attention.front().options.set("buckets", int64_t{130});
   CHECK_THROWS_WITH_AS(AutoregressiveModel{options}, doctest::Contains("use 132 buckets or hyperplanes"),

@@ -17,7 +17,7 @@ namespace {
 using NamedOptions = std::vector<std::pair<std::string, OptionValue>>;
 
 std::unique_ptr<Attention> make_performer(const NamedOptions& options) {
-  return make_attention("performer", find_attention_kind("performer").replace_defaults(options));
+  return make_attention("performer", find_attention_kind("performer").make_options(options));
 }
 
 Tensor attend(const Attention& attention, const Tensor& q, const Tensor& k, const Tensor& v,

@@ -35,7 +35,7 @@ std::unique_ptr<Attention> make_routing(int64_t clusters, int64_t size, double l
                             {"local_share", local_share},
                             {"local_window", int64_t{3}}};
   options.insert(options.end(), choices.begin(), choices.end());
-  auto attention = make_attention("routing", find_attention_kind("routing").replace_defaults(options),
+  auto attention = make_attention("routing", find_attention_kind("routing").make_options(options),
                                   {.heads = kRoutingHeads, .dim = kRoutingDim, .max_length = 32});
   attention->initialize(1);
   attention->convert(DType::float64);
@@ -237,7 +237,7 @@ TEST_CASE("routing: update_state() moves centroids towards their mean queries, o
       x = kDecay * x + (1 - kDecay) * mean[d] / norm;
     }
   }
-  Decisions decisions;
+  StoredDecisions decisions;
   const ForwardContext training{.training = true, .decisions = &decisions};
   run_routing(*attention, in, true, {}, training);
   run_routing(*attention, in, true, {}, training);  // a replay adds nothing to the statistics
@@ -273,7 +273,7 @@ TEST_CASE("routing: masked tokens do not change centroids") {
 TEST_CASE("routing: clusters and cluster_size above the sequence length are errors") {
   const auto problem = [](const RoutingChoices& options) {
     return message_of<OptionError>([&] {
-      check_attention_length("routing", find_attention_kind("routing").replace_defaults(options), 100);
+      check_attention_length("routing", find_attention_kind("routing").make_options(options), 100);
     });
   };
   CHECK(problem({{"clusters", int64_t{101}}}) ==

@@ -16,7 +16,7 @@ namespace {
 constexpr const char* kXl = "transformer-xl";
 
 // Returns the options of a transformer-xl model of symbols with a memory of `memory` tokens.
-AutoregressiveOptions xl_options(int64_t memory, int64_t max_length = kText) {
+AutoregressiveModelOptions xl_options(int64_t memory, int64_t max_length = kText) {
   return segment_options(kXl, {{"memory", memory}}, max_length);
 }
 
@@ -35,7 +35,7 @@ Tensor attention_of(const std::string& kind, double value, const Tensor& q, cons
 TEST_CASE("segments with a memory as long as the text equal one causal pass over the text") {
   const Tensor tokens = random_tokens(3, kText, 2 * kText);
   for (const bool pre_norm : {false, true}) {
-    AutoregressiveOptions options = xl_options(kText);
+    AutoregressiveModelOptions options = xl_options(kText);
     options.encoder.pre_norm = pre_norm;
     const auto model = segment_model(options);
     const Tensor whole = model->forward(tokens, {});
@@ -73,14 +73,15 @@ TEST_CASE("outputs depend on the memory, and no gradient passes through it") {
                second = Tensor::from<uint8_t>({7, 8, 9, 8, 7}, {1, 5}),
                changed = Tensor::from<uint8_t>({3, 2, 1, 0}, {1, 4});
   const auto loss_after = [&](const Tensor& segment) {
-    const auto memory = model->encoder.make_memory(1);
+    const auto memory = model->encoder.make_segment_memory(1);
     memory->start_segment(0);
     {
       const NoGrad no_grad;
       model->forward(segment, {.memory = memory.get()});
     }
     memory->start_segment(4);
-    const Tensor loss = model->loss({.tokens = second, .mask = {}, .labels = {}}, {.memory = memory.get()});
+    const Tensor loss =
+        model->compute_loss({.tokens = second, .mask = {}, .labels = {}}, {.memory = memory.get()});
     backward(loss);
     return loss.item();
   };
@@ -95,17 +96,17 @@ TEST_CASE("recomputed and reversible layers read the memory of the forward pass 
   const Tensor tokens = random_tokens(2, 2 * kSegment + 1, 2 * kText);
   for (const bool reversible : {false, true}) {
     CAPTURE(reversible);
-    AutoregressiveOptions options = xl_options(3);
+    AutoregressiveModelOptions options = xl_options(3);
     options.encoder.pre_norm = true;
     const auto run = [&](bool replayed) {
       (reversible ? options.encoder.reversible : options.encoder.recompute) = replayed || reversible;
       const auto model = segment_model(options);
-      const auto memory = model->encoder.make_memory(2);
+      const auto memory = model->encoder.make_segment_memory(2);
       std::vector<double> values;
       for (const int64_t first : {int64_t{0}, kSegment}) {
         memory->start_segment(first);
         const Batch batch{.tokens = slice(tokens, 1, first, first + kSegment + 1), .mask = {}, .labels = {}};
-        backward(model->loss(batch, {.training = true, .memory = memory.get()}));
+        backward(model->compute_loss(batch, {.training = true, .memory = memory.get()}));
       }
       for (const auto& [name, state] : memory->state())
         for (const double value : state.to_vector()) values.push_back(value);
@@ -125,7 +126,7 @@ TEST_CASE("with zero parameters, transformer-xl equals softmax attention to the 
 
 TEST_CASE("gradients of transformer-xl attention to a memory pass the gradient check") {
   const auto attention = make_attention(
-      kXl, find_attention_kind(kXl).replace_defaults({{"memory", int64_t{3}}, {"clamp", int64_t{4}}}),
+      kXl, find_attention_kind(kXl).make_options({{"memory", int64_t{3}}, {"clamp", int64_t{4}}}),
       {.heads = 2, .dim = 4, .max_length = 5});
   attention->initialize(3);
   attention->convert(DType::float64);
@@ -140,7 +141,7 @@ TEST_CASE("gradients of transformer-xl attention to a memory pass the gradient c
 TEST_CASE("transformer-xl has no gradient from the future, and distances beyond the clamp are equal") {
   const AttentionKind& kind = find_attention_kind(kXl);
   const AttentionSetup setup{.heads = 1, .dim = 4, .max_length = 6};
-  const auto attention = make_attention(kXl, kind.replace_defaults({{"memory", int64_t{2}}}), setup);
+  const auto attention = make_attention(kXl, kind.make_options({{"memory", int64_t{2}}}), setup);
   attention->initialize(3);
   attention->convert(DType::float64);
   Tensor k = normal({1, 8, 1, 4}, 2);
@@ -152,7 +153,7 @@ TEST_CASE("transformer-xl has no gradient from the future, and distances beyond 
   // The option clamp = 1 replaces all distances above 1 by 1. The last query therefore gives the same weight
   // to equal keys at the distances 1 and 7.
   const auto clamped =
-      make_attention(kXl, kind.replace_defaults({{"memory", int64_t{2}}, {"clamp", int64_t{1}}}), setup);
+      make_attention(kXl, kind.make_options({{"memory", int64_t{2}}, {"clamp", int64_t{1}}}), setup);
   clamped->initialize(3);
   clamped->convert(DType::float64);
   const NoGrad no_grad;
@@ -185,17 +186,17 @@ TEST_CASE("decoding with a ring of constant size equals the parallel form over m
 }
 
 TEST_CASE("a segment memory refuses positions of segments") {
-  AutoregressiveOptions options = xl_options(8);
+  AutoregressiveModelOptions options = xl_options(8);
   const auto problem = [&] {
     const auto problems = find_option_problems(options);
     return problems.empty() ? "" : problems.front().option + ": " + problems.front().message;
   };
   CHECK(problem() == "");
-  options.positions = PositionKind::sinusoidal;
+  options.position_kind = PositionKind::sinusoidal;
   CHECK(problem() ==
         "positions: a segment memory of 8 tokens needs relative positions only: expected \"none\", or a "
         "memory of 0");
-  options.positions = PositionKind::none;
+  options.position_kind = PositionKind::none;
   options.encoder.rotary = true;
   CHECK(problem().starts_with("positions: a segment memory of 8 tokens"));
   options.encoder.attention = {{kXl, test_options(kXl)}};

@@ -13,18 +13,18 @@ constexpr int64_t kText = 12, kSegment = 4;
 using KindOptions = std::vector<std::pair<std::string, OptionValue>>;
 
 // Returns the options of a model of symbols with a segment memory.
-inline AutoregressiveOptions segment_options(const std::string& kind, const KindOptions& values,
-                                             int64_t max_length = kText) {
-  AutoregressiveOptions options = small_options(kind, OutputHead::categorical);
-  options.encoder.attention = {{kind, find_attention_kind(kind).replace_defaults(values)}};
-  options.positions = PositionKind::none;
-  options.vocabulary = 2 * kText;
+inline AutoregressiveModelOptions segment_options(const std::string& kind, const KindOptions& values,
+                                                  int64_t max_length = kText) {
+  AutoregressiveModelOptions options = small_options(kind, OutputHead::categorical);
+  options.encoder.attention = {{kind, find_attention_kind(kind).make_options(values)}};
+  options.position_kind = PositionKind::none;
+  options.vocabulary_size = 2 * kText;
   options.max_length = max_length;
   return options;
 }
 
 // Returns a float64 model. Parameters with the same name have the same values in all models.
-inline std::unique_ptr<AutoregressiveModel> segment_model(const AutoregressiveOptions& options) {
+inline std::unique_ptr<AutoregressiveModel> segment_model(const AutoregressiveModelOptions& options) {
   auto model = std::make_unique<AutoregressiveModel>(options);
   model->initialize(4);
   model->convert(DType::float64);
@@ -37,7 +37,7 @@ inline std::unique_ptr<AutoregressiveModel> segment_model(const AutoregressiveOp
 // Returns the outputs for tokens (batch, length), computed segment by segment.
 inline Tensor by_segments(const AutoregressiveModel& model, const Tensor& tokens) {
   const NoGrad no_grad;
-  const auto memory = model.encoder.make_memory(tokens.size(0));
+  const auto memory = model.encoder.make_segment_memory(tokens.size(0));
   std::vector<Tensor> outputs;
   for (int64_t first = 0; first < tokens.size(1); first += kSegment) {
     memory->start_segment(first);

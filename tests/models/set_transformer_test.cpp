@@ -88,9 +88,9 @@ TEST_CASE("set transformer: padding elements have no effect") {
     for (int64_t b = 0; b < kSets; ++b) {
       const int64_t length = batch.lengths.data<int64_t>()[b];
       alone.elements = slice(slice(batch.elements, 0, b, b + 1), 1, 0, length).clone();
-      mean_of_sets += model->loss(alone, {}).item() / kSets;
+      mean_of_sets += model->compute_loss(alone, {}).item() / kSets;
     }
-    CHECK(model->loss(batch, {}).item() == doctest::Approx(mean_of_sets).epsilon(1e-10));
+    CHECK(model->compute_loss(batch, {}).item() == doctest::Approx(mean_of_sets).epsilon(1e-10));
   }
 }
 
@@ -102,7 +102,7 @@ TEST_CASE("set transformer: gradients of all parameters pass the gradient check"
       const auto model = make_set_model(attention, components);
       const Batch batch = set_batch();
       const ForwardContext context{.training = true, .seed = 5, .step = 2};
-      check_parameter_gradients(*model, [&] { return model->loss(batch, context); });
+      check_parameter_gradients(*model, [&] { return model->compute_loss(batch, context); });
     }
 }
 
@@ -119,7 +119,7 @@ TEST_CASE("set transformer: the scores of numbers and of mixtures") {
   const auto mixtures = make_set_model("isab", 2);
   const std::vector<double> scores = mixtures->compute_scores(batch);
   REQUIRE(scores.size() == mixtures->score_names().size());
-  CHECK(scores[0] == mixtures->loss(batch, {}).item());
+  CHECK(scores[0] == mixtures->compute_loss(batch, {}).item());
   CHECK(scores[1] == -scores[0]);
   CHECK(scores[2] ==
         doctest::Approx(std::accumulate(targets.begin(), targets.end(), 0.0) / kSets).epsilon(1e-12));
@@ -127,7 +127,7 @@ TEST_CASE("set transformer: the scores of numbers and of mixtures") {
 
 TEST_CASE("isab: one inducing point gives every query the same result") {
   const auto attention =
-      make_attention("isab", find_attention_kind("isab").replace_defaults({{"inducing_points", int64_t{1}}}),
+      make_attention("isab", find_attention_kind("isab").make_options({{"inducing_points", int64_t{1}}}),
                      {.heads = 2, .dim = 4});
   attention->initialize(1);
   attention->convert(DType::float64);

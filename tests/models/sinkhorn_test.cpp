@@ -31,7 +31,7 @@ std::unique_ptr<Attention> make_sinkhorn(int64_t block, int64_t iterations = 8,
                                          double temperature = kSinkhornTemperature) {
   const auto options =
       find_attention_kind("sinkhorn")
-          .replace_defaults({{"block", block}, {"iterations", iterations}, {"temperature", temperature}});
+          .make_options({{"block", block}, {"iterations", iterations}, {"temperature", temperature}});
   auto attention = make_attention("sinkhorn", options,
                                   {.heads = kSinkhornHeads, .dim = kSinkhornDim, .max_length = kSinkhornMax});
   attention->initialize(1);

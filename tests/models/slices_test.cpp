@@ -72,7 +72,7 @@ TEST_CASE("slices of a batch draw the random numbers of the whole batch, in reve
 }
 
 TEST_CASE("slices of a batch draw the random numbers of the whole batch, between layers of an LSTM") {
-  LstmStack stack({.in = 4, .hidden = 3, .layers = 3, .bidirectional = true, .dropout = 0.4});
+  LstmStack stack({.input_width = 4, .hidden = 3, .layers = 3, .bidirectional = true, .dropout = 0.4});
   stack.initialize(3);
   stack.convert(DType::float64);
   CHECK(slice_error(normal({kWholeBatch, 5, 4}, 4), [&](const Tensor& x, const ForwardContext& c) {

@@ -6,9 +6,9 @@
 
 namespace tapeformer::test {
 
-inline AutoregressiveOptions small_options(const std::string& attention,
-                                           OutputHead head = OutputHead::logistic_mixture) {
-  AutoregressiveOptions options;
+inline AutoregressiveModelOptions small_options(const std::string& attention,
+                                                OutputHead head = OutputHead::logistic_mixture) {
+  AutoregressiveModelOptions options;
   options.encoder = {};
   options.encoder.layers = 2;
   options.encoder.heads = 2;
@@ -16,20 +16,20 @@ inline AutoregressiveOptions small_options(const std::string& attention,
   options.encoder.feedforward = 12;
   options.encoder.attention = {{attention, test_options(attention)}};
   options.head = head;
-  options.vocabulary = head == OutputHead::categorical ? 7 : 256;
+  options.vocabulary_size = head == OutputHead::categorical ? 7 : 256;
   options.mixtures = 2;
   options.max_length = 11;
   return options;
 }
 
 // Returns the options of a small model with reversible layers and axial positions, as in "Reformer".
-inline AutoregressiveOptions reformer_options(const std::string& attention,
-                                              OutputHead head = OutputHead::logistic_mixture) {
-  AutoregressiveOptions options = small_options(attention, head);
+inline AutoregressiveModelOptions reformer_options(const std::string& attention,
+                                                   OutputHead head = OutputHead::logistic_mixture) {
+  AutoregressiveModelOptions options = small_options(attention, head);
   options.encoder.pre_norm = true;
   options.encoder.reversible = true;
-  options.positions = PositionKind::axial;
-  options.axial = {{3, 4}, {2, 6}};
+  options.position_kind = PositionKind::axial;
+  options.axial_shape = {{3, 4}, {2, 6}};
   return options;
 }
 

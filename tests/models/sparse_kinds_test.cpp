@@ -38,7 +38,7 @@ class Weights {
       : length_(length) {
     const Sequence s(length);
     const auto attention =
-        make_attention(kind, find_attention_kind(kind).replace_defaults(options), {.heads = kPatternHeads});
+        make_attention(kind, find_attention_kind(kind).make_options(options), {.heads = kPatternHeads});
     weights_ = attention->forward(s.q, s.k, s.v, {.causal = causal, .key_lengths = {}}, {}, layer);
   }
   double at(int64_t h, int64_t i, int64_t j) const {
@@ -93,7 +93,7 @@ void check_weights(const std::string& kind, const Options& options, Contains con
 // the kind throws no error.
 std::string problem_of(const std::string& kind, const Options& options, int64_t length) {
   try {
-    const OptionValues values = find_attention_kind(kind).replace_defaults(options);
+    const OptionValues values = find_attention_kind(kind).make_options(options);
     make_attention(kind, values);
     check_attention_length(kind, values, length);
   } catch (const OptionError& error) {

@@ -30,7 +30,7 @@ const Tensor kSurveyQueries = normal({2, kSurveyLength, kHeads, kDim}, 1),
 
 // Creates attention of this kind for sequences of up to kSurveyLength tokens, with float64 parameters.
 std::unique_ptr<Attention> make_survey_kind(const std::string& kind, const NamedOptions& options) {
-  auto attention = make_attention(kind, find_attention_kind(kind).replace_defaults(options),
+  auto attention = make_attention(kind, find_attention_kind(kind).make_options(options),
                                   {.heads = kHeads, .dim = kDim, .max_length = kSurveyLength});
   attention->initialize(1);
   attention->convert(DType::float64);
@@ -69,7 +69,7 @@ std::vector<AttentionMask> all_masks() {
 }
 
 Tensor softmax_result(const AttentionMask& mask) {
-  return plain_softmax_attention(kSurveyQueries, kSurveyKeys, kSurveyValues,
+  return naive_softmax_attention(kSurveyQueries, kSurveyKeys, kSurveyValues,
                                  {.causal = mask.causal, .key_lengths = mask.key_lengths});
 }
 
@@ -93,7 +93,7 @@ void clear_parameter(const Attention& attention, const std::string& name) {
 
 // Returns for each query the mean of the values of all keys that are not masked.
 Tensor mean_of_visible(const AttentionMask& mask) {
-  return plain_softmax_attention(Tensor::zeros_like(kSurveyQueries), kSurveyKeys, kSurveyValues,
+  return naive_softmax_attention(Tensor::zeros_like(kSurveyQueries), kSurveyKeys, kSurveyValues,
                                  {.causal = mask.causal, .key_lengths = mask.key_lengths});
 }
 
@@ -291,7 +291,7 @@ TEST_CASE("memory-compressed: a factor of 1 with identity convolutions gives sof
   // A causal query attends to the learned first key and to the keys up to its position.
   for (const AttentionMask& mask : {kCausal, kNoMask}) {
     const Tensor expected =
-        plain_softmax_attention(kSurveyQueries, with_first(kSurveyKeys, "first_key"),
+        naive_softmax_attention(kSurveyQueries, with_first(kSurveyKeys, "first_key"),
                                 with_first(kSurveyValues, "first_value"), {.causal = mask.causal});
     CHECK(max_difference(attend_with(*compressed, mask), expected) < 1e-12);
   }

@@ -12,9 +12,9 @@ using namespace tapeformer::test;
 
 namespace {
 
-AutoregressiveOptions tied_options(bool tied) {
-  AutoregressiveOptions options = small_options("linear", OutputHead::categorical);
-  options.positions = PositionKind::none;
+AutoregressiveModelOptions tied_options(bool tied) {
+  AutoregressiveModelOptions options = small_options("linear", OutputHead::categorical);
+  options.position_kind = PositionKind::none;
   options.encoder.rotary = true;
   options.tied_embeddings = tied;
   return options;
@@ -30,7 +30,7 @@ Tensor parameter_of(const AutoregressiveModel& model, const std::string& name) {
 
 TEST_CASE("the gradient of a tied weight is the sum of the gradients of both of its uses") {
   for (const int64_t chunks : {1, 3}) {
-    AutoregressiveOptions tied_choice = tied_options(true), separate_choice = tied_options(false);
+    AutoregressiveModelOptions tied_choice = tied_options(true), separate_choice = tied_options(false);
     tied_choice.loss_chunks = separate_choice.loss_chunks = chunks;
     AutoregressiveModel tied(tied_choice), separate(separate_choice);
     tied.initialize(3);
@@ -40,7 +40,7 @@ TEST_CASE("the gradient of a tied weight is the sum of the gradients of both of 
     const Batch batch{.tokens = random_tokens(2, 12, 7), .mask = {}, .labels = {}};
     for (AutoregressiveModel* model : {&tied, &separate}) {
       model->convert(DType::float64);
-      backward(model->loss(batch, {}));
+      backward(model->compute_loss(batch, {}));
     }
     const Tensor sum = add(gradient(separate.value_embedding.weight), gradient(separate.predictor.weight));
     CHECK(max_difference(gradient(tied.value_embedding.weight), sum) < 1e-12);
@@ -60,7 +60,7 @@ TEST_CASE("tied weights stay tied after conversions, and decoding equals the par
 }
 
 TEST_CASE("tied embeddings need embeddings as wide as the result of the encoder") {
-  AutoregressiveOptions options = small_options("linear", OutputHead::categorical);
+  AutoregressiveModelOptions options = small_options("linear", OutputHead::categorical);
   options.tied_embeddings = true;
   CHECK_THROWS_WITH_AS(
       AutoregressiveModel{options},
@@ -70,12 +70,13 @@ TEST_CASE("tied embeddings need embeddings as wide as the result of the encoder"
 }
 
 TEST_CASE("label smoothing and z-loss change the loss of training only") {
-  AutoregressiveOptions options = tied_options(false);
+  AutoregressiveModelOptions options = tied_options(false);
   AutoregressiveModel plain(options);
-  options.training_loss = {.label_smoothing = 0.2, .z_loss = 0.1};
+  options.training_loss_options = {.label_smoothing = 0.2, .z_loss = 0.1};
   AutoregressiveModel regularised(options);
   const Batch batch{.tokens = random_tokens(2, 12, 7), .mask = {}, .labels = {}};
   for (AutoregressiveModel* model : {&plain, &regularised}) model->initialize(3);
-  CHECK(plain.score(batch).nats == regularised.score(batch).nats);
-  CHECK(plain.loss(batch, {.training = true}).item() != regularised.loss(batch, {.training = true}).item());
+  CHECK(plain.compute_scores(batch).loss_nats == regularised.compute_scores(batch).loss_nats);
+  CHECK(plain.compute_loss(batch, {.training = true}).item() !=
+        regularised.compute_loss(batch, {.training = true}).item());
 }

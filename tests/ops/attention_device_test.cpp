@@ -115,9 +115,9 @@ TEST_CASE("cuda: softmax attention over a key/value cache gives the outputs of t
             softmax_attention_step(q, k, v, cache, out);
           });
         };
-        for (const KeyWindow& window : {KeyWindow{.block = 1, .before = 3, .after = 0},
-                                        {.block = 100, .before = 200, .after = 0},
-                                        {.block = 1, .before = 300, .after = 0}})
+        for (const KeyWindow& window : {KeyWindow{.block_size = 1, .before = 3, .after = 0},
+                                        {.block_size = 100, .before = 200, .after = 0},
+                                        {.block_size = 1, .before = 300, .after = 0}})
           CHECK(max_difference(run_ring(device, window), run_ring(kCpu, window)) < tolerance(dtype));
       }
 }

@@ -22,12 +22,12 @@ inline std::string describe(const AttentionSizes& s) {
                      s.value_dim);
 }
 
-struct UsedAttentionInputs {
+struct AttentionInputs {
   Tensor q, k, v;
   std::vector<Tensor> list() const { return {q, k, v}; }
 };
 // Returns random float64 queries, keys and values with the sizes `s`. The values depend on `salt`.
-inline UsedAttentionInputs attention_inputs(const AttentionSizes& s, int salt = 0) {
+inline AttentionInputs attention_inputs(const AttentionSizes& s, int salt = 0) {
   return {normal({s.batch, s.query_length, s.heads, s.dim}, 3 * salt + 1),
           normal({s.batch, s.key_length, s.heads, s.dim}, 3 * salt + 2),
           normal({s.batch, s.key_length, s.heads, s.value_dim}, 3 * salt + 3)};
@@ -46,7 +46,7 @@ double gradient_error(Attention* attention, const AttentionSizes& size, const Op
 // Returns the gradients of q, k and v in attention(q, k, v, options) for a cotangent. Input i requires a
 // gradient if bit i of `wanted` is set. The gradients of the other inputs are undefined.
 template <class Attention, class Options>
-std::vector<Tensor> allocate_attention_gradients(Attention* attention, const UsedAttentionInputs& inputs,
+std::vector<Tensor> allocate_attention_gradients(Attention* attention, const AttentionInputs& inputs,
                                                  const Options& options, const Tensor& cotangent, DType dtype,
                                                  uint32_t wanted) {
   std::vector<Tensor> leaves;
@@ -63,7 +63,7 @@ std::vector<Tensor> allocate_attention_gradients(Attention* attention, const Use
 // gradients of these inputs are within `tolerance` of `exact`, and that the remaining gradients are
 // undefined.
 template <class Attention, class Options>
-void check_wanted_gradients(Attention* attention, const UsedAttentionInputs& inputs, const Options& options,
+void check_wanted_gradients(Attention* attention, const AttentionInputs& inputs, const Options& options,
                             const Tensor& cotangent, const std::vector<Tensor>& exact, double tolerance) {
   for (uint32_t wanted = 1; wanted < 8; ++wanted) {
     const std::vector<Tensor> some =

@@ -242,7 +242,7 @@ TEST_CASE("cuda: LSH attention in bfloat16 has the same bits with and without 16
     };
     LshOptions options{.rounds = 3, .chunk_length = 32, .buckets = 4};
     options.causal = causal;
-    const Tensor buckets = lsh_buckets(input(dim, 0), options, RandomStream(7, "rotations"));
+    const Tensor buckets = compute_lsh_buckets(input(dim, 0), options, RandomStream(7, "rotations"));
     const Tensor leaves[] = {require_grad(place(input(dim, 0)).alias()),
                              require_grad(place(input(dim + 8, 1)).alias())};
     const Tensor y = lsh_attention(leaves[0], leaves[1], buckets, options);

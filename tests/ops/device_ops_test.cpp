@@ -131,9 +131,9 @@ namespace {
 // Takes two optimizer steps for `arrays` parameters of various sizes and for one parameter that is not
 // aligned to 16 bytes. Returns the gradient norms of the two steps. After these norms, the result contains
 // the parameter, the average and the moments of each parameter after the two steps.
-std::vector<Tensor> after_steps(Device device, DType dtype, const StepRule& rule, const Clipping& clipping,
+std::vector<Tensor> after_steps(Device device, DType dtype, const UpdateRule& rule, const Clipping& clipping,
                                 bool with_second, int arrays) {
-  std::vector<ParameterSlot> slots;
+  std::vector<ParameterTensors> slots;
   std::vector<Tensor> outcome;
   for (int i = 0; i < arrays; ++i) {
     const Shape shape{i == 3 ? 20001 : i == 4 ? 0 : 1 + 3 * (i % 70)};
@@ -146,13 +146,13 @@ std::vector<Tensor> after_steps(Device device, DType dtype, const StepRule& rule
            random_array(2).view({shape[0] - 1}, {1}),
            with_second ? uniform({shape[0] - 1}, 0.5, 2, i, dtype).to(device).clone() : Tensor{}});
   }
-  StepRule complete = rule;
+  UpdateRule complete = rule;
   complete.average_decay = 0.75;
   const Tensor kept = copy_rule_to_device(device, complete);
-  outcome.push_back(optimizer_step(slots, kept, clipping));
-  outcome.push_back(optimizer_step(slots, kept, clipping));
-  for (const ParameterSlot& slot : slots) {
-    update_average(slot.gradient, slot.parameter, kept);
+  outcome.push_back(apply_optimizer_step(slots, kept, clipping));
+  outcome.push_back(apply_optimizer_step(slots, kept, clipping));
+  for (const ParameterTensors& slot : slots) {
+    update_moving_average(slot.gradient, slot.parameter, kept);
     for (const Tensor& tensor : {slot.parameter, slot.gradient, slot.first_moment, slot.second_moment})
       if (tensor.defined()) outcome.push_back(tensor.to(kCpu));
   }
@@ -164,15 +164,15 @@ std::vector<Tensor> after_steps(Device device, DType dtype, const StepRule& rule
 TEST_CASE(
     "cuda: optimizer steps equal the CPU with each kind of clipping, and are bit-identical in every "
     "run") {
-  const StepRule adam{.momentum = 0.9,
-                      .gain = 0.1,
-                      .beta2 = 0.99,
-                      .l2 = 0.1,
-                      .step_size = 0.1,
-                      .second_scale = 1.1,
-                      .eps = 1e-8,
-                      .adaptive = true};
-  const StepRule sgd{.momentum = 0.9, .shrink = 0.99, .step_size = 0.1};
+  const UpdateRule adam{.momentum = 0.9,
+                        .gain = 0.1,
+                        .beta2 = 0.99,
+                        .l2 = 0.1,
+                        .step_size = 0.1,
+                        .second_scale = 1.1,
+                        .eps = 1e-8,
+                        .adaptive = true};
+  const UpdateRule sgd{.momentum = 0.9, .shrink = 0.99, .step_size = 0.1};
   for (const Device device : list_cuda_devices())
     for (const DType dtype : {DType::float64, DType::float32})
       for (const Clipping& clipping : {Clipping{.gradient_scale = -0.5}, Clipping{.max_norm = 3},

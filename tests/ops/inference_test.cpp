@@ -51,7 +51,7 @@ TEST_CASE("DecodingLinear in bfloat16 rounds operands in the same way as linear(
 
 namespace {
 
-// The inputs of DecodingLinear::forward_norm_into().
+// The inputs of DecodingLinear::forward_residual_norm_into().
 struct NormInputs {
   Tensor x, weight, bias, residual, norm_weight, norm_bias;
   NormInputs(int64_t rows, int64_t in, int64_t out, DType dtype)
@@ -75,7 +75,8 @@ TEST_CASE("a linear layer with the norm of its sum equals the ops") {
       const NormInputs inputs(rows, 37, out, DType::float64);
       const Tensor change = Tensor::empty({rows, out}, DType::float64), y = change.clone();
       DecodingLinear(inputs.weight, inputs.bias, rows)
-          .forward_norm_into(inputs.x, inputs.residual, inputs.norm_weight, inputs.norm_bias, change, y);
+          .forward_residual_norm_into(inputs.x, inputs.residual, inputs.norm_weight, inputs.norm_bias, change,
+                                      y);
       CHECK(max_difference(y, inputs.expected()) < 1e-10);
     }
 }
@@ -107,8 +108,8 @@ TEST_CASE(
         const DecodingLinear layer(inputs.weight.to(device), inputs.bias.to(device), rows);
         const auto run = [&](const Tensor& rounded) {
           const Tensor change = Tensor::empty({rows, out}, DType::float32, device), y = change.clone();
-          layer.forward_norm_into(x, inputs.residual.to(device), inputs.norm_weight.to(device),
-                                  inputs.norm_bias.to(device), change, y, rounded);
+          layer.forward_residual_norm_into(x, inputs.residual.to(device), inputs.norm_weight.to(device),
+                                           inputs.norm_bias.to(device), change, y, rounded);
           return y;
         };
         const Tensor rounded = Tensor::empty({rows, out}, DType::bfloat16, device), y = run(rounded);
@@ -124,7 +125,7 @@ TEST_CASE("errors about arguments of DecodingLinear contain the mismatched shape
   CHECK_THROWS_AS(map.forward_into(normal({8, 5}, 3), Activation::none, normal({8, 3}, 4)), ShapeError);
   CHECK_THROWS_AS(map.forward_into(normal({8, 4}, 3), Activation::none, normal({8, 4}, 4)), ShapeError);
   const Tensor norm = normal({3}, 5), out = normal({8, 3}, 6);
-  CHECK_THROWS_AS(map.forward_norm_into(normal({8, 5}, 3), out, norm, norm, out, out), ShapeError);
-  CHECK_THROWS_AS(map.forward_norm_into(normal({8, 4}, 3), normal({8, 4}, 4), norm, norm, out, out),
+  CHECK_THROWS_AS(map.forward_residual_norm_into(normal({8, 5}, 3), out, norm, norm, out, out), ShapeError);
+  CHECK_THROWS_AS(map.forward_residual_norm_into(normal({8, 4}, 3), normal({8, 4}, 4), norm, norm, out, out),
                   ShapeError);
 }

@@ -74,7 +74,7 @@ TEST_CASE("attention of the parts of one tensor gives the gradient of the tensor
     const Tensor y = causal_linear ? linear_attention(parts[0], parts[1], parts[2], {.causal = true})
                                    : softmax_attention(parts[0], parts[1], parts[2]);
     backward(y, normal({2, 5, 2, 4}, 3));
-    CHECK(are_unbound_slices({received[0], received[1], received[2]}, 2));
+    CHECK(are_slices_of_one_tensor({received[0], received[1], received[2]}, 2));
     CHECK(received[3].shares_storage(received[0]));
   }
 }
@@ -112,7 +112,7 @@ TEST_CASE("layer norms round their operand, and backward() adds the gradients of
         };
         const auto gradients = [&](bool with_operand, bool uses_result) {
           const std::vector<Tensor> in{leaf({5, dim}, 1), leaf({dim}, 2), leaf({dim}, 3), leaf({5, dim}, 4)};
-          NormResult norm;
+          LayerNormResult norm;
           if (with_operand) {
             norm = has_branch ? residual_layer_norm_with_operand(in[0], in[3], in[1], in[2])
                               : layer_norm_with_operand(in[0], in[1], in[2]);

@@ -21,9 +21,9 @@ KeyPattern head_pattern(const PatternCase& c, int64_t head) {
   KeyPattern pattern = c.pattern;
   if (c.key_blocks.defined()) {
     const int64_t rows = c.key_blocks.size(1), width = c.key_blocks.size(2);
-    pattern.table = {c.key_blocks.data<int32_t>(), pattern.table.block, rows, width, rows * width};
+    pattern.table = {c.key_blocks.data<int32_t>(), pattern.table.block_size, rows, width, rows * width};
   }
-  return pattern.pattern_of_head(head);
+  return pattern.get_head_pattern(head);
 }
 
 // Returns whether the runs that next(position) returns contain each position in [begin, end) for which
@@ -42,7 +42,7 @@ bool runs_match(int64_t begin, int64_t end, bool exact, Next next, Expected expe
 }
 
 // Returns softmax attention by its definition, one query at a time.
-Tensor dense_attention(const UsedAttentionInputs& in, const PatternCase& c, bool causal) {
+Tensor dense_attention(const AttentionInputs& in, const PatternCase& c, bool causal) {
   const Tensor out = Tensor::zeros({in.q.size(0), in.q.size(1), in.q.size(2), in.v.size(3)}, DType::float64);
   for (int64_t n = 0; n < in.q.size(0); ++n)
     for (int64_t h = 0; h < in.q.size(2); ++h)
@@ -122,11 +122,11 @@ TEST_CASE("softmax attention with a pattern equals its definition, at lengths th
       for (const PatternCase& c : pattern_cases(length, 2, unit))
         for (const bool causal : {false, true}) {
           CAPTURE(concat_text(c.name, ", ", length, ", ", unit, ", ", causal));
-          const UsedAttentionInputs in = attention_inputs({1, length, length, 2, 5, 3});
+          const AttentionInputs in = attention_inputs({1, length, length, 2, 5, 3});
           const Tensor expected = dense_attention(in, c, causal);
           const SoftmaxAttentionOptions options = c.options(causal);
           CHECK(max_difference(softmax_attention(in.q, in.k, in.v, options), expected) < 1e-12);
-          CHECK(max_difference(plain_softmax_attention(in.q, in.k, in.v, options), expected) < 1e-12);
+          CHECK(max_difference(naive_softmax_attention(in.q, in.k, in.v, options), expected) < 1e-12);
         }
 }
 
@@ -143,7 +143,7 @@ TEST_CASE("gradients of softmax attention with a pattern equal the gradients of 
         options.dropout = length == 97 ? 0.2 : 0;
         options.dropout_stream = RandomStream(5, "weights");
         const auto sparse = [&](const auto& x) { return softmax_attention(x[0], x[1], x[2], options); };
-        const auto dense = [&](const auto& x) { return plain_softmax_attention(x[0], x[1], x[2], options); };
+        const auto dense = [&](const auto& x) { return naive_softmax_attention(x[0], x[1], x[2], options); };
         const auto expected = outcome(dense, in, cotangent), found = outcome(sparse, in, cotangent);
         for (size_t i = 0; i < expected.size(); ++i) CHECK(max_difference(found[i], expected[i]) < 1e-12);
         std::vector<Tensor> singles, rounded;
@@ -163,7 +163,7 @@ TEST_CASE("a step over a cache attends to the keys of the pattern") {
   constexpr int64_t kLength = 83;
   for (const PatternCase& c : pattern_cases(kLength, 2, 8)) {
     CAPTURE(c.name);
-    const UsedAttentionInputs in = attention_inputs({2, kLength, kLength, 2, 4, 5});
+    const AttentionInputs in = attention_inputs({2, kLength, kLength, 2, 4, 5});
     const Tensor expected = softmax_attention(in.q, in.k, in.v, c.options(true));
     KeyValueCache cache{Tensor::zeros({2, kLength, 2, 4}, DType::float64),
                         Tensor::zeros({2, kLength, 2, 5}, DType::float64), 0, c.pattern, c.key_blocks};
@@ -181,7 +181,7 @@ TEST_CASE("a step over a cache attends to the keys of the pattern") {
 }
 
 TEST_CASE("invalid patterns and tables of key blocks are errors") {
-  const UsedAttentionInputs in = attention_inputs({1, 6, 6, 2, 2, 2});
+  const AttentionInputs in = attention_inputs({1, 6, 6, 2, 2, 2});
   const auto run = [&](const SoftmaxAttentionOptions& options) {
     softmax_attention(in.q, in.k, in.v, options);
   };

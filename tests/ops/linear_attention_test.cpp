@@ -137,7 +137,7 @@ TEST_CASE(
     "linear attention: float32 gradients over many chunks agree with float64, for all inputs or some of "
     "them") {
   for (const bool causal : {true, false}) {
-    const UsedAttentionInputs inputs = attention_inputs({2, 300, 300, 9, 33, 20});
+    const AttentionInputs inputs = attention_inputs({2, 300, 300, 9, 33, 20});
     const Tensor cotangent = normal({2, 300, 9, 20}, 9);
     const LinearAttentionOptions options{.causal = causal};
     const std::vector<Tensor> exact =
@@ -246,7 +246,7 @@ TEST_CASE("linear attention: errors about arguments contain the expected value")
 
 TEST_CASE("linear attention: results do not depend on the distribution of heads among threads") {
   const int before = get_thread_count();
-  const UsedAttentionInputs inputs = attention_inputs({3, 200, 200, 5, 16, 17});
+  const AttentionInputs inputs = attention_inputs({3, 200, 200, 5, 16, 17});
   auto run = [&](int count) {
     set_thread_count(count);
     std::vector<Tensor> leaves;

@@ -29,13 +29,13 @@ TEST_CASE("a window of keys equals the dense form with its mask, at lengths that
     for (const KeyWindow& window : windows())
       for (const bool causal : {false, true}) {
         CAPTURE(length);
-        CAPTURE(concat_text(window.block, " ", window.before, " ", window.after, " ", causal));
+        CAPTURE(concat_text(window.block_size, " ", window.before, " ", window.after, " ", causal));
         const std::vector<Tensor> in = attention_inputs({1, length, length, 1, 5, 3}).list();
         const Tensor cotangent = normal({1, length, 1, 3}, 9);
         SoftmaxAttentionOptions options{.causal = causal, .pattern = {.window = window}};
         if (length > 100) options.key_lengths = Tensor::from<int64_t>({length - 60}, {1});
         const auto windowed = [&](const auto& x) { return softmax_attention(x[0], x[1], x[2], options); };
-        const auto dense = [&](const auto& x) { return plain_softmax_attention(x[0], x[1], x[2], options); };
+        const auto dense = [&](const auto& x) { return naive_softmax_attention(x[0], x[1], x[2], options); };
         const auto expected = outcome(dense, in, cotangent), found = outcome(windowed, in, cotangent);
         for (size_t i = 0; i < expected.size(); ++i) CHECK(max_difference(found[i], expected[i]) < 1e-12);
         std::vector<Tensor> rounded;
@@ -50,16 +50,18 @@ TEST_CASE("a window that covers the sequence gives the same bits as attention wi
   const std::vector<Tensor> in = attention_inputs({2, 130, 130, 2, 8, 8}).list();
   const Tensor whole = softmax_attention(in[0], in[1], in[2], {.causal = true});
   const Tensor windowed = softmax_attention(
-      in[0], in[1], in[2], {.causal = true, .pattern = {.window = {.block = 1, .before = 129, .after = 0}}});
+      in[0], in[1], in[2],
+      {.causal = true, .pattern = {.window = {.block_size = 1, .before = 129, .after = 0}}});
   CHECK(whole.to_vector() == windowed.to_vector());
-  const Tensor narrow = softmax_attention(
-      in[0], in[1], in[2], {.causal = true, .pattern = {.window = {.block = 1, .before = 20, .after = 0}}});
+  const Tensor narrow =
+      softmax_attention(in[0], in[1], in[2],
+                        {.causal = true, .pattern = {.window = {.block_size = 1, .before = 20, .after = 0}}});
   CHECK(max_difference(whole, narrow) > 1e-3);
 }
 
 TEST_CASE("a query has no gradient to keys outside of its window") {
   const std::vector<Tensor> in = attention_inputs({1, 60, 60, 1, 4, 4}).list();
-  const KeyWindow window{.block = 8, .before = 8, .after = 0};
+  const KeyWindow window{.block_size = 8, .before = 8, .after = 0};
   for (const int64_t query : {0, 7, 8, 41, 59}) {
     std::vector<Tensor> leaves;
     for (const Tensor& x : in) leaves.push_back(require_grad(x.clone()));
@@ -84,19 +86,19 @@ TEST_CASE("a query has no gradient to keys outside of its window") {
 
 TEST_CASE("a window needs queries and keys of equal length, and its sizes are checked") {
   const std::vector<Tensor> in = attention_inputs({1, 4, 6, 1, 2, 2}).list();
-  CHECK_THROWS_WITH_AS(
-      softmax_attention(in[0], in[1], in[2], {.pattern = {.window = {.block = 1, .before = 2, .after = 0}}}),
-      doctest::Contains("a pattern needs queries and keys of equal length"), ShapeError);
-  CHECK_THROWS_WITH_AS(
-      softmax_attention(in[0], in[0], in[0], {.pattern = {.window = {.block = 0, .before = 2, .after = 0}}}),
-      doctest::Contains("the window has block 0"), ShapeError);
+  CHECK_THROWS_WITH_AS(softmax_attention(in[0], in[1], in[2],
+                                         {.pattern = {.window = {.block_size = 1, .before = 2, .after = 0}}}),
+                       doctest::Contains("a pattern needs queries and keys of equal length"), ShapeError);
+  CHECK_THROWS_WITH_AS(softmax_attention(in[0], in[0], in[0],
+                                         {.pattern = {.window = {.block_size = 0, .before = 2, .after = 0}}}),
+                       doctest::Contains("the window has block 0"), ShapeError);
 }
 
 TEST_CASE("a ring of keys and values decodes a window of any length, and equals the parallel form") {
-  for (const KeyWindow& window : {KeyWindow{.block = 1, .before = 5, .after = 0},
-                                  {.block = 4, .before = 4, .after = 0},
-                                  {.block = 3, .before = 6, .after = 0},
-                                  {.block = 70, .before = 70, .after = 0}}) {
+  for (const KeyWindow& window : {KeyWindow{.block_size = 1, .before = 5, .after = 0},
+                                  {.block_size = 4, .before = 4, .after = 0},
+                                  {.block_size = 3, .before = 6, .after = 0},
+                                  {.block_size = 70, .before = 70, .after = 0}}) {
     constexpr int64_t kLength = 301;
     const std::vector<Tensor> in = attention_inputs({2, kLength, kLength, 3, 4, 5}).list();
     const Tensor expected =
@@ -120,7 +122,7 @@ TEST_CASE("a ring of keys and values decodes a window of any length, and equals 
   KeyValueCache small{Tensor::zeros({1, 5, 1, 2}),
                       Tensor::zeros({1, 5, 1, 2}),
                       5,
-                      {.window = {.block = 1, .before = 5, .after = 0}}};
+                      {.window = {.block_size = 1, .before = 5, .after = 0}}};
   const Tensor token = Tensor::zeros({1, 1, 2});
   CHECK_THROWS_WITH_AS(softmax_attention_step(token, token, token, small, Tensor::zeros({1, 1, 2})),
                        doctest::Contains("the cache is full"), ShapeError);

@@ -60,7 +60,7 @@ TEST_CASE("lsh attention: one chunk equals full attention for every number of ro
                                    .across_buckets = across,
                                    .causal = true};
           const Tensor q = normal({2, 20, 2, 6}, 1), v = normal({2, 20, 2, 5}, 2);
-          const Tensor out = lsh_attention(q, v, lsh_buckets(q, options, kStream), options);
+          const Tensor out = lsh_attention(q, v, compute_lsh_buckets(q, options, kStream), options);
           CHECK(max_difference(out, full_attention(q, v, options)) < 1e-12);
         }
 }
@@ -115,16 +115,17 @@ TEST_CASE("lsh attention: positions after the length of a sequence have no effec
     LshOptions alone = padded;
     padded.key_lengths = Tensor::from<int64_t>({37, 61}, {2});
     const Tensor q = normal({2, 61, 2, 5}, 1), v = normal({2, 61, 2, 3}, 2);
-    const Tensor out = lsh_attention(q, v, lsh_buckets(q, padded, kStream), padded);
+    const Tensor out = lsh_attention(q, v, compute_lsh_buckets(q, padded, kStream), padded);
     const Tensor q2 = q.clone(), v2 = v.clone();
     for (int64_t i = 37 * 10; i < 61 * 10; ++i) q2.data<double>()[i] = NAN;
     for (int64_t i = 37 * 6; i < 61 * 6; ++i) v2.data<double>()[i] = NAN;
-    CHECK(max_difference(lsh_attention(q2, v2, lsh_buckets(q2, padded, kStream), padded), out) == 0);
+    CHECK(max_difference(lsh_attention(q2, v2, compute_lsh_buckets(q2, padded, kStream), padded), out) == 0);
     CHECK(max_difference(slice(rows_of(out, 37, 61), 0, 0, 1),
                          Tensor::zeros({1, 24, 2, 3}, DType::float64)) == 0);
     // Computes LSH attention of this sequence alone and without padding.
     const Tensor short_q = slice(rows_of(q, 0, 37), 0, 0, 1), short_v = slice(rows_of(v, 0, 37), 0, 0, 1);
-    const Tensor short_out = lsh_attention(short_q, short_v, lsh_buckets(short_q, alone, kStream), alone);
+    const Tensor short_out =
+        lsh_attention(short_q, short_v, compute_lsh_buckets(short_q, alone, kStream), alone);
     CHECK(max_difference(short_out, slice(rows_of(out, 0, 37), 0, 0, 1)) == 0);
   }
 }
@@ -146,8 +147,9 @@ TEST_CASE("lsh attention: the result of a sequence does not depend on its batch"
         const auto run = [&](int64_t padded) {
           const auto cut = [&](const Tensor& x) { return rows_of(x, 0, padded); };
           options.key_lengths = Tensor::from<int64_t>({length, padded}, {2});
-          return rows_of(lsh_attention(cut(q), cut(v), lsh_buckets(cut(q), options, kStream), options), 0,
-                         length);
+          return rows_of(
+              lsh_attention(cut(q), cut(v), compute_lsh_buckets(cut(q), options, kStream), options), 0,
+              length);
         };
         const auto first = [](const Tensor& out) { return slice(out, 0, 0, 1); };
         CHECK(max_difference(first(run(length)), first(run(300))) < 1e-12);
@@ -158,10 +160,10 @@ TEST_CASE("lsh attention: strided inputs are read without a copy") {
   const LshOptions options{.rounds = 2, .chunk_length = 8};
   const Tensor q = normal({2, 2, 40, 5}, 1), v = normal({2, 2, 40, 3}, 2);  // (batch, heads, length, dim)
   const Tensor qt = permute(q, {0, 2, 1, 3}), vt = permute(v, {0, 2, 1, 3});
-  const Tensor buckets = lsh_buckets(qt, options, kStream);
+  const Tensor buckets = compute_lsh_buckets(qt, options, kStream);
   CHECK(max_difference(lsh_attention(qt, vt, buckets, options),
                        lsh_attention(contiguous(qt), contiguous(vt),
-                                     lsh_buckets(contiguous(qt), options, kStream), options)) == 0);
+                                     compute_lsh_buckets(contiguous(qt), options, kStream), options)) == 0);
 }
 
 TEST_CASE("lsh attention: results are bit-identical for equal seeds and any number of threads") {
@@ -176,7 +178,7 @@ TEST_CASE("lsh attention: results are bit-identical for equal seeds and any numb
         set_thread_count(count);
         const Tensor q = require_grad(normal(shape, 1, DType::float32)),
                      v = require_grad(normal(shape, 2, DType::float32));
-        const Tensor buckets = lsh_buckets(q, options, RandomStream(seed, "rotations"));
+        const Tensor buckets = compute_lsh_buckets(q, options, RandomStream(seed, "rotations"));
         const Tensor out = lsh_attention(q, v, buckets, options);
         backward(out, normal(shape, 3, DType::float32));
         std::vector<double> all = buckets.to_vector();
@@ -200,7 +202,7 @@ TEST_CASE("lsh attention: memory grows with the length") {
                  v = require_grad(normal({1, length, 2, 16}, 2, DType::float32));
     const int64_t before = get_device_allocator().stats().active_bytes;
     get_device_allocator().reset_peak();
-    backward(lsh_attention(q, v, lsh_buckets(q, options, kStream), options),
+    backward(lsh_attention(q, v, compute_lsh_buckets(q, options, kStream), options),
              Tensor::full({1, length, 2, 16}, 1));
     return get_device_allocator().stats().peak_bytes - before;
   };
@@ -218,7 +220,7 @@ TEST_CASE("lsh buckets: identical vectors always share a bucket, and opposite ve
         x[(100 + t) * 12 + i] = 3 * x[t * 12 + i];  // scales the vector, which does not change its bucket
         x[(200 + t) * 12 + i] = -x[t * 12 + i];
       }
-    const Tensor ids = lsh_buckets(q, options, kStream);
+    const Tensor ids = compute_lsh_buckets(q, options, kStream);
     CHECK(count_lsh_buckets(options, 300) == buckets);
     std::vector<int> used(static_cast<size_t>(buckets));
     for (int64_t row = 0; row < 8; ++row)
@@ -238,11 +240,11 @@ TEST_CASE("lsh buckets: close vectors share a bucket more often than distant vec
   const int64_t n = 4000, dim = 16;
   const LshOptions options{.rounds = 1, .chunk_length = 64, .buckets = 16};
   const Tensor base = normal({1, n, 1, dim}, 1), noise = normal({1, n, 1, dim}, 2);
-  const Tensor ids = lsh_buckets(base, options, kStream);
+  const Tensor ids = compute_lsh_buckets(base, options, kStream);
   double last = 2;
   for (const double angle : {0.1, 0.5, 1.0, 1.5}) {
     const Tensor other = add(mul(base, std::cos(angle)), mul(noise, std::sin(angle)));
-    const Tensor other_ids = lsh_buckets(other, options, kStream);
+    const Tensor other_ids = compute_lsh_buckets(other, options, kStream);
     double same = 0;
     for (int64_t i = 0; i < n; ++i) same += ids.data<int32_t>()[i] == other_ids.data<int32_t>()[i];
     CHECK(same / n < last - 0.05);
@@ -256,16 +258,16 @@ TEST_CASE("lsh buckets: rounds do not depend on their number, heads and examples
     LshOptions options{.rounds = 8, .chunk_length = 4, .hash = hash};
     const Tensor one = normal({1, 64, 1, 8}, 1);
     const Tensor q = contiguous(broadcast_to(one, {2, 64, 2, 8}));
-    const Tensor eight = lsh_buckets(q, options, kStream);
+    const Tensor eight = compute_lsh_buckets(q, options, kStream);
     options.rounds = 3;
-    const Tensor three = lsh_buckets(q, options, kStream);
+    const Tensor three = compute_lsh_buckets(q, options, kStream);
     CHECK(max_difference(three, slice(eight, 2, 0, 3)) == 0);
     CHECK(max_difference(slice(eight, 2, 0, 1), slice(eight, 2, 1, 2)) > 0);
     const bool shared = hash == LshOptions::Hash::hyperplanes;
     CHECK((max_difference(slice(eight, 0, 0, 1), slice(eight, 0, 1, 2)) == 0) == shared);
     CHECK((max_difference(slice(eight, 1, 0, 1), slice(eight, 1, 1, 2)) == 0) == shared);
-    CHECK(max_difference(three, lsh_buckets(q, options, kStream.at_step(1))) > 0);
-    CHECK(max_difference(three, lsh_buckets(q.to(DType::float32), options, kStream)) == 0);
+    CHECK(max_difference(three, compute_lsh_buckets(q, options, kStream.at_step(1))) > 0);
+    CHECK(max_difference(three, compute_lsh_buckets(q.to(DType::float32), options, kStream)) == 0);
   }
 }
 
@@ -281,7 +283,7 @@ TEST_CASE(
   // The first sequence has 3 keys, which form one chunk with one bucket. The second sequence has 150 keys,
   // which form three chunks with four buckets.
   options.key_lengths = Tensor::from<int64_t>({3, 150}, {2});
-  const Tensor ids = lsh_buckets(normal({2, 200, 1, 4}, 1), options, kStream);
+  const Tensor ids = compute_lsh_buckets(normal({2, 200, 1, 4}, 1), options, kStream);
   for (int64_t i = 0; i < ids.numel(); ++i) {
     const bool second = i >= ids.numel() / 2;
     const int32_t buckets = second ? 4 : 1, id = ids.data<int32_t>()[i];
@@ -293,7 +295,7 @@ TEST_CASE(
 TEST_CASE("lsh attention: errors about arguments contain a remedy") {
   const Tensor q = normal({1, 50, 1, 4}, 1), v = normal({1, 50, 1, 4}, 2);
   auto hash_error = [&](const LshOptions& options, const char* text) {
-    CHECK_THROWS_WITH_AS(lsh_buckets(q, options, kStream), doctest::Contains(text), ShapeError);
+    CHECK_THROWS_WITH_AS(compute_lsh_buckets(q, options, kStream), doctest::Contains(text), ShapeError);
   };
   hash_error({.rounds = 0}, "rounds must be 1 to 255, not 0");
   hash_error({.chunk_length = 0}, "chunk_length must be at least 1, not 0");
@@ -306,7 +308,7 @@ TEST_CASE("lsh attention: errors about arguments contain a remedy") {
   CHECK_THROWS_WITH_AS(count_lsh_buckets({.chunk_length = 5, .buckets = 130}, 500),
                        doctest::Contains("must be a multiple of 4, not 130"), ShapeError);
   const LshOptions options{.chunk_length = 5};
-  const Tensor ids = lsh_buckets(q, options, kStream);
+  const Tensor ids = compute_lsh_buckets(q, options, kStream);
   CHECK_THROWS_WITH_AS(lsh_attention(q, rows_of(v, 0, 49), ids, options),
                        "lsh_attention: q of length 50 and v of length 49: queries are also the keys, so "
                        "both lengths must be equal",
@@ -369,7 +371,7 @@ TEST_CASE("lsh buckets: more rounds find more of the nearest keys of a query") {
   constexpr int64_t kLength = 512, kHeadDim = 16, kNearest = 8;
   const Tensor q = normal({1, kLength, 1, kHeadDim}, 1);
   const LshOptions options{.rounds = 8, .chunk_length = 32};
-  const Tensor ids = lsh_buckets(q, options, kStream);
+  const Tensor ids = compute_lsh_buckets(q, options, kStream);
   const double* const x = q.data<double>();
   std::vector<double> found(8);
   for (int64_t i = 0; i < kLength; ++i) {
@@ -401,7 +403,7 @@ TEST_CASE("lsh attention: empty sequences and batches are valid") {
   const LshOptions options{.chunk_length = 5};
   for (const Shape& shape : {Shape{2, 0, 1, 3}, Shape{0, 9, 1, 3}}) {
     const Tensor q = require_grad(normal(shape, 1)), v = require_grad(normal(shape, 2));
-    const Tensor out = lsh_attention(q, v, lsh_buckets(q, options, kStream), options);
+    const Tensor out = lsh_attention(q, v, compute_lsh_buckets(q, options, kStream), options);
     CHECK(out.shape() == shape);
     backward(out, Tensor::zeros(shape, DType::float64));
   }

@@ -42,7 +42,7 @@ struct HashCase {
     shape.chunk_length = options().chunk_length;
     shape.requested_buckets = requested;
     shape.allow_two_rotations = hash == kRotations;
-    return shape.bucket_counts(valid(example));
+    return shape.compute_bucket_counts(valid(example));
   }
   int64_t valid(int64_t example) const {
     return with_lengths ? options().key_lengths.data<int64_t>()[example] : length;
@@ -211,15 +211,15 @@ TEST_CASE("cuda: LSH buckets equal the buckets on the CPU except near ties") {
         CAPTURE(c.length);
         const LshOptions options = c.options();
         const Tensor q = normal({kHashBatch, c.length, kHashHeads, c.dim}, 1, dtype);
-        const Tensor here = lsh_buckets(q, options, stream);
-        const Tensor there = lsh_buckets(q.to(device), options, stream);
+        const Tensor here = compute_lsh_buckets(q, options, stream);
+        const Tensor there = compute_lsh_buckets(q.to(device), options, stream);
         CHECK(there.device() == device);
         check_device_buckets(c, {c, q, stream}, here, there);
         const Tensor rounded = q.to(DType::bfloat16);
-        const Tensor rounded_here = lsh_buckets(rounded.to(DType::float32), options, stream);
+        const Tensor rounded_here = compute_lsh_buckets(rounded.to(DType::float32), options, stream);
         check_device_buckets(c, {c, rounded.to(DType::float64), stream}, rounded_here,
-                             lsh_buckets(rounded.to(device), options, stream));
-        CHECK(lsh_buckets(rounded, options, stream).to_vector() == rounded_here.to_vector());
+                             compute_lsh_buckets(rounded.to(device), options, stream));
+        CHECK(compute_lsh_buckets(rounded, options, stream).to_vector() == rounded_here.to_vector());
         if (c.length > 32) CHECK(here.to_vector() != std::vector<double>(here.to_vector().size(), 0.0));
       }
 }
@@ -229,7 +229,7 @@ TEST_CASE("lsh buckets: the CPU selects the largest value of the definition in f
   for (const HashCase& c : kHashCases) {
     CAPTURE(c.length);
     const Tensor q = normal({kHashBatch, c.length, kHashHeads, c.dim}, 1, DType::float32);
-    const Tensor buckets = lsh_buckets(q, c.options(), stream);
+    const Tensor buckets = compute_lsh_buckets(q, c.options(), stream);
     const HashValues values(c, q, stream);
     int64_t near_ties = 0, hashed = 0;
     const int32_t* bucket = buckets.data<int32_t>();
@@ -251,7 +251,7 @@ TEST_CASE("control: a wrong bucket is an error, and a bucket of an equal value i
   const HashCase c = kHashCases[1];
   const RandomStream stream(3, "hash", 5);
   const Tensor q = normal({kHashBatch, c.length, kHashHeads, c.dim}, 1, DType::float64);
-  const Tensor buckets = lsh_buckets(q, c.options(), stream);
+  const Tensor buckets = compute_lsh_buckets(q, c.options(), stream);
   Tensor changed = buckets.clone();
   const HashValues values(c, q, stream);
 
@@ -266,7 +266,7 @@ TEST_CASE("control: a wrong bucket is an error, and a bucket of an equal value i
 
   const int64_t second = move_to_tie(c, values, q, own % first);
   // The moved query has other values in the second rotation, so the expected buckets are computed again.
-  const Tensor tied = lsh_buckets(q, c.options(), stream);
+  const Tensor tied = compute_lsh_buckets(q, c.options(), stream);
   const int32_t found = tied.data<int32_t>()[0];
   REQUIRE((found % first == own % first || found % first == second));
   const auto other = static_cast<int32_t>(found % first == second ? own % first : second);

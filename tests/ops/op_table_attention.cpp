@@ -72,13 +72,13 @@ void add_linear_attention(std::vector<OpCase>& table) {
 
 // Adds cases of softmax attention with windows. Lengths and windows are near the tile sizes of the kernels.
 void add_windows(std::vector<OpCase>& table) {
-  const KeyWindow windows[] = {{.block = 1, .before = 0, .after = 0},
-                               {.block = 1, .before = 3, .after = 2},
-                               {.block = 1, .before = 63, .after = 63},
-                               {.block = 4, .before = 4, .after = 0},
-                               {.block = 5, .before = 10, .after = 5},
-                               {.block = 33, .before = 33, .after = 33},
-                               {.block = 1, .before = KeyWindow::kUnlimited, .after = 2}};
+  const KeyWindow windows[] = {{.block_size = 1, .before = 0, .after = 0},
+                               {.block_size = 1, .before = 3, .after = 2},
+                               {.block_size = 1, .before = 63, .after = 63},
+                               {.block_size = 4, .before = 4, .after = 0},
+                               {.block_size = 5, .before = 10, .after = 5},
+                               {.block_size = 33, .before = 33, .after = 33},
+                               {.block_size = 1, .before = KeyWindow::kUnlimited, .after = 2}};
   const AttentionSizes sizes[] = {{2, 7, 7, 2, 3, 2}, {2, 193, 193, 1, 9, 5}};
   for (const KeyWindow& window : windows)
     for (const AttentionSizes& size : sizes)
@@ -89,8 +89,8 @@ void add_windows(std::vector<OpCase>& table) {
           if (has_lengths)
             inputs.push_back(Tensor::from<int64_t>({size.key_length - 3, size.key_length / 2}, {2}));
           const double dropout = has_lengths ? 0.2 : 0;
-          table.push_back({concat_text("attention, softmax, window ", window.before, ", ", window.block, ", ",
-                                       window.after, causal ? ", causal, " : ", ",
+          table.push_back({concat_text("attention, softmax, window ", window.before, ", ", window.block_size,
+                                       ", ", window.after, causal ? ", causal, " : ", ",
                                        has_lengths ? "lengths, " : "", describe(size)),
                            [=](const Inputs& in) {
                              return softmax_attention(in[0], in[1], in[2],
@@ -165,13 +165,14 @@ void add_softmax_attention(std::vector<OpCase>& table) {
 
 void add_rotary(std::vector<OpCase>& table) {
   for (const int64_t length : {0, 1, 5, 66})
-    table.push_back({concat_text("rotary, ", length),
-                     [](const Inputs& in) { return rotary(in[0], {.base = 100, .first_position = 3}); },
-                     {normal({2, length, 2, 6})},
-                     length > 5});
+    table.push_back(
+        {concat_text("rotary, ", length),
+         [](const Inputs& in) { return rotary_embedding(in[0], {.base = 100, .first_position = 3}); },
+         {normal({2, length, 2, 6})},
+         length > 5});
   table.push_back({"rotary, strides",
                    [](const Inputs& in) {
-                     return rotary(permute(in[0], {0, 2, 1, 3}));
+                     return rotary_embedding(permute(in[0], {0, 2, 1, 3}));
                    },
                    {normal({2, 3, 7, 4})}});
 }
@@ -198,7 +199,7 @@ void add_lsh_case(std::vector<OpCase>& table, const char* name, const AttentionS
     inputs.push_back(Tensor::from<int64_t>({size.key_length - 2, 0, size.key_length / 2 + 1}, {size.batch}));
     options.key_lengths = inputs[2];
   }
-  inputs.push_back(lsh_buckets(q, options, RandomStream(7, "rotations")));
+  inputs.push_back(compute_lsh_buckets(q, options, RandomStream(7, "rotations")));
   options.key_lengths = {};
   table.push_back({concat_text("attention, LSH, ", name, ", ", describe(size)),
                    [options, with_lengths](const Inputs& in) {
@@ -228,7 +229,7 @@ void add_lsh_dropout(std::vector<OpCase>& table) {
 // undefined.
 Tensor projection_for(const Tensor& x, int64_t features) {
   if (!x.defined()) return {};
-  return random_projection(x.size(-1), {.features = features}, RandomStream(7, "projection"))
+  return make_random_projection(x.size(-1), {.features = features}, RandomStream(7, "projection"))
       .to(x.dtype())
       .to(x.device());
 }

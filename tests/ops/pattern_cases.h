@@ -43,7 +43,8 @@ inline bool is_near(int64_t i, int64_t j, int64_t distance) {
 // Returns patterns whose keys are regularly spaced. `unit` is the number of tokens of a block or a window.
 inline std::vector<PatternCase> spaced_pattern_cases(int64_t unit) {
   constexpr int64_t all = KeyWindow::kUnlimited;
-  const KeyWindow none = KeyPattern::make_empty_window(), own_block{.block = unit, .before = 0, .after = 0};
+  const KeyWindow none = KeyPattern::make_empty_window(),
+                  own_block{.block_size = unit, .before = 0, .after = 0};
   const int64_t count = (unit + 2) / 3;
   return {{"dilated",
            {.window = none, .dilated = {3, 3 * unit, 2 * unit}},
@@ -75,8 +76,9 @@ inline std::vector<PatternCase> spaced_pattern_cases(int64_t unit) {
 
 // Returns patterns with global tokens, tables of key blocks, rectangles, and unions of several patterns.
 inline std::vector<PatternCase> mixed_pattern_cases(int64_t length, int64_t heads, int64_t unit) {
-  const KeyWindow none = KeyPattern::make_empty_window(), own_block{.block = unit, .before = 0, .after = 0};
-  const KeyWindow sliding{.block = 1, .before = unit, .after = unit};
+  const KeyWindow none = KeyPattern::make_empty_window(),
+                  own_block{.block_size = unit, .before = 0, .after = 0};
+  const KeyWindow sliding{.block_size = 1, .before = unit, .after = unit};
   const int64_t rows = (length + unit - 1) / unit, last = length - unit / 2;
   const Tensor table = random_blocks(heads, rows, 2);
   const auto listed = [=](int64_t h, int64_t i, int64_t j) {

@@ -49,7 +49,7 @@ std::vector<double> expected_features(const double* x, const Tensor& w, RandomFe
 TEST_CASE("random features equal their definitions") {
   const Tensor x = normal({2, 3, 2, kProjectedDim});
   const Tensor w =
-      random_projection(kProjectedDim, {.features = kFeatureCount}, RandomStream(1, "projection"));
+      make_random_projection(kProjectedDim, {.features = kFeatureCount}, RandomStream(1, "projection"));
   for (const RandomFeatureMap map :
        {RandomFeatureMap::softmax_query, RandomFeatureMap::softmax_key, RandomFeatureMap::relu}) {
     const Tensor y = random_features(x, w, map, 0.01);
@@ -69,7 +69,8 @@ TEST_CASE("random features equal their definitions") {
 
 TEST_CASE("rows of an orthogonal projection are orthogonal in groups and have norms of normal vectors") {
   const int64_t features = 2 * kProjectedDim + 2;
-  const Tensor w = random_projection(kProjectedDim, {.features = features}, RandomStream(1, "projection"));
+  const Tensor w =
+      make_random_projection(kProjectedDim, {.features = features}, RandomStream(1, "projection"));
   for (int64_t i = 0; i < features; ++i)
     for (int64_t j = 0; j < i; ++j) {
       const double product = std::abs(row_product(w, i, j));
@@ -81,8 +82,8 @@ TEST_CASE("rows of an orthogonal projection are orthogonal in groups and have no
   for (const bool orthogonal : {false, true}) {
     double squares = 0;
     const int64_t rows = 4000;
-    const Tensor many = random_projection(kProjectedDim, {.features = rows, .orthogonal = orthogonal},
-                                          RandomStream(2, "projection"));
+    const Tensor many = make_random_projection(kProjectedDim, {.features = rows, .orthogonal = orthogonal},
+                                               RandomStream(2, "projection"));
     for (int64_t i = 0; i < rows; ++i) squares += row_product(many, i, i);
     // The squared norm of a row of normal numbers has the mean dim and the variance 2 dim.
     const double deviation = std::sqrt(2.0 * kProjectedDim / static_cast<double>(rows));
@@ -92,8 +93,8 @@ TEST_CASE("rows of an orthogonal projection are orthogonal in groups and have no
 
 TEST_CASE("a projection depends only on its arguments, and antithetic rows are negatives of each other") {
   const auto draw = [](uint64_t seed, uint64_t step, bool antithetic) {
-    return random_projection(kProjectedDim, {.features = kFeatureCount, .antithetic = antithetic},
-                             RandomStream(seed, "projection", step));
+    return make_random_projection(kProjectedDim, {.features = kFeatureCount, .antithetic = antithetic},
+                                  RandomStream(seed, "projection", step));
   };
   const Tensor first = draw(1, 0, false);
   CHECK(max_difference(first, draw(1, 0, false)) == 0);
@@ -115,7 +116,7 @@ TEST_CASE("products of random features are unbiased estimates of exp(q . k / sqr
       constexpr int kDraws = 2000;
       double sum = 0, sum_of_squares = 0;
       for (uint64_t draw = 0; draw < kDraws; ++draw) {
-        const Tensor w = random_projection(
+        const Tensor w = make_random_projection(
             kProjectedDim, {.features = kFeatureCount, .orthogonal = orthogonal, .antithetic = antithetic},
             RandomStream(5, "projection", draw));
         const Tensor y = random_features(x, w, RandomFeatureMap::softmax_key).view({2, kFeatureCount});
@@ -140,7 +141,7 @@ TEST_CASE("random features refuse mismatched shapes and dtypes") {
   CHECK_THROWS_AS(random_features(x, w.to(DType::float32), map), ShapeError);
   CHECK_THROWS_AS(random_features_into(normal({1, 1, kProjectedDim}), w, map, 0, normal({1, 1, 3})),
                   ShapeError);
-  CHECK_THROWS_WITH_AS(
-      random_projection(kProjectedDim, {.features = 3, .antithetic = true}, RandomStream(1, "projection")),
-      doctest::Contains("even number of features, not 3"), ShapeError);
+  CHECK_THROWS_WITH_AS(make_random_projection(kProjectedDim, {.features = 3, .antithetic = true},
+                                              RandomStream(1, "projection")),
+                       doctest::Contains("even number of features, not 3"), ShapeError);
 }

@@ -37,11 +37,11 @@ double product(const Tensor& a, int64_t i, const Tensor& b, int64_t j) {
 
 }  // namespace
 
-TEST_CASE("rotary() equals its definition, also for large positions") {
+TEST_CASE("rotary_embedding() equals its definition, also for large positions") {
   for (const int64_t length : {0, 1, 63, 64, 65, 200}) {
     const Tensor x = normal({2, length, 3, 6});
-    CHECK(max_difference(rotary(x), rotation_by_definition(x, 10000, 0)) < 1e-12);
-    CHECK(max_difference(rotary(x, {.base = 500, .first_position = 1'000'000}),
+    CHECK(max_difference(rotary_embedding(x), rotation_by_definition(x, 10000, 0)) < 1e-12);
+    CHECK(max_difference(rotary_embedding(x, {.base = 500, .first_position = 1'000'000}),
                          rotation_by_definition(x, 500, 1'000'000)) < 1e-8);
   }
 }
@@ -53,34 +53,35 @@ TEST_CASE("products of rotated rows depend only on the difference of positions")
     for (int64_t i = 0; i < 90; ++i) std::copy_n(row.data<double>(), 8, all.data<double>() + i * 8);
     return all;
   };
-  const Tensor q = rotary(repeated(row_q)), k = rotary(repeated(row_k));
+  const Tensor q = rotary_embedding(repeated(row_q)), k = rotary_embedding(repeated(row_k));
   for (const int64_t offset : {0, 1, 7, 40})
     CHECK(std::abs(product(q, 10 + offset, k, 10) - product(q, 45 + offset, k, 45)) < 1e-12);
   CHECK(std::abs(product(q, 11, k, 10) - product(q, 17, k, 10)) > 1e-3);
 }
 
-TEST_CASE("rotary_step() rotates one token in the same way as rotary()") {
+TEST_CASE("rotate_token_in_place() rotates one token in the same way as rotary_embedding()") {
   const Tensor x = normal({2, 70, 3, 4});
-  const Tensor all = rotary(x);
+  const Tensor all = rotary_embedding(x);
   for (const int64_t position : {0, 1, 63, 64, 69}) {
     const auto token = [&](const Tensor& t) {
       return t.view({2, 3, 4}, {t.strides()[0], 4, 1}, position * 12).clone();
     };
     const Tensor one = token(x);
-    rotary_step(one, {.first_position = position});
+    rotate_token_in_place(one, {.first_position = position});
     CHECK(max_difference(one, token(all)) < 1e-12);
   }
 }
 
-TEST_CASE("rotary() takes bfloat16, and refuses odd dims and other ranks") {
+TEST_CASE("rotary_embedding() takes bfloat16, and refuses odd dims and other ranks") {
   const Tensor x = normal({1, 5, 2, 8});
-  const Tensor rounded = rotary(x.to(DType::bfloat16));
+  const Tensor rounded = rotary_embedding(x.to(DType::bfloat16));
   CHECK(rounded.dtype() == DType::bfloat16);
-  CHECK(max_difference(rounded.to(DType::float64), rotary(x)) < 0.05);
-  CHECK_THROWS_WITH_AS(rotary(normal({1, 2, 3, 5})), doctest::Contains("(1, 2, 3, 5) must be even"),
+  CHECK(max_difference(rounded.to(DType::float64), rotary_embedding(x)) < 0.05);
+  CHECK_THROWS_WITH_AS(rotary_embedding(normal({1, 2, 3, 5})), doctest::Contains("(1, 2, 3, 5) must be even"),
                        ShapeError);
-  CHECK_THROWS_WITH_AS(rotary(normal({1, 2, 4})), doctest::Contains("must be (batch, length, heads, dim)"),
+  CHECK_THROWS_WITH_AS(rotary_embedding(normal({1, 2, 4})),
+                       doctest::Contains("must be (batch, length, heads, dim)"), ShapeError);
+  CHECK_THROWS_WITH_AS(rotary_embedding(x, {.base = 1}), doctest::Contains("base must be greater than 1"),
                        ShapeError);
-  CHECK_THROWS_WITH_AS(rotary(x, {.base = 1}), doctest::Contains("base must be greater than 1"), ShapeError);
-  CHECK_THROWS_AS(rotary_step(normal({2, 4, 3}), {}), ShapeError);
+  CHECK_THROWS_AS(rotate_token_in_place(normal({2, 4, 3}), {}), ShapeError);
 }

@@ -70,7 +70,7 @@ TEST_CASE("softmax attention: the blockwise and the plain form equal the definit
       const SoftmaxAttentionOptions options{.causal = causal, .scale = causal ? 0.3 : 0};
       const Tensor exact = by_definition(in, options);
       CHECK(max_difference(softmax_attention(in[0], in[1], in[2], options), exact) < 1e-12);
-      CHECK(max_difference(plain_softmax_attention(in[0], in[1], in[2], options), exact) < 1e-12);
+      CHECK(max_difference(naive_softmax_attention(in[0], in[1], in[2], options), exact) < 1e-12);
       CHECK(max_difference(softmax_attention(in[0].to(DType::float32), in[1].to(DType::float32),
                                              in[2].to(DType::float32), options),
                            exact) < 1e-5);
@@ -104,8 +104,8 @@ TEST_CASE(
         const SoftmaxAttentionOptions options{
             .causal = causal, .dropout = dropout, .dropout_stream = RandomStream(5, "weights", 3)};
         const Tensor cotangent = normal({size.batch, size.query_length, size.heads, size.value_dim}, 9);
-        const UsedAttentionInputs inputs = attention_inputs(size);
-        const std::vector<Tensor> exact = allocate_attention_gradients(plain_softmax_attention, inputs,
+        const AttentionInputs inputs = attention_inputs(size);
+        const std::vector<Tensor> exact = allocate_attention_gradients(naive_softmax_attention, inputs,
                                                                        options, cotangent, DType::float64, 7);
         const std::vector<Tensor> fused =
             allocate_attention_gradients(softmax_attention, inputs, options, cotangent, DType::float64, 7);
@@ -119,7 +119,7 @@ TEST_CASE("softmax attention: dropout uses the documented elements of its stream
   const SoftmaxAttentionOptions options{.dropout = 0.3, .dropout_stream = RandomStream(11, "weights", 2)};
   const Tensor exact = by_definition(in, options);
   CHECK(max_difference(softmax_attention(in[0], in[1], in[2], options), exact) < 1e-12);
-  CHECK(max_difference(plain_softmax_attention(in[0], in[1], in[2], options), exact) < 1e-12);
+  CHECK(max_difference(naive_softmax_attention(in[0], in[1], in[2], options), exact) < 1e-12);
   CHECK(max_difference(softmax_attention(in[0], in[1], in[2]), exact) > 0.01);
 }
 

@@ -40,8 +40,8 @@ Tensor slice_first(const Tensor& x, int64_t i) {
   return x.view(shape, strides, i * x.strides()[0]).clone();
 }
 
-AutoregressiveOptions golden_options(const std::string& name) {
-  AutoregressiveOptions options;
+AutoregressiveModelOptions golden_options(const std::string& name) {
+  AutoregressiveModelOptions options;
   options.encoder.layers = 2;
   options.encoder.heads = 2;
   options.encoder.head_dim = 8;
@@ -126,13 +126,13 @@ TEST_CASE(
     AutoregressiveModel model(golden_options(name));
     model.convert(DType::float64);
     // The constructor rounds the positions to float32, so this line sets them to the float64 values again.
-    model.positions.copy_from(make_sinusoidal_positions(11, 8));
+    model.position_features.copy_from(make_sinusoidal_position_features(11, 8));
     weights.load_into(model.parameters());
     const Tensor images = file.read("images");
     const Tensor inputs = images.view({2, 11}, images.strides());
     CHECK(relative_difference(model.forward(inputs, {}), file.read("output")) < 1e-11);
     const Batch batch{images, {}, {}};
-    const Tensor loss = model.loss(batch, {});
+    const Tensor loss = model.compute_loss(batch, {});
     CHECK(loss.item() == doctest::Approx(file.read("loss").item()).epsilon(1e-12));
     backward(loss);
     for (const auto& [parameter_name_bound, parameter] : model.parameters()) {
@@ -148,7 +148,7 @@ TEST_CASE(
     config.clip = "per_tensor";
     Optimizer optimizer(config, model.parameters());
     for (const double expected : file.read("losses").to_vector()) {
-      const Tensor value = model.loss(batch, {});
+      const Tensor value = model.compute_loss(batch, {});
       CHECK(value.item() == doctest::Approx(expected).epsilon(1e-9));
       backward(value);
       optimizer.step(config.lr);
@@ -158,8 +158,8 @@ TEST_CASE(
 
 TEST_CASE("positions and single functions equal PyTorch") {
   const SafetensorsFile positions = open_golden_file("positions"), file = open_golden_file("functions");
-  CHECK(max_difference(make_sinusoidal_positions(11, 8), positions.read("width_8")) < 1e-12);
-  const Tensor wide = make_sinusoidal_positions(784, 128), expected = positions.read("width_128");
+  CHECK(max_difference(make_sinusoidal_position_features(11, 8), positions.read("width_8")) < 1e-12);
+  const Tensor wide = make_sinusoidal_position_features(784, 128), expected = positions.read("width_128");
   const int64_t rows[] = {0, 1, 2, 100, 783};
   for (int64_t i = 0; i < 5; ++i)
     CHECK(max_difference(slice_first(wide, rows[i]), slice_first(expected, i)) < 1e-12);
@@ -240,7 +240,7 @@ TEST_CASE("attention of transformer-xl equals PyTorch with the published shift, 
     };
     const std::string kind = "transformer-xl";
     const auto attention = make_attention(
-        kind, find_attention_kind(kind).replace_defaults({{"memory", memory}, {"clamp", int64_t{clamp}}}),
+        kind, find_attention_kind(kind).make_options({{"memory", memory}, {"clamp", int64_t{clamp}}}),
         {.heads = 2, .dim = 4, .max_length = 5});
     attention->convert(DType::float64);
     for (const auto& [name, parameter] : attention->parameters()) parameter.copy_from(read(name));
@@ -265,15 +265,14 @@ TEST_CASE("a layer of a compressive model equals PyTorch over five segments, in 
   EncoderOptions options{.layers = 1, .heads = 2, .head_dim = 4, .max_length = kSegment};
   const OptionValues values =
       find_attention_kind("compressive")
-          .replace_defaults(
-              {{"memory", int64_t{6}}, {"compressed_memory", int64_t{3}}, {"rate", int64_t{2}}});
+          .make_options({{"memory", int64_t{6}}, {"compressed_memory", int64_t{3}}, {"rate", int64_t{2}}});
   options.attention = {{"compressive", values}};
   MultiHeadAttention attention(options);
   attention.convert(DType::float64);
   for (const auto& [name, parameter] : attention.parameters()) parameter.copy_from(file.read(name));
   const Tensor text = file.read("text"), cotangent = file.read("cotangent");
   SegmentMemory memory(text.size(0), text);
-  memory.add_layer("layer", find_attention_kind("compressive").get_memory_size(values), text.size(2));
+  memory.add_layer("layer", find_attention_kind("compressive").get_segment_memory_size(values), text.size(2));
   double loss = 0;
   for (int64_t first = 0; first < text.size(1); first += kSegment) {
     const auto segment = [&](const Tensor& x) { return slice(x, 1, first, first + kSegment).clone(); };
@@ -309,10 +308,10 @@ TEST_CASE("attention of etc equals PyTorch with all pairs of tokens, in value an
     };
     const auto attention =
         make_attention("etc",
-                       find_attention_kind("etc").replace_defaults({{"global_tokens", int64_t{3}},
-                                                                    {"radius", int64_t{4}},
-                                                                    {"max_distance", int64_t{2}},
-                                                                    {"segment_mask", segment_mask}}),
+                       find_attention_kind("etc").make_options({{"global_tokens", int64_t{3}},
+                                                                {"radius", int64_t{4}},
+                                                                {"max_distance", int64_t{2}},
+                                                                {"segment_mask", segment_mask}}),
                        {.heads = 2, .dim = 4, .max_length = kLength});
     attention->convert(DType::float64);
     for (const auto& [name, parameter] : attention->parameters()) parameter.copy_from(read(name));
@@ -342,7 +341,7 @@ TEST_CASE("the Set Transformer equals PyTorch in its outputs, the loss of a mixt
                                 .components = 2,
                                 .decoder_layers = 1,
                                 .max_length = 7};
-  options.encoder.attention = {{"isab", find_attention_kind("isab").replace_defaults(
+  options.encoder.attention = {{"isab", find_attention_kind("isab").make_options(
                                             {{"inducing_points", int64_t{3}}, {"feedforward", int64_t{6}}})}};
   SetTransformer model(options);
   model.convert(DType::float64);
@@ -351,7 +350,7 @@ TEST_CASE("the Set Transformer equals PyTorch in its outputs, the loss of a mixt
   batch.elements = file.read("elements");
   batch.lengths = file.read("lengths");
   CHECK(relative_difference(model.forward(batch.elements, batch.lengths, {}), file.read("outputs")) < 1e-12);
-  const Tensor loss = model.loss(batch, {});
+  const Tensor loss = model.compute_loss(batch, {});
   CHECK(loss.item() == doctest::Approx(file.read("loss").to_vector().front()).epsilon(1e-12));
   backward(loss);
   for (const auto& [name_bound, parameter] : model.parameters()) {

@@ -62,7 +62,7 @@ class PackageCase {
 };
 
 std::unique_ptr<Attention> make_package_kind(const std::string& kind, const NamedOptions& options) {
-  auto attention = make_attention(kind, find_attention_kind(kind).replace_defaults(options),
+  auto attention = make_attention(kind, find_attention_kind(kind).make_options(options),
                                   {.heads = 2, .dim = 4, .max_length = 24});
   attention->convert(DType::float64);
   return attention;
@@ -179,9 +179,9 @@ TEST_CASE("longformer equals the package transformers, with one projection for a
 TEST_CASE("the pattern of big-bird equals the package transformers for the same random blocks") {
   PackageCase package("big_bird");
   SparsePattern sparse;
-  sparse.pattern.window = {.block = 2, .before = 2, .after = 2};
-  sparse.pattern.table.block = 2;
-  sparse.pattern.global = {.first_end = 2, .last_begin = 22};
+  sparse.pattern.window = {.block_size = 2, .before = 2, .after = 2};
+  sparse.pattern.table.block_size = 2;
+  sparse.pattern.global = {.prefix_end = 2, .suffix_begin = 22};
   sparse.key_blocks = package.constant("key_blocks");
   const auto attention = make_softmax_attention([&](const PatternContext&) { return sparse; }, 0);
   package.compare_attention(*attention, false, 1e-12);

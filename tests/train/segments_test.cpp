@@ -53,7 +53,7 @@ class PeriodicText {
     config.model.dropout = 0.1;
     config.attention = {
         {"transformer-xl",
-         find_attention_kind("transformer-xl").replace_defaults({{"memory", int64_t{kMemoryTokens}}})}};
+         find_attention_kind("transformer-xl").make_options({{"memory", int64_t{kMemoryTokens}}})}};
     config.optimizer.lr = 1e-2;
     config.train.steps = steps;
     config.train.checkpoint_every = 5;
@@ -67,10 +67,10 @@ class PeriodicText {
     Config compressive = config(steps);
     compressive.model.attention = {"compressive"};
     compressive.attention = {{"compressive", find_attention_kind("compressive")
-                                                 .replace_defaults({{"memory", int64_t{kSegmentTokens}},
-                                                                    {"compressed_memory", int64_t{4}},
-                                                                    {"rate", int64_t{2}},
-                                                                    {"compression", compression}})}};
+                                                 .make_options({{"memory", int64_t{kSegmentTokens}},
+                                                                {"compressed_memory", int64_t{4}},
+                                                                {"rate", int64_t{2}},
+                                                                {"compression", compression}})}};
     return compressive;
   }
 
@@ -217,7 +217,7 @@ TEST_CASE("a segment memory in a run with two processes is a config error") {
                          "attention.memory: a segment memory needs a run with one process, got 2 processes",
                          ConfigError);
     const AttentionKind& kind = find_attention_kind(config.model.attention[0]);
-    config.attention = {{kind.name, kind.replace_defaults(kind.test_options)}};
+    config.attention = {{kind.name, kind.make_options(kind.test_options)}};
     CHECK_NOTHROW(make_task(config, "", kCpu, processes));
   }
 }

@@ -111,7 +111,7 @@ TEST_CASE("a run that was killed after a checkpoint continues from it") {
     config.model.attention = {"performer"};
     config.attention = {
         {"performer", find_attention_kind("performer")
-                          .replace_defaults({{"features", int64_t{16}}, {"redraw_steps", int64_t{7}}})}};
+                          .make_options({{"features", int64_t{16}}, {"redraw_steps", int64_t{7}}})}};
   }
   SUBCASE("a reversible model with axial positions and chunks") {
     config.model.norm = "pre";
@@ -122,12 +122,12 @@ TEST_CASE("a run that was killed after a checkpoint continues from it") {
     config.model.axial_shape = {4, 4};
     config.model.axial_dims = {8, 8};
     const Trainer trainer(config, {.run_dir = "", .data_dir = "", .resume = false, .quiet = true});
-    const AutoregressiveOptions& options =
+    const AutoregressiveModelOptions& options =
         dynamic_cast<const AutoregressiveModel&>(trainer.model()).options();
     CHECK(options.encoder.reversible);
     CHECK(options.encoder.feedforward_chunks == 3);
     CHECK(options.loss_chunks == 4);
-    CHECK(options.axial.shape == std::vector<int64_t>{4, 4});
+    CHECK(options.axial_shape.shape == std::vector<int64_t>{4, 4});
   }
   train(config, dir.path() / "whole");
   train(config, dir.path() / "cut");

@@ -13,7 +13,7 @@ namespace {
 struct OptionName {
   const char *model, *benchmark;
 };
-constexpr OptionName kOptionNames[] = {{"reversible", "attention"}, {"value_dim", "head-dim"}};
+constexpr OptionName kOptionNames[] = {{"reversible", "attention"}, {"value_embedding_dim", "head-dim"}};
 
 std::string format_problem_with_option(const Benchmark& benchmark, const OptionProblem& problem) {
   const std::string attention = "attention_options.";

@@ -36,7 +36,7 @@ OptionSpec make_work_option() {
           .choices = {"training", "token"}};
 }
 
-void check_decodable(const AutoregressiveOptions& model) {
+void check_decodable(const AutoregressiveModelOptions& model) {
   const std::string problem =
       describe_unsupported(model.encoder.attention, "recurrent form", &AttentionCapabilities::recurrent);
   if (!problem.empty()) throw ConfigError("--work token: " + problem);
@@ -73,7 +73,7 @@ void call_with_decoding_step(const ModelChoice& choice, int64_t batch, Device de
   Decoder decoder(model, batch);
   const auto step = [&](int64_t position) {
     sampler.draw(decoder.step(tokens), position, tokens);
-    advance_tokens(columns, position + 1, 1, tokens);
+    copy_tokens_at_position(columns, position + 1, 1, tokens);
   };
   step(0);
   visitor([&] { step(1); }, model);

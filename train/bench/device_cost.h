@@ -85,7 +85,7 @@ DeviceWork count_decoding_step_work(const ModelChoice& choice, int64_t batch, De
 OptionSpec make_work_option();
 // Throws a ConfigError that names --work if the model has no recurrent form, or if its sequences have fewer
 // than two tokens.
-void check_decodable(const AutoregressiveOptions& model);
+void check_decodable(const AutoregressiveModelOptions& model);
 
 // Returns the first CUDA device, which may be emulated. Throws DeviceError if there is none.
 Device find_cuda_device();

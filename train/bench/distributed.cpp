@@ -29,7 +29,7 @@ class Replica {
 
   // Runs a training step. If `together` is true, sums the gradients over all processes.
   void step(bool together) {
-    const Tensor loss = model_.loss(
+    const Tensor loss = model_.compute_loss(
         batch_, {.training = true, .seed = choice_.seed, .step = static_cast<uint64_t>(number_++)});
     if (together) {
       reducer_->begin_step();

@@ -52,13 +52,13 @@ void multiply_as_linear(const GemmShape& p, const Tensor& a, const Tensor& b, co
 
 }  // namespace
 
-std::vector<GemmShape> list_forward_products(const AutoregressiveOptions& model, int64_t rows) {
+std::vector<GemmShape> list_forward_products(const AutoregressiveModelOptions& model, int64_t rows) {
   const EncoderOptions& e = model.encoder;
   const int64_t width = e.width();
   int64_t projections = 0;
   for (int64_t layer = 0; layer < e.layers; ++layer) {
     const AttentionLayerChoice& choice = find_layer_choice(e.attention, layer);
-    const UsedAttentionInputs inputs = find_attention_kind(choice.kind).get_inputs(choice.options);
+    const UsedAttentionInputs inputs = find_attention_kind(choice.kind).get_used_inputs(choice.options);
     projections += 2 + inputs.use_queries + inputs.use_keys;
   }
   return {
@@ -69,7 +69,7 @@ std::vector<GemmShape> list_forward_products(const AutoregressiveOptions& model,
   };
 }
 
-std::vector<GemmShape> list_training_products(const AutoregressiveOptions& model, int64_t rows) {
+std::vector<GemmShape> list_training_products(const AutoregressiveModelOptions& model, int64_t rows) {
   std::vector<GemmShape> all;
   for (const GemmShape& y : list_forward_products(model, rows)) {
     all.push_back(y);
@@ -91,7 +91,7 @@ double sum_elements(const std::vector<GemmShape>& products) {
   return total;
 }
 
-double count_attention_flops(const AutoregressiveOptions& model, int64_t length) {
+double count_attention_flops(const AutoregressiveModelOptions& model, int64_t length) {
   const EncoderOptions& e = model.encoder;
   double multiply_adds = 0;
   for (int64_t layer = 0; layer < e.layers; ++layer) {
@@ -120,7 +120,7 @@ GemmRunner::GemmRunner(std::vector<GemmShape> products, Device device) : product
   a_ = Tensor::full({a}, 0.5, dtype, device);
   b_ = Tensor::full({b}, 0.25, dtype, device);
   c_ = Tensor::zeros({c}, dtype, device);
-  if (device.is_cpu() && (dtype == DType::bfloat16 || get_cpu_product_library().starts_with("oneDNN")))
+  if (device.is_cpu() && (dtype == DType::bfloat16 || get_cpu_gemm_library_name().starts_with("oneDNN")))
     weight_ = Tensor::full({std::max(b, c)}, 0.25);
 }
 

@@ -33,16 +33,16 @@ struct GemmShape {
 
 // Returns the shapes of the products y = x weightᵀ of all linear layers, for `rows` tokens. Layers of equal
 // shape share an entry.
-std::vector<GemmShape> list_forward_products(const AutoregressiveOptions& model, int64_t rows);
+std::vector<GemmShape> list_forward_products(const AutoregressiveModelOptions& model, int64_t rows);
 // Returns the shapes of the forward products and of the two products in backward of each layer: dx = dy
 // weight, and dweight = dyᵀ x.
-std::vector<GemmShape> list_training_products(const AutoregressiveOptions& model, int64_t rows);
+std::vector<GemmShape> list_training_products(const AutoregressiveModelOptions& model, int64_t rows);
 double sum_flops(const std::vector<GemmShape>& products);
 double sum_elements(const std::vector<GemmShape>& products);
 
 // Returns the number of floating-point operations of attention in a forward pass over one sequence, for all
 // layers and heads. Throws ConfigError if the attention kind declares no `count_multiply_adds`.
-double count_attention_flops(const AutoregressiveOptions& model, int64_t length);
+double count_attention_flops(const AutoregressiveModelOptions& model, int64_t length);
 
 // Returns the dtype of the operands of matrix products under the current precision of the device: float32 or
 // bfloat16.

@@ -56,9 +56,9 @@ double read_seconds(const NamedTensors& weights, DType stored) {
 // - A key/value cache has room for max_length tokens. A step reads the cache up to the current position,
 //   which is half of `tokens` on average.
 WorkCounts count_token_work(const AutoregressiveModel& model, int64_t batch, int64_t tokens, DType stored) {
-  const AutoregressiveOptions& options = model.options();
+  const AutoregressiveModelOptions& options = model.options();
   const auto state = static_cast<double>(Decoder(model, batch).state_bytes());
-  const bool constant = supports(options.encoder.attention, &AttentionCapabilities::has_constant_state);
+  const bool constant = supports(options.encoder.attention, &AttentionCapabilities::has_constant_size_state);
   const double passes =
       constant ? 2 : 0.5 * static_cast<double>(tokens) / static_cast<double>(options.max_length);
   return {sum_flops(list_forward_products(options, batch)),

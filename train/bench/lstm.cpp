@@ -50,7 +50,7 @@ WorkCounts count_training_work(const LstmStack& model, int64_t rows, DType store
   const auto hidden = static_cast<double>(options.hidden);
   double frame = 0, weights = 0;
   for (size_t layer = 0; layer < model.layers.size(); ++layer) {
-    const auto in = static_cast<double>(layer == 0 ? options.in : options.output_width());
+    const auto in = static_cast<double>(layer == 0 ? options.input_width : options.output_width());
     const double forward = in + 4 * hidden + hidden + hidden;
     const double backward = hidden + 4 * hidden + hidden + 4 * hidden;
     const double products = 2 * 4 * hidden + in + hidden + in;
@@ -65,7 +65,7 @@ WorkCounts count_training_work(const LstmStack& model, int64_t rows, DType store
 Report run_lstm(const BenchmarkArguments& arguments) {
   const auto number = [&](const char* name) { return arguments.options.get<int64_t>(name); };
   const int64_t batch = number("batch"), frames = number("frames"), in = number("in");
-  LstmStack model({.in = in,
+  LstmStack model({.input_width = in,
                    .hidden = number("hidden"),
                    .layers = number("layers"),
                    .bidirectional = arguments.options.get<bool>("bidirectional")});

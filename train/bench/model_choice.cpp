@@ -89,11 +89,11 @@ ModelChoice choose_model(const BenchmarkArguments& arguments, int64_t batch_size
   return choice;
 }
 
-Batch make_random_batch(const AutoregressiveOptions& model, int64_t batch, uint64_t seed) {
+Batch make_random_batch(const AutoregressiveModelOptions& model, int64_t batch, uint64_t seed) {
   Batch result;
   result.tokens = Tensor::empty({batch, model.max_length + 1}, DType::uint8);
   const RandomStream stream(seed, "benchmark tokens");
-  const auto values = static_cast<uint32_t>(std::min<int64_t>(model.vocabulary, 256));
+  const auto values = static_cast<uint32_t>(std::min<int64_t>(model.vocabulary_size, 256));
   constexpr int64_t block_bytes = sizeof(PhiloxBlock);
   constexpr int64_t blocks_per_task = 1 << 14;
   uint8_t* const tokens = result.tokens.data<uint8_t>();

@@ -11,7 +11,7 @@
 namespace tapeformer {
 
 struct ModelChoice {
-  AutoregressiveOptions model;
+  AutoregressiveModelOptions model;
   OptimizerConfig optimizer;
   RunConfig run;  // run.precision is --precision or, if this option is empty, the precision of the config
   int64_t batch_size = 0;
@@ -31,6 +31,6 @@ ModelChoice choose_model(const BenchmarkArguments& arguments, int64_t batch_size
 
 // Returns a batch of random tokens below min(vocabulary, 256), of shape (batch, max_length + 1) and dtype
 // uint8.
-Batch make_random_batch(const AutoregressiveOptions& model, int64_t batch, uint64_t seed);
+Batch make_random_batch(const AutoregressiveModelOptions& model, int64_t batch, uint64_t seed);
 
 }  // namespace tapeformer

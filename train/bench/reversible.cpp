@@ -27,7 +27,7 @@ struct Sample {
 // A forward and backward pass of a model in training on a fixed batch, without an optimizer.
 class Step {
  public:
-  Step(const AutoregressiveOptions& options, int64_t batch)
+  Step(const AutoregressiveModelOptions& options, int64_t batch)
       : model_(options), batch_(make_random_batch(options, batch, 1)) {
     model_.initialize(1);
     // Two passes run before all measurements, because the first two passes allocate memory for the gradients.
@@ -35,7 +35,7 @@ class Step {
     for (int pass = 0; pass < 2; ++pass) run();
   }
 
-  void run() { backward(model_.loss(batch_, {.training = true, .seed = 1, .step = 1})); }
+  void run() { backward(model_.compute_loss(batch_, {.training = true, .seed = 1, .step = 1})); }
 
   int64_t peak() {
     const int64_t before = get_device_allocator().stats().active_bytes;
@@ -66,11 +66,11 @@ struct Timing {
 
 // Measures forward and backward passes. Each repeat runs all models in turn, so that background load affects
 // all of them equally.
-std::vector<Sample> measure(const std::vector<AutoregressiveOptions>& models, int64_t batch,
+std::vector<Sample> measure(const std::vector<AutoregressiveModelOptions>& models, int64_t batch,
                             const Timing& timing) {
   std::vector<std::unique_ptr<Step>> steps;
   std::vector<Sample> samples;
-  for (const AutoregressiveOptions& options : models) {
+  for (const AutoregressiveModelOptions& options : models) {
     steps.push_back(std::make_unique<Step>(options, batch));
     samples.push_back({.peak = steps.back()->peak()});
   }
@@ -88,7 +88,7 @@ std::vector<Sample> measure(const std::vector<AutoregressiveOptions>& models, in
   return samples;
 }
 
-AutoregressiveOptions convert_to_form(AutoregressiveOptions options, Form form) {
+AutoregressiveModelOptions convert_to_form(AutoregressiveModelOptions options, Form form) {
   options.encoder.pre_norm = true;
   options.encoder.recompute = form == Form::recompute;
   options.encoder.reversible = form == Form::reversible;
@@ -112,9 +112,9 @@ std::vector<Report> measure_depths(const ModelChoice& choice, int64_t deepest, c
   std::vector<Report> rows;
   std::vector<Sample> first, last;
   for (int64_t layers = kMinLayers; layers <= deepest; layers *= 2) {
-    std::vector<AutoregressiveOptions> models;
+    std::vector<AutoregressiveModelOptions> models;
     for (const Form form : kForms) models.push_back(convert_to_form(choice.model, form));
-    for (AutoregressiveOptions& model : models) model.encoder.layers = layers;
+    for (AutoregressiveModelOptions& model : models) model.encoder.layers = layers;
     last = measure(models, choice.batch_size, timing);
     if (first.empty()) first = last;
     for (size_t i = 0; i < last.size(); ++i) rows.push_back(make_row(kFormNames[i], layers, last[i]));
@@ -130,11 +130,11 @@ std::vector<Report> measure_depths(const ModelChoice& choice, int64_t deepest, c
 
 // Measures the model `base`, converted to `form`. `part` is the part of the model that is computed in chunks,
 // "feed-forward" or "loss". The measurements use 1, 4 and 16 chunks.
-std::vector<Report> measure_chunks(const AutoregressiveOptions& base, const char* part, Form form,
+std::vector<Report> measure_chunks(const AutoregressiveModelOptions& base, const char* part, Form form,
                                    int64_t batch, const Timing& timing) {
   constexpr int64_t kCounts[] = {1, 4, 16};
   const bool loss = std::string(part) == "loss";
-  std::vector<AutoregressiveOptions> models;
+  std::vector<AutoregressiveModelOptions> models;
   for (const int64_t count : kCounts) {
     models.push_back(convert_to_form(base, form));
     (loss ? models.back().loss_chunks : models.back().encoder.feedforward_chunks) = count;
@@ -161,13 +161,13 @@ Report run_reversible(const BenchmarkArguments& arguments) {
   Report report;
   report.add("threads", get_thread_count()).add("attention", join_kind_names(choice.model.encoder.attention));
   const std::vector<Report> rows = measure_depths(choice, deepest, timing, report);
-  AutoregressiveOptions wide = choice.model;
+  AutoregressiveModelOptions wide = choice.model;
   wide.max_length *= arguments.options.get<int64_t>("lengthen");
   wide.encoder.feedforward *= arguments.options.get<int64_t>("widen");
-  AutoregressiveOptions many = choice.model;
+  AutoregressiveModelOptions many = choice.model;
   many.max_length = wide.max_length;
   many.head = OutputHead::categorical;
-  many.vocabulary = arguments.options.get<int64_t>("vocabulary");
+  many.vocabulary_size = arguments.options.get<int64_t>("vocabulary");
   std::vector<Report> chunked;
   for (const auto& part : {measure_chunks(wide, "feed-forward", Form::reversible, choice.batch_size, timing),
                            measure_chunks(wide, "feed-forward", Form::stored, choice.batch_size, timing),

@@ -50,7 +50,7 @@ class Learner {
     lr_ = config.optimizer.lr;
   }
   void step(const CtcBatch& batch) {
-    backward(model_->loss(batch, {.training = true, .seed = seed_, .step = number_++}).loss);
+    backward(model_->compute_loss(batch, {.training = true, .seed = seed_, .step = number_++}).loss);
     optimizer_->step(lr_);
   }
   int64_t parameters() const { return count_parameters(*model_); }

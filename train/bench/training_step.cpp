@@ -29,7 +29,7 @@ void TrainingStep::run_without_graph() {
 
 StepOutputs TrainingStep::launch() {
   const RoundedWeights::Scope rounded(optimizer_->round_weights());
-  const Tensor loss = model_.loss(
+  const Tensor loss = model_.compute_loss(
       batch_, {.training = true, .seed = choice_.seed, .step = static_cast<uint64_t>(step_number_)});
   backward(loss);
   return StepOutputs{.losses = {detach(loss)}, .terms = {}, .grad_norm = optimizer_->apply()};

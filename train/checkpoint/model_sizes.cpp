@@ -23,20 +23,22 @@ void add_encoder(const EncoderOptions& encoder, std::vector<ExpectedTensor>& ten
 
 }  // namespace
 
-std::vector<ExpectedTensor> list_expected_tensors(const AutoregressiveOptions& options) {
+std::vector<ExpectedTensor> list_expected_tensors(const AutoregressiveModelOptions& options) {
   std::vector<ExpectedTensor> tensors;
   add_encoder(options.encoder, tensors);
-  tensors.push_back({"value_embedding.weight", Shape{options.vocabulary, options.value_width()},
+  tensors.push_back({"value_embedding.weight",
+                     Shape{options.vocabulary_size, options.value_embedding_width()},
                      describe_setting("data.symbols, model.value_dim")});
   if (options.tied_embeddings)
     tensors.push_back({"predictor.weight", {}, describe_setting("model.tied_embeddings")});
   else
     tensors.push_back({"predictor.weight", Shape{options.output_width(), options.encoder.output_width()},
                        describe_setting("data.symbols, model.mixtures")});
-  if (options.positions == PositionKind::axial)
-    for (size_t axis = 0; axis < options.axial.shape.size() && axis < options.axial.dims.size(); ++axis)
+  if (options.position_kind == PositionKind::axial)
+    for (size_t axis = 0; axis < options.axial_shape.shape.size() && axis < options.axial_shape.dims.size();
+         ++axis)
       tensors.push_back({"positions." + std::to_string(axis),
-                         Shape{options.axial.shape[axis], options.axial.dims[axis]},
+                         Shape{options.axial_shape.shape[axis], options.axial_shape.dims[axis]},
                          describe_setting("model.axial_shape, model.axial_dims")});
   return tensors;
 }
@@ -44,7 +46,7 @@ std::vector<ExpectedTensor> list_expected_tensors(const AutoregressiveOptions& o
 std::vector<ExpectedTensor> list_expected_tensors(const ClassifierOptions& options) {
   std::vector<ExpectedTensor> tensors;
   add_encoder(options.encoder, tensors);
-  tensors.push_back({"value_embedding.weight", Shape{options.vocabulary, options.encoder.width()},
+  tensors.push_back({"value_embedding.weight", Shape{options.vocabulary_size, options.encoder.width()},
                      describe_setting("data.dataset, model.heads, model.head_dim")});
   tensors.push_back({"predictor.weight", Shape{options.classes, options.encoder.output_width()},
                      describe_setting("data.dataset, model.reversible")});

@@ -22,7 +22,7 @@ struct ExpectedTensor {
 };
 
 // Returns tensors whose shapes determine all sizes of the model, and therefore the number of parameters.
-std::vector<ExpectedTensor> list_expected_tensors(const AutoregressiveOptions& options);
+std::vector<ExpectedTensor> list_expected_tensors(const AutoregressiveModelOptions& options);
 std::vector<ExpectedTensor> list_expected_tensors(const ClassifierOptions& options);
 std::vector<ExpectedTensor> list_expected_tensors(const SetTransformerOptions& options);
 std::vector<ExpectedTensor> list_expected_tensors(const SpeechModelOptions& options);

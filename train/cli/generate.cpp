@@ -34,7 +34,7 @@ Plan make_plan(const CommandLine& line, const LoadedRun& run) {
   plan.batch = std::min(line.options.get<int64_t>("batch"), (plan.count + processes - 1) / processes);
   plan.options.mode = choose_generation_mode(line, *run.model);
   plan.options.use_cuda_graphs = run.config.run.cuda_graphs;
-  if (line.options.get<std::string>("scale") == "exp") plan.options.scale = SamplingScale::exp;
+  if (line.options.get<std::string>("scale") == "exp") plan.options.logistic_scale = SamplingScale::exp;
   plan.options.sampling = parse_sampling(line);
   plan.options.seed = static_cast<uint64_t>(line.common_options.seed.value_or(0));
   return plan;

@@ -122,17 +122,19 @@ struct TextLength {
 
 // Returns the maximum number of tokens that the model can read at once.
 int64_t compute_window_limit(const LoadedRun& run, bool recompute) {
-  const AutoregressiveOptions& model = run.model->options();
+  const AutoregressiveModelOptions& model = run.model->options();
   return recompute ? model.max_length : model.position_limit();
 }
 
 // Returns the value of --window. The default is data.sequence_length if the model has neither a position
 // limit nor a segment memory, and 0 otherwise.
 int64_t parse_window(const LoadedRun& run, bool recompute, const CommandLine& line) {
-  const AutoregressiveOptions& model = run.model->options();
+  const AutoregressiveModelOptions& model = run.model->options();
   const auto window = line.options.get<int64_t>("window");
   if (window == 0)
-    return model.position_limit() == INT64_MAX && !run.model->encoder.make_memory(1) ? model.max_length : 0;
+    return model.position_limit() == INT64_MAX && !run.model->encoder.make_segment_memory(1)
+               ? model.max_length
+               : 0;
   if (window > compute_window_limit(run, recompute))
     throw ConfigError(concat_text("--window ", window, ": expected at most data.sequence_length = ",
                                   model.max_length, recompute ? " in the mode \"recompute\"" : " with ",

@@ -92,7 +92,7 @@ int run_info(const Arguments& arguments) {
       .add("blas", blas.config)
       .add("blas_kernels", blas.kernel_name)
       .add("blas_threading", blas.threading)
-      .add("cpu_products", get_cpu_product_library())
+      .add("cpu_products", get_cpu_gemm_library_name())
       .add("cpu_bfloat16_products", uses_bfloat16_instructions(kCpu))
       .add("threads", get_thread_count())
       .add("processes", get_join_error().empty() ? std::to_string(join_processes().communicator->size())

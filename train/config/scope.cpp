@@ -42,7 +42,7 @@ bool is_speech(const CatalogueEntry& set) {
 }
 
 // Returns whether a data set generates examples of random length.
-bool has_varied_lengths(const CatalogueEntry& set) {
+bool has_variable_lengths(const CatalogueEntry& set) {
   return set.type == DatasetType::expressions || set.type == DatasetType::vectors;
 }
 
@@ -91,12 +91,12 @@ KeyScope make_symbol_sequence_scope() {
 
 KeyScope make_generated_sequence_scope() {
   return make_dataset_scope([](const CatalogueEntry& set) {
-    return set.type == DatasetType::sequences || has_varied_lengths(set);
+    return set.type == DatasetType::sequences || has_variable_lengths(set);
   });
 }
 
 KeyScope make_varied_length_scope() {
-  return make_dataset_scope(has_varied_lengths);
+  return make_dataset_scope(has_variable_lengths);
 }
 
 KeyScope make_gaussian_mixture_scope() {

@@ -39,7 +39,7 @@ void check_carried(const AutoregressiveModel& model, int64_t tokens) {
           describe_unsupported(attention, "recurrent form", &AttentionCapabilities::recurrent);
       !reason.empty())
     throw ConfigError("--context carried: " + reason);
-  if (!supports(attention, &AttentionCapabilities::has_constant_state))
+  if (!supports(attention, &AttentionCapabilities::has_constant_size_state))
     throw ConfigError(
         "--context carried: the state of the attention kind grows with the text; give a number of tokens");
   if (tokens > model.options().position_limit())
@@ -54,7 +54,7 @@ void check_carried(const AutoregressiveModel& model, int64_t tokens) {
 std::vector<double> compute_token_nats(const AutoregressiveModel& model, std::span<const int64_t> tokens) {
   const NoGrad no_grad;
   const auto count = static_cast<int64_t>(tokens.size()), longest = model.options().max_length;
-  const auto memory = model.encoder.make_memory(1);
+  const auto memory = model.encoder.make_segment_memory(1);
   std::vector<double> nats;
   while (static_cast<int64_t>(nats.size()) + 1 < count) {
     const auto done = static_cast<int64_t>(nats.size());

@@ -30,7 +30,7 @@ class AutoregressiveTask final : public DatasetTask {
                      Communicator& processes)
       : DatasetTask(config, data_dir, processes, count_unmasked_tokens) {
     model_ = make_model(config, training_set().info(), device);
-    memory_ = model_->encoder.make_memory(config.data.batch_size);
+    memory_ = model_->encoder.make_segment_memory(config.data.batch_size);
     if (memory_ && processes.size() > 1)
       throw ConfigError(concat_text("attention.memory: a segment memory needs a run with one process, got ",
                                     processes.size(), " processes"));
@@ -62,7 +62,7 @@ class AutoregressiveTask final : public DatasetTask {
     ForwardContext with_memory = context;
     with_memory.memory = memory_.get();
     if (memory_) memory_->start_segment(preceding_.at(slot));
-    return {model_->loss(batch, with_memory), batch.tokens.size(0) * (batch.tokens.size(1) - 1)};
+    return {model_->compute_loss(batch, with_memory), batch.tokens.size(0) * (batch.tokens.size(1) - 1)};
   }
 
   TaskEvaluation evaluate(const StopCheck& stop) const override {

@@ -23,7 +23,7 @@ class ExampleTask final : public DatasetTask {
   }
   BatchLoss loss(int64_t slot, const ForwardContext& context) override {
     const Batch& batch = batches_[slot];
-    return {model_->loss(batch, context), batch.inputs().size(0) * batch.inputs().size(1)};
+    return {model_->compute_loss(batch, context), batch.inputs().size(0) * batch.inputs().size(1)};
   }
 
   TaskEvaluation evaluate(const StopCheck& stop) const override {

@@ -61,7 +61,7 @@ void register_test_kinds() {
     register_attention_kind(rounding_kind("test-deciding", true));
     register_attention_kind(rounding_kind("test-forgetful", false));
     AttentionKind irreversible = rounding_kind("test-irreversible", true);
-    irreversible.capabilities.reversible = unsupported("it is a test");
+    irreversible.capabilities.reversible = make_unsupported("it is a test");
     register_attention_kind(irreversible);
     return true;
   }();
@@ -113,7 +113,7 @@ Pass pass_of(const Encoder& encoder, const Tensor& x, const std::function<Tensor
 // Computes the forward pass of an encoder with reversible layers without run_reversible(), so that the tape
 // stores all activations.
 Tensor stored_forward(const Encoder& encoder, const Tensor& x, const ForwardContext& pass) {
-  Decisions decisions;
+  StoredDecisions decisions;
   ForwardContext context = pass;
   context.decisions = &decisions;
   Tensor x1 = x, x2 = x;
@@ -177,7 +177,7 @@ int64_t activation_peak(const EncoderOptions& options) {
 int64_t decision_bytes(const EncoderOptions& options) {
   Encoder encoder(options);
   encoder.initialize(3);
-  Decisions decisions;
+  StoredDecisions decisions;
   ForwardContext context = kTraining;
   context.decisions = &decisions;
   encoder.forward(normal({2, 64, options.width()}, 4, DType::float32), {}, context);
@@ -335,7 +335,7 @@ TEST_CASE("invalid options of reversible encoders are errors") {
 
 TEST_CASE(
     "a reversible model has the parameters of other models, with a norm and a predictor of both halves") {
-  AutoregressiveOptions options = small_options("linear");
+  AutoregressiveModelOptions options = small_options("linear");
   options.encoder.pre_norm = true;
   const NamedTensors ordinary = AutoregressiveModel(options).parameters();
   options.encoder.reversible = true;

@@ -55,12 +55,12 @@ TEST_CASE("the tables of axial positions are drawn from N(0, 1) and get gradient
 }
 
 TEST_CASE("a model adds axial positions to an embedding of the full width") {
-  AutoregressiveOptions options = small_options("linear");
-  options.positions = PositionKind::axial;
-  options.axial = {{3, 4}, {2, 6}};
+  AutoregressiveModelOptions options = small_options("linear");
+  options.position_kind = PositionKind::axial;
+  options.axial_shape = {{3, 4}, {2, 6}};
   const AutoregressiveModel model(options);
   CHECK(model.value_embedding.weight.shape() == Shape{256, 8});
-  CHECK(model.positions.numel() == 0);
+  CHECK(model.position_features.numel() == 0);
   std::vector<std::string> names;
   for (const auto& [name, tensor] : model.parameters()) names.push_back(name);
   CHECK(names[1] == "positions.0");
@@ -68,10 +68,10 @@ TEST_CASE("a model adds axial positions to an embedding of the full width") {
 }
 
 TEST_CASE("errors about invalid axial shapes name the option and give an example") {
-  AutoregressiveOptions options = small_options("linear");
-  options.positions = PositionKind::axial;
+  AutoregressiveModelOptions options = small_options("linear");
+  options.position_kind = PositionKind::axial;
   const auto problem = [&](std::vector<int64_t> shape, std::vector<int64_t> dims) -> std::string {
-    options.axial = {std::move(shape), std::move(dims)};
+    options.axial_shape = {std::move(shape), std::move(dims)};
     try {
       const AutoregressiveModel model(options);
     } catch (const OptionError& error) {
@@ -92,6 +92,7 @@ TEST_CASE("errors about invalid axial shapes name the option and give an example
     CHECK(problem(shape, dims).find(" above 0") != std::string::npos);
   const int64_t huge = int64_t{1} << 40;
   CHECK(problem({huge, huge}, {2, 6}).find("at most 1e15 positions") != std::string::npos);
-  options.value_dim = 4;
-  CHECK(problem({3, 4}, {2, 6}).find("value_dim: only sinusoidal and grid positions") != std::string::npos);
+  options.value_embedding_dim = 4;
+  CHECK(problem({3, 4}, {2, 6}).find("value_embedding_dim: only sinusoidal and grid positions") !=
+        std::string::npos);
 }

@@ -14,7 +14,7 @@ using namespace tapeformer;
 using namespace tapeformer::test;
 
 TEST_CASE("the image models of Transformers are RNNs have the published numbers of parameters") {
-  AutoregressiveOptions options;
+  AutoregressiveModelOptions options;
   options.encoder.attention = {{"linear", find_attention_kind("linear").default_options()}};
   options.max_length = 783;
   CHECK(count_parameters(AutoregressiveModel(options)) == 6'359'070);
@@ -81,10 +81,10 @@ TEST_CASE("initialisation is PyTorch's default and depends only on the seed and 
 }
 
 TEST_CASE("sinusoidal and grid positions are sines and cosines of the coordinates") {
-  const Tensor s = make_sinusoidal_positions(50, 8);
+  const Tensor s = make_sinusoidal_position_features(50, 8);
   CHECK(s.data<double>()[3 * 8 + 2] == doctest::Approx(std::sin(3 / std::pow(10000, 2 / 8.0))));
   CHECK(s.data<double>()[3 * 8 + 3] == doctest::Approx(std::cos(3 / std::pow(10000, 2 / 8.0))));
-  const Tensor g = make_grid_positions({4, 5, 1}, 19, 8);
+  const Tensor g = make_grid_position_features({4, 5, 1}, 19, 8);
   // Row 6 of `g` encodes the coordinates of byte 7, which is in row 1 and column 2 of an image of width 5.
   CHECK(g.data<double>()[6 * 8] == doctest::Approx(std::sin(1.0)));
   CHECK(g.data<double>()[6 * 8 + 4] == doctest::Approx(std::sin(2.0)));

@@ -92,7 +92,8 @@ TEST_CASE("a bigram and a bonus change the scores and can change the best labels
   const Tensor logits = normal({1, kFrames, kClasses}, 4);
   const Tensor bigram = Tensor::from<double>({0, -9, -0.1, 0, -0.2, -5, 0, -4, -6}, {3, 3});
   const auto expected = all_labels(logits.data<double>(), kFrames, kClasses, 0);
-  const CtcBeamOptions options{.beam_size = 1000, .bigram = bigram, .bigram_weight = 0.7, .label_bonus = 0.3};
+  const CtcBeamOptions options{
+      .beam_size = 1000, .bigram_log_probabilities = bigram, .bigram_weight = 0.7, .label_bonus = 0.3};
   const auto found = ctc_beam_search(logits, lengths({kFrames}), options)[0];
   REQUIRE(found.size() == expected.size());
   for (const CtcHypothesis& h : found)
@@ -137,6 +138,6 @@ TEST_CASE("invalid arguments of CTC decoding are errors") {
                     "ctc_greedy_decode: blank 3 is not in [0, 3)");
   CHECK_THROWS_WITH(ctc_beam_search(logits, lengths({5, 5}), {.beam_size = 0}),
                     "ctc_beam_search: beam 0 must be positive");
-  CHECK_THROWS_WITH(ctc_beam_search(logits, lengths({5, 5}), {.bigram = normal({2, 3})}),
-                    "ctc_beam_search: bigram must be float64 (3, 3)");
+  CHECK_THROWS_WITH(ctc_beam_search(logits, lengths({5, 5}), {.bigram_log_probabilities = normal({2, 3})}),
+                    "ctc_beam_search: bigram_log_probabilities must be float64 (3, 3)");
 }

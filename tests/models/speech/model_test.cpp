@@ -55,7 +55,7 @@ TEST_CASE("the loss of a speech model has gradients for all parameters and does 
       SpeechModel model(small(kind, subsampling));
       model.initialize(3);
       const CtcBatch batch = random_batch();
-      const CtcLoss loss = model.loss(batch, {});
+      const CtcLoss loss = model.compute_loss(batch, {});
       // CTC needs five steps for the first utterance, which has four labels with two equal adjacent labels.
       // If the subsampling is 4, the 17 frames of this utterance give only four steps.
       CHECK(loss.infeasible_count == (subsampling == 4 ? 1 : 0));
@@ -74,7 +74,7 @@ TEST_CASE("the loss of a speech model has gradients for all parameters and does 
       other.features = batch.features.clone();
       for (int64_t t = 9; t < 17; ++t)
         for (int64_t i = 0; i < 5; ++i) other.features.data<float>()[(17 + t) * 5 + i] = 100;
-      CHECK(model.loss(other, {}).loss.item() == doctest::Approx(loss.loss.item()).epsilon(1e-6));
+      CHECK(model.compute_loss(other, {}).loss.item() == doctest::Approx(loss.loss.item()).epsilon(1e-6));
     }
 }
 
@@ -127,7 +127,7 @@ TEST_CASE("subsampling by convolution: parameters have gradients, and logits do 
       const SpeechOutput single = model.forward(alone, Tensor::from<int64_t>({9}, {1}), {});
       const Tensor batch_logits = all.logits.alias({1, steps, 6}, {steps * 6, 6, 1}, 17 / factor * 6).clone();
       CHECK(max_difference(batch_logits, single.logits) < 1e-5);
-      backward(model.loss(batch, {}).loss);
+      backward(model.compute_loss(batch, {}).loss);
       for (const auto& [bound_name, parameter] : model.parameters()) {
         const std::string& name = bound_name;  // clang 14 cannot capture a structured binding
         CAPTURE(name);
@@ -149,7 +149,7 @@ TEST_CASE("LSH: a batch with fewer positions than buckets can be trained") {
     options.encoder.attention.front().options.set("chunk_length", chunk);
     SpeechModel model(options);
     model.initialize(3);
-    const CtcLoss loss = model.loss(random_batch(), {.training = true, .seed = 1, .step = 1});
+    const CtcLoss loss = model.compute_loss(random_batch(), {.training = true, .seed = 1, .step = 1});
     CHECK(std::isfinite(loss.loss.item()));
     backward(loss.loss);
   }
@@ -165,7 +165,7 @@ TEST_CASE("losses and gradients of a batch are averages over its utterances, wei
     CtcBatch all = random_batch();  // the first utterance is infeasible
     all.features = all.features.to(DType::float64);
     CHECK(model.compute_loss_divisor(all) == (reduction == CtcReduction::per_utterance ? 2 : 3));
-    const Tensor whole = model.loss(all, {}).loss;
+    const Tensor whole = model.compute_loss(all, {}).loss;
     backward(whole);
     std::vector<std::vector<double>> expected;
     for (const auto& [name, parameter] : model.parameters()) {
@@ -178,7 +178,7 @@ TEST_CASE("losses and gradients of a batch are averages over its utterances, wei
                          slice(all.labels, 0, b, b + 1), slice(all.label_lengths, 0, b, b + 1)};
       const double share = static_cast<double>(model.compute_loss_divisor(one)) /
                            static_cast<double>(model.compute_loss_divisor(all));
-      const Tensor loss = model.loss(one, {}).loss;
+      const Tensor loss = model.compute_loss(one, {}).loss;
       sum += share * loss.item();
       backward(loss, Tensor::full({}, share, DType::float64));
     }
@@ -235,7 +235,7 @@ TEST_CASE("a stream of frames gives the logits of the causal model, in constant 
     model.initialize(3);
     const Tensor features = normal({3, 24, 5}, 2, DType::float32);
     const SpeechOutput parallel = model.forward(features, Tensor::full({3}, 24, DType::int64), {});
-    SpeechStream stream(model, 3);
+    StreamingSpeechModel stream(model, 3);
     const int64_t bytes = stream.state_bytes();
     for (int repeat = 0; repeat < 2; ++repeat) {  // the second pass follows reset()
       int64_t steps = 0;
@@ -251,9 +251,9 @@ TEST_CASE("a stream of frames gives the logits of the causal model, in constant 
         ++steps;
       }
       CHECK(steps == parallel.logits.size(1));
-      if (!find_attention_kind(c.kind).capabilities.has_constant_state)
+      if (!find_attention_kind(c.kind).capabilities.has_constant_size_state)
         CHECK_THROWS_WITH_AS(stream.push(Tensor::zeros({3, 5})),
-                             "SpeechStream: frame 25 exceeds the maximum length, 24", ShapeError);
+                             "StreamingSpeechModel: frame 25 exceeds the maximum length, 24", ShapeError);
       stream.reset();
     }
     CHECK(stream.state_bytes() == bytes);
@@ -275,7 +275,7 @@ TEST_CASE("streams continue after the maximum length with the next positions") {
     longer.initialize(3);
     const Tensor features = normal({1, 60, 5}, 2, DType::float32);
     const Tensor expected = longer.forward(features, Tensor::full({1}, 60, DType::int64), {}).logits;
-    SpeechStream stream(model);
+    StreamingSpeechModel stream(model);
     for (int64_t t = 0; t < 60; ++t)
       if (stream.push(features.view({1, 5}, {5, 1}, t * 5)))
         CHECK(max_difference(stream.logits(), expected.alias({1, 6}, {6, 1}, t / 2 * 6).clone()) < 1e-5);
@@ -292,7 +292,7 @@ TEST_CASE(
     options.encoder.rotary = kind == Kind::rotary;
     SpeechModel model(options);
     model.initialize(3);
-    CHECK(model.positions.defined() == options.use_sinusoidal_positions);
+    CHECK(model.position_features.defined() == options.use_sinusoidal_positions);
     const Tensor features = normal({1, 2, 5}, 2, DType::float32),
                  lengths = Tensor::full({1}, 2, DType::int64);
     const Tensor swapped = Tensor::empty(features.shape(), DType::float32);
@@ -334,6 +334,7 @@ TEST_CASE("invalid options and arguments of speech models are errors") {
                     "speech model: length 9 of sequence 0 is not in [0, 8]");
   CHECK_THROWS_WITH(model.forward(normal({2, 25, 5}, 0, DType::float32), lengths, {}),
                     "speech model: utterances of 25 frames are longer than the maximum of 24");
-  CHECK_THROWS_WITH_AS(SpeechStream{model}, "streaming recognition needs a causal Transformer", ConfigError);
-  CHECK_THROWS_AS(SpeechStream{SpeechModel(small("lstm"))}, ConfigError);
+  CHECK_THROWS_WITH_AS(StreamingSpeechModel{model}, "streaming recognition needs a causal Transformer",
+                       ConfigError);
+  CHECK_THROWS_AS(StreamingSpeechModel{SpeechModel(small("lstm"))}, ConfigError);
 }

@@ -130,20 +130,20 @@ TEST_CASE("a stream decoder starts a new state when speech begins after a pause"
   CHECK(hear(endless, 60) != alone);
 }
 
-TEST_CASE("EnergyTracker counts frames in the lower half of the energies of the last ten seconds") {
-  EnergyTracker tracker;
-  CHECK(tracker.push(5) == 1);
-  CHECK(tracker.push(10) == 0);
-  CHECK(tracker.push(7.5) == 1);
-  CHECK(tracker.push(0) == 2);
-  CHECK(tracker.push(5.1) == 0);
+TEST_CASE("LowEnergyCounter counts frames in the lower half of the energies of the last ten seconds") {
+  LowEnergyCounter counter;
+  CHECK(counter.push(5) == 1);
+  CHECK(counter.push(10) == 0);
+  CHECK(counter.push(7.5) == 1);
+  CHECK(counter.push(0) == 2);
+  CHECK(counter.push(5.1) == 0);
   // A loud frame affects the results of push() only for ten seconds.
-  tracker.push(100);
-  CHECK(tracker.push(10) == 1);
-  for (int i = 0; i < 1100; ++i) tracker.push(i % 2 * 10.0);
-  CHECK(tracker.push(10) == 0);
-  tracker.reset();
-  CHECK(tracker.push(100) == 1);
+  counter.push(100);
+  CHECK(counter.push(10) == 1);
+  for (int i = 0; i < 1100; ++i) counter.push(i % 2 * 10.0);
+  CHECK(counter.push(10) == 0);
+  counter.reset();
+  CHECK(counter.push(100) == 1);
 }
 
 TEST_CASE("the memory of a stream decoder does not depend on the length of the stream") {

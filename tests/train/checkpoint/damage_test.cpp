@@ -202,7 +202,7 @@ TEST_CASE("parameters of an attention kind that do not match the tensors are not
   config.model.attention = {"synthesizer"};
   config.attention = {
       {"synthesizer",
-       find_attention_kind("synthesizer").replace_defaults({{"terms", std::vector<std::string>{"random"}}})}};
+       find_attention_kind("synthesizer").make_options({{"terms", std::vector<std::string>{"random"}}})}};
   train(config, dir / "run");
   const std::string run = (dir / "run").string();
   CHECK_NOTHROW(load_run({.path = run, .set_options = {}}));

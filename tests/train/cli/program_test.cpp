@@ -254,7 +254,7 @@ TEST_CASE("info prints versions and devices") {
   CHECK(info["version"].is_string());
   CHECK((contains(info["compiler"], "g++") || contains(info["compiler"], "clang")));
   CHECK(contains(info["blas"], "OpenBLAS"));
-  CHECK(info["cpu_products"] == tapeformer::get_cpu_product_library());
+  CHECK(info["cpu_products"] == tapeformer::get_cpu_gemm_library_name());
   CHECK(info["cpu_bfloat16_products"] == tapeformer::uses_bfloat16_instructions(tapeformer::kCpu));
   CHECK(info["threads"] == 1);
   CHECK(info["devices"][0] == "cpu");

@@ -41,7 +41,7 @@ class TextRun {
     config.model.heads = 2;
     config.model.head_dim = 8;
     config.model.feedforward = 16;
-    config.attention = {{attention, find_attention_kind(attention).replace_defaults(
+    config.attention = {{attention, find_attention_kind(attention).make_options(
                                         find_attention_kind(attention).test_options)}};
     config.train.steps = 3;
     train(config, dir / "run");

@@ -29,8 +29,7 @@ struct Case {
 
 void set_attention(Config& config, const std::string& kind) {
   config.model.attention = {kind};
-  config.attention = {
-      {kind, find_attention_kind(kind).replace_defaults(find_attention_kind(kind).test_options)}};
+  config.attention = {{kind, find_attention_kind(kind).make_options(find_attention_kind(kind).test_options)}};
 }
 
 std::vector<Case> cases(const std::string& folder) {

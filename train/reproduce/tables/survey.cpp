@@ -220,8 +220,8 @@ int64_t count_model_parameters(const Config& config) {
 std::string decoding_of(const AttentionPattern& attention) {
   if (!supports(attention, &AttentionCapabilities::causal)) return "no";
   if (!supports(attention, &AttentionCapabilities::recurrent)) return "yes, recomputes the prefix";
-  return supports(attention, &AttentionCapabilities::has_constant_state) ? "yes, constant state"
-                                                                         : "yes, growing state";
+  return supports(attention, &AttentionCapabilities::has_constant_size_state) ? "yes, constant state"
+                                                                              : "yes, growing state";
 }
 
 // Returns a measurement of properties of an attention kind that do not depend on training.

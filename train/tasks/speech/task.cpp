@@ -139,7 +139,7 @@ class SpeechTask final : public Task {
     const CtcBatch batch = std::exchange(batches_[slot].batch, {});
     int64_t frames = 0;
     for (const double length : batch.frame_lengths.to_vector()) frames += static_cast<int64_t>(length);
-    return {model_->loss(batch, context).loss, frames};
+    return {model_->compute_loss(batch, context).loss, frames};
   }
 
   std::string describe_examples(int64_t number) const override {

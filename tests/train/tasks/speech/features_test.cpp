@@ -70,7 +70,7 @@ TEST_CASE("streams of 100 and of 10 seconds need the same memory") {
     write_wav(dir / "a.wav", rustle(seconds), 8000);
     get_device_allocator().reset_peak();
     const int64_t before = get_device_allocator().stats().active_bytes;
-    SpeechStream stream(*model);
+    StreamingSpeechModel stream(*model);
     FeatureStream input(config, description, dir / "a.wav");
     int64_t complete = 0;
     for (Tensor rows = input.read_rows(); rows.defined(); rows = input.read_rows())

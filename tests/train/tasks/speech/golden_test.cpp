@@ -41,8 +41,10 @@ TEST_CASE("LSTM stacks equal PyTorch on packed sequences, in value and gradient"
     CAPTURE(group);
     auto read = [&](const std::string& key) { return file.read(group + "." + key); };
     auto run = [&](DType dtype, double tolerance) {
-      LstmStack model(
-          {.in = 5, .hidden = 7, .layers = group == "stack" ? 3 : 1, .bidirectional = group != "one"});
+      LstmStack model({.input_width = 5,
+                       .hidden = 7,
+                       .layers = group == "stack" ? 3 : 1,
+                       .bidirectional = group != "one"});
       model.convert(dtype);
       for (const auto& [name, parameter] : model.parameters()) parameter.copy_from(read(name));
       const Tensor x = require_grad(read("x").to(dtype));
