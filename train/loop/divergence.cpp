@@ -9,8 +9,9 @@ namespace tapeformer {
 namespace {
 
 std::string make_advice(const RunState& state) {
-  return (state.saved_step >= 0 ? concat_text("; the checkpoint of step ", state.saved_step, " is kept")
-                                : std::string("; the run has no checkpoint")) +
+  return (state.last_checkpoint_step >= 0
+              ? concat_text("; the checkpoint of step ", state.last_checkpoint_step, " is kept")
+              : std::string("; the run has no checkpoint")) +
          ". Lower optimizer.lr, add schedule.warmup_steps or set optimizer.clip_norm.";
 }
 
@@ -26,7 +27,7 @@ void check_loss(double loss, int64_t step, const std::string& examples, const Ru
                                   ", training examples ", examples, make_advice(state)));
 }
 
-void check_grad_norm(double norm, int64_t step, const RunState& state) {
+void check_finite_grad_norm(double norm, int64_t step, const RunState& state) {
   if (std::isfinite(norm)) return;
   throw DivergedError(concat_text("the norm of the gradients is ", format_number(norm), " at step ", step,
                                   make_advice(state)));
