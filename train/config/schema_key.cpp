@@ -44,7 +44,7 @@ SchemaKey& SchemaKey::require_at_least(double min) {
 }
 
 SchemaKey& SchemaKey::require_fraction_below_one() {
-  return range(0, std::nextafter(1.0, 0.0));
+  return require_range(0, std::nextafter(1.0, 0.0));
 }
 
 SchemaKey& SchemaKey::require_one_of(std::vector<std::string> choices) {

@@ -50,7 +50,8 @@ void set_scale(const LoadedSpeechRun& run, StreamDecoderOptions& options) {
   if (!run.metadata.global_statistics) return;
   const FeatureStatistics& all = *run.metadata.global_statistics;
   for (size_t i = 0; i < std::min(dims, all.sums.size()); ++i) {
-    const double mean = all.sums[i] / all.frames, variance = all.squares[i] / all.frames - mean * mean;
+    const double mean = all.sums[i] / all.frame_count,
+                 variance = all.square_sums[i] / all.frame_count - mean * mean;
     options.feature_offsets[i] = mean;
     if (run.config.data.cmvn_variance) options.feature_scales[i] = std::sqrt(std::max(variance, 0.0));
   }

@@ -117,7 +117,7 @@ void Runner::train(const StopSignalScope& signals) {
   for (PlannedTrial& trial : trials_)
     if (trial.row->is_trained && !done(trial, kTraining)) trained.push_back(&trial);
   if (trained.empty()) return;
-  const int64_t parallel = std::min<int64_t>(std::ssize(trained), options_.jobs);
+  const int64_t parallel = std::min<int64_t>(std::ssize(trained), options_.max_parallel_jobs);
   CommandContext context = store_.make_command_context();
   context.threads = std::max<int64_t>(context.threads / parallel, 1);
   std::vector<Job> jobs;
