@@ -21,7 +21,7 @@ const char* format_number(double number) {
 
 }  // namespace
 
-void check_loss(double loss, int64_t step, const std::string& examples, const RunState& state) {
+void check_finite_loss(double loss, int64_t step, const std::string& examples, const RunState& state) {
   if (std::isfinite(loss)) return;
   throw DivergedError(concat_text("the loss is ", format_number(loss), " at step ", step,
                                   ", training examples ", examples, make_advice(state)));
@@ -33,7 +33,7 @@ void check_finite_grad_norm(double norm, int64_t step, const RunState& state) {
                                   make_advice(state)));
 }
 
-void check_weights(const NamedTensors& tensors, const RunState& state) {
+void check_finite_weights(const NamedTensors& tensors, const RunState& state) {
   if (const auto found = find_non_finite(tensors))
     throw DivergedError(concat_text(*found, " after ", state.step, " steps", make_advice(state)));
 }

@@ -84,7 +84,7 @@ BatchLoss StepRunner::forward(int64_t micro_batch, bool with_dropout, LossTerms&
   // In a run with several processes, read_pending_step() checks the losses after the processes have exchanged
   // the losses.
   if (device_.is_cpu() && !reducer_ && !std::isfinite(batch.loss.item()))
-    check_loss(batch.loss.item(), state_.step, task_.describe_examples(number), state_);
+    check_finite_loss(batch.loss.item(), state_.step, task_.describe_examples(number), state_);
   return batch;
 }
 
@@ -186,9 +186,10 @@ void StepRunner::read_pending_step(const PendingStep& pending) {
     communicator_.all_reduce(status->status_matrix());
   }
   if (const auto bad = status->find_non_finite_loss()) {
-    std::string examples = task_.describe_examples(pending.step * config_.train.accumulate + bad->batch);
-    if (reducer_) examples += concat_text(" (process ", bad->process, ")");
-    check_loss(bad->loss, pending.step, examples, state_);
+    std::string examples =
+        task_.describe_examples(pending.step * config_.train.accumulate + bad->micro_batch);
+    if (reducer_) examples += concat_text(" (process ", bad->rank, ")");
+    check_finite_loss(bad->loss, pending.step, examples, state_);
   }
   check_finite_grad_norm(pending.grad_norm.value(), pending.step, state_);
   last_loss_ = status->loss();

@@ -116,7 +116,7 @@ void Trainer::report_step(const StepResult& step) {
     sample.seconds_left = std::max(time_limit_seconds() - state_.training_seconds, 0.0);
   run_log_->show_progress(sample);
   if (!logged) return;
-  check_weights(task_->model().parameters(), state_);
+  check_finite_weights(task_->model().parameters(), state_);
   MetricRecord record{{"step", state_.step}, {"split", "train"}, {"loss_nats", loss}};
   task_->add_metrics(loss, record);
   if (const auto terms = step_runner_->last_loss_terms()) record.emplace_back("auxiliary_loss", *terms);
@@ -180,8 +180,8 @@ bool Trainer::evaluate(const StopSignalScope& signals) {
 // false, logs a warning.
 void Trainer::save_checkpoint(bool must_succeed) {
   step_runner_->wait_for_losses(state_.step);
-  check_weights(task_->model().parameters(), state_);
-  check_weights(optimizer_->state(), state_);
+  check_finite_weights(task_->model().parameters(), state_);
+  check_finite_weights(optimizer_->state(), state_);
   const bool saved = run_on_first_process(*communicator_, [&] {
     return checkpoint_writer_->save(make_state(), must_succeed, make_warning_function());
   });
