@@ -15,7 +15,7 @@ namespace tapeformer {
 
 // A step updates a matrix as follows. g is the scaled gradient, m = step^decay_rate, and
 // rms(x) = sqrt(mean(x²)):
-//   row_means    = row_means + (mean(g² over columns) - row_means) / m
+//   row_means = row_means + (mean(g² over columns) - row_means) / m
 //   column_means = column_means + (mean(g² over rows) - column_means) / m
 //   second_moment = row_means column_means / mean(row_means)
 //   u = g / sqrt(second_moment), divided by max(1, rms(u) / update_clip)

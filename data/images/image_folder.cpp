@@ -107,9 +107,9 @@ class ImageCache {
              const ImageFolderOptions& options)
       : dims_(options.image_size * options.image_size * options.channels) {
     std::string key = concat_text(kMagic, " ", options.image_size, " ", options.channels, "\n");
-    for (const std::string& picture : paths) {
+    for (const std::string& relative_path : paths) {
       std::error_code error;
-      const fs::path path = fs::path(folder) / picture;
+      const fs::path path = fs::path(folder) / relative_path;
       const auto time = fs::last_write_time(path, error).time_since_epoch().count();
       key += concat_text(path.string(), "\t", fs::file_size(path, error), "\t", time, "\n");
     }
