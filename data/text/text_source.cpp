@@ -139,7 +139,7 @@ TextSource::TextSource(const std::vector<fs::path>& files) {
 TextSource::~TextSource() = default;
 
 const TextSource::Part& TextSource::find_part(int64_t offset) const {
-  check(offset >= 0 && offset < size_, "TextSource", "byte ", offset, " of ", bytes_);
+  check(offset >= 0 && offset < size_, "TextSource", "byte ", offset, " of ", size_);
   const auto after = std::upper_bound(parts_.begin(), parts_.end(), offset,
                                       [](int64_t at, const auto& part) { return at < part->last(); });
   return **after;
