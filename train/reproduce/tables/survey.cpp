@@ -133,7 +133,7 @@ std::vector<SurveyKind> survey_kinds() {
 // A training task of the table. For each attention kind that supports the task, the table has a row with the
 // name KIND + `suffix`.
 struct SurveyTask {
-  const char *suffix, *config;
+  const char *suffix, *config_path;
   Grid grid;
   Settings default_settings;
   OutputField score;
@@ -373,7 +373,7 @@ std::vector<std::string> survey_notes() {
 
 Row make_row(const SurveyKind& kind, const SurveyTask& task) {
   Row row{.name = kind.name + std::string(task.suffix),
-          .config_path = task.config,
+          .config_path = task.config_path,
           .default_settings = task.default_settings,
           .fixed_settings = kind.settings(task.grid),
           .is_trained = kind.is_trained,
@@ -403,10 +403,12 @@ Table make_survey_table(const ReproductionOptions& options) {
       if (!supports_task(kind, tasks[i]) || (!kind.is_trained && table.rows.size() > first)) continue;
       table.rows.push_back(make_row(kind, tasks[i]));
       if (!kind.is_trained) continue;
-      scores[i].rows.push_back(table.rows.back().name);
-      if (tasks[i].needed == &AttentionCapabilities::causal) decoding.rows.push_back(table.rows.back().name);
+      scores[i].row_names.push_back(table.rows.back().name);
+      if (tasks[i].needed == &AttentionCapabilities::causal)
+        decoding.row_names.push_back(table.rows.back().name);
     }
-    for (Measurement* measurement : {&kinds, &attention}) measurement->rows.push_back(table.rows[first].name);
+    for (Measurement* measurement : {&kinds, &attention})
+      measurement->row_names.push_back(table.rows[first].name);
   }
   Measurement curve = make_training_curve_measurement("loss");
   curve.row_names = scores[0].row_names;
