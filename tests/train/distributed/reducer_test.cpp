@@ -151,7 +151,7 @@ TEST_CASE("the status of a step holds the loss, the tokens, requests to stop and
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const StepStatus bad(processes, {1, nan, nan}, {0, 0, 0}, {0.2, 0.4, 0.4}, 7, {});
   REQUIRE(bad.find_non_finite_loss());
-  CHECK(bad.find_non_finite_loss()->process == 0);
-  CHECK(bad.find_non_finite_loss()->batch == 1);
+  CHECK(bad.find_non_finite_loss()->rank == 0);
+  CHECK(bad.find_non_finite_loss()->micro_batch == 1);
   CHECK(std::isnan(bad.find_non_finite_loss()->loss));
 }
