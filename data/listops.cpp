@@ -76,7 +76,7 @@ int64_t choose_min_length(const ListOpsOptions& options) {
 ListOps::ListOps(const ListOpsOptions& options)
     : options_(options),
       info_{"listops", options.split, static_cast<int64_t>(kTokenStrings.size()), options.max_length - 1},
-      size_(options.count),
+      size_(options.example_count),
       stream_(options.seed, "listops: " + options.split) {
   const std::vector<std::string> splits = {"train", "valid", "test"};
   if (std::find(splits.begin(), splits.end(), options.split) == splits.end())
@@ -89,12 +89,12 @@ ListOps::ListOps(const ListOpsOptions& options)
           options.min_length, concat_text("0 to max_length, ", options.max_length));
   require(options.max_depth >= 2, "max_depth", options.max_depth, "at least 2");
   require(options.max_args >= 2, "max_args", options.max_args, "at least 2");
-  require(options.count >= 0, "count", options.count, "0 (for all) or more");
+  require(options.example_count >= 0, "count", options.example_count, "0 (for all) or more");
   if (size_ == 0) size_ = options.split == "train" ? kTrainExampleCount : kEvalExampleCount;
-  example(0);
+  generate_example(0);
 }
 
-ListOpsExample ListOps::example(int64_t index) const {
+ListOpsExample ListOps::generate_example(int64_t index) const {
   const int64_t shortest = choose_min_length(options_);
   ExpressionDraw expression(options_, stream_.at_step(static_cast<uint64_t>(index)));
   for (int64_t attempt = 0; attempt < kAttempts; ++attempt)
@@ -112,7 +112,7 @@ Batch ListOps::batch(std::span<const int64_t> indices) const {
   batch.lengths = Tensor::empty({count}, DType::int64);
   batch.labels = Tensor::empty({count}, DType::int64);
   for (int64_t i = 0; i < count; ++i) {
-    const ListOpsExample one = example(indices[static_cast<size_t>(i)]);
+    const ListOpsExample one = generate_example(indices[static_cast<size_t>(i)]);
     std::copy(one.tokens.begin(), one.tokens.end(), batch.tokens.data<uint8_t>() + i * options_.max_length);
     batch.lengths.data<int64_t>()[i] = static_cast<int64_t>(one.tokens.size());
     batch.labels.data<int64_t>()[i] = one.value;

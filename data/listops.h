@@ -18,9 +18,9 @@ struct ListOpsOptions {
   // Minimum and maximum number of tokens in a sequence. If min_length is 0, the minimum is max_length / 4.
   // The Long Range Arena uses sequences of 500 to 2,000 tokens.
   int64_t min_length = 0, max_length = 2000;
-  int64_t max_depth = 10;  // maximum number of nested levels; operands on the last level are digits
-  int64_t max_args = 10;   // maximum number of operands of an operation, at least 2
-  int64_t count = 0;       // number of examples; 0: kTrainExampleCount or kEvalExampleCount
+  int64_t max_depth = 10;     // maximum number of nested levels; operands on the last level are digits
+  int64_t max_args = 10;      // maximum number of operands of an operation, at least 2
+  int64_t example_count = 0;  // number of examples; 0: kTrainExampleCount or kEvalExampleCount
   uint64_t seed = 0;
 };
 
@@ -39,7 +39,7 @@ class ListOps final : public Dataset {
   static constexpr std::array<const char*, 16> kTokenStrings{
       "", "0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "[MIN", "[MAX", "[MED", "[SM", "]"};
 
-  // Throws ConfigError if an option is out of range, or if example(0) throws ConfigError.
+  // Throws ConfigError if an option is out of range, or if generate_example(0) throws ConfigError.
   explicit ListOps(const ListOpsOptions& options);
 
   const DatasetInfo& info() const override { return info_; }
@@ -48,7 +48,7 @@ class ListOps final : public Dataset {
   // sequences are padded with 0. `lengths` and `labels` are int64 (batch,).
   Batch batch(std::span<const int64_t> indices) const override;
   // Returns an example. Throws ConfigError if none of a million random expressions has a length in range.
-  ListOpsExample example(int64_t index) const;
+  ListOpsExample generate_example(int64_t index) const;
 
  private:
   ListOpsOptions options_;

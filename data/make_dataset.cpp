@@ -69,23 +69,23 @@ std::shared_ptr<const Dataset> make_synthetic_dataset(const CatalogueEntry& set,
                                                     .max_length = options.max_length,
                                                     .max_depth = options.max_depth,
                                                     .max_args = options.max_args,
-                                                    .count = options.limit,
+                                                    .example_count = options.limit,
                                                     .seed = options.seed});
   const SetTaskOptions sets{.split = options.split,
                             .min_length = options.min_length,
                             .max_length = options.max_length,
                             .components = options.components,
-                            .count = options.limit,
+                            .example_count = options.limit,
                             .seed = options.seed};
   if (set.format == DatasetFormat::set_maximum) return std::make_shared<SetMaximumTask>(sets);
   if (set.format == DatasetFormat::set_mixture) return std::make_shared<SetMixtureTask>(sets);
   return nullptr;
 }
 
-// Returns a copy of options.text in which `limit` is options.limit. If the data set is in a data directory,
-// `path` is set to the path of its text file in this directory.
+// Returns a copy of options.text_options in which `limit` is options.limit. If the data set is in a data
+// directory, `path` is set to the path of its text file in this directory.
 TextOptions make_text_options(const CatalogueEntry& set, const DatasetOptions& options) {
-  TextOptions text = options.text;
+  TextOptions text = options.text_options;
   text.limit = options.limit;
   if (!set.needs_path)
     text.path = require_file(require_dataset_folder(set, options.data_dir), set.files.front().name);
@@ -94,23 +94,23 @@ TextOptions make_text_options(const CatalogueEntry& set, const DatasetOptions& o
 
 std::shared_ptr<const Tokenizer> find_tokenizer(const CatalogueEntry& set, const DatasetOptions& options) {
   if (options.tokenizer) return options.tokenizer;
-  if (options.text.tokenizer_name == kByteTokenizerName) return make_byte_tokenizer();
+  if (options.text_options.tokenizer_name == kByteTokenizerName) return make_byte_tokenizer();
   return make_tokenizer(make_text_options(set, options), options.seed);
 }
 
 }  // namespace
 
-DatasetInfo describe_dataset(const DatasetOptions& options) {
+DatasetInfo make_dataset_info(const DatasetOptions& options) {
   const CatalogueEntry& set = require_supported_entry(options.name);
   if (const auto task = make_synthetic_dataset(set, options)) return task->info();
   if (set.format == DatasetFormat::image_folder) {
-    const ImageFolderOptions& o = options.image_folder;
-    return {options.name, options.split, kByteValues, o.size * o.size * o.channels - 1,
-            o.size,       o.size,        o.channels};
+    const ImageFolderOptions& o = options.image_folder_options;
+    return {options.name, options.split, kByteValues, o.image_size * o.image_size * o.channels - 1,
+            o.image_size, o.image_size,  o.channels};
   }
   if (set.type == DatasetType::text)
     return {options.name, options.split, find_tokenizer(set, options)->vocabulary_size(),
-            options.text.sequence_length};
+            options.text_options.sequence_length};
   check_downscale(options.name, set.height, set.width, options.downscale);
   const int64_t height = set.height / options.downscale, width = set.width / options.downscale;
   const int64_t channels = options.use_grey ? 1 : set.channels;
@@ -124,13 +124,13 @@ std::shared_ptr<const Dataset> make_dataset(const DatasetOptions& options) {
     return std::make_shared<TextDataset>(make_text_options(set, options), options.name, options.split,
                                          find_tokenizer(set, options));
   if (set.format == DatasetFormat::image_folder) {
-    ImageFolderOptions folder = options.image_folder;
+    ImageFolderOptions folder = options.image_folder_options;
     folder.limit = options.limit;
     return std::make_shared<ImageDataset>(load_image_folder(options.split, folder));
   }
   return std::make_shared<ImageDataset>(
       load_images(options.name, options.split,
-                  ImageOptions{options.data_dir, options.validation, options.limit, options.use_grey,
+                  ImageOptions{options.data_dir, options.validation_count, options.limit, options.use_grey,
                                options.downscale}));
 }
 

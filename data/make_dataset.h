@@ -18,12 +18,12 @@ struct DatasetOptions {
   int64_t limit = 0;            // maximum number of examples, from the start; 0: all
 
   // Options of image data sets. The data set "images" ignores these options.
-  int64_t validation = 0;  // number of training examples to hold out as "valid", from the end
-  bool use_grey = false;   // converts RGB images to grey images
-  int64_t downscale = 1;   // averages blocks of downscale x downscale pixels
+  int64_t validation_count = 0;  // number of training examples to hold out as "valid", from the end
+  bool use_grey = false;         // converts RGB images to grey images
+  int64_t downscale = 1;         // averages blocks of downscale x downscale pixels
 
-  // Options of the data set "images". `limit` replaces image_folder.limit.
-  ImageFolderOptions image_folder = {};
+  // Options of the data set "images". `limit` replaces image_folder_options.limit.
+  ImageFolderOptions image_folder_options = {};
 
   // Options of synthetic sequences; see SymbolTaskOptions.
   uint64_t seed = 0;
@@ -36,15 +36,16 @@ struct DatasetOptions {
   // Options of sets of vectors, which also use seed, min_length and max_length; see SetTaskOptions.
   int64_t components = 4;
 
-  // Options of texts. `limit` replaces text.limit. For data sets in a data directory, text.path is ignored.
-  TextOptions text = {};
+  // Options of texts. `limit` replaces text_options.limit. For data sets in a data directory,
+  // text_options.path is ignored.
+  TextOptions text_options = {};
   std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // if null, make_tokenizer() makes it
 };
 
 // Returns the DatasetInfo of make_dataset(options), so that a model can be built without its training data.
 // Reads files only if options.tokenizer is null and make_tokenizer() reads files. Throws ConfigError for an
 // unknown name or an invalid downscale.
-DatasetInfo describe_dataset(const DatasetOptions& options);
+DatasetInfo make_dataset_info(const DatasetOptions& options);
 
 // Returns a data set of images, text, synthetic sequences or sets of vectors. Image data sets have
 // tokens (batch, height * width * channels) uint8, labels (batch,) int64 and no mask. Throws ConfigError for

@@ -14,8 +14,8 @@ struct SetTaskOptions {
   // Smallest and largest number of elements in a set. The number is uniformly distributed. If min_length is
   // 0, the smallest number is a quarter of max_length.
   int64_t min_length = 0, max_length = 10;
-  int64_t components = 4;  // components of a mixture; only for SetMixtureTask
-  int64_t count = 0;       // number of examples; 0: kTrainExampleCount or kEvalExampleCount
+  int64_t components = 4;     // components of a mixture; only for SetMixtureTask
+  int64_t example_count = 0;  // number of examples; 0: kTrainExampleCount or kEvalExampleCount
   uint64_t seed = 0;
 };
 
@@ -35,9 +35,9 @@ class SetTask : public Dataset {
   SetTask(const std::string& name, int64_t features, const SetTaskOptions& options);
 
   // A random number generator for one example. Each call returns the next number of the random stream.
-  class RandomSequence {
+  class RandomNumberGenerator {
    public:
-    explicit RandomSequence(const RandomStream& stream) : stream_(stream) {}
+    explicit RandomNumberGenerator(const RandomStream& stream) : stream_(stream) {}
     double uniform() { return stream_.uniform(next_number_++); }
     double normal() { return stream_.normal(next_number_++); }
     int64_t uniform_below(int64_t n) {
@@ -51,7 +51,7 @@ class SetTask : public Dataset {
 
  private:
   // Writes `length` elements of an example to `elements`. Returns the target of the example.
-  virtual double write_example(RandomSequence& draws, int64_t length, float* elements) const = 0;
+  virtual double write_example(RandomNumberGenerator& generator, int64_t length, float* elements) const = 0;
 
   DatasetInfo info_;
   int64_t min_length_, size_;
@@ -65,7 +65,7 @@ class SetMaximumTask final : public SetTask {
   explicit SetMaximumTask(const SetTaskOptions& options) : SetTask("set-maximum", 1, options) {}
 
  private:
-  double write_example(RandomSequence& draws, int64_t length, float* elements) const override;
+  double write_example(RandomNumberGenerator& generator, int64_t length, float* elements) const override;
 };
 
 // Sets of points in the plane, drawn from a mixture of Gaussians (section 5.3 of the paper). The shares of
@@ -79,7 +79,7 @@ class SetMixtureTask final : public SetTask {
   explicit SetMixtureTask(const SetTaskOptions& options);
 
  private:
-  double write_example(RandomSequence& draws, int64_t length, float* elements) const override;
+  double write_example(RandomNumberGenerator& generator, int64_t length, float* elements) const override;
 
   int64_t components_;
 };

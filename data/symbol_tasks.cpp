@@ -8,7 +8,7 @@ namespace tapeformer {
 
 SymbolTask::SymbolTask(const std::string& name, const SymbolTaskOptions& options)
     : info_{name, options.split, options.symbols + 1, options.max_length},
-      size_(options.count),
+      size_(options.example_count),
       symbol_count_(options.symbols),
       stream_(options.seed, name + " task: " + options.split) {
   const std::vector<std::string> splits = {"train", "valid", "test"};
@@ -18,8 +18,9 @@ SymbolTask::SymbolTask(const std::string& name, const SymbolTaskOptions& options
     throw ConfigError(concat_text(name, ": max_length ", options.max_length, ", expected at least 8"));
   if (options.symbols < 1)
     throw ConfigError(concat_text(name, ": ", options.symbols, " symbols, expected at least 1"));
-  if (options.count < 0)
-    throw ConfigError(concat_text(name, ": ", options.count, " examples, expected 0 (for all) or more"));
+  if (options.example_count < 0)
+    throw ConfigError(
+        concat_text(name, ": ", options.example_count, " examples, expected 0 (for all) or more"));
   if (size_ == 0) size_ = options.split == "train" ? kTrainExampleCount : kEvalExampleCount;
 }
 

@@ -12,7 +12,7 @@ struct SymbolTaskOptions {
   int64_t max_length = 128;     // predictions per example, at least 8
   // Number of different symbols, at least 1. The vocabulary consists of these symbols and the separator 0.
   int64_t symbols = 10;
-  int64_t count = 0;  // number of examples; 0: kTrainExampleCount or kEvalExampleCount
+  int64_t example_count = 0;  // number of examples; 0: kTrainExampleCount or kEvalExampleCount
   uint64_t seed = 0;
 };
 

@@ -42,7 +42,7 @@ Adafactor::Adafactor(const OptimizerConfig& config, const std::vector<Tensor>& p
       row[-1] = column[-2] = 1;
       moments = {zeros(row), zeros(column), {}};
     } else {
-      moments.second = zeros(row);
+      moments.second_moment = zeros(row);
     }
     moments_.push_back(moments);
   }
@@ -50,7 +50,7 @@ Adafactor::Adafactor(const OptimizerConfig& config, const std::vector<Tensor>& p
   coefficients_ = Tensor::zeros({kCoefficients}, like.dtype(), like.device());
 }
 
-void Adafactor::prepare(double lr, int64_t step) {
+void Adafactor::prepare_step(double lr, int64_t step) {
   const auto t = static_cast<double>(step);
   const bool trax = config_.form == "trax";
   const double rate = trax ? lr : std::min(lr, 1 / std::sqrt(t));
@@ -63,30 +63,32 @@ Tensor Adafactor::get_coefficient(int64_t index) const {
   return coefficients_.view({}, {}, index);
 }
 
-Tensor Adafactor::update(const Moments& moments, const Tensor& g) const {
+Tensor Adafactor::update_moments(const Moments& moments, const Tensor& g) const {
   const bool trax = config_.form == "trax";
   const Tensor squares = trax ? add(square(g), kTraxEpsilon) : square(g), mix = get_coefficient(kMix);
   const auto move = [&](const Tensor& moment, const Tensor& target) {
     moment.copy_from(add(moment, mul(sub(target, moment), mix)));
   };
   const double epsilon = get_epsilon(g.dtype());
-  if (moments.second.defined()) {
-    move(moments.second, squares);
-    return div(g, sqrt(trax ? moments.second : clamp_to_minimum(moments.second, epsilon * epsilon)));
+  if (moments.second_moment.defined()) {
+    move(moments.second_moment, squares);
+    return div(
+        g, sqrt(trax ? moments.second_moment : clamp_to_minimum(moments.second_moment, epsilon * epsilon)));
   }
-  move(moments.row, mean(squares, -1, true));
-  move(moments.column, mean(squares, -2, true));
-  const Tensor row_mean = mean(moments.row, -2, true);
-  if (trax) return div(div(g, sqrt(div(moments.row, row_mean))), sqrt(moments.column));
-  const Tensor second = div(mul(moments.row, moments.column), clamp_to_minimum(row_mean, epsilon));
-  return div(g, sqrt(clamp_to_minimum(second, epsilon * epsilon)));
+  move(moments.row_means, mean(squares, -1, true));
+  move(moments.column_means, mean(squares, -2, true));
+  const Tensor mean_of_rows = mean(moments.row_means, -2, true);
+  if (trax) return div(div(g, sqrt(div(moments.row_means, mean_of_rows))), sqrt(moments.column_means));
+  const Tensor second_moment =
+      div(mul(moments.row_means, moments.column_means), clamp_to_minimum(mean_of_rows, epsilon));
+  return div(g, sqrt(clamp_to_minimum(second_moment, epsilon * epsilon)));
 }
 
-void Adafactor::apply(size_t index, const Tensor& parameter, const Tensor& gradient,
-                      const Tensor& scale) const {
+void Adafactor::update_parameter(size_t index, const Tensor& parameter, const Tensor& gradient,
+                                 const Tensor& scale) const {
   const Tensor p = detach(parameter);
   if (p.numel() == 0) return;
-  const Tensor g = mul(gradient, scale.to(p.dtype())), u = update(moments_[index], g);
+  const Tensor g = mul(gradient, scale.to(p.dtype())), u = update_moments(moments_[index], g);
   const Tensor clip = clamp_to_minimum(mul(compute_root_mean_square(u), 1 / config_.update_clip), 1);
   const Tensor size = clamp_to_minimum(compute_root_mean_square(p), kMinRootMeanSquare);
   const Tensor rate = div(mul(size, get_coefficient(kRate)), clip);
@@ -95,8 +97,8 @@ void Adafactor::apply(size_t index, const Tensor& parameter, const Tensor& gradi
 
 std::vector<std::pair<std::string, Tensor>> Adafactor::state(size_t index) const {
   const Moments& moments = moments_[index];
-  if (moments.second.defined()) return {{"second", moments.second}};
-  return {{"row", moments.row}, {"column", moments.column}};
+  if (moments.second_moment.defined()) return {{"second", moments.second_moment}};
+  return {{"row", moments.row_means}, {"column", moments.column_means}};
 }
 
 }  // namespace tapeformer

@@ -15,18 +15,18 @@ namespace tapeformer {
 
 // A step updates a matrix as follows. g is the scaled gradient, m = step^decay_rate, and
 // rms(x) = sqrt(mean(x²)):
-//   row    = row + (mean(g² over columns) - row) / m
-//   column = column + (mean(g² over rows) - column) / m
-//   second = row column / mean(row)
-//   u = g / sqrt(second), divided by max(1, rms(u) / update_clip)
+//   row_means = row_means + (mean(g² over columns) - row_means) / m
+//   column_means = column_means + (mean(g² over rows) - column_means) / m
+//   second_moment = row_means column_means / mean(row_means)
+//   u = g / sqrt(second_moment), divided by max(1, rms(u) / update_clip)
 //   parameter = shrink * parameter - rate * max(1e-3, rms(parameter)) * u
 // Rows and columns are the last two dimensions. Scalars and vectors have no rows and columns. Their update
 // uses
-//   second = second + (g² - second) / m
+//   second_moment = second_moment + (g² - second_moment) / m
 //
 // optimizer.form selects the rate, `shrink` and the terms that avoid a division by 0:
 // - "pytorch", as torch.optim.Adafactor: rate = min(lr, 1 / sqrt(step)); shrink = 1 - lr weight_decay;
-//   mean(row) is at least the machine epsilon of the dtype, and `second` at least its square.
+//   mean(row_means) is at least the machine epsilon of the dtype, and `second_moment` at least its square.
 // - "trax", as in Trax: rate = lr; shrink = 1 - weight_decay; 1e-30 is added to g².
 class Adafactor {
  public:
@@ -34,10 +34,11 @@ class Adafactor {
 
   // Computes the coefficients 1 / m, `rate` and `shrink` (defined above) for step `step`, where the first
   // step has number 1. Copies the coefficients to the device of the parameters.
-  void prepare(double lr, int64_t step);
+  void prepare_step(double lr, int64_t step);
   // Updates parameter `index` with `scale` times its gradient. `scale` is a float64 scalar on the device.
-  // Call prepare() first, because apply() reads the coefficients from the device.
-  void apply(size_t index, const Tensor& parameter, const Tensor& gradient, const Tensor& scale) const;
+  // Call prepare_step() first, because update_parameter() reads the coefficients from the device.
+  void update_parameter(size_t index, const Tensor& parameter, const Tensor& gradient,
+                        const Tensor& scale) const;
 
   // Returns the second moments of a parameter: "row" and "column" if the rank of the parameter is at least 2,
   // and "second" otherwise.
@@ -46,12 +47,12 @@ class Adafactor {
  private:
   // Running means of the squared gradient of one parameter.
   struct Moments {
-    Tensor row, column;  // means over columns and over rows; defined for parameters of rank 2 or more
-    Tensor second;       // elementwise means; defined for scalars and vectors
+    Tensor row_means, column_means;  // means over columns and over rows; defined for parameters of rank 2 or more
+    Tensor second_moment;            // elementwise means; defined for scalars and vectors
   };
   // Updates the moments with the scaled gradient `g`. Returns `g` divided by the square root of the estimated
   // second moment of each element.
-  Tensor update(const Moments& moments, const Tensor& g) const;
+  Tensor update_moments(const Moments& moments, const Tensor& g) const;
   // Returns element `index` of coefficients_ as a scalar tensor.
   Tensor get_coefficient(int64_t index) const;
 

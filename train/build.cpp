@@ -34,10 +34,10 @@ Options split_options(const DataConfig& d) {
 
 ImageFolderOptions make_image_folder_options(const DataConfig& d) {
   auto options = split_options<ImageFolderOptions>(d);
-  options.size = d.image_size;
+  options.image_size = d.image_size;
   options.channels = d.color == "gray" ? 1 : 3;
-  options.refuse_faulty = d.bad_images == "refuse";
-  options.cache = d.image_cache;
+  options.reject_faulty_files = d.bad_images == "refuse";
+  options.cache_folder = d.image_cache;
   return options;
 }
 
@@ -59,7 +59,7 @@ DatasetOptions make_dataset_options(const Config& config, const std::string& spl
   options.split = split;
   options.data_dir = use.data_dir;
   options.limit = split == "train" ? d.limit : d.eval_limit;
-  options.validation = d.validation;
+  options.validation_count = d.validation;
   options.use_grey = d.color == "gray";
   options.downscale = d.downscale;
   options.seed = static_cast<uint64_t>(config.run.seed);
@@ -69,9 +69,9 @@ DatasetOptions make_dataset_options(const Config& config, const std::string& spl
   options.max_depth = d.max_depth;
   options.max_args = d.max_args;
   options.components = d.components;
-  options.image_folder = make_image_folder_options(d);
-  options.text = make_text_options(d);
-  options.text.use_random_windows = use.use_random_windows && !d.streams;
+  options.image_folder_options = make_image_folder_options(d);
+  options.text_options = make_text_options(d);
+  options.text_options.use_random_windows = use.use_random_windows && !d.streams;
   options.tokenizer = use.tokenizer;
   return options;
 }
@@ -235,9 +235,9 @@ bool is_text_dataset(const Config& config) {
   return require_catalogue_entry(config.data.dataset).type == DatasetType::text;
 }
 
-DatasetInfo describe_data(const Config& config, std::shared_ptr<const Tokenizer> tokenizer,
-                          const std::string& data_dir) {
-  return describe_dataset(make_dataset_options(config, "train", {data_dir, std::move(tokenizer)}));
+DatasetInfo get_dataset_info(const Config& config, std::shared_ptr<const Tokenizer> tokenizer,
+                             const std::string& data_dir) {
+  return make_dataset_info(make_dataset_options(config, "train", {data_dir, std::move(tokenizer)}));
 }
 
 void check_evaluation_files(const Config& config) {
@@ -249,7 +249,7 @@ void check_evaluation_files(const Config& config) {
     call_with_path_key(config.data, split, [&, &files = path] {
       if (set.type == DatasetType::text)
         require_text_files(files);
-      else if (list_pictures(files).pictures.empty())
+      else if (list_picture_paths(files).paths.empty())
         throw DataError(files + ": no PNG or JPEG files");
     });
   }
@@ -264,7 +264,7 @@ std::shared_ptr<const Dataset> make_split(const Config& config, const std::strin
                       (splits_by_share(options.name) ? "data.valid_share" : "data.validation"));
   auto dataset = call_with_path_key(config.data, split, [&] { return make_dataset(options); });
   if (type == DatasetType::text) return dataset;
-  const DatasetInfo expected = describe_dataset(options), &found = dataset->info();
+  const DatasetInfo expected = make_dataset_info(options), &found = dataset->info();
   if (!(found == expected))
     throw DataError(concat_text(options.name, " ", split, ": expected images of ", expected.height, " x ",
                                 expected.width, " x ", expected.channels, ", the files hold ", found.height,

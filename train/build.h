@@ -48,8 +48,8 @@ bool is_text_dataset(const Config& config);
 // Returns the vocabulary size and the sizes of the examples of the data set in the config. If the data set is
 // a text whose vocabulary depends on the text, and `tokenizer` is null, reads files to find the vocabulary.
 // Otherwise, reads no files.
-DatasetInfo describe_data(const Config& config, std::shared_ptr<const Tokenizer> tokenizer = nullptr,
-                          const std::string& data_dir = "");
+DatasetInfo get_dataset_info(const Config& config, std::shared_ptr<const Tokenizer> tokenizer = nullptr,
+                             const std::string& data_dir = "");
 
 struct SplitOptions {
   std::string data_dir = {};
@@ -59,8 +59,8 @@ struct SplitOptions {
 
 // Returns a split of the data set in the config: "train" with at most data.limit examples, or "valid" or
 // "test" with at most data.eval_limit examples. Throws DataError if the size of the examples in the files
-// differs from the size that describe_data() returns. Throws ConfigError for "valid" if a data set of images
-// has no validation split.
+// differs from the size that get_dataset_info() returns. Throws ConfigError for "valid" if a data set of
+// images has no validation split.
 std::shared_ptr<const Dataset> make_split(const Config& config, const std::string& split,
                                           const SplitOptions& options = {});
 

@@ -12,13 +12,13 @@ namespace tapeformer {
 
 // Values from the command line that override a config.
 struct ConfigOverrides {
-  std::vector<std::string> set_options = {};  // values of --set, in the form "table.key=value"
-  std::string device = {};                    // overrides run.device, unless empty
-  int64_t threads = 0;                        // overrides run.threads, unless 0
-  std::optional<int64_t> seed = {};           // overrides run.seed
+  std::vector<std::string> config_settings = {};  // values of --set, in the form "table.key=value"
+  std::string device = {};                        // overrides run.device, unless empty
+  int64_t threads = 0;                            // overrides run.threads, unless 0
+  std::optional<int64_t> seed = {};               // overrides run.seed
 
-  // Overrides run.threads unless `threads` is 0, and run.seed if `seed` is set. Does not apply `set_options`
-  // and `device`, which load_config() takes as arguments.
+  // Overrides run.threads unless `threads` is 0, and run.seed if `seed` is set. Does not apply
+  // `config_settings` and `device`, which load_config() takes as arguments.
   void apply(Config& config) const;
 };
 

@@ -95,8 +95,8 @@ void drop_metrics_after(const Folder& run_dir, int64_t step, bool evaluated) {
   if (kept != text) run_dir.replace(kMetricsFileName, kept);
 }
 
-MetricsFile read_valid_metrics(const std::string& path) {
-  MetricsFile file;
+MetricsFileContents read_valid_metrics(const std::string& path) {
+  MetricsFileContents file;
   for_each_line(read_file(path), [&](std::string_view line, int64_t number) {
     try {
       file.records.push_back(record_of(line, path + ":" + std::to_string(number)));
@@ -108,7 +108,7 @@ MetricsFile read_valid_metrics(const std::string& path) {
 }
 
 std::vector<MetricRecord> read_metrics(const std::string& path) {
-  MetricsFile file = read_valid_metrics(path);
+  MetricsFileContents file = read_valid_metrics(path);
   if (!file.damage_messages.empty()) throw DataError(file.damage_messages.front());
   return std::move(file.records);
 }

@@ -51,13 +51,13 @@ void drop_metrics_after(const Folder& run_dir, int64_t step, bool evaluated);
 // if a line is not a JSON object of numbers and strings.
 std::vector<MetricRecord> read_metrics(const std::string& path);
 
-struct MetricsFile {
+struct MetricsFileContents {
   std::vector<MetricRecord> records;
   std::vector<std::string> damage_messages;  // "PATH:LINE: problem" for each invalid line
 };
 // Reads the records as read_metrics() does, but does not throw if a line is damaged. Instead, returns the
 // valid records and a message for each damaged line.
-MetricsFile read_valid_metrics(const std::string& path);
+MetricsFileContents read_valid_metrics(const std::string& path);
 
 // Returns the value of a field, or `fallback` if the field is missing or is a string.
 double get_metric_number(const MetricRecord& record, const std::string& field, double fallback);

@@ -80,19 +80,19 @@ const RoundedWeights& Optimizer::round_weights() const {
   return rounded_weights_;
 }
 
-void Optimizer::prepare(double lr) {
-  UpdateRule rule = make_step_rule(config_, lr, ++steps_);
+void Optimizer::prepare_step(double lr) {
+  UpdateRule rule = make_step_rule(config_, lr, ++step_count_);
   // A smaller decay in early steps reduces the influence of the initial weights on the moving average.
-  const auto t = static_cast<double>(steps_);
+  const auto t = static_cast<double>(step_count_);
   rule.average_decay = std::min(config_.ema, (1 + t) / (10 + t));
-  if (adafactor_) adafactor_->prepare(lr, steps_);
+  if (adafactor_) adafactor_->prepare_step(lr, step_count_);
   if (coefficients_.defined())
     overwrite_rule(coefficients_, rule);
   else
     coefficients_ = copy_rule_to_device(parameters_.empty() ? kCpu : parameters_[0].second.device(), rule);
 }
 
-Tensor Optimizer::apply(double gradient_scale) {
+Tensor Optimizer::update_parameters(double gradient_scale) {
   std::vector<ParameterTensors> slots;
   std::vector<size_t> indices;
   std::vector<Tensor> gradients;
@@ -105,7 +105,7 @@ Tensor Optimizer::apply(double gradient_scale) {
     slots.push_back({parameter, gradients.back(), first_moments_[i], second_moments_[i]});
   }
   const Clipping clipping = make_clipping(config_, gradient_scale);
-  const Tensor norm = adafactor_ ? apply_adafactor(indices, gradients, clipping)
+  const Tensor norm = adafactor_ ? update_with_adafactor(indices, gradients, clipping)
                                  : apply_optimizer_step(slots, coefficients_, clipping);
   for (size_t i = 0; i < averages_.size(); ++i)
     update_moving_average(averages_[i], parameters_[i].second, coefficients_);
@@ -113,22 +113,22 @@ Tensor Optimizer::apply(double gradient_scale) {
   return norm;
 }
 
-Tensor Optimizer::apply_adafactor(const std::vector<size_t>& indices, const std::vector<Tensor>& gradients,
-                                  const Clipping& clipping) {
+Tensor Optimizer::update_with_adafactor(const std::vector<size_t>& indices,
+                                        const std::vector<Tensor>& gradients, const Clipping& clipping) {
   const NoGrad no_grad;
   const auto [scales, norm] = compute_gradient_scales(gradients, clipping);
   for (size_t i = 0; i < indices.size(); ++i)
-    adafactor_->apply(indices[i], parameters_[indices[i]].second, gradients[i],
-                      scales.view({}, {}, static_cast<int64_t>(i)));
+    adafactor_->update_parameter(indices[i], parameters_[indices[i]].second, gradients[i],
+                                 scales.view({}, {}, static_cast<int64_t>(i)));
   return norm;
 }
 
 Tensor Optimizer::step(double lr, double gradient_scale) {
-  prepare(lr);
-  return apply(gradient_scale);
+  prepare_step(lr);
+  return update_parameters(gradient_scale);
 }
 
-void Optimizer::swap_average() {
+void Optimizer::swap_averaged_weights() {
   for (size_t i = 0; i < averages_.size(); ++i) {
     const Tensor& parameter = parameters_[i].second;
     const Tensor weights = detach(parameter).clone();

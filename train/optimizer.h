@@ -37,12 +37,13 @@ class Optimizer {
   // - sgd: momentum, with L2 weight decay.
   // - adafactor: see train/adafactor.h.
   Tensor step(double lr, double gradient_scale = 1);
-  // prepare() and apply() are the two parts of step(). prepare() increments the step counter and copies the
-  // coefficients of the step to the device. apply() reads the coefficients on the device. A CUDA graph of
-  // apply() can therefore be replayed after prepare() has set the coefficients of the next step.
-  void prepare(double lr);
-  Tensor apply(double gradient_scale = 1);
-  int64_t step_count() const { return steps_; }
+  // prepare_step() and update_parameters() are the two parts of step(). prepare_step() increments the step
+  // counter and copies the coefficients of the step to the device. update_parameters() reads the coefficients
+  // on the device. A CUDA graph of update_parameters() can therefore be replayed after prepare_step() has set
+  // the coefficients of the next step.
+  void prepare_step(double lr);
+  Tensor update_parameters(double gradient_scale = 1);
+  int64_t step_count() const { return step_count_; }
 
   // Returns copies of the current weights that are rounded to bfloat16 for matrix products; see
   // RoundedWeights. A forward and backward pass uses the copies within a RoundedWeights::Scope, which must
@@ -51,7 +52,7 @@ class Optimizer {
 
   // Exchanges the weights with their moving averages. A second call restores the weights. Does nothing if
   // optimizer.ema is 0.
-  void swap_average();
+  void swap_averaged_weights();
   bool has_average() const { return !averages_.empty(); }
 
   // Returns the tensors for a checkpoint. The name of each tensor is a prefix followed by the name of the
@@ -59,19 +60,19 @@ class Optimizer {
   // Adafactor, and "average." for moving averages. The result has only the tensors that this optimizer uses.
   // The tensors share storage with the optimizer, so that a checkpoint can be loaded into them.
   NamedParameters state() const;
-  void set_step_count(int64_t steps) { steps_ = steps; }
+  void set_step_count(int64_t steps) { step_count_ = steps; }
 
  private:
   OptimizerConfig config_;
   NamedParameters parameters_;
-  Tensor apply_adafactor(const std::vector<size_t>& indices, const std::vector<Tensor>& gradients,
-                         const Clipping& clipping);
+  Tensor update_with_adafactor(const std::vector<size_t>& indices, const std::vector<Tensor>& gradients,
+                               const Clipping& clipping);
 
   std::vector<Tensor> first_moments_, second_moments_, averages_;
   std::unique_ptr<Adafactor> adafactor_;  // null unless the optimizer is "adafactor"
   RoundedWeights rounded_weights_;
   Tensor coefficients_;  // coefficients of the step, on the device of the parameters
-  int64_t steps_ = 0;
+  int64_t step_count_ = 0;
 };
 
 }  // namespace tapeformer

@@ -41,13 +41,13 @@ struct sigaction action_of(void (*handler)(int)) {
 
 }  // namespace
 
-void exit_on_signals() {
+void install_exit_handlers() {
   const struct sigaction action = action_of(end_process);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
 }
 
-void omit_signal_message() {
+void suppress_signal_message() {
   message_omitted = 1;
 }
 
@@ -68,7 +68,7 @@ StopSignalScope::~StopSignalScope() {
   sigaction(SIGTERM, &old_terminate, nullptr);
 }
 
-int StopSignalScope::requested_signal() const {
+int StopSignalScope::last_signal() const {
   return stop_signal;
 }
 

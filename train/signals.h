@@ -13,11 +13,11 @@ inline constexpr int kInterruptedExitStatus = 130;
 // Installs handlers of SIGINT and SIGTERM for processes with nothing to save. The handlers print an error
 // message to standard error, end the programs that CommandOutput runs, and end the process with
 // kInterruptedExitStatus.
-void exit_on_signals();
+void install_exit_handlers();
 
-// Prevents the handlers of exit_on_signals() from printing the error message. Processes call this function if
-// their launcher reports signals.
-void omit_signal_message();
+// Prevents the handlers of install_exit_handlers() from printing the error message. Processes call this
+// function if their launcher reports signals.
+void suppress_signal_message();
 
 // Returns whether any StopSignalScope object of this process has recorded SIGTERM.
 bool has_received_sigterm();
@@ -32,7 +32,7 @@ class StopSignalScope {
   StopSignalScope& operator=(const StopSignalScope&) = delete;
 
   // Returns the last recorded signal, SIGINT or SIGTERM, or 0 if there was none.
-  int requested_signal() const;
+  int last_signal() const;
 };
 
 // A function that long computations call between batches. If the function returns true, the computation

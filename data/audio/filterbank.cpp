@@ -262,7 +262,7 @@ Tensor Filterbank::compute_frames(const Signal& signal, int64_t begin, int64_t e
     const float mean = sum_of(x, tables.length) / static_cast<float>(tables.length);
 #pragma omp simd
     for (int64_t i = 0; i < tables.length; ++i) x[i] -= mean;
-    if (options_.energy) *out++ = std::max(dot(x, x, tables.length), kFloor);
+    if (options_.use_energy) *out++ = std::max(dot(x, x, tables.length), kFloor);
     y[0] = (x[0] - preemphasis * x[0]) * window[0];
 #pragma omp simd
     for (int64_t i = 1; i < tables.length; ++i) y[i] = (x[i] - preemphasis * x[i - 1]) * window[i];

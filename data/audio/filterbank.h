@@ -26,11 +26,11 @@ struct FilterbankOptions {
   // If true, only frames that lie completely inside the signal are computed. If false, frames whose centre
   // lies inside the signal are computed, and the signal is mirrored at its ends.
   bool snip_edges = true;
-  bool energy = false;  // the first feature is the log energy of the frame before pre-emphasis
+  bool use_energy = false;  // the first feature is the log energy of the frame before pre-emphasis
 
   int64_t frame_length() const;  // returns the length in samples
   int64_t frame_shift() const;
-  int64_t dims() const { return bins + (energy ? 1 : 0); }
+  int64_t dims() const { return bins + (use_energy ? 1 : 0); }
   bool operator==(const FilterbankOptions&) const = default;
 };
 

@@ -7,7 +7,7 @@
 
 namespace tapeformer {
 
-std::vector<int64_t> shuffle_epoch(uint64_t seed, int64_t epoch, int64_t example_count) {
+std::vector<int64_t> make_epoch_permutation(uint64_t seed, int64_t epoch, int64_t example_count) {
   const RandomStream stream(seed, "shuffle", static_cast<uint64_t>(epoch));
   std::vector<int64_t> order(static_cast<size_t>(example_count));
   std::iota(order.begin(), order.end(), 0);
@@ -68,8 +68,8 @@ std::vector<int64_t> Loader::draw_indices(int64_t step) const {
 Loader::Order Loader::get_epoch_permutation(int64_t epoch) const {
   const std::lock_guard lock(mutex_);
   if (epoch != cached_epoch_) {
-    cached_order_ =
-        std::make_shared<const std::vector<int64_t>>(shuffle_epoch(options_.seed, epoch, dataset_->size()));
+    cached_order_ = std::make_shared<const std::vector<int64_t>>(
+        make_epoch_permutation(options_.seed, epoch, dataset_->size()));
     cached_epoch_ = epoch;
   }
   return cached_order_;

@@ -18,7 +18,7 @@ using Faults = std::vector<std::string>;
 // Calls f(). If f() throws DataError and `faults` is not null, appends the message to `faults` instead of
 // throwing.
 template <class F>
-void collect_fault(Faults* faults, F&& f) {
+void run_and_collect_fault(Faults* faults, F&& f) {
   if (!faults) return f();
   try {
     f();

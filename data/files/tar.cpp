@@ -49,22 +49,22 @@ int64_t compute_header_checksum(const Block& block) {
 }  // namespace
 
 TarReader::TarReader(const std::filesystem::path& archive, int64_t max_bytes)
-    : archive_(archive.string()), file_(archive), remaining_bytes_(max_bytes) {}
+    : archive_path_(archive.string()), file_(archive), remaining_bytes_(max_bytes) {}
 
 void TarReader::read_block(uint8_t* out) {
   remaining_bytes_ -= kBlock;
-  if (remaining_bytes_ < 0) throw DataError(archive_ + ": contains more bytes than expected");
-  if (file_.read(out, kBlock) != kBlock) throw DataError(archive_ + ": the tar archive ends early");
+  if (remaining_bytes_ < 0) throw DataError(archive_path_ + ": contains more bytes than expected");
+  if (file_.read(out, kBlock) != kBlock) throw DataError(archive_path_ + ": the tar archive ends early");
 }
 
 void TarReader::skip_bytes(int64_t bytes) {
   remaining_bytes_ -= bytes;
-  if (remaining_bytes_ < 0) throw DataError(archive_ + ": contains more bytes than expected");
+  if (remaining_bytes_ < 0) throw DataError(archive_path_ + ": contains more bytes than expected");
   std::array<uint8_t, 1 << 14> ignored;
   while (bytes > 0) {
     const auto wanted = std::min<int64_t>(bytes, ignored.size());
     if (file_.read(ignored.data(), static_cast<size_t>(wanted)) != static_cast<size_t>(wanted))
-      throw DataError(archive_ + ": the tar archive ends early");
+      throw DataError(archive_path_ + ": the tar archive ends early");
     bytes -= wanted;
   }
 }
@@ -77,7 +77,7 @@ std::optional<TarMember> TarReader::next() {
     if (std::all_of(block.begin(), block.end(), [](uint8_t byte) { return byte == 0; })) return std::nullopt;
     const int64_t bytes = parse_number_field(block, kSize);
     if (parse_number_field(block, kChecksum) != compute_header_checksum(block) || bytes < 0)
-      throw DataError(archive_ + ": is not a tar archive, or is damaged");
+      throw DataError(archive_path_ + ": is not a tar archive, or is damaged");
     unread_bytes_ = bytes;
     padding_bytes_ = (kBlock - bytes % kBlock) % kBlock;
     const char type = static_cast<char>(block[kType]);
@@ -88,10 +88,10 @@ std::optional<TarMember> TarReader::next() {
 
 size_t TarReader::read(uint8_t* out, size_t count) {
   const size_t wanted = std::min(count, static_cast<size_t>(unread_bytes_));
-  if (file_.read(out, wanted) != wanted) throw DataError(archive_ + ": the tar archive ends early");
+  if (file_.read(out, wanted) != wanted) throw DataError(archive_path_ + ": the tar archive ends early");
   unread_bytes_ -= static_cast<int64_t>(wanted);
   remaining_bytes_ -= static_cast<int64_t>(wanted);
-  if (remaining_bytes_ < 0) throw DataError(archive_ + ": contains more bytes than expected");
+  if (remaining_bytes_ < 0) throw DataError(archive_path_ + ": contains more bytes than expected");
   return wanted;
 }
 

@@ -32,7 +32,7 @@ class TarReader {
   void read_block(uint8_t* out);
   void skip_bytes(int64_t bytes);
 
-  std::string archive_;
+  std::string archive_path_;
   GzipReader file_;
   int64_t remaining_bytes_;    // number of bytes until the limit max_bytes
   int64_t unread_bytes_ = 0;   // unread bytes of the current file

@@ -28,7 +28,7 @@ constexpr const char* kSetName = "images";
 // folder relative to the root folder. `parents` are the paths of the folders that contain this folder, with
 // symbolic links resolved.
 void walk(const fs::path& folder, const std::string& prefix, std::vector<fs::path> parents,
-          PictureList& list) {
+          PicturePathList& list) {
   std::error_code error;
   parents.push_back(fs::canonical(folder, error));
   for (const fs::directory_entry& entry : list_folder(folder)) {
@@ -43,7 +43,7 @@ void walk(const fs::path& folder, const std::string& prefix, std::vector<fs::pat
         list.faults.push_back(entry.path().string() + ": is a link to a folder that contains it");
     } else if (is_picture_name(entry.path())) {
       if (find_invalid_utf8(name) == std::string::npos)
-        list.pictures.push_back(name);
+        list.paths.push_back(name);
       else
         list.faults.push_back(entry.path().string() + ": the name is not valid UTF-8");
     }
@@ -62,21 +62,22 @@ struct DecodedImages {
   Faults faults;
 };
 
-DecodedImages decode(const std::string& folder, const std::vector<std::string>& pictures,
+DecodedImages decode(const std::string& folder, const std::vector<std::string>& paths,
                      const ImageFolderOptions& options) {
-  const auto count = static_cast<int64_t>(pictures.size());
-  const int64_t dims = options.size * options.size * options.channels;
+  const auto count = static_cast<int64_t>(paths.size());
+  const int64_t dims = options.image_size * options.image_size * options.channels;
   const Tensor all = Tensor::empty({count, dims}, DType::uint8);
-  Faults faults(pictures.size());
+  Faults faults(paths.size());
   parallel_for(count, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const fs::path path = fs::path(folder) / pictures[static_cast<size_t>(i)];
+      const fs::path path = fs::path(folder) / paths[static_cast<size_t>(i)];
       try {
         const Tensor picture = read_picture(path);
-        if (std::min(picture.size(0), picture.size(1)) < options.size)
+        if (std::min(picture.size(0), picture.size(1)) < options.image_size)
           throw DataError(concat_text(path.string(), ": has ", picture.size(0), " x ", picture.size(1),
-                                      " pixels, expected at least ", options.size, " x ", options.size));
-        const Tensor image = resize_to_square(picture, options.size, options.channels);
+                                      " pixels, expected at least ", options.image_size, " x ",
+                                      options.image_size));
+        const Tensor image = crop_and_resize_to_square(picture, options.image_size, options.channels);
         std::memcpy(all.data<uint8_t>() + i * dims, image.data<uint8_t>(), static_cast<size_t>(dims));
       } catch (const DataError& fault) {
         faults[static_cast<size_t>(i)] = fault.what();
@@ -102,19 +103,19 @@ DecodedImages decode(const std::string& folder, const std::vector<std::string>& 
 // path, size and modification time of each picture.
 class ImageCache {
  public:
-  ImageCache(const std::string& folder, const std::vector<std::string>& pictures,
+  ImageCache(const std::string& folder, const std::vector<std::string>& paths,
              const ImageFolderOptions& options)
-      : dims_(options.size * options.size * options.channels) {
-    std::string key = concat_text(kMagic, " ", options.size, " ", options.channels, "\n");
-    for (const std::string& picture : pictures) {
+      : dims_(options.image_size * options.image_size * options.channels) {
+    std::string key = concat_text(kMagic, " ", options.image_size, " ", options.channels, "\n");
+    for (const std::string& relative_path : paths) {
       std::error_code error;
-      const fs::path path = fs::path(folder) / picture;
+      const fs::path path = fs::path(folder) / relative_path;
       const auto time = fs::last_write_time(path, error).time_since_epoch().count();
       key += concat_text(path.string(), "\t", fs::file_size(path, error), "\t", time, "\n");
     }
     const Checksum whole = compute_checksum(key),
                    reversed = compute_checksum(std::string(key.rbegin(), key.rend()));
-    path_ = (fs::path(options.cache) /
+    path_ = (fs::path(options.cache_folder) /
              (concat_text(format_crc32(whole.crc32), format_crc32(reversed.crc32), whole.bytes) + ".images"))
                 .string();
   }
@@ -179,13 +180,13 @@ class ImageCache {
   std::string path_;
 };
 
-DecodedImages decode_or_read(const std::string& folder, const std::vector<std::string>& pictures,
+DecodedImages decode_or_read(const std::string& folder, const std::vector<std::string>& paths,
                              const ImageFolderOptions& options) {
   DecodedImages decoded;
-  if (options.cache.empty()) return decode(folder, pictures, options);
-  const ImageCache cache(folder, pictures, options);
+  if (options.cache_folder.empty()) return decode(folder, paths, options);
+  const ImageCache cache(folder, paths, options);
   if (cache.read(decoded)) return decoded;
-  decoded = decode(folder, pictures, options);
+  decoded = decode(folder, paths, options);
   cache.write(decoded);
   return decoded;
 }
@@ -200,26 +201,26 @@ void report_faults(const Faults& faults, const std::string& folder, bool refuse)
 
 }  // namespace
 
-PictureList list_pictures(const std::string& folder) {
+PicturePathList list_picture_paths(const std::string& folder) {
   if (!is_folder(folder)) throw DataError(folder + ": is not a folder");
-  PictureList list;
+  PicturePathList list;
   walk(folder, "", {}, list);
   return list;
 }
 
-std::vector<std::string> select_split_pictures(std::vector<std::string> pictures, const std::string& split,
-                                               double valid_share, double test_share) {
-  std::sort(pictures.begin(), pictures.end(), [](const std::string& a, const std::string& b) {
+std::vector<std::string> select_split_paths(std::vector<std::string> paths, const std::string& split,
+                                            double valid_share, double test_share) {
+  std::sort(paths.begin(), paths.end(), [](const std::string& a, const std::string& b) {
     return std::pair(hash_of(a), a) < std::pair(hash_of(b), b);
   });
   const auto part = [&](double share) {
-    return static_cast<int64_t>(std::ceil(share * static_cast<double>(pictures.size())));
+    return static_cast<int64_t>(std::ceil(share * static_cast<double>(paths.size())));
   };
-  const auto test = pictures.begin() + part(test_share);
-  const auto valid = test + std::min<int64_t>(part(valid_share), pictures.end() - test);
-  if (split == "test") return {pictures.begin(), test};
+  const auto test = paths.begin() + part(test_share);
+  const auto valid = test + std::min<int64_t>(part(valid_share), paths.end() - test);
+  if (split == "test") return {paths.begin(), test};
   if (split == "valid") return {test, valid};
-  if (split == "train") return {valid, pictures.end()};
+  if (split == "train") return {valid, paths.end()};
   throw ConfigError(describe_unknown_name(split, "a split", {"train", "valid", "test"}));
 }
 
@@ -229,28 +230,28 @@ ImageSet load_image_folder(const std::string& split, const ImageFolderOptions& o
   const std::string folder = !has_folder        ? options.path
                              : split == "valid" ? options.valid_path
                                                 : options.test_path;
-  const PictureList list = list_pictures(folder);
-  std::vector<std::string> pictures =
-      select_split_pictures(list.pictures, has_folder ? "train" : split,
-                            has_folder || !options.valid_path.empty() ? 0 : options.valid_share,
-                            has_folder || !options.test_path.empty() ? 0 : options.test_share);
-  if (options.limit > 0 && static_cast<int64_t>(pictures.size()) > options.limit)
-    pictures.resize(static_cast<size_t>(options.limit));
-  if (pictures.empty())
+  const PicturePathList list = list_picture_paths(folder);
+  std::vector<std::string> paths =
+      select_split_paths(list.paths, has_folder ? "train" : split,
+                         has_folder || !options.valid_path.empty() ? 0 : options.valid_share,
+                         has_folder || !options.test_path.empty() ? 0 : options.test_share);
+  if (options.limit > 0 && static_cast<int64_t>(paths.size()) > options.limit)
+    paths.resize(static_cast<size_t>(options.limit));
+  if (paths.empty())
     throw DataError(concat_text(folder, ": no PNG or JPEG files for the split \"", split, "\"; found ",
-                                list.pictures.size(), " pictures in all"));
-  DecodedImages decoded = decode_or_read(folder, pictures, options);
+                                list.paths.size(), " pictures in all"));
+  DecodedImages decoded = decode_or_read(folder, paths, options);
   Faults faults = list.faults;
   faults.insert(faults.end(), decoded.faults.begin(), decoded.faults.end());
-  report_faults(faults, folder, options.refuse_faulty);
+  report_faults(faults, folder, options.reject_faulty_files);
   const int64_t count = decoded.pixels.size(0);
   if (count == 0) throw DataError(folder + ": no picture of the split \"" + split + "\" can be used");
-  log_info(kSetName, ": ", count, " pictures of ", split, ", ", options.size, " x ", options.size, " x ",
-           options.channels, ", from ", folder);
+  log_info(kSetName, ": ", count, " pictures of ", split, ", ", options.image_size, " x ", options.image_size,
+           " x ", options.channels, ", from ", folder);
   return {decoded.pixels,
           Tensor::zeros({count}, DType::int64),
-          options.size,
-          options.size,
+          options.image_size,
+          options.image_size,
           options.channels,
           kSetName,
           split};

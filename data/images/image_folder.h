@@ -17,35 +17,35 @@ struct ImageFolderOptions {
   // fraction test_share of these pictures.
   std::string valid_path = {}, test_path = {};
   double valid_share = 0, test_share = 0;  // fractions of the pictures in `path`, from 0 to 1
-  int64_t size = 32;                       // side of the images in pixels
+  int64_t image_size = 32;                 // side of the images in pixels
   int64_t channels = 3;                    // 1: grey, 3: RGB
   // Whether a file that cannot be used throws DataError. If false, the file is left out with a warning.
-  bool refuse_faulty = false;
-  std::string cache = {};  // folder in which decoded images are cached; empty: no cache
-  int64_t limit = 0;       // maximum number of images, from the start of the split; 0: all
+  bool reject_faulty_files = false;
+  std::string cache_folder = {};  // folder in which decoded images are cached; empty: no cache
+  int64_t limit = 0;              // maximum number of images, from the start of the split; 0: all
 };
 
 // The paths of the pictures below a folder, relative to the folder, and messages about entries that cannot be
 // used. Such entries are broken links, links to a folder that contains the link, and pictures whose names are
 // not valid UTF-8.
-struct PictureList {
-  std::vector<std::string> pictures;
+struct PicturePathList {
+  std::vector<std::string> paths;
   std::vector<std::string> faults;
 };
 // Lists the pictures below a folder. Follows symbolic links. Throws DataError if `folder` is not a folder.
-PictureList list_pictures(const std::string& folder);
+PicturePathList list_picture_paths(const std::string& folder);
 
-// Returns the pictures of the split "train", "valid" or "test". The pictures are sorted by a hash of their
-// paths, so that every split mixes pictures of all subfolders. The test split contains the first
-// ceil(test_share * n) of the n pictures, and the validation split contains the next ceil(valid_share * n)
-// pictures. Throws ConfigError for an unknown split.
-std::vector<std::string> select_split_pictures(std::vector<std::string> pictures, const std::string& split,
-                                               double valid_share, double test_share);
+// Returns the paths of the pictures of the split "train", "valid" or "test". The pictures are sorted by a
+// hash of their paths, so that every split mixes pictures of all subfolders. The test split contains the
+// first ceil(test_share * n) of the n pictures, and the validation split contains the next ceil(valid_share *
+// n) pictures. Throws ConfigError for an unknown split.
+std::vector<std::string> select_split_paths(std::vector<std::string> paths, const std::string& split,
+                                            double valid_share, double test_share);
 
 // Reads the pictures of a split. All labels are 0. Decoding uses the thread pool, so the function must be
 // called from the main thread. Throws DataError if the folder cannot be read or has no usable picture. If
-// `refuse_faulty` is true, also throws DataError if a file cannot be used. Throws ConfigError for an unknown
-// split.
+// `reject_faulty_files` is true, also throws DataError if a file cannot be used. Throws ConfigError for an
+// unknown split.
 ImageSet load_image_folder(const std::string& split, const ImageFolderOptions& options);
 
 }  // namespace tapeformer

@@ -29,22 +29,23 @@ struct SplitRange {
 
 SplitRange find_split_range(const std::string& name, const std::string& split, int64_t train, int64_t test,
                             const ImageOptions& options) {
-  if (options.limit < 0 || options.validation < 0)
-    throw ConfigError(concat_text(name, ": limit (", options.limit, ") and validation (", options.validation,
-                                  ") must not be negative"));
-  if (options.validation > 0 && options.validation >= train)
-    throw ConfigError(concat_text(name, ": ", options.validation, " validation examples leave none of the ",
-                                  with_commas(train), " training examples"));
+  if (options.limit < 0 || options.validation_count < 0)
+    throw ConfigError(concat_text(name, ": limit (", options.limit, ") and validation (",
+                                  options.validation_count, ") must not be negative"));
+  if (options.validation_count > 0 && options.validation_count >= train)
+    throw ConfigError(concat_text(name, ": ", options.validation_count,
+                                  " validation examples leave none of the ", with_commas(train),
+                                  " training examples"));
   SplitRange range;
   if (split == "train")
-    range = {ImagePart::train, 0, train - options.validation};
+    range = {ImagePart::train, 0, train - options.validation_count};
   else if (split == "valid")
-    range = {ImagePart::train, train - options.validation, train};
+    range = {ImagePart::train, train - options.validation_count, train};
   else if (split == "test")
     range = {ImagePart::test, 0, test};
   else
     throw ConfigError(describe_unknown_name(split, "a split", {"train", "valid", "test"}));
-  if (split == "valid" && options.validation == 0)
+  if (split == "valid" && options.validation_count == 0)
     throw ConfigError(name + ": no validation split, because the number of held-out examples is 0");
   if (options.limit > 0) range.last = std::min(range.last, range.first + options.limit);
   return range;
@@ -87,9 +88,10 @@ ImageSet load_images(const std::string& name, const std::string& split, const Im
                channels,
                name,
                split};
-  log_info(describe_splits(name, train - options.validation, options.validation, test), "; using ",
-           with_commas(count), " of ", split, ", ", set.height, " x ", set.width, " x ", set.channels,
-           k > 1 ? concat_text(" (blocks of ", k, " x ", k, " averaged)") : "", ", from ", folder.string());
+  log_info(describe_splits(name, train - options.validation_count, options.validation_count, test),
+           "; using ", with_commas(count), " of ", split, ", ", set.height, " x ", set.width, " x ",
+           set.channels, k > 1 ? concat_text(" (blocks of ", k, " x ", k, " averaged)") : "", ", from ",
+           folder.string());
   return set;
 }
 

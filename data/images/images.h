@@ -1,4 +1,4 @@
-// Loading of image data sets as bytes. The split "valid" contains the last `validation` examples of the
+// Loading of image data sets as bytes. The split "valid" contains the last `validation_count` examples of the
 // training files; "train" contains the remaining examples. Loading logs the sizes of the splits. Decoding
 // uses the thread pool, so load_images must be called from the main thread.
 //
@@ -14,11 +14,11 @@
 namespace tapeformer {
 
 struct ImageOptions {
-  std::string data_dir;    // data directory (data/sets/directory.h), or empty
-  int64_t validation = 0;  // number of training examples to hold out, from the end
-  int64_t limit = 0;       // maximum number of examples, from the start of the split; 0: all
-  bool use_grey = false;   // converts RGB images to grey images, before `downscale`
-  int64_t downscale = 1;   // averages blocks of downscale x downscale pixels
+  std::string data_dir;          // data directory (data/sets/directory.h), or empty
+  int64_t validation_count = 0;  // number of training examples to hold out, from the end
+  int64_t limit = 0;             // maximum number of examples, from the start of the split; 0: all
+  bool use_grey = false;         // converts RGB images to grey images, before `downscale`
+  int64_t downscale = 1;         // averages blocks of downscale x downscale pixels
 };
 
 struct ImageSet {

@@ -108,10 +108,10 @@ Tensor read_picture(const std::filesystem::path& path) {
   throw DataError(name + (bytes.empty() ? ": is empty" : ": is neither a PNG nor a JPEG file"));
 }
 
-Tensor resize_to_square(const Tensor& picture, int64_t size, int64_t channels) {
+Tensor crop_and_resize_to_square(const Tensor& picture, int64_t size, int64_t channels) {
   const int64_t height = picture.size(0), width = picture.size(1), from = picture.size(2);
   const int64_t side = std::min(height, width);
-  check(side >= size && size > 0, "resize_to_square", "a picture of ", height, " x ", width,
+  check(side >= size && size > 0, "crop_and_resize_to_square", "a picture of ", height, " x ", width,
         " is smaller than ", size, " x ", size);
   const int64_t top = (height - side) / 2, left = (width - side) / 2;
   const std::vector<AxisWeights> axis = axis_weights(side, size);

@@ -26,6 +26,6 @@ uint8_t convert_to_grey(double red, double green, double blue);
 // rounded up. If the picture is RGB and `channels` is 1, convert_to_grey() converts the pixels. If the
 // picture is grey, the grey value is copied to all channels. Throws ShapeError if the square is smaller than
 // size x size.
-Tensor resize_to_square(const Tensor& picture, int64_t size, int64_t channels);
+Tensor crop_and_resize_to_square(const Tensor& picture, int64_t size, int64_t channels);
 
 }  // namespace tapeformer

@@ -130,7 +130,7 @@ constexpr std::array<CatalogueEntry, 19> kSets{{
      .format = DatasetFormat::spoken_digits,
      .title = "Free Spoken Digits, recordings at 8 kHz, 2,700 train and 300 test",
      .sample_rate = 8000,
-     .labels = SpeechLabels::words,
+     .label_kind = SpeechLabelKind::words,
      .files = kSpokenDigitsFiles,
      .download_instructions =
          "clone https://github.com/Jakobovski/free-spoken-digit-dataset into such a folder"},
@@ -138,7 +138,7 @@ constexpr std::array<CatalogueEntry, 19> kSets{{
      .type = DatasetType::speech,
      .format = DatasetFormat::kaldi,
      .sample_rate = 16000,
-     .labels = SpeechLabels::phones_or_words,
+     .label_kind = SpeechLabelKind::phones_or_words,
      .train_part = "train",
      .valid_part = "valid",
      .test_part = "test",
@@ -154,7 +154,7 @@ constexpr std::array<CatalogueEntry, 19> kSets{{
      .type = DatasetType::speech,
      .format = DatasetFormat::librispeech,
      .sample_rate = 16000,
-     .labels = SpeechLabels::words,
+     .label_kind = SpeechLabelKind::words,
      .train_part = "train-clean-100",
      .valid_part = "dev-clean",
      .test_part = "test-clean",
@@ -179,7 +179,7 @@ constexpr std::array<CatalogueEntry, 19> kSets{{
 
 }  // namespace
 
-std::span<const CatalogueEntry> list_catalogue() {
+std::span<const CatalogueEntry> list_catalogue_entries() {
   return kSets;
 }
 
@@ -197,17 +197,17 @@ const CatalogueEntry* find_catalogue_entry(const std::string& name) {
 }
 
 const CatalogueEntry& require_catalogue_entry(const std::string& name, const CatalogueFilter& filter,
-                                              const std::string& kind) {
+                                              const std::string& description) {
   const CatalogueEntry* const set = find_catalogue_entry(name);
   if (!set || (filter && !filter(*set)))
-    throw ConfigError(describe_unknown_name(name, kind, list_dataset_names(filter)));
+    throw ConfigError(describe_unknown_name(name, description, list_dataset_names(filter)));
   return *set;
 }
 
-std::string describe_unknown_name(const std::string& name, const std::string& kind,
+std::string describe_unknown_name(const std::string& name, const std::string& description,
                                   const std::vector<std::string>& names) {
   const std::string nearest = find_nearest_name(name, names);
-  std::string text = "\"" + name + "\" is not " + kind;
+  std::string text = "\"" + name + "\" is not " + description;
   if (!nearest.empty()) return text + "; did you mean \"" + nearest + "\"?";
   for (size_t i = 0; i < names.size(); ++i) text += (i ? ", " : "; there are ") + names[i];
   return text;

@@ -44,7 +44,7 @@ enum class DatasetFormat {
 };
 
 // The labels in the files of a speech corpus.
-enum class SpeechLabels {
+enum class SpeechLabelKind {
   phones,
   words,           // words, whose phones are in a lexicon
   phones_or_words  // words if a lexicon is given, else phones
@@ -72,7 +72,7 @@ struct CatalogueEntry {
 
   // Properties of speech corpora.
   int64_t sample_rate = 0;  // default rate of recordings in samples per second; 0: the files contain features
-  SpeechLabels labels = SpeechLabels::phones;
+  SpeechLabelKind label_kind = SpeechLabelKind::phones;
   // Default names of the folders of the training, validation and test parts. Empty if the corpus has no such
   // folders.
   std::string_view train_part = {}, valid_part = {}, test_part = {};
@@ -91,7 +91,7 @@ struct CatalogueEntry {
 };
 
 // Returns all rows.
-std::span<const CatalogueEntry> list_catalogue();
+std::span<const CatalogueEntry> list_catalogue_entries();
 
 // A function that selects rows of the table. An empty function selects all rows.
 using CatalogueFilter = std::function<bool(const CatalogueEntry&)>;
@@ -103,14 +103,14 @@ std::vector<std::string> list_dataset_names(const CatalogueFilter& filter = {});
 const CatalogueEntry* find_catalogue_entry(const std::string& name);
 
 // Returns the row with this name. Throws ConfigError if no row has this name or if `filter` rejects the row.
-// The message says that the name is not `kind`, for example "a data set of speech". The message also contains
-// a similar name, or all names of the rows that `filter` accepts.
+// The message says that the name is not `description`, for example "a data set of speech". The message also
+// contains a similar name, or all names of the rows that `filter` accepts.
 const CatalogueEntry& require_catalogue_entry(const std::string& name, const CatalogueFilter& filter = {},
-                                              const std::string& kind = "a data set");
+                                              const std::string& description = "a data set");
 
 // Returns the text of an error: `"mnst" is not a data set; did you mean "mnist"?`. If no name is similar, the
 // text lists all names.
-std::string describe_unknown_name(const std::string& name, const std::string& kind,
+std::string describe_unknown_name(const std::string& name, const std::string& description,
                                   const std::vector<std::string>& names);
 
 }  // namespace tapeformer

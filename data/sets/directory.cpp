@@ -33,44 +33,44 @@ bool is_present(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
-bool has_file_of(const CatalogueEntry& set, const fs::path& folder) {
-  return std::any_of(set.files.begin(), set.files.end(),
+bool has_file_of(const CatalogueEntry& entry, const fs::path& folder) {
+  return std::any_of(entry.files.begin(), entry.files.end(),
                      [&](const CatalogueFile& file) { return locate_file(folder, file.name).has_value(); });
 }
 
-std::string describe_missing_set(const CatalogueEntry& set, const std::vector<fs::path>& searched_folders) {
-  std::string text = concat_text(set.name, ": data set not found; looked in");
+std::string describe_missing_set(const CatalogueEntry& entry, const std::vector<fs::path>& searched_folders) {
+  std::string text = concat_text(entry.name, ": data set not found; looked in");
   for (const fs::path& folder : searched_folders)
     text += "\n  " + folder.string() + (is_present(folder) ? "" : " (no such folder)");
-  return concat_text(text, "\nto get it: ", set.download_instructions);
+  return concat_text(text, "\nto get it: ", entry.download_instructions);
 }
 
 }  // namespace
 
-std::vector<fs::path> list_candidate_folders(const CatalogueEntry& set, const std::string& data_dir) {
+std::vector<fs::path> list_candidate_folders(const CatalogueEntry& entry, const std::string& data_dir) {
   std::vector<fs::path> folders = list_data_directories(data_dir);
-  for (fs::path& folder : folders) folder /= set.name;
-  if (!set.system_folder.empty()) folders.emplace_back(set.system_folder);
+  for (fs::path& folder : folders) folder /= entry.name;
+  if (!entry.system_folder.empty()) folders.emplace_back(entry.system_folder);
   return folders;
 }
 
-std::optional<fs::path> find_dataset_folder(const CatalogueEntry& set, const std::string& data_dir) {
-  for (const fs::path& folder : list_candidate_folders(set, data_dir))
-    if (set.has_checksums() ? has_file_of(set, folder) : is_folder(folder)) return folder;
+std::optional<fs::path> find_dataset_folder(const CatalogueEntry& entry, const std::string& data_dir) {
+  for (const fs::path& folder : list_candidate_folders(entry, data_dir))
+    if (entry.has_checksums() ? has_file_of(entry, folder) : is_folder(folder)) return folder;
   return std::nullopt;
 }
 
-fs::path require_dataset_folder(const CatalogueEntry& set, const std::string& data_dir) {
-  if (const auto folder = find_dataset_folder(set, data_dir)) return *folder;
-  throw MissingDatasetError(set, list_candidate_folders(set, data_dir));
+fs::path require_dataset_folder(const CatalogueEntry& entry, const std::string& data_dir) {
+  if (const auto folder = find_dataset_folder(entry, data_dir)) return *folder;
+  throw MissingDatasetError(entry, list_candidate_folders(entry, data_dir));
 }
 
 MissingDatasetError::MissingDatasetError(const CatalogueEntry& missing,
                                          const std::vector<fs::path>& searched_folders)
-    : DataError(describe_missing_set(missing, searched_folders)), set(&missing) {}
+    : DataError(describe_missing_set(missing, searched_folders)), entry(&missing) {}
 
-fs::path find_contents_folder(const CatalogueEntry& set, const fs::path& folder) {
-  const bool nested = set.format == DatasetFormat::an4 && !is_folder(folder / "etc");
+fs::path find_contents_folder(const CatalogueEntry& entry, const fs::path& folder) {
+  const bool nested = entry.format == DatasetFormat::an4 && !is_folder(folder / "etc");
   return nested && is_folder(folder / "an4/etc") ? folder / "an4" : folder;
 }
 

@@ -25,25 +25,25 @@ class MissingDatasetError : public DataError {
  public:
   MissingDatasetError(const CatalogueEntry& missing,
                       const std::vector<std::filesystem::path>& searched_folders);
-  const CatalogueEntry* set;
+  const CatalogueEntry* entry;
 };
 
 // Returns the folders in which the data set may be, in search order. `data_dir` is the directory that the
 // user names, or empty.
-std::vector<std::filesystem::path> list_candidate_folders(const CatalogueEntry& set,
+std::vector<std::filesystem::path> list_candidate_folders(const CatalogueEntry& entry,
                                                           const std::string& data_dir);
 
 // Returns the first candidate folder that contains a file of the data set, or std::nullopt if there is none.
 // If the data set has no checksums, returns the first candidate folder that exists.
-std::optional<std::filesystem::path> find_dataset_folder(const CatalogueEntry& set,
+std::optional<std::filesystem::path> find_dataset_folder(const CatalogueEntry& entry,
                                                          const std::string& data_dir);
 
 // Returns the folder from find_dataset_folder(). Throws MissingDatasetError if there is none.
-std::filesystem::path require_dataset_folder(const CatalogueEntry& set, const std::string& data_dir);
+std::filesystem::path require_dataset_folder(const CatalogueEntry& entry, const std::string& data_dir);
 
 // Returns the folder that contains the files of the data set: `folder`, or its subfolder an4 if the archive
 // of AN4 was unpacked in `folder`.
-std::filesystem::path find_contents_folder(const CatalogueEntry& set, const std::filesystem::path& folder);
+std::filesystem::path find_contents_folder(const CatalogueEntry& entry, const std::filesystem::path& folder);
 
 // Returns folder/name, or folder/name.gz if only that file exists, or std::nullopt if neither exists.
 std::optional<std::filesystem::path> locate_file(const std::filesystem::path& folder, std::string_view name);

@@ -20,12 +20,12 @@ FileReport find_file(const CatalogueFile& known, const std::optional<std::filesy
   return file;
 }
 
-DatasetReport report_of(const CatalogueEntry& set, const std::string& data_dir) {
+DatasetReport report_of(const CatalogueEntry& entry, const std::string& data_dir) {
   DatasetReport report;
-  report.set = &set;
-  report.name = set.name;
-  report.searched_folders = list_candidate_folders(set, data_dir);
-  report.folder = find_dataset_folder(set, data_dir);
+  report.entry = &entry;
+  report.name = entry.name;
+  report.searched_folders = list_candidate_folders(entry, data_dir);
+  report.folder = find_dataset_folder(entry, data_dir);
   return report;
 }
 
@@ -38,13 +38,13 @@ bool DatasetReport::is_valid() const {
 
 std::vector<DatasetReport> list_dataset_reports(const std::string& data_dir) {
   std::vector<DatasetReport> reports;
-  for (const CatalogueEntry& set : list_catalogue()) {
-    if (set.files.empty()) continue;
-    reports.push_back(report_of(set, data_dir));
+  for (const CatalogueEntry& entry : list_catalogue_entries()) {
+    if (entry.files.empty()) continue;
+    reports.push_back(report_of(entry, data_dir));
     DatasetReport& report = reports.back();
     const auto folder =
-        report.folder ? std::optional(find_contents_folder(set, *report.folder)) : std::nullopt;
-    for (const CatalogueFile& file : set.files) report.files.push_back(find_file(file, folder));
+        report.folder ? std::optional(find_contents_folder(entry, *report.folder)) : std::nullopt;
+    for (const CatalogueFile& file : entry.files) report.files.push_back(find_file(file, folder));
   }
   return reports;
 }
@@ -55,8 +55,8 @@ FileReport verify_file(const CatalogueFile& known, const std::optional<std::file
   const Digest expected{known.bytes, std::string(known.sha256)};
   try {
     const Digest found = compute_unpacked_digest(file.path);
-    file.bytes = found.bytes;
-    file.sha256 = found.sha256;
+    file.actual_bytes = found.bytes;
+    file.actual_sha256 = found.sha256;
     if (found != expected)
       file.problem =
           concat_text(file.path.string(), ": expected ", expected.to_string(), ", found ", found.to_string());
@@ -67,20 +67,20 @@ FileReport verify_file(const CatalogueFile& known, const std::optional<std::file
 }
 
 DatasetReport verify_dataset(const std::string& name, const std::string& data_dir) {
-  const CatalogueEntry& set =
+  const CatalogueEntry& entry =
       require_catalogue_entry(name, &CatalogueEntry::has_checksums, "a data set with published checksums");
-  DatasetReport report = report_of(set, data_dir);
-  for (const CatalogueFile& file : set.files) report.files.push_back(verify_file(file, report.folder));
+  DatasetReport report = report_of(entry, data_dir);
+  for (const CatalogueFile& file : entry.files) report.files.push_back(verify_file(file, report.folder));
   return report;
 }
 
 void check_dataset_report(const DatasetReport& report) {
   if (report.is_valid()) return;
-  if (!report.folder) throw MissingDatasetError(*report.set, report.searched_folders);
+  if (!report.folder) throw MissingDatasetError(*report.entry, report.searched_folders);
   std::string text = report.name + ": not as published, in " + report.folder->string();
   for (const FileReport& file : report.files)
     if (!file.problem.empty()) text += "\n  " + file.problem;
-  throw DataError(concat_text(text, "\nto get it: ", report.set->download_instructions));
+  throw DataError(concat_text(text, "\nto get it: ", report.entry->download_instructions));
 }
 
 }  // namespace tapeformer

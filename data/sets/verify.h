@@ -16,13 +16,13 @@ struct FileReport {
   std::filesystem::path path;  // plain or .gz file; empty if the file is missing
   int64_t expected_bytes = 0;  // published size of the unpacked contents
   std::string expected_sha256;
-  int64_t bytes = 0;  // actual size of the unpacked contents; 0 if the contents were not read
-  std::string sha256;
+  int64_t actual_bytes = 0;  // actual size of the unpacked contents; 0 if the contents were not read
+  std::string actual_sha256;
   std::string problem;  // description of the problem; empty if there is none
 };
 
 struct DatasetReport {
-  const CatalogueEntry* set = nullptr;
+  const CatalogueEntry* entry = nullptr;
   std::string name;
   std::vector<std::filesystem::path> searched_folders;
   std::optional<std::filesystem::path> folder;  // std::nullopt if the data set was not found

@@ -9,62 +9,62 @@
 
 namespace tapeformer {
 
-ContentCheck::ContentCheck(SpeechCheckOptions checks) : checks_(std::move(checks)) {
-  if (!checks_.infer_sample_rate) filterbank_.emplace(checks_.features.filterbank);
+UtteranceChecker::UtteranceChecker(SpeechCheckOptions options) : options_(std::move(options)) {
+  if (!options_.infer_sample_rate) filterbank_.emplace(options_.feature_options.filterbank);
 }
 
-Faults ContentCheck::operator()(const Utterance& utterance) {
+Faults UtteranceChecker::operator()(const Utterance& utterance) {
   Faults faults;
   Words phones;
-  collect_fault(&faults, [&] { phones = look_up_phones(utterance); });
-  collect_fault(&faults, [&] { check_lengths(phones, check_audio(utterance)); });
+  run_and_collect_fault(&faults, [&] { phones = look_up_phones(utterance); });
+  run_and_collect_fault(&faults, [&] { check_lengths(phones, check_audio(utterance)); });
   return faults;
 }
 
-Words ContentCheck::look_up_phones(const Utterance& utterance) const {
+Words UtteranceChecker::look_up_phones(const Utterance& utterance) const {
   if (!utterance.phones.empty()) return utterance.phones;
-  if (!checks_.lexicon) return checks_.words_are_phones ? utterance.words : Words();
+  if (!options_.lexicon) return options_.words_are_phones ? utterance.words : Words();
   std::set<std::string> unknown;
-  Words phones = checks_.lexicon->look_up_phones(utterance.words, unknown);
+  Words phones = options_.lexicon->look_up_phones(utterance.words, unknown);
   std::string text;
   for (const std::string& word : unknown) text += " \"" + word + "\"";
   if (!text.empty()) throw DataError("the lexicon lacks" + text);
   return phones;
 }
 
-void ContentCheck::check_lengths(const Words& phones, int64_t frames) const {
-  if (checks_.max_frames > 0 && frames > checks_.max_frames)
+void UtteranceChecker::check_lengths(const Words& phones, int64_t frames) const {
+  if (options_.max_frames > 0 && frames > options_.max_frames)
     throw DataError(
-        concat_text(frames, " frames are more than the maximum of the model, ", checks_.max_frames));
-  if (checks_.subsampling == 0) return;
+        concat_text(frames, " frames are more than the maximum of the model, ", options_.max_frames));
+  if (options_.subsampling == 0) return;
   auto needed = static_cast<int64_t>(phones.size());
   for (size_t i = 1; i < phones.size(); ++i) needed += phones[i] == phones[i - 1];
-  if (const int64_t steps = count_subsampled_steps(frames, checks_.subsampling); steps < needed)
+  if (const int64_t steps = count_subsampled_steps(frames, options_.subsampling); steps < needed)
     throw DataError(concat_text(frames, " frames make ", steps, " steps of the model, fewer than the ",
                                 needed, " that CTC needs for its ", phones.size(), " labels"));
 }
 
-int64_t ContentCheck::check_audio(const Utterance& utterance) {
-  if (utterance.command.empty()) return check_recording(utterance);
+int64_t UtteranceChecker::check_audio(const Utterance& utterance) {
+  if (utterance.command.empty()) return check_file(utterance);
   const CommandOutput output(utterance.command);
   Utterance printed = utterance;
   printed.command.clear();
   printed.path = output.path();
   try {
-    return check_recording(printed);
+    return check_file(printed);
   } catch (const DataError& error) {
     throw DataError("the output of \"" + utterance.command + "\": " + error.what());
   }
 }
 
-int64_t ContentCheck::check_recording(const Utterance& utterance) {
+int64_t UtteranceChecker::check_file(const Utterance& utterance) {
   const std::string name = utterance.path.string();
-  FilterbankOptions& bank = checks_.features.filterbank;
+  FilterbankOptions& bank = options_.feature_options.filterbank;
   if (utterance.source == SpeechSource::audio) {
     // Number of seconds after which read_audio_info() stops counting samples, for recordings whose header
     // does not contain the length. The value 0 means no limit.
     const double max_seconds = utterance.end_seconds          ? *utterance.end_seconds + 1
-                               : utterance.begin_seconds == 0 ? checks_.features.max_seconds
+                               : utterance.begin_seconds == 0 ? options_.feature_options.max_seconds
                                                               : 0;
     const AudioInfo info = read_audio_info(utterance.path, max_seconds);
     const double seconds = static_cast<double>(info.sample_count) / static_cast<double>(info.rate);
@@ -75,13 +75,13 @@ int64_t ContentCheck::check_recording(const Utterance& utterance) {
       bank.rate = info.rate;
       filterbank_.emplace(bank);
     }
-    if (checks_.infer_sample_rate && info.rate != bank.rate)
+    if (options_.infer_sample_rate && info.rate != bank.rate)
       throw DataError(
           concat_text(name, ": ", info.rate, " samples per second, the first recording has ", bank.rate));
   } else if (!filterbank_) {
     filterbank_.emplace(bank);
   }
-  const Tensor features = compute_features(utterance, checks_.features, *filterbank_);
+  const Tensor features = compute_features(utterance, options_.feature_options, *filterbank_);
   const int64_t dims = features.size(1);
   if (dims_ == 0) dims_ = dims;
   if (dims != dims_)

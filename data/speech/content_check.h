@@ -15,9 +15,9 @@ namespace tapeformer {
 // Options of the checks. With the default options, the checks find faults of the corpus itself. Other options
 // also find utterances that a model cannot be trained on.
 struct SpeechCheckOptions {
-  FeatureOptions features;
+  FeatureOptions feature_options;
   // If true, all recordings must have the rate of the first recording. If false, recordings must have the
-  // rate features.filterbank.rate, unless features.resample is true.
+  // rate feature_options.filterbank.rate, unless feature_options.resample is true.
   bool infer_sample_rate = true;
   // If not null, this lexicon must contain all words of utterances without phones.
   std::shared_ptr<const Lexicon> lexicon;
@@ -35,9 +35,9 @@ struct SpeechCheckOptions {
 
 // A check of the audio, features and labels of utterances. The features of all utterances must have the same
 // number of dimensions. SpeechCheckOptions::infer_sample_rate determines the valid rates of recordings.
-class ContentCheck {
+class UtteranceChecker {
  public:
-  explicit ContentCheck(SpeechCheckOptions checks = {});
+  explicit UtteranceChecker(SpeechCheckOptions options = {});
   // Returns the faults of the utterance.
   Faults operator()(const Utterance& utterance);
 
@@ -46,12 +46,12 @@ class ContentCheck {
   // has a command, runs the command and checks its output.
   int64_t check_audio(const Utterance& utterance);
   // Checks the file utterance.path, a recording or features, and returns the number of frames.
-  int64_t check_recording(const Utterance& utterance);
+  int64_t check_file(const Utterance& utterance);
   // Returns the phones of the utterance. Throws DataError if the lexicon does not contain a word.
   Words look_up_phones(const Utterance& utterance) const;
   void check_lengths(const Words& phones, int64_t frames) const;
 
-  SpeechCheckOptions checks_;
+  SpeechCheckOptions options_;
   std::optional<Filterbank> filterbank_;
   int64_t dims_ = 0;
 };

@@ -59,7 +59,7 @@ class UniqueIds {
 Words read_timit_labels(const fs::path& path, PhoneSet set, Faults* faults) {
   Words phones;
   for (const TextLine& line : read_lines(path))
-    collect_fault(faults, [&] {
+    run_and_collect_fault(faults, [&] {
       const Words words = split_words(line.text);
       if (words.size() != 3) line.fail("expected \"start end phone\"");
       if (parse_number(words[0], line) > parse_number(words[1], line)) line.fail("ends before it starts");
@@ -156,7 +156,7 @@ Corpus read_an4(const fs::path& folder, const std::string& split, Faults* faults
   Corpus corpus{"AN4 " + split, {}};
   UniqueIds unique_ids;
   for (size_t i = 0; i < ids.size(); ++i)
-    collect_fault(faults, [&] {
+    run_and_collect_fault(faults, [&] {
       if (i >= texts.size()) ids[i].fail("has no line in " + text_path.string());
       Utterance utterance = make_an4_utterance(folder, ids[i], texts[i]);
       unique_ids.add(utterance.id, ids[i].location());
@@ -168,7 +168,7 @@ Corpus read_an4(const fs::path& folder, const std::string& split, Faults* faults
       }
       corpus.utterances.push_back(std::move(utterance));
     });
-  collect_fault(faults, [&] {
+  run_and_collect_fault(faults, [&] {
     if (texts.size() > ids.size()) texts.back().fail(concat_text("expected ", ids.size(), " transcripts"));
   });
   assign_phones(corpus, lexicon, UnknownWordPolicy::refuse);
@@ -179,7 +179,7 @@ Corpus read_spoken_digits(const fs::path& folder, const std::string& split, Faul
   require_split("spoken digits", split);
   Corpus corpus{"spoken digits " + split, {}};
   for (const fs::path& path : files_below(folder / "recordings", ".wav"))
-    collect_fault(faults, [&] {
+    run_and_collect_fault(faults, [&] {
       Utterance utterance = make_spoken_digit(path);
       const int64_t number = std::stol(utterance.id.substr(utterance.id.rfind('_') + 1));
       if ((number < kDigitTestRecordings) == (split == "test"))
@@ -204,7 +204,7 @@ Corpus read_timit(const fs::path& folder, const std::string& split, PhoneSet set
     utterance.location = path.string();
     utterance.speaker = speaker;
     utterance.path = path_in_any_case(path.parent_path(), path.stem().string() + ".wav");
-    collect_fault(faults, [&] {
+    run_and_collect_fault(faults, [&] {
       require_utf8(utterance.id, path.string());
       unique_ids.add(utterance.id, path.string() + ":1");
     });
@@ -224,7 +224,7 @@ Corpus read_librispeech(const fs::path& folder, const std::string& split, Faults
   for (const fs::path& path : files_below(folder / split, ".txt")) {
     if (!path.filename().string().ends_with(".trans.txt")) continue;
     for (const TextLine& line : read_lines(path))
-      collect_fault(faults, [&] {
+      run_and_collect_fault(faults, [&] {
         Words words = split_words(line.text);
         if (words.empty()) line.fail("expected \"id words …\"");
         Utterance utterance;

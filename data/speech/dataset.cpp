@@ -50,13 +50,14 @@ std::pair<Corpus, std::vector<bool>> limit_corpus(const Corpus& corpus, const Sp
 }  // namespace
 
 SpeechDataset::SpeechDataset(const Corpus& corpus, PhoneTable phones, SpeechDatasetOptions options)
-    : phones_(std::move(phones)), options_(std::move(options)) {
+    : phone_table_(std::move(phones)), options_(std::move(options)) {
   if (options_.subsampling < 1 || options_.delta_order < 0 || options_.delta_order > 2 || options_.limit < 0)
     throw ConfigError(
         "speech: expected subsampling of at least 1, delta_order of 0 to 2 and a limit of at least 0");
   const auto [part, chosen] = limit_corpus(corpus, options_);
-  store_ = std::make_shared<const FeatureStore>(part, options_.features);
-  if (options_.features.filterbank.dither > 0) filterbank_.emplace(options_.features.filterbank);
+  store_ = std::make_shared<const FeatureStore>(part, options_.feature_options);
+  if (options_.feature_options.filterbank.dither > 0)
+    filterbank_.emplace(options_.feature_options.filterbank);
   choose_examples(part, chosen);
   if (report_.utterance_count == 0)
     throw DataError(concat_text(corpus.name, ": none of ", part.utterances.size(), " utterances can be used",
@@ -72,10 +73,10 @@ SpeechDataset::Example SpeechDataset::make_example(const Utterance& utterance, i
   if (!utterance.fault.empty()) throw DataError(utterance.fault);
   if (!store_->error(store_index).empty()) throw DataError(store_->error(store_index));
   if (utterance.phones.empty()) throw DataError("has no labels");
-  const bool scoring = options_.use == SpeechUse::scoring;
+  const bool scoring = options_.purpose == SpeechPurpose::scoring;
   const bool known = !scoring || std::all_of(utterance.phones.begin(), utterance.phones.end(),
-                                             [&](const auto& phone) { return phones_.contains(phone); });
-  const auto labels = known ? phones_.find_numbers(utterance.phones) : std::vector<int64_t>();
+                                             [&](const auto& phone) { return phone_table_.contains(phone); });
+  const auto labels = known ? phone_table_.get_class_indices(utterance.phones) : std::vector<int64_t>();
   const bool fits = count_subsampled_steps(store_->frame_count(store_index), options_.subsampling) >=
                     count_min_ctc_steps(known ? labels : std::vector<int64_t>(utterance.phones.size()));
   return {utterance, labels, store_index, 0, is_chosen, known && fits};
@@ -91,9 +92,9 @@ void SpeechDataset::choose_examples(const Corpus& corpus, const std::vector<bool
       const bool unseen = example.labels.empty();
       if (selected && unseen)
         for (const std::string& phone : utterance.phones)
-          if (!phones_.contains(phone)) report_.unseen_phones.insert(phone);
-      if (selected && !unseen && !example.has_loss) report_.too_short_ids.push_back(utterance.id);
-      if (!example.has_loss && options_.use == SpeechUse::training) continue;
+          if (!phone_table_.contains(phone)) report_.unseen_phones.insert(phone);
+      if (selected && !unseen && !example.is_alignable) report_.too_short_ids.push_back(utterance.id);
+      if (!example.is_alignable && options_.purpose == SpeechPurpose::training) continue;
       examples_.push_back(std::move(example));
       if (!selected) continue;
       ++report_.utterance_count;
@@ -102,13 +103,13 @@ void SpeechDataset::choose_examples(const Corpus& corpus, const std::vector<bool
     } catch (const DataError& error) {
       if (!selected) continue;
       report_.faults.push_back(utterance.id + ": " + error.what());
-      if (options_.refuse_faulty) throw DataError(corpus.name + ": " + report_.faults.back());
+      if (options_.reject_faulty_utterances) throw DataError(corpus.name + ": " + report_.faults.back());
       unusable.push_back(report_.faults.back());
     }
   }
   for (const std::string& line : select_faults_to_show(unusable))
     log_warning(corpus.name, ": left out: ", line);
-  if (!report_.too_short_ids.empty() && options_.use == SpeechUse::training)
+  if (!report_.too_short_ids.empty() && options_.purpose == SpeechPurpose::training)
     log_warning(corpus.name, ": left out ", report_.too_short_ids.size(),
                 " utterances shorter than their labels");
 }
@@ -147,9 +148,9 @@ std::vector<int64_t> SpeechDataset::frame_counts() const {
 Tensor SpeechDataset::features(int64_t i, int64_t epoch) const {
   check(i >= 0 && i < size(), "speech", "utterance ", i, " of ", size());
   const bool new_noise = epoch > 0 && filterbank_ && example(i).utterance.source == SpeechSource::audio;
-  const Tensor features = new_noise
-                              ? compute_features(example(i).utterance, options_.features, *filterbank_, epoch)
-                              : store_->features(example(i).store_index);
+  const Tensor features =
+      new_noise ? compute_features(example(i).utterance, options_.feature_options, *filterbank_, epoch)
+                : store_->features(example(i).store_index);
   if (options_.normalization == Normalization::utterance) {
     FeatureStatistics own;
     own.add(features);
@@ -212,7 +213,7 @@ std::vector<std::vector<int64_t>> plan_batches(std::span<const int64_t> frames,
   const auto count = static_cast<int64_t>(frames.size());
   std::vector<int64_t> order(frames.size());
   std::iota(order.begin(), order.end(), 0);
-  if (options.shuffle) order = shuffle_epoch(options.seed, epoch, count);
+  if (options.shuffle) order = make_epoch_permutation(options.seed, epoch, count);
   // With shuffling, lengths that differ by less than about 5 % can have the same rank. The stable sort keeps
   // the random order of utterances with the same rank, so each epoch has different batches.
   const auto rank = [&](int64_t i) {
@@ -235,7 +236,7 @@ std::vector<std::vector<int64_t>> plan_batches(std::span<const int64_t> frames,
   }
   if (!options.shuffle) return batches;
   std::vector<std::vector<int64_t>> shuffled;
-  for (const int64_t i : shuffle_epoch(~options.seed, epoch, static_cast<int64_t>(batches.size())))
+  for (const int64_t i : make_epoch_permutation(~options.seed, epoch, static_cast<int64_t>(batches.size())))
     shuffled.push_back(std::move(batches[static_cast<size_t>(i)]));
   return shuffled;
 }

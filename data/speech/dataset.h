@@ -3,8 +3,8 @@
 // number of threads.
 //
 // Utterances without usable recordings or labels are left out, and the report contains their ids and faults.
-// The constructor throws DataError if no utterance is left, or at the first fault if options.refuse_faulty is
-// true. It throws ConfigError for invalid options.
+// The constructor throws DataError if no utterance is left, or at the first fault if
+// options.reject_faulty_utterances is true. It throws ConfigError for invalid options.
 #pragma once
 
 #include <memory>
@@ -21,24 +21,24 @@
 
 namespace tapeformer {
 
-// Use of a data set. For training, utterances whose labels CTC cannot align with the frames are left out. For
-// scoring, all utterances with labels are kept.
-enum class SpeechUse { training, scoring };
+// Purpose of a data set. For training, utterances whose labels CTC cannot align with the frames are left out.
+// For scoring, all utterances with labels are kept.
+enum class SpeechPurpose { training, scoring };
 
 // Frames over which the mean and the variance for normalisation are computed: the frames of the utterance, of
 // its speaker, or of the training set (`global`). `none`: no normalisation.
 enum class Normalization { none, utterance, speaker, global };
 
 struct SpeechDatasetOptions {
-  FeatureOptions features;
+  FeatureOptions feature_options;
   Normalization normalization = Normalization::utterance;
   bool normalize_variance = true;
   // Statistics of the training set for Normalization::global; std::nullopt: computed from this data set.
   std::optional<FeatureStatistics> global_statistics = {};
-  int64_t delta_order = 0;     // highest order of the derivatives in the features
-  int64_t subsampling = 1;     // frames per step of the model
-  bool refuse_faulty = false;  // throws at the first unusable utterance
-  SpeechUse use = SpeechUse::training;
+  int64_t delta_order = 0;                // highest order of the derivatives in the features
+  int64_t subsampling = 1;                // frames per step of the model
+  bool reject_faulty_utterances = false;  // throws at the first unusable utterance
+  SpeechPurpose purpose = SpeechPurpose::training;
   // Maximum number of utterances, spread evenly over the corpus; 0: all. Statistics of a speaker always use
   // all utterances of the speaker.
   int64_t limit = 0;
@@ -55,14 +55,14 @@ struct SpeechBatch {
   double compute_padding_share() const;
 };
 
-struct SpeechReport {
+struct SpeechDatasetReport {
   // Number of usable utterances, and the numbers of frames and labels of these utterances.
   int64_t utterance_count = 0, frame_count = 0, label_count = 0;
   std::vector<std::string> faults;  // utterances that cannot be used, each as "id: fault"
   // Ids of utterances with fewer steps than CTC needs for the labels. Training leaves these utterances out,
   // and scoring keeps them.
   std::vector<std::string> too_short_ids;
-  // Phones of the utterances that are not in the phone table. Empty for SpeechUse::training.
+  // Phones of the utterances that are not in the phone table. Empty for SpeechPurpose::training.
   std::set<std::string> unseen_phones;
 };
 
@@ -70,8 +70,8 @@ class SpeechDataset {
  public:
   SpeechDataset(const Corpus& corpus, PhoneTable phones, SpeechDatasetOptions options);
 
-  const SpeechReport& report() const { return report_; }
-  const PhoneTable& phones() const { return phones_; }
+  const SpeechDatasetReport& report() const { return report_; }
+  const PhoneTable& phone_table() const { return phone_table_; }
   const SpeechDatasetOptions& options() const { return options_; }
   // Returns the statistics that Normalization::global uses. For other normalisations, returns empty
   // statistics.
@@ -87,7 +87,7 @@ class SpeechDataset {
   // Returns the phones of the utterance, including phones that the table lacks.
   const Words& reference_phones(int64_t i) const { return example(i).utterance.phones; }
   // Returns whether CTC can align the labels with the frames. Always true in training.
-  bool has_loss(int64_t i) const { return example(i).has_loss; }
+  bool is_alignable(int64_t i) const { return example(i).is_alignable; }
   // Returns the normalised features with deltas, (frames, dims). If dither is on, its noise differs between
   // epochs, so the features of recordings are computed again in each epoch after the first. All epochs use
   // the statistics of the first epoch.
@@ -107,14 +107,14 @@ class SpeechDataset {
     std::vector<int64_t> labels;
     int64_t store_index, statistics_index;  // indices in the store and in statistics_
     bool is_chosen;  // whether the example is in the data set or only used for the statistics of its speaker
-    bool has_loss;
+    bool is_alignable;
   };
   const Example& example(int64_t i) const { return examples_[static_cast<size_t>(i)]; }
   void choose_examples(const Corpus& corpus, const std::vector<bool>& chosen);
   Example make_example(const Utterance& utterance, int64_t store_index, bool is_chosen);
   void gather_statistics(const std::string& corpus_name);
 
-  PhoneTable phones_;
+  PhoneTable phone_table_;
   SpeechDatasetOptions options_;
   std::shared_ptr<const FeatureStore> store_;
   // The filterbank that computes features again, with new dither, in each epoch after the first.
@@ -125,7 +125,7 @@ class SpeechDataset {
   // for other normalisations.
   std::vector<FeatureStatistics> statistics_;
   FeatureStatistics global_statistics_;  // result of global_statistics()
-  SpeechReport report_;
+  SpeechDatasetReport report_;
 };
 
 struct BatchPlanOptions {

@@ -182,7 +182,7 @@ std::string make_cache_key(const Corpus& corpus, const FeatureOptions& options) 
   text << kMagic << std::setprecision(17);
   for (const double value : {static_cast<double>(bank.rate), bank.frame_ms, bank.shift_ms,
                              static_cast<double>(bank.bins), bank.low_hz, bank.high_hz, bank.preemphasis,
-                             bank.dither, bank.snip_edges ? 1.0 : 0.0, bank.energy ? 1.0 : 0.0,
+                             bank.dither, bank.snip_edges ? 1.0 : 0.0, bank.use_energy ? 1.0 : 0.0,
                              options.resample ? 1.0 : 0.0, static_cast<double>(options.channel.value_or(-1)),
                              static_cast<double>(options.mfc_dims), options.max_seconds})
     text << value << ' ';
@@ -235,8 +235,8 @@ void FeatureStore::load_or_write_cache(const Corpus& corpus, const FeatureOption
   try {
     compute(corpus, options, &file);
     file.sync();
-    const bool keep =
-        std::none_of(entries_.begin(), entries_.end(), [](const Entry& entry) { return entry.is_transient; });
+    const bool keep = std::none_of(entries_.begin(), entries_.end(),
+                                   [](const Entry& entry) { return entry.is_error_transient; });
     if (keep) rename_path(file.path(), path);
     const bool good = open_cache(keep ? path : file.path(), count);
     if (!keep) fs::remove(file.path());  // the open file stays readable
@@ -267,10 +267,10 @@ void FeatureStore::compute(const Corpus& corpus, const FeatureOptions& options, 
           tensors[static_cast<size_t>(i)] = features;
         } catch (const DataError& error) {
           entry.error = error.what();
-          entry.is_transient = may_be_transient(corpus.utterances[static_cast<size_t>(first + i)]);
+          entry.is_error_transient = may_be_transient(corpus.utterances[static_cast<size_t>(first + i)]);
         } catch (const std::runtime_error& error) {
           entry.error = error.what();
-          entry.is_transient = true;
+          entry.is_error_transient = true;
         }
       }
     });

@@ -75,7 +75,7 @@ class FeatureStore {
   struct Entry {
     int64_t frames = 0, dims = 0, offset = 0;
     std::string error;
-    bool is_transient = false;  // the error may disappear although the files do not change
+    bool is_error_transient = false;  // the error may disappear although the files do not change
   };
   void compute(const Corpus& corpus, const FeatureOptions& options, File* file);
   void load_or_write_cache(const Corpus& corpus, const FeatureOptions& options);

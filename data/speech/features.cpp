@@ -115,16 +115,16 @@ void FeatureStatistics::add(const Tensor& features) {
   const auto dims = static_cast<size_t>(features.size(1));
   if (sums.empty()) {
     sums.assign(dims, 0);
-    squares.assign(dims, 0);
+    square_sums.assign(dims, 0);
   }
   check(sums.size() == dims, "FeatureStatistics", "expected ", sums.size(), " dims, found ",
         features.shape());
-  frames += static_cast<double>(features.size(0));
+  frame_count += static_cast<double>(features.size(0));
   const float* row = features.data<float>();
   for (int64_t t = 0; t < features.size(0); ++t, row += dims)
     for (size_t d = 0; d < dims; ++d) {
       sums[d] += row[d];
-      squares[d] += static_cast<double>(row[d]) * row[d];
+      square_sums[d] += static_cast<double>(row[d]) * row[d];
     }
 }
 
@@ -136,10 +136,10 @@ void FeatureStatistics::add(const FeatureStatistics& other) {
   }
   check(sums.size() == other.sums.size(), "FeatureStatistics", "expected ", sums.size(), " dims, found ",
         other.sums.size());
-  frames += other.frames;
+  frame_count += other.frame_count;
   for (size_t d = 0; d < sums.size(); ++d) {
     sums[d] += other.sums[d];
-    squares[d] += other.squares[d];
+    square_sums[d] += other.square_sums[d];
   }
 }
 
@@ -147,13 +147,14 @@ void normalize_features(const Tensor& features, const FeatureStatistics& statist
                         bool normalize_variance) {
   check_features("normalize", features);
   const auto dims = static_cast<size_t>(features.size(1));
-  check(statistics.sums.size() == dims && statistics.frames > 0, "normalize", "statistics of ",
-        statistics.sums.size(), " dims and ", statistics.frames, " frames for features ", features.shape());
+  check(statistics.sums.size() == dims && statistics.frame_count > 0, "normalize", "statistics of ",
+        statistics.sums.size(), " dims and ", statistics.frame_count, " frames for features ",
+        features.shape());
   constexpr double kMinVariance = 1e-10;
   std::vector<float> means(dims), scales(dims, 1.0f);
   for (size_t d = 0; d < dims; ++d) {
-    const double mean = statistics.sums[d] / statistics.frames;
-    const double spread = statistics.squares[d] / statistics.frames - mean * mean;
+    const double mean = statistics.sums[d] / statistics.frame_count;
+    const double spread = statistics.square_sums[d] / statistics.frame_count - mean * mean;
     means[d] = static_cast<float>(mean);
     if (normalize_variance)
       scales[d] = spread < kMinVariance ? 0.0f : static_cast<float>(1 / std::sqrt(spread));

@@ -38,8 +38,8 @@ class DeltaStream {
 // Sums over frames, from which mean and variance are computed. The sums are float64, because the sums of a
 // corpus have many terms.
 struct FeatureStatistics {
-  double frames = 0;
-  std::vector<double> sums, squares;  // (dims)
+  double frame_count = 0;
+  std::vector<double> sums, square_sums;  // (dims)
 
   void add(const Tensor& features);
   void add(const FeatureStatistics& other);

@@ -224,7 +224,7 @@ Corpus read_lists(const fs::path& folder, bool allow_commands, Problems& problem
 }
 
 // Adds faults of recordings and matrices. Skips missing files, which read_lists() reports.
-void check_contents(const Corpus& corpus, ContentCheck& content_check, Problems& problems) {
+void check_contents(const Corpus& corpus, UtteranceChecker& content_check, Problems& problems) {
   for (const Utterance& utterance : corpus.utterances) try {
       if (utterance.command.empty() && !path_exists_at(utterance.path)) continue;
       if (utterance.source == SpeechSource::ark && utterance.archive_offset >= read_file_size(utterance.path))
@@ -242,7 +242,7 @@ Faults list_messages(Problems& problems) {
   return texts;
 }
 
-Faults find_problems(const fs::path& folder, ContentCheck* content_check, bool allow_commands) {
+Faults find_problems(const fs::path& folder, UtteranceChecker* content_check, bool allow_commands) {
   Problems problems;
   try {
     const Corpus corpus = read_lists(folder, allow_commands, problems);
@@ -270,15 +270,15 @@ bool is_kaldi_directory(const fs::path& folder) {
 }
 
 Faults find_kaldi_faults(const fs::path& folder, bool check_contents, bool allow_commands) {
-  ContentCheck content_check;
+  UtteranceChecker content_check;
   return find_problems(folder, check_contents ? &content_check : nullptr, allow_commands);
 }
 
-Faults find_kaldi_faults(const fs::path& folder, ContentCheck& content_check, bool allow_commands) {
+Faults find_kaldi_faults(const fs::path& folder, UtteranceChecker& content_check, bool allow_commands) {
   return find_problems(folder, &content_check, allow_commands);
 }
 
-void use_words_as_phones(Corpus& corpus) {
+void copy_words_to_phones(Corpus& corpus) {
   for (Utterance& utterance : corpus.utterances)
     if (has_blank(utterance.words))
       utterance.fault = kBlankFault;

@@ -17,7 +17,7 @@ bool is_kaldi_directory(const std::filesystem::path& folder);
 
 // Reads a data directory. Relative paths are resolved in the current directory, as in Kaldi, and then in
 // `folder`. If feats.scp exists, wav.scp is not read. Commands ("id command |") are errors unless
-// `allow_commands` is true. The contents of `text` are words; use_words_as_phones converts them to labels.
+// `allow_commands` is true. The contents of `text` are words; copy_words_to_phones converts them to labels.
 // Faults of single utterances, such as a missing file, an invalid offset or an empty transcript, do not
 // throw; SpeechDataset reports them.
 Corpus read_kaldi_directory(const std::filesystem::path& folder, bool allow_commands = false);
@@ -31,11 +31,11 @@ Faults find_kaldi_faults(const std::filesystem::path& folder, bool check_content
 // Returns all faults of the directory, including the faults that `content_check` finds in the recordings and
 // features. If several directories share `content_check`, their features must have the same number of
 // dimensions.
-Faults find_kaldi_faults(const std::filesystem::path& folder, ContentCheck& content_check,
+Faults find_kaldi_faults(const std::filesystem::path& folder, UtteranceChecker& content_check,
                          bool allow_commands);
 
 // Copies the words of each utterance to its phones, for directories whose text consists of phones.
-void use_words_as_phones(Corpus& corpus);
+void copy_words_to_phones(Corpus& corpus);
 
 // Writes the files wav.scp, text and utt2spk, sorted by id.
 void write_kaldi_directory(const std::filesystem::path& folder, const Corpus& corpus);

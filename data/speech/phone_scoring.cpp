@@ -42,7 +42,7 @@ std::vector<AlignedPhone> align_phones(const Words& reference, const Words& hypo
   return alignment;
 }
 
-double PhoneScore::error_rate() const {
+double PhoneScore::error_rate_percent() const {
   if (reference_count == 0) return error_count() == 0 ? 0 : std::numeric_limits<double>::infinity();
   return 100 * static_cast<double>(error_count()) / static_cast<double>(reference_count);
 }
@@ -73,8 +73,8 @@ void PhoneScore::add(const PhoneScore& other) {
 
 std::string PhoneScore::format_line() const {
   std::ostringstream text;
-  text << "%PER " << std::fixed << std::setprecision(2) << error_rate() << " [ " << error_count() << " / "
-       << reference_count << ", " << insertion_count << " ins, " << deletion_count << " del, "
+  text << "%PER " << std::fixed << std::setprecision(2) << error_rate_percent() << " [ " << error_count()
+       << " / " << reference_count << ", " << insertion_count << " ins, " << deletion_count << " del, "
        << substitution_count << " sub ]";
   return text.str();
 }

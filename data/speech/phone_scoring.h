@@ -47,7 +47,7 @@ struct PhoneScore {
   int64_t error_count() const { return substitution_count + deletion_count + insertion_count; }
   // Returns error_count() / reference_count in percent. If `reference_count` is 0, returns 0 if there are no
   // errors, else infinity.
-  double error_rate() const;
+  double error_rate_percent() const;
   void add(const Words& reference, const Words& hypothesis);
   void add(const PhoneScore& other);
   // Returns a line such as "%PER 18.42 [ 1330 / 7215, 173 ins, 401 del, 756 sub ]", the format of

@@ -44,22 +44,22 @@ PhoneTable::PhoneTable(const Words& phones) {
     require_utf8(phone, "phone \"" + phone + "\"");
     if (phone.empty() || phone.find_first_of(" \t\r\n") != std::string::npos || phone == names_.front())
       throw DataError("\"" + phone + "\" is not a valid name of a phone");
-    if (!numbers_.emplace(phone, class_count()).second)
+    if (!class_indices_.emplace(phone, class_count()).second)
       throw DataError("phone \"" + phone + "\" is listed twice");
     names_.push_back(phone);
   }
 }
 
-int64_t PhoneTable::find_number(const std::string& phone) const {
-  const auto found = numbers_.find(phone);
-  if (found == numbers_.end())
+int64_t PhoneTable::get_class_index(const std::string& phone) const {
+  const auto found = class_indices_.find(phone);
+  if (found == class_indices_.end())
     throw DataError(concat_text("\"", phone, "\" is not one of the ", class_count() - 1, " phones"));
   return found->second;
 }
 
-std::vector<int64_t> PhoneTable::find_numbers(const Words& phones) const {
+std::vector<int64_t> PhoneTable::get_class_indices(const Words& phones) const {
   std::vector<int64_t> result;
-  for (const std::string& phone : phones) result.push_back(find_number(phone));
+  for (const std::string& phone : phones) result.push_back(get_class_index(phone));
   return result;
 }
 
@@ -80,7 +80,7 @@ PhoneTable make_phone_table(const std::vector<Words>& sequences) {
   return PhoneTable({phones.begin(), phones.end()});
 }
 
-PhoneTable read_phones(const std::filesystem::path& path) {
+PhoneTable read_phone_table(const std::filesystem::path& path) {
   Words phones;
   for (const TextLine& line : read_lines(path)) {
     const Words words = split_words(line.text);

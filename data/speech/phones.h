@@ -25,16 +25,16 @@ class PhoneTable {
   static constexpr int64_t kBlank = 0;
   int64_t class_count() const { return static_cast<int64_t>(names_.size()); }  // including the blank
   const Words& names() const { return names_; }  // indexed by number; the first is "<blank>"
-  bool contains(const std::string& phone) const { return numbers_.contains(phone); }
+  bool contains(const std::string& phone) const { return class_indices_.contains(phone); }
   // Returns the number of a phone. Throws DataError if the table does not contain the phone.
-  int64_t find_number(const std::string& phone) const;
-  std::vector<int64_t> find_numbers(const Words& phones) const;
+  int64_t get_class_index(const std::string& phone) const;
+  std::vector<int64_t> get_class_indices(const Words& phones) const;
   // Returns the phones with these numbers. Throws DataError for a number outside of the table.
   Words phones(const std::vector<int64_t>& numbers) const;
 
  private:
   Words names_ = {"<blank>"};
-  std::map<std::string, int64_t> numbers_;
+  std::map<std::string, int64_t> class_indices_;
 };
 
 // Returns a table of all phones in the sequences, sorted.
@@ -43,7 +43,7 @@ PhoneTable make_phone_table(const std::vector<Words>& sequences);
 // Reads a table with one phone per line. The phones have the numbers 1, 2, … in the order of the lines. As in
 // Kaldi's phones.txt, a line can also contain the number of its phone, and the first line can be <eps> or
 // <blank>, which has the number 0. Throws DataError for other numbers.
-PhoneTable read_phones(const std::filesystem::path& path);
+PhoneTable read_phone_table(const std::filesystem::path& path);
 
 enum class PhoneSet { timit61, timit48, timit39 };
 

@@ -143,7 +143,7 @@ struct Preparation {
 void add_audio_info(const fs::path& path, SpeechPreparationReport& report) {
   const AudioInfo info = read_audio_info(path);
   if (info.sample_count == 0) throw DataError(path.string() + ": contains no samples");
-  ++report.recordings_by_rate[info.rate];
+  ++report.recording_counts_by_rate[info.rate];
   report.multichannel_count += info.channel_count > 1;
 }
 
@@ -211,7 +211,7 @@ void read_utterances(Preparation& p) {
 // Writes proposed-lexicon.txt. Keeps the lines of an existing file, which may have been edited.
 void write_proposals(Preparation& p) {
   const std::set<std::string> phones = p.lexicon.phones();
-  if (!has_arpabet_phones(p.lexicon))
+  if (!has_only_arpabet_phones(p.lexicon))
     throw ConfigError("proposals use the phones of CMUdict, but the lexicon uses other phones: " +
                       abbreviate_list({phones.begin(), phones.end()}));
   const fs::path path = p.options.output_folder / kProposals;
@@ -227,7 +227,7 @@ void write_proposals(Preparation& p) {
     const bool letters = unknown.word.find_first_of("0123456789%&$#@+=") == std::string::npos;
     const auto proposal =
         letters ? propose_pronunciation(unknown.word, p.options.espeak_program) : std::nullopt;
-    p.report.proposed_count += proposal.has_value();
+    p.report.proposed_pronunciation_count += proposal.has_value();
     if (proposal) text += unknown.word + " " + join_words(*proposal) + "\n";
   }
   replace_file(path.string(), text);
@@ -256,7 +256,7 @@ std::vector<size_t> divide(const Corpus& corpus, const SpeechPreparationOptions&
     groups[by_speaker ? corpus.utterances[i].speaker : corpus.utterances[i].id].push_back(i);
   std::vector<const std::vector<size_t>*> list;
   for (const auto& [name, members] : groups) list.push_back(&members);
-  const auto order = shuffle_epoch(options.seed, 0, static_cast<int64_t>(list.size()));
+  const auto order = make_epoch_permutation(options.seed, 0, static_cast<int64_t>(list.size()));
   const auto total = static_cast<double>(corpus.utterances.size());
   std::vector<size_t> parts(corpus.utterances.size(), 0);
   size_t next = 0;

@@ -47,12 +47,12 @@ struct SpeechPreparationReport {
   int64_t recording_count = 0, transcript_count = 0;         // numbers of recordings and transcripts
   int64_t train_count = 0, valid_count = 0, test_count = 0;  // numbers of written utterances
   int64_t speaker_count = 0;
-  int64_t unknown_word_utterance_count = 0;       // utterances left out because of unknown words
-  int64_t untranscribed_recording_count = 0;      // recordings without a transcript
-  int64_t proposed_count = 0;                     // number of words added to proposed-lexicon.txt
-  std::vector<UnknownWord> unknown_words;         // in decreasing order of count
-  std::map<int64_t, int64_t> recordings_by_rate;  // number of recordings for each rate in Hz
-  int64_t multichannel_count = 0;                 // recordings with several channels
+  int64_t unknown_word_utterance_count = 0;             // utterances left out because of unknown words
+  int64_t untranscribed_recording_count = 0;            // recordings without a transcript
+  int64_t proposed_pronunciation_count = 0;             // number of words added to proposed-lexicon.txt
+  std::vector<UnknownWord> unknown_words;               // in decreasing order of count
+  std::map<int64_t, int64_t> recording_counts_by_rate;  // number of recordings for each rate in Hz
+  int64_t multichannel_count = 0;                       // recordings with several channels
   Faults faults;  // reasons other than unknown words why transcripts were left out
   int64_t utterance_count() const { return train_count + valid_count + test_count; }
 };

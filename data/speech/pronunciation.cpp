@@ -55,7 +55,7 @@ std::optional<Words> propose_pronunciation(const std::string& word, const std::s
   return phones && !phones->empty() ? phones : std::nullopt;
 }
 
-bool has_arpabet_phones(const Lexicon& lexicon) {
+bool has_only_arpabet_phones(const Lexicon& lexicon) {
   std::set<std::string> known = {"P", "T", "B", "D", "K", "G", "F", "V", "S", "Z", "M", "N", "L", "R", "W"};
   for (const auto& [phoneme, phones] : espeak_phonemes())
     for (const std::string& phone : split_words(phones)) known.insert(phone);

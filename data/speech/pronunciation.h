@@ -20,6 +20,6 @@ std::optional<Words> convert_espeak_to_arpabet(const Words& phonemes);
 std::optional<Words> propose_pronunciation(const std::string& word, const std::string& program = "espeak-ng");
 
 // Returns whether all phones of the lexicon are phones of CMUdict.
-bool has_arpabet_phones(const Lexicon& lexicon);
+bool has_only_arpabet_phones(const Lexicon& lexicon);
 
 }  // namespace tapeformer

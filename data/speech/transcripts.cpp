@@ -119,7 +119,7 @@ std::vector<Transcript> read_table(const std::vector<TextLine>& lines, char sepa
       columns = find_columns(line, split_fields(line, separator), wanted);
       if (columns->header) continue;
     }
-    collect_fault(faults, [&] {
+    run_and_collect_fault(faults, [&] {
       const Words fields = split_fields(line, separator);
       const size_t needed = std::max({columns->recording, columns->text, columns->speaker.value_or(0)}) + 1;
       if (fields.size() < needed)
@@ -159,12 +159,12 @@ std::vector<Transcript> read_folder(const fs::path& folder, Faults* faults) {
   std::sort(single.begin(), single.end());
   std::vector<Transcript> transcripts;
   for (const fs::path& path : lists)
-    collect_fault(faults, [&] {
+    run_and_collect_fault(faults, [&] {
       for (Transcript& transcript : read_list(read_lines(path))) transcripts.push_back(std::move(transcript));
     });
   if (!lists.empty()) return transcripts;
   for (const fs::path& path : single)
-    collect_fault(faults, [&] {
+    run_and_collect_fault(faults, [&] {
       std::string text;
       for (const TextLine& line : read_lines(path)) text += line.text + " ";
       fs::path name = path.lexically_relative(folder);

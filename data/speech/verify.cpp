@@ -29,7 +29,7 @@ void add_fault(Faults& faults, const Utterance& utterance, const std::string& te
   faults.push_back(text.starts_with(utterance.location) ? text : utterance.location + ": " + text);
 }
 
-void check_utterances(const Corpus& corpus, ContentCheck& content_check, Faults& faults) {
+void check_utterances(const Corpus& corpus, UtteranceChecker& content_check, Faults& faults) {
   for (const Utterance& utterance : corpus.utterances) {
     if (!utterance.fault.empty()) add_fault(faults, utterance, utterance.fault);
     for (const std::string& fault : content_check(utterance)) add_fault(faults, utterance, fault);
@@ -84,9 +84,9 @@ std::vector<fs::path> part_folders(const fs::path& folder, const SpeechCheckOpti
 void verify_librispeech(const fs::path& folder, const SpeechCheckOptions& checks, Faults& faults) {
   const auto parts = part_folders(folder, checks, [](const fs::path&) { return true; });
   if (parts.empty()) throw DataError(folder.string() + ": contains no parts, such as dev-clean");
-  ContentCheck content_check(checks);
+  UtteranceChecker content_check(checks);
   for (const fs::path& part : parts)
-    collect_fault(&faults, [&] {
+    run_and_collect_fault(&faults, [&] {
       const Corpus corpus = read_librispeech(part.parent_path(), part.filename().string(), &faults);
       check_utterances(corpus, content_check, faults);
       check_librispeech_files(part, corpus, faults);
@@ -96,9 +96,9 @@ void verify_librispeech(const fs::path& folder, const SpeechCheckOptions& checks
 // Verifies the parts "train" and "test" of a corpus without part folders.
 void verify_splits(const CatalogueEntry& set, const fs::path& folder, const SpeechCheckOptions& checks,
                    Faults& faults) {
-  ContentCheck content_check(checks);
+  UtteranceChecker content_check(checks);
   for (const std::string part : {"train", "test"})
-    collect_fault(&faults, [&] {
+    run_and_collect_fault(&faults, [&] {
       const Corpus corpus = read_corpus(set, folder, part, {}, &faults);
       if (set.format == DatasetFormat::timit)
         for (const Utterance& utterance : corpus.utterances) check_timit_times(utterance, faults);
@@ -114,7 +114,7 @@ void verify_kaldi(const fs::path& folder, const SpeechCheckOptions& checks, Faul
         folder.string() +
         ": expected a data directory of Kaldi (wav.scp or feats.scp, and text) or a folder of such "
         "directories");
-  ContentCheck content_check(checks);
+  UtteranceChecker content_check(checks);
   for (const fs::path& part : parts) {
     const Faults own = find_kaldi_faults(part, content_check, checks.allow_commands);
     faults.insert(faults.end(), own.begin(), own.end());
@@ -157,7 +157,7 @@ Faults find_speech_faults(const std::string& layout, const fs::path& path, const
   if (std::find(layouts.begin(), layouts.end(), layout) == layouts.end())
     throw ConfigError(describe_unknown_name(layout, "a layout", layouts));
   Faults faults;
-  collect_fault(&faults, [&] {
+  run_and_collect_fault(&faults, [&] {
     if (layout == kLexiconLayout)
       verify_lexicon(path, false, faults);
     else

@@ -99,7 +99,7 @@ class Sentences final : public sentencepiece::SentenceIterator {
 
  private:
   void read() {
-    done_ = at_ >= text_.bytes();
+    done_ = at_ >= text_.size();
     if (done_) return;
     const std::string_view text = text_.view(at_, kMaxSentenceBytes + 1);
     const size_t size = count_line_bytes(text, kMaxSentenceBytes);

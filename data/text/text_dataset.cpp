@@ -26,7 +26,7 @@ std::shared_ptr<const TextSource> open_text(const std::string& path) {
 // Returns the offset of the first byte of the character that contains the byte at `offset`.
 int64_t find_character_start(const TextSource& text, int64_t offset) {
   const auto continues = [&](int64_t at) {
-    return at > 0 && at < text.bytes() && (static_cast<uint8_t>(text.view(at, 1)[0]) & 0xC0) == 0x80;
+    return at > 0 && at < text.size() && (static_cast<uint8_t>(text.view(at, 1)[0]) & 0xC0) == 0x80;
   };
   for (int i = 0; i < 3 && continues(offset); ++i) --offset;
   return offset;
@@ -40,24 +40,24 @@ TextRange select_shared_range(const TextOptions& options, const std::string& spl
     throw ConfigError(concat_text("the shares of validation and test: the sum is ", valid + test,
                                   ", expected less than 1"));
   auto text = open_text(options.path);
-  const auto bytes = static_cast<double>(text->bytes());
+  const auto bytes = static_cast<double>(text->size());
   // For tokenizers other than "bytes", boundaries move to the start of a character.
   const auto boundary = [&](int64_t offset) {
     return options.tokenizer_name == kByteTokenizerName ? offset : find_character_start(*text, offset);
   };
   const int64_t test_bytes = std::llround(bytes * test), valid_bytes = std::llround(bytes * valid);
-  const int64_t test_first = boundary(text->bytes() - test_bytes);
-  const int64_t valid_first = boundary(text->bytes() - test_bytes - valid_bytes);
+  const int64_t test_first = boundary(text->size() - test_bytes);
+  const int64_t valid_first = boundary(text->size() - test_bytes - valid_bytes);
   if (split == "train") return {text, 0, valid_first};
   if (split == "valid") return {text, valid_first, test_first};
-  return {text, test_first, text->bytes()};
+  return {text, test_first, text->size()};
 }
 
 TextRange select_split_range(const TextOptions& options, const std::string& split) {
   const std::string& path = split == "valid" ? options.valid_path : options.test_path;
   if (split == "train" || path.empty()) return select_shared_range(options, split);
   const auto text = open_text(path);
-  return {text, 0, text->bytes()};
+  return {text, 0, text->size()};
 }
 
 // The bytes of a text as tokens, which are read from the TextSource when they are needed.

@@ -130,16 +130,16 @@ class TextSource::Part {
 
 TextSource::TextSource(const std::vector<fs::path>& files) {
   for (const fs::path& file : files) {
-    parts_.push_back(std::make_unique<const Part>(file, bytes_));
-    bytes_ += parts_.back()->bytes();
+    parts_.push_back(std::make_unique<const Part>(file, size_));
+    size_ += parts_.back()->bytes();
   }
-  check_size(files, bytes_);
+  check_size(files, size_);
 }
 
 TextSource::~TextSource() = default;
 
 const TextSource::Part& TextSource::find_part(int64_t offset) const {
-  check(offset >= 0 && offset < bytes_, "TextSource", "byte ", offset, " of ", bytes_);
+  check(offset >= 0 && offset < size_, "TextSource", "byte ", offset, " of ", size_);
   const auto after = std::upper_bound(parts_.begin(), parts_.end(), offset,
                                       [](int64_t at, const auto& part) { return at < part->last(); });
   return **after;

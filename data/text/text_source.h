@@ -31,7 +31,7 @@ class TextSource {
   TextSource(const TextSource&) = delete;
   TextSource& operator=(const TextSource&) = delete;
 
-  int64_t bytes() const { return bytes_; }
+  int64_t size() const { return size_; }
   // Copies `count` bytes, starting at byte `offset`, to `out`.
   void read(int64_t offset, int64_t count, uint8_t* out) const;
   // Returns the text from `offset` to the end of the file that contains `offset`, at most `count` bytes.
@@ -44,7 +44,7 @@ class TextSource {
   const Part& find_part(int64_t offset) const;
 
   std::vector<std::unique_ptr<const Part>> parts_;
-  int64_t bytes_ = 0;
+  int64_t size_ = 0;
 };
 
 }  // namespace tapeformer

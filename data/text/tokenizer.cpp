@@ -90,8 +90,8 @@ class CharacterTokenizer final : public Tokenizer {
 void mark_characters(const TextSource& text, std::vector<bool>& used) {
   constexpr int64_t kLongest = 4;  // maximum number of bytes of a UTF-8 character
   std::array<bool, kAsciiCodes> ascii{};
-  for (int64_t at = 0; at < text.bytes();) {
-    const std::string_view rest = text.view(at, text.bytes());
+  for (int64_t at = 0; at < text.size();) {
+    const std::string_view rest = text.view(at, text.size());
     size_t done = 0;
     while (done < rest.size()) {
       const auto byte = static_cast<uint8_t>(rest[done]);

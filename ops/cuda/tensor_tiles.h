@@ -188,7 +188,7 @@ __device__ void fill_packed_slice(uint32_t* slice, const Operand& operand, int64
 }
 
 // Fills a slice with operand(begin + d, i) for each row or column i of the tile and each index d of the sum
-// in the matrix product. Uses 16-byte loads if operand.can_load_pack() exists and returns returns true.
+// in the matrix product. Uses 16-byte loads if operand.can_load_pack() exists and returns true.
 template <class Layout, int kParts, class Operand>
 __device__ void fill_operand_slice(uint32_t* slice, const Operand& operand, int64_t begin) {
   if constexpr (requires { operand.can_load_pack(); })

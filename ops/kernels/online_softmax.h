@@ -11,7 +11,7 @@
 namespace tapeformer {
 
 // The update of the running maximum and the running sum for the next block of scores:
-//   sum = rescale_factor * sum + (sum of exp(score - - shift) over the block)
+//   sum = rescale_factor * sum + (sum of exp(score - shift) over the block)
 template <class T>
 struct OnlineSoftmaxUpdate {
   T maximum;         // maximum of the scores of this block and of all earlier blocks

@@ -75,7 +75,7 @@ constexpr Budget kBudgets[] = {
     {"softmax, token", "softmax_attention_step.cu", {2816, 11264, 48384}},
 };
 
-ModelChoice choice_of(const Workload& workload) {
+BenchmarkedModel choice_of(const Workload& workload) {
   BenchmarkArguments arguments{
       .options = OptionValues(make_model_option_specs()), .device = kCpu, .overrides = {}, .data_access = ""};
   arguments.options.set("attention", std::string(workload.attention));
@@ -85,7 +85,7 @@ ModelChoice choice_of(const Workload& workload) {
 }
 
 // Runs the workload and returns its memory accesses for each source file of kernels.
-std::map<std::string, Figures> figures_of(const Workload& workload, const ModelChoice& choice) {
+std::map<std::string, Figures> figures_of(const Workload& workload, const BenchmarkedModel& choice) {
   const Device device = find_cuda_device();
   set_precision(device, workload.precision);
   const AccessesByLaunch accesses = workload.counted == Counted::token
@@ -121,7 +121,7 @@ Figures budget_of(const Workload& workload, const std::string& file) {
 
 // Returns text that can be pasted into kBudgets. The text has one line for each file that exceeds its budget
 // or has no budget, and is empty if there is no such file.
-std::string exceeded(const Workload& workload, const ModelChoice& choice) {
+std::string exceeded(const Workload& workload, const BenchmarkedModel& choice) {
   std::string lines;
   for (const auto& [file, found] : figures_of(workload, choice))
     if (exceeds(found, budget_of(workload, file)))
@@ -137,7 +137,7 @@ TEST_CASE("cuda: kernels keep their budgets of memory accesses") {
 }
 
 TEST_CASE("cuda: control: rows that are not aligned to 16 bytes exceed the budgets") {
-  ModelChoice choice = choice_of(kWorkloads[0]);
+  BenchmarkedModel choice = choice_of(kWorkloads[0]);
   --choice.model.encoder.feedforward;
   CHECK(exceeded(kWorkloads[0], choice).find("linear.cu") != std::string::npos);
 }

@@ -50,12 +50,12 @@ int evaluate_text(std::istringstream& words, int* depth = nullptr, size_t* opera
 
 TEST_CASE(
     "listops: labels are the results of the expressions, whose lengths, depths and operands are in range") {
-  const ListOps set({.max_length = 80, .max_depth = 5, .max_args = 4, .count = 200, .seed = 3});
+  const ListOps set({.max_length = 80, .max_depth = 5, .max_args = 4, .example_count = 200, .seed = 3});
   std::set<int64_t> labels;
   std::set<uint8_t> tokens;
   size_t most_operands = 0;
   for (int64_t i = 0; i < set.size(); ++i) {
-    const ListOpsExample example = set.example(i);
+    const ListOpsExample example = set.generate_example(i);
     CAPTURE(get_token_text(example));
     CHECK(example.tokens.size() >= 20);  // the default minimum is a quarter of max_length
     CHECK(example.tokens.size() <= 80);
@@ -82,7 +82,7 @@ TEST_CASE("listops: a batch is padded with 0 and has lengths and labels") {
   CHECK(set.info().vocabulary == 16);
   CHECK(set.info().length == 31);
   for (int64_t i = 0; i < 3; ++i) {
-    const ListOpsExample example = set.example(indices[static_cast<size_t>(i)]);
+    const ListOpsExample example = set.generate_example(indices[static_cast<size_t>(i)]);
     const uint8_t* const row = batch.tokens.data<uint8_t>() + i * 32;
     const auto length = static_cast<int64_t>(example.tokens.size());
     CHECK(batch.lengths.data<int64_t>()[i] == length);
@@ -93,20 +93,20 @@ TEST_CASE("listops: a batch is padded with 0 and has lengths and labels") {
 }
 
 TEST_CASE("listops: examples depend only on the seed, the split and the index") {
-  const ListOps set({.max_length = 40, .seed = 1}), again({.max_length = 40, .count = 9, .seed = 1});
+  const ListOps set({.max_length = 40, .seed = 1}), again({.max_length = 40, .example_count = 9, .seed = 1});
   const ListOps other_seed({.max_length = 40, .seed = 2}),
       test({.split = "test", .max_length = 40, .seed = 1});
-  CHECK(set.example(8).tokens == again.example(8).tokens);
-  CHECK(set.example(8).tokens != set.example(7).tokens);
-  CHECK(set.example(8).tokens != other_seed.example(8).tokens);
-  CHECK(set.example(8).tokens != test.example(8).tokens);
+  CHECK(set.generate_example(8).tokens == again.generate_example(8).tokens);
+  CHECK(set.generate_example(8).tokens != set.generate_example(7).tokens);
+  CHECK(set.generate_example(8).tokens != other_seed.generate_example(8).tokens);
+  CHECK(set.generate_example(8).tokens != test.generate_example(8).tokens);
   CHECK(set.size() == 96000);
   CHECK(test.size() == 2000);
 }
 
 TEST_CASE("listops: the settings of the Long Range Arena give examples") {
   const ListOps set({.min_length = 500, .max_length = 2000, .seed = 1});
-  for (int64_t i = 0; i < 3; ++i) CHECK(set.example(i).tokens.size() >= 500);
+  for (int64_t i = 0; i < 3; ++i) CHECK(set.generate_example(i).tokens.size() >= 500);
 }
 
 TEST_CASE("listops: options that are out of range are errors") {

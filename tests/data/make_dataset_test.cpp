@@ -13,7 +13,7 @@ TEST_CASE("make_dataset() returns a data set of images") {
   DatasetOptions options;
   options.name = "mnist";
   options.data_dir = dir.path().string();
-  options.validation = 5;
+  options.validation_count = 5;
   options.limit = 12;
   const auto dataset = make_dataset(options);
   CHECK(dataset->size() == 12);
@@ -64,35 +64,35 @@ TEST_CASE("make_dataset() of an unknown data set is a config error with a sugges
                        ConfigError);
 }
 
-TEST_CASE("describe_dataset() reads no files") {
+TEST_CASE("make_dataset_info() reads no files") {
   DatasetOptions options;
   options.data_dir = "/nonexistent";
   options.downscale = 2;
   for (const auto& [name, length, side, channels] :
        {std::tuple{"mnist", 14 * 14 - 1, 14, 1}, {"cifar10", 16 * 16 * 3 - 1, 16, 3}}) {
     options.name = name;
-    const DatasetInfo info = describe_dataset(options);
+    const DatasetInfo info = make_dataset_info(options);
     CHECK(info == DatasetInfo{name, "train", 256, length, side, side, channels});
   }
   options.use_grey = true;
-  CHECK(describe_dataset(options) == DatasetInfo{"cifar10", "train", 256, 16 * 16 - 1, 16, 16, 1});
+  CHECK(make_dataset_info(options) == DatasetInfo{"cifar10", "train", 256, 16 * 16 - 1, 16, 16, 1});
   options.downscale = 5;
-  CHECK_THROWS_AS(describe_dataset(options), ConfigError);
+  CHECK_THROWS_AS(make_dataset_info(options), ConfigError);
 
   options.name = "copy";
   options.max_length = 20;
-  CHECK(describe_dataset(options) == make_dataset(options)->info());
+  CHECK(make_dataset_info(options) == make_dataset(options)->info());
   options.name = "cop";
-  CHECK(contains(message_of<ConfigError>([&] { describe_dataset(options); }), "did you mean \"copy\""));
+  CHECK(contains(message_of<ConfigError>([&] { make_dataset_info(options); }), "did you mean \"copy\""));
 }
 
-TEST_CASE("describe_dataset() agrees with the data set that make_dataset() reads from files") {
+TEST_CASE("make_dataset_info() agrees with the data set that make_dataset() reads from files") {
   DatasetOptions options;
   options.name = "fashion-mnist";
   options.split = "test";
   options.downscale = 4;
   try {
-    CHECK(make_dataset(options)->info() == describe_dataset(options));
+    CHECK(make_dataset(options)->info() == make_dataset_info(options));
   } catch (const DataError&) {
     MESSAGE("skipped: dataset-fashion-mnist is not installed");
   }

@@ -59,7 +59,7 @@ TEST_CASE("set-mixture: the mean log-likelihood is near its expectation, and poi
 }
 
 TEST_CASE("set tasks: examples depend only on the seed, the split and the index") {
-  const SetMixtureTask set({.seed = 1}), again({.count = 9, .seed = 1}), other_seed({.seed = 2}),
+  const SetMixtureTask set({.seed = 1}), again({.example_count = 9, .seed = 1}), other_seed({.seed = 2}),
       test({.split = "test", .seed = 1});
   const auto example = [](const SetTask& task, int64_t index) {
     return task.batch(std::vector<int64_t>{index}).elements.to_vector();

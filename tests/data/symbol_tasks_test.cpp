@@ -73,7 +73,7 @@ TEST_CASE("an example depends on seed, split and index only") {
       tokens_of({.split = "valid", .seed = 5}, 7), tokens_of({.split = "test", .seed = 5}, 7)};
   CHECK(different.size() == 5);
   // An example does not depend on the batch or on the size of the data set.
-  const CopyTask task({.count = 10, .seed = 5});
+  const CopyTask task({.example_count = 10, .seed = 5});
   const Batch batch = task.batch(std::vector<int64_t>{3, 7, 3});
   CHECK(batch.tokens.view({129}, {1}, 129).to_vector() == tokens_of(train, 7));
   CHECK(batch.tokens.view({129}, {1}, 258).to_vector() == tokens_of(train, 3));
@@ -116,7 +116,7 @@ TEST_CASE("options of the copy task that are out of range are config errors") {
   };
   CHECK(error({.max_length = 7}) == "copy: max_length 7, expected at least 8");
   CHECK(error({.symbols = 0}) == "copy: 0 symbols, expected at least 1");
-  CHECK(error({.count = -1}) == "copy: -1 examples, expected 0 (for all) or more");
+  CHECK(error({.example_count = -1}) == "copy: -1 examples, expected 0 (for all) or more");
   CHECK(error({.split = "trian"}) == "\"trian\" is not a split; did you mean \"train\"?");
 }
 

@@ -36,7 +36,7 @@ constexpr Budget kBudgets[] = {
     {"cifar10/linear", Counted::token, 4096, 106, 5.77},
 };
 
-ModelChoice choice_of(const char* config) {
+BenchmarkedModel choice_of(const char* config) {
   BenchmarkArguments arguments{
       .options = OptionValues(make_model_option_specs()), .device = kCpu, .overrides = {}, .data_access = ""};
   arguments.options.set("config", concat_text(SOURCE_DIR "/configs/", config, ".toml"));
@@ -44,7 +44,7 @@ ModelChoice choice_of(const char* config) {
   return choose_model(arguments, 0);
 }
 
-DeviceWork work_of(ModelChoice choice, Counted counted, int64_t batch) {
+DeviceWork work_of(BenchmarkedModel choice, Counted counted, int64_t batch) {
   const Device device = find_cuda_device();
   set_precision(device, Precision::bfloat16);
   choice.batch_size = batch;
@@ -85,10 +85,10 @@ TEST_CASE("training steps and tokens keep their budgets of launches and bytes") 
 TEST_CASE("a budget is exceeded if layers are computed twice or feed-forward layers are wider") {
   if (!counts_without_device()) return;
   const Budget& budget = kBudgets[0];
-  ModelChoice recomputed = choice_of(budget.config);
+  BenchmarkedModel recomputed = choice_of(budget.config);
   recomputed.model.encoder.recompute = true;
   CHECK(exceeds(work_of(recomputed, budget.counted, budget.batch), budget));
-  ModelChoice wider = choice_of(budget.config);
+  BenchmarkedModel wider = choice_of(budget.config);
   wider.model.encoder.feedforward += wider.model.encoder.feedforward / 2;
   const DeviceWork more_bytes = work_of(wider, budget.counted, budget.batch);
   CHECK(more_bytes.launch_count() ==
@@ -98,7 +98,7 @@ TEST_CASE("a budget is exceeded if layers are computed twice or feed-forward lay
 
 TEST_CASE("work beyond the memory of the device is refused") {
   if (!counts_without_device()) return;
-  ModelChoice choice = choice_of("mnist/linear");
+  BenchmarkedModel choice = choice_of("mnist/linear");
   choice.batch_size = 64;
   CHECK_THROWS_AS(count_training_step_work(choice, find_cuda_device(), 1 << 30), OutOfMemory);
   CHECK_THROWS_AS(count_training_step_work(choice, kCpu, kMemory), DeviceError);
@@ -124,10 +124,10 @@ TEST_CASE("the estimated time is the largest of three limits plus the time betwe
   CHECK(estimate_seconds(product, h200) == doctest::Approx(1e-3 / 0.7 + kLaunch));
   // A result of 256 x 256 has 4 tiles. If k is not divided into parts, only 4 of 132 multiprocessors work.
   product.product = {.m = 256, .n = 256, .k = 1 << 18, .can_split_k = false};
-  CHECK(count_product_blocks(product.product, h200) == 4);
+  CHECK(count_gemm_thread_blocks(product.product, h200) == 4);
   CHECK(estimate_seconds(product, h200) == doctest::Approx(33e-3 / 0.7 + kLaunch));
   product.product.can_split_k = true;
-  CHECK(count_product_blocks(product.product, h200) == 132);
+  CHECK(count_gemm_thread_blocks(product.product, h200) == 132);
   // The device runs 264 blocks of 1,024 threads at the same time. Twice as many blocks need twice the time.
   cuda::WorkRecord kernel{
       .kind = cuda::WorkKind::kernel, .op = {}, .where = {}, .blocks = 264, .threads = 1024};

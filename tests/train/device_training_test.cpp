@@ -165,7 +165,7 @@ TEST_CASE("cuda: steps with axial positions can be captured as a graph") {
   if (list_cuda_devices().empty()) return;
   Config config = small_config("linear", false);
   config.model.positions = "axial";
-  config.model.axial_shape = {4, describe_data(config).length / 4 + 1};
+  config.model.axial_shape = {4, get_dataset_info(config).length / 4 + 1};
   config.model.axial_dims = {2, config.model.heads * config.model.head_dim - 2};
   const Outcome repeated = outcome_on(device_name(), config);
   CHECK(repeated.replayed > 0);
@@ -243,7 +243,7 @@ TEST_CASE(
       return [&sum, amount] {
         const Tensor increment = Tensor::full({}, amount, DType::float64, sum.device());
         sum.add_from(increment);
-        return StepOutputs{.losses = {sum.clone()}, .terms = {}, .grad_norm = increment};
+        return StepOutputs{.losses = {sum.clone()}, .loss_terms = {}, .grad_norm = increment};
       };
     };
     // Returns the layout of a step with one batch of `length` tokens.

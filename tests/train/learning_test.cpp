@@ -47,8 +47,9 @@ double accuracy(const std::string& task, const Settings& kind) {
                        "schedule.kind=cosine",    "schedule.warmup_steps=30", "train.eval_every=0",
                        "train.checkpoint_every=0"};
   settings.insert(settings.end(), kind.begin(), kind.end());
-  const Config config = load_config(std::string(SOURCE_DIR) + "/configs/copy/linear.toml", settings,
-                                    make_attention_catalogue(), {.unused_keys = UnusedKeyPolicy::ignore});
+  const Config config =
+      load_config(std::string(SOURCE_DIR) + "/configs/copy/linear.toml", settings, make_attention_catalogue(),
+                  {.unused_key_policy = UnusedKeyPolicy::ignore});
   const TempDir dir;
   return 100 * figure_of(train(config, dir / "run"), "accuracy");
 }
@@ -91,7 +92,9 @@ TEST_CASE("learning: a CTC model recognizes its training sentences") {
   config.train.epochs = 25;
   train(config, dir / "run");
   const LoadedSpeechRun run = load_speech_run(
-      find_run({.path = (dir / "run").string(), .checkpoint_name = "best", .set_options = {}}));
-  const SpeechPart sentences = read_speech_part(run.config, "train", "", &run.description);
-  CHECK(evaluate(*run.model, sentences, make_speech_evaluation_options(run.config)).score.error_rate() < 10);
+      find_run({.path = (dir / "run").string(), .checkpoint_name = "best", .config_settings = {}}));
+  const SpeechPart sentences = read_speech_part(run.config, "train", "", &run.metadata);
+  CHECK(
+      evaluate(*run.model, sentences, make_speech_evaluation_options(run.config)).score.error_rate_percent() <
+      10);
 }

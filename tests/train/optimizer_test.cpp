@@ -115,7 +115,8 @@ TEST_CASE("clip_value limits the elements of scaled gradients, and keeps NaN") {
   CHECK(std::isnan(found[3]));
 }
 
-TEST_CASE("swap_average() exchanges the weights with their average, and a second call restores them") {
+TEST_CASE(
+    "swap_averaged_weights() exchanges the weights with their average, and a second call restores them") {
   OptimizerConfig config;
   config.kind = "sgd";
   config.ema = 0.5;
@@ -124,10 +125,10 @@ TEST_CASE("swap_average() exchanges the weights with their average, and a second
   set_gradient(p, Tensor::from<double>({1}, {1}));
   optimizer.step(0.5);
   const double weights = p.item();
-  optimizer.swap_average();
+  optimizer.swap_averaged_weights();
   const double decay = std::min(0.5, 2.0 / 11);
   CHECK(p.item() == doctest::Approx(decay * 1 + (1 - decay) * weights));
-  optimizer.swap_average();
+  optimizer.swap_averaged_weights();
   CHECK(p.item() == weights);
 }
 

@@ -136,7 +136,7 @@ TEST_CASE("a run with a segment memory resumes within an epoch with the same bit
 TEST_CASE("a memory improves bits/byte in training and at evaluation") {
   const PeriodicText text;
   const Config config = text.config(500);
-  const double with_memory = train(config, text.dir / "run").evaluation->criterion;
+  const double with_memory = train(config, text.dir / "run").evaluation->selection_metric;
   const auto dataset = make_split(config, "valid");
   const auto nats = [&](int64_t memory, int64_t batch) {
     const auto model = model_with_option(config, text.dir / "run", "memory", memory, dataset->info());
@@ -162,7 +162,7 @@ TEST_CASE("a compressed memory improves bits/byte in training and at evaluation"
     CAPTURE(compression);
     const Config config = text.compressive_config(1500, compression);
     const fs::path run = text.dir / compression;
-    const double with_memory = train(config, run).evaluation->criterion;
+    const double with_memory = train(config, run).evaluation->selection_metric;
     const auto model = model_with_option(config, run, "compressed_memory", 4, dataset->info());
     // Without compressed rows, the attention kind is the same as transformer-xl.
     Config tokens_only = config;
@@ -190,7 +190,7 @@ TEST_CASE("lines that are longer than a segment are scored with the memory, like
     const TokenSequence& all = dynamic_cast<const TextDataset&>(*dataset).tokens();
     std::vector<int64_t> tokens(static_cast<size_t>(all.size()));
     all.read(0, all.size(), tokens.data());
-    const auto nats = compute_token_nats(*model, tokens);
+    const auto nats = compute_token_losses(*model, tokens);
     REQUIRE(nats.size() == tokens.size() - 1);
     const double mean = std::accumulate(nats.begin(), nats.end(), 0.0) / static_cast<double>(nats.size());
     CHECK(mean ==

@@ -79,7 +79,7 @@ TEST_CASE("TensorBoard: event files contain checked records of scalars, images a
   const TempDir dir;
   {
     EventWriter writer{Folder(dir.path().string())};
-    writer.write_start(6);
+    writer.write_session_start(6);
     writer.write_scalars({{"step", int64_t{300}}, {"split", "train"}, {"loss_nats", 0.5}, {"lr", NAN}});
     writer.write_image("samples", 8, "PNG bytes", 2, 300, 1);
     writer.write_text("config", 0, "x = 1");

@@ -337,7 +337,8 @@ TEST_CASE("a message says once that a long evaluation is running") {
     config.train.eval_batch_size = 2;  // four batches
     std::ostringstream text;
     std::streambuf* const standard_error = std::cerr.rdbuf(text.rdbuf());
-    Trainer trainer(config, {.run_dir = dir / "run", .data_dir = "", .evaluation_message_seconds = seconds});
+    Trainer trainer(config,
+                    {.run_dir = dir / "run", .data_dir = "", .evaluation_message_delay_seconds = seconds});
     trainer.run();
     std::cerr.rdbuf(standard_error);
     return text.str();

@@ -59,7 +59,7 @@ std::vector<MeasuredKind> list_default_kinds(const std::string& only) {
 std::vector<MeasuredKind> list_configured_kinds(const BenchmarkArguments& arguments,
                                                 AttentionTimingOptions& timing_options) {
   const Config config =
-      load_config(arguments.options.get<std::string>("config"), arguments.overrides.set_options,
+      load_config(arguments.options.get<std::string>("config"), arguments.overrides.config_settings,
                   make_attention_catalogue(),
                   {.purpose = ConfigPurpose::benchmark, .device = arguments.overrides.device});
   timing_options.heads = config.model.heads;
@@ -84,7 +84,7 @@ Report run_attention(const BenchmarkArguments& arguments) {
       .dtype = select_dtype(arguments.options),
       .use_causal_mask = arguments.options.get<std::string>("mask") == kCausalMask};
   const bool has_config = !arguments.options.get<std::string>("config").empty();
-  if (!has_config && !arguments.overrides.set_options.empty()) throw ConfigError("--set needs --config");
+  if (!has_config && !arguments.overrides.config_settings.empty()) throw ConfigError("--set needs --config");
   const std::vector<MeasuredKind> measured =
       has_config ? list_configured_kinds(arguments, timing_options)
                  : list_default_kinds(arguments.options.get<std::string>("kind"));
@@ -104,7 +104,7 @@ Report run_attention(const BenchmarkArguments& arguments) {
     std::vector<DeviceRates> rates;
     if (kind.count_multiply_adds && timing_options.use_causal_mask)
       rates.push_back(measure_median_device_rates(
-          RateProbe(make_square_product_shapes(timing_options.max_length), timing_options.device),
+          DeviceRateProbe(make_square_product_shapes(timing_options.max_length), timing_options.device),
           timing_options.repeats));
     TimeSpread spread;
     for (const AttentionTiming& sample : samples) {
@@ -119,8 +119,9 @@ Report run_attention(const BenchmarkArguments& arguments) {
                          .add("peak_bytes", sample.peak_bytes)
                          .add("bytes_per_token", sample.peak_bytes / tokens));
       if (!rates.empty())
-        add_roofline(rows.back(), count_attention_work(kind, options, timing_options, sample.length),
-                     {sample.median_seconds}, rates);
+        add_roofline_comparison(rows.back(),
+                                count_attention_work(kind, options, timing_options, sample.length),
+                                {sample.median_seconds}, rates);
     }
     if (spread.ratio() > 0) report.add(kind.name + "_spread_from_4096", spread.ratio());
   }
@@ -163,7 +164,7 @@ Benchmark make_attention_benchmark() {
               "memory per token, and shares of the matrix rate and the memory bandwidth",
           .options = options,
           .run = run_attention,
-          .runs_on_devices = true};
+          .accepts_device_option = true};
 }
 
 }  // namespace tapeformer

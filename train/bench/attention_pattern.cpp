@@ -95,7 +95,7 @@ Report run_attention_pattern(const BenchmarkArguments& arguments) {
   if (arguments.options.get<std::string>("config").empty())
     throw ConfigError("attention-pattern needs --config");
   const Config config =
-      load_config(arguments.options.get<std::string>("config"), arguments.overrides.set_options,
+      load_config(arguments.options.get<std::string>("config"), arguments.overrides.config_settings,
                   make_attention_catalogue(),
                   {.purpose = ConfigPurpose::benchmark, .device = arguments.overrides.device});
   const auto& [name, options] = *config.attention.find(config.model.attention.front());

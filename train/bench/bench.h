@@ -25,18 +25,18 @@ inline constexpr uint64_t kInputSeed = 1;  // seed of random inputs
 // Arguments of a benchmark from the command line.
 struct BenchmarkArguments {
   OptionValues options;       // values of Benchmark::options
-  Device device = kCpu;       // the CPU unless Benchmark::runs_on_devices or counts_device_work is true
+  Device device = kCpu;       // the CPU unless Benchmark::accepts_device_option or counts_device_work is true
   ConfigOverrides overrides;  // values that replace values of the config file in --config
-  DataAccess data_access;
+  DataAccessOptions data_access;
 };
 
 struct Benchmark {
   std::string name, summary;
   std::vector<OptionSpec> options;
   Report (*run)(const BenchmarkArguments& arguments);
-  bool runs_on_devices = false;     // whether the benchmark runs on the device in --device
-  bool counts_device_work = false;  // whether the benchmark counts the launches and bytes of a CUDA device
-  bool allow_several_processes = false;  // whether mpirun may start several processes of the benchmark
+  bool accepts_device_option = false;  // whether the benchmark runs on the device in --device
+  bool counts_device_work = false;     // whether the benchmark counts the launches and bytes of a CUDA device
+  bool allow_multiple_processes = false;  // whether mpirun may start several processes of the benchmark
 
   bool has_option(const std::string& option) const;
 };
@@ -68,7 +68,7 @@ Benchmark make_attention_pattern_benchmark();
 Benchmark make_ctc_benchmark();
 Benchmark make_device_cost_benchmark();
 Benchmark make_distributed_benchmark();
-Benchmark make_generate_benchmark();
+Benchmark make_generation_benchmark();
 Benchmark make_kernel_accesses_benchmark();
 Benchmark make_lsh_attention_benchmark();
 Benchmark make_reversible_benchmark();
@@ -77,7 +77,7 @@ Benchmark make_filterbank_benchmark();
 Benchmark make_sgemm_benchmark();
 Benchmark make_small_op_benchmark();
 Benchmark make_speech_step_benchmark();
-Benchmark make_stream_benchmark();
+Benchmark make_speech_stream_benchmark();
 Benchmark make_text_benchmark();
 Benchmark make_train_step_benchmark();
 

@@ -53,14 +53,14 @@ Device find_cuda_device() {
   return kCpu;
 }
 
-void call_with_training_step(const ModelChoice& choice, Device device, const StepVisitor& visitor) {
+void call_with_training_step(const BenchmarkedModel& choice, Device device, const StepVisitor& visitor) {
   require_cuda_device(device);
   TrainingStep step(choice, device);
   step.run_without_graph();
   visitor([&] { step.run_without_graph(); }, step.model());
 }
 
-void call_with_decoding_step(const ModelChoice& choice, int64_t batch, Device device,
+void call_with_decoding_step(const BenchmarkedModel& choice, int64_t batch, Device device,
                              const StepVisitor& visitor) {
   require_cuda_device(device);
   const NoGrad no_grad;
@@ -79,7 +79,7 @@ void call_with_decoding_step(const ModelChoice& choice, int64_t batch, Device de
   visitor([&] { step(1); }, model);
 }
 
-DeviceWork count_training_step_work(const ModelChoice& choice, Device device, int64_t memory_bytes) {
+DeviceWork count_training_step_work(const BenchmarkedModel& choice, Device device, int64_t memory_bytes) {
   require_cuda_device(device);
   DeviceWork work;
   if constexpr (kHasCuda) {
@@ -92,7 +92,7 @@ DeviceWork count_training_step_work(const ModelChoice& choice, Device device, in
   return work;
 }
 
-DeviceWork count_decoding_step_work(const ModelChoice& choice, int64_t batch, Device device,
+DeviceWork count_decoding_step_work(const BenchmarkedModel& choice, int64_t batch, Device device,
                                     int64_t memory_bytes) {
   require_cuda_device(device);
   DeviceWork work;

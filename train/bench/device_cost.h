@@ -68,8 +68,8 @@ using StepVisitor = std::function<void(const std::function<void()>& step, const 
 // call_with_training_step() prepares a training step and calls `visitor` with this step.
 // call_with_decoding_step() does the same for a decoding step. Both functions throw DeviceError if the device
 // is the CPU.
-void call_with_training_step(const ModelChoice& choice, Device device, const StepVisitor& visitor);
-void call_with_decoding_step(const ModelChoice& choice, int64_t batch, Device device,
+void call_with_training_step(const BenchmarkedModel& choice, Device device, const StepVisitor& visitor);
+void call_with_decoding_step(const BenchmarkedModel& choice, int64_t batch, Device device,
                              const StepVisitor& visitor);
 
 // count_training_step_work() returns the work of the second training step. count_decoding_step_work() returns
@@ -77,8 +77,8 @@ void call_with_decoding_step(const ModelChoice& choice, int64_t batch, Device de
 // first step or token requires. A real device computes the steps, and an emulated device only counts their
 // work. The functions throw OutOfMemory if an emulated device needs more than `memory_bytes`, and DeviceError
 // if the device is the CPU.
-DeviceWork count_training_step_work(const ModelChoice& choice, Device device, int64_t memory_bytes);
-DeviceWork count_decoding_step_work(const ModelChoice& choice, int64_t batch, Device device,
+DeviceWork count_training_step_work(const BenchmarkedModel& choice, Device device, int64_t memory_bytes);
+DeviceWork count_decoding_step_work(const BenchmarkedModel& choice, int64_t batch, Device device,
                                     int64_t memory_bytes);
 
 // Returns the option "work" with the choices training and token.

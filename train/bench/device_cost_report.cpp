@@ -46,8 +46,8 @@ std::vector<LaunchGroup> group_launches(const DeviceWork& work, const DeviceMode
     group.flop += record.flop;
     group.seconds += estimate_seconds(record, device);
     const bool is_product = record.kind == cuda::WorkKind::product;
-    group.block_count = std::max(group.block_count,
-                                 is_product ? count_product_blocks(record.product, device) : record.blocks);
+    group.block_count = std::max(
+        group.block_count, is_product ? count_gemm_thread_blocks(record.product, device) : record.blocks);
     if (is_product && group.block_count < device.multiprocessor_count)
       group.note =
           concat_text(group.block_count, " blocks for ", device.multiprocessor_count, " multiprocessors");
@@ -61,10 +61,10 @@ std::vector<LaunchGroup> group_launches(const DeviceWork& work, const DeviceMode
 
 // Returns the number of launches that one layer adds, or null for a model with one layer or with several
 // attention kinds.
-Report::Value count_launches_per_layer(const ModelChoice& choice, int64_t launches,
-                                       const std::function<DeviceWork(const ModelChoice&)>& count) {
+Report::Value count_launches_per_layer(const BenchmarkedModel& choice, int64_t launches,
+                                       const std::function<DeviceWork(const BenchmarkedModel&)>& count) {
   if (choice.model.encoder.layers < 2 || choice.model.encoder.attention.size() > 1) return std::monostate{};
-  ModelChoice shallower = choice;
+  BenchmarkedModel shallower = choice;
   --shallower.model.encoder.layers;
   return launches - count(shallower).launch_count();
 }
@@ -73,13 +73,13 @@ Report run_device_cost(const BenchmarkArguments& arguments) {
   const OptionValues& options = arguments.options;
   const DeviceModel& model = find_device_model(options.get<std::string>("device-model"));
   const auto requested_batch_size = options.get<int64_t>("batch");
-  ModelChoice choice = choose_model(arguments, requested_batch_size > 0 ? requested_batch_size : 10);
+  BenchmarkedModel choice = choose_model(arguments, requested_batch_size > 0 ? requested_batch_size : 10);
   if (requested_batch_size > 0) choice.batch_size = requested_batch_size;
   const bool decodes = options.get<std::string>("work") == "token";
   if (decodes) check_decodable(choice.model);
   const Device device = arguments.device;
   apply_precision(choice.run, device);
-  const auto count = [&](const ModelChoice& counted) {
+  const auto count = [&](const BenchmarkedModel& counted) {
     return decodes ? count_decoding_step_work(counted, counted.batch_size, device, model.memory_bytes)
                    : count_training_step_work(counted, device, model.memory_bytes);
   };

@@ -72,7 +72,7 @@ const DeviceModel& find_device_model(const std::string& name) {
   throw ConfigError("--device-model: " + describe_unknown_word("device", name, names));
 }
 
-int64_t count_product_blocks(const cuda::ProductShape& p, const DeviceModel& device) {
+int64_t count_gemm_thread_blocks(const cuda::ProductShape& p, const DeviceModel& device) {
   const int64_t tiles = p.count * ceil_div(p.m, kTileSize) * ceil_div(p.n, kTileSize);
   if (!p.can_split_k || tiles >= device.multiprocessor_count) return tiles;
   const int64_t parts = std::min(ceil_div(device.multiprocessor_count, std::max<int64_t>(tiles, 1)),
@@ -84,7 +84,7 @@ double estimate_seconds(const cuda::WorkRecord& work, const DeviceModel& device)
   double rate = kAttainableRate * device.peak_rate(work.type);
   double wave_seconds = 0;
   if (work.kind == cuda::WorkKind::product) {
-    const int64_t blocks = count_product_blocks(work.product, device);
+    const int64_t blocks = count_gemm_thread_blocks(work.product, device);
     rate *= std::min(1.0, static_cast<double>(blocks) / static_cast<double>(device.multiprocessor_count));
   } else if (work.kind == cuda::WorkKind::kernel) {
     wave_seconds = static_cast<double>(count_waves(work, device)) * kWaveSeconds;

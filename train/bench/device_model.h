@@ -32,7 +32,7 @@ const DeviceModel& find_device_model(const std::string& name);
 
 // Returns the number of thread blocks of a matrix product: the number of tiles of the result times the number
 // of parts into which k is split.
-int64_t count_product_blocks(const cuda::ProductShape& product, const DeviceModel& device);
+int64_t count_gemm_thread_blocks(const cuda::ProductShape& product, const DeviceModel& device);
 // Returns the estimated run time of a launch in seconds, including the gap before the next launch.
 double estimate_seconds(const cuda::WorkRecord& work, const DeviceModel& device);
 

@@ -19,7 +19,7 @@ namespace {
 // A model with its optimizer and a batch of random bytes.
 class Replica {
  public:
-  Replica(const ModelChoice& choice, int64_t batch, Communicator& processes, bool bfloat16)
+  Replica(const BenchmarkedModel& choice, int64_t batch, Communicator& processes, bool bfloat16)
       : choice_(choice), model_(choice.model), batch_(make_random_batch(choice.model, batch, choice.seed)) {
     model_.initialize(choice.seed);
     optimizer_ = std::make_unique<Optimizer>(choice.optimizer, model_.parameters());
@@ -44,7 +44,7 @@ class Replica {
   const Module& model() const { return model_; }
 
  private:
-  const ModelChoice& choice_;
+  const BenchmarkedModel& choice_;
   AutoregressiveModel model_;
   Batch batch_;
   std::unique_ptr<Optimizer> optimizer_;
@@ -73,7 +73,7 @@ struct StepTimes {
 
 // Measures data-parallel steps, independent steps, steps of a single process, all_reduce and memory copies.
 // The measurements alternate, so that other load on the machine affects all of them.
-StepTimes measure(const ModelChoice& choice, int64_t repeats, Communicator& processes, bool bfloat16,
+StepTimes measure(const BenchmarkedModel& choice, int64_t repeats, Communicator& processes, bool bfloat16,
                   int all_threads) {
   Replica replica(choice, choice.batch_size / processes.size(), processes, bfloat16);
   std::unique_ptr<Replica> whole;
@@ -102,16 +102,16 @@ StepTimes measure(const ModelChoice& choice, int64_t repeats, Communicator& proc
 }
 
 Report run_distributed(const BenchmarkArguments& arguments) {
-  const Processes& joined = join_processes();
+  const ProcessGroup& joined = init_process_group();
   Communicator& processes = *joined.communicator;
   if (processes.size() < 2)
     throw ConfigError(
         "benchmark \"distributed\" needs several processes: mpirun -n 2 tapeformer bench distributed");
-  const ModelChoice choice = choose_model(arguments, arguments.options.get<int64_t>("batch"));
-  require_divisible("--batch", choice.batch_size, processes);
+  const BenchmarkedModel choice = choose_model(arguments, arguments.options.get<int64_t>("batch"));
+  require_divisible_batch_size("--batch", choice.batch_size, processes);
   const bool bfloat16 = arguments.options.get<std::string>("reduce-dtype") == "bfloat16";
   const int own_threads = arguments.overrides.threads > 0 ? static_cast<int>(arguments.overrides.threads)
-                                                          : joined.processor_share;
+                                                          : joined.default_thread_count;
   const ThreadCountScope scope(own_threads);
   const int all_threads = own_threads * processes.size();
   const size_t processors = joined.locations[static_cast<size_t>(processes.rank())].processors.size();
@@ -167,7 +167,7 @@ Benchmark make_distributed_benchmark() {
           "one process; all_reduce, compared with a copy in memory",
       .options = options,
       .run = run_distributed,
-      .allow_several_processes = true};
+      .allow_multiple_processes = true};
 }
 
 }  // namespace tapeformer

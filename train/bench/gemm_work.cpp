@@ -52,7 +52,7 @@ void multiply_as_linear(const GemmShape& p, const Tensor& a, const Tensor& b, co
 
 }  // namespace
 
-std::vector<GemmShape> list_forward_products(const AutoregressiveModelOptions& model, int64_t rows) {
+std::vector<GemmShape> list_forward_gemms(const AutoregressiveModelOptions& model, int64_t rows) {
   const EncoderOptions& e = model.encoder;
   const int64_t width = e.width();
   int64_t projections = 0;
@@ -69,9 +69,9 @@ std::vector<GemmShape> list_forward_products(const AutoregressiveModelOptions& m
   };
 }
 
-std::vector<GemmShape> list_training_products(const AutoregressiveModelOptions& model, int64_t rows) {
+std::vector<GemmShape> list_training_gemms(const AutoregressiveModelOptions& model, int64_t rows) {
   std::vector<GemmShape> all;
-  for (const GemmShape& y : list_forward_products(model, rows)) {
+  for (const GemmShape& y : list_forward_gemms(model, rows)) {
     all.push_back(y);
     all.push_back({y.name + ", dx", y.m, y.k, y.n, false, false, y.product_count});
     all.push_back({y.name + ", dweight", y.n, y.k, y.m, true, false, y.product_count});

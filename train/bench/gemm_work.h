@@ -33,10 +33,10 @@ struct GemmShape {
 
 // Returns the shapes of the products y = x weightᵀ of all linear layers, for `rows` tokens. Layers of equal
 // shape share an entry.
-std::vector<GemmShape> list_forward_products(const AutoregressiveModelOptions& model, int64_t rows);
+std::vector<GemmShape> list_forward_gemms(const AutoregressiveModelOptions& model, int64_t rows);
 // Returns the shapes of the forward products and of the two products in backward of each layer: dx = dy
 // weight, and dweight = dyᵀ x.
-std::vector<GemmShape> list_training_products(const AutoregressiveModelOptions& model, int64_t rows);
+std::vector<GemmShape> list_training_gemms(const AutoregressiveModelOptions& model, int64_t rows);
 double sum_flops(const std::vector<GemmShape>& products);
 double sum_elements(const std::vector<GemmShape>& products);
 

@@ -61,7 +61,7 @@ WorkCounts count_token_work(const AutoregressiveModel& model, int64_t batch, int
   const bool constant = supports(options.encoder.attention, &AttentionCapabilities::has_constant_size_state);
   const double passes =
       constant ? 2 : 0.5 * static_cast<double>(tokens) / static_cast<double>(options.max_length);
-  return {sum_flops(list_forward_products(options, batch)),
+  return {sum_flops(list_forward_gemms(options, batch)),
           static_cast<double>(count_parameters(model) * size_of(stored)) + passes * state};
 }
 
@@ -85,7 +85,7 @@ Report measure(const AutoregressiveModel& model, int64_t batch, int64_t tokens, 
   const WorkCounts work = count_token_work(model, batch, tokens, stored);
   draw(tokens);
   const int64_t resident = get_peak_resident_bytes();
-  const GemmRunner products(repeat_products(list_forward_products(model.options(), batch), tokens), device);
+  const GemmRunner products(repeat_products(list_forward_gemms(model.options(), batch), tokens), device);
   std::optional<CopyBenchmark> copy;
   if (!device.is_cpu()) copy.emplace(device);
   products.run();
@@ -118,7 +118,7 @@ Report measure(const AutoregressiveModel& model, int64_t batch, int64_t tokens, 
   if (device.is_cpu())
     report.add("milliseconds_to_read_weights", compute_median(reads) * kMillisecondsPerSecond)
         .add("times_reading", compute_median(ratios));
-  add_roofline(report, work, times, rates);
+  add_roofline_comparison(report, work, times, rates);
   return report.add("tokens_per_second", static_cast<double>(batch) / compute_median(times))
       .add("allocations_per_token",
            tokens > uncounted ? later_allocations / static_cast<double>(tokens - uncounted) : 0)
@@ -159,12 +159,12 @@ bool uses_recomputation(const OptionValues& options, const AttentionPattern& att
 Report run_generate(const BenchmarkArguments& arguments) {
   const auto tokens = arguments.options.get<int64_t>("tokens"),
              repeats = arguments.options.get<int64_t>("repeats");
-  const ModelChoice choice = choose_model(arguments, 1);
+  const BenchmarkedModel choice = choose_model(arguments, 1);
   AutoregressiveModel model(choice.model);
   model.initialize(choice.seed);
   const Device device = arguments.device;
   apply_precision(choice.run, device);
-  const auto timed_products = start_product_tuning(choice.run, device, "", "", 0);
+  const auto product_tuning_scope = start_product_tuning(choice.run, device, "", "", 0);
   model.move(device);
   if (tokens > choice.model.max_length)
     throw ConfigError(
@@ -191,7 +191,7 @@ Report run_generate(const BenchmarkArguments& arguments) {
 
 }  // namespace
 
-Benchmark make_generate_benchmark() {
+Benchmark make_generation_benchmark() {
   std::vector<OptionSpec> options = make_model_option_specs();
   options.push_back({.name = "batch",
                      .default_value = int64_t{64},
@@ -214,7 +214,7 @@ Benchmark make_generate_benchmark() {
               "cores compared with products of its shapes",
           .options = options,
           .run = run_generate,
-          .runs_on_devices = true};
+          .accepts_device_option = true};
 }
 
 }  // namespace tapeformer

@@ -56,7 +56,7 @@ Report make_access_row(const LaunchKey& key, const LaunchAccesses& launch) {
 
 Report run_kernel_accesses(const BenchmarkArguments& arguments) {
   const OptionValues& options = arguments.options;
-  ModelChoice choice = choose_model(arguments, options.get<int64_t>("batch"));
+  BenchmarkedModel choice = choose_model(arguments, options.get<int64_t>("batch"));
   choice.batch_size = options.get<int64_t>("batch");
   const bool decodes = options.get<std::string>("work") == "token";
   if (decodes) check_decodable(choice.model);
@@ -89,7 +89,7 @@ Report run_kernel_accesses(const BenchmarkArguments& arguments) {
 
 }  // namespace
 
-AccessesByLaunch count_training_accesses(const ModelChoice& choice, Device device) {
+AccessesByLaunch count_training_accesses(const BenchmarkedModel& choice, Device device) {
   AccessesByLaunch accesses;
   call_with_training_step(choice, device, [&](const std::function<void()>& step, const Module&) {
     accesses = count_accesses(step);
@@ -97,7 +97,7 @@ AccessesByLaunch count_training_accesses(const ModelChoice& choice, Device devic
   return accesses;
 }
 
-AccessesByLaunch count_decoding_accesses(const ModelChoice& choice, int64_t batch, Device device) {
+AccessesByLaunch count_decoding_accesses(const BenchmarkedModel& choice, int64_t batch, Device device) {
   AccessesByLaunch accesses;
   call_with_decoding_step(choice, batch, device, [&](const std::function<void()>& step, const Module&) {
     accesses = count_accesses(step);

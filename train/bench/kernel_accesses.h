@@ -15,7 +15,7 @@ using AccessesByLaunch = std::map<LaunchKey, LaunchAccesses>;
 // training step, and count_decoding_accesses() measures the decoding of the second token of each sequence.
 // Both functions throw DeviceError if the program was compiled without the counting of accesses
 // (core/access_log.h), or if the device is the CPU.
-AccessesByLaunch count_training_accesses(const ModelChoice& choice, Device device);
-AccessesByLaunch count_decoding_accesses(const ModelChoice& choice, int64_t batch, Device device);
+AccessesByLaunch count_training_accesses(const BenchmarkedModel& choice, Device device);
+AccessesByLaunch count_decoding_accesses(const BenchmarkedModel& choice, int64_t batch, Device device);
 
 }  // namespace tapeformer

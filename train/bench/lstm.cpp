@@ -25,7 +25,7 @@ Tensor make_random_frames(const Shape& shape, Device device) {
 //   dweight = dyᵀ x
 // `rows` is the number of frames, and so the number of rows of x and y. Each direction of a layer has two
 // weight matrices.
-std::vector<GemmShape> list_training_products(const LstmStack& model, int64_t rows) {
+std::vector<GemmShape> list_training_gemms(const LstmStack& model, int64_t rows) {
   std::vector<GemmShape> products;
   for (const auto& [name, weight] : model.parameters()) {
     if (weight.rank() != 2) continue;
@@ -58,7 +58,7 @@ WorkCounts count_training_work(const LstmStack& model, int64_t rows, DType store
   }
   for (const auto& [name, parameter] : model.parameters()) weights += static_cast<double>(parameter.numel());
   const auto size = static_cast<double>(size_of(stored));
-  return {sum_flops(list_training_products(model, rows)),
+  return {sum_flops(list_training_gemms(model, rows)),
           size * (frame * static_cast<double>(rows) + 2 * weights) + sizeof(float) * weights};
 }
 
@@ -83,7 +83,7 @@ Report run_lstm(const BenchmarkArguments& arguments) {
   };
   train();
   const int64_t resident = get_peak_resident_bytes();
-  const RateProbe probe(list_training_products(model, batch * frames), device);
+  const DeviceRateProbe probe(list_training_gemms(model, batch * frames), device);
   std::vector<double> both;
   std::vector<DeviceRates> rates;
   for (int64_t i = 0; i < number("repeats"); ++i) {
@@ -108,7 +108,7 @@ Report run_lstm(const BenchmarkArguments& arguments) {
       .add("milliseconds_forward", 1e3 * forward)
       .add("frames_per_second", static_cast<double>(batch * frames) / compute_median(both))
       .add("gflops_forward", kForwardShare * work.flop_count / forward / kGiga);
-  add_roofline(report, work, both, rates);
+  add_roofline_comparison(report, work, both, rates);
   return report.add("peak_resident_bytes", resident);
 }
 
@@ -136,7 +136,7 @@ Benchmark make_lstm_benchmark() {
            make_precision_option("float32", "precision of the products and of stored activations"),
            {.name = "repeats", .default_value = int64_t{5}, .help = "repeats for the median", .min = 1}},
       .run = run_lstm,
-      .runs_on_devices = true};
+      .accepts_device_option = true};
 }
 
 }  // namespace tapeformer

@@ -54,26 +54,26 @@ OptionSpec make_batch_option(std::string help) {
           .used_if = kWithoutConfig};
 }
 
-ModelChoice choose_model(const BenchmarkArguments& arguments, int64_t batch_size) {
+BenchmarkedModel choose_model(const BenchmarkArguments& arguments, int64_t batch_size) {
   const OptionValues& options = arguments.options;
-  ModelChoice choice;
+  BenchmarkedModel choice;
   choice.seed = static_cast<uint64_t>(arguments.overrides.seed.value_or(1));
   const auto& precision = options.get<std::string>("precision");
   if (const auto& path = options.get<std::string>("config"); !path.empty()) {
     const Config config =
-        load_config(path, arguments.overrides.set_options, make_attention_catalogue(),
+        load_config(path, arguments.overrides.config_settings, make_attention_catalogue(),
                     {.purpose = ConfigPurpose::benchmark, .device = arguments.overrides.device});
     if (config.model.type != "image" && config.model.type != "sequence")
       throw ConfigError(path + ": expected a model of images or sequences, found a model of type \"" +
                         config.model.type + "\"");
-    choice.model = make_model_options(config, describe_data(config));
+    choice.model = make_model_options(config, get_dataset_info(config));
     choice.optimizer = config.optimizer;
     choice.run = config.run;
     if (!precision.empty()) choice.run.precision = precision;
     choice.batch_size = config.data.batch_size;
     return choice;
   }
-  if (!arguments.overrides.set_options.empty()) throw ConfigError("--set needs --config");
+  if (!arguments.overrides.config_settings.empty()) throw ConfigError("--set needs --config");
   EncoderOptions& encoder = choice.model.encoder;
   encoder.layers = options.get<int64_t>("layers");
   encoder.heads = options.get<int64_t>("heads");

@@ -10,7 +10,7 @@
 
 namespace tapeformer {
 
-struct ModelChoice {
+struct BenchmarkedModel {
   AutoregressiveModelOptions model;
   OptimizerConfig optimizer;
   RunConfig run;  // run.precision is --precision or, if this option is empty, the precision of the config
@@ -27,7 +27,7 @@ OptionSpec make_batch_option(std::string help);
 // Returns the model that a benchmark measures. If the option --config names a config file, the file
 // determines the model and the batch size. Otherwise, the other options determine the model, and `batch_size`
 // is the batch size. Throws ConfigError if the config or an option is invalid.
-ModelChoice choose_model(const BenchmarkArguments& arguments, int64_t batch_size);
+BenchmarkedModel choose_model(const BenchmarkArguments& arguments, int64_t batch_size);
 
 // Returns a batch of random tokens below min(vocabulary, 256), of shape (batch, max_length + 1) and dtype
 // uint8.

@@ -107,7 +107,7 @@ Report make_row(const char* form, int64_t layers, const Sample& sample) {
 // Measures each form at doubling depths and returns one row per form and depth. For each form, adds two
 // results to `report`: the memory per added layer, and the time at the largest depth relative to the form
 // "stored".
-std::vector<Report> measure_depths(const ModelChoice& choice, int64_t deepest, const Timing& timing,
+std::vector<Report> measure_depths(const BenchmarkedModel& choice, int64_t deepest, const Timing& timing,
                                    Report& report) {
   std::vector<Report> rows;
   std::vector<Sample> first, last;
@@ -157,7 +157,7 @@ std::vector<Report> measure_chunks(const AutoregressiveModelOptions& base, const
 Report run_reversible(const BenchmarkArguments& arguments) {
   const Timing timing{arguments.options.get<int64_t>("repeats"), arguments.options.get<std::string>("clock")};
   const auto deepest = arguments.options.get<int64_t>("deepest");
-  const ModelChoice choice = choose_model(arguments, arguments.options.get<int64_t>("batch"));
+  const BenchmarkedModel choice = choose_model(arguments, arguments.options.get<int64_t>("batch"));
   Report report;
   report.add("threads", get_thread_count()).add("attention", join_kind_names(choice.model.encoder.attention));
   const std::vector<Report> rows = measure_depths(choice, deepest, timing, report);

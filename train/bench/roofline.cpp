@@ -33,20 +33,20 @@ double CopyBenchmark::measure_bytes_per_second() const {
   return 2 * static_cast<double>(kCopyBytes) / measure_call_seconds(copy, device_);
 }
 
-RateProbe::RateProbe(std::vector<GemmShape> products, Device device)
-    : product_runner_(std::move(products), device),
+DeviceRateProbe::DeviceRateProbe(std::vector<GemmShape> products, Device device)
+    : gemm_runner_(std::move(products), device),
       copy_benchmark_(device),
       device_(device),
-      flop_count_(sum_flops(product_runner_.products())) {
-  product_runner_.run();
+      flop_count_(sum_flops(gemm_runner_.products())) {
+  gemm_runner_.run();
 }
 
-DeviceRates RateProbe::measure_rates() const {
-  return {flop_count_ / measure_call_seconds([&] { product_runner_.run(); }, device_),
+DeviceRates DeviceRateProbe::measure_rates() const {
+  return {flop_count_ / measure_call_seconds([&] { gemm_runner_.run(); }, device_),
           copy_benchmark_.measure_bytes_per_second()};
 }
 
-DeviceRates measure_median_device_rates(const RateProbe& probe, int64_t repeats) {
+DeviceRates measure_median_device_rates(const DeviceRateProbe& probe, int64_t repeats) {
   std::vector<double> flops, bytes;
   for (int64_t i = 0; i < repeats; ++i) {
     const DeviceRates rates = probe.measure_rates();
@@ -61,8 +61,8 @@ std::vector<GemmShape> make_square_product_shapes(int64_t length) {
   return {{"square", side, side, side, false, true, 1}};
 }
 
-void add_roofline(Report& report, const WorkCounts& work, const std::vector<double>& seconds,
-                  const std::vector<DeviceRates>& rates) {
+void add_roofline_comparison(Report& report, const WorkCounts& work, const std::vector<double>& seconds,
+                             const std::vector<DeviceRates>& rates) {
   std::vector<double> flop_rates, byte_rates, at_matrix_rate, at_memory_rate, matrix_shares, memory_shares;
   for (size_t i = 0; i < seconds.size(); ++i) {
     const DeviceRates& rate = rates[std::min(i, rates.size() - 1)];

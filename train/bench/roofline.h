@@ -37,20 +37,20 @@ class CopyBenchmark {
 
 // An object that measures the rates of matrix products and of a memory copy on a device. Benchmarks alternate
 // measure_rates() with their own work, so that other load on the machine affects both measurements.
-class RateProbe {
+class DeviceRateProbe {
  public:
-  explicit RateProbe(std::vector<GemmShape> products, Device device = kCpu);
+  explicit DeviceRateProbe(std::vector<GemmShape> products, Device device = kCpu);
   DeviceRates measure_rates() const;
 
  private:
-  GemmRunner product_runner_;
+  GemmRunner gemm_runner_;
   CopyBenchmark copy_benchmark_;
   Device device_;
   double flop_count_;
 };
 
 // Returns the medians of the rates in `repeats` measurements.
-DeviceRates measure_median_device_rates(const RateProbe& probe, int64_t repeats);
+DeviceRates measure_median_device_rates(const DeviceRateProbe& probe, int64_t repeats);
 
 // Returns a list with the shape of one product of square matrices with side min(length, 2048). Benchmarks use
 // this product if the products of their model are too small to measure the rate of the device.
@@ -61,7 +61,7 @@ std::vector<GemmShape> make_square_product_shapes(int64_t length);
 // this rate, and the ratio of these seconds to the measured seconds. The field "nearer_limit" names the rate
 // with the larger ratio. All measured values are medians over the repeats. `seconds` has one element per
 // repeat. `rates` has one element per repeat, or a single element.
-void add_roofline(Report& report, const WorkCounts& work, const std::vector<double>& seconds,
-                  const std::vector<DeviceRates>& rates);
+void add_roofline_comparison(Report& report, const WorkCounts& work, const std::vector<double>& seconds,
+                             const std::vector<DeviceRates>& rates);
 
 }  // namespace tapeformer

@@ -20,9 +20,9 @@ double copy_rate(int64_t repeats) {
 
 Report run_sgemm(const BenchmarkArguments& arguments) {
   const auto repeats = arguments.options.get<int64_t>("repeats");
-  const ModelChoice choice = choose_model(arguments, arguments.options.get<int64_t>("batch"));
+  const BenchmarkedModel choice = choose_model(arguments, arguments.options.get<int64_t>("batch"));
   apply_precision(choice.run, kCpu);
-  const GemmRunner work(list_training_products(choice.model, choice.batch_size * choice.model.max_length));
+  const GemmRunner work(list_training_gemms(choice.model, choice.batch_size * choice.model.max_length));
   std::vector<Report> rows;
   double seconds = 0;
   for (const GemmShape& shape : work.products()) {

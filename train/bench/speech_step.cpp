@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kDims = 40, kPhones = 39;
 constexpr int64_t kFramesPerLabel = 8;  // about 12 phones per second at 100 frames per second
 
-SpeechDescription make_random_description() {
+SpeechMetadata make_random_metadata() {
   Words phones;
   for (int64_t i = 0; i < kPhones; ++i) phones.push_back("p" + std::to_string(i));
   return {kDims, PhoneTable(phones), std::nullopt};
@@ -41,7 +41,7 @@ class Learner {
  public:
   Learner(const Config& config, int64_t longest, Device device)
       : seed_(static_cast<uint64_t>(config.run.seed)) {
-    SpeechModelOptions options = make_speech_model_options(config, make_random_description());
+    SpeechModelOptions options = make_speech_model_options(config, make_random_metadata());
     options.max_frames = std::max(options.max_frames, longest);
     model_ = std::make_unique<SpeechModel>(options);
     model_->initialize(seed_);
@@ -76,7 +76,7 @@ int64_t measure_added_bytes(Learner& learner, const CtcBatch& data, Device devic
 Config load_step_config(const BenchmarkArguments& arguments) {
   const auto& path = arguments.options.get<std::string>("config");
   if (path.empty()) throw ConfigError("--config is required: a config of a speech model");
-  Config config = load_config(path, arguments.overrides.set_options, make_attention_catalogue(),
+  Config config = load_config(path, arguments.overrides.config_settings, make_attention_catalogue(),
                               {.purpose = ConfigPurpose::benchmark, .device = arguments.overrides.device});
   arguments.overrides.apply(config);
   if (config.model.type != "speech")
@@ -129,7 +129,7 @@ Benchmark make_speech_step_benchmark() {
                       count("frames", 4800, "frames of a step"),
                       count("repeats", 3, "repeats for the median")},
           .run = run_speech_step,
-          .runs_on_devices = true};
+          .accepts_device_option = true};
 }
 
 }  // namespace tapeformer

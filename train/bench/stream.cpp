@@ -104,11 +104,10 @@ class Writer {
 Labels transcribe(const LoadedSpeechRun& run, StreamDecoder& decoder,
                   const std::vector<const Samples*>& parts) {
   const Writer writer(parts);
-  FeatureStream input(run.config, run.description,
-                      AudioPipe{.descriptor = writer.read_end(), .is_raw = true});
+  FeatureStream input(run.config, run.metadata, AudioPipe{.descriptor = writer.read_end(), .is_raw = true});
   decoder.reset();
   Labels labels;
-  for (Tensor rows = input.read_rows(); rows.defined(); rows = input.read_rows())
+  for (Tensor rows = input.read_frames(); rows.defined(); rows = input.read_frames())
     for (int64_t row = 0; row < rows.size(0); ++row)
       for (const int64_t label :
            decoder.push(rows.view({1, rows.size(1)}, {rows.size(1), 1}, row * rows.size(1))))
@@ -121,7 +120,7 @@ Labels transcribe(const LoadedSpeechRun& run, StreamDecoder& decoder,
 Labels find_labels(const Words& phones, const PhoneTable& table) {
   Labels labels;
   for (const std::string& phone : phones)
-    labels.push_back(table.contains(phone) ? table.find_number(phone) : int64_t{-1});
+    labels.push_back(table.contains(phone) ? table.get_class_index(phone) : int64_t{-1});
   return labels;
 }
 
@@ -130,7 +129,7 @@ Labels find_labels(const Words& phones, const PhoneTable& table) {
 // recordings are decoded without a window, so their errors do not depend on the option --window.
 std::vector<Clip> read_clips(const LoadedSpeechRun& run, const BenchmarkArguments& arguments) {
   const Corpus corpus =
-      read_speech_part(run.config, arguments.options.get<std::string>("split"), arguments.data_access);
+      read_corpus_part(run.config, arguments.options.get<std::string>("split"), arguments.data_access);
   const AudioOptions options = make_feature_options(run.config, false).make_audio_options();
   const auto decoder = make_stream_decoder(run, 0);
   std::vector<Clip> clips;
@@ -140,7 +139,7 @@ std::vector<Clip> read_clips(const LoadedSpeechRun& run, const BenchmarkArgument
     std::optional<CommandOutput> output;
     if (!u.command.empty()) output.emplace(u.command);
     const Audio audio = read_audio(output ? output->path() : u.path, options);
-    Clip clip{to_samples(audio.samples), find_labels(u.phones, run.description.phone_table)};
+    Clip clip{to_samples(audio.samples), find_labels(u.phones, run.metadata.phone_table)};
     clip.errors = count_errors(clip.labels, transcribe(run, *decoder, {&clip.samples})).errors;
     clips.push_back(std::move(clip));
   }
@@ -193,7 +192,7 @@ Report run_stream(const BenchmarkArguments& arguments) {
   if (path.empty()) throw ConfigError("bench stream needs --run, the run directory of a speech model");
   const auto lengths = parse_index_list("seconds", arguments.options.get<std::string>("seconds"));
   const LoadedSpeechRun run =
-      load_speech_run(find_run({.path = path, .set_options = {}, .device = arguments.device}));
+      load_speech_run(find_run({.path = path, .config_settings = {}, .device = arguments.device}));
   const auto decoder = make_stream_decoder(run, arguments.options.get<double>("window"));
   const std::vector<Clip> clips = read_clips(run, arguments);
   const Samples pause =
@@ -210,7 +209,7 @@ Report run_stream(const BenchmarkArguments& arguments) {
 
 }  // namespace
 
-Benchmark make_stream_benchmark() {
+Benchmark make_speech_stream_benchmark() {
   return {
       .name = "stream",
       .summary = "phone error rate of transcribe --stream at several lengths of the stream",

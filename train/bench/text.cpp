@@ -32,7 +32,7 @@ Report run_text(const BenchmarkArguments& arguments) {
     for (int64_t step = 0; step < steps; ++step) static_cast<void>(loader.batch_at(step));
   });
   const auto tokens = static_cast<double>(steps * number("batch") * (options.sequence_length + 1));
-  const auto megabytes = static_cast<double>(TextSource(list_text_files(path)).bytes()) / 1e6;
+  const auto megabytes = static_cast<double>(TextSource(list_text_files(path)).size()) / 1e6;
   return Report()
       .add("tokenizer", options.tokenizer_name)
       .add("megabytes", megabytes)

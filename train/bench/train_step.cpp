@@ -19,7 +19,7 @@ constexpr int64_t kWarmUp = 2;
 
 // Returns the operations and bytes of a training step. The bytes are a lower bound: each kernel reads its
 // inputs from memory once and writes its results once, and elementwise kernels are fused.
-// - Products: list_training_products() with operands and results of dtype get_operand_dtype(device).
+// - Products: list_training_gemms() with operands and results of dtype get_operand_dtype(device).
 // - Attention: each product in forward needs two products of the same size in backward. The forward pass
 //   reads q, k and v, and writes the result. The backward pass reads these four tensors and the gradient of
 //   the result, and writes three gradients. Each tensor has batch × length × width elements.
@@ -27,12 +27,12 @@ constexpr int64_t kWarmUp = 2;
 //   the branch, and writes the sum. The backward pass of a branch reads the gradient and the sum, and writes
 //   a gradient.
 // - Optimizer, float32: reads the weight, the gradient and two moments; writes the weight and two moments.
-WorkCounts count_step_work(const ModelChoice& choice, double attention_flops, int64_t parameters,
+WorkCounts count_step_work(const BenchmarkedModel& choice, double attention_flops, int64_t parameters,
                            Device device) {
   constexpr double kAttentionTensors = 4 + 8, kStreamTensors = 2 * (3 + 3), kOptimizerTensors = 4 + 3;
   const EncoderOptions& encoder = choice.model.encoder;
   const int64_t tokens = choice.batch_size * choice.model.max_length;
-  const auto products = list_training_products(choice.model, tokens);
+  const auto products = list_training_gemms(choice.model, tokens);
   const auto stored = static_cast<double>(size_of(get_operand_dtype(device)));
   const double layer_elements = static_cast<double>(tokens * encoder.width() * encoder.layers);
   const double bytes =
@@ -43,11 +43,11 @@ WorkCounts count_step_work(const ModelChoice& choice, double attention_flops, in
 
 Report run_train_step(const BenchmarkArguments& arguments) {
   const auto repeats = arguments.options.get<int64_t>("repeats");
-  const ModelChoice choice = choose_model(arguments, arguments.options.get<int64_t>("batch"));
+  const BenchmarkedModel choice = choose_model(arguments, arguments.options.get<int64_t>("batch"));
   const Device device = arguments.device;
   const int64_t length = choice.model.max_length;
   apply_precision(choice.run, device);
-  const auto timed_products = start_product_tuning(choice.run, device, "", "", 0);
+  const auto product_tuning_scope = start_product_tuning(choice.run, device, "", "", 0);
   TrainingStep step(choice, device);
   get_device_allocator(device).reset_peak();
   for (int64_t i = 0; i < kWarmUp; ++i) step.run();
@@ -60,7 +60,7 @@ Report run_train_step(const BenchmarkArguments& arguments) {
   const double in_attention =
       3 * count_attention_flops(choice.model, length) * static_cast<double>(choice.batch_size);
   const WorkCounts work = count_step_work(choice, in_attention, count_parameters(step.model()), device);
-  const RateProbe probe(list_training_products(choice.model, choice.batch_size * length), device);
+  const DeviceRateProbe probe(list_training_gemms(choice.model, choice.batch_size * length), device);
   std::vector<double> times;
   std::vector<DeviceRates> rates;
   for (int64_t i = 0; i < repeats; ++i) {
@@ -88,7 +88,7 @@ Report run_train_step(const BenchmarkArguments& arguments) {
         .add("failed_product_algorithms", counts.failed_algorithms)
         .add("unfused_products", counts.unfused_products);
   }
-  add_roofline(report, work, times, rates);
+  add_roofline_comparison(report, work, times, rates);
   return report.add("peak_bytes", peak).add("added_bytes", added).add("peak_resident_bytes", resident);
 }
 
@@ -105,7 +105,7 @@ Benchmark make_train_step_benchmark() {
               "bandwidth, memory",
           .options = options,
           .run = run_train_step,
-          .runs_on_devices = true};
+          .accepts_device_option = true};
 }
 
 }  // namespace tapeformer

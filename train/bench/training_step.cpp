@@ -2,7 +2,7 @@
 
 namespace tapeformer {
 
-TrainingStep::TrainingStep(const ModelChoice& choice, Device device)
+TrainingStep::TrainingStep(const BenchmarkedModel& choice, Device device)
     : choice_(choice),
       model_(choice.model),
       uses_graph_(!device.is_cpu() && choice.run.cuda_graphs),
@@ -16,13 +16,13 @@ TrainingStep::TrainingStep(const ModelChoice& choice, Device device)
 
 void TrainingStep::run() {
   if (!uses_graph_) return run_without_graph();
-  optimizer_->prepare(choice_.optimizer.lr);
+  optimizer_->prepare_step(choice_.optimizer.lr);
   graphs_.run({}, step_number_, [&] { return launch(); });
   ++step_number_;
 }
 
 void TrainingStep::run_without_graph() {
-  optimizer_->prepare(choice_.optimizer.lr);
+  optimizer_->prepare_step(choice_.optimizer.lr);
   launch();
   ++step_number_;
 }
@@ -32,7 +32,8 @@ StepOutputs TrainingStep::launch() {
   const Tensor loss = model_.compute_loss(
       batch_, {.training = true, .seed = choice_.seed, .step = static_cast<uint64_t>(step_number_)});
   backward(loss);
-  return StepOutputs{.losses = {detach(loss)}, .terms = {}, .grad_norm = optimizer_->apply()};
+  return StepOutputs{
+      .losses = {detach(loss)}, .loss_terms = {}, .grad_norm = optimizer_->update_parameters()};
 }
 
 }  // namespace tapeformer

@@ -14,7 +14,7 @@ namespace tapeformer {
 class TrainingStep {
  public:
   // `choice` must outlive the TrainingStep.
-  TrainingStep(const ModelChoice& choice, Device device);
+  TrainingStep(const BenchmarkedModel& choice, Device device);
 
   void run();
   // Runs the step without a CUDA graph, as separate launches.
@@ -25,7 +25,7 @@ class TrainingStep {
  private:
   StepOutputs launch();
 
-  const ModelChoice& choice_;
+  const BenchmarkedModel& choice_;
   AutoregressiveModel model_;
   bool uses_graph_;
   std::unique_ptr<Optimizer> optimizer_;

@@ -280,7 +280,7 @@ std::optional<Checksum> Checkpoint::find_checksum(const TrainingState& state, co
   return found->second;
 }
 
-void Checkpoint::check_config() const {
+void Checkpoint::verify_config_checksum() const {
   const std::string config = read_text(config_path());
   const auto expected = find_checksum(read_state(), kConfigFileName);
   if (expected && compute_checksum(config) != *expected)
@@ -297,7 +297,7 @@ SafetensorsFile Checkpoint::open_model_file() const {
 void Checkpoint::load_file(const std::string& name, const NamedTensorList& expected) const {
   const std::string text = read_state_text();
   const TrainingState state = parse_state(text);
-  verify_state_text(text, state, state_path());
+  verify_state_checksum(text, state, state_path());
   if (state.checksums.empty() && name == kModelFile)
     log_warning(folder_, ": has no checksums, so damaged files are not detected");
   SafetensorsFile(file_path(name)).load_into(expected, find_checksum(state, name));

@@ -88,7 +88,7 @@ class Checkpoint {
   // file; load_model() and load_optimizer() verify it.
   TrainingState read_state() const;
   // Verifies the checksum of config.toml, which must be a regular file.
-  void check_config() const;
+  void verify_config_checksum() const;
   // Opens model.safetensors and checks its header, so that sizes can be compared before a model is built.
   SafetensorsFile open_model_file() const;
   // load_model() loads the weights, and load_optimizer() the optimizer state, into the tensors in `expected`,

@@ -61,7 +61,7 @@ void require_utf8(const Config& config, const std::string& run_dir) {
   }
 }
 
-void check_same_run(const Config& saved, const Config& current, const std::string& folder) {
+void check_resume_config(const Config& saved, const Config& current, const std::string& folder) {
   std::string differences;
   for (const std::string& key : find_differing_keys(saved, current))
     if (!may_change_on_resume(key))

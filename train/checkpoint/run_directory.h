@@ -60,6 +60,6 @@ void require_utf8(const Config& config, const std::string& run_dir);
 // Throws RunDirectoryError if the configs `saved` and `current` differ in a key that must not change on
 // resume. `saved` is the config of the checkpoint in `folder`, and `current` is the config of the run that
 // continues from this checkpoint. The message lists the keys with both values.
-void check_same_run(const Config& saved, const Config& current, const std::string& folder);
+void check_resume_config(const Config& saved, const Config& current, const std::string& folder);
 
 }  // namespace tapeformer

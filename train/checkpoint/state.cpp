@@ -35,10 +35,10 @@ std::string dump_without_closing_brace(const Json& json) {
 
 std::string to_json(const TrainingState& state) {
   Json json{{"step", state.step},
-            {"evaluated_step", state.evaluated_step},
-            {"optimizer_steps", state.optimizer_steps},
+            {"evaluated_step", state.last_evaluation_step},
+            {"optimizer_steps", state.optimizer_step_count},
             {"best_loss", state.best_loss ? Json(*state.best_loss) : Json()},
-            {"seconds", state.seconds},
+            {"seconds", state.training_seconds},
             {"plateau_factor", state.schedule_state.plateau_factor},
             {"plateau_best", state.schedule_state.best_loss},
             {"plateau_bad_evaluations", state.schedule_state.non_improving_evaluation_count}};
@@ -58,10 +58,10 @@ TrainingState parse_training_state(const std::string& text, const std::string& p
   const JsonObjectReader entries(text, path + ": ");
   TrainingState state;
   state.step = entries.get_integer("step", 0, kMaxSteps);
-  state.evaluated_step = entries.get_integer("evaluated_step", -1, state.step);
-  state.optimizer_steps = entries.get_integer("optimizer_steps", 0, state.step);
+  state.last_evaluation_step = entries.get_integer("evaluated_step", -1, state.step);
+  state.optimizer_step_count = entries.get_integer("optimizer_steps", 0, state.step);
   state.best_loss = entries.get_number_or_null("best_loss");
-  state.seconds = entries.get_seconds("seconds");
+  state.training_seconds = entries.get_seconds("seconds");
   if (entries.has_key("epoch_seconds"))
     state.epoch_times = {entries.get_seconds("epoch_seconds"), entries.get_seconds("epoch_cpu_seconds"),
                          entries.get_seconds("seconds_per_epoch")};
@@ -73,7 +73,7 @@ TrainingState parse_training_state(const std::string& text, const std::string& p
   return state;
 }
 
-void verify_state_text(const std::string& text, const TrainingState& state, const std::string& path) {
+void verify_state_checksum(const std::string& text, const TrainingState& state, const std::string& path) {
   const size_t entry = text.rfind(kEntry);
   if (entry == std::string::npos && state.checksums.empty()) return;
   const std::string expected = entry == std::string::npos

@@ -13,10 +13,10 @@ namespace tapeformer {
 
 struct TrainingState {
   int64_t step = 0;
-  int64_t evaluated_step = -1;  // step of the last evaluation; -1: no evaluation
-  int64_t optimizer_steps = 0;
-  std::optional<double> best_loss = {};  // lowest TaskEvaluation::criterion of all evaluations
-  double seconds = 0;                    // training time in seconds
+  int64_t last_evaluation_step = -1;  // step of the last evaluation; -1: no evaluation
+  int64_t optimizer_step_count = 0;
+  std::optional<double> best_loss = {};  // lowest TaskEvaluation::selection_metric of all evaluations
+  double training_seconds = 0;           // training time in seconds
   // Wall-clock and processor time of the current epoch, and wall-clock time of the last complete epoch, in
   // seconds. The times are set only for tasks that report epochs.
   struct EpochTimes {
@@ -24,7 +24,7 @@ struct TrainingState {
   };
   std::optional<EpochTimes> epoch_times = {};
   Schedule::State schedule_state = {};
-  std::string task_json = {};  // JSON object of Task::description(); may be empty
+  std::string task_json = {};  // JSON object of Task::metadata_json(); may be empty
   // The checksums of the other files of the checkpoint, by file name. The map is empty if the checkpoint has
   // no checksums.
   std::map<std::string, Checksum> checksums = {};
@@ -40,6 +40,6 @@ TrainingState parse_training_state(const std::string& text, const std::string& p
 
 // Throws CheckpointError if `text` does not match the checksum at its end. A text without this checksum is
 // accepted if `state.checksums` is empty, because earlier versions wrote such files.
-void verify_state_text(const std::string& text, const TrainingState& state, const std::string& path);
+void verify_state_checksum(const std::string& text, const TrainingState& state, const std::string& path);
 
 }  // namespace tapeformer

@@ -43,7 +43,7 @@ bool is_benchmark(const std::string& name) {
 Device select_measured_device(const Benchmark& chosen, const CommonOptions& common) {
   if (chosen.counts_device_work)
     return common.device == "auto" ? find_cuda_device() : choose_device(common.device).device;
-  if (chosen.runs_on_devices) return select_device(common);
+  if (chosen.accepts_device_option) return select_device(common);
   if (common.device == "auto")
     log_info("device cpu: benchmark \"", chosen.name, "\" measures the CPU only");
   else if (!choose_device(common.device).device.is_cpu())
@@ -76,7 +76,7 @@ int run_bench(const Arguments& arguments) {
     return print_benchmarks(line->common_options);
   }
   const Benchmark& chosen = find_benchmark(*chosen_name);
-  if (!chosen.allow_several_processes) require_single_process("benchmark \"" + chosen.name + "\"");
+  if (!chosen.allow_multiple_processes) require_single_process("benchmark \"" + chosen.name + "\"");
   Arguments rest(arguments.begin(), chosen_name);
   rest.insert(rest.end(), chosen_name + 1, arguments.end());
   const auto line = parse_command({.name = "bench " + chosen.name,

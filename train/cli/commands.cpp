@@ -15,11 +15,11 @@ const std::vector<Command>& list_commands() {
       {"reproduce", "NAME",
        "reproduces a table or a figure of a paper; \"reproduce list\" prints their names", run_reproduce,
        true},
-      {"test-attention", "[KIND...]",
-       "tests results, gradients, masks and decoding of attention kinds", run_test_attention},
+      {"test-attention", "[KIND...]", "tests results, gradients, masks and decoding of attention kinds",
+       run_test_attention},
       {"report", "RUN...", "writes an HTML page with the curves and figures of runs", run_report},
       {"data", "list|fetch|verify|prepare [NAME]", "lists, downloads, checks or prepares data sets",
-       run_data},
+       run_data_command},
       {"info", "", "prints version, compiler, BLAS and threads, devices, memory", run_info, true},
   };
   return *list;

@@ -14,7 +14,7 @@ namespace tapeformer {
 struct Command {
   std::string name, usage, summary;  // `usage` lists the arguments of the command
   int (*run)(const Arguments& arguments);
-  bool allow_several_processes = false;  // whether mpirun or srun may start several processes of the command
+  bool allow_multiple_processes = false;  // whether mpirun or srun may start several processes of the command
 };
 
 // Returns all commands in the order in which the help lists them.
@@ -22,7 +22,7 @@ const std::vector<Command>& list_commands();
 
 int run_bench(const Arguments& arguments);
 int run_complete(const Arguments& arguments);
-int run_data(const Arguments& arguments);
+int run_data_command(const Arguments& arguments);
 int run_eval(const Arguments& arguments);
 int run_generate(const Arguments& arguments);
 int run_info(const Arguments& arguments);

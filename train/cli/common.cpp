@@ -225,10 +225,10 @@ CommonOptions parse_common_options(const CommandSpec& spec, const cxxopts::Parse
   common.threads = values.get<int64_t>("threads");
   if (parsed.count("seed") > 0) common.seed = values.get<int64_t>("seed");
   common.data_dir = values.get<std::string>("data-dir");
-  common.set_options = values.get<std::vector<std::string>>("set");
+  common.config_settings = values.get<std::vector<std::string>>("set");
   common.json = values.get<bool>("json");
   common.quiet = values.get<bool>("quiet");
-  if (!spec.uses_config && !common.set_options.empty())
+  if (!spec.uses_config && !common.config_settings.empty())
     throw ConfigError("\"tapeformer " + spec.name + "\" reads no config and does not take --set");
   return common;
 }
@@ -257,7 +257,7 @@ std::optional<CommandLine> parse_command(const CommandSpec& spec, const Argument
                      parse_common_options(spec, parsed),
                      {}};
     for (const OptionSpec& option : spec.options)
-      if (parsed.count(option.name) > 0) line.given_options.push_back(option.name);
+      if (parsed.count(option.name) > 0) line.given_option_names.push_back(option.name);
     if (end_of_options != arguments.end())
       line.positionals.insert(line.positionals.end(), end_of_options + 1, arguments.end());
     check_positionals(spec, line.positionals);
@@ -274,7 +274,7 @@ std::optional<CommandLine> parse_command(const CommandSpec& spec, const Argument
 }
 
 ConfigOverrides make_config_overrides(const CommonOptions& common) {
-  return {.set_options = common.set_options,
+  return {.config_settings = common.config_settings,
           .device = common.device == "auto" ? "" : common.device,
           .threads = common.threads,
           .seed = common.seed};
@@ -288,9 +288,10 @@ void print_report(const Report& report, const CommonOptions& common) {
   print_text(common.json ? to_json(report) + "\n" : to_text(report));
 }
 
-void join_processes_and_set_threads(const CommonOptions& common) {
-  const Processes& processes = join_processes();
-  if (common.threads == 0 && processes.processor_share > 0) set_thread_count(processes.processor_share);
+void init_process_group_and_threads(const CommonOptions& common) {
+  const ProcessGroup& processes = init_process_group();
+  if (common.threads == 0 && processes.default_thread_count > 0)
+    set_thread_count(processes.default_thread_count);
   log_processes(processes);
 }
 

@@ -49,12 +49,12 @@ struct CommandSpec {
 
 struct CommonOptions {
   std::string device = "auto";
-  // Number of CPU threads. The value 0 selects Processes::processor_share if there are several processes, and
-  // run.threads otherwise.
+  // Number of CPU threads. The value 0 selects ProcessGroup::default_thread_count if there are several
+  // processes, and run.threads otherwise.
   int64_t threads = 0;
   std::optional<int64_t> seed;
   std::string data_dir;  // if empty, the default folders of data/sets/directory.h are used
-  std::vector<std::string> set_options;
+  std::vector<std::string> config_settings;
   bool json = false, quiet = false;
 };
 
@@ -63,7 +63,7 @@ struct CommandLine {
   OptionValues options;  // values of CommandSpec::options
   CommonOptions common_options;
   // Names of the options in CommandSpec::options that occur on the command line.
-  std::vector<std::string> given_options;
+  std::vector<std::string> given_option_names;
 };
 
 // Parses a command line. If the words contain --help, prints the help and returns std::nullopt. Words after
@@ -74,8 +74,8 @@ std::optional<CommandLine> parse_command(const CommandSpec& spec, const Argument
 ConfigOverrides make_config_overrides(const CommonOptions& options);
 
 // Joins the processes that mpirun or srun started, and logs them; see log_processes(). If there are several
-// processes and --threads is 0, sets the number of threads to Processes::processor_share.
-void join_processes_and_set_threads(const CommonOptions& options);
+// processes and --threads is 0, sets the number of threads to ProcessGroup::default_thread_count.
+void init_process_group_and_threads(const CommonOptions& options);
 
 // Returns the device in the option --device. For "auto", logs the chosen device; see select_and_log_device().
 Device select_device(const CommonOptions& options);

@@ -74,8 +74,8 @@ int run_complete(const Arguments& arguments) {
              .help = "completions per image",
              .min = 1,
              .max = 1000},
-            make_mode_option(),
-            make_picture_option()},
+            make_generation_mode_option(),
+            make_picture_path_option()},
        .uses_config = true},
       arguments);
   if (!line) return 0;

@@ -38,7 +38,7 @@ void list_action(const std::vector<std::string>& names, const CommandLine& line)
   };
   for (const DatasetReport& report : list_dataset_reports(line.common_options.data_dir)) {
     if (!wanted(report.name)) continue;
-    const CatalogueEntry& set = *report.set;
+    const CatalogueEntry& set = *report.entry;
     const auto total = static_cast<int64_t>(report.files.size());
     const auto missing = std::count_if(report.files.begin(), report.files.end(),
                                        [](const auto& file) { return file.path.empty(); });
@@ -160,10 +160,10 @@ std::string find_action_of_option(const std::string& option) {
 // Throws ConfigError for options that the action does not read.
 void check_options(const CommandLine& line) {
   std::string action = line.positionals.front();
-  if (action != "verify" && !line.common_options.set_options.empty())
+  if (action != "verify" && !line.common_options.config_settings.empty())
     throw ConfigError("\"tapeformer data " + action + "\" reads no config and does not take --set");
   if (action == "prepare" && line.positionals.size() == 2) action += " " + line.positionals.back();
-  for (const std::string& option : line.given_options)
+  for (const std::string& option : line.given_option_names)
     if (find_action_of_option(option) != action)
       throw ConfigError("--" + option + " belongs to \"tapeformer data " + find_action_of_option(option) +
                         "\" and has no effect on \"tapeformer data " + action + "\"");
@@ -203,7 +203,7 @@ std::string make_details() {
 
 }  // namespace
 
-int run_data(const Arguments& arguments) {
+int run_data_command(const Arguments& arguments) {
   const auto line = parse_command(
       {.name = "data",
        .summary = "Lists, downloads, verifies or prepares data sets.",

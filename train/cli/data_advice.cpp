@@ -13,8 +13,8 @@ std::string make_data_advice(const CatalogueEntry& set) {
   return set.type == DatasetType::speech ? "or set data.path to the folder of the corpus" : "";
 }
 
-std::string append_data_advice(const MissingDatasetError& error) {
-  const std::string advice = make_data_advice(*error.set);
+std::string format_missing_dataset_error(const MissingDatasetError& error) {
+  const std::string advice = make_data_advice(*error.entry);
   return error.what() + (advice.empty() ? "" : "\n" + advice);
 }
 

@@ -12,6 +12,6 @@ namespace tapeformer {
 std::string make_data_advice(const CatalogueEntry& set);
 
 // Returns the message of the error, followed by a line with make_data_advice() if there is advice.
-std::string append_data_advice(const MissingDatasetError& error);
+std::string format_missing_dataset_error(const MissingDatasetError& error);
 
 }  // namespace tapeformer

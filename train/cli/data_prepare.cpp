@@ -47,20 +47,20 @@ void warn(const SpeechPreparationReport& report, const SpeechPreparationOptions&
     log_warning(report.unknown_word_utterance_count, " utterances are left out: the lexicon lacks ",
                 report.unknown_words.size(), " of their words, listed in ",
                 (options.output_folder / "unknown-words.txt").string());
-  if (report.proposed_count > 0)
-    log_info("review the ", report.proposed_count, " proposed pronunciations in ",
+  if (report.proposed_pronunciation_count > 0)
+    log_info("review the ", report.proposed_pronunciation_count, " proposed pronunciations in ",
              (options.output_folder / "proposed-lexicon.txt").string(),
              ", then prepare again with it as another --lexicon");
   if (report.multichannel_count > 0)
     log_warning(report.multichannel_count, " recordings have several channels: data.channel chooses one");
-  if (report.recordings_by_rate.size() > 1)
-    log_warning("the recordings have ", report.recordings_by_rate.size(),
+  if (report.recording_counts_by_rate.size() > 1)
+    log_warning("the recordings have ", report.recording_counts_by_rate.size(),
                 " sample rates: train with data.resample = true");
 }
 
 int64_t find_most_common_rate(const SpeechPreparationReport& report) {
   int64_t rate = 0, max_count = 0;
-  for (const auto& [one, count] : report.recordings_by_rate)
+  for (const auto& [one, count] : report.recording_counts_by_rate)
     if (count > max_count) {
       rate = one;
       max_count = count;
@@ -133,7 +133,7 @@ void prepare_kaldi(const CommandLine& line) {
                    .add("faults", static_cast<int64_t>(report.faults.size()))
                    .add("with_unknown_words", report.unknown_word_utterance_count)
                    .add("unknown_words", static_cast<int64_t>(report.unknown_words.size()))
-                   .add("proposed", report.proposed_count)
+                   .add("proposed", report.proposed_pronunciation_count)
                    .add("sample_rate", rate)
                    .add("lexicon", lexicon),
                line.common_options);

@@ -53,7 +53,7 @@ bool is_lexicon(const std::string& layout) {
 std::string find_dataset_of_layout(const std::string& layout) {
   if (!is_lexicon(layout)) return layout;
   return list_dataset_names([](const CatalogueEntry& set) {
-           return set.type == DatasetType::speech && set.labels == SpeechLabels::words;
+           return set.type == DatasetType::speech && set.label_kind == SpeechLabelKind::words;
          })
       .front();
 }
@@ -62,12 +62,13 @@ std::string find_dataset_of_layout(const std::string& layout) {
 Config load_verification_config(const std::string& dataset, const CommandLine& line) {
   std::vector<std::string> sets = {"data.dataset=" + dataset, "data.path=.", "model.type=speech",
                                    "train.epochs=1"};
-  sets.insert(sets.end(), line.common_options.set_options.begin(), line.common_options.set_options.end());
+  sets.insert(sets.end(), line.common_options.config_settings.begin(),
+              line.common_options.config_settings.end());
   const Config config = load_config("", sets, make_attention_catalogue());
   if (config.data.dataset != dataset)
     throw ConfigError("--set data.dataset: expected \"" + dataset + "\", the set to verify, got \"" +
                       config.data.dataset + "\"");
-  for (const std::string& set : line.common_options.set_options)
+  for (const std::string& set : line.common_options.config_settings)
     if (set.starts_with("data.path="))
       throw ConfigError("--set data.path: name the folder as an argument of \"data verify\"");
   return config;
@@ -98,13 +99,13 @@ void verify_published(const std::string& name, const CommandLine& line, Verified
     verified.files.push_back(Report()
                                  .add("set", name)
                                  .add("file", file.name)
-                                 .add("bytes", file.bytes)
+                                 .add("bytes", file.actual_bytes)
                                  .add("good", file.problem.empty())
                                  .add("path", file.path.string()));
   try {
     check_dataset_report(set);
   } catch (const MissingDatasetError& error) {
-    verified.problems.push_back(append_data_advice(error));
+    verified.problems.push_back(format_missing_dataset_error(error));
   } catch (const DataError& error) {
     verified.problems.push_back(error.what());
   }
@@ -112,10 +113,10 @@ void verify_published(const std::string& name, const CommandLine& line, Verified
 
 // Verifies the data that training with the config at `path` reads.
 void verify_config(const std::string& path, const CommandLine& line, Verified& verified) {
-  const Config config = load_config(path, line.common_options.set_options, make_attention_catalogue());
+  const Config config = load_config(path, line.common_options.config_settings, make_attention_catalogue());
   const std::string& dataset = config.data.dataset;
   if (config.model.type == "speech")
-    add_speech(path, find_speech_config_faults(config, make_data_access(line)), line, verified);
+    add_speech(path, find_speech_data_faults(config, make_data_access(line)), line, verified);
   else if (require_catalogue_entry(dataset).type == DatasetType::images)
     verify_published(dataset, line, verified);
   else

@@ -138,7 +138,7 @@ int evaluate_autoregressive(const FoundRun& found, const CommandLine& line) {
   const Evaluation result = carried ? evaluate_recurrent(*run.model, *text, batch, limit)
                                     : evaluate(*run.model, *dataset, batch, 0,
                                                static_cast<uint64_t>(line.common_options.seed.value_or(0)),
-                                               {}, *join_processes().communicator);
+                                               {}, *init_process_group().communicator);
   Report report;
   report.add("split", result.split).add("examples", result.example_count);
   for (const auto& [name, value] : list_named_results(result)) report.add(name, value);
@@ -167,7 +167,7 @@ int run_eval(const Arguments& arguments) {
        .uses_config = true},
       arguments);
   if (!line) return 0;
-  join_processes_and_set_threads(line->common_options);
+  init_process_group_and_threads(line->common_options);
   const FoundRun found = find_run(*line, ConfigPurpose::evaluation);
   if (found.is_speech()) return run_speech_eval(found, *line);
   refuse_speech_options(*line);

@@ -19,7 +19,7 @@ int run_example_eval(const FoundRun& found, const CommandLine& line) {
   if (batch == 0) batch = run.config.data.batch_size;
   const ExampleEvaluation result =
       evaluate(*run.model, *dataset, batch, 0, static_cast<uint64_t>(line.common_options.seed.value_or(0)),
-               {}, *join_processes().communicator);
+               {}, *init_process_group().communicator);
   Report report;
   report.add("split", result.split).add("examples", result.example_count);
   for (const auto& [name, score] : result.scores) report.add(name, score);

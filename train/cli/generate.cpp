@@ -30,12 +30,12 @@ struct Plan {
 Plan make_plan(const CommandLine& line, const LoadedRun& run) {
   Plan plan;
   plan.count = line.options.get<int64_t>("count");
-  const int64_t processes = join_processes().communicator->size();
+  const int64_t processes = init_process_group().communicator->size();
   plan.batch = std::min(line.options.get<int64_t>("batch"), (plan.count + processes - 1) / processes);
   plan.options.mode = choose_generation_mode(line, *run.model);
   plan.options.use_cuda_graphs = run.config.run.cuda_graphs;
   if (line.options.get<std::string>("scale") == "exp") plan.options.logistic_scale = SamplingScale::exp;
-  plan.options.sampling = parse_sampling(line);
+  plan.options.sampling = parse_sampling_options(line);
   plan.options.seed = static_cast<uint64_t>(line.common_options.seed.value_or(0));
   return plan;
 }
@@ -70,7 +70,7 @@ void sample_images(const LoadedRun& run, Plan plan, const CommandLine& line) {
   const Tensor first = make_first_bytes(run, plan, line);
   const int64_t dims = run.dataset_info.length + 1, state = count_state_bytes(*run.model, plan);
   const Tensor images = Tensor::zeros({plan.count, dims}, DType::uint8);
-  Communicator& processes = *join_processes().communicator;
+  Communicator& processes = *init_process_group().communicator;
   double seconds = 0;
   // A process generates the batch whose index is its rank, and then every processes.size()-th batch.
   for (int64_t done = processes.rank() * plan.batch; done < plan.count;
@@ -118,11 +118,11 @@ int64_t count_given_tokens(const Batch& example) {
 
 // Continues sequences one at a time, because their prefixes differ in length.
 void continue_sequences(const LoadedRun& run, Plan plan, const CommandLine& line) {
-  refuse_image_options(line);
+  reject_image_options(line);
   plan.batch = 1;
   const auto examples = open_split(run.config, run.tokenizer, "test", plan.count, line);
   plan.count = std::min(plan.count, examples->size());
-  Communicator& processes = *join_processes().communicator;
+  Communicator& processes = *init_process_group().communicator;
   const int64_t width = examples->info().length + 1;
   const Tensor drawn = Tensor::zeros({plan.count, width}, DType::int64);
   double seconds = 0;
@@ -172,7 +172,7 @@ std::vector<OptionSpec> generate_options() {
                                       .help = "images per batch of a process",
                                       .min = 1,
                                       .max = 1 << 20},
-                                     make_mode_option()};
+                                     make_generation_mode_option()};
   for (const auto& more : {make_text_generation_options(), make_sampling_options()})
     options.insert(options.end(), more.begin(), more.end());
   options.push_back(
@@ -182,7 +182,7 @@ std::vector<OptionSpec> generate_options() {
            "images, without other sampling options: function for the scales of the logistics; elu: as in the "
            "experiments of the paper, exp: as in the loss",
        .choices = {"elu", "exp"}});
-  options.push_back(make_picture_option());
+  options.push_back(make_picture_path_option());
   return options;
 }
 
@@ -203,14 +203,14 @@ int run_generate(const Arguments& arguments) {
       arguments);
   if (!line) return 0;
   check_png_extension(*line);
-  join_processes_and_set_threads(line->common_options);
+  init_process_group_and_threads(line->common_options);
   const LoadedRun run = load_run(*line, ConfigPurpose::generation);
   const Plan plan = make_plan(*line, run);
   if (run.tokenizer) {
     generate_text(run, plan.options, *line);
     return 0;
   }
-  refuse_text_options(*line);
+  reject_text_options(*line);
   if (run.generates_images())
     sample_images(run, plan, *line);
   else

@@ -65,7 +65,8 @@ class TextOutput {
 };
 
 bool is_given(const CommandLine& line, const std::string& option) {
-  return std::find(line.given_options.begin(), line.given_options.end(), option) != line.given_options.end();
+  return std::find(line.given_option_names.begin(), line.given_option_names.end(), option) !=
+         line.given_option_names.end();
 }
 
 // Returns the text of standard input on process 0, and "" on other processes, because mpirun passes standard
@@ -249,7 +250,7 @@ std::vector<OptionSpec> make_sampling_options() {
           {.name = "greedy", .default_value = false, .help = "same as --temperature 0"}};
 }
 
-ClassSamplingOptions parse_sampling(const CommandLine& line) {
+ClassSamplingOptions parse_sampling_options(const CommandLine& line) {
   const auto temperature = line.options.get<double>("temperature");
   const bool greedy = line.options.get<bool>("greedy");
   if (greedy && is_given(line, "temperature") && temperature != 0)
@@ -279,20 +280,20 @@ std::vector<OptionSpec> make_text_generation_options() {
        .max = 1e12}};
 }
 
-void refuse_image_options(const CommandLine& line) {
+void reject_image_options(const CommandLine& line) {
   for (const char* option : {"out", "batch", "scale"})
     if (is_given(line, option)) throw ConfigError(std::string("--") + option + " is for models of images");
 }
 
-void refuse_text_options(const CommandLine& line) {
+void reject_text_options(const CommandLine& line) {
   for (const OptionSpec& option : make_text_generation_options())
     if (is_given(line, option.name)) throw ConfigError("--" + option.name + " is for models of text");
   if (line.positionals.size() > 1) throw ConfigError("a prompt on standard input is for models of text");
 }
 
 void generate_text(const LoadedRun& run, const GenerationOptions& options, const CommandLine& line) {
-  refuse_image_options(line);
-  Communicator& processes = *join_processes().communicator;
+  reject_image_options(line);
+  Communicator& processes = *init_process_group().communicator;
   const std::string prompt = broadcast_text(processes, read_prompt(line, *run.tokenizer));
   const std::vector<int32_t> tokens = encode_prompt(prompt, *run.tokenizer);
   const TextLength length = compute_text_length(run, options, static_cast<int64_t>(tokens.size()), line);

@@ -79,7 +79,7 @@ int run_info(const Arguments& arguments) {
                 " and not OpenMP, so its threads compete with the threads of Tapeformer; install "
                 "libopenblas-openmp-dev and build again");
   if (const std::string advice = make_blas_hint(); !advice.empty()) log_warning(advice);
-  if (!get_join_error().empty()) log_warning(get_join_error());
+  if (!get_process_group_error().empty()) log_warning(get_process_group_error());
   const CudaReport cuda = make_cuda_report();
   Report report;
   report.add("version", build.version)
@@ -95,8 +95,9 @@ int run_info(const Arguments& arguments) {
       .add("cpu_products", get_cpu_gemm_library_name())
       .add("cpu_bfloat16_products", uses_bfloat16_instructions(kCpu))
       .add("threads", get_thread_count())
-      .add("processes", get_join_error().empty() ? std::to_string(join_processes().communicator->size())
-                                                 : "1; other processes cannot be joined: " + get_join_error())
+      .add("processes", get_process_group_error().empty()
+                            ? std::to_string(init_process_group().communicator->size())
+                            : "1; other processes cannot be joined: " + get_process_group_error())
       .add("cuda", cuda.backend)
       .add("cuda_driver", cuda.driver)
       .add("cuda_architectures", cuda.architectures)

@@ -58,7 +58,7 @@ std::vector<OptionSpec> make_reproduce_options() {
       {.name = "scale",
        .default_value = std::string("smoke"),
        .help = "smoke: minutes, only tests the command; small: hours on two cores; paper: sizes of the paper",
-       .choices = list_scale_names()},
+       .choices = list_table_scale_names()},
       {.name = "seeds",
        .default_value = std::string(),
        .help = "seeds, such as 1,2,3: one training per row and seed (default: 1)"},
@@ -113,7 +113,8 @@ int print_reproductions(const CommonOptions& common) {
 // Splits the value of an option at its commas. Returns an empty list if the option does not occur on the
 // command line. Throws ConfigError if a word is empty or occurs twice.
 std::vector<std::string> split_word_list(const CommandLine& line, const std::string& option) {
-  if (std::find(line.given_options.begin(), line.given_options.end(), option) == line.given_options.end())
+  if (std::find(line.given_option_names.begin(), line.given_option_names.end(), option) ==
+      line.given_option_names.end())
     return {};
   const auto& text = line.options.get<std::string>(option);
   std::vector<std::string> words;
@@ -137,14 +138,15 @@ std::vector<int64_t> parse_seeds(const CommandLine& line) {
 
 ReproductionOptions make_reproduction_options(const Reproduction& chosen, const CommandLine& line) {
   const auto text = [&](const char* name) { return line.options.get<std::string>(name); };
-  const auto scale = std::find(list_scale_names().begin(), list_scale_names().end(), text("scale"));
-  ReproductionOptions options{.scale = static_cast<TableScale>(scale - list_scale_names().begin()),
+  const auto scale =
+      std::find(list_table_scale_names().begin(), list_table_scale_names().end(), text("scale"));
+  ReproductionOptions options{.scale = static_cast<TableScale>(scale - list_table_scale_names().begin()),
                               .config_folder = find_configs_folder(text("configs")),
                               .output_folder = text("out"),
                               .runs_folder = text("runs"),
                               .seeds = parse_seeds(line),
-                              .rows = split_word_list(line, "rows"),
-                              .jobs = line.options.get<int64_t>("jobs"),
+                              .row_names = split_word_list(line, "rows"),
+                              .max_parallel_jobs = line.options.get<int64_t>("jobs"),
                               .data_access = make_data_access(line),
                               .quiet = line.common_options.quiet,
                               .overrides = make_config_overrides(line.common_options)};
@@ -152,7 +154,7 @@ ReproductionOptions make_reproduction_options(const Reproduction& chosen, const 
     options.output_folder = fs::path("runs") / "reproduce" / (chosen.name + "-" + text("scale"));
   if (!options.runs_folder.empty() && !fs::is_directory(options.runs_folder))
     throw ConfigError("--runs " + options.runs_folder.string() + ": no such folder");
-  read_settings(chosen, options);
+  extract_measurement_options(chosen, options);
   options.device = select_device(line.common_options);
   return options;
 }
@@ -178,25 +180,25 @@ int run_reproduce(const Arguments& arguments) {
   const std::string& name = line->positionals[0];
   if (name == "list") return print_reproductions(line->common_options);
   const Reproduction& chosen = find_reproduction(name);
-  const Processes& processes = join_processes();
-  join_processes_and_set_threads(line->common_options);
+  const ProcessGroup& processes = init_process_group();
+  init_process_group_and_threads(line->common_options);
   const ReproductionOptions options = make_reproduction_options(chosen, *line);
   if (line->options.get<bool>("dry-run")) {
     if (processes.communicator->size() > 1)
       throw ConfigError("--dry-run estimates in one process; run it without mpirun");
     try {
-      print_report(estimate_table(chosen, options), line->common_options);
+      print_report(estimate_reproduction_costs(chosen, options), line->common_options);
     } catch (const CommandError& failed) {
       log_message(LogLevel::error, failed.what());
       return failed.exit_status();
     }
     return 0;
   }
-  const TableResult result = run_table(chosen, options);
+  const TableResult result = run_reproduction(chosen, options);
   const bool first = processes.communicator->is_first();
   if (first) print_table(result, options, line->common_options);
   if (result.stop_signal != 0)
-    return leave_processes(
+    return destroy_process_group(
         kSignalStopExitStatus,
         "a signal stopped the reproduction. To continue, repeat the command: it resumes the "
         "interrupted trainings and does not repeat finished trainings",

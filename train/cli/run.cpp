@@ -77,7 +77,7 @@ int run_command(const std::string& name, Arguments arguments) {
   std::vector<std::string> names;
   for (const Command& command : list_commands()) {
     if (command.name == name) {
-      if (!command.allow_several_processes && !asks_for_help(arguments))
+      if (!command.allow_multiple_processes && !asks_for_help(arguments))
         require_single_process("command \"" + name + "\"");
       return command.run(arguments);
     }
@@ -92,7 +92,7 @@ void print_error(const std::string& error) {
 
 // Prints an error, unless another process of the run prints the same error. Returns the exit status `code`.
 int report(const char* text, int code) {
-  return leave_processes(code, text, print_error);
+  return destroy_process_group(code, text, print_error);
 }
 
 // Returns the message for an exception that has no dedicated exit status. If the type of the exception shows
@@ -117,10 +117,10 @@ std::string format_error(const std::exception& error) {
 // Throws ConfigError if the processes of a run differ in the version of the program, the command or its
 // arguments. The arguments of "train" may differ: the trainer compares the settings that must be equal.
 void require_same_command(const Arguments& words) {
-  if (!get_join_error().empty()) return;
-  Communicator& processes = *join_processes().communicator;
+  if (!get_process_group_error().empty()) return;
+  Communicator& processes = *init_process_group().communicator;
   if (processes.size() == 1) return;
-  SharedSettings settings = list_program_settings();
+  SharedSettings settings = list_version_settings();
   settings.emplace_back("command", words.front());
   std::string arguments;
   for (size_t i = 1; i < words.size(); ++i) arguments += (i == 1 ? "" : " ") + words[i];
@@ -133,7 +133,7 @@ void require_same_command(const Arguments& words) {
 // true.
 void join(const Arguments& words) {
   try {
-    if (join_processes().communicator->size() > 1) omit_signal_message();
+    if (init_process_group().communicator->size() > 1) suppress_signal_message();
   } catch (const ConfigError&) {
     if (!runs_without_joining(words)) throw;
   }
@@ -146,18 +146,19 @@ int run_and_report_errors(const Arguments& words) {
     join(words);
     if (words.empty()) throw ConfigError("which command?\n" + format_help_text());
     require_same_command(words);
-    return leave_processes(run_command(words.front(), Arguments(words.begin() + 1, words.end())), "",
-                           print_error);
+    return destroy_process_group(run_command(words.front(), Arguments(words.begin() + 1, words.end())), "",
+                                 print_error);
   } catch (const FirstProcessError&) {
-    return leave_processes(0, "", print_error);  // process 0 prints the error
+    return destroy_process_group(0, "", print_error);  // process 0 prints the error
   } catch (const ProcessLostError& error) {
     // After SIGTERM, the process prints no error, because a launcher that sends SIGTERM to the remaining
     // processes also reports the lost process.
-    return leave_processes(kFailureExitStatus, error.what(), has_received_sigterm() ? nullptr : print_error);
+    return destroy_process_group(kFailureExitStatus, error.what(),
+                                 has_received_sigterm() ? nullptr : print_error);
   } catch (const ConfigError& error) {
     return report(error.what(), kUsage);
   } catch (const MissingDatasetError& error) {
-    return report(append_data_advice(error).c_str(), kBadData);
+    return report(format_missing_dataset_error(error).c_str(), kBadData);
   } catch (const DataError& error) {
     return report(error.what(), kBadData);
   } catch (const CheckpointWriteError& error) {
@@ -180,7 +181,7 @@ int run_and_report_errors(const Arguments& words) {
 int run(int argc, char** argv) {
   install_terminal_log();
   // Commands that train replace these handlers while they train, so that a signal first saves a checkpoint.
-  exit_on_signals();
+  install_exit_handlers();
   return run_and_report_errors(Arguments(argv + 1, argv + argc));
 }
 

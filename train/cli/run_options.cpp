@@ -45,7 +45,7 @@ OptionSpec make_checkpoint_option() {
           .help = "checkpoint of the run directory: latest, best or step-…"};
 }
 
-DataAccess make_data_access(const CommandLine& line) {
+DataAccessOptions make_data_access(const CommandLine& line) {
   return {line.common_options.data_dir, line.options.get<bool>("allow-commands")};
 }
 
@@ -53,7 +53,7 @@ FoundRun find_run(const CommandLine& line, ConfigPurpose purpose) {
   const Device device = select_device(line.common_options);
   FoundRun found = find_run({.path = line.positionals.front(),
                              .checkpoint_name = line.options.get<std::string>("checkpoint"),
-                             .set_options = line.common_options.set_options,
+                             .config_settings = line.common_options.config_settings,
                              .device = device,
                              .purpose = purpose});
   log_info("checkpoint ", found.checkpoint_folder.string());
@@ -86,7 +86,7 @@ void throw_with_option_advice(const RunDirectoryError& error, const std::string&
   }
 }
 
-OptionSpec make_mode_option() {
+OptionSpec make_generation_mode_option() {
   return {.name = "mode",
           .default_value = std::string("auto"),
           .help = "recurrent: one step per token; recompute: the whole prefix for each token",
@@ -108,7 +108,7 @@ std::string to_string(GenerationMode mode) {
   return mode == GenerationMode::recurrent ? "recurrent" : "recompute";
 }
 
-OptionSpec make_picture_option() {
+OptionSpec make_picture_path_option() {
   return {.name = "out",
           .default_value = std::string(),
           .help = "PNG file (default: a file in the samples folder of the run)"};

@@ -18,7 +18,7 @@ OptionSpec make_checkpoint_option();
 
 // Returns the values of --data-dir and --allow-commands. The command must declare
 // make_allow_commands_option().
-DataAccess make_data_access(const CommandLine& line);
+DataAccessOptions make_data_access(const CommandLine& line);
 
 // find_run() finds the run in the argument RUN, and load_run() also loads its model on the device in
 // --device. `purpose` determines the config keys that --set may change.
@@ -36,7 +36,7 @@ std::shared_ptr<const Dataset> open_split(Config config, std::shared_ptr<const T
 [[noreturn]] void throw_with_option_advice(const RunDirectoryError& error, const std::string& folder_option);
 
 // Returns the option --mode of generation.
-OptionSpec make_mode_option();
+OptionSpec make_generation_mode_option();
 // Returns the generation mode in --mode. "auto" selects the recurrent form if all attention kinds of the
 // model have a recurrent form. If an attention kind has none, "auto" selects recomputation and logs the
 // reason, and "recurrent" throws ConfigError.
@@ -44,7 +44,7 @@ GenerationMode choose_generation_mode(const CommandLine& line, const Autoregress
 std::string to_string(GenerationMode mode);
 
 // Returns the option --out of commands that write a picture.
-OptionSpec make_picture_option();
+OptionSpec make_picture_path_option();
 // Throws ConfigError if the file name in --out does not end in ".png". Commands call the function before they
 // load the run, so that the error is reported early.
 void check_png_extension(const CommandLine& line);

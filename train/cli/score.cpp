@@ -50,7 +50,7 @@ class LineScorer {
     tokens.insert(tokens.end(), end_.begin(), end_.end());
     TextScore score;
     if (tokens.size() > 1)
-      for (const double nats : compute_token_nats(*run_.model, tokens)) score.nats += nats;
+      for (const double nats : compute_token_losses(*run_.model, tokens)) score.nats += nats;
     for (size_t i = 1; i < tokens.size(); ++i) score.add_token(run_.tokenizer->get_token_text(tokens[i]));
     total_.nats += score.nats;
     total_.byte_count += score.byte_count;
@@ -132,7 +132,7 @@ int run_score(const Arguments& arguments) {
     score_lines(text, scorer);
   } else {
     const TextSource source({path});
-    score_lines(source.view(0, source.bytes()), scorer);
+    score_lines(source.view(0, source.size()), scorer);
   }
   if (line->common_options.json) print_report(scorer.report(), line->common_options);
   return 0;

@@ -37,13 +37,13 @@ Report report_of(const SpeechEvaluation& result, const SpeechPart& part) {
   report.add("split", result.split)
       .add("examples", score.utterance_count)
       .add("left_out", part.unusable_count)
-      .add("per", score.error_rate())
+      .add("per", score.error_rate_percent())
       .add("phones", score.reference_count)
       .add("insertions", score.insertion_count)
       .add("deletions", score.deletion_count)
       .add("substitutions", score.substitution_count)
       .add("wrong_utterances", score.wrong_utterance_count)
-      .add("per_processed", processed.error_rate())
+      .add("per_processed", processed.error_rate_percent())
       .add("examples_processed", processed.utterance_count)
       .add("phones_processed", processed.reference_count)
       .add("unprocessed", static_cast<int64_t>(result.unprocessed.size()));
@@ -60,7 +60,7 @@ Report report_of(const SpeechEvaluation& result, const SpeechPart& part) {
   const auto& unseen = part.dataset->report().unseen_phones;
   if (!unseen.empty()) report.add("unseen_phones", Words(unseen.begin(), unseen.end()));
   if (result.mean_ctc_loss) report.add("nats_per_utterance", *result.mean_ctc_loss);
-  return report.add("without_loss", result.without_loss_count);
+  return report.add("without_loss", result.utterance_without_loss_count);
 }
 
 }  // namespace
@@ -73,11 +73,11 @@ int run_speech_eval(const FoundRun& found, const CommandLine& line) {
   if (line.options.get<std::string>("dtype") == "float64") run.model->convert(DType::float64);
   run.config.data.limit = run.config.data.eval_limit = line.options.get<int64_t>("limit");
   const SpeechPart part = read_speech_part(run.config, line.options.get<std::string>("split"),
-                                           make_data_access(line), &run.description);
+                                           make_data_access(line), &run.metadata);
   SpeechEvaluationOptions options = make_speech_evaluation_options(run.config);
   options.beam_size = line.options.get<int64_t>("beam");
   if (const auto batch = line.options.get<int64_t>("batch"); batch > 0) options.max_batch_size = batch;
-  const SpeechEvaluation result = evaluate(*run.model, part, options, {}, *join_processes().communicator);
+  const SpeechEvaluation result = evaluate(*run.model, part, options, {}, *init_process_group().communicator);
   const bool writes = get_process_rank() == 0;
   if (writes && !trn.empty()) write_trn_files(trn, result.utterances);
   if (writes && !alignments.empty()) write_alignments(alignments, result.utterances);

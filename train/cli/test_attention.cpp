@@ -15,16 +15,16 @@ const std::string kAttentionKeyPrefix = "attention.";
 // Returns the options with which an attention kind is tested. The --set options override `kind.test_options`,
 // which are options for short sequences. If a test option has no effect together with the --set options, the
 // result contains its default value.
-OptionValues load_kind_options(const AttentionKind& kind, const std::vector<std::string>& set_options) {
+OptionValues load_kind_options(const AttentionKind& kind, const std::vector<std::string>& config_settings) {
   const auto is_set = [&](const std::string& name) {
     const std::string key = kAttentionKeyPrefix + name + "=";
-    return std::any_of(set_options.begin(), set_options.end(),
+    return std::any_of(config_settings.begin(), config_settings.end(),
                        [&](const std::string& set) { return set.starts_with(key); });
   };
   std::vector<std::string> sets = {"model.attention=" + kind.name, "train.epochs=1"};
   for (const auto& [name, value] : kind.test_options)
     if (!is_set(name)) sets.push_back(kAttentionKeyPrefix + name + "=" + format_option_value(value));
-  for (const std::string& set : set_options) {
+  for (const std::string& set : config_settings) {
     if (!set.starts_with(kAttentionKeyPrefix))
       throw ConfigError("--set " + set.substr(0, set.find('=')) +
                         ": \"test-attention\" takes only options of the kind, such as attention.NAME=VALUE");
@@ -48,7 +48,7 @@ std::vector<const AttentionKind*> choose_kinds(const CommandLine& line) {
   std::vector<const AttentionKind*> kinds;
   for (const std::string& name : line.positionals) kinds.push_back(&find_attention_kind(name));
   if (!kinds.empty()) return kinds;
-  if (!line.common_options.set_options.empty()) throw ConfigError("--set needs the name of a kind");
+  if (!line.common_options.config_settings.empty()) throw ConfigError("--set needs the name of a kind");
   for (const AttentionKind& kind : list_attention_kinds()) kinds.push_back(&kind);
   return kinds;
 }
@@ -84,7 +84,7 @@ int run_test_attention(const Arguments& arguments) {
   std::vector<Report> rows;
   int64_t failures = 0;
   for (const AttentionKind* kind : choose_kinds(*line)) {
-    const OptionValues options = load_kind_options(*kind, line->common_options.set_options);
+    const OptionValues options = load_kind_options(*kind, line->common_options.config_settings);
     const auto results = translate_option_errors([&] { return run_attention_tests(*kind, options, setup); });
     for (const AttentionTestResult& result : results) {
       failures += !result.failure.empty();

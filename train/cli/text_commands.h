@@ -7,17 +7,17 @@
 namespace tapeformer {
 
 // make_sampling_options() returns the command-line options that control the sampling of tokens.
-// parse_sampling() returns the values of these options, and throws ConfigError if options contradict each
-// other.
+// parse_sampling_options() returns the values of these options, and throws ConfigError if options contradict
+// each other.
 std::vector<OptionSpec> make_sampling_options();
-ClassSamplingOptions parse_sampling(const CommandLine& line);
+ClassSamplingOptions parse_sampling_options(const CommandLine& line);
 
 // Returns the options of "generate" for texts.
 std::vector<OptionSpec> make_text_generation_options();
 // Throws ConfigError if the command line has an option that only models of images accept.
-void refuse_image_options(const CommandLine& line);
+void reject_image_options(const CommandLine& line);
 // Throws ConfigError if the command line has an option or argument that only models of text accept.
-void refuse_text_options(const CommandLine& line);
+void reject_text_options(const CommandLine& line);
 
 // Generates a continuation of the prompt in --prompt, in the file --prompt-file or in standard input. Prints
 // the text while it is generated or, with --json, a report at the end.

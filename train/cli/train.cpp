@@ -46,7 +46,7 @@ CommandSpec train_spec() {
 Config load_config(const std::string& path, const CommonOptions& common) {
   const ConfigOverrides overrides = make_config_overrides(common);
   Config config =
-      load_config(path, overrides.set_options, make_attention_catalogue(), {.device = overrides.device});
+      load_config(path, overrides.config_settings, make_attention_catalogue(), {.device = overrides.device});
   overrides.apply(config);
   return config;
 }
@@ -102,14 +102,14 @@ Report report_of(const TrainResult& result, const std::string& run_dir) {
   report.add("run_dir", run_dir)
       .add("step", result.step)
       .add("steps", result.total_steps)
-      .add("seconds", result.seconds);
+      .add("seconds", result.training_seconds);
   if (result.evaluation) {
     const TaskEvaluation& e = *result.evaluation;
     report.add("split", e.split).add("examples", e.example_count);
     for (const auto& [name, value] : e.printed_results)
       std::visit([&, &name = name](const auto& v) { report.add(name, v); }, value);
   }
-  if (result.seconds_per_epoch > 0) report.add("seconds_per_epoch", result.seconds_per_epoch);
+  if (result.last_epoch_seconds > 0) report.add("seconds_per_epoch", result.last_epoch_seconds);
   return report;
 }
 
@@ -130,7 +130,7 @@ int train(Trainer& trainer, const CommandLine& line) {
 int run_train(const Arguments& arguments) {
   const auto line = parse_command(train_spec(), arguments);
   if (!line) return 0;
-  const Processes& processes = join_processes();
+  const ProcessGroup& processes = init_process_group();
   const Config config = load_config(line->positionals[0], line->common_options);
   const auto& run_dir = line->options.get<std::string>("run-dir");
   try {

@@ -29,14 +29,14 @@ struct Recognition {
 
 Recognition transcribe(const LoadedSpeechRun& run, const std::string& path, int64_t beam) {
   const NoGrad no_grad;
-  const Tensor features = compute_file_features(run.config, run.description, path);
+  const Tensor features = compute_file_features(run.config, run.metadata, path);
   if (run.config.model.encoder == "transformer" && features.size(0) > run.config.model.max_frames)
     throw DataError(concat_text(path, ": ", features.size(0), " frames are more than model.max_frames = ",
                                 run.config.model.max_frames, "; train a model with a larger value"));
   const Tensor lengths = Tensor::full({1}, static_cast<double>(features.size(0)), DType::int64);
   const Tensor batch = reshape(features, {1, features.size(0), features.size(1)});
   return {
-      run.description.phone_table.phones(decode_labels(run.model->forward(batch, lengths, {}), beam).front()),
+      run.metadata.phone_table.phones(decode_labels(run.model->forward(batch, lengths, {}), beam).front()),
       features.size(0),
       {}};
 }
@@ -47,11 +47,11 @@ Recognition transcribe_stream(const LoadedSpeechRun& run, StreamDecoder& stream,
                               bool print) {
   stream.reset();
   Recognition result;
-  for (Tensor rows = input.read_rows(); rows.defined(); rows = input.read_rows())
+  for (Tensor rows = input.read_frames(); rows.defined(); rows = input.read_frames())
     for (int64_t row = 0; row < rows.size(0); ++row)
       for (const int64_t label :
            stream.push(rows.view({1, rows.size(1)}, {rows.size(1), 1}, row * rows.size(1)))) {
-        const std::string& phone = run.description.phone_table.names()[static_cast<size_t>(label)];
+        const std::string& phone = run.metadata.phone_table.names()[static_cast<size_t>(label)];
         const double seconds = static_cast<double>(stream.frame_count()) * kFrameSeconds;
         result.phones.push_back(phone);
         if (print) {
@@ -105,7 +105,7 @@ int run_transcribe(const Arguments& arguments) {
   const std::vector<std::string> files(line->positionals.begin() + 1, line->positionals.end());
   const bool piped = std::find(files.begin(), files.end(), kStandardInput) != files.end();
   if (streams && beam > 0) throw ConfigError("--stream excludes --beam, because it decodes frame by frame");
-  if (window != kTrainedWindow && !streams) throw ConfigError("--window needs --stream");
+  if (window != kLongestTrainingUtterance && !streams) throw ConfigError("--window needs --stream");
   if (piped && !streams) throw ConfigError("standard input (\"-\") needs --stream");
   if (raw && !piped) throw ConfigError("--raw needs standard input: name \"-\" as a FILE");
   const LoadedSpeechRun run = load_speech_run(find_run(*line, ConfigPurpose::transcription));
@@ -126,10 +126,9 @@ int run_transcribe(const Arguments& arguments) {
       const Recognition heard =
           !streams ? transcribe(run, path, beam)
           : path == kStandardInput
-              ? transcribe_stream(run, *stream, {run.config, run.description, AudioPipe{.is_raw = raw}},
+              ? transcribe_stream(run, *stream, {run.config, run.metadata, AudioPipe{.is_raw = raw}},
                                   !line->common_options.json)
-              : transcribe_stream(run, *stream, {run.config, run.description, path},
-                                  !line->common_options.json);
+              : transcribe_stream(run, *stream, {run.config, run.metadata, path}, !line->common_options.json);
       const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
       row.add("phones", heard.phones).add("frames", heard.frames).add("seconds", took);
       if (streams) row.add("restarts", stream->restart_count()).add("partials", heard.partials);

@@ -105,7 +105,7 @@ class AttentionApplier {
     const auto spec = std::find_if(specs.begin(), specs.end(), [&](auto& s) { return s.name == option; });
     if (spec == specs.end()) return report_unknown(setting, kind, option, specs);
     std::string wrong;
-    const auto value = convert_to_typed_value(setting.value, *spec, {}, wrong);
+    const auto value = convert_to_option_value(setting.value, *spec, {}, wrong);
     const auto table = config_.attention.find(kind);
     if (!value)
       problems_.push_back({setting.value_position, setting.name() + ": " + wrong});
@@ -116,7 +116,8 @@ class AttentionApplier {
   // Returns whether a setting comes from a --set option that applies to several configs. Such an option is
   // ignored if it belongs to an attention kind that the config does not use.
   bool is_shared(const Setting& setting) const {
-    return options_.unused_keys == UnusedKeyPolicy::ignore && is_set_option(setting.key_position);
+    return options_.unused_key_policy == UnusedKeyPolicy::ignore &&
+           is_set_option_position(setting.key_position);
   }
 
   // Reports a setting "attention.KIND" whose value is not a table, such as --set attention.local=3.

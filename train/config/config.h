@@ -219,7 +219,7 @@ enum class UnusedKeyPolicy {
 };
 
 struct ConfigLoadOptions {
-  UnusedKeyPolicy unused_keys = UnusedKeyPolicy::refuse;
+  UnusedKeyPolicy unused_key_policy = UnusedKeyPolicy::refuse;
   ConfigPurpose purpose = ConfigPurpose::training;
   std::string device = {};  // overrides run.device, unless empty
 };
@@ -236,15 +236,15 @@ struct ConfigLoadOptions {
 // kind has a table [attention.KIND]. If a later layer removes a kind from model.attention, the options of
 // this kind are dropped.
 //
-// If `options.unused_keys` is UnusedKeyPolicy::refuse, it is an error if the file or a --set option sets a
-// key that has no effect. Base files may set such keys, and the file may set such a key to its default value.
-// If a key of the file has no effect only because of a --set option, the function logs a warning instead of
-// an error. In the result, all keys without effect have their default values.
+// If `options.unused_key_policy` is UnusedKeyPolicy::refuse, it is an error if the file or a --set option
+// sets a key that has no effect. Base files may set such keys, and the file may set such a key to its default
+// value. If a key of the file has no effect only because of a --set option, the function logs a warning
+// instead of an error. In the result, all keys without effect have their default values.
 //
 // The paths in [data] and in model.init are relative to the working directory and become absolute. Only
 // training reads data.feature_cache and data.image_cache from a file. For other commands, only --set sets
 // these two keys.
-Config load_config(const std::string& path, const std::vector<std::string>& set_options,
+Config load_config(const std::string& path, const std::vector<std::string>& config_settings,
                    const AttentionCatalogue& catalogue, const ConfigLoadOptions& options = {});
 
 // Returns the resolved config as TOML: all keys that have an effect, with exact values. For a file with this

@@ -103,13 +103,13 @@ void ConfigLayerApplier::apply_setting(const Setting& setting, Config& config) {
     names.push_back(candidate.spec.name);
     if (candidate.spec.name == setting.key) key = &candidate;
   }
-  if (!key && setting.name() == "data.allow_commands") return reject_allow_commands(setting);
+  if (!key && setting.name() == "data.allow_commands") return reject_allow_commands_setting(setting);
   if (!key) {
     problems_.push_back({setting.key_position, describe_unknown_key(setting, names, "", schema_)});
     return;
   }
   std::string wrong;
-  const auto value = convert_to_typed_value(setting.value, key->spec, key->list_constraints(), wrong);
+  const auto value = convert_to_option_value(setting.value, key->spec, key->list_constraints(), wrong);
   if (value && key->find_error) wrong = key->find_error(*value);
   if (!wrong.empty()) {
     problems_.push_back({setting.value_position, setting.name() + ": " + wrong});
@@ -120,11 +120,12 @@ void ConfigLayerApplier::apply_setting(const Setting& setting, Config& config) {
 }
 
 // Appends a problem for data.allow_commands, because commands can be allowed only on the command line. In a
-// config file, the value false is not a problem. If options_.unused_keys is not UnusedKeyPolicy::refuse, no
-// value in a config file is a problem.
-void ConfigLayerApplier::reject_allow_commands(const Setting& setting) {
-  const bool by_user = is_set_option(setting.key_position), *value = std::get_if<bool>(&setting.value.value);
-  if (!by_user && (options_.unused_keys != UnusedKeyPolicy::refuse || (value && !*value))) return;
+// config file, the value false is not a problem. If options_.unused_key_policy is not
+// UnusedKeyPolicy::refuse, no value in a config file is a problem.
+void ConfigLayerApplier::reject_allow_commands_setting(const Setting& setting) {
+  const bool by_user = is_set_option_position(setting.key_position),
+             *value = std::get_if<bool>(&setting.value.value);
+  if (!by_user && (options_.unused_key_policy != UnusedKeyPolicy::refuse || (value && !*value))) return;
   problems_.push_back({setting.key_position,
                        "data.allow_commands: only the command line can allow the commands of wav.scp: use "
                        "--allow-commands"});

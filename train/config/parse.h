@@ -22,7 +22,7 @@ struct ConfigPosition {
   }
 };
 
-inline bool is_set_option(const ConfigPosition& position) {
+inline bool is_set_option_position(const ConfigPosition& position) {
   return position.line == 0 && position.file.starts_with("--set ");
 }
 
@@ -59,7 +59,7 @@ ConfigLayer parse_config_file(const std::string& path, const ConfigPosition* rea
 
 // Parses options of the form "table.key=value". A value that is not valid TOML becomes a string. If such a
 // value starts like a list, an inline table or a quoted string, the function appends a problem instead.
-ConfigLayer parse_set_options(const std::vector<std::string>& set_options,
+ConfigLayer parse_set_options(const std::vector<std::string>& config_settings,
                               std::vector<ConfigProblem>& problems);
 
 }  // namespace tapeformer

@@ -28,8 +28,9 @@ std::string format_problems(std::vector<ConfigProblem> problems, const std::vect
   std::string text;
   for (const auto& p : problems) {
     // The position of a --set option contains the key, so the key is removed from the start of the message.
-    const std::string option =
-        is_set_option(p.position) ? p.position.file.substr(p.position.file.find(' ') + 1) + ": " : "";
+    const std::string option = is_set_option_position(p.position)
+                                   ? p.position.file.substr(p.position.file.find(' ') + 1) + ": "
+                                   : "";
     const bool twice = !option.empty() && p.message.starts_with(option);
     text += concat_text(text.empty() ? "" : "\n", p.position.to_string(), ": ",
                         p.message.substr(twice ? option.size() : 0));

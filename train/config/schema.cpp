@@ -32,7 +32,7 @@ void add_run(std::vector<SchemaKey>& keys) {
   table.add("name", &RunConfig::name, "name of the run and of its folder; empty: the name of the config file")
       .allow_change_on_resume()
       .find_error = find_name_error;
-  table.add("seed", &RunConfig::seed, "seed of all random numbers").at_least(0);
+  table.add("seed", &RunConfig::seed, "seed of all random numbers").require_at_least(0);
   table.add("device", &RunConfig::device, "auto, cpu, cuda or cuda:N").allow_change_on_resume().find_error =
       find_device_error;
   table.set_scope(make_unrestricted_scope(), KeyRole::model);
@@ -40,7 +40,7 @@ void add_run(std::vector<SchemaKey>& keys) {
       .add("precision", &RunConfig::precision,
            "arithmetic of the model; bfloat16 rounds the operands of products and the activations between "
            "layers; weights, sums and the residual stream stay float32")
-      .one_of({"float32", "bfloat16"});
+      .require_one_of({"float32", "bfloat16"});
   table.set_scope(combine_scopes(make_cuda_device_scope(), make_float32_product_scope()), KeyRole::model);
   table.add("tf32", &RunConfig::tf32, "float32 products on a CUDA device may round their operands to TF32");
   table.set_scope(combine_scopes(make_cuda_device_scope(), make_autoregressive_model_scope()),
@@ -56,7 +56,7 @@ void add_run(std::vector<SchemaKey>& keys) {
       .allow_change_on_resume();
   table.set_scope(make_unrestricted_scope(), KeyRole::process);
   table.add("threads", &RunConfig::threads, "CPU threads; 0: all cores")
-      .range(0, 4096)
+      .require_range(0, 4096)
       .allow_change_on_resume();
   table.set_scope(make_unrestricted_scope(), KeyRole::training);
   table
@@ -75,37 +75,40 @@ void add_model(std::vector<SchemaKey>& keys, const AttentionCatalogue& catalogue
            "classification: one class per sequence; set: a number or a mixture of Gaussians per set of "
            "vectors; "
            "speech: CTC over frames")
-      .one_of({"image", "sequence", "classification", "set", "speech"});
+      .require_one_of({"image", "sequence", "classification", "set", "speech"});
   table.set_scope(make_transformer_scope(), KeyRole::model);
   auto& attention =
       table.add("attention", &ModelConfig::attention,
                 "attention kind, with options in [attention], or a list of kinds that repeats over the "
                 "layers, with options in [attention.KIND]");
-  attention.one_of(catalogue.kind_names);
+  attention.require_one_of(catalogue.kind_names);
   attention.allow_scalar = true;
   table.set_scope(make_unrestricted_scope(), KeyRole::model);
-  table.add("layers", &ModelConfig::layers, "encoder layers").range(1, 10000);
+  table.add("layers", &ModelConfig::layers, "encoder layers").require_range(1, 10000);
   table.set_scope(make_transformer_scope(), KeyRole::model);
-  table.add("heads", &ModelConfig::heads, "attention heads").range(1, 4096);
+  table.add("heads", &ModelConfig::heads, "attention heads").require_range(1, 4096);
   table.add("head_dim", &ModelConfig::head_dim, "dimensions of a head; the width is heads x head_dim")
-      .range(1, 4096);
+      .require_range(1, 4096);
   table.add("feedforward", &ModelConfig::feedforward, "hidden dimensions of the feed-forward block")
-      .range(1, kMaxSize);
+      .require_range(1, kMaxSize);
   table.set_scope(make_layer_dropout_scope(), KeyRole::training);
-  table.add("dropout", &ModelConfig::dropout, "dropout of residual branches and feed-forward").below_one();
+  table.add("dropout", &ModelConfig::dropout, "dropout of residual branches and feed-forward")
+      .require_fraction_below_one();
   table.set_scope(make_attention_dropout_scope(catalogue), KeyRole::training);
-  table.add("attention_dropout", &ModelConfig::attention_dropout, "dropout of attention weights").below_one();
+  table.add("attention_dropout", &ModelConfig::attention_dropout, "dropout of attention weights")
+      .require_fraction_below_one();
   table.set_scope(make_image_model_scope(), KeyRole::model);
-  table.add("mixtures", &ModelConfig::mixtures, "logistics per predicted byte").range(1, 64);
+  table.add("mixtures", &ModelConfig::mixtures, "logistics per predicted byte").require_range(1, 64);
   table.set_scope(make_concatenated_position_scope(), KeyRole::model);
   table
       .add("value_dim", &ModelConfig::value_dim,
            "dimensions of the value embedding; positions have the rest of the width; 0: half of the width")
-      .range(0, kMaxSize);
+      .require_range(0, kMaxSize);
   table.set_scope(make_transformer_scope(), KeyRole::model);
-  table.add("norm", &ModelConfig::norm, "layer norm after or before each block").one_of({"post", "pre"});
+  table.add("norm", &ModelConfig::norm, "layer norm after or before each block")
+      .require_one_of({"post", "pre"});
   table.add("activation", &ModelConfig::activation, "activation of the feed-forward block")
-      .one_of({"relu", "gelu"});
+      .require_one_of({"relu", "gelu"});
 }
 
 // Adds the keys of [model] for position embeddings, for options that save memory, and for the training loss.
@@ -118,14 +121,14 @@ void add_positions_and_memory(std::vector<SchemaKey>& keys) {
           "positions", &ModelConfig::positions,
           "sinusoidal: of the index; grid: sinusoidal, of row, column and channel; axial: learned, one table "
           "per axis; rotary: rotations of queries and keys; none")
-      .one_of({"sinusoidal", "grid", "axial", "rotary", "none"});
+      .require_one_of({"sinusoidal", "grid", "axial", "rotary", "none"});
   table.set_scope(make_axial_position_scope(), KeyRole::model);
   table
       .add("axial_shape", &ModelConfig::axial_shape,
            "number of positions per axis, slowest axis first; the product must be at least the length")
-      .range(1, kMaxSize);
+      .require_range(1, kMaxSize);
   table.add("axial_dims", &ModelConfig::axial_dims, "features per axis; the sum must be the width")
-      .range(1, kMaxSize);
+      .require_range(1, kMaxSize);
   table.set_scope(make_transformer_scope(), KeyRole::training);
   table.add("recompute", &ModelConfig::recompute, "recompute each layer in the backward pass to save memory");
   table.set_scope(make_transformer_scope(), KeyRole::model);
@@ -134,12 +137,12 @@ void add_positions_and_memory(std::vector<SchemaKey>& keys) {
   table
       .add("feedforward_chunks", &ModelConfig::feedforward_chunks,
            "number of chunks of tokens in which the feed-forward block runs")
-      .range(1, kMaxSize);
+      .require_range(1, kMaxSize);
   table.set_scope(make_autoregressive_model_scope(), KeyRole::model);
   table
       .add("loss_chunks", &ModelConfig::loss_chunks,
            "number of chunks of tokens in which predictor and loss run")
-      .range(1, kMaxSize);
+      .require_range(1, kMaxSize);
   table.set_scope(make_sequence_model_scope(), KeyRole::model);
   table.add("tied_embeddings", &ModelConfig::tied_embeddings,
             "the predictor uses the weight of the value embedding; needs positions \"axial\", \"rotary\" or "
@@ -148,11 +151,11 @@ void add_positions_and_memory(std::vector<SchemaKey>& keys) {
   table
       .add("label_smoothing", &ModelConfig::label_smoothing,
            "label smoothing: share of the uniform distribution in the training targets")
-      .below_one();
+      .require_fraction_below_one();
   table
       .add("z_loss", &ModelConfig::z_loss,
            "coefficient of the squared log-sum-exp of the logits in the training loss")
-      .at_least(0);
+      .require_at_least(0);
 }
 
 void add_example_models(std::vector<SchemaKey>& keys) {
@@ -162,14 +165,14 @@ void add_example_models(std::vector<SchemaKey>& keys) {
   table
       .add("decoder_layers", &ModelConfig::decoder_layers,
            "layers of self-attention after the pooling of a set")
-      .range(0, 10000);
+      .require_range(0, 10000);
   table.set_scope(make_classifier_scope(), KeyRole::model);
   table
       .add("summary_tokens", &ModelConfig::summary_tokens,
            "learned tokens before the sequence, over which the classifier takes the mean; 0: none, the mean "
            "of "
            "all tokens")
-      .range(0, 1 << 20);
+      .require_range(0, 1 << 20);
 }
 
 void add_initial_weights(std::vector<SchemaKey>& keys) {
@@ -183,26 +186,26 @@ void add_speech_model(std::vector<SchemaKey>& keys) {
   TableSchemaBuilder table(keys, "model", &Config::model);
   table.mark_used_by_benchmarks();
   table.set_scope(make_speech_model_scope(), KeyRole::model);
-  table.add("encoder", &ModelConfig::encoder, "kind of the layers").one_of({"transformer", "lstm"});
+  table.add("encoder", &ModelConfig::encoder, "kind of the layers").require_one_of({"transformer", "lstm"});
   table.set_scope(make_lstm_scope(), KeyRole::model);
-  table.add("hidden", &ModelConfig::hidden, "cells of a layer in each direction").range(1, kMaxSize);
+  table.add("hidden", &ModelConfig::hidden, "cells of a layer in each direction").require_range(1, kMaxSize);
   table.add("bidirectional", &ModelConfig::bidirectional,
             "add an LSTM in the opposite direction to each layer");
-  table.set_scope(make_causal_choice_scope(), KeyRole::model);
+  table.set_scope(make_causal_option_scope(), KeyRole::model);
   table.add("causal", &ModelConfig::causal, "mask later frames; needed by transcribe --stream");
   table.set_scope(make_speech_model_scope(), KeyRole::model);
   table.add("subsampling", &ModelConfig::subsampling, "number of frames per step of the model")
-      .one_of_integers({1, 2, 4});
+      .require_one_of_integers({1, 2, 4});
   table.set_scope(make_subsampling_scope(), KeyRole::model);
   table
       .add("subsampling_kind", &ModelConfig::subsampling_kind,
            "stack: concatenated frames; conv: a convolution over 3 frames for each factor of 2")
-      .one_of({"stack", "conv"});
+      .require_one_of({"stack", "conv"});
   table.set_scope(combine_scopes(make_speech_model_scope(), make_transformer_scope()), KeyRole::model);
-  table.add("max_frames", &ModelConfig::max_frames, "longest utterance").range(1, kMaxSize);
+  table.add("max_frames", &ModelConfig::max_frames, "longest utterance").require_range(1, kMaxSize);
   table.set_scope(make_speech_model_scope(), KeyRole::training);
   table.add("ctc_mean", &ModelConfig::ctc_mean, "items over which the loss of a batch is a mean")
-      .one_of({"utterance", "label"});
+      .require_one_of({"utterance", "label"});
 }
 
 void add_optimizer(std::vector<SchemaKey>& keys) {
@@ -210,123 +213,126 @@ void add_optimizer(std::vector<SchemaKey>& keys) {
   table.mark_used_by_benchmarks();
   table.set_scope(make_unrestricted_scope(), KeyRole::training);
   table.add("kind", &OptimizerConfig::kind, "optimizer")
-      .one_of({"radam", "adam", "adamw", "sgd", "adafactor"});
-  table.add("lr", &OptimizerConfig::lr, "learning rate").at_least(0);
+      .require_one_of({"radam", "adam", "adamw", "sgd", "adafactor"});
+  table.add("lr", &OptimizerConfig::lr, "learning rate").require_at_least(0);
   table.set_scope(make_adaptive_optimizer_scope(), KeyRole::training);
   auto& betas = table.add("betas", &OptimizerConfig::betas, "decay rates of the first and second moments");
-  betas.below_one();
+  betas.require_fraction_below_one();
   betas.list_length = 2;
-  table.add("eps", &OptimizerConfig::eps, "added to the root of the second moment").at_least(0);
+  table.add("eps", &OptimizerConfig::eps, "added to the root of the second moment").require_at_least(0);
   table.set_scope(make_unrestricted_scope(), KeyRole::training);
   table
       .add("weight_decay", &OptimizerConfig::weight_decay,
            "decoupled decay of all parameters (radam, adamw, adafactor); added to the gradient (adam, sgd)")
-      .at_least(0);
+      .require_at_least(0);
   table.set_scope(make_adafactor_scope(), KeyRole::training);
   table
       .add("form", &OptimizerConfig::form,
            "pytorch: rate min(lr, 1 / sqrt(step)), decay of weights by lr weight_decay; trax: rate lr, decay "
            "of weights by weight_decay")
-      .one_of({"pytorch", "trax"});
+      .require_one_of({"pytorch", "trax"});
   table
       .add("decay_rate", &OptimizerConfig::decay_rate,
            "exponent in the decay of the second moments, 1 - step^-decay_rate")
-      .range(0, 1);
+      .require_range(0, 1);
   table
       .add("update_clip", &OptimizerConfig::update_clip,
            "largest root mean square of an update before it is multiplied by the rate")
-      .range(1, 1e9);
+      .require_range(1, 1e9);
   table.set_scope(make_sgd_scope(), KeyRole::training);
-  table.add("momentum", &OptimizerConfig::momentum, "momentum of sgd").below_one();
+  table.add("momentum", &OptimizerConfig::momentum, "momentum of sgd").require_fraction_below_one();
   table.set_scope(make_unrestricted_scope(), KeyRole::training);
-  table.add("clip_norm", &OptimizerConfig::clip_norm, "largest gradient norm; 0: no clipping").at_least(0);
+  table.add("clip_norm", &OptimizerConfig::clip_norm, "largest gradient norm; 0: no clipping")
+      .require_at_least(0);
   table.set_scope(make_clipping_scope(), KeyRole::training);
   table.add("clip", &OptimizerConfig::clip, "norm to clip: of all gradients together, or of each tensor")
-      .one_of({"global", "per_tensor"});
+      .require_one_of({"global", "per_tensor"});
   table.set_scope(make_elementwise_optimizer_scope(), KeyRole::training);
   table
       .add("clip_value", &OptimizerConfig::clip_value,
            "largest magnitude of an element of a gradient; 0: no clipping; excludes clip_norm")
-      .at_least(0);
+      .require_at_least(0);
   table.set_scope(make_unrestricted_scope(), KeyRole::training);
-  table.add("ema", &OptimizerConfig::ema, "decay of the moving average of the weights; 0: none").below_one();
+  table.add("ema", &OptimizerConfig::ema, "decay of the moving average of the weights; 0: none")
+      .require_fraction_below_one();
 }
 
 void add_schedule(std::vector<SchemaKey>& keys) {
   TableSchemaBuilder table(keys, "schedule", &Config::schedule);
   table.set_scope(make_unrestricted_scope(), KeyRole::training);
   table.add("kind", &ScheduleConfig::kind, "learning-rate schedule")
-      .one_of({"constant", "step", "cosine", "plateau", "rsqrt"});
+      .require_one_of({"constant", "step", "cosine", "plateau", "rsqrt"});
   table
       .add("warmup_steps", &ScheduleConfig::warmup_steps,
            "number of first steps, in which the rate rises linearly to lr")
-      .at_least(0);
+      .require_at_least(0);
   table.set_scope(make_schedule_scope({"step"}), KeyRole::training);
   table.add("step_at", &ScheduleConfig::step_at, "steps at which the rate is multiplied by factor")
-      .at_least(1);
+      .require_at_least(1);
   table.set_scope(make_schedule_scope({"step", "plateau"}), KeyRole::training);
-  table.add("factor", &ScheduleConfig::factor, "factor of each drop").range(0, 1);
+  table.add("factor", &ScheduleConfig::factor, "factor of each drop").require_range(0, 1);
   table.set_scope(make_schedule_scope({"cosine", "plateau"}), KeyRole::training);
-  table.add("final_lr_ratio", &ScheduleConfig::final_lr_ratio, "lowest rate relative to lr").range(0, 1);
+  table.add("final_lr_ratio", &ScheduleConfig::final_lr_ratio, "lowest rate relative to lr")
+      .require_range(0, 1);
   table.set_scope(make_schedule_scope({"plateau"}), KeyRole::training);
   table
       .add("patience", &ScheduleConfig::patience,
            "number of successive evaluations without improvement before the rate drops")
-      .at_least(0);
+      .require_at_least(0);
   table
       .add("threshold", &ScheduleConfig::threshold,
            "smallest relative decrease of the loss that counts as an improvement")
-      .range(0, 1);
+      .require_range(0, 1);
 }
 
 void add_train(std::vector<SchemaKey>& keys) {
   TableSchemaBuilder table(keys, "train", &Config::train);
   table.set_scope(make_unrestricted_scope(), KeyRole::training);
   table.add("steps", &TrainConfig::steps, "length in optimizer steps; excludes epochs")
-      .at_least(0)
+      .require_at_least(0)
       .allow_change_on_resume();
   table.add("epochs", &TrainConfig::epochs, "length in passes over the training data; excludes steps")
-      .range(0, 1e9)
+      .require_range(0, 1e9)
       .allow_change_on_resume();
-  table.add("accumulate", &TrainConfig::accumulate, "batches per optimizer step").range(1, kMaxSize);
+  table.add("accumulate", &TrainConfig::accumulate, "batches per optimizer step").require_range(1, kMaxSize);
   table.add("eval_every", &TrainConfig::eval_every, "steps between evaluations; 0: only at the end")
-      .at_least(0)
+      .require_at_least(0)
       .allow_change_on_resume();
   table
       .add("eval_epochs", &TrainConfig::eval_epochs,
            "epochs between evaluations, in addition to eval_every; 0: none")
-      .at_least(0)
+      .require_at_least(0)
       .allow_change_on_resume();
   table
       .add("checkpoint_every", &TrainConfig::checkpoint_every,
            "steps between checkpoints; 0: only at the end")
-      .at_least(0)
+      .require_at_least(0)
       .allow_change_on_resume();
   table.add("log_every", &TrainConfig::log_every, "steps between records of metrics.jsonl")
-      .at_least(1)
+      .require_at_least(1)
       .allow_change_on_resume();
   table.add("keep_last", &TrainConfig::keep_last, "checkpoints to keep in addition to the best checkpoint")
-      .at_least(1)
+      .require_at_least(1)
       .allow_change_on_resume();
   table
       .add("time_limit_minutes", &TrainConfig::time_limit_minutes,
            "minutes of wall-clock time without evaluations, after which the run stops with a checkpoint; "
            "0: no limit")
-      .at_least(0)
+      .require_at_least(0)
       .allow_change_on_resume();
   table.set_scope(make_unrestricted_scope(), KeyRole::data);
   table.add("eval_batch_size", &TrainConfig::eval_batch_size, "batch size of evaluations; 0: data.batch_size")
-      .range(0, kMaxSize)
+      .require_range(0, kMaxSize)
       .allow_change_on_resume();
   table.set_scope(make_unrestricted_scope(), KeyRole::training);
   table
       .add("reduce_dtype", &TrainConfig::reduce_dtype,
            "dtype in which several processes sum their gradients; bfloat16 halves the traffic")
-      .one_of({"float32", "bfloat16"})
+      .require_one_of({"float32", "bfloat16"})
       .allow_change_on_resume();
   table.set_scope(make_dropout_scope(), KeyRole::training);
   table.add("dropout_steps", &TrainConfig::dropout_steps, "number of steps with dropout; 0: all steps")
-      .at_least(0);
+      .require_at_least(0);
 }
 
 }  // namespace
@@ -355,7 +361,7 @@ std::vector<SchemaKey> make_config_schema(const AttentionCatalogue& catalogue) {
 }
 
 std::string describe_unmet_condition(const KeyCondition& condition, const Config& config) {
-  return "belongs to " + condition.owner + ", and " + condition.key + " is " +
+  return "belongs to " + condition.config_description + ", and " + condition.key + " is " +
          format_config_value(config, condition.key) +
          (condition.explain ? " (" + condition.explain(config) + ")" : "");
 }

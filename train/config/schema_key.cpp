@@ -32,27 +32,27 @@ SchemaKey& SchemaKey::mark_used_by_benchmarks() {
   return *this;
 }
 
-SchemaKey& SchemaKey::range(double min, double max) {
+SchemaKey& SchemaKey::require_range(double min, double max) {
   spec.min = min;
   spec.max = max;
   return *this;
 }
 
-SchemaKey& SchemaKey::at_least(double min) {
+SchemaKey& SchemaKey::require_at_least(double min) {
   spec.min = min;
   return *this;
 }
 
-SchemaKey& SchemaKey::below_one() {
-  return range(0, std::nextafter(1.0, 0.0));
+SchemaKey& SchemaKey::require_fraction_below_one() {
+  return require_range(0, std::nextafter(1.0, 0.0));
 }
 
-SchemaKey& SchemaKey::one_of(std::vector<std::string> choices) {
+SchemaKey& SchemaKey::require_one_of(std::vector<std::string> choices) {
   spec.choices = std::move(choices);
   return *this;
 }
 
-SchemaKey& SchemaKey::one_of_integers(std::vector<int64_t> choices) {
+SchemaKey& SchemaKey::require_one_of_integers(std::vector<int64_t> choices) {
   find_error = [choices = std::move(choices)](const OptionValue& value) -> std::string {
     const int64_t number = std::get<int64_t>(value);
     if (std::find(choices.begin(), choices.end(), number) != choices.end()) return "";

@@ -40,11 +40,11 @@ struct SchemaKey {
   // key.
   std::string explain_unused_by(ConfigPurpose purpose) const;
 
-  SchemaKey& range(double min, double max);
-  SchemaKey& at_least(double min);
-  SchemaKey& below_one();  // restricts the value x to 0 <= x < 1
-  SchemaKey& one_of(std::vector<std::string> choices);
-  SchemaKey& one_of_integers(std::vector<int64_t> choices);
+  SchemaKey& require_range(double min, double max);
+  SchemaKey& require_at_least(double min);
+  SchemaKey& require_fraction_below_one();  // restricts the value x to 0 <= x < 1
+  SchemaKey& require_one_of(std::vector<std::string> choices);
+  SchemaKey& require_one_of_integers(std::vector<int64_t> choices);
   SchemaKey& allow_change_on_resume();
   SchemaKey& mark_used_by_benchmarks();
 };

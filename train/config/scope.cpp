@@ -24,14 +24,14 @@ std::string join_names(const Names& names) {
 }
 
 // Returns a scope with one condition, which holds if `filter` returns true for the data set of a config. In
-// error messages, `owner` describes these data sets. If `owner` is empty, the messages list the names of the
-// data sets.
-KeyScope make_dataset_scope(const CatalogueFilter& filter, std::string owner = "") {
-  if (owner.empty()) {
+// error messages, `config_description` describes these data sets. If `config_description` is empty, the
+// messages list the names of the data sets.
+KeyScope make_dataset_scope(const CatalogueFilter& filter, std::string config_description = "") {
+  if (config_description.empty()) {
     const Names names = list_dataset_names(filter);
-    owner = (names.size() > 1 ? "the data sets " : "the data set ") + join_names(names);
+    config_description = (names.size() > 1 ? "the data sets " : "the data set ") + join_names(names);
   }
-  return {{owner, "data.dataset", [filter](const Config& c) {
+  return {{config_description, "data.dataset", [filter](const Config& c) {
              const CatalogueEntry* const set = find_catalogue_entry(c.data.dataset);
              return set && filter(*set);
            }}};
@@ -67,7 +67,7 @@ KeyScope combine_scopes(KeyScope a, const KeyScope& b) {
   return a;
 }
 
-KeyScope make_known_image_scope() {
+KeyScope make_known_image_size_scope() {
   return make_dataset_scope(
       [](const CatalogueEntry& set) { return set.type == DatasetType::images && set.height > 0; },
       "data sets of images of a known size");
@@ -95,7 +95,7 @@ KeyScope make_generated_sequence_scope() {
   });
 }
 
-KeyScope make_varied_length_scope() {
+KeyScope make_variable_length_scope() {
   return make_dataset_scope(has_variable_lengths);
 }
 
@@ -108,7 +108,7 @@ KeyScope make_listops_scope() {
   return make_dataset_scope([](const CatalogueEntry& set) { return set.format == DatasetFormat::listops; });
 }
 
-KeyScope make_speech_or_known_image_scope() {
+KeyScope make_speech_or_known_image_size_scope() {
   return make_dataset_scope(
       [](const CatalogueEntry& set) {
         return is_speech(set) || (set.type == DatasetType::images && set.height > 0);
@@ -120,7 +120,7 @@ KeyScope make_text_scope() {
   return make_dataset_scope([](const CatalogueEntry& set) { return set.type == DatasetType::text; });
 }
 
-KeyScope make_independent_example_scope() {
+KeyScope make_non_streaming_scope() {
   return {
       {"batches of independent examples", "data.streams", [](const Config& c) { return !c.data.streams; }}};
 }
@@ -152,7 +152,7 @@ KeyScope make_speech_data_scope() {
   return make_dataset_scope(is_speech, "data sets of speech");
 }
 
-KeyScope make_recording_scope() {
+KeyScope make_audio_scope() {
   return make_dataset_scope([](const CatalogueEntry& set) { return is_speech(set) && set.sample_rate > 0; },
                             "data sets of recordings");
 }
@@ -164,7 +164,7 @@ KeyScope make_corpus_part_scope() {
 
 KeyScope make_lexicon_scope() {
   return make_dataset_scope(
-      [](const CatalogueEntry& set) { return is_speech(set) && set.labels != SpeechLabels::phones; });
+      [](const CatalogueEntry& set) { return is_speech(set) && set.label_kind != SpeechLabelKind::phones; });
 }
 
 // Returns the conditions under which data.unknown_words has an effect: the transcripts contain words, which
@@ -173,7 +173,7 @@ KeyScope make_unknown_word_scope() {
   return combine_scopes(make_lexicon_scope(),
                         {{"transcripts with a lexicon", "data.lexicon", [](const Config& c) {
                             const CatalogueEntry* const set = find_catalogue_entry(c.data.dataset);
-                            return !set || set->labels != SpeechLabels::phones_or_words ||
+                            return !set || set->label_kind != SpeechLabelKind::phones_or_words ||
                                    !c.data.lexicon.empty();
                           }}});
 }
@@ -227,9 +227,9 @@ KeyScope make_transformer_scope() {
            [](const Config& c) { return c.model.type != "speech" || c.model.encoder == "transformer"; }}};
 }
 
-KeyScope make_causal_choice_scope() {
+KeyScope make_causal_option_scope() {
   KeyScope scope = combine_scopes(make_speech_model_scope(), make_transformer_scope());
-  scope.back().owner = "Transformers (an LSTM is causal if model.bidirectional = false)";
+  scope.back().config_description = "Transformers (an LSTM is causal if model.bidirectional = false)";
   return scope;
 }
 

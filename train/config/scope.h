@@ -10,11 +10,11 @@
 
 namespace tapeformer {
 
-// A condition on the value of the config key `key`. `owner` is a text that describes the configs that meet
-// the condition. The error message for other configs contains "belongs to OWNER, and KEY is VALUE", where
-// OWNER and KEY are these members, and VALUE is the value of the key.
+// A condition on the value of the config key `key`. `config_description` is a text that describes the configs
+// that meet the condition. The error message for other configs contains "belongs to CONFIG_DESCRIPTION, and
+// KEY is VALUE", where CONFIG_DESCRIPTION and KEY are these members, and VALUE is the value of the key.
 struct KeyCondition {
-  std::string owner;
+  std::string config_description;
   std::string key;
   std::function<bool(const Config&)> is_met;
   // An optional function that returns the reason why a config does not meet the condition. The error message
@@ -40,23 +40,23 @@ KeyScope make_unrestricted_scope();
 // Returns all conditions of `a` and of `b`.
 KeyScope combine_scopes(KeyScope a, const KeyScope& b);
 
-KeyScope make_data_path_scope();     // data sets that take data.path
-KeyScope make_known_image_scope();   // data sets of images whose size is in the catalogue
-KeyScope make_image_folder_scope();  // the data set "images": folders with pictures of the user
-KeyScope make_color_image_scope();   // data sets whose images can be read as RGB
+KeyScope make_data_path_scope();         // data sets that take data.path
+KeyScope make_known_image_size_scope();  // data sets of images whose size is in the catalogue
+KeyScope make_image_folder_scope();      // the data set "images": folders with pictures of the user
+KeyScope make_color_image_scope();       // data sets whose images can be read as RGB
 KeyScope make_symbol_sequence_scope();
 KeyScope make_generated_sequence_scope();
 KeyScope make_listops_scope();
-KeyScope make_varied_length_scope();  // generated data sets with data.min_length
+KeyScope make_variable_length_scope();  // generated data sets with data.min_length
 KeyScope make_gaussian_mixture_scope();
-KeyScope make_speech_or_known_image_scope();
+KeyScope make_speech_or_known_image_size_scope();
 KeyScope make_text_scope();
-KeyScope make_independent_example_scope();  // configs in which data.streams is false
-KeyScope make_split_share_scope();  // data sets whose validation and test splits are shares of the data
+KeyScope make_non_streaming_scope();  // configs in which data.streams is false
+KeyScope make_split_share_scope();    // data sets whose validation and test splits are shares of the data
 KeyScope make_sentencepiece_scope();
 KeyScope make_trained_sentencepiece_scope();
 KeyScope make_speech_data_scope();
-KeyScope make_recording_scope();    // data sets of speech whose features are computed from audio
+KeyScope make_audio_scope();        // data sets of speech whose features are computed from audio
 KeyScope make_corpus_part_scope();  // speech corpora with one folder for each part
 KeyScope make_lexicon_scope();      // data sets of speech whose labels may be words
 KeyScope make_unknown_word_scope();
@@ -72,7 +72,7 @@ KeyScope make_autoregressive_model_scope();
 KeyScope make_positional_model_scope();
 KeyScope make_speech_model_scope();
 KeyScope make_transformer_scope();
-KeyScope make_causal_choice_scope();
+KeyScope make_causal_option_scope();
 KeyScope make_lstm_scope();
 KeyScope make_concatenated_position_scope();
 KeyScope make_axial_position_scope();

@@ -24,7 +24,7 @@ bool is_default(const SchemaKey& key, const Config& config) {
   return key.get(config) == key.spec.default_value;
 }
 
-void check_file(const UserLayers& layers, const AttentionCatalogue& catalogue,
+void check_file(const UserSettings& layers, const AttentionCatalogue& catalogue,
                 const std::vector<SchemaKey>& schema, std::vector<ConfigProblem>& problems) {
   for (const Setting& setting : layers.file_layer.settings) {
     const SchemaKey* key = find_key(schema, setting);
@@ -42,7 +42,7 @@ void check_file(const UserLayers& layers, const AttentionCatalogue& catalogue,
   }
 }
 
-void check_sets(const UserLayers& layers, ConfigPurpose purpose, const AttentionCatalogue& catalogue,
+void check_sets(const UserSettings& layers, ConfigPurpose purpose, const AttentionCatalogue& catalogue,
                 const std::vector<SchemaKey>& schema, std::vector<ConfigProblem>& problems) {
   for (const Setting& setting : layers.set_option_layer.settings) {
     const SchemaKey* key = find_key(schema, setting);
@@ -58,11 +58,11 @@ void check_sets(const UserLayers& layers, ConfigPurpose purpose, const Attention
 
 }  // namespace
 
-void check_unused_keys(const UserLayers& layers, const ConfigLoadOptions& options,
+void check_unused_keys(const UserSettings& layers, const ConfigLoadOptions& options,
                        const AttentionCatalogue& catalogue, const std::vector<SchemaKey>& schema,
                        std::vector<ConfigProblem>& problems) {
-  if (options.unused_keys == UnusedKeyPolicy::ignore) return;
-  if (options.unused_keys == UnusedKeyPolicy::refuse && !is_complete(layers.file_layer, schema))
+  if (options.unused_key_policy == UnusedKeyPolicy::ignore) return;
+  if (options.unused_key_policy == UnusedKeyPolicy::refuse && !is_complete(layers.file_layer, schema))
     check_file(layers, catalogue, schema, problems);
   check_sets(layers, options.purpose, catalogue, schema, problems);
 }

@@ -10,16 +10,16 @@
 namespace tapeformer {
 
 // The settings of the config file and of the --set options, and the configs that result from these settings.
-struct UserLayers {
+struct UserSettings {
   const ConfigLayer& file_layer;        // settings of the config file, without the files that it extends
   const ConfigLayer& set_option_layer;  // settings of the --set options
   const Config& file_config;            // config of all files without --set
   const Config& config;                 // config of all files with --set
 };
 
-// Appends a problem for every setting that has no effect, if `options.unused_keys` does not allow such
+// Appends a problem for every setting that has no effect, if `options.unused_key_policy` does not allow such
 // settings. If a setting of the file has no effect only because of a --set option, logs a warning instead.
-void check_unused_keys(const UserLayers& layers, const ConfigLoadOptions& options,
+void check_unused_keys(const UserSettings& layers, const ConfigLoadOptions& options,
                        const AttentionCatalogue& catalogue, const std::vector<SchemaKey>& schema,
                        std::vector<ConfigProblem>& problems);
 

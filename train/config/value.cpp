@@ -104,12 +104,12 @@ std::optional<OptionValue> convert(const RawValue& raw, const OptionSpec& spec, 
 
 }  // namespace
 
-std::optional<OptionValue> convert_to_typed_value(const RawValue& raw, const OptionSpec& spec,
-                                                  const ListConstraints& form, std::string& error) {
+std::optional<OptionValue> convert_to_option_value(const RawValue& raw, const OptionSpec& spec,
+                                                   const ListConstraints& form, std::string& error) {
   std::string culprit = raw.description;
   auto value = convert(raw, spec, form, culprit);
   if (value) return value;
-  const std::string expected = describe_expected(spec, form);
+  const std::string expected = describe_expected_value(spec, form);
   error = "expected " + expected + ", got " + culprit;
   std::vector<RawValue> elements{raw};
   if (auto list = std::get_if<std::vector<RawValue>>(&raw.value)) elements = *list;
@@ -125,7 +125,7 @@ std::optional<OptionValue> convert_to_typed_value(const RawValue& raw, const Opt
   return std::nullopt;
 }
 
-std::string describe_expected(const OptionSpec& spec, const ListConstraints& form) {
+std::string describe_expected_value(const OptionSpec& spec, const ListConstraints& form) {
   const OptionValue& type = spec.default_value;
   if (std::holds_alternative<bool>(type)) return "true or false";
   if (std::holds_alternative<int64_t>(type)) return "an integer" + describe_range(spec);

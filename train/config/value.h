@@ -32,11 +32,11 @@ struct ListConstraints {
 // the type requires it. A floating-point number is not converted to an integer. If the value has the wrong
 // type, is out of range or is not one of the choices, returns std::nullopt and sets `error` to "expected …,
 // got …".
-std::optional<OptionValue> convert_to_typed_value(const RawValue& raw, const OptionSpec& spec,
-                                                  const ListConstraints& form, std::string& error);
+std::optional<OptionValue> convert_to_option_value(const RawValue& raw, const OptionSpec& spec,
+                                                   const ListConstraints& form, std::string& error);
 
 // Returns the type and range of an option, such as `an integer of at least 1` or `one of "post", "pre"`.
-std::string describe_expected(const OptionSpec& spec, const ListConstraints& form);
+std::string describe_expected_value(const OptionSpec& spec, const ListConstraints& form);
 
 // Returns the TOML text of a value. Doubles have the shortest form that is parsed to the same value.
 std::string format_option_value(const OptionValue& value, const ListConstraints& form = {});

@@ -52,9 +52,10 @@ std::string format_table(const Config& config, const std::string& table,
 
 std::string format_help_line(const OptionSpec& spec, const ListConstraints& form, const KeyScope& scope) {
   std::string owners;
-  for (const KeyCondition& condition : scope) owners += (owners.empty() ? "; for " : ", ") + condition.owner;
+  for (const KeyCondition& condition : scope)
+    owners += (owners.empty() ? "; for " : ", ") + condition.config_description;
   return "  " + spec.name + " = " + format_option_value(spec.default_value, form) + "\n      " + spec.help +
-         " (" + describe_expected(spec, form) + owners + ")\n";
+         " (" + describe_expected_value(spec, form) + owners + ")\n";
 }
 
 constexpr char kExtends[] = "extends";

@@ -93,7 +93,8 @@ bool run_on_first_process(Communicator& processes, const std::function<bool()>& 
   return outcome.front() == '1';
 }
 
-void require_divisible(const std::string& name, int64_t batch_size, const Communicator& processes) {
+void require_divisible_batch_size(const std::string& name, int64_t batch_size,
+                                  const Communicator& processes) {
   const int64_t size = processes.size();
   if (batch_size % size == 0) return;
   const int64_t below = batch_size / size * size, above = below + size;

@@ -29,7 +29,7 @@ bool run_on_first_process(Communicator& processes, const std::function<bool()>& 
 
 // Throws ConfigError if `batch_size` is not a multiple of the number of processes. The message contains
 // `name`, which is the name of the option, and the nearest valid batch sizes.
-void require_divisible(const std::string& name, int64_t batch_size, const Communicator& processes);
+void require_divisible_batch_size(const std::string& name, int64_t batch_size, const Communicator& processes);
 
 // Names and values that must be the same on all processes.
 using SharedSettings = std::vector<std::pair<std::string, std::string>>;

@@ -11,13 +11,13 @@ GradientReducer::GradientReducer(Communicator& processes, std::vector<Tensor> pa
     : communicator_(processes) {
   for (Tensor& parameter : parameters) {
     slot_by_id_[parameter.id()] = slots_.size();
-    slots_.push_back({.parameter = std::move(parameter), .sum = {}, .send_buffer = {}});
+    slots_.push_back({.parameter = std::move(parameter), .sum = {}, .reduction_buffer = {}});
   }
   std::vector<size_t> slots;
   int64_t bytes = 0;
   for (size_t i = slots_.size(); i-- > 0;) {
     const int64_t added = slots_[i].parameter.bytes();
-    if (!slots.empty() && bytes + added > options.bucket_bytes) {
+    if (!slots.empty() && bytes + added > options.max_bucket_bytes) {
       add_bucket(slots, options);
       slots.clear();
       bytes = 0;
@@ -36,14 +36,14 @@ void GradientReducer::add_bucket(const std::vector<size_t>& slots, const Reducer
   bucket.slots = slots;
   bucket.sums = Tensor::zeros({elements}, first.dtype(), first.device());
   const bool rounds = options.use_bfloat16 && first.dtype() == DType::float32;
-  bucket.send_buffer = rounds ? Tensor::zeros({elements}, DType::bfloat16, first.device()) : bucket.sums;
+  bucket.reduction_buffer = rounds ? Tensor::zeros({elements}, DType::bfloat16, first.device()) : bucket.sums;
   int64_t offset = 0;
   for (const size_t i : slots) {
-    Slot& slot = slots_[i];
+    ParameterSlot& slot = slots_[i];
     const Shape shape = slot.parameter.shape(), strides = shape.contiguous_strides();
     slot.bucket = buckets_.size();
     slot.sum = bucket.sums.view(shape, strides, offset);
-    slot.send_buffer = bucket.send_buffer.view(shape, strides, offset);
+    slot.reduction_buffer = bucket.reduction_buffer.view(shape, strides, offset);
     offset += slot.parameter.numel();
   }
   buckets_.push_back(std::move(bucket));
@@ -51,34 +51,34 @@ void GradientReducer::add_bucket(const std::vector<size_t>& slots, const Reducer
 
 void GradientReducer::begin_step() {
   next_bucket_ = 0;
-  for (Slot& slot : slots_) slot.complete = false;
+  for (ParameterSlot& slot : slots_) slot.is_complete = false;
   for (Bucket& bucket : buckets_) bucket.incomplete_count = bucket.slots.size();
 }
 
 // Copies the gradient of a parameter to the send buffer of its bucket. Writes zeros if there is no gradient.
-void GradientReducer::fill_slot(const Slot& slot) {
+void GradientReducer::copy_gradient_to_slot(const ParameterSlot& slot) {
   if (const Tensor g = gradient(slot.parameter); g.defined())
-    slot.send_buffer.copy_from(g);
+    slot.reduction_buffer.copy_from(g);
   else
-    slot.send_buffer.fill(0);
+    slot.reduction_buffer.fill(0);
 }
 
 void GradientReducer::mark_complete(const Tensor& parameter) {
   const auto found = slot_by_id_.find(parameter.id());
   if (found == slot_by_id_.end()) return;  // the leaf is not a trained parameter
-  Slot& slot = slots_[found->second];
-  fill_slot(slot);
-  slot.complete = true;
+  ParameterSlot& slot = slots_[found->second];
+  copy_gradient_to_slot(slot);
+  slot.is_complete = true;
   --buckets_[slot.bucket].incomplete_count;
   while (next_bucket_ < buckets_.size() && buckets_[next_bucket_].incomplete_count == 0)
     start_complete_reductions();
 }
 
 void GradientReducer::start_complete_reductions() {
-  communicator_.start_all_reduce(buckets_[next_bucket_++].send_buffer);
+  communicator_.start_all_reduce(buckets_[next_bucket_++].reduction_buffer);
 }
 
-// Sets Slot::has_gradient of each slot to whether any process has a gradient of the parameter.
+// Sets ParameterSlot::has_gradient of each slot to whether any process has a gradient of the parameter.
 void GradientReducer::exchange_gradient_flags() {
   const Tensor counts = Tensor::zeros({static_cast<int64_t>(slots_.size())}, DType::int64);
   for (size_t i = 0; i < slots_.size(); ++i)
@@ -89,8 +89,8 @@ void GradientReducer::exchange_gradient_flags() {
 }
 
 void GradientReducer::finish_step(const std::vector<Tensor>& additional) {
-  for (const Slot& slot : slots_)
-    if (!slot.complete) fill_slot(slot);
+  for (const ParameterSlot& slot : slots_)
+    if (!slot.is_complete) copy_gradient_to_slot(slot);
   while (next_bucket_ < buckets_.size()) start_complete_reductions();
   for (const Tensor& values : additional) communicator_.start_all_reduce(values);
   communicator_.wait();
@@ -99,13 +99,15 @@ void GradientReducer::finish_step(const std::vector<Tensor>& additional) {
   // the first step are valid for all steps, because a captured graph repeats one step.
   if (!are_gradient_flags_known_ || is_on_cpu()) exchange_gradient_flags();
   for (const Bucket& bucket : buckets_)
-    if (bucket.send_buffer.dtype() != bucket.sums.dtype()) bucket.sums.copy_from(bucket.send_buffer);
-  for (const Slot& slot : slots_) set_gradient(slot.parameter, slot.has_gradient ? slot.sum : Tensor{});
+    if (bucket.reduction_buffer.dtype() != bucket.sums.dtype())
+      bucket.sums.copy_from(bucket.reduction_buffer);
+  for (const ParameterSlot& slot : slots_)
+    set_gradient(slot.parameter, slot.has_gradient ? slot.sum : Tensor{});
 }
 
 int64_t GradientReducer::count_bytes_per_step() const {
   int64_t bytes = 0;
-  for (const Bucket& bucket : buckets_) bytes += bucket.send_buffer.bytes();
+  for (const Bucket& bucket : buckets_) bytes += bucket.reduction_buffer.bytes();
   return bytes;
 }
 

@@ -17,8 +17,8 @@
 namespace tapeformer {
 
 struct ReducerOptions {
-  int64_t bucket_bytes = 4 << 20;  // maximum size of a bucket with several parameters
-  bool use_bfloat16 = false;       // rounds float32 gradients to bfloat16 before the reduction
+  int64_t max_bucket_bytes = 4 << 20;  // maximum size of a bucket with several parameters
+  bool use_bfloat16 = false;           // rounds float32 gradients to bfloat16 before the reduction
 };
 
 class GradientReducer {
@@ -43,28 +43,28 @@ class GradientReducer {
   int64_t bucket_count() const { return static_cast<int64_t>(buckets_.size()); }
 
  private:
-  struct Slot {
+  struct ParameterSlot {
     Tensor parameter;
-    Tensor sum;          // part of Bucket::sums, with the shape of the parameter
-    Tensor send_buffer;  // the same part of Bucket::send_buffer
+    Tensor sum;               // part of Bucket::sums, with the shape of the parameter
+    Tensor reduction_buffer;  // the same part of Bucket::reduction_buffer
     size_t bucket = 0;
-    bool complete = false;
+    bool is_complete = false;
     bool has_gradient = false;  // whether the parameter has a gradient on any process
   };
   struct Bucket {
     std::vector<size_t> slots;
     Tensor sums;                  // gradients of the parameters, summed over all processes
-    Tensor send_buffer;           // the tensor that is reduced: `sums`, or its bfloat16 copy
+    Tensor reduction_buffer;      // the tensor that is reduced: `sums`, or its bfloat16 copy
     size_t incomplete_count = 0;  // number of parameters without a complete gradient
   };
   void add_bucket(const std::vector<size_t>& slots, const ReducerOptions& options);
-  static void fill_slot(const Slot& slot);
+  static void copy_gradient_to_slot(const ParameterSlot& slot);
   void start_complete_reductions();
   void exchange_gradient_flags();
   bool is_on_cpu() const { return slots_.empty() || slots_.front().parameter.device().is_cpu(); }
 
   Communicator& communicator_;
-  std::vector<Slot> slots_;
+  std::vector<ParameterSlot> slots_;
   std::unordered_map<const void*, size_t> slot_by_id_;  // index in slots_ by Tensor::id()
   std::vector<Bucket> buckets_;
   size_t next_bucket_ = 0;  // first bucket whose reduction has not started

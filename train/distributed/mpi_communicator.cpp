@@ -17,7 +17,7 @@ constexpr int64_t kMaxCount = 1 << 30;  // maximum number of elements per MPI ca
 
 // MPI handles of this process. The worker thread creates them before their first use.
 struct MpiState {
-  MPI_Comm shutdown = MPI_COMM_NULL;  // communicator of all_reduce_within()
+  MPI_Comm shutdown = MPI_COMM_NULL;  // communicator of all_reduce_with_timeout()
   MPI_Datatype bfloat16 = MPI_DATATYPE_NULL;
   MPI_Op add_bfloat16 = MPI_OP_NULL;
 };
@@ -182,8 +182,8 @@ void MpiCommunicator::barrier() {
   run([] { wait_for_processes(MPI_COMM_WORLD); });
 }
 
-bool MpiCommunicator::all_reduce_within(const Tensor& values, double timeout_seconds,
-                                        std::string& error_message) {
+bool MpiCommunicator::all_reduce_with_timeout(const Tensor& values, double timeout_seconds,
+                                              std::string& error_message) {
   struct Timeout {};
   const auto start = std::chrono::steady_clock::now();
   worker_->enqueue([values] { reduce_in(get_mpi_state().shutdown, values); });

@@ -40,7 +40,7 @@ class MpiCommunicator final : public Communicator {
   //
   // The function uses a separate MPI communicator. Another process may be in a different collective function,
   // and MPI must not match the two calls.
-  bool all_reduce_within(const Tensor& values, double timeout_seconds, std::string& error_message);
+  bool all_reduce_with_timeout(const Tensor& values, double timeout_seconds, std::string& error_message);
   // Ends all processes of the run with an exit status.
   [[noreturn]] void abort(int exit_status);
 

@@ -24,8 +24,8 @@
 namespace tapeformer {
 namespace {
 
-Processes* this_run = nullptr;              // null until join_processes() succeeds
-const std::string* join_failure = nullptr;  // error of join_processes(), or null
+ProcessGroup* this_run = nullptr;           // null until init_process_group() succeeds
+const std::string* join_failure = nullptr;  // error of init_process_group(), or null
 
 #ifdef TAPEFORMER_MPI
 // Maximum times in seconds for which a process waits for the other processes to end before it aborts the run.
@@ -98,10 +98,10 @@ class Watch {
   int lost_ = -1;
 };
 
-Processes start_processes(const LaunchInfo& launch) {
+ProcessGroup start_processes(const LaunchInfo& launch) {
   auto communicator = MpiCommunicator::start(launch);
   mpi_communicator = communicator.get();
-  Processes processes;
+  ProcessGroup processes;
   processes.communicator = std::move(communicator);
   const int rank = processes.communicator->rank();
   if (rank != 0) set_log_level(LogLevel::error);
@@ -109,11 +109,11 @@ Processes start_processes(const LaunchInfo& launch) {
     processes.locations.push_back(parse_location(text));
   mpi_communicator->set_wait_check(Watch(processes.locations, rank));
   processes.local_rank = compute_local_rank(processes.locations, rank);
-  processes.processor_share = compute_processor_share(processes.locations, rank);
+  processes.default_thread_count = compute_default_thread_count(processes.locations, rank);
   return processes;
 }
 #else
-Processes start_processes(const LaunchInfo& launch) {
+ProcessGroup start_processes(const LaunchInfo& launch) {
   throw ConfigError(
       concat_text(launch.launcher_name, " started process ", launch.rank, " of ", launch.size,
                   ", but this program was built without MPI; build it with -DTAPEFORMER_MPI=ON, "
@@ -135,7 +135,7 @@ bool is_process_running(int64_t pid) {
   return name_end == std::string::npos || name_end + 2 >= stat.size() || stat[name_end + 2] != 'Z';
 }
 
-int compute_processor_share(const std::vector<ProcessLocation>& locations, int rank) {
+int compute_default_thread_count(const std::vector<ProcessLocation>& locations, int rank) {
   const ProcessLocation& own = locations.at(static_cast<size_t>(rank));
   double share = 0;
   for (const int processor : own.processors) {
@@ -149,11 +149,11 @@ int compute_processor_share(const std::vector<ProcessLocation>& locations, int r
   return std::max(static_cast<int>(std::floor(share + kRounding)), 1);
 }
 
-const Processes& join_processes() {
+const ProcessGroup& init_process_group() {
   if (this_run) return *this_run;
   try {
     const LaunchInfo launch = read_launch_info();
-    this_run = new Processes(launch.size > 1 ? start_processes(launch) : Processes{});
+    this_run = new ProcessGroup(launch.size > 1 ? start_processes(launch) : ProcessGroup{});
   } catch (const ConfigError& error) {
     join_failure = new std::string(error.what());
     throw;
@@ -161,7 +161,7 @@ const Processes& join_processes() {
   return *this_run;
 }
 
-std::string get_join_error() {
+std::string get_process_group_error() {
   return join_failure ? *join_failure : "";
 }
 
@@ -169,7 +169,8 @@ int get_process_rank() {
   return this_run && this_run->communicator ? this_run->communicator->rank() : 0;
 }
 
-std::shared_ptr<Communicator> make_communicator(const Processes& processes, [[maybe_unused]] Device device) {
+std::shared_ptr<Communicator> make_communicator(const ProcessGroup& processes,
+                                                [[maybe_unused]] Device device) {
 #ifdef TAPEFORMER_NCCL
   if (processes.communicator->size() > 1 && !device.is_cpu())
     return make_nccl_communicator(processes.communicator, device);
@@ -186,7 +187,7 @@ void require_single_process(const std::string& what) {
 }
 
 #ifdef TAPEFORMER_MPI
-int leave_processes(int exit_status, const std::string& error, PrintError print) {
+int destroy_process_group(int exit_status, const std::string& error, PrintError print) {
   if (!mpi_communicator) {
     if (print && !error.empty()) print(error);
     return exit_status;
@@ -202,7 +203,7 @@ int leave_processes(int exit_status, const std::string& error, PrintError print)
   codes[rank] = exit_status;
   errors[rank] = static_cast<int64_t>(std::hash<std::string>{}(error) >> 1);
   std::string failure;
-  if (!processes.all_reduce_within(ends, error.empty() ? kForever : kShutdownSeconds, failure)) {
+  if (!processes.all_reduce_with_timeout(ends, error.empty() ? kForever : kShutdownSeconds, failure)) {
     if (print) print(error.empty() ? concat_text("process ", rank, ": ", failure) : own);
     processes.abort(exit_status == 0 ? kAbortStatus : exit_status);
   }
@@ -215,7 +216,7 @@ int leave_processes(int exit_status, const std::string& error, PrintError print)
   return exit_status != 0 ? exit_status : worst;
 }
 #else
-int leave_processes(int exit_status, const std::string& error, PrintError print) {
+int destroy_process_group(int exit_status, const std::string& error, PrintError print) {
   if (print && !error.empty()) print(error);
   return exit_status;
 }

@@ -17,29 +17,30 @@ struct ProcessLocation {
   std::vector<int> processors;  // indices of the processors that the process may use
 };
 
-struct Processes {
+struct ProcessGroup {
   std::shared_ptr<Communicator> communicator = get_single_process_communicator();
   std::vector<ProcessLocation> locations;  // locations of all processes, by rank; empty for one process
   int local_rank = 0;                      // number of processes with a lower rank on the same host
-  int processor_share = 0;                 // result of compute_processor_share(); 0: all processors
+  int default_thread_count = 0;            // result of compute_default_thread_count(); 0: all processors
 };
 
 // Joins the processes that mpirun or srun started together with this process. If the process was started
 // alone, returns a run with one process. The first call initializes MPI; later calls return the same object.
 // Throws ConfigError if the environment variables of the launchers contradict each other. Also throws
 // ConfigError if there are several processes and this build has no MPI.
-const Processes& join_processes();
+const ProcessGroup& init_process_group();
 
-// Returns the message of the exception of join_processes(), or an empty text if the function did not throw.
-std::string get_join_error();
+// Returns the message of the exception of init_process_group(), or an empty text if the function did not
+// throw.
+std::string get_process_group_error();
 
-// Returns the rank of this process, or 0 before the first call of join_processes().
+// Returns the rank of this process, or 0 before the first call of init_process_group().
 int get_process_rank();
 
 // Returns the communicator for tensors on `device` and in host memory. If `device` is a CUDA device and this
 // build has NCCL, the communicator uses NCCL for tensors on the device. Otherwise, it uses MPI for all
 // tensors.
-std::shared_ptr<Communicator> make_communicator(const Processes& processes, Device device);
+std::shared_ptr<Communicator> make_communicator(const ProcessGroup& processes, Device device);
 
 // Leaves the run and returns the exit status of this process. The result is `exit_status` or, if
 // `exit_status` is 0, the largest exit status of all processes.
@@ -51,7 +52,7 @@ std::shared_ptr<Communicator> make_communicator(const Processes& processes, Devi
 // then aborts the run. A process without an error waits without a limit. If this process detects that another
 // process has ended without leaving the run, it prints a message and aborts the run.
 using PrintError = void (*)(const std::string& error);
-int leave_processes(int exit_status, const std::string& error = "", PrintError print = nullptr);
+int destroy_process_group(int exit_status, const std::string& error = "", PrintError print = nullptr);
 
 // Throws ConfigError if mpirun or srun started several processes. `command` names the command in the message.
 void require_single_process(const std::string& command);
@@ -59,7 +60,7 @@ void require_single_process(const std::string& command);
 // Returns the number of threads that the process `rank` can run without oversubscription. For each processor
 // that the process may use, the function adds 1 / n, where n is the number of processes that may use this
 // processor. The sum is rounded down, but the result is at least 1.
-int compute_processor_share(const std::vector<ProcessLocation>& locations, int rank);
+int compute_default_thread_count(const std::vector<ProcessLocation>& locations, int rank);
 
 // Returns whether the process with this PID is running on this host. A zombie process is not running.
 bool is_process_running(int64_t pid);

@@ -41,26 +41,26 @@ fs::path find_checkpoint_folder(const RunChoice& choice) {
                         describe_steps(path.string()));
 }
 
-// Reads the config of the checkpoint, with and without the settings in `choice.set_options`. Throws
+// Reads the config of the checkpoint, with and without the settings in `choice.config_settings`. Throws
 // CheckpointError if the config is invalid, and ConfigError if the settings are invalid.
 void read_configs(const RunChoice& choice, FoundRun& found) {
   const Checkpoint checkpoint(found.checkpoint_folder.string());
-  checkpoint.check_config();
+  checkpoint.verify_config_checksum();
   const std::string path = checkpoint.config_path();
-  ConfigLoadOptions options{.unused_keys = UnusedKeyPolicy::ignore_in_file, .purpose = choice.purpose};
+  ConfigLoadOptions options{.unused_key_policy = UnusedKeyPolicy::ignore_in_file, .purpose = choice.purpose};
   try {
     found.training_config = load_config(path, {}, make_attention_catalogue(), options);
   } catch (const ConfigError& error) {
     throw CheckpointError(error.what());
   }
   options.device = choice.device.to_string();
-  found.config = choice.set_options.empty()
+  found.config = choice.config_settings.empty()
                      ? found.training_config
-                     : load_config(path, choice.set_options, make_attention_catalogue(), options);
+                     : load_config(path, choice.config_settings, make_attention_catalogue(), options);
 }
 
 // Calls load() with the config of the run and returns the result. If load(found.config) throws
-// CheckpointError, but load(found.training_config) succeeds, then RunChoice::set_options do not match the
+// CheckpointError, but load(found.training_config) succeeds, then RunChoice::config_settings do not match the
 // weights. In this case, throws ConfigError.
 template <class Load>
 auto load_fitting(const FoundRun& found, Load&& load) {
@@ -105,9 +105,9 @@ void load_weights(Run& run, Device device, const Options& options, const Make& m
   // Training and inference store their algorithm choices in different files, so that inference does not
   // replace the choices of a training in progress.
   if (const fs::path folder = find_run_folder(run.checkpoint_folder); !folder.empty())
-    run.timed_products =
+    run.product_tuning_scope =
         start_product_tuning(run.config.run, device, folder, "inference-product-algorithms.txt",
-                             join_processes().communicator->rank());
+                             init_process_group().communicator->rank());
   checkpoint.load_model(run.model->saved_tensors());
   check_finite(run.model->saved_tensors(), run.checkpoint_folder.string());
 }
@@ -144,7 +144,7 @@ LoadedRun load_run(const FoundRun& found) {
     const TrainingState state = checkpoint.read_state();
     run.step = state.step;
     if (is_text_dataset(config)) run.tokenizer = parse_tokenizer(state.task_json, checkpoint.state_path());
-    run.dataset_info = describe_data(run.config, run.tokenizer);
+    run.dataset_info = get_dataset_info(run.config, run.tokenizer);
     load_weights(run, found.device, make_model_options(config, run.dataset_info),
                  [&] { return make_model(config, run.dataset_info, found.device); });
     return run;
@@ -164,7 +164,7 @@ LoadedExampleRun load_example_run(const FoundRun& found) {
     LoadedExampleRun run;
     run.config = config;
     run.checkpoint_folder = found.checkpoint_folder;
-    const DatasetInfo data = describe_data(config);
+    const DatasetInfo data = get_dataset_info(config);
     const auto make = [&] { return make_example_model(config, data, found.device); };
     if (config.model.type == "set")
       load_weights(run, found.device, make_set_transformer_options(config, data), make);
@@ -183,9 +183,9 @@ LoadedSpeechRun load_speech_run(const FoundRun& found) {
     run.config = config;
     run.checkpoint_folder = found.checkpoint_folder;
     const Checkpoint checkpoint(run.checkpoint_folder.string());
-    run.description = parse_speech_description(checkpoint.read_state().task_json, checkpoint.state_path());
-    load_weights(run, found.device, make_speech_model_options(config, run.description),
-                 [&] { return make_speech_model(config, run.description, found.device); });
+    run.metadata = parse_speech_metadata(checkpoint.read_state().task_json, checkpoint.state_path());
+    load_weights(run, found.device, make_speech_model_options(config, run.metadata),
+                 [&] { return make_speech_model(config, run.metadata, found.device); });
     return run;
   });
 }

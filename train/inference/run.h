@@ -22,15 +22,15 @@ class ProductTuningScope;
 struct RunChoice {
   std::string path;                        // a run directory, its checkpoints folder, or a checkpoint folder
   std::string checkpoint_name = "latest";  // checkpoint of a run directory: "latest", "best" or "step-…"
-  std::vector<std::string> set_options;    // "table.key=value"; overrides the config of the run
-  Device device = kCpu;                    // device of the model
+  std::vector<std::string> config_settings;  // "table.key=value"; overrides the config of the run
+  Device device = kCpu;                      // device of the model
   ConfigPurpose purpose = ConfigPurpose::evaluation;
 };
 
 // The folder and the config of a checkpoint whose weights are not loaded yet.
 struct FoundRun {
   std::filesystem::path checkpoint_folder;
-  Config config;           // config of the training run, changed by RunChoice::set_options
+  Config config;           // config of the training run, changed by RunChoice::config_settings
   Config training_config;  // config of the training run
   Device device = kCpu;
 
@@ -39,7 +39,7 @@ struct FoundRun {
 
 struct LoadedRun {
   // The timed algorithms of matrix products, or null if products are not timed.
-  std::shared_ptr<cuda::ProductTuningScope> timed_products;
+  std::shared_ptr<cuda::ProductTuningScope> product_tuning_scope;
   Config config;
   DatasetInfo dataset_info;                    // vocabulary and example sizes of the training data
   std::shared_ptr<const Tokenizer> tokenizer;  // tokenizer of a language model; null for other models
@@ -54,7 +54,7 @@ struct LoadedRun {
 
 struct LoadedExampleRun {
   // The timed algorithms of matrix products, or null if products are not timed.
-  std::shared_ptr<cuda::ProductTuningScope> timed_products;
+  std::shared_ptr<cuda::ProductTuningScope> product_tuning_scope;
   Config config;
   std::unique_ptr<ExampleModel> model;
   std::filesystem::path checkpoint_folder;
@@ -62,9 +62,9 @@ struct LoadedExampleRun {
 
 struct LoadedSpeechRun {
   // The timed algorithms of matrix products, or null if products are not timed.
-  std::shared_ptr<cuda::ProductTuningScope> timed_products;
+  std::shared_ptr<cuda::ProductTuningScope> product_tuning_scope;
   Config config;
-  SpeechDescription description;  // metadata of the training data
+  SpeechMetadata metadata;  // metadata of the training data
   std::unique_ptr<SpeechModel> model;
   std::filesystem::path checkpoint_folder;
 };
@@ -73,7 +73,7 @@ struct LoadedSpeechRun {
 // load_example_run() loads classifiers and Set Transformers. load_run() loads all other models.
 //
 // All functions throw CheckpointError if there is no run at the path or if the checkpoint is damaged. All
-// functions throw ConfigError if RunChoice::set_options do not match the config or the weights. A load
+// functions throw ConfigError if RunChoice::config_settings do not match the config or the weights. A load
 // function also throws ConfigError if it does not load models of the type in the checkpoint, and
 // DivergedError if a weight is not finite.
 FoundRun find_run(const RunChoice& choice);

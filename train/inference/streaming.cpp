@@ -30,8 +30,8 @@ void check_model(const LoadedSpeechRun& run) {
 
 int64_t compute_window_frames(const LoadedSpeechRun& run, double seconds) {
   if (seconds == 0) return 0;
-  if (seconds == kTrainedWindow) {
-    const int64_t longest = run.description.max_frame_count;
+  if (seconds == kLongestTrainingUtterance) {
+    const int64_t longest = run.metadata.max_frame_count;
     return std::max(longest > 0 ? longest : run.config.model.max_frames, StreamDecoder::kMinWindowFrames);
   }
   const auto frames = static_cast<int64_t>(std::llround(seconds * kFramesPerSecond));
@@ -44,13 +44,14 @@ int64_t compute_window_frames(const LoadedSpeechRun& run, double seconds) {
 // Sets the scales and the offsets that convert normalized features back to logarithms of filterbank energies.
 // The decoder finds pauses by these energies. Uses the statistics of the training set.
 void set_scale(const LoadedSpeechRun& run, StreamDecoderOptions& options) {
-  const auto dims = static_cast<size_t>(run.description.feature_dim / (run.config.data.deltas + 1));
+  const auto dims = static_cast<size_t>(run.metadata.feature_dim / (run.config.data.deltas + 1));
   options.feature_scales.assign(dims, 1);
   options.feature_offsets.assign(dims, 0);
-  if (!run.description.global_statistics) return;
-  const FeatureStatistics& all = *run.description.global_statistics;
+  if (!run.metadata.global_statistics) return;
+  const FeatureStatistics& all = *run.metadata.global_statistics;
   for (size_t i = 0; i < std::min(dims, all.sums.size()); ++i) {
-    const double mean = all.sums[i] / all.frames, variance = all.squares[i] / all.frames - mean * mean;
+    const double mean = all.sums[i] / all.frame_count,
+                 variance = all.square_sums[i] / all.frame_count - mean * mean;
     options.feature_offsets[i] = mean;
     if (run.config.data.cmvn_variance) options.feature_scales[i] = std::sqrt(std::max(variance, 0.0));
   }
@@ -60,11 +61,11 @@ void set_scale(const LoadedSpeechRun& run, StreamDecoderOptions& options) {
 
 OptionSpec make_window_option() {
   return {.name = "window",
-          .default_value = kTrainedWindow,
+          .default_value = kLongestTrainingUtterance,
           .help =
               "longest time in seconds before a stream continues with a new state; 0: no limit; -1: the "
               "length of the longest training utterance",
-          .min = kTrainedWindow,
+          .min = kLongestTrainingUtterance,
           .max = 86400};
 }
 

@@ -10,7 +10,7 @@
 namespace tapeformer {
 
 // The value of --window that selects the length of the longest training utterance.
-inline constexpr double kTrainedWindow = -1;
+inline constexpr double kLongestTrainingUtterance = -1;
 
 // Returns the command-line option --window of programs that transcribe streams. Its value is the
 // `window_seconds` of make_stream_decoder().
@@ -18,7 +18,7 @@ OptionSpec make_window_option();
 
 // Returns a decoder for the model of a run. The run must outlive the decoder. A recurrent state processes at
 // most `window_seconds` of speech, and then the decoder continues with a new state. 0 sets no limit, and
-// kTrainedWindow selects the length of the longest training utterance.
+// kLongestTrainingUtterance selects the length of the longest training utterance.
 //
 // Throws ConfigError if the model is an LSTM, is not causal, or has an attention kind without a recurrent
 // form. Also throws ConfigError if the window is too short.

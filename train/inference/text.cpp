@@ -51,7 +51,7 @@ void check_carried(const AutoregressiveModel& model, int64_t tokens) {
 
 }  // namespace
 
-std::vector<double> compute_token_nats(const AutoregressiveModel& model, std::span<const int64_t> tokens) {
+std::vector<double> compute_token_losses(const AutoregressiveModel& model, std::span<const int64_t> tokens) {
   const NoGrad no_grad;
   const auto count = static_cast<int64_t>(tokens.size()), longest = model.options().max_length;
   const auto memory = model.encoder.make_segment_memory(1);

@@ -13,7 +13,7 @@ namespace tapeformer {
 // Returns the negative log-likelihoods, in nats, of all tokens except the first. The model reads windows of
 // max_length tokens. Each window repeats the second half of the previous window as context. A model with a
 // segment memory reads consecutive segments of max_length tokens instead.
-std::vector<double> compute_token_nats(const AutoregressiveModel& model, std::span<const int64_t> tokens);
+std::vector<double> compute_token_losses(const AutoregressiveModel& model, std::span<const int64_t> tokens);
 
 // Evaluates a split with the recurrent form of the model, which reads the tokens one after another, without
 // windows. Divides the split into `stream_count` equal parts that run as a batch, each from an empty state.

@@ -14,7 +14,7 @@ std::map<std::string, Tensor> map_by_name(const NamedTensors& list) {
 
 }  // namespace
 
-NamedTensors collect_training_tensors(const Optimizer& optimizer, const Task& task) {
+NamedTensors collect_training_state_tensors(const Optimizer& optimizer, const Task& task) {
   NamedTensors tensors = optimizer.state();
   for (const auto& [name, tensor] : task.state()) tensors.emplace_back("state." + name, tensor);
   return tensors;
@@ -33,18 +33,18 @@ void CheckpointWriter::prune_old_checkpoints() const {
 }
 
 bool CheckpointWriter::save(const TrainingState& state, bool must_succeed, const WarningFunction& warn) {
-  optimizer_.swap_average();
+  optimizer_.swap_averaged_weights();
   std::exception_ptr failure;
   std::string text;
   try {
     save_checkpoint(run_dir_,
                     {map_by_name(task_.model().saved_tensors()),
-                     map_by_name(collect_training_tensors(optimizer_, task_)), state, config_toml_});
+                     map_by_name(collect_training_state_tensors(optimizer_, task_)), state, config_toml_});
   } catch (const CheckpointError& error) {
     failure = std::current_exception();
     text = error.what();
   }
-  optimizer_.swap_average();
+  optimizer_.swap_averaged_weights();
   if (failure && must_succeed) std::rethrow_exception(failure);
   if (failure) {
     warn(text);

@@ -15,7 +15,7 @@ namespace tapeformer {
 
 // Returns the tensors of optimizer.safetensors: the state of the optimizer, and the state of the task with
 // the prefix "state.".
-NamedTensors collect_training_tensors(const Optimizer& optimizer, const Task& task);
+NamedTensors collect_training_state_tensors(const Optimizer& optimizer, const Task& task);
 
 class CheckpointWriter {
  public:

@@ -14,8 +14,8 @@ namespace tapeformer {
 
 // Throws DivergedError if the loss of a batch is not finite. `examples` names the training examples of the
 // batch in the error message.
-void check_loss(double loss, int64_t step, const std::string& examples, const RunState& state);
-void check_grad_norm(double norm, int64_t step, const RunState& state);
-void check_weights(const NamedTensors& tensors, const RunState& state);
+void check_finite_loss(double loss, int64_t step, const std::string& examples, const RunState& state);
+void check_finite_grad_norm(double norm, int64_t step, const RunState& state);
+void check_finite_weights(const NamedTensors& tensors, const RunState& state);
 
 }  // namespace tapeformer

@@ -23,7 +23,7 @@ double StepTimer::cpu_seconds() const {
   return read_processor_clock() - cpu_start_;
 }
 
-TrainingState::EpochTimes EpochClock::finish_epoch() {
+TrainingState::EpochTimes EpochTimeAccumulator::finish_epoch() {
   const TrainingState::EpochTimes finished = times_;
   times_ = {.last_epoch_seconds = finished.seconds};
   return finished;

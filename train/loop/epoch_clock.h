@@ -21,7 +21,7 @@ class StepTimer {
 };
 
 // The sum of the times of the steps in the current epoch.
-class EpochClock {
+class EpochTimeAccumulator {
  public:
   void add(double seconds, double cpu_seconds) {
     times_.seconds += seconds;

@@ -26,10 +26,10 @@ constexpr const char* kLocalKeys[] = {"run.device",      "run.threads",      "da
 
 }  // namespace
 
-RunConfig make_process_settings(const RunConfig& run, const Processes& processes) {
+RunConfig make_process_run_config(const RunConfig& run, const ProcessGroup& processes) {
   RunConfig own = run;
   if (processes.communicator->size() == 1) return own;
-  if (own.threads == 0) own.threads = processes.processor_share;
+  if (own.threads == 0) own.threads = processes.default_thread_count;
   if (run.device == "cuda" || (run.device == "auto" && !choose_device(run.device).device.is_cpu()))
     own.device = "cuda:" + std::to_string(processes.local_rank);
   return own;
@@ -57,7 +57,7 @@ std::vector<std::string> list_oversubscription_warnings(const std::vector<Proces
   return texts;
 }
 
-void log_processes(const Processes& processes) {
+void log_processes(const ProcessGroup& processes) {
   Communicator& communicator = *processes.communicator;
   if (communicator.size() == 1) {
     const std::string text =
@@ -74,14 +74,14 @@ void log_processes(const Processes& processes) {
     log_warning(text);
 }
 
-SharedSettings list_program_settings() {
+SharedSettings list_version_settings() {
   const BuildInfo build = get_build_info();
   return {{"version of the program",
            concat_text(build.version, ", commit ", get_source_commit(), ", ", build.build_type)}};
 }
 
 SharedSettings list_shared_settings(const Config& config) {
-  SharedSettings settings = list_program_settings();
+  SharedSettings settings = list_version_settings();
   std::istringstream lines(to_toml(config));
   std::string table;
   for (std::string line; std::getline(lines, line);) {
@@ -95,12 +95,12 @@ SharedSettings list_shared_settings(const Config& config) {
   return settings;
 }
 
-int agree_on_signal(Communicator& processes, int signal) {
+int all_reduce_max_signal(Communicator& processes, int signal) {
   return static_cast<int>(all_reduce_max(processes, signal));
 }
 
 bool is_true_on_any_process(Communicator& processes, bool condition) {
-  return agree_on_signal(processes, condition) != 0;
+  return all_reduce_max_signal(processes, condition) != 0;
 }
 
 }  // namespace tapeformer

@@ -12,7 +12,7 @@
 namespace tapeformer {
 namespace {
 
-// Returns whether two values of Task::description() are equal.
+// Returns whether two values of Task::metadata_json() are equal.
 bool is_same_task(const std::string& saved, const std::string& current) {
   using Json = nlohmann::ordered_json;
   if (saved.empty()) return false;
@@ -23,16 +23,17 @@ bool is_same_task(const std::string& saved, const std::string& current) {
   return saved_json == current_json;
 }
 
-void check_same_data(const TrainingState& state, const std::string& description, const std::string& folder) {
-  if (!description.empty() && !is_same_task(state.task_json, description))
+void check_same_data(const TrainingState& state, const std::string& metadata_json,
+                     const std::string& folder) {
+  if (!metadata_json.empty() && !is_same_task(state.task_json, metadata_json))
     throw ConfigError("cannot resume from " + folder +
                       ": the tokenizer, the phones or the statistics of the training data differ");
 }
 
 }  // namespace
 
-std::string make_checked_description(const Task& task) try {
-  return task.description();
+std::string get_checked_metadata_json(const Task& task) try {
+  return task.metadata_json();
 } catch (const nlohmann::json::exception&) {
   throw DataError("a checkpoint cannot describe the training data: a phone is not valid UTF-8");
 }
@@ -43,7 +44,7 @@ void prepare_new_run(const RunDirectory& directory, const Config& config) {
 }
 
 std::optional<TrainingState> resume_run(const RunDirectory& directory, const Config& config, const Task& task,
-                                        const std::string& description, int64_t total_steps,
+                                        const std::string& metadata_json, int64_t total_steps,
                                         Optimizer& optimizer) {
   const std::string& run_dir = directory.folder().path();
   if (list_checkpoint_steps(run_dir).empty()) {
@@ -52,20 +53,20 @@ std::optional<TrainingState> resume_run(const RunDirectory& directory, const Con
     return std::nullopt;
   }
   const Checkpoint checkpoint(find_checkpoint(run_dir, false));
-  checkpoint.check_config();
+  checkpoint.verify_config_checksum();
   const Config saved = load_config(checkpoint.config_path(), {}, make_attention_catalogue(),
-                                   {.unused_keys = UnusedKeyPolicy::ignore_in_file});
-  check_same_run(saved, config, checkpoint.folder());
+                                   {.unused_key_policy = UnusedKeyPolicy::ignore_in_file});
+  check_resume_config(saved, config, checkpoint.folder());
   const TrainingState state = checkpoint.read_state();
-  check_same_data(state, description, checkpoint.folder());
+  check_same_data(state, metadata_json, checkpoint.folder());
   checkpoint.load_model(task.model().saved_tensors());
-  const NamedTensors training = collect_training_tensors(optimizer, task);
+  const NamedTensors training = collect_training_state_tensors(optimizer, task);
   checkpoint.load_optimizer(training);
   check_finite(task.model().saved_tensors(), checkpoint.folder());
   check_finite(training, checkpoint.folder());
-  optimizer.swap_average();
-  optimizer.set_step_count(state.optimizer_steps);
-  directory.prepare(config, state.step, state.evaluated_step == state.step);
+  optimizer.swap_averaged_weights();
+  optimizer.set_step_count(state.optimizer_step_count);
+  directory.prepare(config, state.step, state.last_evaluation_step == state.step);
   log_info("resumed from ", checkpoint.folder(), " at step ", state.step, " of ", total_steps);
   return state;
 }

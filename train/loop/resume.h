@@ -12,21 +12,21 @@
 
 namespace tapeformer {
 
-// Returns Task::description(). Throws DataError if the description is not valid UTF-8.
-std::string make_checked_description(const Task& task);
+// Returns Task::metadata_json(). Throws DataError if the text is not valid UTF-8.
+std::string get_checked_metadata_json(const Task& task);
 
 // Prepares the directory of a new run. Throws RunDirectoryError if the directory is not empty.
 void prepare_new_run(const RunDirectory& directory, const Config& config);
 
 // Loads the weights and the optimizer state of the last checkpoint, and returns the TrainingState of this
-// checkpoint. If there is no checkpoint, starts a new run and returns std::nullopt. `description` is
-// make_checked_description(task), and `total_steps` is the length of the run.
+// checkpoint. If there is no checkpoint, starts a new run and returns std::nullopt. `metadata_json` is
+// get_checked_metadata_json(task), and `total_steps` is the length of the run.
 //
 // Throws RunDirectoryError if `config` and the config of the checkpoint differ in a key that must not change,
-// and ConfigError if `description` and the description in the checkpoint differ. Throws CheckpointError if
+// and ConfigError if `metadata_json` and the metadata in the checkpoint differ. Throws CheckpointError if
 // the checkpoint is damaged, and DivergedError if the tensors of the checkpoint are not finite.
 std::optional<TrainingState> resume_run(const RunDirectory& directory, const Config& config, const Task& task,
-                                        const std::string& description, int64_t total_steps,
+                                        const std::string& metadata_json, int64_t total_steps,
                                         Optimizer& optimizer);
 
 }  // namespace tapeformer

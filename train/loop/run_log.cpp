@@ -17,7 +17,7 @@ void RunLog::open_event_file(const Folder& run_dir, const RunState& state, const
   if (state.step >= state.total_steps) return;
   try_to_write_events([&] {
     event_writer_ = std::make_unique<EventWriter>(run_dir);
-    event_writer_->write_start(state.step);
+    event_writer_->write_session_start(state.step);
     event_writer_->write_text("config", state.step, "```toml\n" + config_toml + "```\n");
   });
 }

@@ -30,9 +30,10 @@ struct StepOutputs {
   std::vector<Tensor> losses;  // one for each micro-batch
   // For each micro-batch, the sum of the terms that layers add to the loss. The tensor is undefined if layers
   // add no terms.
-  std::vector<Tensor> terms;
+  std::vector<Tensor> loss_terms;
   Tensor grad_norm;
-  int64_t token_count = 0;  // number of tokens in all micro-batches; equal for all steps with the same layout
+  // Sum of BatchLoss::processed_unit_count over all micro-batches. Equal for all steps with the same layout.
+  int64_t processed_unit_count = 0;
 };
 
 class StepGraphs {

@@ -28,11 +28,11 @@ StepRunner::StepRunner(const Config& config, Device device, const RunState& stat
     graphs_ = std::make_unique<StepGraphs>(device_, config_.train.accumulate);
 }
 
-void StepRunner::prepare_batches() {
-  if (are_batches_prepared_) return;
+void StepRunner::prefetch_batches() {
+  if (are_batches_prefetched_) return;
   const int64_t micro_steps = config_.train.accumulate;
-  task_.prepare_batches(state_.step * micro_steps, state_.total_steps * micro_steps);
-  are_batches_prepared_ = true;
+  task_.prefetch_batches(state_.step * micro_steps, state_.total_steps * micro_steps);
+  are_batches_prefetched_ = true;
 }
 
 // Fetches the micro-batches of the step and returns their layout. Returns std::nullopt if the step cannot be
@@ -59,7 +59,7 @@ void StepRunner::compute_loss_weights() {
   loss_weights_.clear();
   double total = 0;
   for (int64_t micro_batch = 0; micro_batch < micro_steps; ++micro_batch) {
-    const BatchSlice slice = task_.slice(micro_batch);
+    const BatchSlice slice = task_.get_slice(micro_batch);
     loss_weights_.push_back(slice.loss_divisor);
     total += slice.batch_loss_divisor;
   }
@@ -73,18 +73,18 @@ void StepRunner::compute_loss_weights() {
 // undefined. Layers add auxiliary losses to `terms`.
 BatchLoss StepRunner::forward(int64_t micro_batch, bool with_dropout, LossTerms& terms) {
   const int64_t number = state_.step * config_.train.accumulate + micro_batch;
-  const BatchSlice slice = task_.slice(micro_batch);
+  const BatchSlice slice = task_.get_slice(micro_batch);
   if (slice.example_count == 0) return {};
-  const BatchLoss batch = task_.loss(micro_batch, {.training = true,
-                                                   .disable_dropout = !with_dropout,
-                                                   .seed = static_cast<uint64_t>(config_.run.seed),
-                                                   .step = static_cast<uint64_t>(number),
-                                                   .first_example = slice.first_example,
-                                                   .loss_terms = &terms});
+  const BatchLoss batch = task_.compute_loss(micro_batch, {.training = true,
+                                                           .disable_dropout = !with_dropout,
+                                                           .seed = static_cast<uint64_t>(config_.run.seed),
+                                                           .step = static_cast<uint64_t>(number),
+                                                           .first_example = slice.first_example,
+                                                           .loss_terms = &terms});
   // In a run with several processes, read_pending_step() checks the losses after the processes have exchanged
   // the losses.
   if (device_.is_cpu() && !reducer_ && !std::isfinite(batch.loss.item()))
-    check_loss(batch.loss.item(), state_.step, task_.describe_examples(number), state_);
+    check_finite_loss(batch.loss.item(), state_.step, task_.describe_examples(number), state_);
   return batch;
 }
 
@@ -110,8 +110,8 @@ StepOutputs StepRunner::launch(bool with_dropout) {
     const BatchLoss batch = forward(micro_batch, with_dropout, terms);
     const bool empty = !batch.loss.defined(), has_terms = terms.sum().defined();
     outputs.losses.push_back(empty ? Tensor::zeros({}, DType::float32, device_) : detach(batch.loss));
-    outputs.terms.push_back(has_terms ? detach(terms.sum()) : Tensor{});
-    outputs.token_count += batch.token_count;
+    outputs.loss_terms.push_back(has_terms ? detach(terms.sum()) : Tensor{});
+    outputs.processed_unit_count += batch.processed_unit_count;
     if (reducer_ && micro_batch + 1 == micro_steps) {
       reducer_->begin_step();
       // On the CPU, the losses are known before the backward pass. Therefore the all_reduce of the StepStatus
@@ -123,7 +123,7 @@ StepOutputs StepRunner::launch(bool with_dropout) {
     if (!empty) run_backward(has_terms ? add(batch.loss, terms.sum()) : batch.loss, micro_batch);
   }
   if (reducer_) reducer_->finish_step(task_.model().statistics());
-  outputs.grad_norm = optimizer_.apply();
+  outputs.grad_norm = optimizer_.update_parameters();
   task_.model().update_state();
   return outputs;
 }
@@ -131,20 +131,20 @@ StepOutputs StepRunner::launch(bool with_dropout) {
 StepStatus StepRunner::make_status(const StepOutputs& outputs) const {
   std::vector<double> losses, terms;
   for (const Tensor& loss : outputs.losses) losses.push_back(loss.item());
-  for (const Tensor& term : outputs.terms) terms.push_back(term.defined() ? term.item() : 0);
-  return {communicator_, losses, terms, loss_weights_, outputs.token_count, stop_};
+  for (const Tensor& term : outputs.loss_terms) terms.push_back(term.defined() ? term.item() : 0);
+  return {communicator_, losses, terms, loss_weights_, outputs.processed_unit_count, stop_request_};
 }
 
 StepResult StepRunner::run(const StopRequest& stop) {
   const int64_t dropout_steps = config_.train.dropout_steps;
   const bool with_dropout = dropout_steps == 0 || state_.step < dropout_steps;
-  stop_ = stop;
-  prepare_batches();
+  stop_request_ = stop;
+  prefetch_batches();
   const std::optional<StepLayout> layout = fetch_batches(with_dropout);
   compute_loss_weights();
   StepResult result;
   result.lr = config_.optimizer.lr * schedule_.factor(state_.step);
-  optimizer_.prepare(result.lr);
+  optimizer_.prepare_step(result.lr);
   const auto work = [&] { return launch(with_dropout); };
   const StepOutputs outputs = layout ? graphs_->run(*layout, state_.step, work) : work();
   result.grad_norm = outputs.grad_norm;
@@ -153,21 +153,21 @@ StepResult StepRunner::run(const StopRequest& stop) {
                       {},
                       {},
                       Readback(outputs.grad_norm),
-                      outputs.token_count,
-                      stop_,
+                      outputs.processed_unit_count,
+                      stop_request_,
                       std::exchange(status_, std::nullopt)};
   for (const Tensor& loss : outputs.losses) pending.losses.emplace_back(loss);
-  for (const Tensor& term : outputs.terms)
-    pending.terms.push_back(term.defined() ? std::optional<Readback>(term) : std::nullopt);
+  for (const Tensor& term : outputs.loss_terms)
+    pending.loss_terms.push_back(term.defined() ? std::optional<Readback>(term) : std::nullopt);
   pending_steps_.push_back(std::move(pending));
   // The losses of the previous step are read after the launch of this step, so the device stays busy. If a
   // loss is not finite, at most one further step has changed the weights. No checkpoint is written before all
   // losses are read.
-  read_losses(state_.step);
+  wait_for_losses(state_.step);
   return result;
 }
 
-void StepRunner::read_losses(int64_t end_step) {
+void StepRunner::wait_for_losses(int64_t end_step) {
   while (!pending_steps_.empty() && pending_steps_.front().step < end_step) {
     const PendingStep pending = std::move(pending_steps_.front());
     pending_steps_.pop_front();
@@ -180,22 +180,24 @@ void StepRunner::read_pending_step(const PendingStep& pending) {
   if (!status) {
     std::vector<double> losses, terms;
     for (const Readback& loss : pending.losses) losses.push_back(loss.value());
-    for (const auto& term : pending.terms) terms.push_back(term ? term->value() : 0);
-    status.emplace(communicator_, losses, terms, pending.loss_weights, pending.token_count, pending.stop);
+    for (const auto& term : pending.loss_terms) terms.push_back(term ? term->value() : 0);
+    status.emplace(communicator_, losses, terms, pending.loss_weights, pending.processed_unit_count,
+                   pending.stop_request);
     communicator_.all_reduce(status->status_matrix());
   }
   if (const auto bad = status->find_non_finite_loss()) {
-    std::string examples = task_.describe_examples(pending.step * config_.train.accumulate + bad->batch);
-    if (reducer_) examples += concat_text(" (process ", bad->process, ")");
-    check_loss(bad->loss, pending.step, examples, state_);
+    std::string examples =
+        task_.describe_examples(pending.step * config_.train.accumulate + bad->micro_batch);
+    if (reducer_) examples += concat_text(" (process ", bad->rank, ")");
+    check_finite_loss(bad->loss, pending.step, examples, state_);
   }
-  check_grad_norm(pending.grad_norm.value(), pending.step, state_);
+  check_finite_grad_norm(pending.grad_norm.value(), pending.step, state_);
   last_loss_ = status->loss();
-  const bool has_terms = std::any_of(pending.terms.begin(), pending.terms.end(),
+  const bool has_terms = std::any_of(pending.loss_terms.begin(), pending.loss_terms.end(),
                                      [](const auto& term) { return term.has_value(); });
   last_loss_terms_ = has_terms ? std::optional(status->loss_terms()) : std::nullopt;
-  token_count_ += status->token_count();
-  agreed_stop_ = status->get_stop_request();
+  processed_unit_count_ += status->processed_unit_count();
+  agreed_stop_request_ = status->get_stop_request();
 }
 
 }  // namespace tapeformer

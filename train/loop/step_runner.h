@@ -32,14 +32,14 @@ class StepRunner {
   StepRunner(const Config& config, Device device, const RunState& state, Task& task, Optimizer& optimizer,
              const Schedule& schedule, Communicator& processes);
 
-  // Runs step number `state.step`, and then calls read_losses(state.step), which checks the previous steps.
-  // On the CPU in a run with one process, checks the loss of this step too. Throws DivergedError if a checked
-  // value is not finite. `stop` is the request of this process to stop. The processes exchange their
-  // requests, and agreed_stop() returns the result.
+  // Runs step number `state.step`, and then calls wait_for_losses(state.step), which checks the previous
+  // steps. On the CPU in a run with one process, checks the loss of this step too. Throws DivergedError if a
+  // checked value is not finite. `stop` is the request of this process to stop. The processes exchange their
+  // requests, and agreed_stop_request() returns the result.
   StepResult run(const StopRequest& stop = {});
   // Waits for the losses of the steps before `end_step`. Throws DivergedError if a loss or a gradient norm is
   // not finite.
-  void read_losses(int64_t end_step);
+  void wait_for_losses(int64_t end_step);
   // Discards the losses that were not read. A dry run calls this function if it only counts the work of the
   // steps, because the losses of such steps have no meaningful values.
   void discard_losses() { pending_steps_.clear(); }
@@ -48,10 +48,10 @@ class StepRunner {
   // Returns the sum of the terms that layers added to the loss, in the same step as last_loss(). The result
   // is std::nullopt if layers added no terms. last_loss() does not include the terms.
   std::optional<double> last_loss_terms() const { return last_loss_terms_; }
-  // Returns the number of tokens in the steps whose losses were read since the last call.
-  int64_t take_token_count() { return std::exchange(token_count_, 0); }
+  // Returns the number of predictions or frames in the steps whose losses were read since the last call.
+  int64_t take_processed_unit_count() { return std::exchange(processed_unit_count_, 0); }
   // Returns the request to stop on which all processes agreed in the last step whose losses were read.
-  StopRequest agreed_stop() const { return agreed_stop_; }
+  StopRequest agreed_stop_request() const { return agreed_stop_request_; }
 
   // Returns the captured graphs of steps, or null if steps are not captured. Steps are captured on a CUDA
   // device if run.cuda_graphs is true. With several processes, Communicator::is_stream_ordered() must also
@@ -64,14 +64,14 @@ class StepRunner {
     int64_t step;
     std::vector<double> loss_weights;  // weights of the micro-batches in the loss of the step
     std::vector<Readback> losses;
-    std::vector<std::optional<Readback>> terms;  // nullopt for a micro-batch without terms
+    std::vector<std::optional<Readback>> loss_terms;  // nullopt for a micro-batch without terms
     Readback grad_norm;
-    int64_t token_count;
-    StopRequest stop;
+    int64_t processed_unit_count;
+    StopRequest stop_request;
     std::optional<StepStatus> status;  // status of all processes; nullopt if the status is not exchanged yet
   };
 
-  void prepare_batches();
+  void prefetch_batches();
   std::optional<StepLayout> fetch_batches(bool with_dropout);
   void compute_loss_weights();
   void read_pending_step(const PendingStep& pending);
@@ -90,18 +90,18 @@ class StepRunner {
   Communicator& communicator_;
   std::unique_ptr<GradientReducer> reducer_;  // null in a run with one process
   std::unique_ptr<StepGraphs> graphs_;
-  bool are_batches_prepared_ = false;
+  bool are_batches_prefetched_ = false;
   std::vector<double> loss_weights_;  // PendingStep::loss_weights of the current step
   // Copy of loss_weights_ on the device. Undefined if there is one micro-batch per step and one process.
   Tensor device_loss_weights_;
-  StopRequest stop_;  // request of this process in the current step
+  StopRequest stop_request_;  // request of this process in the current step
   // Status of the current step. It is set by launch() on the CPU in a run with several processes, else
   // nullopt.
   std::optional<StepStatus> status_;
   std::deque<PendingStep> pending_steps_;
   std::optional<double> last_loss_, last_loss_terms_;
-  int64_t token_count_ = 0;
-  StopRequest agreed_stop_;
+  int64_t processed_unit_count_ = 0;
+  StopRequest agreed_stop_request_;
 };
 
 }  // namespace tapeformer

@@ -7,8 +7,8 @@
 namespace tapeformer {
 
 StepStatus::StepStatus(const Communicator& processes, const std::vector<double>& losses,
-                       const std::vector<double>& terms, const std::vector<double>& weights, int64_t tokens,
-                       const StopRequest& stop)
+                       const std::vector<double>& terms, const std::vector<double>& weights,
+                       int64_t processed_unit_count, const StopRequest& stop)
     : status_matrix_(Tensor::zeros({kRowCount, processes.size()}, DType::float64)) {
   const int rank = processes.rank();
   for (size_t i = 0; i < losses.size(); ++i) {
@@ -17,7 +17,7 @@ StepStatus::StepStatus(const Communicator& processes, const std::vector<double>&
     if (!std::isfinite(losses[i]) && element(kNonFiniteBatch, rank) == 0)
       element(kNonFiniteBatch, rank) = static_cast<double>(i + 1);
   }
-  element(kTokens, rank) = static_cast<double>(tokens);
+  element(kProcessedUnits, rank) = static_cast<double>(processed_unit_count);
   element(kSignal, rank) = stop.signal;
   element(kTimeIsUp, rank) = stop.is_time_up;
 }
@@ -35,8 +35,8 @@ double StepStatus::loss_terms() const {
   return sum(kTerms);
 }
 
-int64_t StepStatus::token_count() const {
-  return static_cast<int64_t>(sum(kTokens));
+int64_t StepStatus::processed_unit_count() const {
+  return static_cast<int64_t>(sum(kProcessedUnits));
 }
 
 StopRequest StepStatus::get_stop_request() const {

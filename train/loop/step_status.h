@@ -20,11 +20,11 @@ class StepStatus {
  public:
   // Makes the status of this process. The vectors have one element per micro-batch. `losses` contains the
   // losses, `terms` contains the sums of the terms that layers add to the loss, and `weights` contains the
-  // weights of the micro-batches in the loss of the step. `tokens` is the number of tokens that this process
-  // has computed, and `stop` is the request of this process to stop.
+  // weights of the micro-batches in the loss of the step. `processed_unit_count` is the number of predictions
+  // or frames that this process has computed, and `stop` is the request of this process to stop.
   StepStatus(const Communicator& processes, const std::vector<double>& losses,
-             const std::vector<double>& terms, const std::vector<double>& weights, int64_t tokens,
-             const StopRequest& stop);
+             const std::vector<double>& terms, const std::vector<double>& weights,
+             int64_t processed_unit_count, const StopRequest& stop);
 
   // Returns a tensor of dtype float64 with one row per value of the status and one column per process. The
   // caller must sum this tensor over the processes before it calls the functions below.
@@ -34,14 +34,14 @@ class StepStatus {
   double loss() const;
   // Returns the sum of the terms that layers add to the loss of the whole batch.
   double loss_terms() const;
-  // Returns the number of tokens of all processes.
-  int64_t token_count() const;
+  // Returns the number of predictions or frames of all processes.
+  int64_t processed_unit_count() const;
   // Returns the largest signal of all processes, and `is_time_up` of process 0, which measures the time
   // limit.
   StopRequest get_stop_request() const;
   struct NonFiniteLoss {
-    int process;
-    int64_t batch;
+    int rank;
+    int64_t micro_batch;
     double loss;  // infinite or not a number
   };
   // Returns the first process with a loss that is not finite, the index of the first micro-batch of this
@@ -50,7 +50,7 @@ class StepStatus {
   std::optional<NonFiniteLoss> find_non_finite_loss() const;
 
  private:
-  enum Row { kLoss, kTerms, kNonFiniteBatch, kTokens, kSignal, kTimeIsUp, kRowCount };
+  enum Row { kLoss, kTerms, kNonFiniteBatch, kProcessedUnits, kSignal, kTimeIsUp, kRowCount };
   double& element(Row row, int64_t process) const {
     return status_matrix_.data<double>()[row * status_matrix_.size(1) + process];
   }

@@ -99,7 +99,7 @@ EventWriter::EventWriter(const Folder& folder) : file_(folder.create_file(make_f
   write_event(0, encode_bytes_field(3, "brain.Event:2"));  // field file_version
 }
 
-void EventWriter::write_start(int64_t step) {
+void EventWriter::write_session_start(int64_t step) {
   constexpr int kStart = 1;
   write_event(step, encode_bytes_field(7, encode_integer_field(1, kStart)));  // field session_log.status
 }

@@ -21,7 +21,7 @@ class EventWriter {
 
   // Writes an event that makes TensorBoard discard the events of `step` and later steps in earlier files,
   // because a resumed run repeats these steps.
-  void write_start(int64_t step);
+  void write_session_start(int64_t step);
   // Writes each number of a record, except "step", as a scalar. The name of the scalar consists of the split
   // and the field, for example "train/loss_nats". Skips values that are not finite.
   void write_scalars(const MetricRecord& record);

@@ -45,7 +45,7 @@ Trainer::Trainer(Config config, TrainerOptions options)
     require_same_settings(hosts, settings);
   }
   require_utf8(config_, options_.run_dir.string());
-  device_ = prepare_device(make_process_settings(config_.run, options_.processes));
+  device_ = prepare_device(make_process_run_config(config_.run, options_.processes));
   log_processes(options_.processes);
   communicator_ = make_communicator(options_.processes, device_);
   task_ = make_task(config_, {options_.data_dir, options_.allow_commands}, device_, *communicator_);
@@ -56,7 +56,7 @@ Trainer::Trainer(Config config, TrainerOptions options)
     return true;
   });
   state_.total_steps = count_total_steps(config_, *task_);
-  task_description_ = make_checked_description(*task_);
+  task_metadata_json_ = get_checked_metadata_json(*task_);
   optimizer_ = std::make_unique<Optimizer>(config_.optimizer, task_->model().parameters());
   schedule_ = std::make_unique<Schedule>(config_.schedule, state_.total_steps);
   step_runner_ =
@@ -67,23 +67,23 @@ Trainer::Trainer(Config config, TrainerOptions options)
 Trainer::~Trainer() = default;
 
 void Trainer::restore(const TrainingState& state) {
-  state_.step = state_.saved_step = state.step;
-  state_.evaluated_step = state.evaluated_step;
+  state_.step = state_.last_checkpoint_step = state.step;
+  state_.last_evaluation_step = state.last_evaluation_step;
   if (state.best_loss) state_.best_loss = *state.best_loss;
-  state_.seconds = state.seconds;
-  epoch_clock_.restore(state.epoch_times.value_or(TrainingState::EpochTimes{}));
+  state_.training_seconds = state.training_seconds;
+  epoch_time_accumulator_.restore(state.epoch_times.value_or(TrainingState::EpochTimes{}));
   schedule_->state = state.schedule_state;
 }
 
 TrainingState Trainer::make_state() const {
   TrainingState state{.step = state_.step,
-                      .evaluated_step = state_.evaluated_step,
-                      .optimizer_steps = optimizer_->step_count(),
-                      .seconds = state_.seconds,
+                      .last_evaluation_step = state_.last_evaluation_step,
+                      .optimizer_step_count = optimizer_->step_count(),
+                      .training_seconds = state_.training_seconds,
                       .schedule_state = schedule_->state,
-                      .task_json = task_description_};
+                      .task_json = task_metadata_json_};
   if (std::isfinite(state_.best_loss)) state.best_loss = state_.best_loss;
-  if (task_->reports_epochs()) state.epoch_times = epoch_clock_.state();
+  if (task_->reports_epochs()) state.epoch_times = epoch_time_accumulator_.state();
   return state;
 }
 
@@ -100,39 +100,40 @@ CheckpointWriter::WarningFunction Trainer::make_warning_function() {
 
 void Trainer::report_step(const StepResult& step) {
   const bool last = state_.step == state_.total_steps, logged = is_due(config_.train.log_every) || last;
-  if (logged || device_.is_cpu() || !step_runner_->last_loss()) step_runner_->read_losses(state_.step);
+  if (logged || device_.is_cpu() || !step_runner_->last_loss()) step_runner_->wait_for_losses(state_.step);
   const double loss = *step_runner_->last_loss();
-  interval_token_count_ += step_runner_->take_token_count();
+  interval_processed_unit_count_ += step_runner_->take_processed_unit_count();
   const double speed =
-      interval_seconds_ > 0 ? static_cast<double>(interval_token_count_) / interval_seconds_ : 0;
+      interval_seconds_ > 0 ? static_cast<double>(interval_processed_unit_count_) / interval_seconds_ : 0;
   ProgressSample sample{.step = state_.step,
                         .loss = loss,
-                        .bits_per_dim = task_->compute_shown_bits_per_dim(loss),
+                        .bits_per_dim = task_->compute_progress_bits_per_dim(loss),
                         .tokens_per_second = speed,
                         .memory_bytes = get_device_allocator(device_).stats().peak_bytes,
                         .epoch = task_->count_complete_epochs(state_.step * config_.train.accumulate - 1) + 1,
                         .lr = step.lr};
-  if (time_limit_seconds() > 0) sample.seconds_left = std::max(time_limit_seconds() - state_.seconds, 0.0);
+  if (time_limit_seconds() > 0)
+    sample.seconds_left = std::max(time_limit_seconds() - state_.training_seconds, 0.0);
   run_log_->show_progress(sample);
   if (!logged) return;
-  check_weights(task_->model().parameters(), state_);
+  check_finite_weights(task_->model().parameters(), state_);
   MetricRecord record{{"step", state_.step}, {"split", "train"}, {"loss_nats", loss}};
   task_->add_metrics(loss, record);
   if (const auto terms = step_runner_->last_loss_terms()) record.emplace_back("auxiliary_loss", *terms);
   const MetricRecord rest{{"lr", step.lr},
                           {"grad_norm", step.grad_norm.item()},
                           {"tokens_per_second", speed},
-                          {"seconds", state_.seconds},
+                          {"seconds", state_.training_seconds},
                           {"memory_bytes", get_device_allocator(device_).stats().peak_bytes}};
   record.insert(record.end(), rest.begin(), rest.end());
   run_log_->write(record);
-  interval_token_count_ = 0;
+  interval_processed_unit_count_ = 0;
   interval_seconds_ = 0;
 }
 
 void Trainer::report_epoch() {
   if (!task_->reports_epochs() || !is_epoch_due(1)) return;
-  const TrainingState::EpochTimes finished = epoch_clock_.finish_epoch();
+  const TrainingState::EpochTimes finished = epoch_time_accumulator_.finish_epoch();
   run_log_->write({{"step", state_.step},
                    {"split", "epoch"},
                    {"epoch", task_->count_complete_epochs(state_.step * config_.train.accumulate)},
@@ -143,29 +144,29 @@ void Trainer::report_epoch() {
 // Evaluates the moving average of the weights or, if there is no average, the weights. Returns false if a
 // signal interrupted the evaluation.
 bool Trainer::evaluate(const StopSignalScope& signals) {
-  step_runner_->read_losses(state_.step);
-  optimizer_->swap_average();
+  step_runner_->wait_for_losses(state_.step);
+  optimizer_->swap_averaged_weights();
   std::optional<TaskEvaluation> evaluation;
   const Stopwatch watch(kCpu);
   bool has_message = false;
   const auto before_batch = [&] {
-    if (!has_message && watch.seconds() >= options_.evaluation_message_seconds) {
+    if (!has_message && watch.seconds() >= options_.evaluation_message_delay_seconds) {
       run_log_->print_message(concat_text("step ", state_.step, ": evaluating ",
                                           task_->count_evaluation_examples(), " examples"));
       has_message = true;
     }
-    return is_true_on_any_process(*communicator_, signals.requested_signal() != 0);
+    return is_true_on_any_process(*communicator_, signals.last_signal() != 0);
   };
   try {
     evaluation = task_->evaluate(before_batch);
   } catch (const StoppedError&) {
   }
-  optimizer_->swap_average();
+  optimizer_->swap_averaged_weights();
   if (!evaluation) return false;
   last_evaluation_ = evaluation;
-  state_.evaluated_step = state_.step;
+  state_.last_evaluation_step = state_.step;
   const TaskEvaluation& e = *last_evaluation_;
-  schedule_->observe_loss(e.criterion);
+  schedule_->observe_loss(e.selection_metric);
   MetricRecord record{{"step", state_.step}, {"split", e.split}};
   record.insert(record.end(), e.metrics.begin(), e.metrics.end());
   run_log_->write(record);
@@ -178,25 +179,25 @@ bool Trainer::evaluate(const StopSignalScope& signals) {
 // and `must_succeed` is true, throws an exception on all processes. If saving fails and `must_succeed` is
 // false, logs a warning.
 void Trainer::save_checkpoint(bool must_succeed) {
-  step_runner_->read_losses(state_.step);
-  check_weights(task_->model().parameters(), state_);
-  check_weights(optimizer_->state(), state_);
+  step_runner_->wait_for_losses(state_.step);
+  check_finite_weights(task_->model().parameters(), state_);
+  check_finite_weights(optimizer_->state(), state_);
   const bool saved = run_on_first_process(*communicator_, [&] {
     return checkpoint_writer_->save(make_state(), must_succeed, make_warning_function());
   });
-  if (saved) state_.saved_step = state_.step;
+  if (saved) state_.last_checkpoint_step = state_.step;
 }
 
-bool Trainer::finish_step(bool is_last_step, const StopSignalScope& signals) {
-  const bool evaluates = (is_evaluation_due() || is_last_step) && state_.evaluated_step != state_.step;
+bool Trainer::save_and_evaluate_if_due(bool is_last_step, const StopSignalScope& signals) {
+  const bool evaluates = (is_evaluation_due() || is_last_step) && state_.last_evaluation_step != state_.step;
   const bool saves = evaluates || is_last_step || is_due(config_.train.checkpoint_every);
   if (saves) check_replicas();
-  if (saves && state_.saved_step != state_.step) save_checkpoint(is_last_step);
+  if (saves && state_.last_checkpoint_step != state_.step) save_checkpoint(is_last_step);
   if (!evaluates) return true;
   if (!evaluate(signals)) return false;
-  const bool best = last_evaluation_->criterion < state_.best_loss;
-  if (best) state_.best_loss = last_evaluation_->criterion;
-  if (state_.saved_step == state_.step && communicator_->is_first())
+  const bool best = last_evaluation_->selection_metric < state_.best_loss;
+  if (best) state_.best_loss = last_evaluation_->selection_metric;
+  if (state_.last_checkpoint_step == state_.step && communicator_->is_first())
     checkpoint_writer_->record_evaluation(make_state(), best, make_warning_function());
   return true;
 }
@@ -206,17 +207,17 @@ void Trainer::check_replicas() {
 }
 
 StopRequest Trainer::make_stop_request(const StopSignalScope& signals) const {
-  if (communicator_->size() > 1) return step_runner_->agreed_stop();
-  return {signals.requested_signal(), is_time_up()};
+  if (communicator_->size() > 1) return step_runner_->agreed_stop_request();
+  return {signals.last_signal(), is_time_up()};
 }
 
 void Trainer::train_step(const StopSignalScope& signals) {
   const StepTimer timer;
-  const StepResult step = step_runner_->run({signals.requested_signal(), is_time_up()});
+  const StepResult step = step_runner_->run({signals.last_signal(), is_time_up()});
   ++state_.step;
   const double cpu_seconds = timer.cpu_seconds(), seconds = timer.seconds();
-  epoch_clock_.add(seconds, cpu_seconds);
-  state_.seconds += seconds;
+  epoch_time_accumulator_.add(seconds, cpu_seconds);
+  state_.training_seconds += seconds;
   interval_seconds_ += seconds;
   report_step(step);
   report_epoch();
@@ -226,7 +227,7 @@ void Trainer::train_step(const StopSignalScope& signals) {
 std::string Trainer::open_run(const RunDirectory& directory) {
   std::optional<TrainingState> saved;
   if (options_.resume)
-    saved = resume_run(directory, config_, *task_, task_description_, state_.total_steps, *optimizer_);
+    saved = resume_run(directory, config_, *task_, task_metadata_json_, state_.total_steps, *optimizer_);
   else
     prepare_new_run(directory, config_);
   if (saved) restore(*saved);
@@ -235,7 +236,7 @@ std::string Trainer::open_run(const RunDirectory& directory) {
   return saved ? to_json(*saved) : "";
 }
 
-void Trainer::start_run(std::optional<RunDirectory>& directory) {
+void Trainer::open_run_on_all_processes(std::optional<RunDirectory>& directory) {
   std::string state;
   run_on_first_process(*communicator_, [&] {
     directory.emplace(options_.run_dir);
@@ -249,7 +250,7 @@ void Trainer::start_run(std::optional<RunDirectory>& directory) {
   if (directory) return;
   if (!state.empty()) {
     const TrainingState shared = parse_training_state(state, "state of process 0");
-    optimizer_->set_step_count(shared.optimizer_steps);
+    optimizer_->set_step_count(shared.optimizer_step_count);
     restore(shared);
   }
   run_log_ = std::make_unique<RunLog>(nullptr, options_.quiet, state_, task_->speed_unit());
@@ -257,20 +258,20 @@ void Trainer::start_run(std::optional<RunDirectory>& directory) {
 
 TrainResult Trainer::run() {
   std::optional<RunDirectory> directory;
-  start_run(directory);
-  const auto timed_products = start_product_tuning(config_.run, device_, options_.run_dir,
-                                                   "product-algorithms.txt", communicator_->rank());
+  open_run_on_all_processes(directory);
+  const auto product_tuning_scope = start_product_tuning(config_.run, device_, options_.run_dir,
+                                                         "product-algorithms.txt", communicator_->rank());
   const StopSignalScope signals;
   TrainResult result;
   const auto finish = [&](bool last) {
-    if (!finish_step(last, signals))
-      result.stop_signal = agree_on_signal(*communicator_, signals.requested_signal());
+    if (!save_and_evaluate_if_due(last, signals))
+      result.stop_signal = all_reduce_max_signal(*communicator_, signals.last_signal());
   };
   result.is_time_up = is_time_up();
   // The previous run can have ended after the checkpoint of a step but before the evaluation of this step. In
   // this case, the evaluation runs now.
   const bool ended = state_.step == state_.total_steps || result.is_time_up;
-  if (state_.step > 0 && state_.evaluated_step != state_.step && (is_evaluation_due() || ended))
+  if (state_.step > 0 && state_.last_evaluation_step != state_.step && (is_evaluation_due() || ended))
     finish(ended);
   while (state_.step < state_.total_steps && !result.is_time_up && !result.stop_signal) {
     train_step(signals);
@@ -281,20 +282,20 @@ TrainResult Trainer::run() {
     finish(state_.step == state_.total_steps || result.is_time_up);
   }
   if (result.stop_signal) check_replicas();
-  if (result.stop_signal && state_.saved_step != state_.step) save_checkpoint(true);
+  if (result.stop_signal && state_.last_checkpoint_step != state_.step) save_checkpoint(true);
   run_log_->flush();
   run_log_->finish();
   result.step = state_.step;
   result.total_steps = state_.total_steps;
   result.evaluation = last_evaluation_;
   result.best_loss = state_.best_loss;
-  result.seconds = state_.seconds;
-  result.seconds_per_epoch = epoch_clock_.last_epoch_seconds();
+  result.training_seconds = state_.training_seconds;
+  result.last_epoch_seconds = epoch_time_accumulator_.last_epoch_seconds();
   return result;
 }
 
 DryRunResult Trainer::dry_run(const StepTimeModel& time_model) {
-  const auto timed_products = start_product_tuning(config_.run, device_, "", "", 0);
+  const auto product_tuning_scope = start_product_tuning(config_.run, device_, "", "", 0);
   // Number of steps before the measured step. With CUDA graphs, the second step is not measured either,
   // because the capture of the graph makes it slow.
   const int warm_up = graphs() && !time_model ? 2 : 1;
@@ -318,7 +319,7 @@ DryRunResult Trainer::dry_run(const StepTimeModel& time_model) {
     step();
     wait_for(device_);
     report.seconds_per_step = timer.seconds();
-    step_runner_->read_losses(state_.step);
+    step_runner_->wait_for_losses(state_.step);
     report.loss = step_runner_->last_loss();
   }
   report.memory_bytes = get_device_allocator(device_).stats().peak_bytes;

@@ -32,18 +32,18 @@ struct TrainerOptions {
   bool resume = false;          // continues from the last checkpoint of run_dir, if there is one
   bool quiet = false;           // disables the printing of progress
   bool allow_commands = false;  // runs the shell commands in wav.scp of Kaldi directories
-  Processes processes = {};     // the processes that train together
+  ProcessGroup processes = {};  // the processes that train together
   // Seconds after which a message says that an evaluation is still running.
-  double evaluation_message_seconds = 10;
+  double evaluation_message_delay_seconds = 10;
 };
 
 struct TrainResult {
   int64_t step = 0;
   int64_t total_steps = 0;
   std::optional<TaskEvaluation> evaluation;  // result of the last evaluation
-  double best_loss = 0;                      // lowest TaskEvaluation::criterion of all evaluations
-  double seconds = 0;                        // total time of all steps, including steps before a resume
-  double seconds_per_epoch = 0;              // time of the last complete epoch, if the task reports epochs
+  double best_loss = 0;                      // lowest TaskEvaluation::selection_metric of all evaluations
+  double training_seconds = 0;               // total time of all steps, including steps before a resume
+  double last_epoch_seconds = 0;             // time of the last complete epoch, if the task reports epochs
   int stop_signal = 0;                       // signal that stopped the run, or 0
   bool is_time_up = false;                   // whether the time limit stopped the run
 };
@@ -91,7 +91,7 @@ class Trainer {
   // On process 0, sets `directory` and calls open_run(). Copies the weights, the optimizer state and the
   // TrainingState of process 0 to all processes. If process 0 cannot open the run, throws an exception on all
   // processes.
-  void start_run(std::optional<RunDirectory>& directory);
+  void open_run_on_all_processes(std::optional<RunDirectory>& directory);
   void restore(const TrainingState& state);
   TrainingState make_state() const;
   // Runs a step and reports the results of the step.
@@ -101,7 +101,7 @@ class Trainer {
   // Saves a checkpoint if one is due after the current step, and evaluates if an evaluation is due. The
   // checkpoint comes first, so that a signal or a crash during the evaluation loses no step. Returns false if
   // a signal interrupted the evaluation.
-  bool finish_step(bool is_last_step, const StopSignalScope& signals);
+  bool save_and_evaluate_if_due(bool is_last_step, const StopSignalScope& signals);
   bool evaluate(const StopSignalScope& signals);
   void save_checkpoint(bool must_succeed);
   // Throws std::runtime_error if the weights of the processes differ.
@@ -118,7 +118,9 @@ class Trainer {
     return is_due(config_.train.eval_every) || is_epoch_due(config_.train.eval_epochs);
   }
   double time_limit_seconds() const { return config_.train.time_limit_minutes * 60; }  // seconds; 0: no limit
-  bool is_time_up() const { return time_limit_seconds() > 0 && state_.seconds >= time_limit_seconds(); }
+  bool is_time_up() const {
+    return time_limit_seconds() > 0 && state_.training_seconds >= time_limit_seconds();
+  }
 
   Config config_;
   Device device_;
@@ -132,12 +134,12 @@ class Trainer {
   std::unique_ptr<RunLog> run_log_;
 
   RunState state_;
-  EpochClock epoch_clock_;
+  EpochTimeAccumulator epoch_time_accumulator_;
   std::optional<TaskEvaluation> last_evaluation_;
-  std::string task_description_;  // Task::description()
+  std::string task_metadata_json_;  // Task::metadata_json()
 
-  // Tokens and seconds since the last record of metrics.jsonl.
-  int64_t interval_token_count_ = 0;
+  // Predictions or frames, and seconds, since the last record of metrics.jsonl.
+  int64_t interval_processed_unit_count_ = 0;
   double interval_seconds_ = 0;
 };
 

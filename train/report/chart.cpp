@@ -122,10 +122,10 @@ class Plot {
   }
 
  private:
-  bool has_circles() const { return !chart_.area_label.empty(); }
+  bool has_circles() const { return !chart_.circle_area_unit.empty(); }
   bool drawable(const std::pair<double, double>& point) const {
-    return std::isfinite(transform_value(chart_.x.scale, point.first)) &&
-           std::isfinite(transform_value(chart_.y.scale, point.second));
+    return std::isfinite(apply_axis_scale(chart_.x.scale, point.first)) &&
+           std::isfinite(apply_axis_scale(chart_.y.scale, point.second));
   }
   static double error_of(const Series& series, size_t i) {
     return series.error_bars.empty() || !std::isfinite(series.error_bars[i]) ? 0
@@ -134,7 +134,7 @@ class Plot {
   // Returns the end of an error bar, transformed by the scale of the axis. On a logarithmic axis, a bar that
   // reaches 0 or below ends at the border of the plot.
   double bar_end(double value) const {
-    const double at = transform_value(chart_.y.scale, value);
+    const double at = apply_axis_scale(chart_.y.scale, value);
     return std::isfinite(at) ? std::clamp(at, y_.low, y_.high) : y_.low;
   }
   void include_points() {
@@ -144,10 +144,10 @@ class Plot {
                                                 series.name, series.points.size(), series.error_bars.size()));
       for (size_t i = 0; i < series.points.size(); ++i) {
         if (!drawable(series.points[i])) continue;
-        x_.include(transform_value(chart_.x.scale, series.points[i].first));
+        x_.include(apply_axis_scale(chart_.x.scale, series.points[i].first));
         for (const double side : {-1, 0, 1}) {
           const double end =
-              transform_value(chart_.y.scale, series.points[i].second + side * error_of(series, i));
+              apply_axis_scale(chart_.y.scale, series.points[i].second + side * error_of(series, i));
           if (std::isfinite(end)) y_.include(end);
         }
       }
@@ -158,8 +158,8 @@ class Plot {
     for (size_t i = 0; i < series.points.size(); ++i) {
       const auto& [x, y] = series.points[i];
       if (!drawable(series.points[i])) continue;
-      PagePoint point{.x = x_.position(transform_value(chart_.x.scale, x)),
-                      .y = y_.position(transform_value(chart_.y.scale, y))};
+      PagePoint point{.x = x_.position(apply_axis_scale(chart_.x.scale, x)),
+                      .y = y_.position(apply_axis_scale(chart_.y.scale, y))};
       if (const double error = error_of(series, i); error > 0) {
         point.bar = true;
         point.low = y_.position(bar_end(y - error));
@@ -267,7 +267,7 @@ std::string Plot::circles() const {
     }
   }
   const std::string note =
-      fmt::format("area of the largest circle: {:.3g} {}", largest_area_, chart_.area_label);
+      fmt::format("area of the largest circle: {:.3g} {}", largest_area_, chart_.circle_area_unit);
   return svg + draw_text(right_, bottom_ + 19, "end", note, fmt::format(" font-size=\"{}\"", kTickFont));
 }
 

@@ -20,7 +20,7 @@ struct Series {
   // bar if the list is empty, or if the value is 0 or not finite. Long curves have bars only at points with
   // markers.
   std::vector<double> error_bars = {};
-  double circle_area = 0;  // relative area of the circles at the points, if Chart::area_label is set
+  double circle_area = 0;  // relative area of the circles at the points, if Chart::circle_area_unit is set
 };
 
 inline constexpr double kColumnWidth = 252;  // width in points of a text column on a two-column page
@@ -30,9 +30,9 @@ struct Chart {
   Axis x, y;
   std::vector<Series> series;
   double width = kColumnWidth;  // width of the chart in points of 1/72 inch
-  // Unit of Series::circle_area, such as "MiB". If `area_label` is not empty, the chart shows circles with
-  // the names of the series instead of curves and a legend.
-  std::string area_label = {};
+  // Unit of Series::circle_area, such as "MiB". If `circle_area_unit` is not empty, the chart shows circles
+  // with the names of the series instead of curves and a legend.
+  std::string circle_area_unit = {};
 };
 
 // Returns the chart as SVG. Leaves out points that are not finite, or not positive on a logarithmic axis. A

@@ -44,7 +44,7 @@ std::vector<Tick> make_even_ticks(const AxisRange& range, Scale scale) {
   for (double n = first; n * step <= high; ++n) {
     const double value = n * step + 0.0;  // turns -0 into 0
     if (scale == Scale::linear || value > 0)
-      result.push_back({transform_value(scale, value), format_tick(value, step)});
+      result.push_back({apply_axis_scale(scale, value), format_tick(value, step)});
   }
   return result;
 }
@@ -66,7 +66,7 @@ std::vector<Tick> make_multiple_ticks(const AxisRange& range, Scale scale) {
     for (const double factor : {1, 2, 5}) {
       const double value = factor * std::pow(10, power);
       if (value >= low && value <= high)
-        result.push_back({transform_value(scale, value), fmt::format("{:.6g}", value)});
+        result.push_back({apply_axis_scale(scale, value), fmt::format("{:.6g}", value)});
     }
   return result;
 }
@@ -83,7 +83,7 @@ Scale parse_scale(const std::string& name) {
   return static_cast<Scale>(found - kScaleNames.begin());
 }
 
-double transform_value(Scale scale, double value) {
+double apply_axis_scale(Scale scale, double value) {
   return scale == Scale::linear ? value : scale == Scale::log2 ? std::log2(value) : std::log10(value);
 }
 

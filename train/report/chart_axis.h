@@ -20,9 +20,9 @@ std::string get_scale_name(Scale scale);
 Scale parse_scale(const std::string& name);
 
 // Returns `value` for a linear scale, or the logarithm of `value` for a logarithmic scale.
-double transform_value(Scale scale, double value);
+double apply_axis_scale(Scale scale, double value);
 
-// The range of the values of an axis after transform_value(), and the position of the axis on the page.
+// The range of the values of an axis after apply_axis_scale(), and the position of the axis on the page.
 struct AxisRange {
   double low = std::numeric_limits<double>::infinity(), high = -low;
   double first_position = 0, last_position = 0;  // positions of the ends of the axis on the page

@@ -57,7 +57,7 @@ std::string to_html(const HtmlTable& table) {
   return html + "</table>\n";
 }
 
-std::string make_html_picture(const std::string& source) {
+std::string make_html_image(const std::string& source) {
   return "<img src=\"" + escape_html(source) + "\" alt=\"\">\n";
 }
 

@@ -20,7 +20,7 @@ std::string make_html_heading(const std::string& text);
 std::string make_html_paragraph(const std::string& text);
 std::string to_html(const HtmlTable& table);
 // Returns an image element. `source` is a path relative to the page, or a data: URL.
-std::string make_html_picture(const std::string& source);
+std::string make_html_image(const std::string& source);
 // Returns an element that arranges the pictures and charts in `content` in rows that fit the width of the
 // page.
 std::string make_html_figure_rows(const std::string& content);

@@ -189,7 +189,7 @@ std::string make_samples(const std::vector<ReportedRun>& runs) {
   for (const ReportedRun& run : runs) {
     std::string pictures;
     for (const fs::path& picture : run.picture_paths)
-      pictures += make_html_picture("data:image/png;base64," + encode_base64(read_file(picture.string())));
+      pictures += make_html_image("data:image/png;base64," + encode_base64(read_file(picture.string())));
     if (!pictures.empty()) html += make_html_paragraph(run.name) + make_html_figure_rows(pictures);
   }
   return html;
@@ -229,12 +229,12 @@ ReportedRun read_reported_run(const std::string& path) {
                           " nor config.toml");
   try {
     run.config = load_config(config.string(), {}, make_attention_catalogue(),
-                             {.unused_keys = UnusedKeyPolicy::ignore_in_file});
+                             {.unused_key_policy = UnusedKeyPolicy::ignore_in_file});
   } catch (const ConfigError& error) {
     run.damage_messages.emplace_back(error.what());
   }
   try {
-    MetricsFile file = read_valid_metrics(metrics.string());
+    MetricsFileContents file = read_valid_metrics(metrics.string());
     run.metrics = std::move(file.records);
     run.damage_messages.insert(run.damage_messages.end(), file.damage_messages.begin(),
                                file.damage_messages.end());

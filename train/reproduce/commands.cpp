@@ -89,9 +89,9 @@ MeasurementResults run_measurement(const Measurement& measurement, const Reprodu
                   .start_message = make_start_message(name, log)};
     JobResult result;
     run_jobs(
-        {job}, 1, options.quiet, [&signals] { return signals.requested_signal(); },
+        {job}, 1, options.quiet, [&signals] { return signals.last_signal(); },
         [&](size_t, const JobResult& ended) { result = ended; });
-    if (signals.requested_signal() != 0) throw StoppedError();
+    if (signals.last_signal() != 0) throw StoppedError();
     if (result.exit_status != 0) throw CommandError(result.error, result.exit_status);
     outputs.push_back(read_job_output(job));
   }

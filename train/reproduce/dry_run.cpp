@@ -111,12 +111,12 @@ std::vector<RowEstimate> estimate_rows(const Table& table, const ReproductionOpt
   for (const Trial& trial : trials) jobs.push_back(make_training_job(options, context, trial, true));
   std::optional<CommandError> failure;
   run_jobs(
-      jobs, parallel, options.quiet, [&] { return failure ? SIGTERM : signals.requested_signal(); },
+      jobs, parallel, options.quiet, [&] { return failure ? SIGTERM : signals.last_signal(); },
       [&](size_t i, const JobResult& ended) {
         if (ended.exit_status != 0 && !failure)
           failure.emplace(trials[i].row.name + ": " + ended.error, ended.exit_status);
       });
-  if (signals.requested_signal() != 0) throw StoppedError();
+  if (signals.last_signal() != 0) throw StoppedError();
   if (failure) throw *failure;
   std::vector<RowEstimate> estimates;
   for (size_t i = 0; i < jobs.size(); ++i)
@@ -128,12 +128,12 @@ std::vector<RowEstimate> estimate_rows(const Table& table, const ReproductionOpt
 
 }  // namespace
 
-Report estimate_table(const Reproduction& reproduction, const ReproductionOptions& options) {
+Report estimate_reproduction_costs(const Reproduction& reproduction, const ReproductionOptions& options) {
   const Table table = reproduction.make_table(options);
   const std::vector<Row> rows = select_rows(table, options);
   Report report;
   report.add("title", table.title).add("seeds", options.seeds);
-  if (!table.has_trainings) {
+  if (!table.needs_training) {
     std::vector<Report> list;
     for (const Row& row : rows) list.push_back(Report().add("row", row.name));
     return report.add("trainings", int64_t{0})
@@ -144,7 +144,8 @@ Report estimate_table(const Reproduction& reproduction, const ReproductionOption
   const int64_t trained_row_count =
       std::count_if(rows.begin(), rows.end(), [](const Row& row) { return row.is_trained; });
   const int64_t training_count = trained_row_count * std::ssize(options.seeds);
-  const int64_t parallel = std::clamp<int64_t>(options.jobs, 1, std::max<int64_t>(training_count, 1));
+  const int64_t parallel =
+      std::clamp<int64_t>(options.max_parallel_jobs, 1, std::max<int64_t>(training_count, 1));
   double seconds = 0;
   int64_t disk = 0;
   std::vector<Report> list;

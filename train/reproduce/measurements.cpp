@@ -25,12 +25,12 @@ double count_evaluated_examples(const Config& config) {
 }  // namespace
 
 Measurement make_command_measurement(const std::string& name, const Words& command,
-                                     const std::vector<Field>& fields) {
+                                     const std::vector<OutputField>& fields) {
   Measurement measurement{.name = name, .commands = {command}};
-  for (const Field& field : fields) measurement.columns.push_back(field.column);
+  for (const OutputField& field : fields) measurement.columns.push_back(field.column);
   measurement.read_results = [fields](const std::vector<Json>& outputs, const Trial&) {
     MeasurementResults measured;
-    for (const Field& field : fields)
+    for (const OutputField& field : fields)
       if (const auto value = outputs[0].find(field.key); value != outputs[0].end() && value->is_number())
         measured.values.emplace_back(field.column.name, field.factor * value->get<double>());
     return measured;
@@ -38,8 +38,8 @@ Measurement make_command_measurement(const std::string& name, const Words& comma
   return measurement;
 }
 
-Measurement make_test_evaluation(const std::string& name, const std::vector<Field>& fields,
-                                 const std::vector<std::string>& settings) {
+Measurement make_test_evaluation_measurement(const std::string& name, const std::vector<OutputField>& fields,
+                                             const std::vector<std::string>& settings) {
   Words command = {"eval", "{run}", "--limit", "{limit}"};
   for (const std::string& set : settings) command.insert(command.end(), {"--set", set});
   Measurement measurement = make_command_measurement(name, command, fields);
@@ -49,21 +49,21 @@ Measurement make_test_evaluation(const std::string& name, const std::vector<Fiel
   return measurement;
 }
 
-Field make_bits_per_dim_field() {
-  return {{.name = "bits_per_dim", .label = "bits/dim", .decimal_count = 3}, "bits_per_dim"};
+OutputField make_test_bits_per_dim_field() {
+  return {{.name = "bits_per_dim", .label = "bits/dim", .decimal_places = 3}, "bits_per_dim"};
 }
 
-Field make_test_loss_field() {
-  return {{.name = "test_loss_nats", .label = "test loss, nats", .decimal_count = 4}, "nats_per_dim"};
+OutputField make_test_loss_field() {
+  return {{.name = "test_loss_nats", .label = "test loss, nats", .decimal_places = 4}, "nats_per_dim"};
 }
 
-Field make_test_accuracy_field() {
+OutputField make_test_accuracy_field() {
   return {{.name = "accuracy_percent", .label = "accuracy, %"}, "accuracy", 100};
 }
 
 Measurement make_training_curve_measurement(const std::string& figure) {
   return {.name = "curve",
-          .columns = {{.name = "training_seconds", .label = "training, s", .decimal_count = 0}},
+          .columns = {{.name = "training_seconds", .label = "training, s", .decimal_places = 0}},
           .read_results = [figure](const std::vector<Json>&, const Trial& trial) {
             MeasurementResults measured;
             Curve curve{figure, trial.row.name, {}};
@@ -82,21 +82,21 @@ Measurement make_training_curve_measurement(const std::string& figure) {
 
 Measurement make_generation_measurement(const GenerationMeasurementOptions& speed) {
   Words command = {"generate", "{run}",
-                   "--count",  std::to_string(speed.images),
-                   "--batch",  std::to_string(speed.batch),
+                   "--count",  std::to_string(speed.image_count),
+                   "--batch",  std::to_string(speed.batch_size),
                    "--mode",   speed.mode,
                    "--out",    "{file}." + speed.column + ".png"};
   if (!speed.device.empty()) command.insert(command.end(), {"--device", speed.device});
-  const Column column{.name = speed.column, .label = speed.label, .decimal_count = 3};
+  const Column column{.name = speed.column, .label = speed.label, .decimal_places = 3};
   Measurement measurement = make_command_measurement(
-      speed.column, command, {{column, speed.latency ? "seconds" : "images_per_second"}});
-  measurement.rows = speed.rows;
+      speed.column, command, {{column, speed.measures_latency ? "seconds" : "images_per_second"}});
+  measurement.row_names = speed.row_names;
   measurement.measures_first_seed_only = true;
   // For each token, recomputation processes half of the sequence on average.
   measurement.estimate_seconds = [speed](double forward, const Trial& trial) {
     const bool recomputes = speed.mode == "recompute";
     const double passes = recomputes ? static_cast<double>(trial.config.data.max_length) / 2 : 1;
-    return static_cast<double>(speed.images) * forward * passes;
+    return static_cast<double>(speed.image_count) * forward * passes;
   };
   return measurement;
 }

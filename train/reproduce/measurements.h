@@ -11,7 +11,7 @@ namespace tapeformer {
 inline constexpr double kBytesPerMebibyte = 1024.0 * 1024.0;
 
 // A column of a table, and the entry in the JSON output of a command that contains the value of the column.
-struct Field {
+struct OutputField {
   Column column;
   std::string key;    // name of the entry
   double factor = 1;  // multiplier of the value, for example 100 for a percentage
@@ -20,33 +20,33 @@ struct Field {
 // Returns a measurement that runs one command and reads `fields` from its output. A field has no value if the
 // entry is missing or not a number.
 Measurement make_command_measurement(const std::string& name, const Words& command,
-                                     const std::vector<Field>& fields);
+                                     const std::vector<OutputField>& fields);
 
 // Returns a measurement that evaluates the run on the test split. `settings` override the config of the run,
 // for example with "attention.rounds=8".
-Measurement make_test_evaluation(const std::string& name, const std::vector<Field>& fields,
-                                 const std::vector<std::string>& settings = {});
+Measurement make_test_evaluation_measurement(const std::string& name, const std::vector<OutputField>& fields,
+                                             const std::vector<std::string>& settings = {});
 // Each of the next three functions returns one field of an evaluation: the bits/dim, the loss, or the
 // accuracy.
-Field make_bits_per_dim_field();
-Field make_test_loss_field();
-Field make_test_accuracy_field();
+OutputField make_test_bits_per_dim_field();
+OutputField make_test_loss_field();
+OutputField make_test_accuracy_field();
 
 // Returns a measurement of the training time. Unless `figure` is empty, the measurement also adds a curve of
 // the training loss by step to the figure with this name.
 Measurement make_training_curve_measurement(const std::string& figure);
 
-// Options of make_generation_measurement(). If `latency` is false, the measured value is the number of images
-// that are generated per second. If `latency` is true, the measured value is the time in seconds that the
-// generation of all `images` images takes.
+// Options of make_generation_measurement(). If `measures_latency` is false, the measured value is the number
+// of images that are generated per second. If `measures_latency` is true, the measured value is the time in
+// seconds that the generation of all `image_count` images takes.
 struct GenerationMeasurementOptions {
   // `column` and `label` are the name and the label of the table column. `mode` is "recurrent" or
   // "recompute".
   std::string column, label, mode;
-  int64_t images = 1, batch = 1;
+  int64_t image_count = 1, batch_size = 1;
   std::string device = {};  // empty: the device of the table
-  bool latency = false;
-  std::vector<std::string> rows = {};
+  bool measures_latency = false;
+  std::vector<std::string> row_names = {};
 };
 // Returns a measurement of the speed of generation. The measurement runs only for the first seed.
 Measurement make_generation_measurement(const GenerationMeasurementOptions& speed);

@@ -42,7 +42,7 @@ Chart make_chart(const Json& figure) {
               .y = axis(figure["y"]),
               .series = {}};
   if (figure.contains("area_label")) {
-    chart.area_label = figure["area_label"].get<std::string>();
+    chart.circle_area_unit = figure["area_label"].get<std::string>();
     chart.width = 2 * kColumnWidth;
   }
   for (const Json& series : figure["series"])
@@ -134,7 +134,7 @@ std::string to_html(const Json& table) {
   for (const std::string& failure : failures_of(table)) body += make_html_paragraph("Failed: " + failure);
   std::string figures;
   for (const Json& figure : table["figures"]) figures += to_svg(make_chart(figure));
-  for (const Json& picture : table["pictures"]) figures += make_html_picture(picture.get<std::string>());
+  for (const Json& picture : table["pictures"]) figures += make_html_image(picture.get<std::string>());
   body += make_html_figure_rows(figures) + make_html_heading("Every value") + origin_table(table);
   return make_html_page(table["title"].get<std::string>(), body);
 }

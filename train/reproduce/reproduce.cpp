@@ -4,7 +4,7 @@
 
 namespace tapeformer {
 
-const std::vector<std::string>& list_scale_names() {
+const std::vector<std::string>& list_table_scale_names() {
   static const auto* const names = new std::vector<std::string>{"smoke", "small", "paper"};
   return *names;
 }

@@ -18,23 +18,24 @@ namespace tapeformer {
 enum class TableScale { smoke, small, paper };
 
 // Returns the names of the scales in the order of TableScale.
-const std::vector<std::string>& list_scale_names();
+const std::vector<std::string>& list_table_scale_names();
 
 struct ReproductionOptions {
   TableScale scale = TableScale::smoke;
-  std::filesystem::path config_folder;     // folder with the configs of the experiments
-  std::filesystem::path output_folder;     // folder for the files and the runs of the table
-  std::filesystem::path runs_folder = {};  // folder of the runs; empty: `runs` in `output_folder`
-  std::vector<int64_t> seeds = {1};        // one training per row and seed
-  std::vector<std::string> rows = {};      // names of rows; empty: all rows
-  int64_t jobs = 1;                        // maximum number of trainings at the same time
-  Device device = kCpu;                    // device of all trainings, evaluations and measurements
-  DataAccess data_access = {""};
+  std::filesystem::path config_folder;      // folder with the configs of the experiments
+  std::filesystem::path output_folder;      // folder for the files and the runs of the table
+  std::filesystem::path runs_folder = {};   // folder of the runs; empty: `runs` in `output_folder`
+  std::vector<int64_t> seeds = {1};         // one training per row and seed
+  std::vector<std::string> row_names = {};  // empty: all rows
+  int64_t max_parallel_jobs = 1;            // maximum number of trainings at the same time
+  Device device = kCpu;                     // device of all trainings, evaluations and measurements
+  DataAccessOptions data_access = {""};
   bool quiet = false;  // disables the printing of progress
-  // Values from the command line that override all configs. read_settings() removes the settings measure.NAME
-  // from `overrides.set_options` and sets `measurement_options`.
+  // Values from the command line that override all configs. extract_measurement_options() removes the
+  // settings measure.NAME from `overrides.config_settings` and sets `measurement_options`.
   ConfigOverrides overrides = {};
-  std::vector<std::string> all_set_options = {};  // all --set options, as recorded in the files of the table
+  // All --set options, as recorded in the files of the table.
+  std::vector<std::string> all_config_settings = {};
   OptionValues measurement_options = {};  // values of the options in Reproduction::measurement_options
 
   // Returns the value of --device for commands: the name that the user has chosen, such as "cuda-emulated",
@@ -72,7 +73,7 @@ OptionSpec make_size_option(const char* name, std::string help);
 
 // Returns the names of the config tables that affect a training. Reproductions that train models use this
 // list as Reproduction::config_keys.
-std::vector<std::string> list_training_keys();
+std::vector<std::string> list_training_config_tables();
 
 // Returns all reproductions in the order in which the help lists them.
 const std::vector<Reproduction>& list_reproductions();
@@ -94,16 +95,16 @@ Reproduction make_speech_scaling_reproduction();
 Reproduction make_speech_table_reproduction();
 Reproduction make_survey_table_reproduction();
 
-// Fills `measurement_options` from the settings measure.NAME in `overrides.set_options` and removes these
+// Fills `measurement_options` from the settings measure.NAME in `overrides.config_settings` and removes these
 // settings from the list. Throws ConfigError for settings that the reproduction does not support.
-void read_settings(const Reproduction& reproduction, ReproductionOptions& options);
+void extract_measurement_options(const Reproduction& reproduction, ReproductionOptions& options);
 
 // Throws ConfigError if a --set option has no effect in any of the rows.
 void check_settings(const ReproductionOptions& options, const std::vector<Row>& rows);
 
 // Returns the value of a config key in the --set options, without the quotes of a TOML string. If several
 // options set the key, returns the last value. If no option sets the key, returns "".
-std::string find_set_option_value(const ReproductionOptions& options, const std::string& key);
+std::string find_config_setting_value(const ReproductionOptions& options, const std::string& key);
 
 // Returns the config of a row. Later settings override earlier settings, in this order:
 // Row::default_settings, --set options, Row::fixed_settings, `settings`. Ignores settings of keys that have

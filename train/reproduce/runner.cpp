@@ -18,7 +18,7 @@ namespace {
 
 constexpr char kTraining[] = "training";
 
-// A row and a seed for which run_table() trains or measures a model.
+// A row and a seed for which run_reproduction() trains or measures a model.
 struct PlannedTrial {
   const Row* row;
   int64_t seed;
@@ -54,7 +54,7 @@ class Runner {
         options_(options),
         table_(reproduction.make_table(options)),
         rows_(select_rows(table_, options)),
-        store_(reproduction, options, join_processes()) {
+        store_(reproduction, options, init_process_group()) {
     int64_t number = 0;
     for (const Row& row : rows_)
       for (const int64_t seed : options.seeds)
@@ -63,9 +63,9 @@ class Runner {
 
   TableResult run() {
     const StopSignalScope signals;
-    if (table_.has_trainings) train(signals);
+    if (table_.needs_training) train(signals);
     for (const PlannedTrial& trial : trials_) {
-      if (result_.stop_signal = signals.requested_signal(); result_.stop_signal) break;
+      if (result_.stop_signal = signals.last_signal(); result_.stop_signal) break;
       if (trial.trained) measure(trial, signals);
       write();
     }
@@ -104,7 +104,7 @@ class Runner {
 
   const Reproduction& reproduction_;
   const ReproductionOptions& options_;
-  Communicator& processes_ = *join_processes().communicator;
+  Communicator& processes_ = *init_process_group().communicator;
   Table table_;
   std::vector<Row> rows_;
   ResultStore store_;
@@ -117,7 +117,7 @@ void Runner::train(const StopSignalScope& signals) {
   for (PlannedTrial& trial : trials_)
     if (trial.row->is_trained && !done(trial, kTraining)) trained.push_back(&trial);
   if (trained.empty()) return;
-  const int64_t parallel = std::min<int64_t>(std::ssize(trained), options_.jobs);
+  const int64_t parallel = std::min<int64_t>(std::ssize(trained), options_.max_parallel_jobs);
   CommandContext context = store_.make_command_context();
   context.threads = std::max<int64_t>(context.threads / parallel, 1);
   std::vector<Job> jobs;
@@ -127,17 +127,17 @@ void Runner::train(const StopSignalScope& signals) {
         make_training_job(options_, context, make_trial(options_, context, *trial->row, trial->seed)));
   }
   run_jobs(
-      jobs, parallel, options_.quiet, [&signals] { return signals.requested_signal(); },
+      jobs, parallel, options_.quiet, [&signals] { return signals.last_signal(); },
       [&](size_t i, const JobResult& ended) {
         PlannedTrial& trial = *trained[i];
         trial.trained = ended.exit_status == 0;
         if (trial.trained)
           store_.put(*trial.row, trial.seed, kTraining,
                      make_training_json(read_job_output(jobs[i]), context.threads));
-        else if (signals.requested_signal() == 0)
+        else if (signals.last_signal() == 0)
           fail(trial, kTraining, ended.error, ended.exit_status);
       });
-  result_.stop_signal = signals.requested_signal();
+  result_.stop_signal = signals.last_signal();
 }
 
 void Runner::measure(const PlannedTrial& trial, const StopSignalScope& signals) {
@@ -152,7 +152,7 @@ void Runner::measure(const PlannedTrial& trial, const StopSignalScope& signals) 
       json["seconds"] = watch.seconds();
       store_.put(*trial.row, trial.seed, measurement.name, std::move(json));
     } catch (const StoppedError&) {
-      result_.stop_signal = signals.requested_signal();
+      result_.stop_signal = signals.last_signal();
       return;
     } catch (const CommandError& error) {
       fail(trial, measurement.name, error.what(), error.exit_status());
@@ -181,20 +181,20 @@ void Runner::write() {
 
 }  // namespace
 
-TableResult run_table(const Reproduction& reproduction, const ReproductionOptions& options) {
+TableResult run_reproduction(const Reproduction& reproduction, const ReproductionOptions& options) {
   return Runner(reproduction, options).run();
 }
 
 std::vector<Row> select_rows(const Table& table, const ReproductionOptions& options) {
   std::vector<std::string> names;
   for (const Row& row : table.rows) names.push_back(row.name);
-  for (const std::string& name : options.rows)
+  for (const std::string& name : options.row_names)
     if (std::find(names.begin(), names.end(), name) == names.end())
       throw ConfigError("--rows: " + describe_unknown_word("row", name, names));
   std::vector<Row> rows;
   for (const Row& row : table.rows)
-    if (options.rows.empty() ||
-        std::find(options.rows.begin(), options.rows.end(), row.name) != options.rows.end())
+    if (options.row_names.empty() ||
+        std::find(options.row_names.begin(), options.row_names.end(), row.name) != options.row_names.end())
       rows.push_back(row);
   check_settings(options, rows);
   return rows;

@@ -1,5 +1,5 @@
-// Training and measurement of the rows of a table. run_table() trains a model for each row and seed, measures
-// the models, and writes the files of the table.
+// Training and measurement of the rows of a table. run_reproduction() trains a model for each row and seed,
+// measures the models, and writes the files of the table.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -16,7 +16,7 @@ struct TableResult {
   std::vector<std::string> failures;  // "ROW, seed N, STAGE: PROBLEM"
   // Exit status of the failed commands, or kFailureExitStatus if the statuses differ. 0 if no command failed.
   int failure_status = 0;
-  int stop_signal = 0;  // signal that stopped run_table(), or 0
+  int stop_signal = 0;  // signal that stopped run_reproduction(), or 0
 };
 
 // Trains the chosen rows with all seeds, and then measures them. Resumes unfinished training runs of an
@@ -28,10 +28,10 @@ struct TableResult {
 // of the table. The result contains the failures of all processes. If a signal stops the call, the result
 // contains only the failures of this process, and the caller must not use the Communicator of the processes
 // again.
-TableResult run_table(const Reproduction& reproduction, const ReproductionOptions& options);
+TableResult run_reproduction(const Reproduction& reproduction, const ReproductionOptions& options);
 
 // Returns the estimated time, memory and disk space of each chosen row, without writing files.
-Report estimate_table(const Reproduction& reproduction, const ReproductionOptions& options);
+Report estimate_reproduction_costs(const Reproduction& reproduction, const ReproductionOptions& options);
 
 // Returns the chosen rows in the order of the table. Throws ConfigError for an unknown row, and for a --set
 // option that has no effect in any of the rows.

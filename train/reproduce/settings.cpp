@@ -32,7 +32,7 @@ void set_measure(const Reproduction& reproduction, const Setting& setting, Optio
   for (const OptionSpec& spec : reproduction.measurement_options) {
     if (spec.name != setting.key) continue;
     std::string problem;
-    const auto value = convert_to_typed_value(setting.value, spec, {}, problem);
+    const auto value = convert_to_option_value(setting.value, spec, {}, problem);
     if (!value) throw make_setting_error(setting, problem);
     return measure.set(spec.name, *value);
   }
@@ -59,14 +59,14 @@ std::string taken_settings(const Reproduction& reproduction, const Setting& sett
 
 }  // namespace
 
-std::vector<std::string> list_training_keys() {
+std::vector<std::string> list_training_config_tables() {
   return {"run", "data", "model", "attention", "optimizer", "schedule", "train"};
 }
 
-void read_settings(const Reproduction& reproduction, ReproductionOptions& options) {
+void extract_measurement_options(const Reproduction& reproduction, ReproductionOptions& options) {
   options.measurement_options = OptionValues(reproduction.measurement_options);
-  options.all_set_options = options.overrides.set_options;
-  for (const std::string& set : std::exchange(options.overrides.set_options, {})) {
+  options.all_config_settings = options.overrides.config_settings;
+  for (const std::string& set : std::exchange(options.overrides.config_settings, {})) {
     const Setting setting = parse_one(set);
     const std::string name = setting.name();
     if (is_measure(reproduction, setting)) {
@@ -81,15 +81,15 @@ void read_settings(const Reproduction& reproduction, ReproductionOptions& option
       const auto& taken = reproduction.config_keys;
       if (!contains(taken, name) && !contains(taken, setting.table_name) && !contains(taken, "train"))
         throw make_setting_error(setting, taken_settings(reproduction, setting));
-      options.overrides.set_options.push_back(set);
+      options.overrides.config_settings.push_back(set);
     }
   }
 }
 
-std::string find_set_option_value(const ReproductionOptions& options, const std::string& key) {
+std::string find_config_setting_value(const ReproductionOptions& options, const std::string& key) {
   const char* const kBlanksAndQuotes = " \t\"'";
   std::string value;
-  for (const std::string& set : options.overrides.set_options) {
+  for (const std::string& set : options.overrides.config_settings) {
     const size_t equals = set.find('=');
     if (equals == std::string::npos || set.substr(0, set.find_first_of(" \t=")) != key) continue;
     const size_t first = set.find_first_not_of(kBlanksAndQuotes, equals + 1);
@@ -103,11 +103,12 @@ std::string find_set_option_value(const ReproductionOptions& options, const std:
 Config make_row_config(const ReproductionOptions& options, const Row& row, int64_t seed,
                        const std::vector<std::string>& settings) {
   std::vector<std::string> all = row.default_settings;
-  for (const auto* more : {&options.overrides.set_options, &row.fixed_settings, &settings})
+  for (const auto* more : {&options.overrides.config_settings, &row.fixed_settings, &settings})
     all.insert(all.end(), more->begin(), more->end());
-  const std::string file = row.config.empty() ? "" : (options.config_folder / row.config).string();
-  Config config = load_config(file, all, make_attention_catalogue(),
-                              {.unused_keys = UnusedKeyPolicy::ignore, .device = options.overrides.device});
+  const std::string file = row.config_path.empty() ? "" : (options.config_folder / row.config_path).string();
+  Config config =
+      load_config(file, all, make_attention_catalogue(),
+                  {.unused_key_policy = UnusedKeyPolicy::ignore, .device = options.overrides.device});
   config.run.name = row.name;
   options.overrides.apply(config);
   config.run.seed = seed;
@@ -117,7 +118,7 @@ Config make_row_config(const ReproductionOptions& options, const Row& row, int64
 void check_settings(const ReproductionOptions& options, const std::vector<Row>& rows) {
   std::vector<Config> configs;
   for (const Row& row : rows) configs.push_back(make_row_config(options, row, 1));
-  for (const std::string& set : options.overrides.set_options) {
+  for (const std::string& set : options.overrides.config_settings) {
     const Setting setting = parse_one(set);
     std::vector<std::string> reasons;
     for (const Config& config : configs) {

@@ -32,10 +32,10 @@ std::optional<Json> read_object(const fs::path& path) {
 
 Json make_identity(const Reproduction& reproduction, const ReproductionOptions& options) {
   return {{"table", reproduction.name},
-          {"scale", list_scale_names()[static_cast<size_t>(options.scale)]},
+          {"scale", list_table_scale_names()[static_cast<size_t>(options.scale)]},
           {"version", get_build_info().version},
           {"device", options.device_name()},
-          {"settings", options.all_set_options}};
+          {"settings", options.all_config_settings}};
 }
 
 void check_identity(const fs::path& path, const Json& own) {
@@ -57,17 +57,17 @@ FolderLock locked(const fs::path& out) try {
 }
 
 // Returns the value of --device for the commands that this process runs.
-std::string device_of(const ReproductionOptions& options, const Processes& processes) {
+std::string device_of(const ReproductionOptions& options, const ProcessGroup& processes) {
   RunConfig run;
   if (!options.overrides.device.empty()) run.device = options.overrides.device;
-  const std::string device = make_process_settings(run, processes).device;
+  const std::string device = make_process_run_config(run, processes).device;
   return device == "auto" ? options.device_name() : device;
 }
 
 }  // namespace
 
 ResultStore::ResultStore(const Reproduction& reproduction, const ReproductionOptions& options,
-                         const Processes& processes)
+                         const ProcessGroup& processes)
     : output_folder_(options.output_folder),
       runs_folder_(options.runs_folder.empty() ? options.output_folder / "runs" : options.runs_folder),
       device_(device_of(options, processes)) {

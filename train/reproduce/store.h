@@ -26,7 +26,7 @@ class ResultStore {
   // ConfigError if this process does not see the files of process 0. Throws FileError if a file cannot be
   // read or written.
   ResultStore(const Reproduction& reproduction, const ReproductionOptions& options,
-              const Processes& processes);
+              const ProcessGroup& processes);
 
   // Returns the stored results for a row and a seed: an object with the entries that put() has stored.
   Json get(const Row& row, int64_t seed) const;
@@ -37,7 +37,7 @@ class ResultStore {
   std::vector<int64_t> list_seeds(const Row& row) const;
 
   // Returns the settings of the commands of this process. The commands use as many threads as this process.
-  // With several processes, the commands use the device that make_process_settings() selects for this
+  // With several processes, the commands use the device that make_process_run_config() selects for this
   // process.
   CommandContext make_command_context() const;
 

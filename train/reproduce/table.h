@@ -21,12 +21,12 @@ using NamedValues = std::vector<std::pair<std::string, double>>;
 using NamedStrings = std::vector<std::pair<std::string, std::string>>;
 
 struct Row {
-  std::string name;         // name in --rows and in the names of run directories
-  std::string config = {};  // config file, relative to the folder of configs; empty: no file
+  std::string name;              // name in --rows and in the names of run directories
+  std::string config_path = {};  // config file, relative to the folder of configs; empty: no file
   std::vector<std::string> default_settings = {};  // settings ("table.key=value") that --set may change
   std::vector<std::string> fixed_settings = {};    // settings that --set may not change
   NamedValues paper_values = {};                   // published values, by Column::name
-  bool is_trained = true;  // whether the model of the row is trained; requires Table::has_trainings
+  bool is_trained = true;  // whether the model of the row is trained; requires Table::needs_training
   // Name of the line that contains the cells of this row in the printed table. Several rows can share a line.
   // If empty, the name of the line is `name`.
   std::string line_name = {};
@@ -35,7 +35,7 @@ struct Row {
 struct Column {
   std::string name;        // name in table.json, such as "bits_per_dim"
   std::string label;       // heading in printed tables, such as "bits/dim"
-  int decimal_count = 2;   // digits after the decimal point
+  int decimal_places = 2;  // digits after the decimal point
   bool is_printed = true;  // whether printed tables have the column; table.json and table.csv always have it
 };
 
@@ -57,7 +57,7 @@ struct MeasurementResults {
 struct Trial {
   const Row& row;
   Config config;        // config of the row, with the settings of the command line and the seed
-  std::string run_dir;  // run directory of the training run, if Table::has_trainings is true
+  std::string run_dir;  // run directory of the training run, if Table::needs_training is true
 };
 
 // A measurement of a trial: commands of this program, and a function that reads their JSON output.
@@ -74,7 +74,7 @@ struct Measurement {
   std::function<std::vector<Words>(const Trial&)> make_trial_commands = nullptr;
   // Returns the results of the measurement. `outputs` has the output of each command.
   std::function<MeasurementResults(const std::vector<Json>& outputs, const Trial&)> read_results = nullptr;
-  std::vector<std::string> rows = {};  // names of the measured rows; empty: all rows
+  std::vector<std::string> row_names = {};  // names of the measured rows; empty: all rows
   // If true, only the first seed is measured. This is for results that do not depend on the seed, such as
   // speeds.
   bool measures_first_seed_only = false;
@@ -89,8 +89,8 @@ struct CircleColumns {
   // Names of the columns with the coordinates of the circle. The error bar is the standard deviation of y
   // over the seeds.
   std::string x, y;
-  std::string area;   // name of the column whose values are proportional to the areas of the circles
-  std::string label;  // unit of the area in the legend, such as "MiB"
+  std::string area;       // name of the column whose values are proportional to the areas of the circles
+  std::string area_unit;  // unit of the area in the legend, such as "MiB"
 };
 
 struct Figure {
@@ -101,10 +101,10 @@ struct Figure {
 
 struct Table {
   std::string title;
-  std::string source;                   // title of the paper, and number of its table or figure
-  std::vector<std::string> notes = {};  // differences from the paper at this scale, one sentence each
-  std::string reference = "paper";      // heading of the columns with the values of Row::paper_values
-  bool has_trainings = true;            // false: the measurements need no trained models
+  std::string source;                     // title of the paper, and number of its table or figure
+  std::vector<std::string> notes = {};    // differences from the paper at this scale, one sentence each
+  std::string reference_label = "paper";  // heading of the columns with the values of Row::paper_values
+  bool needs_training = true;             // false: the measurements need no trained models
   std::vector<Row> rows = {};
   std::vector<Measurement> measurements = {};
   std::vector<Figure> figures = {};

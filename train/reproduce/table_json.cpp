@@ -51,9 +51,9 @@ const double* find(const NamedValues& values, const std::string& name) {
 
 std::string command_text(const Reproduction& reproduction, const ReproductionOptions& options) {
   std::string text = concat_text("tapeformer reproduce ", reproduction.name, " --scale ",
-                                 list_scale_names()[static_cast<size_t>(options.scale)]);
+                                 list_table_scale_names()[static_cast<size_t>(options.scale)]);
   if (!options.device.is_cpu()) text += " --device " + options.device_name();
-  for (const std::string& set : options.all_set_options) text += " --set " + set;
+  for (const std::string& set : options.all_config_settings) text += " --set " + set;
   return text;
 }
 
@@ -117,13 +117,13 @@ Json list_trainings(const Row& row, const RowResults& results) {
 Json make_row_json(const Table& table, const Row& row, const RowResults& results,
                    const std::string& command) {
   Json json = {{"name", row.name}};
-  if (!row.config.empty()) json["config"] = "configs/" + row.config;
+  if (!row.config_path.empty()) json["config"] = "configs/" + row.config_path;
   Json settings = row.default_settings;
   for (const std::string& set : row.fixed_settings) settings.push_back(set);
   json["settings"] = settings;
   json["line"] = line_of(row);
   json["command"] = command + " --rows " + row.name + seeds_option(results.seeds);
-  if (table.has_trainings && row.is_trained) json["trainings"] = list_trainings(row, results);
+  if (table.needs_training && row.is_trained) json["trainings"] = list_trainings(row, results);
   Json& cells = json["cells"] = Json::object();
   for (const Measurement& measurement : table.measurements)
     for (const Column& column : measurement.columns) {
@@ -227,7 +227,7 @@ Json make_figure_json(const Table& table, const Figure& figure, const std::vecto
                {"y", axis(figure.y)},
                {"series", figure.circles ? collect_circles(rows, *figure.circles)
                                          : collect_curves(table, figure, all)}};
-  if (figure.circles) json["area_label"] = figure.circles->label;
+  if (figure.circles) json["area_label"] = figure.circles->area_unit;
   return json;
 }
 
@@ -273,8 +273,9 @@ Json make_printed_table(const Json& json) {
 }  // namespace
 
 bool applies_to_row(const Measurement& measurement, const Row& row) {
-  return measurement.rows.empty() ||
-         std::find(measurement.rows.begin(), measurement.rows.end(), row.name) != measurement.rows.end();
+  return measurement.row_names.empty() ||
+         std::find(measurement.row_names.begin(), measurement.row_names.end(), row.name) !=
+             measurement.row_names.end();
 }
 
 Json make_table_json(const Reproduction& reproduction, const Table& table, const ReproductionOptions& options,
@@ -284,9 +285,9 @@ Json make_table_json(const Reproduction& reproduction, const Table& table, const
                {"title", table.title},
                {"source", table.source},
                {"notes", table.notes},
-               {"reference", table.reference},
-               {"scale", list_scale_names()[static_cast<size_t>(options.scale)]},
-               {"settings", options.all_set_options},
+               {"reference", table.reference_label},
+               {"scale", list_table_scale_names()[static_cast<size_t>(options.scale)]},
+               {"settings", options.all_config_settings},
                {"device", options.device_name()},
                {"version", get_build_info().version}};
   json.update(collect_provenance());
@@ -295,7 +296,7 @@ Json make_table_json(const Reproduction& reproduction, const Table& table, const
     for (const Column& column : measurement.columns)
       columns.push_back({{"name", column.name},
                          {"label", column.label},
-                         {"digits", column.decimal_count},
+                         {"digits", column.decimal_places},
                          {"printed", column.is_printed}});
   std::vector<RowResults> all;
   std::set<int64_t> seeds;

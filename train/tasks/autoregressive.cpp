@@ -57,7 +57,7 @@ class AutoregressiveTask final : public DatasetTask {
     return layout;
   }
   NamedTensors state() const override { return memory_ ? memory_->state() : NamedTensors(); }
-  BatchLoss loss(int64_t slot, const ForwardContext& context) override {
+  BatchLoss compute_loss(int64_t slot, const ForwardContext& context) override {
     const Batch& batch = batches_[slot];
     ForwardContext with_memory = context;
     with_memory.memory = memory_.get();
@@ -67,10 +67,10 @@ class AutoregressiveTask final : public DatasetTask {
 
   TaskEvaluation evaluate(const StopCheck& stop) const override {
     const Evaluation e =
-        tapeformer::evaluate(*model_, evaluation_set(), evaluation_batch_size(), 0, 0, stop, processes());
+        tapeformer::evaluate(*model_, evaluation_set(), evaluation_batch_size(), 0, 0, stop, communicator());
     TaskEvaluation result{.split = e.split,
                           .example_count = e.example_count,
-                          .criterion = e.nats_per_dim,
+                          .selection_metric = e.nats_per_dim,
                           .seconds = e.seconds,
                           .metrics = {{"loss_nats", e.nats_per_dim},
                                       {"bits_per_dim", e.bits_per_dim},
@@ -89,14 +89,14 @@ class AutoregressiveTask final : public DatasetTask {
     return result;
   }
 
-  std::string description() const override {
+  std::string metadata_json() const override {
     const auto tokenizer = training_set().tokenizer();
     return tokenizer ? to_json(*tokenizer) : "";
   }
   void add_metrics(double loss, MetricRecord& record) const override {
     record.emplace_back("bits_per_dim", convert_to_bits(loss));
   }
-  double compute_shown_bits_per_dim(double loss) const override {
+  double compute_progress_bits_per_dim(double loss) const override {
     return model_->options().head == OutputHead::logistic_mixture ? convert_to_bits(loss) : -1;
   }
 
@@ -118,8 +118,8 @@ class AutoregressiveTask final : public DatasetTask {
 
 }  // namespace
 
-std::unique_ptr<Task> make_autoregressive_task(const Config& config, const DataAccess& data, Device device,
-                                               Communicator& processes) {
+std::unique_ptr<Task> make_autoregressive_task(const Config& config, const DataAccessOptions& data,
+                                               Device device, Communicator& processes) {
   return std::make_unique<AutoregressiveTask>(config, data.data_dir, device, processes);
 }
 

@@ -30,7 +30,7 @@ std::string digest_of(const Dataset& set) {
 DatasetTask::DatasetTask(const Config& config, const std::string& data_dir, Communicator& processes,
                          LossCount loss_divisor)
     : communicator_(processes), count_loss_items_(std::move(loss_divisor)) {
-  require_divisible("data.batch_size", config.data.batch_size, processes);
+  require_divisible_batch_size("data.batch_size", config.data.batch_size, processes);
   check_evaluation_files(config);
   const auto training_set =
       make_split(config, "train", {.data_dir = data_dir, .use_random_windows = config.data.shuffle});
@@ -46,13 +46,13 @@ DatasetTask::DatasetTask(const Config& config, const std::string& data_dir, Comm
       config.train.eval_batch_size > 0 ? config.train.eval_batch_size : config.data.batch_size;
 }
 
-void DatasetTask::prepare_batches(int64_t first, int64_t last) {
-  prefetch_ = std::make_unique<PrefetchQueue<SlicedBatch>>([this](int64_t number) { return load(number); },
-                                                           first, last);
+void DatasetTask::prefetch_batches(int64_t first, int64_t end) {
+  prefetch_queue_ = std::make_unique<PrefetchQueue<SlicedBatch>>(
+      [this](int64_t number) { return load_slice(number); }, first, end);
 }
 
 Batch DatasetTask::next_batch(int64_t number, int64_t slot) {
-  const auto sliced = prefetch_->next();
+  const auto sliced = prefetch_queue_->next();
   check(sliced.has_value(), "trainer", "no batch for step ", number);
   slices_[slot] = sliced->slice;
   return sliced->batch;
@@ -62,7 +62,7 @@ Batch DatasetTask::next_batch(int64_t number, int64_t slot) {
 // and of the batch. If the batch has no mask, the divisor is proportional to the number of examples, so the
 // divisor of the batch is computed from the slice. If the batch has a mask, or if the slice is empty, the
 // whole batch is loaded to compute the divisor.
-DatasetTask::SlicedBatch DatasetTask::load(int64_t number) const {
+DatasetTask::SlicedBatch DatasetTask::load_slice(int64_t number) const {
   const std::vector<int64_t> indices = loader_->indices_at(number);
   const auto count = static_cast<int64_t>(indices.size());
   const auto [first, last] = compute_slice_range(count, communicator_.rank(), communicator_.size());

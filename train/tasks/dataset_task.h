@@ -25,8 +25,8 @@ class DatasetTask : public Task {
   int64_t count_complete_epochs(int64_t batches) const override {
     return batches / loader_->batches_per_epoch();
   }
-  void prepare_batches(int64_t first, int64_t last) override;
-  BatchSlice slice(int64_t slot) const override { return slices_.at(slot); }
+  void prefetch_batches(int64_t first, int64_t end) override;
+  BatchSlice get_slice(int64_t slot) const override { return slices_.at(slot); }
   std::string describe_examples(int64_t number) const override;
   std::string compute_data_digest() const override;
 
@@ -44,7 +44,7 @@ class DatasetTask : public Task {
   const Dataset& evaluation_set() const { return *evaluation_set_; }
   int64_t evaluation_batch_size() const { return evaluation_batch_size_; }
   int64_t batches_per_epoch() const { return loader_->batches_per_epoch(); }
-  Communicator& processes() const { return communicator_; }
+  Communicator& communicator() const { return communicator_; }
   // Returns the slice of the next batch that this process computes, in host memory, for fetch_batch().
   Batch next_batch(int64_t number, int64_t slot);
 
@@ -53,7 +53,7 @@ class DatasetTask : public Task {
     Batch batch;
     BatchSlice slice;
   };
-  SlicedBatch load(int64_t number) const;
+  SlicedBatch load_slice(int64_t number) const;
 
   Communicator& communicator_;
   LossCount count_loss_items_;
@@ -62,7 +62,7 @@ class DatasetTask : public Task {
   int64_t evaluation_batch_size_ = 0;
   std::map<int64_t, BatchSlice> slices_;  // indexed by slot
   // Declared last, so that the thread of the queue ends before the members that it uses are destroyed.
-  std::unique_ptr<PrefetchQueue<SlicedBatch>> prefetch_;
+  std::unique_ptr<PrefetchQueue<SlicedBatch>> prefetch_queue_;
 };
 
 }  // namespace tapeformer

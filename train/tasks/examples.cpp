@@ -21,17 +21,17 @@ class ExampleTask final : public DatasetTask {
     batches_[slot] = next_batch(number, slot);
     return std::nullopt;
   }
-  BatchLoss loss(int64_t slot, const ForwardContext& context) override {
+  BatchLoss compute_loss(int64_t slot, const ForwardContext& context) override {
     const Batch& batch = batches_[slot];
     return {model_->compute_loss(batch, context), batch.inputs().size(0) * batch.inputs().size(1)};
   }
 
   TaskEvaluation evaluate(const StopCheck& stop) const override {
     const ExampleEvaluation e =
-        tapeformer::evaluate(*model_, evaluation_set(), evaluation_batch_size(), 0, 0, stop, processes());
+        tapeformer::evaluate(*model_, evaluation_set(), evaluation_batch_size(), 0, 0, stop, communicator());
     TaskEvaluation result{.split = e.split,
                           .example_count = e.example_count,
-                          .criterion = e.scores.front().second,
+                          .selection_metric = e.scores.front().second,
                           .seconds = e.seconds,
                           .metrics = {{"loss_nats", e.scores.front().second}},
                           .printed_results = {},
@@ -54,7 +54,7 @@ class ExampleTask final : public DatasetTask {
 
 }  // namespace
 
-std::unique_ptr<Task> make_example_task(const Config& config, const DataAccess& data, Device device,
+std::unique_ptr<Task> make_example_task(const Config& config, const DataAccessOptions& data, Device device,
                                         Communicator& processes) {
   return std::make_unique<ExampleTask>(config, data.data_dir, device, processes);
 }

@@ -27,7 +27,7 @@ namespace tapeformer {
 struct TaskEvaluation {
   std::string split;
   int64_t example_count = 0;
-  double criterion = 0;  // selects the best checkpoint and drives a plateau schedule; lower is better
+  double selection_metric = 0;  // selects the best checkpoint and drives a plateau schedule; lower is better
   double seconds = 0;
   MetricRecord metrics;          // fields for metrics.jsonl, without step and split
   MetricRecord printed_results;  // names and values of the results in the output of `train`
@@ -35,8 +35,9 @@ struct TaskEvaluation {
 };
 
 struct BatchLoss {
-  Tensor loss;              // scalar, recorded on the tape; does not include ForwardContext::loss_terms
-  int64_t token_count = 0;  // number of predictions or frames, for the speed in the progress line
+  Tensor loss;  // scalar, recorded on the tape; does not include ForwardContext::loss_terms
+  // Number of predictions or frames, for the speed in the progress line. Task::speed_unit() names the unit.
+  int64_t processed_unit_count = 0;
 };
 
 // The part of a batch that this process computes. In a run with one process, the slice is the whole batch.
@@ -79,20 +80,20 @@ class Task {
   // Returns whether metrics.jsonl gets a record with the time of each epoch.
   virtual bool reports_epochs() const { return false; }
 
-  // Starts loading batches `first` to `last` - 1. fetch_batch() must then be called with these numbers in
+  // Starts loading batches `first` to `end` - 1. fetch_batch() must then be called with these numbers in
   // order.
-  virtual void prepare_batches(int64_t /*first*/, int64_t /*last*/) {}
-  // Fetches batch `number` and assigns it to `slot`, for later calls of slice() and loss(). The slot is the
-  // index of the batch among the micro-batches of a step.
+  virtual void prefetch_batches(int64_t /*first*/, int64_t /*end*/) {}
+  // Fetches batch `number` and assigns it to `slot`, for later calls of get_slice() and compute_loss(). The
+  // slot is the index of the batch among the micro-batches of a step.
   //
   // Returns the layout of the batch if its loss can be captured as a CUDA graph. The graph can be replayed
   // for other batches of this layout in the same slot, which are fetched into the same device tensors.
   // Otherwise returns std::nullopt.
   virtual std::optional<BatchLayout> fetch_batch(int64_t number, int64_t slot) = 0;
   // Returns the slice that this process computes of the last batch that fetch_batch() assigned to `slot`.
-  virtual BatchSlice slice(int64_t slot) const = 0;
-  // Returns the training loss over the examples of slice(slot). The slice must not be empty.
-  virtual BatchLoss loss(int64_t slot, const ForwardContext& context) = 0;
+  virtual BatchSlice get_slice(int64_t slot) const = 0;
+  // Returns the training loss over the examples of get_slice(slot). The slice must not be empty.
+  virtual BatchLoss compute_loss(int64_t slot, const ForwardContext& context) = 0;
   // Returns the indices or ids of the examples of batch `number` as text. The error message about a loss that
   // is not finite contains this text.
   virtual std::string describe_examples(int64_t number) const = 0;
@@ -107,10 +108,10 @@ class Task {
   virtual const char* speed_unit() const { return "tokens"; }
   // Returns the bits per dimension that the progress line shows for a training loss, or a negative number if
   // the line shows none.
-  virtual double compute_shown_bits_per_dim(double /*loss*/) const { return -1; }
+  virtual double compute_progress_bits_per_dim(double /*loss*/) const { return -1; }
   // Returns a JSON object for state.json with the metadata that is needed to use the model without its
   // training data, or "" if none is needed.
-  virtual std::string description() const { return ""; }
+  virtual std::string metadata_json() const { return ""; }
   // Returns sizes and checksums of the data as text, for comparison between processes.
   virtual std::string compute_data_digest() const = 0;
 };
@@ -119,13 +120,13 @@ class Task {
 // functions build the task of one model type. Each process computes one slice of each batch. `processes` must
 // outlive the task. The functions throw ConfigError if the config does not match the data, and DataError if
 // files are missing or invalid.
-std::unique_ptr<Task> make_task(const Config& config, const DataAccess& data, Device device,
+std::unique_ptr<Task> make_task(const Config& config, const DataAccessOptions& data, Device device,
                                 Communicator& processes = *get_single_process_communicator());
-std::unique_ptr<Task> make_autoregressive_task(const Config& config, const DataAccess& data, Device device,
-                                               Communicator& processes);
-std::unique_ptr<Task> make_example_task(const Config& config, const DataAccess& data, Device device,
+std::unique_ptr<Task> make_autoregressive_task(const Config& config, const DataAccessOptions& data,
+                                               Device device, Communicator& processes);
+std::unique_ptr<Task> make_example_task(const Config& config, const DataAccessOptions& data, Device device,
                                         Communicator& processes);
-std::unique_ptr<Task> make_speech_task(const Config& config, const DataAccess& data, Device device,
+std::unique_ptr<Task> make_speech_task(const Config& config, const DataAccessOptions& data, Device device,
                                        Communicator& processes);
 
 }  // namespace tapeformer

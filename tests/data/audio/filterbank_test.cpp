@@ -79,7 +79,7 @@ TEST_CASE(
   CHECK(hiss > 2);
   CHECK(max_difference(every_second_frame(Filterbank({.high_hz = 7000}).compute(wide)), golden("16k", 40)) >
         0.1);
-  const Filterbank edges({.bins = 23, .snip_edges = false, .energy = true});
+  const Filterbank edges({.bins = 23, .snip_edges = false, .use_energy = true});
   CHECK(max_difference(edges.compute({wide.data(), 4000}), golden("16k_edges", 24)) < 1e-3);
 }
 
@@ -112,7 +112,7 @@ TEST_CASE("features of silence are the floor, not minus infinity") {
 }
 
 TEST_CASE("dither depends on the stream and has the requested standard deviation") {
-  const Filterbank bank({.dither = 2, .energy = true});
+  const Filterbank bank({.dither = 2, .use_energy = true});
   const std::vector<float> silence(16000, 0.0f);
   const RandomStream stream(5, "dither", 1);
   const Tensor features = bank.compute(silence, stream);
@@ -172,7 +172,7 @@ TEST_CASE("filters without an FFT bin are errors with the maximum number of filt
 TEST_CASE("the frames of a recording that arrives in pieces are bit-identical to the frames of the whole") {
   for (const bool snip : {true, false})
     for (const FilterbankOptions& options :
-         {FilterbankOptions{.rate = 8000, .dither = 1, .snip_edges = snip, .energy = true},
+         {FilterbankOptions{.rate = 8000, .dither = 1, .snip_edges = snip, .use_energy = true},
           FilterbankOptions{.rate = 8000, .frame_ms = 10, .shift_ms = 25, .bins = 13, .snip_edges = snip}}) {
       const Filterbank bank(options);
       const RandomStream stream(5, "dither", 1);

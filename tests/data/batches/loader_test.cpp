@@ -86,7 +86,7 @@ TEST_CASE("a shuffled epoch visits every example once, in another order in every
 
 TEST_CASE("every permutation is equally likely") {
   std::map<std::vector<int64_t>, int> count;
-  for (int64_t epoch = 0; epoch < 24000; ++epoch) ++count[shuffle_epoch(1, epoch, 4)];
+  for (int64_t epoch = 0; epoch < 24000; ++epoch) ++count[make_epoch_permutation(1, epoch, 4)];
   CHECK(count.size() == 24);
   for (const auto& [order, times] : count)
     CHECK(std::abs(times - 1000) < 160);  // 160 is about 5 standard deviations

@@ -43,7 +43,8 @@ TEST_CASE("a folder of pictures is divided into splits by the hashes of paths") 
   const QuietLog quiet;
   const TempDir dir;
   write_pictures(dir.path(), 40);
-  ImageFolderOptions options{.path = dir.path().string(), .valid_share = 0.1, .test_share = 0.2, .size = 4};
+  ImageFolderOptions options{
+      .path = dir.path().string(), .valid_share = 0.1, .test_share = 0.2, .image_size = 4};
   std::set<double> all;
   for (const auto& [split, count] : {std::pair{"train", 28}, {"valid", 4}, {"test", 8}}) {
     const ImageSet set = load_image_folder(split, options);
@@ -57,8 +58,8 @@ TEST_CASE("a folder of pictures is divided into splits by the hashes of paths") 
   CHECK_THROWS_AS(load_image_folder("tset", options), ConfigError);
   DatasetOptions dataset;
   dataset.name = "images";
-  dataset.image_folder = options;
-  const DatasetInfo info = describe_dataset(dataset);
+  dataset.image_folder_options = options;
+  const DatasetInfo info = make_dataset_info(dataset);
   CHECK(make_dataset(dataset)->info() == info);
   CHECK(info.length == 47);
 }
@@ -71,7 +72,7 @@ TEST_CASE("valid_path and test_path replace the shares") {
   const ImageFolderOptions options{.path = (dir / "a").string(),
                                    .test_path = (dir / "b").string(),
                                    .test_share = 0.5,
-                                   .size = 2,
+                                   .image_size = 2,
                                    .channels = 1};
   CHECK(load_image_folder("train", options).pixels.shape() == Shape{10, 4});
   CHECK(load_image_folder("test", options).pixels.shape() == Shape{3, 4});
@@ -87,14 +88,14 @@ TEST_CASE("bad files are named and left out, or refused") {
   fs::create_directory_symlink(dir.path(), dir / "loop");
   fs::create_symlink(dir / "nowhere.png", dir / "dangling.png");
   fs::create_directory_symlink(dir / "class0", dir / "again");
-  ImageFolderOptions options{.path = dir.path().string(), .size = 4};
-  const PictureList list = list_pictures(options.path);
-  CHECK(list.pictures.size() == 6 + 2 + 2);  // 6 valid and 2 bad pictures, and 2 through the link to class0
+  ImageFolderOptions options{.path = dir.path().string(), .image_size = 4};
+  const PicturePathList list = list_picture_paths(options.path);
+  CHECK(list.paths.size() == 6 + 2 + 2);  // 6 valid and 2 bad pictures, and 2 through the link to class0
   REQUIRE(list.faults.size() == 2);
   CHECK(contains(list.faults[0], "dangling.png: is a link without a target"));
   CHECK(contains(list.faults[1], "loop: is a link to a folder that contains it"));
   CHECK(load_image_folder("train", options).pixels.size(0) == 8);
-  options.refuse_faulty = true;
+  options.reject_faulty_files = true;
   const std::string text = message_of<DataError>([&] { load_image_folder("train", options); });
   for (const char* part : {"4 files cannot be used", "broken.png: expected a PNG image",
                            "tiny.png: has 2 x 9 pixels, expected at least 4 x 4", "dangling.png", "loop"})
@@ -116,7 +117,7 @@ TEST_CASE("a cache of decoded images is used until a picture changes, and a dama
   write_pictures(dir / "p", 9);
   write_png(dir / "p" / "tiny.png", Tensor::full({2, 2, 3}, 1, DType::uint8));
   const ImageFolderOptions options{
-      .path = (dir / "p").string(), .size = 4, .cache = (dir / "cache").string()};
+      .path = (dir / "p").string(), .image_size = 4, .cache_folder = (dir / "cache").string()};
   const std::vector<double> first = load_image_folder("train", options).pixels.to_vector();
   REQUIRE(std::distance(fs::directory_iterator(dir / "cache"), {}) == 1);
   const fs::path cache = fs::directory_iterator(dir / "cache")->path();

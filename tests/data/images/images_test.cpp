@@ -53,7 +53,7 @@ TEST_CASE("train, valid and test contain the expected examples, and limit select
   CHECK(load_images("mnist", "train", options).pixels.shape() == Shape{25, 24});
   CHECK(load_images("mnist", "test", options).labels.shape() == Shape{7});
 
-  options.validation = 5;
+  options.validation_count = 5;
   const ImageSet train = load_images("mnist", "train", options);
   const ImageSet valid = load_images("mnist", "valid", options);
   CHECK(train.pixels.shape() == Shape{20, 24});
@@ -85,7 +85,7 @@ TEST_CASE("invalid options for a data set are config errors") {
   write_tiny_mnist(dir / "mnist", 25, 7);
   const auto error = [&](const std::string& split, int64_t validation, int64_t downscale) {
     ImageOptions options = in(dir);
-    options.validation = validation;
+    options.validation_count = validation;
     options.downscale = downscale;
     return message_of<ConfigError>([&] { load_images("mnist", split, options); });
   };
@@ -168,7 +168,7 @@ TEST_CASE("the colour planes of CIFAR-10 are interleaved by pixel, in all batch 
   for (size_t i = 1; i < record.size(); ++i) record[i] = static_cast<uint8_t>(i % 253);
   write_sparse_cifar(dir / "cifar10", 17, record);
   ImageOptions options = in(dir);
-  options.validation = 29983;  // valid begins with example 20,017 of 50,000
+  options.validation_count = 29983;  // valid begins with example 20,017 of 50,000
   options.limit = 2;
   const ImageSet set = load_images("cifar10", "valid", options);
   CHECK(set.pixels.shape() == Shape{2, 3072});
@@ -216,7 +216,7 @@ namespace {
 
 void check_mnist(const ImageOptions& given) {
   ImageOptions options = given;
-  options.validation = 5000;
+  options.validation_count = 5000;
   const ImageSet train = load_images("mnist", "train", options);
   CHECK(train.pixels.shape() == Shape{55000, 784});
   CHECK(train.labels.data<int64_t>()[0] == 5);

@@ -14,7 +14,7 @@ using namespace tapeformer::test;
 
 TEST_CASE("every row of the table of data sets is complete") {
   std::set<std::string_view> names;
-  for (const CatalogueEntry& set : list_catalogue()) {
+  for (const CatalogueEntry& set : list_catalogue_entries()) {
     CAPTURE(set.name);
     CHECK(names.insert(set.name).second);
     const bool images = set.type == DatasetType::images && !set.needs_path,
@@ -34,7 +34,7 @@ TEST_CASE("every row of the table of data sets is complete") {
 
 TEST_CASE("known_set() returns the row of a name, and set_names() the names of the selected rows") {
   const auto speech = [](const CatalogueEntry& set) { return set.type == DatasetType::speech; };
-  CHECK(list_dataset_names().size() == list_catalogue().size());
+  CHECK(list_dataset_names().size() == list_catalogue_entries().size());
   CHECK(list_dataset_names([](const CatalogueEntry& set) { return set.type == DatasetType::images; }) ==
         std::vector<std::string>{"mnist", "fashion-mnist", "cifar10", "images"});
   CHECK(require_catalogue_entry("timit", speech).format == DatasetFormat::timit);
@@ -47,7 +47,7 @@ TEST_CASE("known_set() returns the row of a name, and set_names() the names of t
 TEST_CASE("every data set of speech and every lexicon has a check of its contents") {
   const TempDir dir;
   const auto layouts = list_speech_layouts();
-  for (const CatalogueEntry& set : list_catalogue()) {
+  for (const CatalogueEntry& set : list_catalogue_entries()) {
     if (set.type != DatasetType::speech && set.type != DatasetType::lexicon) continue;
     CAPTURE(set.name);
     const std::string name(set.name);
@@ -59,7 +59,7 @@ TEST_CASE("every data set of speech and every lexicon has a check of its content
 
 TEST_CASE("a data set that is not found names its folder and its origin") {
   const TempDir dir;
-  for (const CatalogueEntry& set : list_catalogue()) {
+  for (const CatalogueEntry& set : list_catalogue_entries()) {
     if (set.type == DatasetType::sequences || !set.system_folder.empty()) continue;
     CAPTURE(set.name);
     const std::string text =

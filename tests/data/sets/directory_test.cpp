@@ -52,7 +52,7 @@ TEST_CASE("a missing data set is a data error with the searched folders and its 
                  "cifar10: data set not found; looked in\n  " + (dir / "own/cifar10").string() + "\n"));
   CHECK(contains(message, (dir / "xdg/tapeformer/cifar10").string() + " (no such folder)\n"));
   CHECK(contains(message, "in such a folder, run: curl -L https://www.cs.toronto.edu"));
-  for (const CatalogueEntry& set : list_catalogue())
+  for (const CatalogueEntry& set : list_catalogue_entries())
     CHECK(set.download_instructions.empty() ==
           (set.type == DatasetType::sequences || set.type == DatasetType::expressions ||
            set.type == DatasetType::vectors || set.name == "text" || set.name == "images"));

@@ -239,7 +239,7 @@ TEST_CASE("fetch accepts only https, also in redirections") {
     CHECK(contains(message_of<ConfigError>([&] { fetch_dataset("mnist", dir.path().string(), url); }),
                    "unsupported URL, expected https://"));
   CHECK_THROWS_AS(fetch_dataset("mnist", dir.path().string(), "https://[::"), ConfigError);
-  for (const CatalogueEntry& set : list_catalogue())
+  for (const CatalogueEntry& set : list_catalogue_entries())
     CHECK((set.url.empty() || set.url.starts_with("https://")));
 }
 

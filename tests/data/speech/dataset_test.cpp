@@ -40,7 +40,7 @@ Corpus noise_corpus(const TempDir& dir, int count) {
 
 SpeechDatasetOptions options_8k() {
   SpeechDatasetOptions options;
-  options.features.filterbank.rate = 8000;
+  options.feature_options.filterbank.rate = 8000;
   return options;
 }
 
@@ -82,13 +82,13 @@ TEST_CASE("features from a cache equal computed features, and each option and fi
   const TempDir dir;
   const Corpus corpus = noise_corpus(dir, 5);
   SpeechDatasetOptions options = options_8k();
-  options.features.filterbank.dither = 1;
+  options.feature_options.filterbank.dither = 1;
   const SpeechDataset plain(corpus, kPhones, options);
-  FeatureOptions cached = options.features;
+  FeatureOptions cached = options.feature_options;
   cached.cache_folder = (dir / "cache").string();
   CHECK(!FeatureStore(corpus, cached).is_from_cache());
   CHECK(FeatureStore(corpus, cached).is_from_cache());
-  options.features = cached;
+  options.feature_options = cached;
   const SpeechDataset read(corpus, kPhones, options);
   for (int64_t i = 0; i < 5; ++i) CHECK(max_difference(read.features(i), plain.features(i)) == 0);
 
@@ -99,7 +99,7 @@ TEST_CASE("features from a cache equal computed features, and each option and fi
   others[3].filterbank.low_hz = 30;
   others[4].filterbank.snip_edges = false;
   others[5].resample = true;
-  others[6].filterbank.energy = true;
+  others[6].filterbank.use_energy = true;
   others[7].filterbank.shift_ms = 12.5;
   std::vector<std::string> keys = {make_cache_key(corpus, cached)};
   for (const FeatureOptions& other : others) keys.push_back(make_cache_key(corpus, other));
@@ -122,7 +122,7 @@ TEST_CASE("features from a cache equal computed features, and each option and fi
 TEST_CASE("a feature cache stores faults of recordings, but no faults of commands and no damaged values") {
   const TempDir dir;
   Corpus corpus = noise_corpus(dir, 3);
-  FeatureOptions cached = options_8k().features;
+  FeatureOptions cached = options_8k().feature_options;
   cached.cache_folder = (dir / "cache").string();
   write_file(corpus.utterances[1].path, std::string(500, 'x'));
   CHECK(!FeatureStore(corpus, cached).is_from_cache());
@@ -144,7 +144,8 @@ TEST_CASE("a feature cache stores faults of recordings, but no faults of command
   corpus.utterances[1].command = "cat " + (dir / "late.wav").string() + " 2>/dev/null";
   const FeatureStore failed(corpus, cached);
   CHECK(contains(failed.error(1), "failed with exit code 1"));
-  CHECK(max_difference(failed.features(0), FeatureStore(corpus, options_8k().features).features(0)) == 0);
+  CHECK(max_difference(failed.features(0), FeatureStore(corpus, options_8k().feature_options).features(0)) ==
+        0);
   std::filesystem::copy_file(corpus.utterances[2].path, dir / "late.wav");
   const FeatureStore later(corpus, cached);
   CHECK(!later.is_from_cache());
@@ -155,7 +156,7 @@ TEST_CASE("a feature cache stores faults of recordings, but no faults of command
 TEST_CASE("a feature cache with a flipped bit at any offset is computed again") {
   const TempDir dir;
   const Corpus corpus = noise_corpus(dir, 2);
-  FeatureOptions cached = options_8k().features;
+  FeatureOptions cached = options_8k().feature_options;
   cached.cache_folder = (dir / "cache").string();
   const Tensor expected = FeatureStore(corpus, cached).features(0);
   const auto path = dir / "cache" / (make_cache_key(corpus, cached) + ".features");
@@ -176,7 +177,7 @@ TEST_CASE("a feature cache with a flipped bit at any offset is computed again") 
 TEST_CASE("the index of a feature cache with overflowing sizes is not used") {
   const TempDir dir;
   const Corpus corpus = noise_corpus(dir, 1);
-  FeatureOptions cached = options_8k().features;
+  FeatureOptions cached = options_8k().feature_options;
   cached.cache_folder = (dir / "cache").string();
   const auto path = dir / "cache" / (make_cache_key(corpus, cached) + ".features");
   const auto bytes_of = [](const std::vector<int64_t>& values) {
@@ -195,7 +196,7 @@ TEST_CASE("the index of a feature cache with overflowing sizes is not used") {
 TEST_CASE("unfinished files of a feature cache are removed unless a process has them open") {
   const TempDir dir;
   const Corpus corpus = noise_corpus(dir, 1);
-  FeatureOptions cached = options_8k().features;
+  FeatureOptions cached = options_8k().feature_options;
   cached.cache_folder = (dir / "cache").string();
   const auto key = dir / "cache" / "0123.features";
   const std::string written = key.string() + ".98765.tmp", left = key.string() + ".1234.tmp",
@@ -223,7 +224,7 @@ TEST_CASE("an utterance with a fault is left out and reported") {
   const SpeechDataset set(corpus, kPhones, options);
   CHECK(set.size() == 2);
   CHECK(set.report().faults == std::vector<std::string>{"u1: list:2: an empty transcript"});
-  options.refuse_faulty = true;
+  options.reject_faulty_utterances = true;
   CHECK(contains(message_of<DataError>([&] { SpeechDataset(corpus, kPhones, options); }),
                  "list:2: an empty transcript"));
 }
@@ -235,8 +236,8 @@ TEST_CASE("dither depends on the epoch and the utterance, and repeated calls giv
                              std::filesystem::copy_options::overwrite_existing);
   SpeechDatasetOptions options = options_8k();
   const SpeechDataset clean(corpus, kPhones, options);
-  options.features.filterbank.dither = 1;
-  options.features.cache_folder = (dir / "cache").string();
+  options.feature_options.filterbank.dither = 1;
+  options.feature_options.cache_folder = (dir / "cache").string();
   const SpeechDataset noisy(corpus, kPhones, options), again(corpus, kPhones, options);
   CHECK(max_difference(clean.features(0, 1), clean.features(0, 2)) == 0);
   CHECK(max_difference(clean.features(0), clean.features(1)) == 0);
@@ -265,7 +266,7 @@ TEST_CASE("the length of an utterance is its number of complete steps of the mod
   CHECK(!usable(frames / 4 + 1));
 }
 
-TEST_CASE("unusable files are left out and reported, or are errors with refuse_faulty") {
+TEST_CASE("unusable files are left out and reported, or are errors with reject_faulty_utterances") {
   const TempDir dir;
   Corpus corpus = noise_corpus(dir, 8);
   write_file(corpus.utterances[0].path, std::string("no sound"));
@@ -286,7 +287,7 @@ TEST_CASE("unusable files are left out and reported, or are errors with refuse_f
   CHECK(set.report().too_short_ids == std::vector<std::string>{"u6"});
   CHECK(count_min_ctc_steps(std::vector<int64_t>{1, 1, 2, 1, 1}) == 7);
   SpeechDatasetOptions strict = options_8k();
-  strict.refuse_faulty = true;
+  strict.reject_faulty_utterances = true;
   CHECK(contains(message_of<DataError>([&] { SpeechDataset(corpus, kPhones, strict); }), "noise: u0: "));
   corpus.utterances.resize(2);
   CHECK(contains(message_of<DataError>([&] { SpeechDataset(corpus, kPhones, options_8k()); }),
@@ -301,7 +302,7 @@ TEST_CASE("scoring keeps utterances that are shorter than their labels or have u
   corpus.utterances[2].phones = {};
   SpeechDatasetOptions options = options_8k();
   CHECK(SpeechDataset(corpus, kPhones, options).size() == 1);
-  options.use = SpeechUse::scoring;
+  options.purpose = SpeechPurpose::scoring;
   const SpeechDataset set(corpus, kPhones, options);
   REQUIRE(set.size() == 3);
   CHECK(set.report().too_short_ids == std::vector<std::string>{"u0"});
@@ -310,9 +311,9 @@ TEST_CASE("scoring keeps utterances that are shorter than their labels or have u
   CHECK(set.report().label_count == 43);
   CHECK(set.reference_phones(1) == Words{"a", "x"});
   CHECK(set.labels(1).empty());
-  CHECK_FALSE(set.has_loss(0));
-  CHECK_FALSE(set.has_loss(1));
-  CHECK(set.has_loss(2));
+  CHECK_FALSE(set.is_alignable(0));
+  CHECK_FALSE(set.is_alignable(1));
+  CHECK(set.is_alignable(2));
   const std::vector<int64_t> one = {1};
   CHECK(set.batch(one).labels.shape() == Shape({1, 1}));
 }
@@ -345,7 +346,7 @@ TEST_CASE("features are normalised by utterance, speaker or data set") {
   const auto mean_of = [](const SpeechDataset& set, const std::vector<int64_t>& which) {
     FeatureStatistics sum;
     for (const int64_t i : which) sum.add(set.features(i));
-    return std::abs(sum.sums[7]) / sum.frames;
+    return std::abs(sum.sums[7]) / sum.frame_count;
   };
   SpeechDatasetOptions options = options_8k();
   const SpeechDataset utterance(corpus, kPhones, options);
@@ -448,7 +449,7 @@ void check_corpora(const std::filesystem::path& data) {
     const auto lengths = set.frame_counts();
     const auto batches = plan_batches(lengths, {.max_frames = 8000}, 0);
     MESSAGE(corpus.name << ": " << set.size() << " utterances, " << set.report().frame_count << " frames, "
-                        << set.report().label_count << " labels of " << set.phones().class_count() - 1
+                        << set.report().label_count << " labels of " << set.phone_table().class_count() - 1
                         << " phones, " << set.report().too_short_ids.size() << " too short; "
                         << batches.size() << " batches, " << 100 * compute_padding_share(lengths, batches)
                         << " % padding");

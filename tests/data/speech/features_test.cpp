@@ -62,7 +62,7 @@ TEST_CASE("normalised features have mean 0 and variance 1, also with statistics 
   first.add(second);
   both.add(a);
   both.add(b);
-  CHECK(first.frames == 101);
+  CHECK(first.frame_count == 101);
   for (size_t d = 0; d < 5; ++d) CHECK(first.sums[d] == doctest::Approx(both.sums[d]).epsilon(1e-12));
   normalize_features(a, both, true);
   normalize_features(b, both, true);
@@ -71,7 +71,7 @@ TEST_CASE("normalised features have mean 0 and variance 1, also with statistics 
   after.add(b);
   for (size_t d = 0; d < 5; ++d) {
     CHECK(std::abs(after.sums[d]) < 1e-3);
-    CHECK(after.squares[d] == doctest::Approx(101).epsilon(1e-4));
+    CHECK(after.square_sums[d] == doctest::Approx(101).epsilon(1e-4));
   }
   const Tensor constant = Tensor::full({9, 2}, 3.25);
   FeatureStatistics flat;

@@ -72,7 +72,7 @@ TEST_CASE("a Kaldi directory is read with segments, words and speakers") {
   CHECK(!corpus.utterances[1].end_seconds);
   CHECK(corpus.utterances[1].path == dir / "r.wav");
   CHECK(find_kaldi_faults(dir.path()).empty());
-  use_words_as_phones(corpus);
+  copy_words_to_phones(corpus);
   CHECK(corpus.utterances[1].phones == Words{"good", "bye"});
   write_kaldi_directory(dir / "copy", corpus);
   CHECK(read_kaldi_directory(dir / "copy").utterances[0].words == Words{"hello", "world"});
@@ -343,7 +343,7 @@ TEST_CASE("the name of the blank is not a phone: it is reported with its line as
   REQUIRE(problems.size() == 1);
   CHECK(contains(problems[0], "text:2: \"<blank>\" is the blank of CTC"));
   Corpus corpus = read_kaldi_directory(dir.path());
-  use_words_as_phones(corpus);
+  copy_words_to_phones(corpus);
   CHECK(contains(corpus.utterances[1].fault, "<blank>"));
   CHECK(corpus.utterances[1].phones.empty());
   CHECK(corpus.utterances[0].fault.empty());

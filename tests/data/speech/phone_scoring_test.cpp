@@ -78,9 +78,9 @@ TEST_CASE("substitutions, deletions, insertions and confusions are counted") {
   CHECK(format_alignment(align_phones({"aa", "b"}, {"aa", "b", "c"})) == "REF: aa b ***\nHYP: aa b c  \n");
   PhoneScore empty;
   empty.add({}, {});
-  CHECK(empty.error_rate() == 0);
+  CHECK(empty.error_rate_percent() == 0);
   empty.add({}, {"a"});
-  CHECK(std::isinf(empty.error_rate()));
+  CHECK(std::isinf(empty.error_rate_percent()));
 }
 
 // Replaces some phones by symbols of espeak-ng and X-SAMPA, to test that sclite counts them as ordinary

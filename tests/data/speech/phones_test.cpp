@@ -28,17 +28,18 @@ TEST_CASE("the 61 phones of TIMIT are mapped to 48 and 39") {
 TEST_CASE("a table numbers phones from 1, after the blank") {
   const PhoneTable table = make_phone_table({{"b", "a"}, {"c", "b"}});
   CHECK(table.class_count() == 4);
-  CHECK(table.find_numbers({"a", "c", "b"}) == std::vector<int64_t>{1, 3, 2});
+  CHECK(table.get_class_indices({"a", "c", "b"}) == std::vector<int64_t>{1, 3, 2});
   CHECK(table.phones({3, 1}) == Words{"c", "a"});
-  CHECK(message_of<DataError>([&] { table.find_number("d"); }) == "\"d\" is not one of the 3 phones");
+  CHECK(message_of<DataError>([&] { table.get_class_index("d"); }) == "\"d\" is not one of the 3 phones");
   CHECK(contains(message_of<DataError>([&] { table.phones({4}); }), "4 is not the number of a phone"));
   CHECK(contains(message_of<DataError>([] { PhoneTable({"a", "a"}); }), "listed twice"));
   CHECK(contains(message_of<DataError>([] { PhoneTable({"<blank>"}); }), "not a valid name"));
   const TempDir dir;
   write_file(dir / "phones", std::string("<eps> 0\nb 1\r\na 2\n"));
-  CHECK(read_phones(dir / "phones").names() == Words{"<blank>", "b", "a"});
+  CHECK(read_phone_table(dir / "phones").names() == Words{"<blank>", "b", "a"});
   write_file(dir / "phones", std::string("b\na 7\n"));
-  CHECK(contains(message_of<DataError>([&] { read_phones(dir / "phones"); }), "phones:2: expected a phone"));
+  CHECK(contains(message_of<DataError>([&] { read_phone_table(dir / "phones"); }),
+                 "phones:2: expected a phone"));
 }
 
 TEST_CASE("a lexicon removes stress and comments and uses the first pronunciation") {

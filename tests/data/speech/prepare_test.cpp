@@ -76,7 +76,7 @@ TEST_CASE("recordings and a table of transcripts become Kaldi directories for tr
   CHECK(report.valid_count == 15);
   CHECK(report.test_count == 15);
   CHECK(report.speaker_count == 12);
-  CHECK(report.recordings_by_rate == std::map<int64_t, int64_t>{{8000, 60}});
+  CHECK(report.recording_counts_by_rate == std::map<int64_t, int64_t>{{8000, 60}});
   std::set<std::string> speakers;
   size_t count = 0;
   for (const char* part : {"train", "valid", "test"}) {
@@ -178,7 +178,7 @@ TEST_CASE("phonemes of espeak-ng become phones of CMUdict") {
   CHECK_FALSE(convert_espeak_to_arpabet({"s", "y:"}).has_value());
   Lexicon other;
   other.add("a", {"AH", "q7"});
-  CHECK_FALSE(has_arpabet_phones(other));
+  CHECK_FALSE(has_only_arpabet_phones(other));
 }
 
 TEST_CASE("proposed pronunciations go to a separate file, are used only on request, and edits are kept") {
@@ -192,8 +192,8 @@ TEST_CASE("proposed pronunciations go to a separate file, are used only on reque
   append(dir / "table.tsv", "s0/5.wav\tSeven\ns0/6.wav\t7 --seven\n");
   options.propose_pronunciations = true;
   const SpeechPreparationReport report = prepare_speech(options);
-  CHECK(report.utterance_count() == 15);  // proposed pronunciations are not used
-  CHECK(report.proposed_count == 1);      // no pronunciation is proposed for digits
+  CHECK(report.utterance_count() == 15);            // proposed pronunciations are not used
+  CHECK(report.proposed_pronunciation_count == 1);  // no pronunciation is proposed for digits
   const fs::path proposals = options.output_folder / "proposed-lexicon.txt";
   CHECK(contains(read_file(proposals), "\nseven S EH V AH N\n"));
   write_file(proposals, std::string(";;; mine\nseven S EH V N\n"));

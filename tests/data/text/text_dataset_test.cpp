@@ -25,9 +25,9 @@ DatasetOptions get_token_text(const std::filesystem::path& path, const std::stri
   DatasetOptions options;
   options.name = "text";
   options.split = split;
-  options.text.path = path.string();
-  options.text.sequence_length = length;
-  options.text.valid_share = options.text.test_share = 0.25;
+  options.text_options.path = path.string();
+  options.text_options.sequence_length = length;
+  options.text_options.valid_share = options.text_options.test_share = 0.25;
   return options;
 }
 
@@ -52,7 +52,7 @@ TEST_CASE("splits are contiguous parts of the text, and evaluation predicts each
   write_file(dir / "text", counted(200));
   for (const int64_t context : {0, 1, 5, 9}) {
     DatasetOptions options = get_token_text(dir / "text", "train", 10);
-    options.text.eval_context = context;
+    options.text_options.eval_context = context;
     CHECK(make_dataset(options)->info() == DatasetInfo{"text", "train", 256, 10});
     for (const auto& [split, first] : {std::pair{"valid", 100}, std::pair{"test", 150}}) {
       options.split = split;
@@ -72,7 +72,7 @@ TEST_CASE("valid_path and test_path select the files of the splits") {
   write_file(dir / "text", counted(40));
   write_file(dir / "other", counted(20));
   DatasetOptions options = get_token_text(dir / "text", "valid", 8);
-  options.text.valid_path = (dir / "other").string();
+  options.text_options.valid_path = (dir / "other").string();
   CHECK(dynamic_cast<const TextDataset&>(*make_dataset(options)).tokens().size() == 20);
   options.split = "train";
   CHECK(dynamic_cast<const TextDataset&>(*make_dataset(options)).tokens().size() == 30);
@@ -86,7 +86,7 @@ TEST_CASE("for an ASCII text, tokens of characters and of bytes give windows of 
   write_file(dir / "text", text);
   DatasetOptions options = get_token_text(dir / "text", "train", 50);
   const auto bytes = make_dataset(options);
-  options.text.tokenizer_name = "characters";
+  options.text_options.tokenizer_name = "characters";
   const auto characters = make_dataset(options);
   CHECK(characters->info().vocabulary < 15);
   CHECK(characters->size() == bytes->size());
@@ -109,7 +109,7 @@ TEST_CASE("shares do not divide characters, and many characters need wide tokens
   write_file(dir / "text", text);
   for (const std::string split : {"train", "valid", "test"}) {
     DatasetOptions options = get_token_text(dir / "text", split, 20);
-    options.text.tokenizer_name = "characters";
+    options.text_options.tokenizer_name = "characters";
     const auto dataset = make_dataset(options);
     CHECK(dataset->info().vocabulary == 600);
     CHECK(dataset->batch(std::vector<int64_t>{0}).tokens.dtype() == DType::int64);
@@ -120,7 +120,7 @@ TEST_CASE("training draws windows by seed and step, at all positions") {
   const TempDir dir;
   write_file(dir / "text", counted(400));
   DatasetOptions options = get_token_text(dir / "text", "train", 16);
-  options.text.use_random_windows = true;
+  options.text_options.use_random_windows = true;
   const std::shared_ptr<const Dataset> dataset = make_dataset(options);
   CHECK(dataset->size() == 200 - 16);
   const Loader loader(dataset, {.batch_size = 4, .seed = 1}), other(dataset, {.batch_size = 4, .seed = 2});
@@ -144,15 +144,15 @@ TEST_CASE("texts shorter than a window and invalid options are errors") {
       message_of<DataError>([&] { make_dataset(options); }),
       "the split \"valid\" has 10 tokens, expected at least a window of the sequence length + 1 = 11"));
   options = get_token_text(dir / "text", "train", 8);
-  options.text.valid_share = 0.8;
+  options.text_options.valid_share = 0.8;
   CHECK(contains(message_of<ConfigError>([&] { make_dataset(options); }), "expected less than 1"));
   options = get_token_text(dir / "text", "test", 8);
-  options.text.eval_context = 8;
+  options.text_options.eval_context = 8;
   CHECK(contains(message_of<ConfigError>([&] { make_dataset(options); }),
                  "the context of evaluation: expected 0 to 7"));
   write_file(dir / "text", counted(200) + "\xFF");
   options = get_token_text(dir / "text", "train", 8);
-  options.text.tokenizer_name = "characters";
+  options.text_options.tokenizer_name = "characters";
   CHECK(contains(message_of<DataError>([&] { make_dataset(options); }), "is not valid UTF-8"));
 }
 
@@ -166,13 +166,13 @@ TEST_CASE("a line of four gigabytes is mapped, and a line of 64 MiB is encoded i
     return dir / name;
   };
   DatasetOptions options = get_token_text(write_line("bytes", kFileBytes), "train", 8);
-  options.text.valid_share = options.text.test_share = 0;
+  options.text_options.valid_share = options.text_options.test_share = 0;
   const auto bytes = make_dataset(options);
   CHECK(bytes->size() == kFileBytes / 8);
   CHECK(bytes->batch(std::vector<int64_t>{0}).tokens.to_vector()[1] == 't');
   CHECK(bytes->batch(std::vector<int64_t>{bytes->size() - 1}).tokens.to_vector()[8] == 0);
-  options.text.path = write_line("characters", kFileCharacters).string();
-  options.text.tokenizer_name = "characters";
+  options.text_options.path = write_line("characters", kFileCharacters).string();
+  options.text_options.tokenizer_name = "characters";
   const auto characters = make_dataset(options);
   CHECK(characters->size() == kFileCharacters / 8);
   CHECK(characters->info().vocabulary == 5);  // NUL and the letters a, r, s and t
@@ -183,7 +183,7 @@ TEST_CASE("segments follow each other, and the last segment is padded with maske
   write_file(dir / "text", counted(200));
   DatasetOptions options =
       get_token_text(dir / "text", "test", 10);  // the test split contains the bytes 150 to 199
-  options.text.use_segments = true;
+  options.text_options.use_segments = true;
   const auto dataset = make_dataset(options);
   REQUIRE(dataset->size() == 5);
   const Batch batch = dataset->batch(std::vector<int64_t>{3, 4});
@@ -196,7 +196,7 @@ TEST_CASE("segments follow each other, and the last segment is padded with maske
   std::vector<int> expected(200);
   std::fill(expected.begin() + 151, expected.end(), 1);
   CHECK(target_counts(*dataset, 200) == expected);
-  options.text.eval_context = 2;
+  options.text_options.eval_context = 2;
   CHECK_THROWS_WITH_AS(make_dataset(options), doctest::Contains("segments have no common predictions"),
                        ConfigError);
 }

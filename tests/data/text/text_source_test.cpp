@@ -12,8 +12,8 @@ using namespace tapeformer::test;
 namespace {
 
 std::string all_text(const TextSource& source) {
-  std::string text(static_cast<size_t>(source.bytes()), '\0');
-  source.read(0, source.bytes(), reinterpret_cast<uint8_t*>(text.data()));
+  std::string text(static_cast<size_t>(source.size()), '\0');
+  source.read(0, source.size(), reinterpret_cast<uint8_t*>(text.data()));
   return text;
 }
 

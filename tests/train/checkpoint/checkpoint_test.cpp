@@ -24,7 +24,7 @@ namespace {
 CheckpointContents contents_of(double value, int64_t size = 4) {
   return {{{"w", Tensor::full({size}, value)}},
           {{"w.m", Tensor::full({size}, -value)}, {"step", Tensor::full({1}, value, DType::int64)}},
-          {.seconds = value},
+          {.training_seconds = value},
           "[run]\n"};
 }
 
@@ -67,7 +67,7 @@ TEST_CASE("a checkpoint has its four files, and latest points to it") {
   const Checkpoint checkpoint(find_checkpoint(run.path("deep/run"), false));
   CHECK(fs::path(checkpoint.folder()).filename() == "step-00001200");
   CHECK(checkpoint.read_state().step == 1200);
-  CHECK(checkpoint.read_state().seconds == 7);
+  CHECK(checkpoint.read_state().training_seconds == 7);
   CHECK(read_file(checkpoint.config_path()) == "[run]\n");
   const Tensor m = Tensor::zeros({4}), step = Tensor::zeros({1}, DType::int64);
   checkpoint.load_optimizer({{"w.m", m}, {"step", step}});

@@ -32,7 +32,7 @@ fs::path latest(const fs::path& run) {
 }
 
 std::string load_error(const fs::path& run) {
-  return message_of<CheckpointError>([&] { load_run({.path = run.string(), .set_options = {}}); });
+  return message_of<CheckpointError>([&] { load_run({.path = run.string(), .config_settings = {}}); });
 }
 
 std::string resume_error(const Config& config, const fs::path& run) {
@@ -170,7 +170,9 @@ TEST_CASE("sizes in state.json and config.toml that do not match the tensors all
     const auto load = [&](const std::vector<std::string>& sets = {}) {
       get_device_allocator(kCpu).reset_peak();
       const int64_t before = get_device_allocator(kCpu).stats().peak_bytes;
-      const auto load_it = [&] { load_speech_run(find_run({.path = run.string(), .set_options = sets})); };
+      const auto load_it = [&] {
+        load_speech_run(find_run({.path = run.string(), .config_settings = sets}));
+      };
       // If `sets` is empty, the test has damaged the checkpoint. Otherwise, the checkpoint is valid and
       // `sets` contains the wrong values, so the error is a ConfigError.
       const std::string error =
@@ -205,11 +207,11 @@ TEST_CASE("parameters of an attention kind that do not match the tensors are not
        find_attention_kind("synthesizer").make_options({{"terms", std::vector<std::string>{"random"}}})}};
   train(config, dir / "run");
   const std::string run = (dir / "run").string();
-  CHECK_NOTHROW(load_run({.path = run, .set_options = {}}));
+  CHECK_NOTHROW(load_run({.path = run, .config_settings = {}}));
   get_device_allocator(kCpu).reset_peak();
   const int64_t before = get_device_allocator(kCpu).stats().peak_bytes;
   const std::string error =
-      message_of<ConfigError>([&] { load_run({.path = run, .set_options = {"data.max_length=20000"}}); });
+      message_of<ConfigError>([&] { load_run({.path = run, .config_settings = {"data.max_length=20000"}}); });
   CHECK(contains(error, "the model has more parameters than model.safetensors"));
   CHECK(get_device_allocator(kCpu).stats().peak_bytes - before < (int64_t{1} << 26));
 }
@@ -234,11 +236,11 @@ TEST_CASE("list_expected_tensors() agrees with the names and the shapes of the p
   config.model.axial_shape = {4, 4};
   config.model.axial_dims = {8, 8};
   for (const Config& model_config : {config, make_tiny_image_config()}) {
-    const DatasetInfo data = describe_data(model_config);
+    const DatasetInfo data = get_dataset_info(model_config);
     check_against(*make_model(model_config, data),
                   list_expected_tensors(make_model_options(model_config, data)));
   }
-  const SpeechDescription description{
+  const SpeechMetadata metadata{
       .feature_dim = 13, .phone_table = PhoneTable(Words{"a", "b"}), .global_statistics = {}};
   for (const std::string encoder : {"lstm", "transformer"})
     for (const int64_t subsampling : {1, 2, 4})
@@ -248,8 +250,8 @@ TEST_CASE("list_expected_tensors() agrees with the names and the shapes of the p
         speech.model.subsampling = subsampling;
         speech.model.subsampling_kind = kind;
         speech.model.bidirectional = subsampling != 2;
-        check_against(*make_speech_model(speech, description),
-                      list_expected_tensors(make_speech_model_options(speech, description)));
+        check_against(*make_speech_model(speech, metadata),
+                      list_expected_tensors(make_speech_model_options(speech, metadata)));
       }
 }
 

@@ -13,7 +13,7 @@ namespace fs = std::filesystem;
 namespace {
 
 std::string init_error_of(const std::string& init, const Config& config) {
-  const auto model = make_model(config, describe_data(config));
+  const auto model = make_model(config, get_dataset_info(config));
   try {
     load_initial_weights(init, *model);
   } catch (const ConfigError& error) {

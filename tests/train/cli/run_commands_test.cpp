@@ -52,7 +52,7 @@ TEST_CASE("eval prints the results of the library") {
   const TempDir dir;
   const Config config = make_tiny_image_config();
   write_run(dir / "run", config);
-  const auto model = make_model(config, describe_data(config));
+  const auto model = make_model(config, get_dataset_info(config));
   const auto images = make_split(config, "test");
   for (const std::string dtype : {"float32", "float64"}) {
     CAPTURE(dtype);
@@ -119,7 +119,7 @@ TEST_CASE("eval of sequences prints the accuracy") {
   const auto figures =
       parse_json_output(run_program({"eval", (dir / "run").string(), "--limit", "8", "--json"}));
   const Config config = make_tiny_sequence_config();
-  const auto model = make_model(config, describe_data(config));
+  const auto model = make_model(config, get_dataset_info(config));
   const auto expected = evaluate(*model, *make_split(config, "test"), 3, 8);  // with another batch size
   CHECK(expected.accuracy > 0);
   CHECK(figures["accuracy"].get<double>() == doctest::Approx(expected.accuracy).epsilon(1e-12));

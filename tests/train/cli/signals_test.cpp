@@ -86,11 +86,11 @@ TEST_CASE("the second SIGINT ends a process at once, also if SIGTERM came betwee
   const pid_t child = fork();
   REQUIRE(child >= 0);
   if (child == 0) {
-    omit_signal_message();
+    suppress_signal_message();
     const StopSignalScope signals;
     raise(SIGINT);
     raise(SIGTERM);
-    if (signals.requested_signal() != SIGTERM) _exit(1);
+    if (signals.last_signal() != SIGTERM) _exit(1);
     raise(SIGINT);
     _exit(2);
   }

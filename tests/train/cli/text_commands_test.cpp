@@ -155,9 +155,9 @@ TEST_CASE("score prints the bits that the library computes for a line and its en
   const TextRun run("softmax", "bytes");
   write_file(run.dir / "lines", std::string("the cat sat.\nso\n"));
   const std::string path = (run.dir / "lines").string();
-  const LoadedRun loaded = load_run({.path = run.path(), .set_options = {}});
+  const LoadedRun loaded = load_run({.path = run.path(), .config_settings = {}});
   double bits = 0;
-  for (const double nats : compute_token_nats(*loaded.model, std::vector<int64_t>{'\n', 's', 'o', '\n'}))
+  for (const double nats : compute_token_losses(*loaded.model, std::vector<int64_t>{'\n', 's', 'o', '\n'}))
     bits += nats / std::log(2);
   const auto report = parse_json_output(run.call({"score", path, "--json"}));
   CHECK(std::abs(report["scores"][1]["bits"].get<double>() - bits) < 1e-4);
@@ -184,16 +184,16 @@ TEST_CASE("errors of score contain the number of an unreadable line") {
 
 TEST_CASE("long lines are scored in overlapping windows") {
   const TextRun run("softmax", "bytes");
-  const LoadedRun loaded = load_run({.path = run.path(), .set_options = {}});
+  const LoadedRun loaded = load_run({.path = run.path(), .config_settings = {}});
   std::vector<int64_t> tokens;
   for (int i = 0; i < 130; ++i) tokens.push_back('a' + i % 7);
-  const auto nats = compute_token_nats(*loaded.model, tokens);
+  const auto nats = compute_token_losses(*loaded.model, tokens);
   CHECK(nats.size() == 129);
-  const auto first = compute_token_nats(*loaded.model, std::span(tokens).first(41));
+  const auto first = compute_token_losses(*loaded.model, std::span(tokens).first(41));
   for (size_t i = 0; i < first.size(); ++i) CHECK(std::abs(nats[i] - first[i]) < 1e-5);
   // The second window consists of the tokens 20 to 60. The losses with the indices 40 to 59 come from this
   // window.
-  const auto second = compute_token_nats(*loaded.model, std::span(tokens).subspan(20, 41));
+  const auto second = compute_token_losses(*loaded.model, std::span(tokens).subspan(20, 41));
   for (size_t i = 40; i < 60; ++i) CHECK(std::abs(nats[i] - second[i - 20]) < 1e-5);
 }
 

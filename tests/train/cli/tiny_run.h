@@ -37,7 +37,7 @@ inline Config make_tiny_sequence_config() {
 
 // Writes a run directory with one checkpoint, which contains the initial weights of the model.
 inline void write_run(const std::filesystem::path& run_dir, const Config& config, int64_t step = 1) {
-  const auto model = make_model(config, describe_data(config));
+  const auto model = make_model(config, get_dataset_info(config));
   const auto parameters = model->parameters();
   std::filesystem::create_directories(run_dir);
   CheckpointContents contents;

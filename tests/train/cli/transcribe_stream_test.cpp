@@ -217,8 +217,8 @@ TEST_CASE("transcribe --stream keeps its phone error rate beyond the trained len
     PhoneScore alone_score, restarted_score;
     for (size_t i = 0; i < parts.size(); ++i) alone_score.add(said[i], alone[i]["phones"].get<Words>());
     restarted_score.add(all_phones, restarted[0]["phones"].get<Words>());
-    CHECK(alone_score.error_rate() < 10);
-    CHECK(restarted_score.error_rate() < alone_score.error_rate() + 5);
+    CHECK(alone_score.error_rate_percent() < 10);
+    CHECK(restarted_score.error_rate_percent() < alone_score.error_rate_percent() + 5);
     CHECK(restarted[0]["restarts"] > 50);
     // Without restarts, softmax attention reports an error, because its cache is only as long as the training
     // utterances.

@@ -93,7 +93,7 @@ TEST_CASE("paper configs with the LSH attention of fast_transformers have chunks
       CHECK(config.attention.at("lsh").get<std::string>("preset") == "fast_transformers");
       CHECK(config.attention.at("lsh").get<int64_t>("rounds") == rounds);
       CHECK(config.attention.at("lsh").get<int64_t>("chunk_length") == chunk);
-      CHECK(describe_data(config).length == length);
+      CHECK(get_dataset_info(config).length == length);
       CHECK(length % chunk == 0);
     }
 }

@@ -97,7 +97,7 @@ std::vector<double> outcome(const Config& config) {
   const TempDir dir;
   Trainer trainer(config, {.run_dir = dir / "run", .data_dir = "", .resume = false, .quiet = true});
   const TrainResult result = trainer.run();
-  std::vector<double> numbers = {result.evaluation->criterion,
+  std::vector<double> numbers = {result.evaluation->selection_metric,
                                  get_metric_number(result.evaluation->metrics, "loss_nats", 0),
                                  static_cast<double>(result.evaluation->example_count)};
   for (const auto& [name, parameter] : trainer.model().parameters())

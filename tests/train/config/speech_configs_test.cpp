@@ -95,11 +95,10 @@ TEST_CASE("speech configs: TIMIT, LibriSpeech and Kaldi directories are read, an
       CHECK(step.evaluation_example_count == row.evaluation);
       CHECK(step.loss > 0);
       CHECK_FALSE(fs::exists(dir / "run"));
-      const SpeechDescription description =
-          describe_speech_part(read_speech_part(config, "train", "", nullptr));
-      CHECK(description.phone_table.class_count() == row.classes);
-      CHECK(description.feature_dim == 40);
-      CHECK_FALSE(read_speech_part(config, "test", "").utterances.empty());
+      const SpeechMetadata metadata = make_speech_metadata(read_speech_part(config, "train", "", nullptr));
+      CHECK(metadata.phone_table.class_count() == row.classes);
+      CHECK(metadata.feature_dim == 40);
+      CHECK_FALSE(read_corpus_part(config, "test", "").utterances.empty());
     }
   }
 }
@@ -111,7 +110,7 @@ TEST_CASE("speech configs: a part is read only from the folder in its setting") 
   fs::create_directories(folder / "more");
   fs::rename(folder / "test-clean", folder / "more/test-clean");
   const auto count = [&](const std::string& set, const std::string& split) {
-    return read_speech_part(load("librispeech-linear", folder,
+    return read_corpus_part(load("librispeech-linear", folder,
                                  {"data.lexicon=\"" + (folder / "lexicon").string() + "\"", set}),
                             split, "")
         .utterances.size();
@@ -136,7 +135,7 @@ TEST_CASE("speech configs: commands in wav.scp need permission from the command 
   write_kaldi(dir / "kaldi");
   write_file(dir / "kaldi/train/wav.scp", "a cat " + (dir / "kaldi/train/a.wav").string() + " |\nb b.wav\n");
   const Config config = load("kaldi-linear", dir / "kaldi", {});
-  const auto read = [&](const DataAccess& data) {
+  const auto read = [&](const DataAccessOptions& data) {
     return read_speech_part(config, "train", data, nullptr).usable_indices.size();
   };
   CHECK(contains(message_of<DataError>([&] { read(""); }),

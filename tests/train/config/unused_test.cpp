@@ -175,7 +175,8 @@ TEST_CASE("configs of earlier versions load, although they contain keys without 
   // A checkpoint may come from an untrusted source, so its allow_commands is ignored.
   const auto checkpoint =
       folder.write("checkpoint.toml", "data.allow_commands = true\nmodel.hidden = 3\n" + kImages);
-  CHECK(load_with(checkpoint, {}, {.unused_keys = UnusedKeyPolicy::ignore_in_file}).model.hidden == 320);
+  CHECK(load_with(checkpoint, {}, {.unused_key_policy = UnusedKeyPolicy::ignore_in_file}).model.hidden ==
+        320);
   CHECK(contains(find_config_error(checkpoint),
                  "data.allow_commands: only the command line can allow the commands of wav.scp: use "
                  "--allow-commands"));
@@ -187,7 +188,7 @@ TEST_CASE("--set of a key that the command does not use is an error") {
   const auto path = folder.write("a.toml", kSpeech);
   const auto error = [&](const std::string& set, ConfigPurpose purpose) {
     try {
-      load_with(path, {set}, {.unused_keys = UnusedKeyPolicy::ignore_in_file, .purpose = purpose});
+      load_with(path, {set}, {.unused_key_policy = UnusedKeyPolicy::ignore_in_file, .purpose = purpose});
     } catch (const ConfigError& e) {
       return std::string(e.what());
     }
@@ -208,7 +209,7 @@ TEST_CASE("--set of a key that the command does not use is an error") {
 
 TEST_CASE("settings that several configs share are ignored where they have no effect") {
   const TempFolder folder;
-  const ConfigLoadOptions shared{.unused_keys = UnusedKeyPolicy::ignore};
+  const ConfigLoadOptions shared{.unused_key_policy = UnusedKeyPolicy::ignore};
   const auto path = folder.write("a.toml", kLstm);
   CHECK(load_with(path, {"model.heads=2", "model.hidden=4", "attention.rounds=3"}, shared).model.hidden == 4);
   CHECK_THROWS_AS(load_with(path, {"model.hiden=4"}, shared), ConfigError);
@@ -335,7 +336,7 @@ TEST_CASE(
     "files") {
   const TempFolder folder;
   const auto path = folder.write("a.toml", "[data]\nfeature_cache = \"/cache\"\n" + kSpeech.substr(7));
-  const ConfigLoadOptions checkpoint{.unused_keys = UnusedKeyPolicy::ignore_in_file,
+  const ConfigLoadOptions checkpoint{.unused_key_policy = UnusedKeyPolicy::ignore_in_file,
                                      .purpose = ConfigPurpose::evaluation};
   CHECK(load_with(path).data.feature_cache == "/cache");
   CHECK(load_with(path, {}, checkpoint).data.feature_cache.empty());

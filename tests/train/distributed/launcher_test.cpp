@@ -127,14 +127,14 @@ TEST_CASE("processes that may use the same processors divide them") {
     return ProcessLocation{host, 1, std::move(processors)};
   };
   const std::vector<ProcessLocation> unbound(2, location("a", {0, 1, 2, 3}));
-  CHECK(compute_processor_share(unbound, 0) == 2);
-  CHECK(compute_processor_share({location("a", {0, 1, 2, 3}), location("b", {0, 1, 2, 3})}, 1) == 4);
+  CHECK(compute_default_thread_count(unbound, 0) == 2);
+  CHECK(compute_default_thread_count({location("a", {0, 1, 2, 3}), location("b", {0, 1, 2, 3})}, 1) == 4);
   // Each process is bound to one processor.
-  CHECK(compute_processor_share({location("a", {0}), location("a", {1})}, 1) == 1);
-  CHECK(compute_processor_share(
+  CHECK(compute_default_thread_count({location("a", {0}), location("a", {1})}, 1) == 1);
+  CHECK(compute_default_thread_count(
             {location("a", {0, 1, 2}), location("a", {0, 1, 2}), location("a", {0, 1, 2})}, 2) == 1);
   // There are more processes than processors.
-  CHECK(compute_processor_share(std::vector<ProcessLocation>(4, location("a", {0, 1})), 3) == 1);
+  CHECK(compute_default_thread_count(std::vector<ProcessLocation>(4, location("a", {0, 1})), 3) == 1);
 }
 
 TEST_CASE("list_shared_settings() has the keys of a config, except keys that may differ between machines") {

@@ -117,7 +117,7 @@ void print_losses(const Case& test, const std::string& folder, DType dtype, Comm
     if (step == kSteps / 2) apply_fault(fault, processes, task->model());
     runner.run();
     ++state.step;
-    runner.read_losses(state.step);
+    runner.wait_for_losses(state.step);
     append_number(line, *runner.last_loss());
     if (!fault.empty()) require_equal_tensors(processes, task->model().parameters(), state.step);
   }
@@ -129,7 +129,7 @@ void print_losses(const Case& test, const std::string& folder, DType dtype, Comm
 int run(int argc, char** argv) {
   set_thread_count(1);
   set_log_level(LogLevel::error);
-  Communicator& processes = *join_processes().communicator;
+  Communicator& processes = *init_process_group().communicator;
   const std::string folder = argv[1], fault = argc > 2 ? argv[2] : "";
   for (const Case& test : cases(folder))
     for (const DType dtype : {DType::float32, DType::float64})
@@ -145,12 +145,12 @@ void print_error(const std::string& error) {
 
 int main(int argc, char** argv) {
   try {
-    return leave_processes(run(argc, argv));
+    return destroy_process_group(run(argc, argv));
   } catch (const DivergedError& error) {
-    return leave_processes(5, error.what(), print_error);
+    return destroy_process_group(5, error.what(), print_error);
   } catch (const ProcessLostError& error) {
-    return leave_processes(1, std::string("process lost: ") + error.what(), print_error);
+    return destroy_process_group(1, std::string("process lost: ") + error.what(), print_error);
   } catch (const std::exception& error) {
-    return leave_processes(1, error.what(), print_error);
+    return destroy_process_group(1, error.what(), print_error);
   }
 }

@@ -29,7 +29,7 @@ constexpr int kSteps = 5;
     weights.push_back(require_grad(normal({64, 8}, salt).to(DType::float32).to(device)));
   std::unique_ptr<GradientReducer> reducer;
   if (processes)  // one bucket per parameter
-    reducer = std::make_unique<GradientReducer>(*processes, weights, ReducerOptions{.bucket_bytes = 1});
+    reducer = std::make_unique<GradientReducer>(*processes, weights, ReducerOptions{.max_bucket_bytes = 1});
   const auto step = [&] {
     const Tensor loss = sum(square(mul(mul(x, weights[0]), weights[1])));
     if (reducer) {

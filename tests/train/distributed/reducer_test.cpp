@@ -50,7 +50,7 @@ Tensor parameter(int64_t elements, DType dtype = DType::float32) {
 TEST_CASE("gradients are reduced in buckets from the last parameter to the first") {
   Echo processes(3);
   const std::vector<Tensor> parameters = {parameter(10), parameter(20), parameter(30), parameter(5)};
-  GradientReducer reducer(processes, parameters, {.bucket_bytes = 35 * 4});
+  GradientReducer reducer(processes, parameters, {.max_bucket_bytes = 35 * 4});
   CHECK(reducer.bucket_count() == 2);
   CHECK(reducer.count_bytes_per_step() == 65 * 4);
   reducer.begin_step();
@@ -82,7 +82,7 @@ TEST_CASE("the gradients of a reversible block are reduced while backward() repl
     parameters.push_back(weight);
     blocks.push_back({{branch}, {branch}, {weight}});
   }
-  GradientReducer reducer(processes, parameters, {.bucket_bytes = 8 * 4});
+  GradientReducer reducer(processes, parameters, {.max_bucket_bytes = 8 * 4});
   const Tensor x = Tensor::full({2, 4}, 1);
   const Tensor loss = sum(run_reversible(blocks, x, x));
   reductions.clear();
@@ -144,14 +144,14 @@ TEST_CASE("the status of a step holds the loss, the tokens, requests to stop and
   const StepStatus good(processes, {2, 4}, {8, 4}, {0.25, 0.75}, 7, {.signal = 15, .is_time_up = true});
   CHECK(good.loss() == 3.5);
   CHECK(good.loss_terms() == 5);
-  CHECK(good.token_count() == 7);
+  CHECK(good.processed_unit_count() == 7);
   CHECK(good.get_stop_request().signal == 15);
   CHECK(good.get_stop_request().is_time_up);
   CHECK_FALSE(good.find_non_finite_loss());
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const StepStatus bad(processes, {1, nan, nan}, {0, 0, 0}, {0.2, 0.4, 0.4}, 7, {});
   REQUIRE(bad.find_non_finite_loss());
-  CHECK(bad.find_non_finite_loss()->process == 0);
-  CHECK(bad.find_non_finite_loss()->batch == 1);
+  CHECK(bad.find_non_finite_loss()->rank == 0);
+  CHECK(bad.find_non_finite_loss()->micro_batch == 1);
   CHECK(std::isnan(bad.find_non_finite_loss()->loss));
 }

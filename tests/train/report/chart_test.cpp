@@ -44,7 +44,7 @@ TEST_CASE("circles have areas in proportion to the values, and names that do not
                     .series = {{.name = "full", .points = {{100, 50}}, .error_bars = {2}, .circle_area = 64},
                                {.name = "half", .points = {{100, 50}}, .circle_area = 16},
                                {.name = "none", .points = {{10, 40}}, .circle_area = 0}},
-                    .area_label = "MiB"};
+                    .circle_area_unit = "MiB"};
   const std::string svg = to_svg(chart);
   CHECK(count(svg, "<polyline") == 0);
   const auto values = [&](const std::string& pattern) {
@@ -106,8 +106,8 @@ TEST_CASE("a logarithmic axis over less than a decade has labels") {
       CAPTURE(low);
       CAPTURE(high);
       AxisRange range;
-      range.include(transform_value(scale, low));
-      range.include(transform_value(scale, high));
+      range.include(apply_axis_scale(scale, low));
+      range.include(apply_axis_scale(scale, high));
       range.widen();
       const std::vector<Tick> ticks = make_axis_ticks(range, scale);
       CHECK(ticks.size() >= 2);
@@ -115,7 +115,7 @@ TEST_CASE("a logarithmic axis over less than a decade has labels") {
       for (const Tick& tick : ticks) {
         CHECK(tick.value >= range.low);
         CHECK(tick.value <= range.high);
-        CHECK(transform_value(scale, std::stod(tick.label)) == doctest::Approx(tick.value));
+        CHECK(apply_axis_scale(scale, std::stod(tick.label)) == doctest::Approx(tick.value));
       }
       for (size_t i = 1; i < ticks.size(); ++i) CHECK(ticks[i].label != ticks[i - 1].label);
     }

@@ -16,7 +16,7 @@ TEST_CASE("points of a curve over time are means over the seeds, although the ti
                     .figures = {{"loss", "Loss", {"seconds"}, {"nats"}}}};
   const Reproduction reproduction{.name = "a-table", .summary = "", .make_table = nullptr};
   const ReproductionOptions options{.config_folder = dir.path(), .output_folder = dir / "out"};
-  ResultStore store(reproduction, options, Processes());
+  ResultStore store(reproduction, options, ProcessGroup());
   const auto put = [&](int64_t seed, const Json& points) {
     store.put(row, seed, "loss",
               {{"curves", {{{"figure", "loss"}, {"name", "linear"}, {"points", points}}}}});

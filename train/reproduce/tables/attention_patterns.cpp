@@ -59,7 +59,7 @@ Table make_attention_patterns_table(const ReproductionOptions& options) {
           {"A picture has a row for each query and a column for each key. The largest weight of a row is "
            "black, and weight 0 is white.",
            "Queries and keys are random. The kind has its initial parameters."},
-      .has_trainings = false,
+      .needs_training = false,
       .rows = {},
       .measurements = {{.name = "pattern",
                         .columns = {{"keys_per_query", "keys per query", 1},

@@ -58,7 +58,7 @@ Table make_attention_scaling_table(const ReproductionOptions& options) {
           "1080 Ti.",
       .notes = {"The exponents are fitted to the longer half of the lengths.",
                 concat_text("A kind skips lengths at which one pass takes more than ", patience, " s.")},
-      .has_trainings = false,
+      .needs_training = false,
       .rows = rows_of(),
       .measurements = {{.name = "attention",
                         .columns = make_scaling_columns(list_doubled_lengths("longest", shortest, longest)),

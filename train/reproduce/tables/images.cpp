@@ -85,7 +85,7 @@ std::vector<std::string> kind_settings(const std::string& row, int64_t chunk) {
 Row make_row(const PaperImages& set, const PublishedImages& published, TableScale scale) {
   Row row{.name = published.name, .paper_values = published.paper};
   const std::string folder = set.folder + std::string("/");
-  row.config = folder + (scale == TableScale::paper ? row.name : "small") + ".toml";
+  row.config_path = folder + (scale == TableScale::paper ? row.name : "small") + ".toml";
   if (scale == TableScale::paper) return row;
   row.fixed_settings = kind_settings(row.name, scale == TableScale::smoke ? set.smoke_chunk : set.chunk);
   if (scale == TableScale::small) {
@@ -128,7 +128,7 @@ Table make_image_table(const PaperImages& set, const ReproductionOptions& option
               .source = "\"Transformers are RNNs\", tables 1, 2, 4 and 5.",
               .notes = notes_of(set, options.scale),
               .rows = {},
-              .measurements = {make_test_evaluation("test", {make_bits_per_dim_field()}),
+              .measurements = {make_test_evaluation_measurement("test", {make_test_bits_per_dim_field()}),
                                make_training_curve_measurement("loss")},
               .figures = {{"loss", set.title, {"training step"}, {"loss, nats/dim", Scale::log10}}}};
   const auto add = [&](GenerationMeasurementOptions speed) {
@@ -137,38 +137,38 @@ Table make_image_table(const PaperImages& set, const ReproductionOptions& option
   add({.column = "recurrent_images_per_second",
        .label = "images/s, cached or recurrent",
        .mode = "recurrent",
-       .images = batch,
-       .batch = batch,
-       .rows = cached});
+       .image_count = batch,
+       .batch_size = batch,
+       .row_names = cached});
   add({.column = "recompute_images_per_second",
        .label = "images/s, recomputed",
        .mode = "recompute",
-       .images = recompute_batch,
-       .batch = recompute_batch,
-       .rows = recomputed});
+       .image_count = recompute_batch,
+       .batch_size = recompute_batch,
+       .row_names = recomputed});
   add({.column = "recurrent_cpu_seconds",
        .label = "s/image at batch 1, CPU, cached or recurrent",
        .mode = "recurrent",
        .device = "cpu",
-       .latency = true,
-       .rows = cached});
+       .measures_latency = true,
+       .row_names = cached});
   add({.column = "recompute_cpu_seconds",
        .label = "s/image at batch 1, CPU, recomputed",
        .mode = "recompute",
        .device = "cpu",
-       .latency = true,
-       .rows = recomputed});
+       .measures_latency = true,
+       .row_names = recomputed});
   if (!options.device.is_cpu()) {
     add({.column = "recurrent_device_seconds",
          .label = "s/image at batch 1, device, cached or recurrent",
          .mode = "recurrent",
-         .latency = true,
-         .rows = cached});
+         .measures_latency = true,
+         .row_names = cached});
     add({.column = "recompute_device_seconds",
          .label = "s/image at batch 1, device, recomputed",
          .mode = "recompute",
-         .latency = true,
-         .rows = recomputed});
+         .measures_latency = true,
+         .row_names = recomputed});
   }
   for (const PublishedImages& row : set.published) table.rows.push_back(make_row(set, row, options.scale));
   return table;
@@ -189,7 +189,7 @@ Table sample_table(const PaperImages& set, const ReproductionOptions& options) {
                   "given half and completions.",
               .notes = notes_of(set, options.scale),
               .rows = {},
-              .measurements = {make_test_evaluation("test", {make_bits_per_dim_field()}),
+              .measurements = {make_test_evaluation_measurement("test", {make_test_bits_per_dim_field()}),
                                {.name = "samples",
                                 .commands = {{"generate", "{run}", "--count", std::to_string(count), "--out",
                                               "{file}.samples.png"}},
@@ -216,7 +216,7 @@ Reproduction make_reproduction(const char* name, const char* summary,
           .summary = summary,
           .make_table = table,
           .measurement_options = std::move(measure),
-          .config_keys = list_training_keys(),
+          .config_keys = list_training_config_tables(),
           .reserved_keys = {"model.attention", "data.dataset"}};
 }
 

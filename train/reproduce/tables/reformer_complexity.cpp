@@ -80,7 +80,7 @@ Measurement sweep_measurement(const Sweep& sweep, const ReproductionOptions& opt
                      "--set",     concat_text(sweep.key, "=", value)};
     measurement.commands.push_back(command);
   }
-  for (const Model& model : kModels) measurement.rows.emplace_back(model.name);
+  for (const Model& model : kModels) measurement.row_names.emplace_back(model.name);
   return measurement;
 }
 
@@ -118,7 +118,7 @@ Measurement make_attention_measurement(const Sweep& lengths, const ReproductionO
                                       .curves = {time, memory}};
           },
       .measures_first_seed_only = true};
-  for (const AttentionType& type : kAttentionTypes) measurement.rows.emplace_back(type.name);
+  for (const AttentionType& type : kAttentionTypes) measurement.row_names.emplace_back(type.name);
   return measurement;
 }
 
@@ -170,8 +170,8 @@ Table make_reformer_complexity_table(const ReproductionOptions& options) {
            "scores.",
            concat_text("Chunked models have ", choose_chunks(sweeps[2].values.back()),
                        " feed-forward chunks. LSH attention has 2 rounds and chunks of ", kChunk, ".")},
-      .reference = "formula",
-      .has_trainings = false};
+      .reference_label = "formula",
+      .needs_training = false};
   for (const Sweep& sweep : sweeps) {
     table.measurements.push_back(sweep_measurement(sweep, options));
     const Axis x{sweep.label, Scale::log2};

@@ -47,7 +47,7 @@ Table make_reformer_speed_table(const ReproductionOptions& options) {
                             " tokens (paper: 32,768) of the model in "
                             "configs/reformer/duplication.toml. The paper does not state its model and "
                             "its device, so only the growth with the length is comparable.")},
-      .has_trainings = false,
+      .needs_training = false,
       .figures = {{"seconds",
                    "Training step at constant tokens",
                    {"length", Scale::log2},
@@ -66,7 +66,7 @@ Table make_reformer_speed_table(const ReproductionOptions& options) {
   for (const PublishedSpeeds& row : kSpeedRows)
     table.rows.push_back(
         {.name = row.name,
-         .config = "reformer/duplication.toml",
+         .config_path = "reformer/duplication.toml",
          .fixed_settings = row.settings,
          .paper_values = {{column_at(1024), row.at_1024}, {column_at(32768), row.at_32768}}});
   return table;

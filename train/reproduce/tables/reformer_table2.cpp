@@ -52,7 +52,7 @@ Table make_reformer_table2(const ReproductionOptions& options) {
   const std::vector<std::string> smoke = {"train.steps=60", "data.eval_limit=100"};
   const std::vector<std::string> defaults = options.select_by_scale(smoke, {}, {});
   const Config base =
-      make_row_config(options, {.name = "base", .config = config, .default_settings = defaults}, 1);
+      make_row_config(options, {.name = "base", .config_path = config, .default_settings = defaults}, 1);
   const auto chunk = base.attention.at("lsh").get<int64_t>("chunk_length");
   if (chunk < 1 || chunk >= base.data.max_length)
     throw ConfigError(concat_text("attention.chunk_length = ", chunk, ": this table needs 1 to ",
@@ -68,15 +68,15 @@ Table make_reformer_table2(const ReproductionOptions& options) {
               .measurements = {},
               .figures = {}};
   for (const int64_t rounds : kEvaluated) {
-    const Column column{.name = name_of(rounds), .label = name_of(rounds), .decimal_count = 1};
-    table.measurements.push_back(
-        make_test_evaluation(name_of(rounds), {{column, "accuracy", 100}}, settings_of(base, rounds)));
+    const Column column{.name = name_of(rounds), .label = name_of(rounds), .decimal_places = 1};
+    table.measurements.push_back(make_test_evaluation_measurement(
+        name_of(rounds), {{column, "accuracy", 100}}, settings_of(base, rounds)));
   }
   table.measurements.push_back(make_training_curve_measurement("loss"));
   table.figures = {{"loss", "Duplication task", {"training step"}, {"cross-entropy, nats", Scale::log10}}};
   for (const TrainedModel& trained : kTrained) {
     Row row{.name = "trained-" + name_of(trained.rounds),
-            .config = config,
+            .config_path = config,
             .default_settings = defaults,
             .fixed_settings = settings_of(base, trained.rounds)};
     for (size_t i = 0; i < trained.paper.size(); ++i)
@@ -92,7 +92,7 @@ Reproduction make_reformer_table2_reproduction() {
   return {.name = "reformer-table2",
           .summary = "Reformer, table 2: duplication task, trained and evaluated with different hash rounds",
           .make_table = make_reformer_table2,
-          .config_keys = list_training_keys(),
+          .config_keys = list_training_config_tables(),
           .reserved_keys = {"model.attention", "attention.rounds", "data.dataset"}};
 }
 

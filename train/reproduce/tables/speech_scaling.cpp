@@ -23,7 +23,7 @@ Table make_speech_scaling_table(const ReproductionOptions& options) {
                   "Models of \"Transformers are RNNs\", table 3: a training step and the memory that it "
                   "adds. The paper has no such table.",
               .notes = {concat_text("A step has ", frames, " frames in utterances of equal length.")},
-              .has_trainings = false,
+              .needs_training = false,
               .rows = {},
               .measurements = {{.name = "step",
                                 .columns = make_scaling_columns(lengths),
@@ -38,7 +38,7 @@ Table make_speech_scaling_table(const ReproductionOptions& options) {
                                           "model.feedforward=96"};
   for (const char* model : {"bilstm", "softmax", "lsh-4", "linear"})
     table.rows.push_back({.name = model,
-                          .config = "speech/an4-" + std::string(model) + ".toml",
+                          .config_path = "speech/an4-" + std::string(model) + ".toml",
                           .default_settings = options.select_by_scale(smoke, {}, {})});
   return table;
 }

@@ -74,7 +74,7 @@ MeasurementResults read_learning_curve(const std::string& run_dir, const std::st
 // Returns the config file of a model for the corpus in data.dataset. Model sizes, parts and features depend
 // on the corpus.
 std::string config_file(const ReproductionOptions& options, const std::string& name) {
-  const std::string dataset = find_set_option_value(options, "data.dataset");
+  const std::string dataset = find_config_setting_value(options, "data.dataset");
   const std::string corpus = dataset.empty() ? "an4" : dataset == "synthetic-speech" ? "synthetic" : dataset;
   const std::string config = "speech/" + corpus + "-" + name + ".toml";
   if (!std::filesystem::exists(options.config_folder / config))
@@ -84,7 +84,7 @@ std::string config_file(const ReproductionOptions& options, const std::string& n
 }
 
 Table make_speech_table(const ReproductionOptions& options) {
-  const std::string dataset = find_set_option_value(options, "data.dataset");
+  const std::string dataset = find_config_setting_value(options, "data.dataset");
   const Axis per{"validation PER, %"};
   Table table{
       .title = "Phone error rate on " + (dataset.empty() ? "an4" : dataset),
@@ -94,20 +94,20 @@ Table make_speech_table(const ReproductionOptions& options) {
       .notes =
           {"PER counts the phones of utterances that a model cannot process as deletions. The next column "
            "is without these utterances."},
-      .reference = "paper, WSJ",
+      .reference_label = "paper, WSJ",
       .rows = {},
       .measurements =
           {make_command_measurement(
                "test", {"eval", "{run}", "--checkpoint", "best", "--limit", "{limit}"},
                {{{.name = "test_per", .label = "PER, %"}, "per"},
                 {{.name = "test_per_processed", .label = "PER without unprocessed, %"}, "per_processed"},
-                {{.name = "unprocessed", .label = "unprocessed", .decimal_count = 0}, "unprocessed"},
-                {{.name = "test_phones", .label = "phones", .decimal_count = 0, .is_printed = false},
+                {{.name = "unprocessed", .label = "unprocessed", .decimal_places = 0}, "unprocessed"},
+                {{.name = "test_phones", .label = "phones", .decimal_places = 0, .is_printed = false},
                  "phones"}}),
            {.name = "curve",
             .columns = {{.name = "valid_per", .label = "validation PER, %"},
-                        {.name = "cpu_seconds_per_epoch", .label = "CPU s/epoch", .decimal_count = 1},
-                        {.name = "seconds_per_epoch", .label = "s/epoch", .decimal_count = 1}},
+                        {.name = "cpu_seconds_per_epoch", .label = "CPU s/epoch", .decimal_places = 1},
+                        {.name = "seconds_per_epoch", .label = "s/epoch", .decimal_places = 1}},
             .read_results =
                 [](const std::vector<Json>&, const Trial& trial) {
                   return read_learning_curve(trial.run_dir, trial.row.name);
@@ -117,7 +117,7 @@ Table make_speech_table(const ReproductionOptions& options) {
   for (const PublishedRates& row : kSpeechRows)
     table.rows.push_back(
         {.name = row.name,
-         .config = config_file(options, row.name),
+         .config_path = config_file(options, row.name),
          .default_settings = speech_settings(row.name, options.scale),
          .paper_values = {{"valid_per", row.paper_per}, {"seconds_per_epoch", row.paper_seconds}}});
   return table;
@@ -131,7 +131,7 @@ Reproduction make_speech_table_reproduction() {
               "Transformers are RNNs, table 3: phone error rate and seconds per epoch, on AN4, spoken digits "
               "or synthetic speech",
           .make_table = make_speech_table,
-          .config_keys = list_training_keys(),
+          .config_keys = list_training_config_tables(),
           .reserved_keys = {"model.attention", "model.encoder"}};
 }
 

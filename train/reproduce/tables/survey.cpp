@@ -133,16 +133,16 @@ std::vector<SurveyKind> survey_kinds() {
 // A training task of the table. For each attention kind that supports the task, the table has a row with the
 // name KIND + `suffix`.
 struct SurveyTask {
-  const char *suffix, *config;
+  const char *suffix, *config_path;
   Grid grid;
   Settings default_settings;
-  Field score;
+  OutputField score;
   double SurveyKind::*published = nullptr;
   Capability AttentionCapabilities::*needed = nullptr;  // capability that the task needs, or null
 };
 
-Field make_accuracy_field(const char* name, const char* label) {
-  Field field = make_test_accuracy_field();
+OutputField make_accuracy_field(const char* name, const char* label) {
+  OutputField field = make_test_accuracy_field();
   field.column.name = name;
   field.column.label = label;
   return field;
@@ -153,7 +153,7 @@ SurveyTask make_listops_task(const ReproductionOptions& options) {
                             "model.layers=4",         "model.heads=8",        "model.head_dim=64",
                             "model.feedforward=1024", "train.steps=5000",     "train.eval_every=1000"};
   return {.suffix = "",
-          .config = "listops/base.toml",
+          .config_path = "listops/base.toml",
           .grid = options.select_by_scale<Grid>({16, 16}, {16, 16}, {32, 32}),
           .default_settings = options.select_by_scale<Settings>(
               {"train.steps=10", "data.eval_limit=50"},
@@ -165,7 +165,7 @@ SurveyTask make_listops_task(const ReproductionOptions& options) {
 
 SurveyTask make_image_task(const ReproductionOptions& options) {
   return {.suffix = "-cifar10",
-          .config = "cifar10/gray-classification.toml",
+          .config_path = "cifar10/gray-classification.toml",
           .grid = options.select_by_scale<Grid>({16, 16}, {16, 16}, {32, 32}),
           .default_settings = options.select_by_scale<Settings>(
               {"train.steps=3", "data.eval_limit=50"}, {"train.steps=1500", "data.eval_limit=0"},
@@ -176,11 +176,11 @@ SurveyTask make_image_task(const ReproductionOptions& options) {
 
 SurveyTask make_digit_task(const ReproductionOptions& options) {
   SurveyTask task{.suffix = "-mnist",
-                  .config = "mnist/small.toml",
+                  .config_path = "mnist/small.toml",
                   .grid = options.select_by_scale<Grid>({16, 14}, {16, 14}, {32, 28}),
                   .default_settings = {"model.layers=2", "model.head_dim=16", "model.feedforward=128",
                                        "data.batch_size=16"},
-                  .score = make_bits_per_dim_field(),
+                  .score = make_test_bits_per_dim_field(),
                   .needed = &AttentionCapabilities::causal};
   task.score.column.label = "MNIST, bits/dim";
   for (const std::string& setting : options.select_by_scale<Settings>(
@@ -213,7 +213,7 @@ int64_t compute_square_side(int64_t length) {
 }
 
 int64_t count_model_parameters(const Config& config) {
-  return count_parameters(*make_example_model(config, describe_data(config)));
+  return count_parameters(*make_example_model(config, get_dataset_info(config)));
 }
 
 // Returns a text that states how a model with this attention generates a token.
@@ -229,7 +229,7 @@ Measurement properties() {
   return {.name = "properties",
           .columns = {{.name = "class", .label = "class"},
                       {.name = "complexity", .label = "complexity"},
-                      {.name = "parameters_added", .label = "parameters added", .decimal_count = 0},
+                      {.name = "parameters_added", .label = "parameters added", .decimal_places = 0},
                       {.name = "decoding", .label = "decoding"}},
           .read_results =
               [](const std::vector<Json>&, const Trial& trial) {
@@ -339,8 +339,8 @@ Measurement make_attention_by_length_measurement(const ReproductionOptions& opti
 // state after the last token.
 Measurement make_decoding_cost_measurement() {
   return {.name = "decoding_cost",
-          .columns = {{.name = "milliseconds_per_token", .label = "ms a token", .decimal_count = 3},
-                      {.name = "state_kibibytes", .label = "state, KiB", .decimal_count = 1}},
+          .columns = {{.name = "milliseconds_per_token", .label = "ms a token", .decimal_places = 3},
+                      {.name = "state_kibibytes", .label = "state, KiB", .decimal_places = 1}},
           .commands = {{"bench", "generate", "--config", "{config}", "--batch", "1", "--tokens", "128",
                         "--repeats", "3"}},
           .read_results =
@@ -374,7 +374,7 @@ std::vector<std::string> survey_notes() {
 
 Row make_row(const SurveyKind& kind, const SurveyTask& task) {
   Row row{.name = kind.name + std::string(task.suffix),
-          .config = task.config,
+          .config_path = task.config_path,
           .default_settings = task.default_settings,
           .fixed_settings = kind.settings(task.grid),
           .is_trained = kind.is_trained,
@@ -390,27 +390,29 @@ Table make_survey_table(const ReproductionOptions& options) {
                   "\"Efficient Transformers: A Survey\", table 1, states classes and complexities without "
                   "measurements. The published accuracies are those of \"Long Range Arena\", table 1.",
               .notes = survey_notes(),
-              .reference = "Long Range Arena"};
+              .reference_label = "Long Range Arena"};
   const std::vector<SurveyTask> tasks = {make_listops_task(options), make_image_task(options),
                                          make_digit_task(options)};
   Measurement kinds = properties(), attention = make_attention_by_length_measurement(options),
               decoding = make_decoding_cost_measurement();
   std::vector<Measurement> scores;
   for (const SurveyTask& task : tasks)
-    scores.push_back(make_test_evaluation(task.score.column.name, {task.score}));
+    scores.push_back(make_test_evaluation_measurement(task.score.column.name, {task.score}));
   for (const SurveyKind& kind : survey_kinds()) {
     const size_t first = table.rows.size();
     for (size_t i = 0; i < tasks.size(); ++i) {
       if (!supports_task(kind, tasks[i]) || (!kind.is_trained && table.rows.size() > first)) continue;
       table.rows.push_back(make_row(kind, tasks[i]));
       if (!kind.is_trained) continue;
-      scores[i].rows.push_back(table.rows.back().name);
-      if (tasks[i].needed == &AttentionCapabilities::causal) decoding.rows.push_back(table.rows.back().name);
+      scores[i].row_names.push_back(table.rows.back().name);
+      if (tasks[i].needed == &AttentionCapabilities::causal)
+        decoding.row_names.push_back(table.rows.back().name);
     }
-    for (Measurement* measurement : {&kinds, &attention}) measurement->rows.push_back(table.rows[first].name);
+    for (Measurement* measurement : {&kinds, &attention})
+      measurement->row_names.push_back(table.rows[first].name);
   }
   Measurement curve = make_training_curve_measurement("loss");
-  curve.rows = scores[0].rows;
+  curve.row_names = scores[0].row_names;
   table.measurements = {kinds};
   for (const Measurement& measurement : scores) table.measurements.push_back(measurement);
   for (const Measurement& measurement : {decoding, attention, curve})
@@ -440,7 +442,7 @@ Reproduction make_survey_table_reproduction() {
           .measurement_options = {make_size_option("shortest", "smallest length"),
                                   make_size_option("longest", "largest length"),
                                   make_size_option("repeats", "repeats for the median")},
-          .config_keys = list_training_keys(),
+          .config_keys = list_training_config_tables(),
           .reserved_keys = {"model.attention", "attention", "data.dataset"}};
 }
 

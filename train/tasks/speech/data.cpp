@@ -62,9 +62,9 @@ bool is_text_phones(const DataConfig& d) {
   return d.lexicon.empty() && require_catalogue_entry(d.dataset).format == DatasetFormat::kaldi;
 }
 
-void find_phones(const Config& config, const DataAccess& data, Corpus& corpus) {
+void find_phones(const Config& config, const DataAccessOptions& data, Corpus& corpus) {
   const DataConfig& d = config.data;
-  if (is_text_phones(d)) return use_words_as_phones(corpus);
+  if (is_text_phones(d)) return copy_words_to_phones(corpus);
   if (std::all_of(corpus.utterances.begin(), corpus.utterances.end(),
                   [](const Utterance& u) { return !u.phones.empty() || !u.fault.empty(); }))
     return;
@@ -106,7 +106,7 @@ std::vector<Utterance> hold_out(std::vector<Utterance>& all, int64_t count) {
   return result;
 }
 
-bool has_valid_part(const Config& config, const DataAccess& data) {
+bool has_valid_part(const Config& config, const DataAccessOptions& data) {
   if (!require_catalogue_entry(config.data.dataset).has_part_folders()) return false;
   const fs::path part = find_speech_corpus_folder(config, data) / part_name(config, "valid");
   if (is_folder(part)) return true;
@@ -117,15 +117,15 @@ bool has_valid_part(const Config& config, const DataAccess& data) {
 
 }  // namespace
 
-std::optional<fs::path> find_lexicon(const Config& config, const DataAccess& data) {
+std::optional<fs::path> find_lexicon(const Config& config, const DataAccessOptions& data) {
   const DataConfig& d = config.data;
-  if (is_text_phones(d) || require_catalogue_entry(d.dataset).labels == SpeechLabels::phones)
+  if (is_text_phones(d) || require_catalogue_entry(d.dataset).label_kind == SpeechLabelKind::phones)
     return std::nullopt;
   if (!d.lexicon.empty()) return d.lexicon;
   return find_cmudict(data.data_dir);
 }
 
-fs::path find_speech_corpus_folder(const Config& config, const DataAccess& data) {
+fs::path find_speech_corpus_folder(const Config& config, const DataAccessOptions& data) {
   const fs::path folder = config.data.path;
   if (folder.empty())
     return require_dataset_folder(require_catalogue_entry(config.data.dataset), data.data_dir);
@@ -134,7 +134,7 @@ fs::path find_speech_corpus_folder(const Config& config, const DataAccess& data)
   return folder;
 }
 
-std::vector<std::string> list_speech_part_folders(const Config& config, const DataAccess& data) {
+std::vector<std::string> list_speech_part_folders(const Config& config, const DataAccessOptions& data) {
   if (!require_catalogue_entry(config.data.dataset).has_part_folders()) return {};
   std::vector<std::string> parts = {part_name(config, "train").string()};
   if (has_valid_part(config, data)) parts.push_back(part_name(config, "valid").string());
@@ -147,7 +147,7 @@ std::vector<std::string> list_speech_part_folders(const Config& config, const Da
   return parts;
 }
 
-Corpus read_speech_part(const Config& config, const std::string& split, const DataAccess& data) {
+Corpus read_corpus_part(const Config& config, const std::string& split, const DataAccessOptions& data) {
   const fs::path folder = find_speech_corpus_folder(config, data);
   const bool own_valid = has_valid_part(config, data);
   const bool holds_out = config.data.validation > 0 && !own_valid;
@@ -165,7 +165,7 @@ Corpus read_speech_part(const Config& config, const std::string& split, const Da
   return corpus;
 }
 
-std::string choose_speech_evaluation_split(const Config& config, const DataAccess& data) {
+std::string choose_speech_evaluation_split(const Config& config, const DataAccessOptions& data) {
   return config.data.validation > 0 || has_valid_part(config, data) ? "valid" : "test";
 }
 
@@ -175,24 +175,24 @@ std::vector<int64_t> SpeechPart::frame_counts() const {
   return result;
 }
 
-SpeechPart read_speech_part(const Config& config, const std::string& split, const DataAccess& data,
-                            const SpeechDescription* trained_description) {
+SpeechPart read_speech_part(const Config& config, const std::string& split, const DataAccessOptions& data,
+                            const SpeechMetadata* trained_metadata) {
   const DataConfig& d = config.data;
-  const Corpus corpus = read_speech_part(config, split, data);
+  const Corpus corpus = read_corpus_part(config, split, data);
   SpeechDatasetOptions options;
-  options.features = make_feature_options(config, !trained_description);
+  options.feature_options = make_feature_options(config, !trained_metadata);
   options.normalization = make_normalization(config);
   options.normalize_variance = d.cmvn_variance;
   options.delta_order = d.deltas;
   options.subsampling = config.model.subsampling;
-  options.refuse_faulty = d.bad_utterances == "refuse";
-  options.use = trained_description ? SpeechUse::scoring : SpeechUse::training;
+  options.reject_faulty_utterances = d.bad_utterances == "refuse";
+  options.purpose = trained_metadata ? SpeechPurpose::scoring : SpeechPurpose::training;
   options.limit = split == "train" ? d.limit : d.eval_limit;
   PhoneTable phones;
-  if (trained_description) {
-    phones = trained_description->phone_table;
-    options.global_statistics = trained_description->global_statistics;
-    if (options.normalization == Normalization::global) get_global_statistics(*trained_description);
+  if (trained_metadata) {
+    phones = trained_metadata->phone_table;
+    options.global_statistics = trained_metadata->global_statistics;
+    if (options.normalization == Normalization::global) get_global_statistics(*trained_metadata);
   } else if (require_catalogue_entry(d.dataset).format == DatasetFormat::timit) {
     phones = PhoneTable(list_timit_phones(parse_timit_set(d.phone_set)));
   } else {
@@ -203,10 +203,10 @@ SpeechPart read_speech_part(const Config& config, const std::string& split, cons
   SpeechPart part;
   part.split = split;
   part.dataset = std::make_shared<const SpeechDataset>(corpus, std::move(phones), options);
-  if (trained_description && part.dataset->dims() != trained_description->feature_dim) {
+  if (trained_metadata && part.dataset->dims() != trained_metadata->feature_dim) {
     const std::string text =
         concat_text(corpus.name, ": features of ", part.dataset->dims(),
-                    " dims, but the model was trained on ", trained_description->feature_dim);
+                    " dims, but the model was trained on ", trained_metadata->feature_dim);
     // In an archive, the number of features per frame is a property of the data, so a mismatch is a
     // DataError. For other sources, the config determines this number, so a mismatch is a ConfigError.
     if (part.dataset->utterance(0).source == SpeechSource::ark) throw DataError(text);
@@ -223,28 +223,28 @@ SpeechPart read_speech_part(const Config& config, const std::string& split, cons
                  : part.usable_indices)
         .push_back(i);
   }
-  if (part.usable_indices.empty() && !trained_description)
+  if (part.usable_indices.empty() && !trained_metadata)
     throw DataError(concat_text(
         corpus.name, ": all utterances are longer than model.max_frames = ", config.model.max_frames));
   return part;
 }
 
-SpeechDescription describe_speech_part(const SpeechPart& part) {
+SpeechMetadata make_speech_metadata(const SpeechPart& part) {
   const std::vector<int64_t> frames = part.frame_counts();
-  SpeechDescription description{.feature_dim = part.dataset->dims(),
-                                .phone_table = part.dataset->phones(),
-                                .global_statistics = std::nullopt,
-                                .max_frame_count = *std::max_element(frames.begin(), frames.end())};
+  SpeechMetadata metadata{.feature_dim = part.dataset->dims(),
+                          .phone_table = part.dataset->phone_table(),
+                          .global_statistics = std::nullopt,
+                          .max_frame_count = *std::max_element(frames.begin(), frames.end())};
   if (part.dataset->options().normalization == Normalization::global)
-    description.global_statistics = part.dataset->global_statistics();
-  return description;
+    metadata.global_statistics = part.dataset->global_statistics();
+  return metadata;
 }
 
-SpeechModelOptions make_speech_model_options(const Config& config, const SpeechDescription& description) {
+SpeechModelOptions make_speech_model_options(const Config& config, const SpeechMetadata& metadata) {
   const ModelConfig& m = config.model;
   SpeechModelOptions options;
-  options.features = description.feature_dim;
-  options.classes = description.phone_table.class_count();
+  options.features = metadata.feature_dim;
+  options.classes = metadata.phone_table.class_count();
   options.subsampling = m.subsampling;
   options.subsampling_kind = m.subsampling_kind == "conv" ? SubsamplingKind::conv : SubsamplingKind::stack;
   options.reduction = m.ctc_mean == "label" ? CtcReduction::per_label : CtcReduction::per_utterance;
@@ -263,10 +263,10 @@ SpeechModelOptions make_speech_model_options(const Config& config, const SpeechD
   return options;
 }
 
-std::unique_ptr<SpeechModel> make_speech_model(const Config& config, const SpeechDescription& description,
+std::unique_ptr<SpeechModel> make_speech_model(const Config& config, const SpeechMetadata& metadata,
                                                Device device) {
   auto model = translate_option_errors(
-      [&] { return std::make_unique<SpeechModel>(make_speech_model_options(config, description)); });
+      [&] { return std::make_unique<SpeechModel>(make_speech_model_options(config, metadata)); });
   model->initialize(static_cast<uint64_t>(config.run.seed));
   model->move(device);
   return model;

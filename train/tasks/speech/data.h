@@ -23,25 +23,25 @@ namespace tapeformer {
 // data.validation utterances of the training part are held out. If the training part has at least 10
 // speakers, all utterances of some speakers are held out. Otherwise, the held-out utterances are evenly
 // spaced in the list of utterances.
-Corpus read_speech_part(const Config& config, const std::string& split, const DataAccess& data);
+Corpus read_corpus_part(const Config& config, const std::string& split, const DataAccessOptions& data);
 
 // Returns the path of the lexicon for the words of the corpus: data.lexicon, or CMUdict in the data
 // directories. Returns std::nullopt if the transcripts of the corpus are phones. Throws DataError if CMUdict
 // is needed and missing.
-std::optional<std::filesystem::path> find_lexicon(const Config& config, const DataAccess& data);
+std::optional<std::filesystem::path> find_lexicon(const Config& config, const DataAccessOptions& data);
 
 // Returns the folder of the corpus.
-std::filesystem::path find_speech_corpus_folder(const Config& config, const DataAccess& data);
+std::filesystem::path find_speech_corpus_folder(const Config& config, const DataAccessOptions& data);
 // Returns the folders of the parts of the corpus. Each path is absolute, or relative to the folder of the
 // corpus. Returns an empty list if the corpus does not have one folder per part. The training part is always
 // included. The validation part is included if the corpus has one. The test part is included in each of these
 // cases: the folder of the test part exists, data.test_part is set, or training evaluates on the test part
 // (see choose_speech_evaluation_split()).
-std::vector<std::string> list_speech_part_folders(const Config& config, const DataAccess& data);
+std::vector<std::string> list_speech_part_folders(const Config& config, const DataAccessOptions& data);
 
 // Returns the part that training evaluates on: "valid" if the corpus has this part or data.validation holds
 // utterances out, else "test".
-std::string choose_speech_evaluation_split(const Config& config, const DataAccess& data);
+std::string choose_speech_evaluation_split(const Config& config, const DataAccessOptions& data);
 
 // Features and labels of a part of a corpus.
 struct SpeechPart {
@@ -58,19 +58,19 @@ struct SpeechPart {
 };
 
 // Reads the part "train", "valid" or "test". data.limit and data.eval_limit select utterances that are spread
-// evenly over the part. If `trained_description` is null, the phone table is made from the labels of the part
+// evenly over the part. If `trained_metadata` is null, the phone table is made from the labels of the part
 // (for TIMIT, from data.phone_set), and the statistics are computed from the part. Otherwise, the phone table
-// and the statistics come from `trained_description`, and the part is read for scoring (SpeechUse::scoring).
+// and the statistics come from `trained_metadata`, and the part is read for scoring (SpeechPurpose::scoring).
 // A part for scoring also contains utterances that the model cannot process. The phones of these utterances
 // count as deletions.
-SpeechPart read_speech_part(const Config& config, const std::string& split, const DataAccess& data,
-                            const SpeechDescription* trained_description);
+SpeechPart read_speech_part(const Config& config, const std::string& split, const DataAccessOptions& data,
+                            const SpeechMetadata* trained_metadata);
 // Returns the metadata of a training part.
-SpeechDescription describe_speech_part(const SpeechPart& part);
+SpeechMetadata make_speech_metadata(const SpeechPart& part);
 
-SpeechModelOptions make_speech_model_options(const Config& config, const SpeechDescription& description);
+SpeechModelOptions make_speech_model_options(const Config& config, const SpeechMetadata& metadata);
 // Returns a model with weights initialized from run.seed.
-std::unique_ptr<SpeechModel> make_speech_model(const Config& config, const SpeechDescription& description,
+std::unique_ptr<SpeechModel> make_speech_model(const Config& config, const SpeechMetadata& metadata,
                                                Device device = kCpu);
 
 }  // namespace tapeformer

@@ -25,7 +25,7 @@ SpeechEvaluationOptions make_speech_evaluation_options(const Config& config) {
   return {.beam_size = 0,
           .max_frames = config.data.max_frames,
           .max_batch_size = batch > 0 ? batch : config.data.batch_size,
-          .fold_timit = require_catalogue_entry(config.data.dataset).format == DatasetFormat::timit};
+          .fold_timit_phones = require_catalogue_entry(config.data.dataset).format == DatasetFormat::timit};
 }
 
 namespace {
@@ -70,12 +70,12 @@ SpeechEvaluation score(const SpeechPart& part, const SpeechEvaluationOptions& op
   SpeechEvaluation result;
   result.split = part.split;
   const auto folded = [&](const Words& phones) {
-    return options.fold_timit ? map_timit_phone(phones, PhoneSet::timit39) : phones;
+    return options.fold_timit_phones ? map_timit_phone(phones, PhoneSet::timit39) : phones;
   };
   for (int64_t i = 0; i < set.size(); ++i) {
     ScoredUtterance one{set.utterance(i).id, folded(set.reference_phones(i)), {}};
     if (const auto found = decoded.find(i); found != decoded.end()) {
-      one.hypothesis = folded(set.phones().phones(found->second));
+      one.hypothesis = folded(set.phone_table().phones(found->second));
       result.processed_score.add(one.reference, one.hypothesis);
     }
     result.score.add(one.reference, one.hypothesis);
@@ -131,14 +131,14 @@ SpeechEvaluation evaluate(const SpeechModel& model, const SpeechPart& part,
             .losses.to_vector();
     const auto labels = decode_labels(output, options.beam_size);
     for (size_t b = 0; b < indices.size(); ++b) {
-      if (set.has_loss(indices[b])) losses.add(number, nats[b]);
+      if (set.is_alignable(indices[b])) losses.add(number, nats[b]);
       decoded[indices[b]] = labels[b];
     }
   }
   processes.all_reduce(losses.sums);
   SpeechEvaluation result = score(part, options, gather_labels(processes, decoded));
   const double with_loss = losses.total(1);
-  result.without_loss_count =
+  result.utterance_without_loss_count =
       static_cast<int64_t>(part.usable_indices.size()) - static_cast<int64_t>(with_loss);
   if (with_loss > 0) result.mean_ctc_loss = losses.total(0) / with_loss;
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

@@ -17,9 +17,9 @@ namespace tapeformer {
 
 struct SpeechEvaluationOptions {
   int64_t beam_size = 0;  // number of prefixes of a beam search; 0: the most probable class of every frame
-  int64_t max_frames = 20000;  // largest number of frames in a batch
-  int64_t max_batch_size = 0;  // largest number of utterances in a batch; 0: any number
-  bool fold_timit = false;     // maps phones to the 39 phones of TIMIT scores
+  int64_t max_frames = 20000;      // largest number of frames in a batch
+  int64_t max_batch_size = 0;      // largest number of utterances in a batch; 0: any number
+  bool fold_timit_phones = false;  // maps phones to the 39 phones of TIMIT scores
 };
 
 struct UnprocessedUtterance {
@@ -36,7 +36,7 @@ struct SpeechEvaluation {
   // no loss if it has fewer steps than its labels need, or if one of its phones does not occur in training.
   // `score` includes the utterances without a loss.
   std::optional<double> mean_ctc_loss;
-  int64_t without_loss_count = 0;  // processed utterances that have no loss
+  int64_t utterance_without_loss_count = 0;  // processed utterances that have no loss
   double seconds = 0;
   std::vector<ScoredUtterance> utterances;  // all utterances in the order of the corpus
 };

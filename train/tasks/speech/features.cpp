@@ -16,10 +16,10 @@ bool takes_mfc(const Config& config) {
   return require_catalogue_entry(config.data.dataset).sample_rate == 0;
 }
 
-void require_dims(const std::string& name, int64_t dims, const SpeechDescription& description) {
-  if (dims != description.feature_dim)
+void require_dims(const std::string& name, int64_t dims, const SpeechMetadata& metadata) {
+  if (dims != metadata.feature_dim)
     throw ConfigError(concat_text(name, ": features of ", dims, " dims, but the model was trained on ",
-                                  description.feature_dim));
+                                  metadata.feature_dim));
 }
 
 // Returns the audio options of a stream. The options do not limit the length of the stream, because the
@@ -59,16 +59,15 @@ bool features_need_whole_utterance(const Config& config) {
   return kind == Normalization::utterance || kind == Normalization::speaker;
 }
 
-const FeatureStatistics& get_global_statistics(const SpeechDescription& description) {
-  if (!description.global_statistics)
+const FeatureStatistics& get_global_statistics(const SpeechMetadata& metadata) {
+  if (!metadata.global_statistics)
     throw ConfigError(
         "data.cmvn = \"global\" needs the statistics of the training set, which this model was trained "
         "without");
-  return *description.global_statistics;
+  return *metadata.global_statistics;
 }
 
-Tensor compute_file_features(const Config& config, const SpeechDescription& description,
-                             const fs::path& path) {
+Tensor compute_file_features(const Config& config, const SpeechMetadata& metadata, const fs::path& path) {
   const FeatureOptions options = make_feature_options(config, false);
   const bool is_mfc = path.extension() == ".mfc";
   require_regular_file(path);
@@ -81,29 +80,28 @@ Tensor compute_file_features(const Config& config, const SpeechDescription& desc
   utterance.path = path;
   utterance.source = is_mfc ? SpeechSource::mfc : SpeechSource::audio;
   const Tensor features = compute_features(utterance, options, Filterbank(options.filterbank));
-  require_dims(path.string(), features.size(1) * (config.data.deltas + 1), description);
+  require_dims(path.string(), features.size(1) * (config.data.deltas + 1), metadata);
   const Normalization kind = make_normalization(config);
   if (kind != Normalization::none) {
     FeatureStatistics own;
     own.add(features);
-    normalize_features(features, kind == Normalization::global ? get_global_statistics(description) : own,
+    normalize_features(features, kind == Normalization::global ? get_global_statistics(metadata) : own,
                        config.data.cmvn_variance);
   }
   return config.data.deltas > 0 ? add_deltas(features, config.data.deltas) : features;
 }
 
-FeatureStream::FeatureStream(const Config& config, const SpeechDescription& description, const fs::path& path)
+FeatureStream::FeatureStream(const Config& config, const SpeechMetadata& metadata, const fs::path& path)
     : config_(config), stream_name_(path.string()) {
   if (features_need_whole_utterance(config) || takes_mfc(config) || path.extension() == ".mfc") {
-    whole_features_ = compute_file_features(config, description, path);
+    whole_features_ = compute_file_features(config, metadata, path);
     return;
   }
-  open_pipeline(description);
+  open_pipeline(metadata);
   audio_ = std::make_unique<AudioStream>(path, make_unlimited_audio_options(config));
 }
 
-FeatureStream::FeatureStream(const Config& config, const SpeechDescription& description,
-                             const AudioPipe& pipe)
+FeatureStream::FeatureStream(const Config& config, const SpeechMetadata& metadata, const AudioPipe& pipe)
     : config_(config), stream_name_(pipe.name) {
   if (features_need_whole_utterance(config))
     throw ConfigError("data.cmvn = \"" + config.data.cmvn + "\" needs the whole recording, which " +
@@ -111,19 +109,19 @@ FeatureStream::FeatureStream(const Config& config, const SpeechDescription& desc
   if (takes_mfc(config))
     throw ConfigError("the model was trained on the features of AN4, which " + stream_name_ +
                       " cannot give: name .mfc files");
-  open_pipeline(description);
+  open_pipeline(metadata);
   audio_ = std::make_unique<AudioStream>(pipe, make_unlimited_audio_options(config));
 }
 
-void FeatureStream::open_pipeline(const SpeechDescription& description) {
+void FeatureStream::open_pipeline(const SpeechMetadata& metadata) {
   if (make_normalization(config_) == Normalization::global)
-    global_statistics_ = get_global_statistics(description);
+    global_statistics_ = get_global_statistics(metadata);
   const FilterbankOptions options = make_feature_options(config_, false).filterbank;
-  require_dims(stream_name_, options.dims() * (config_.data.deltas + 1), description);
+  require_dims(stream_name_, options.dims() * (config_.data.deltas + 1), metadata);
   pipeline_ = std::make_unique<Pipeline>(options, config_.data.deltas);
 }
 
-Tensor FeatureStream::read_rows() {
+Tensor FeatureStream::read_frames() {
   if (!audio_) return std::exchange(whole_features_, {});
   Pipeline& s = *pipeline_;
   const std::span<const float> samples = audio_->next();
@@ -131,7 +129,7 @@ Tensor FeatureStream::read_rows() {
   s.is_silent = s.is_silent &&
                 std::all_of(samples.begin(), samples.end(), [&](float x) { return x == *s.first_sample; });
   const bool last = samples.empty();
-  const Tensor frames = last ? s.frames.finish() : s.frames.push(samples);
+  const Tensor frames = last ? s.filterbank_stream.finish() : s.filterbank_stream.push(samples);
   if (const int64_t bad = find_non_finite_frame(frames); bad >= 0)
     throw DataError(
         concat_text(stream_name_, ": frame ", s.frame_count + bad, " has a value that is not finite"));
@@ -141,14 +139,14 @@ Tensor FeatureStream::read_rows() {
     audio_.reset();
   }
   if (global_statistics_) normalize_features(frames, *global_statistics_, config_.data.cmvn_variance);
-  return s.deltas.push(frames, last);
+  return s.delta_stream.push(frames, last);
 }
 
 void FeatureStream::check_recording() const {
   const Pipeline& s = *pipeline_;
   if (s.frame_count == 0)
-    throw DataError(
-        concat_text(stream_name_, ": ", s.frames.sample_count(), " samples are less than a frame"));
+    throw DataError(concat_text(stream_name_, ": ", s.filterbank_stream.sample_count(),
+                                " samples are less than a frame"));
   if (s.is_silent) throw DataError(stream_name_ + ": is silent: all samples are equal");
 }
 

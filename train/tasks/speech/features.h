@@ -25,11 +25,11 @@ Normalization make_normalization(const Config& config);
 // the utterance.
 bool features_need_whole_utterance(const Config& config);
 // Returns the statistics of the training set. Throws ConfigError if the model was trained without them.
-const FeatureStatistics& get_global_statistics(const SpeechDescription& description);
+const FeatureStatistics& get_global_statistics(const SpeechMetadata& metadata);
 
 // Returns the features of a recording, of shape (frames, dims). If the model was trained on the .mfc files of
 // AN4, `path` must be a .mfc file instead of a recording.
-Tensor compute_file_features(const Config& config, const SpeechDescription& description,
+Tensor compute_file_features(const Config& config, const SpeechMetadata& metadata,
                              const std::filesystem::path& path);
 
 // A reader of a recording or a stream. The reader returns the rows of compute_file_features() in parts. The
@@ -37,28 +37,27 @@ Tensor compute_file_features(const Config& config, const SpeechDescription& desc
 // utterance or the file is a .mfc file. The config must outlive the reader. The reader is not thread-safe.
 class FeatureStream {
  public:
-  FeatureStream(const Config& config, const SpeechDescription& description,
-                const std::filesystem::path& path);
+  FeatureStream(const Config& config, const SpeechMetadata& metadata, const std::filesystem::path& path);
   // Throws ConfigError if features need the whole utterance, or if the model was trained on AN4.
-  FeatureStream(const Config& config, const SpeechDescription& description, const AudioPipe& pipe);
+  FeatureStream(const Config& config, const SpeechMetadata& metadata, const AudioPipe& pipe);
 
   // Returns the next rows of features, of shape (rows, dims). The number of rows can be 0 before the end of
   // the recording. Returns an undefined tensor at the end.
-  Tensor read_rows();
+  Tensor read_frames();
 
  private:
   // The stages that convert samples to rows of features, with the state of each stage.
   struct Pipeline {
     Pipeline(const FilterbankOptions& options, int64_t delta_order)
-        : filterbank(options), frames(filterbank), deltas(delta_order) {}
+        : filterbank(options), filterbank_stream(filterbank), delta_stream(delta_order) {}
     Filterbank filterbank;
-    FilterbankStream frames;
-    DeltaStream deltas;
+    FilterbankStream filterbank_stream;
+    DeltaStream delta_stream;
     int64_t frame_count = 0;
     std::optional<float> first_sample;
     bool is_silent = true;  // whether all samples so far are equal
   };
-  void open_pipeline(const SpeechDescription& description);
+  void open_pipeline(const SpeechMetadata& metadata);
   // Throws DataError if the recording is shorter than a frame or silent, as compute_features() does.
   void check_recording() const;
 

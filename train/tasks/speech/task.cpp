@@ -33,10 +33,10 @@ SpecAugmentOptions make_augment_options(const DataConfig& d) {
 // Logs the sizes of a part and the numbers of utterances that are left out. The text `padding` is appended to
 // the sizes.
 void report(const SpeechPart& part, const std::string& padding) {
-  const SpeechReport& r = part.dataset->report();
+  const SpeechDatasetReport& r = part.dataset->report();
   log_info(part.split, ": ", part.usable_indices.size(), " utterances, ", r.frame_count, " frames, ",
-           r.label_count, " labels of ", part.dataset->phones().class_count() - 1, " phones", padding);
-  const bool scoring = part.dataset->options().use == SpeechUse::scoring;
+           r.label_count, " labels of ", part.dataset->phone_table().class_count() - 1, " phones", padding);
+  const bool scoring = part.dataset->options().purpose == SpeechPurpose::scoring;
   const auto unaligned = static_cast<int64_t>(r.too_short_ids.size());
   const auto too_long = static_cast<int64_t>(part.too_long_indices.size()),
              too_short = static_cast<int64_t>(part.too_short_indices.size());
@@ -89,14 +89,13 @@ struct SlicedUtterances {
 
 class SpeechTask final : public Task {
  public:
-  SpeechTask(const Config& config, const DataAccess& data, Device device, Communicator& processes)
+  SpeechTask(const Config& config, const DataAccessOptions& data, Device device, Communicator& processes)
       : communicator_(processes),
         training_(read_speech_part(config, "train", data, nullptr)),
-        description_(describe_speech_part(training_)),
-        evaluated_(
-            read_speech_part(config, choose_speech_evaluation_split(config, data), data, &description_)),
+        metadata_(make_speech_metadata(training_)),
+        evaluated_(read_speech_part(config, choose_speech_evaluation_split(config, data), data, &metadata_)),
         plan_(training_.frame_counts(), plan_options(config)),
-        model_(make_speech_model(config, description_, device)),
+        model_(make_speech_model(config, metadata_, device)),
         evaluation_(make_speech_evaluation_options(config)),
         seed_(static_cast<uint64_t>(config.run.seed)) {
     if (config.data.spec_augment) augment_ = make_augment_options(config.data);
@@ -120,11 +119,11 @@ class SpeechTask final : public Task {
   bool reports_epochs() const override { return true; }
   const char* speed_unit() const override { return "frames"; }
 
-  void prepare_batches(int64_t first, int64_t last) override {
+  void prefetch_batches(int64_t first, int64_t end) override {
     // The thread needs a separate plan, because a plan caches epochs and is not thread-safe.
     const auto plan = std::make_shared<const SpeechBatchPlan>(plan_);
     prefetch_ = std::make_unique<PrefetchQueue<SlicedUtterances>>(
-        [this, plan](int64_t number) { return load(*plan, number); }, first, last);
+        [this, plan](int64_t number) { return load(*plan, number); }, first, end);
   }
 
   // Returns no layout, because a graph cannot be reused for utterances of other lengths.
@@ -134,8 +133,8 @@ class SpeechTask final : public Task {
     batches_[slot] = std::move(*next);
     return std::nullopt;
   }
-  BatchSlice slice(int64_t slot) const override { return batches_.at(slot).slice; }
-  BatchLoss loss(int64_t slot, const ForwardContext& context) override {
+  BatchSlice get_slice(int64_t slot) const override { return batches_.at(slot).slice; }
+  BatchLoss compute_loss(int64_t slot, const ForwardContext& context) override {
     const CtcBatch batch = std::exchange(batches_[slot].batch, {});
     int64_t frames = 0;
     for (const double length : batch.frame_lengths.to_vector()) frames += static_cast<int64_t>(length);
@@ -152,12 +151,12 @@ class SpeechTask final : public Task {
   TaskEvaluation evaluate(const StopCheck& stop) const override {
     const SpeechEvaluation e = tapeformer::evaluate(*model_, evaluated_, evaluation_, stop, communicator_);
     const PhoneScore& s = e.score;
-    const MetricRecord figures{{"per", s.error_rate()},
+    const MetricRecord figures{{"per", s.error_rate_percent()},
                                {"substitutions", s.substitution_count},
                                {"deletions", s.deletion_count},
                                {"insertions", s.insertion_count},
                                {"phones", s.reference_count},
-                               {"per_processed", e.processed_score.error_rate()},
+                               {"per_processed", e.processed_score.error_rate_percent()},
                                {"unprocessed", static_cast<int64_t>(e.unprocessed.size())}};
     MetricRecord metrics;
     if (e.mean_ctc_loss) metrics.emplace_back("loss_nats", *e.mean_ctc_loss);
@@ -166,14 +165,14 @@ class SpeechTask final : public Task {
     metrics.emplace_back("seconds", e.seconds);
     return {.split = e.split,
             .example_count = s.utterance_count,
-            .criterion = s.error_rate(),
+            .selection_metric = s.error_rate_percent(),
             .seconds = e.seconds,
             .metrics = metrics,
             .printed_results = figures,
             .summary = format_evaluation(e)};
   }
 
-  std::string description() const override { return to_json(description_); }
+  std::string metadata_json() const override { return to_json(metadata_); }
   std::string compute_data_digest() const override {
     return digest_of_part(training_) + "; " + digest_of_part(evaluated_);
   }
@@ -209,7 +208,7 @@ class SpeechTask final : public Task {
 
   Communicator& communicator_;
   SpeechPart training_;
-  SpeechDescription description_;
+  SpeechMetadata metadata_;
   SpeechPart evaluated_;
   SpeechBatchPlan plan_;
   std::unique_ptr<SpeechModel> model_;
@@ -223,7 +222,7 @@ class SpeechTask final : public Task {
 
 }  // namespace
 
-std::unique_ptr<Task> make_speech_task(const Config& config, const DataAccess& data, Device device,
+std::unique_ptr<Task> make_speech_task(const Config& config, const DataAccessOptions& data, Device device,
                                        Communicator& processes) {
   return std::make_unique<SpeechTask>(config, data, device, processes);
 }

@@ -16,10 +16,11 @@ bool has_part_names(const DataConfig& data) {
 
 }  // namespace
 
-SpeechCheckOptions make_speech_check_options(const Config& config, const DataAccess& data, Faults& faults) {
+SpeechCheckOptions make_speech_check_options(const Config& config, const DataAccessOptions& data,
+                                             Faults& faults) {
   SpeechCheckOptions checks;
-  checks.features = make_feature_options(config, true);
-  checks.features.cache_folder.clear();
+  checks.feature_options = make_feature_options(config, true);
+  checks.feature_options.cache_folder.clear();
   checks.infer_sample_rate = false;
   checks.subsampling = config.model.subsampling;
   checks.allow_commands = data.allow_commands;
@@ -34,7 +35,7 @@ SpeechCheckOptions make_speech_check_options(const Config& config, const DataAcc
   return checks;
 }
 
-Faults find_speech_config_faults(const Config& config, const DataAccess& data) {
+Faults find_speech_data_faults(const Config& config, const DataAccessOptions& data) {
   Faults faults;
   try {
     SpeechCheckOptions checks = make_speech_check_options(config, data, faults);
@@ -44,17 +45,17 @@ Faults find_speech_config_faults(const Config& config, const DataAccess& data) {
         find_speech_faults(config.data.dataset, find_speech_corpus_folder(config, data), checks);
     faults.insert(faults.end(), found.begin(), found.end());
     if (!faults.empty()) return faults;
-    // Reads the parts as training does. This detects further errors. For example, read_speech_part() throws
+    // Reads the parts as training does. This detects further errors. For example, read_corpus_part() throws
     // ConfigError if data.validation holds out all utterances.
-    read_speech_part(config, "train", data);
-    read_speech_part(config, choose_speech_evaluation_split(config, data), data);
+    read_corpus_part(config, "train", data);
+    read_corpus_part(config, choose_speech_evaluation_split(config, data), data);
   } catch (const DataError& error) {
     faults.push_back(error.what());
   }
   return faults;
 }
 
-Faults find_speech_folder_faults(Config config, const fs::path& folder, const DataAccess& data) {
+Faults find_speech_folder_faults(Config config, const fs::path& folder, const DataAccessOptions& data) {
   config.data.path = folder.string();
   Faults faults;
   SpeechCheckOptions checks = make_speech_check_options(config, data, faults);

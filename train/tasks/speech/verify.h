@@ -12,12 +12,14 @@ namespace tapeformer {
 
 // Returns the checks of sample rate, channel, length, lexicon and subsampling that a config requires. Reads
 // the lexicon and appends its faults to `faults`.
-SpeechCheckOptions make_speech_check_options(const Config& config, const DataAccess& data, Faults& faults);
+SpeechCheckOptions make_speech_check_options(const Config& config, const DataAccessOptions& data,
+                                             Faults& faults);
 
 // Returns the faults of the training, validation and test parts that training with this config reads.
-Faults find_speech_config_faults(const Config& config, const DataAccess& data);
+Faults find_speech_data_faults(const Config& config, const DataAccessOptions& data);
 
 // Returns the faults of a folder with the layout of data.dataset. Ignores data.path of the config.
-Faults find_speech_folder_faults(Config config, const std::filesystem::path& folder, const DataAccess& data);
+Faults find_speech_folder_faults(Config config, const std::filesystem::path& folder,
+                                 const DataAccessOptions& data);
 
 }  // namespace tapeformer

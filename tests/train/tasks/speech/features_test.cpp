@@ -28,7 +28,7 @@ int64_t heap_bytes() {
   return static_cast<int64_t>(info.uordblks + info.hblkhd);
 }
 
-SpeechDescription rustle_description(const Config& config) {
+SpeechMetadata rustle_metadata(const Config& config) {
   FeatureStatistics global;
   global.add(Filterbank(make_feature_options(config, false).filterbank).compute(rustle(1)));
   return {2 * config.data.num_mel_bins, PhoneTable(Words{"A", "B", "C"}), global};
@@ -44,36 +44,36 @@ TEST_CASE("features of a stream equal the features of the file, to the bit") {
       Config config = make_tiny_recordings_config("");
       config.data.cmvn = cmvn;
       config.data.deltas = deltas;
-      SpeechDescription description = rustle_description(config);
-      description.feature_dim = config.data.num_mel_bins * (deltas + 1);
-      const auto whole = compute_file_features(config, description, dir / "a.wav").to_vector();
-      FeatureStream stream(config, description, dir / "a.wav");
+      SpeechMetadata metadata = rustle_metadata(config);
+      metadata.feature_dim = config.data.num_mel_bins * (deltas + 1);
+      const auto whole = compute_file_features(config, metadata, dir / "a.wav").to_vector();
+      FeatureStream stream(config, metadata, dir / "a.wav");
       std::vector<double> found;
       int pieces = 0;
-      for (Tensor rows = stream.read_rows(); rows.defined(); rows = stream.read_rows(), ++pieces) {
+      for (Tensor rows = stream.read_frames(); rows.defined(); rows = stream.read_frames(), ++pieces) {
         const auto values = rows.to_vector();
         found.insert(found.end(), values.begin(), values.end());
       }
       CHECK(found == whole);
       CHECK((pieces > 50) == (cmvn != "utterance"));
-      CHECK(!stream.read_rows().defined());
+      CHECK(!stream.read_frames().defined());
     }
 }
 
 TEST_CASE("streams of 100 and of 10 seconds need the same memory") {
   const TempDir dir;
   const Config config = make_tiny_recordings_config("");
-  const SpeechDescription description = rustle_description(config);
-  const auto model = make_speech_model(config, description);
+  const SpeechMetadata metadata = rustle_metadata(config);
+  const auto model = make_speech_model(config, metadata);
   std::vector<int64_t> peaks, steps, heaps;
   for (const int64_t seconds : {10, 10, 100}) {  // the first pass allocates memory that stays in use
     write_wav(dir / "a.wav", rustle(seconds), 8000);
     get_device_allocator().reset_peak();
     const int64_t before = get_device_allocator().stats().active_bytes;
     StreamingSpeechModel stream(*model);
-    FeatureStream input(config, description, dir / "a.wav");
+    FeatureStream input(config, metadata, dir / "a.wav");
     int64_t complete = 0;
-    for (Tensor rows = input.read_rows(); rows.defined(); rows = input.read_rows())
+    for (Tensor rows = input.read_frames(); rows.defined(); rows = input.read_frames())
       for (int64_t row = 0; row < rows.size(0); ++row)
         complete += stream.push(rows.view({1, rows.size(1)}, {rows.size(1), 1}, row * rows.size(1)));
     peaks.push_back(get_device_allocator().stats().peak_bytes - before);

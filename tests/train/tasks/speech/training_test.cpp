@@ -46,7 +46,7 @@ TEST_CASE("speech: both encoders learn, and the best checkpoint has the lowest p
     const fs::path run_dir = dir / encoder;
     const TrainResult result = train(config, run_dir);
     CHECK(result.best_loss < 15);
-    CHECK(result.seconds_per_epoch > 0);
+    CHECK(result.last_epoch_seconds > 0);
     std::vector<double> rates;
     int64_t epochs = 0;
     for (const MetricRecord& record : read_metrics((run_dir / "metrics.jsonl").string())) {
@@ -60,12 +60,13 @@ TEST_CASE("speech: both encoders learn, and the best checkpoint has the lowest p
     CHECK(rates.front() > 50);
     CHECK(*std::min_element(rates.begin(), rates.end()) == result.best_loss);
 
-    const LoadedSpeechRun best =
-        load_speech_run(find_run({.path = run_dir.string(), .checkpoint_name = "best", .set_options = {}}));
-    CHECK(best.description.phone_table.names() == Words{"<blank>", "A", "B", "C"});
-    const SpeechPart test = read_speech_part(best.config, "test", "", &best.description);
-    CHECK(evaluate(*best.model, test, make_speech_evaluation_options(best.config)).score.error_rate() ==
-          result.best_loss);
+    const LoadedSpeechRun best = load_speech_run(
+        find_run({.path = run_dir.string(), .checkpoint_name = "best", .config_settings = {}}));
+    CHECK(best.metadata.phone_table.names() == Words{"<blank>", "A", "B", "C"});
+    const SpeechPart test = read_speech_part(best.config, "test", "", &best.metadata);
+    CHECK(
+        evaluate(*best.model, test, make_speech_evaluation_options(best.config)).score.error_rate_percent() ==
+        result.best_loss);
   }
 }
 
@@ -133,19 +134,19 @@ TEST_CASE("speech: all utterances of a speaker are in the same split") {
   write_tiny_an4(dir / "an4", 36, 9);  // 12 training speakers
   Config config = make_tiny_speech_config(dir / "an4");
   config.data.validation = 4;
-  const auto train_part = read_speech_part(config, "train", ""),
-             valid = read_speech_part(config, "valid", "");
+  const auto train_part = read_corpus_part(config, "train", ""),
+             valid = read_corpus_part(config, "valid", "");
   CHECK(valid.utterances.size() == 6);
   CHECK(train_part.utterances.size() == 30);
   for (const Utterance& a : valid.utterances)
     for (const Utterance& b : train_part.utterances) CHECK(a.speaker != b.speaker);
   CHECK(choose_speech_evaluation_split(config, "") == "valid");
   config.data.validation = 36;
-  CHECK(contains(message_of<ConfigError>([&] { read_speech_part(config, "train", ""); }),
+  CHECK(contains(message_of<ConfigError>([&] { read_corpus_part(config, "train", ""); }),
                  "data.validation = 36"));
   config.data.validation = 0;
   CHECK(choose_speech_evaluation_split(config, "") == "test");
-  CHECK(contains(message_of<ConfigError>([&] { read_speech_part(config, "valid", ""); }), "data.validation"));
+  CHECK(contains(message_of<ConfigError>([&] { read_corpus_part(config, "valid", ""); }), "data.validation"));
 }
 
 TEST_CASE("speech: errors about bad data name the file and a remedy") {
@@ -165,11 +166,11 @@ TEST_CASE("speech: errors about bad data name the file and a remedy") {
 
   Config nowhere = config;
   nowhere.data.path = (dir / "nowhere").string();
-  CHECK(contains(message_of<DataError>([&] { read_speech_part(nowhere, "train", ""); }),
+  CHECK(contains(message_of<DataError>([&] { read_corpus_part(nowhere, "train", ""); }),
                  (dir / "nowhere").string() + ": no such folder; data.path names the folder of the corpus"));
   nowhere.data.path = "";
   const std::string looked =
-      message_of<DataError>([&] { read_speech_part(nowhere, "train", (dir / "data").string()); });
+      message_of<DataError>([&] { read_corpus_part(nowhere, "train", (dir / "data").string()); });
   CHECK(contains(looked, (dir / "data/an4").string()));
   CHECK(contains(looked, "unpack the features of CMU AN4"));
 
@@ -183,12 +184,10 @@ TEST_CASE("speech: errors about bad data name the file and a remedy") {
   CHECK(contains(message_of<DataError>([&] { read_speech_part(brief, "train", "", nullptr); }),
                  "longer than model.max_frames = 3"));
 
-  SpeechDescription other = describe_speech_part(part);
+  SpeechMetadata other = make_speech_metadata(part);
   const std::vector<int64_t> frames = part.frame_counts();
   CHECK(other.max_frame_count == *std::max_element(frames.begin(), frames.end()));
-  const auto round_trip = [&] {
-    return parse_speech_description(to_json(other), "state.json").max_frame_count;
-  };
+  const auto round_trip = [&] { return parse_speech_metadata(to_json(other), "state.json").max_frame_count; };
   CHECK(round_trip() == other.max_frame_count);
   other.max_frame_count = 0;  // as in checkpoints of earlier versions
   CHECK(round_trip() == 0);
@@ -227,8 +226,7 @@ TEST_CASE("speech: scores of all models include all utterances, also those that 
   three_frames[2] = 0, three_frames[3] = 3 * 13;
   const std::string brief = add_test_utterance(dir / "an4", "SHORT", three_frames);
   const Config trained_with = make_tiny_speech_config(dir / "an4", "transformer");
-  const SpeechDescription description =
-      describe_speech_part(read_speech_part(trained_with, "train", "", nullptr));
+  const SpeechMetadata metadata = make_speech_metadata(read_speech_part(trained_with, "train", "", nullptr));
   int64_t phones = -1;
   for (const auto& [encoder_bound, max_frames_bound, subsampling, unprocessed] :
        {std::tuple<std::string, int64_t, int64_t, std::vector<std::string>>{"lstm", 40, 1, {}},
@@ -242,8 +240,8 @@ TEST_CASE("speech: scores of all models include all utterances, also those that 
     Config config = make_tiny_speech_config(dir / "an4", encoder);
     config.model.max_frames = max_frames;
     config.model.subsampling = subsampling;
-    const auto model = make_speech_model(config, description);
-    const SpeechPart part = read_speech_part(config, "test", "", &description);
+    const auto model = make_speech_model(config, metadata);
+    const SpeechPart part = read_speech_part(config, "test", "", &metadata);
     const SpeechEvaluation e = evaluate(*model, part, make_speech_evaluation_options(config));
     CHECK(e.score.utterance_count == 12);
     if (phones < 0) phones = e.score.reference_count;
@@ -252,7 +250,7 @@ TEST_CASE("speech: scores of all models include all utterances, also those that 
     const bool all = unprocessed == std::vector<std::string>{"all"};
     if (all) {
       CHECK(e.unprocessed.size() == 12);
-      CHECK(e.score.error_rate() == 100);
+      CHECK(e.score.error_rate_percent() == 100);
       CHECK_FALSE(e.mean_ctc_loss.has_value());
       continue;
     }
@@ -267,7 +265,7 @@ TEST_CASE("speech: scores of all models include all utterances, also those that 
     CHECK(e.processed_score.error_count() + deleted == e.score.error_count());
     CHECK(e.processed_score.utterance_count + static_cast<int64_t>(ids.size()) == e.score.utterance_count);
     CHECK(contains(describe_processed_score(e), ids.empty() ? "" : "without 1 of 12 utterances"));
-    CHECK(e.without_loss_count >= 1);  // the utterance UNSEEN has no loss
+    CHECK(e.utterance_without_loss_count >= 1);  // the utterance UNSEEN has no loss
     CHECK(std::isfinite(e.mean_ctc_loss.value()));
     for (const ScoredUtterance& utterance : e.utterances)
       if (utterance.id == "extra-UNSEEN") CHECK(utterance.reference == Words{"A", "X"});
@@ -280,7 +278,7 @@ TEST_CASE("speech: invalid entries in state.json are refused by name") {
         "{\"dims\": 100000000, \"phones\": [\"a\"]}", "{\"dims\": 2, \"phones\": [\"a\", 1]}",
         "{\"dims\": 2, \"phones\": [\"a\", \"a\"]}"}) {
     CAPTURE(text);
-    CHECK(contains(message_of<CheckpointError>([&] { parse_speech_description(text, "state.json"); }),
+    CHECK(contains(message_of<CheckpointError>([&] { parse_speech_metadata(text, "state.json"); }),
                    "state.json: "));
   }
 }
