@@ -36,14 +36,15 @@ struct Edge;
 // the gradient function.
 class NeededGradients {
  public:
-  NeededGradients(const tape::Edge* inputs, bool is_retained) : inputs_(inputs), retained_(is_retained) {}
+  NeededGradients(const tape::Edge* inputs, bool is_tape_retained)
+      : inputs_(inputs), is_tape_retained_(is_tape_retained) {}
   bool operator[](int input) const;
   // Returns whether backward() keeps the gradient function for another call (BackwardOptions::retain_tape).
-  bool is_retained() const { return retained_; }
+  bool is_tape_retained() const { return is_tape_retained_; }
 
  private:
   const tape::Edge* inputs_;  // one edge per input
-  bool retained_;
+  bool is_tape_retained_;
 };
 
 // A move-only wrapper of a function that maps the gradient of the result of an op to the gradients of the
@@ -93,9 +94,9 @@ class RecordingScope {
   bool previous_;
 };
 // A scope in which this thread records no ops.
-class NoGrad : public RecordingScope {
+class NoGradScope : public RecordingScope {
  public:
-  NoGrad() : RecordingScope(false) {}
+  NoGradScope() : RecordingScope(false) {}
 };
 
 // Returns true for leaves that require a gradient, and for recorded results.
@@ -104,7 +105,7 @@ bool requires_grad(const Tensor& tensor);
 bool is_leaf(const Tensor& tensor);
 // Makes the tensor a leaf whose gradient backward() accumulates. Returns the tensor. Throws ShapeError if its
 // dtype is not a floating dtype.
-const Tensor& require_grad(const Tensor& tensor);
+const Tensor& set_requires_grad(const Tensor& tensor);
 // Returns the accumulated gradient of a leaf. The gradient is undefined before the first backward().
 Tensor gradient(const Tensor& leaf);
 // Replaces the accumulated gradient of a leaf. If `value` is undefined, clears the gradient. Throws

@@ -8,7 +8,7 @@
 namespace tapeformer {
 
 namespace cuda {
-class HostCopy;
+class DeviceToHostCopy;
 }
 
 class Readback {
@@ -21,8 +21,8 @@ class Readback {
 
  private:
   DType dtype_;
-  double value_ = 0;                            // value of a tensor on the CPU
-  std::shared_ptr<const cuda::HostCopy> copy_;  // null for a tensor on the CPU
+  double value_ = 0;                                    // value of a tensor on the CPU
+  std::shared_ptr<const cuda::DeviceToHostCopy> copy_;  // null for a tensor on the CPU
 };
 
 }  // namespace tapeformer

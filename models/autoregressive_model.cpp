@@ -188,7 +188,7 @@ Tensor AutoregressiveModel::loss(const Batch& batch, const ForwardContext& conte
 
 AutoregressiveModel::Scores AutoregressiveModel::score(const Batch& batch, uint64_t seed,
                                                        SegmentMemory* memory) const {
-  const NoGrad no_grad;
+  const NoGradScope no_grad;
   const Rows rows = encode_batch(batch, {.seed = seed, .memory = memory});
   return {compute_loss(rows).item(), options_.head == OutputHead::categorical ? compute_accuracy(rows) : -1};
 }

@@ -106,7 +106,7 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias, Act
 }
 
 DType get_operand_dtype(const Tensor& x) {
-  const bool rounds = x.dtype() == DType::float32 && precision(x.device()) == Precision::bfloat16;
+  const bool rounds = x.dtype() == DType::float32 && get_precision(x.device()) == Precision::bfloat16;
   return rounds ? DType::bfloat16 : x.dtype();
 }
 

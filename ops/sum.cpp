@@ -15,7 +15,7 @@ Tensor sum_dim(const Tensor& x, int dim) {
   const SplitShape split = make_split_shape(x.shape(), dim);
   const Tensor out = Tensor::empty(split.kept_shape, x.dtype(), x.device());
   const int64_t outer = split.outer, size = split.size, inner = split.inner;
-  dispatch("sum", x, [&]<class T>(auto backend) {
+  dispatch_float_or_double("sum", x, [&]<class T>(auto backend) {
     sum_middle(backend, source.data<T>(), out.data<T>(), outer, size, inner);
   });
   return out;

@@ -115,7 +115,7 @@ Tensor Optimizer::apply(double gradient_scale) {
 
 Tensor Optimizer::apply_adafactor(const std::vector<size_t>& indices, const std::vector<Tensor>& gradients,
                                   const Clipping& clipping) {
-  const NoGrad no_grad;
+  const NoGradScope no_grad;
   const auto [scales, norm] = compute_gradient_scales(gradients, clipping);
   for (size_t i = 0; i < indices.size(); ++i)
     adafactor_->apply(indices[i], parameters_[indices[i]].second, gradients[i],

@@ -104,7 +104,7 @@ void fill_elements(Backend, const Tensor& to, double value) {
 }
 
 void add_elements(Backend, const Tensor& to, const Tensor& from, double scale) {
-  visit_floating_dtype("add_from", to.dtype(), [&](auto tag) {
+  visit_floating_dtype("add_scaled", to.dtype(), [&](auto tag) {
     using T = decltype(tag);
     for_each_row<T, T>(to, from, [&](T* row, const T* added, int64_t columns, int64_t step, int64_t by) {
       add_row(row, added, static_cast<Compute<T>>(scale), columns, step, by);

@@ -98,13 +98,15 @@ __device__ inline void add_matrix_product(float& sum0, float& sum1, float& sum2,
   using emulation::Fragments;
   const Fragments fragments{left, right};
   const emulation::LaneValues& lanes = emulation::exchange(kAllLanes, &fragments, sizeof(fragments));
-  constexpr size_t kPair = sizeof(uint32_t), kLeft = offsetof(Fragments, left),
+  constexpr size_t kPairBytes = sizeof(uint32_t), kLeft = offsetof(Fragments, left),
                    kRight = offsetof(Fragments, right);
   const int lane = emulation::current_lane(), row = lane / 4 * 4, column = lane % 4 * 8;
-  const std::array<float, 16> rows[] = {emulation::collect_elements(lanes, row, kLeft, 2 * kPair),
-                                        emulation::collect_elements(lanes, row, kLeft + kPair, 2 * kPair)};
-  const std::array<float, 16> columns[] = {emulation::collect_elements(lanes, column, kRight, kPair),
-                                           emulation::collect_elements(lanes, column + 4, kRight, kPair)};
+  const std::array<float, 16> rows[] = {
+      emulation::collect_elements(lanes, row, kLeft, 2 * kPairBytes),
+      emulation::collect_elements(lanes, row, kLeft + kPairBytes, 2 * kPairBytes)};
+  const std::array<float, 16> columns[] = {
+      emulation::collect_elements(lanes, column, kRight, kPairBytes),
+      emulation::collect_elements(lanes, column + 4, kRight, kPairBytes)};
   for (size_t k = 0; k < 16; ++k) {
     sum0 += rows[0][k] * columns[0][k];
     sum1 += rows[0][k] * columns[1][k];

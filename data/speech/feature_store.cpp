@@ -137,7 +137,7 @@ Checksum compute_start_checksum(const File& file, size_t bytes) {
 // Creates a temporary file next to `path`. The file is locked while it is open, so that other processes do
 // not remove it.
 File create_unfinished(const std::string& path) {
-  File file(make_temporary_name(path), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW);
+  File file(make_temporary_path(path), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW);
   ::flock(file.descriptor(), LOCK_EX | LOCK_NB);
   return file;
 }

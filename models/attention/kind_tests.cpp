@@ -142,7 +142,7 @@ std::vector<AttentionTestResult> KindTester::run() {
     AttentionTestResult result{test.name, "", test.requirement.reason()};
     if (test.requirement) try {
         result.failure = (this->*test.run)();
-      } catch (const OutOfMemory&) {
+      } catch (const OutOfMemoryError&) {
         throw;
       } catch (const std::exception& error) {
         result.failure = std::string("exception: ") + error.what();
@@ -163,7 +163,7 @@ std::unique_ptr<Attention> KindTester::make(DType dtype, double dropout) const {
 
 Tensor KindTester::attend(const Attention& attention, const KindInputs& inputs, const AttentionMask& mask,
                           const ForwardContext& context) const {
-  const NoGrad no_grad;
+  const NoGradScope no_grad;
   return attention.forward(inputs.q, inputs.k, inputs.v, mask, context, "layers.0.attention");
 }
 
@@ -220,7 +220,7 @@ std::string KindTester::test_gradients() const {
   for (const auto& [name, mask] : list_masks()) {
     Decisions decisions;
     const ForwardContext context{.training = true, .seed = 5, .step = 2, .decisions = &decisions};
-    KindInputs inputs = map_inputs(inputs_, [](const Tensor& x) { return require_grad(x.clone()); });
+    KindInputs inputs = map_inputs(inputs_, [](const Tensor& x) { return set_requires_grad(x.clone()); });
     if (kind_.capabilities.shares_query_key) inputs.k = inputs.q;
     NamedTensors leaves = attention->parameters();
     leaves.insert(leaves.end(), {{"q", inputs.q}, {"k", inputs.k}, {"v", inputs.v}});
@@ -228,9 +228,9 @@ std::string KindTester::test_gradients() const {
     const GradcheckResult result = gradcheck_leaves(
         [&] { return attention->forward(inputs.q, inputs.k, inputs.v, mask, context, "layers.0.attention"); },
         strip_names(leaves), {.step = 1e-4, .kink_step = 1e-7, .max_elements = 40, .min_denominator = 1e-4});
-    if (result.relative_error < 1e-6) continue;
+    if (result.max_relative_error < 1e-6) continue;
     return concat_text(name, ", the gradient of ", leaves[static_cast<size_t>(result.worst_input)].first,
-                       " differs from differences: relative error ", result.relative_error,
+                       " differs from differences: relative error ", result.max_relative_error,
                        result.message.empty() ? "" : ", ", result.message);
   }
   return "";
@@ -333,7 +333,7 @@ std::string KindTester::test_prefix() const {
 std::string KindTester::test_recurrent_form() const {
   const auto attention = make();
   const Tensor expected = attend(*attention, inputs_, kCausalMask, {});
-  const NoGrad no_grad;
+  const NoGradScope no_grad;
   const auto state = attention->make_state({kBatch, setup_.heads, setup_.dim, setup_.dim, setup_.length,
                                             DType::float64, kCpu, "layers.0.attention"});
   const Tensor out = Tensor::zeros({kBatch, setup_.heads, setup_.dim}, DType::float64);

@@ -163,7 +163,7 @@ struct EncoderStep::TokenExecutor {
 };
 
 const Tensor& EncoderStep::step() {
-  const NoGrad no_grad;
+  const NoGradScope no_grad;
   const ResidualForm form = choose_residual_form(encoder_.options());
   LayerState state{input_};
   if (form == ResidualForm::reversible) {

@@ -73,7 +73,7 @@ Initializer make_constant_initializer(double value) {
 void Module::add_parameter(std::string name, Tensor& tensor, const Shape& shape, Initializer initializer) {
   ParameterLimitScope::subtract(name, shape);
   tensor = Tensor::zeros(shape);
-  require_grad(tensor);
+  set_requires_grad(tensor);
   entries_.push_back({std::move(name), &tensor, std::move(initializer), true});
 }
 
@@ -110,7 +110,7 @@ void Module::update_adjacent_parameters() const {
     int64_t first = 0;
     for (Tensor* parameter : group) {
       *parameter = slice(all, 0, first, first + parameter->size(0));
-      require_grad(*parameter);
+      set_requires_grad(*parameter);
       first += parameter->size(0);
     }
   }
@@ -168,7 +168,7 @@ std::vector<Tensor> Module::statistics() const {
 }
 
 void Module::update_state() const {
-  const NoGrad no_grad;
+  const NoGradScope no_grad;
   for (const Statistics& own : statistics_) {
     own.update();
     own.sums->fill(0);
@@ -197,7 +197,7 @@ void Module::move(Device device) {
 void Module::replace_tensors(const std::function<Tensor(const Tensor&)>& replacement) {
   visit("", [&](const std::string&, const Entry& entry) {
     *entry.tensor = replacement(*entry.tensor);
-    if (entry.trained) require_grad(*entry.tensor);
+    if (entry.trained) set_requires_grad(*entry.tensor);
   });
   replace_statistics(replacement);
   update_adjacent_parameters();

@@ -57,7 +57,7 @@ bool SpeechStream::push(const Tensor& frame) {
     const int64_t width = position_.numel();
     write_sinusoids(frame_count_ / o.subsampling - 1, width, position_.data<double>());
     device_position_.copy_from(position_);
-    x.add_from(device_position_.view({batch_, width}, {0, 1}));
+    x.add_scaled(device_position_.view({batch_, width}, {0, 1}));
   }
   head_.forward_into(encoder_.step(), Activation::none, logits_);
   return true;

@@ -18,7 +18,7 @@ void add_gumbel(Backend, const T* x, const RandomStream& stream, int64_t offset,
 
 template <class T>
 struct GumbelKernels {
-  inline static const Instances all{&add_gumbel<T>};
+  inline static const FunctionInstances all{&add_gumbel<T>};
 };
 template struct GumbelKernels<float>;
 template struct GumbelKernels<double>;

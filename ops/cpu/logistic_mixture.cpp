@@ -111,7 +111,7 @@ void sample_logistic_mixture(Backend, int64_t rows, int64_t mixtures, const T* p
 
 template <class T>
 struct LogisticMixtureKernels {
-  inline static const Instances all{&logistic_mixture<T>, &sample_logistic_mixture<T>};
+  inline static const FunctionInstances all{&logistic_mixture<T>, &sample_logistic_mixture<T>};
 };
 template struct LogisticMixtureKernels<float>;
 template struct LogisticMixtureKernels<double>;

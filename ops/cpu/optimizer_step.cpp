@@ -103,7 +103,8 @@ void update_average(Backend, T* average, const T* value, const StepRule* rule, i
 
 template <class T>
 struct OptimizerKernels {
-  inline static const Instances all{&compute_squared_norms<T>, &optimizer_step<T>, &update_average<T>};
+  inline static const FunctionInstances all{&compute_squared_norms<T>, &optimizer_step<T>,
+                                            &update_average<T>};
 };
 template struct OptimizerKernels<float>;
 template struct OptimizerKernels<double>;

@@ -31,7 +31,8 @@ void multiply_by(Backend, const T* x, const T* factor, T* y, int64_t n) {
 
 template <class T>
 struct RowLossKernels {
-  inline static const Instances all{&compute_row_weights<T>, &compute_weighted_sum<T>, &multiply_by<T>};
+  inline static const FunctionInstances all{&compute_row_weights<T>, &compute_weighted_sum<T>,
+                                            &multiply_by<T>};
 };
 template struct RowLossKernels<float>;
 template struct RowLossKernels<double>;

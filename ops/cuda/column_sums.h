@@ -40,9 +40,9 @@ class ColumnSumsMemory {
                    int64_t strip_count, T* first, T* second = nullptr)
       : partial_sums_(first || second ? partial_sum_count * column_count : 0),
         sums_{partial_sum_count,    column_count,    second_column,
-              partial_sums_.data(), {first, second}, context().arrival_counters} {
+              partial_sums_.data(), {first, second}, get_context().arrival_counters} {
     const int64_t counter_count = strip_count * (count_groups(partial_sum_count) + 1);
-    if (counter_count <= kMaxArrivalCounters || !partial_sums_.data()) return;
+    if (counter_count <= kArrivalCounterCount || !partial_sums_.data()) return;
     counter_memory_.emplace(counter_count);
     sums_.arrival_counters = counter_memory_->data();
     fill_zero(sums_.arrival_counters, counter_count * static_cast<int64_t>(sizeof(unsigned)));

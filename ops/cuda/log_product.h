@@ -19,7 +19,7 @@ void log_product(const Gemm<T, Operand>& p, int64_t batch_count, const std::stri
                  bool can_split_k = true, SourceLocation where = SourceLocation::current()) {
   WorkLog* const log = WorkLog::current();
   if (!log) return;
-  const bool tf32 = std::is_same_v<Operand, float> && context().precision == Precision::tf32;
+  const bool tf32 = std::is_same_v<Operand, float> && get_context().precision == Precision::tf32;
   const OperandType type = std::is_same_v<Operand, double>     ? OperandType::float64
                            : std::is_same_v<Operand, BFloat16> ? OperandType::bfloat16
                            : tf32                              ? OperandType::tf32

@@ -95,7 +95,7 @@ void scatter_middle(Backend, const T* g, const int64_t* index, T* gx, int64_t ou
 
 template <class T>
 struct ReduceKernels {
-  inline static const Instances all{&sum_middle<T>, &max_middle<T>, &scatter_middle<T>};
+  inline static const FunctionInstances all{&sum_middle<T>, &max_middle<T>, &scatter_middle<T>};
 };
 template struct ReduceKernels<float>;
 template struct ReduceKernels<double>;

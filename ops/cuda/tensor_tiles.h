@@ -59,7 +59,8 @@ struct TensorCoreMemory {
   uint32_t *left, *right;  // [part][line][pair], with the layout SliceLayout
 
   __device__ TensorCoreMemory()
-      : left(dynamic_shared<uint32_t>()), right(left + kParts * kTileTokens * kPairStride<kSliceDepth>) {}
+      : left(get_dynamic_shared_memory<uint32_t>()),
+        right(left + kParts * kTileTokens * kPairStride<kSliceDepth>) {}
 };
 
 // Returns part `part` of two numbers as a pair of bfloat16 numbers. Part 0 is the number rounded to bfloat16.

@@ -148,14 +148,14 @@ void scatter_add_selected(Backend, const TokenSelection& s, const T* x, Compute<
 
 template <class T>
 struct SelectionKernels {
-  inline static const Instances all{&gather_selected<T>, &scatter_add_selected<T>};
+  inline static const FunctionInstances all{&gather_selected<T>, &scatter_add_selected<T>};
 };
 template struct SelectionKernels<float>;
 template struct SelectionKernels<double>;
 template struct SelectionKernels<BFloat16>;
 template <class T>
 struct LargestKernels {
-  inline static const Instances all{&select_top_k<T>};
+  inline static const FunctionInstances all{&select_top_k<T>};
 };
 template struct LargestKernels<float>;
 template struct LargestKernels<double>;

@@ -47,8 +47,8 @@ AttentionShape make_attention_shape(const Tensor& q, const Tensor& k, const Tens
 }
 
 // Returns a copy of `shape` in which the member key_lengths points to the data of the tensor. If the tensor
-// is undefined, the pointer is null. Call this function inside dispatch(), because Tensor::data() throws if
-// the tensor is not on current_device.
+// is undefined, the pointer is null. Call this function inside dispatch_float_or_double(), because
+// Tensor::data() throws if the tensor is not on current_device.
 template <class AttentionShape>
 AttentionShape with_key_lengths(AttentionShape shape, const Tensor& key_lengths) {
   shape.key_lengths = key_lengths.defined() ? key_lengths.data<int64_t>() : nullptr;

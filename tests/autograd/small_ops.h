@@ -31,7 +31,7 @@ inline Tensor scalar(double value) {
   return Tensor::from<double>({value}, {1});
 }
 inline Tensor leaf(double value) {
-  return require_grad(scalar(value));
+  return set_requires_grad(scalar(value));
 }
 
 }  // namespace tapeformer::small

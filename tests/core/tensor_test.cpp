@@ -42,13 +42,13 @@ TEST_CASE("invalid shapes and wrong dtypes are errors with the shape in the text
   CHECK_THROWS_WITH(Tensor::empty({2, 3}).view({7}), "view: shape (2, 3) cannot become (7,)");
 }
 
-TEST_CASE("add_from() adds a multiple of contiguous and strided tensors") {
+TEST_CASE("add_scaled() adds a multiple of contiguous and strided tensors") {
   const Tensor a = Tensor::from<double>({1, 2, 3, 4}, {2, 2}),
                b = Tensor::from<double>({10, 20, 30, 40}, {2, 2});
-  a.add_from(b, -1);
+  a.add_scaled(b, -1);
   CHECK(a.to_vector() == std::vector<double>{-9, -18, -27, -36});
-  a.add_from(b);
-  a.view({2, 2}, {1, 2}).add_from(b, 2);  // adds b to the transpose of a
+  a.add_scaled(b);
+  a.view({2, 2}, {1, 2}).add_scaled(b, 2);  // adds b to the transpose of a
   CHECK(a.to_vector() == std::vector<double>{21, 62, 43, 84});
 }
 
@@ -80,7 +80,7 @@ TEST_CASE("an undefined tensor throws instead of reading through a null pointer"
   CHECK_THROWS_WITH_AS(none.numel(), text, ShapeError);
   CHECK_THROWS_WITH_AS(none.dtype(), text, ShapeError);
   CHECK_THROWS_WITH_AS(none.device(), text, ShapeError);
-  CHECK_THROWS_WITH_AS(none.raw(), text, ShapeError);
+  CHECK_THROWS_WITH_AS(none.raw_data(), text, ShapeError);
   CHECK_THROWS_WITH_AS(none.data<float>(), text, ShapeError);
   CHECK_THROWS_WITH_AS(none.clone(), text, ShapeError);
   CHECK_THROWS_WITH_AS(none.alias(), text, ShapeError);

@@ -17,7 +17,7 @@ namespace {
 
 double parallel_against_recurrent(AutoregressiveModel& model, int64_t batch) {
   const Tensor tokens = random_tokens(batch, 11, model.options().vocabulary);
-  const NoGrad no_grad;
+  const NoGradScope no_grad;
   const Tensor parallel = model.forward(tokens, {});
   Decoder decoder(model, batch);
   double worst = 0;

@@ -22,7 +22,7 @@ inline void check_parameter_gradients(const Module& model, const std::function<T
       result.worst_input < 0 ? "" : parameters[static_cast<size_t>(result.worst_input)].first;
   CAPTURE(worst_parameter);
   CHECK(result.message == "");
-  CHECK(result.relative_error < 1e-6);
+  CHECK(result.max_relative_error < 1e-6);
   for (const auto& [bound_name, parameter] : parameters) {
     const std::string& name = bound_name;  // clang 14 cannot capture a structured binding
     CHECK_MESSAGE(gradient(parameter).defined(), name);

@@ -262,7 +262,7 @@ TEST_CASE("sinkhorn: masked tokens change nothing, and rows without keys are fin
   shorter.v = part(in.v);
   CHECK(max_difference(part(out), run_sinkhorn(*attention, shorter, sinkhorn_mask(false))) < 1e-12);
 
-  require_grad(in.k);
+  set_requires_grad(in.k);
   backward(sum(square(run_sinkhorn(*attention, in, mask))));
   const Tensor g = gradient(in.k);
   for (const double x : g.to_vector()) CHECK(std::isfinite(x));

@@ -63,7 +63,7 @@ TEST_CASE("softmax and logsumexp of large and infinite logits are not NaN") {
 }
 
 TEST_CASE("cross entropy without weighted rows is zero and has zero gradient") {
-  const Tensor logits = require_grad(normal({2, 3}));
+  const Tensor logits = set_requires_grad(normal({2, 3}));
   const Tensor loss =
       cross_entropy(logits, Tensor::from<int64_t>({0, 1}, {2}), Tensor::zeros({2}, DType::uint8));
   CHECK(loss.item() == 0);
@@ -74,7 +74,7 @@ TEST_CASE("cross entropy without weighted rows is zero and has zero gradient") {
 TEST_CASE("argmax and max select the first of equal elements") {
   const Tensor x = Tensor::from<double>({1, 5, 5, 7, 7, 2}, {2, 3});
   CHECK(argmax(x).to_vector() == std::vector<double>{1, 0});
-  require_grad(x);
+  set_requires_grad(x);
   backward(sum(max(x, 1)));
   CHECK(gradient(x).to_vector() == std::vector<double>{0, 1, 0, 1, 0, 0});
 }
@@ -120,7 +120,7 @@ TEST_CASE("the fused linear op equals a composition of separate ops, for many ro
     };
     std::vector<Tensor> results;
     for (int fused = 0; fused < 2; ++fused) {
-      for (const Tensor& leaf : {x, weight, bias}) set_gradient(require_grad(leaf), {});
+      for (const Tensor& leaf : {x, weight, bias}) set_gradient(set_requires_grad(leaf), {});
       const Tensor y = fused ? linear(x, weight, bias, activation, mask) : plain(x);
       backward(y, normal(y.shape(), 9));
       results.insert(results.end(), {y, gradient(x), gradient(weight), gradient(bias)});
@@ -141,7 +141,7 @@ TEST_CASE("the fused residual layer norm equals a composition of separate ops") 
   };
   std::vector<Tensor> results;
   for (int fused = 0; fused < 2; ++fused) {
-    for (const Tensor& leaf : {x, branch, weight, bias}) set_gradient(require_grad(leaf), {});
+    for (const Tensor& leaf : {x, branch, weight, bias}) set_gradient(set_requires_grad(leaf), {});
     const Tensor y = fused ? residual_layer_norm(x, branch, weight, bias, mask) : plain();
     backward(y, normal(y.shape(), 9));
     results.insert(results.end(), {y, gradient(x), gradient(branch), gradient(weight), gradient(bias)});

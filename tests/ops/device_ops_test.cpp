@@ -19,7 +19,7 @@ using namespace tapeformer;
 using namespace tapeformer::test;
 
 TEST_CASE("cuda: ops of decoding give the results of the CPU") {
-  const NoGrad no_grad;
+  const NoGradScope no_grad;
   for (const Device device : list_cuda_devices())
     for (const auto& size : {std::tuple<int64_t, int64_t, int64_t>{1, 5, 3}, {4, 32, 8}, {37, 33, 70}}) {
       const int64_t rows = std::get<0>(size), in = std::get<1>(size), out = std::get<2>(size);
@@ -199,7 +199,7 @@ TEST_CASE("cuda: a layer norm without gradients of weight and bias equals the CP
         const auto input = [&](const Shape& shape, int salt) {
           return normal(shape, salt, DType::float32).to(where);
         };
-        const Tensor x = require_grad(input({5, dim}, 1).alias());
+        const Tensor x = set_requires_grad(input({5, dim}, 1).alias());
         backward(layer_norm(x, input({dim}, 2), input({dim}, 3)), input({5, dim}, 4));
         return gradient(x).to(kCpu);
       };
@@ -213,7 +213,7 @@ namespace {
 // scale and shift of a layer norm of (rows, dim). Each gradient is a sum over rows.
 std::vector<Tensor> column_sums(Device device, int64_t rows, int64_t dim) {
   const auto input = [&](const Shape& shape, int salt) {
-    return require_grad(normal(shape, salt, DType::float32).to(device).alias());
+    return set_requires_grad(normal(shape, salt, DType::float32).to(device).alias());
   };
   const Tensor weight = input({dim, 2}, 1), bias = input({dim}, 2), scale = input({dim}, 3),
                shift = input({dim}, 4), x = normal({rows, 2}, 5, DType::float32).to(device),

@@ -62,7 +62,7 @@ TEST_CASE("a query has no gradient to keys outside of its window") {
   const KeyWindow window{.block = 8, .before = 8, .after = 0};
   for (const int64_t query : {0, 7, 8, 41, 59}) {
     std::vector<Tensor> leaves;
-    for (const Tensor& x : in) leaves.push_back(require_grad(x.clone()));
+    for (const Tensor& x : in) leaves.push_back(set_requires_grad(x.clone()));
     const Tensor y =
         softmax_attention(leaves[0], leaves[1], leaves[2], {.causal = true, .pattern = {.window = window}});
     const Tensor cotangent = Tensor::zeros({1, 60, 1, 4}, DType::float64);

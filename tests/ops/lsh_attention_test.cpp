@@ -174,8 +174,8 @@ TEST_CASE("lsh attention: results are bit-identical for equal seeds and any numb
                                .causal = true};
       auto run = [&](int count, uint64_t seed = 3) {
         set_thread_count(count);
-        const Tensor q = require_grad(normal(shape, 1, DType::float32)),
-                     v = require_grad(normal(shape, 2, DType::float32));
+        const Tensor q = set_requires_grad(normal(shape, 1, DType::float32)),
+                     v = set_requires_grad(normal(shape, 2, DType::float32));
         const Tensor buckets = lsh_buckets(q, options, RandomStream(seed, "rotations"));
         const Tensor out = lsh_attention(q, v, buckets, options);
         backward(out, normal(shape, 3, DType::float32));
@@ -196,8 +196,8 @@ TEST_CASE("lsh attention: results are bit-identical for equal seeds and any numb
 TEST_CASE("lsh attention: memory grows with the length") {
   auto peak = [](int64_t length) {
     const LshOptions options{.chunk_length = 32, .causal = true};
-    const Tensor q = require_grad(normal({1, length, 2, 16}, 1, DType::float32)),
-                 v = require_grad(normal({1, length, 2, 16}, 2, DType::float32));
+    const Tensor q = set_requires_grad(normal({1, length, 2, 16}, 1, DType::float32)),
+                 v = set_requires_grad(normal({1, length, 2, 16}, 2, DType::float32));
     const int64_t before = get_device_allocator().stats().active_bytes;
     get_device_allocator().reset_peak();
     backward(lsh_attention(q, v, lsh_buckets(q, options, kStream), options),
@@ -400,7 +400,7 @@ TEST_CASE("lsh buckets: more rounds find more of the nearest keys of a query") {
 TEST_CASE("lsh attention: empty sequences and batches are valid") {
   const LshOptions options{.chunk_length = 5};
   for (const Shape& shape : {Shape{2, 0, 1, 3}, Shape{0, 9, 1, 3}}) {
-    const Tensor q = require_grad(normal(shape, 1)), v = require_grad(normal(shape, 2));
+    const Tensor q = set_requires_grad(normal(shape, 1)), v = set_requires_grad(normal(shape, 2));
     const Tensor out = lsh_attention(q, v, lsh_buckets(q, options, kStream), options);
     CHECK(out.shape() == shape);
     backward(out, Tensor::zeros(shape, DType::float64));

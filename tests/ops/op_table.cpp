@@ -333,7 +333,7 @@ std::vector<OpCase> make_op_table() {
 std::vector<Tensor> compute_result_and_gradients(const OpCase& op, Device device, DType dtype) {
   std::vector<Tensor> inputs, leaves;
   for (const Tensor& input : op.inputs) {
-    if (is_floating(input.dtype())) leaves.push_back(require_grad(input.to(dtype).to(device).alias()));
+    if (is_floating(input.dtype())) leaves.push_back(set_requires_grad(input.to(dtype).to(device).alias()));
     inputs.push_back(is_floating(input.dtype()) ? leaves.back() : input.to(device));
   }
   const Tensor result = op.function(inputs);

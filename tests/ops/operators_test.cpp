@@ -43,7 +43,7 @@ TEST_CASE("operators compute on tensors and numbers, and broadcast") {
 }
 
 TEST_CASE("gradients pass through operators") {
-  const Tensor x = require_grad(Tensor::from<double>({2, 5}, {2}));
+  const Tensor x = set_requires_grad(Tensor::from<double>({2, 5}, {2}));
   backward(sum((1 - x) * x / 4 + 3 / x - x));
   const Values found = gradient(x).to_vector();
   for (size_t i = 0; i < 2; ++i) {
@@ -55,7 +55,7 @@ TEST_CASE("gradients pass through operators") {
 TEST_CASE("a += b makes `a` a handle on a new tensor") {
   Tensor total = Tensor::from<float>({1, 2}, {2});
   const Tensor before = total;
-  const Tensor x = require_grad(Tensor::from<float>({3, 4}, {2}));
+  const Tensor x = set_requires_grad(Tensor::from<float>({3, 4}, {2}));
   total += x;
   total *= x;
   total -= 1;
@@ -67,10 +67,10 @@ TEST_CASE("a += b makes `a` a handle on a new tensor") {
 }
 
 TEST_CASE("a += b throws for a leaf that requires a gradient, and for an undefined tensor") {
-  Tensor w = require_grad(Tensor::zeros({2}));
+  Tensor w = set_requires_grad(Tensor::zeros({2}));
   CHECK_THROWS_WITH_AS(w -= 1,
                        "operator-=: the left-hand side is a leaf that requires a gradient; to update it in "
-                       "place, call add_from",
+                       "place, call add_scaled",
                        ShapeError);
   CHECK(requires_grad(w));
   Tensor none;
@@ -130,9 +130,9 @@ TEST_CASE("tensors print in nested brackets with shape and dtype") {
 
 TEST_CASE("the CPU is always synchronised, and has the precisions float32 and bfloat16") {
   synchronize(kCpu);
-  CHECK(precision(kCpu) == Precision::float32);
+  CHECK(get_precision(kCpu) == Precision::float32);
   set_precision(kCpu, Precision::bfloat16);
-  CHECK(precision(kCpu) == Precision::bfloat16);
+  CHECK(get_precision(kCpu) == Precision::bfloat16);
   CHECK(get_operand_dtype(Tensor::zeros({1})) == DType::bfloat16);
   set_precision(kCpu, Precision::float32);
   CHECK(get_operand_dtype(Tensor::zeros({1})) == DType::float32);
@@ -143,9 +143,9 @@ TEST_CASE("the CPU is always synchronised, and has the precisions float32 and bf
 TEST_CASE("cuda: the precision of a device can be set, and the host can wait for a device") {
   if (list_cuda_devices().empty()) MESSAGE("skipped: " << explain_missing_device());
   for (const Device device : list_cuda_devices()) {
-    CHECK(precision(device) == Precision::float32);
+    CHECK(get_precision(device) == Precision::float32);
     set_precision(device, Precision::tf32);
-    CHECK(precision(device) == Precision::tf32);
+    CHECK(get_precision(device) == Precision::tf32);
     set_precision(device, Precision::float32);
     const Tensor x = randn({3, 4}, {1, "x"}, DType::float32, device);
     const Tensor y = 2 * x + 1;

@@ -94,7 +94,7 @@ TEST_CASE(
     CHECK(max_difference(scatter_mean_tokens(x, selection, 5), sums.to(DType::bfloat16)) == 0);
     const Tensor y = normal({1, 5, 1, 33}, 2, DType::bfloat16).to(device);
     CHECK(max_difference(gather_tokens(y, selection), gather_tokens(y.to(DType::float32), selection)) == 0);
-    require_grad(x);
+    set_requires_grad(x);
     backward(scatter_mean_tokens(x, selection, 5), y);
     CHECK(gradient(x).dtype() == DType::bfloat16);
   }

@@ -100,7 +100,7 @@ TEST_CASE("work beyond the memory of the device is refused") {
   if (!counts_without_device()) return;
   ModelChoice choice = choice_of("mnist/linear");
   choice.batch_size = 64;
-  CHECK_THROWS_AS(count_training_step_work(choice, find_cuda_device(), 1 << 30), OutOfMemory);
+  CHECK_THROWS_AS(count_training_step_work(choice, find_cuda_device(), 1 << 30), OutOfMemoryError);
   CHECK_THROWS_AS(count_training_step_work(choice, kCpu, kMemory), DeviceError);
   // After count_training_step_work() throws, the emulation executes kernels again and does not only count
   // their work.

@@ -63,7 +63,7 @@ void call_with_training_step(const ModelChoice& choice, Device device, const Ste
 void call_with_decoding_step(const ModelChoice& choice, int64_t batch, Device device,
                              const StepVisitor& visitor) {
   require_cuda_device(device);
-  const NoGrad no_grad;
+  const NoGradScope no_grad;
   AutoregressiveModel model(choice.model);
   model.initialize(choice.seed);
   model.move(device);

@@ -8,7 +8,7 @@ int main() {
   using namespace tapeformer;
   const Tensor a = Tensor::from<float>({1, 2, 3}, {3});
   const Tensor b = Tensor::from<float>({4, 5, 6}, {3});
-  require_grad(a);
+  set_requires_grad(a);
   const Tensor c = add(a, b);
   backward(c, Tensor::full({3}, 1));
   for (const double value : c.to_vector()) std::printf("%g ", value);

@@ -147,7 +147,7 @@ void print_error(const std::string& error) {
 int main(int argc, char** argv) {
   try {
     return leave_processes(run(argc, argv));
-  } catch (const DivergedError& error) {
+  } catch (const DivergenceError& error) {
     return leave_processes(5, error.what(), print_error);
   } catch (const ProcessLostError& error) {
     return leave_processes(1, std::string("process lost: ") + error.what(), print_error);
