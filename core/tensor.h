@@ -96,7 +96,7 @@ class Tensor {
   }
   // Returns a CPU tensor with a copy of the values.
   template <class T>
-  static Tensor from(const std::vector<T>& values, const Shape& shape);
+  static Tensor from_vector(const std::vector<T>& values, const Shape& shape);
 
   bool defined() const { return static_cast<bool>(body_); }
   const Shape& shape() const { return body().shape; }
@@ -208,8 +208,8 @@ void check_defined(const char* op, const char* name, const Tensor& tensor, const
 }
 
 template <class T>
-Tensor Tensor::from(const std::vector<T>& values, const Shape& shape) {
-  check(static_cast<int64_t>(values.size()) == shape.numel(), "Tensor::from", values.size(),
+Tensor Tensor::from_vector(const std::vector<T>& values, const Shape& shape) {
+  check(static_cast<int64_t>(values.size()) == shape.numel(), "Tensor::from_vector", values.size(),
         " values do not fill shape ", shape);
   Tensor tensor = empty(shape, kDTypeOf<T>);
   std::copy(values.begin(), values.end(), tensor.data<T>());

@@ -134,7 +134,7 @@ void TokenStream::append(int64_t token) {
 Tensor TokenStream::compute_distribution() {
   if (decoder_) return read();
   const auto length = static_cast<int64_t>(tokens_.size());
-  const Tensor tokens = Tensor::from<int64_t>(tokens_, {1, length}).to(newest_token_.device());
+  const Tensor tokens = Tensor::from_vector<int64_t>(tokens_, {1, length}).to(newest_token_.device());
   const Tensor outputs = model_.forward(tokens, {.is_prefix = true});
   return contiguous(slice(outputs, 1, length - 1, length)).view({1, outputs.size(2)});
 }

@@ -99,7 +99,7 @@ void copy_elements(Backend, const Tensor& to, const Tensor& from) {
 }
 
 void fill_elements(Backend, const Tensor& to, double value) {
-  const Tensor one = Tensor::from<double>({value}, {1});
+  const Tensor one = Tensor::from_vector<double>({value}, {1});
   to.copy_from(one.view(to.shape(), Shape::filled(to.rank(), 0)));
 }
 

@@ -20,8 +20,8 @@ class Network : public Module {
 };
 
 int main() {
-  const Tensor inputs = Tensor::from<float>({0, 0, 0, 1, 1, 0, 1, 1}, {4, 2});
-  const Tensor targets = Tensor::from<float>({0, 1, 1, 0}, {4, 1});
+  const Tensor inputs = Tensor::from_vector<float>({0, 0, 0, 1, 1, 0, 1, 1}, {4, 2});
+  const Tensor targets = Tensor::from_vector<float>({0, 1, 1, 0}, {4, 1});
 
   Network network;
   network.initialize(1);  // with seed 1

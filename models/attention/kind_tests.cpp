@@ -171,7 +171,7 @@ std::vector<std::pair<std::string, AttentionMask>> KindTester::list_masks() cons
   std::vector<std::pair<std::string, AttentionMask>> masks{{"without a mask", kOpenMask}};
   if (kind_.capabilities.causal) masks.emplace_back("with a causal mask", kCausalMask);
   if (kind_.capabilities.length_masks)
-    masks.emplace_back("with lengths", AttentionMask{false, Tensor::from<int64_t>(
+    masks.emplace_back("with lengths", AttentionMask{false, Tensor::from_vector<int64_t>(
                                                                 {setup_.length, prefix_length()}, {kBatch})});
   return masks;
 }
@@ -256,7 +256,7 @@ std::string KindTester::test_causal_mask() const {
 std::string KindTester::test_length_mask() const {
   const auto attention = make();
   const int64_t end = prefix_length();
-  const Tensor lengths = Tensor::from<int64_t>({setup_.length, end}, {kBatch});
+  const Tensor lengths = Tensor::from_vector<int64_t>({setup_.length, end}, {kBatch});
   const auto take_second = [&](const Tensor& x) { return take_tokens(slice(x, 0, 1, 2), end); };
   const Tensor padded = attend(*attention, inputs_, {false, lengths}, {});
   const Tensor truncated =
@@ -265,7 +265,7 @@ std::string KindTester::test_length_mask() const {
       compare(take_second(padded), truncated, 1e-10, "a padded sequence and the sequence without padding");
   if (!problem.empty()) return problem;
   const Tensor empty =
-      attend(*attention, inputs_, {false, Tensor::from<int64_t>({setup_.length, 0}, {kBatch})}, {});
+      attend(*attention, inputs_, {false, Tensor::from_vector<int64_t>({setup_.length, 0}, {kBatch})}, {});
   return has_only_finite_elements(empty) ? "" : "a sequence of length 0 gives elements that are not finite";
 }
 

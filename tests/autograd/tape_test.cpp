@@ -68,12 +68,12 @@ TEST_CASE("a second backward() throws, because the recorded ops are freed, unles
 }
 
 TEST_CASE("a result with many elements needs a cotangent of its shape and dtype") {
-  const Tensor x = set_requires_grad(Tensor::from<double>({1, 2}, {2}));
+  const Tensor x = set_requires_grad(Tensor::from_vector<double>({1, 2}, {2}));
   const Tensor y = times(x, x);
   CHECK_THROWS_WITH(backward(y), "backward: a result of shape (2,) needs a cotangent of that shape");
   CHECK_THROWS_AS(backward(y, Tensor::full({3}, 1, DType::float64)), ShapeError);
   CHECK_THROWS_AS(backward(y, Tensor::full({2}, 1, DType::float32)), ShapeError);
-  backward(y, Tensor::from<double>({1, 10}, {2}));
+  backward(y, Tensor::from_vector<double>({1, 10}, {2}));
   CHECK(gradient(x).to_vector() == std::vector<double>{2, 40});
   CHECK_THROWS_WITH(backward(scalar(1)),
                     "backward: the result does not depend on any tensor that requires a gradient");
@@ -136,7 +136,8 @@ TEST_CASE("backward() frees nodes whose gradient function has run") {
 }
 
 TEST_CASE("gradcheck accepts correct gradients and rejects wrong gradients") {
-  const Tensor a = Tensor::from<double>({0.5, -1.5}, {2}), b = Tensor::from<double>({2, 0.3}, {2});
+  const Tensor a = Tensor::from_vector<double>({0.5, -1.5}, {2}),
+               b = Tensor::from_vector<double>({2, 0.3}, {2});
   const auto right =
       gradcheck([](const std::vector<Tensor>& in) { return times(times(in[0], in[1]), in[0]); }, {a, b});
   CHECK(right.max_relative_error < 1e-9);
@@ -152,7 +153,7 @@ TEST_CASE("gradcheck accepts correct gradients and rejects wrong gradients") {
 
 TEST_CASE(
     "gradcheck repeats differences across a kink with a smaller step, and still rejects wrong gradients") {
-  const std::vector<Tensor> inputs = {Tensor::from<double>({1.5e-4, -3}, {2})};
+  const std::vector<Tensor> inputs = {Tensor::from_vector<double>({1.5e-4, -3}, {2})};
   const auto kinked = [](const std::vector<Tensor>& in) { return relu(in[0]); };
   CHECK(gradcheck(kinked, inputs, {.step = 1e-4}).max_relative_error > 1e-3);
   CHECK(gradcheck(kinked, inputs, {.step = 1e-4, .kink_step = 1e-7}).max_relative_error < 1e-7);
@@ -164,8 +165,8 @@ TEST_CASE(
 }
 
 TEST_CASE("gradcheck_leaves names the leaf with the largest error, and the element that is not finite") {
-  const Tensor a = set_requires_grad(Tensor::from<double>({0.5, -1.5}, {2}));
-  const Tensor b = set_requires_grad(Tensor::from<double>({2, 0.3}, {2}));
+  const Tensor a = set_requires_grad(Tensor::from_vector<double>({0.5, -1.5}, {2}));
+  const Tensor b = set_requires_grad(Tensor::from_vector<double>({2, 0.3}, {2}));
   CHECK(gradcheck_leaves([&] { return times(a, b); }, {a, b}).max_relative_error < 1e-9);
   CHECK(gradcheck_leaves([&] { return times(a, detach(b)); }, {a, b}).worst_input == 1);
   CHECK(a.to_vector() == std::vector<double>{0.5, -1.5});
@@ -239,7 +240,7 @@ TEST_CASE(
 }
 
 TEST_CASE("view(), clone() and to() of a tensor that requires a gradient throw instead of leaving the tape") {
-  const Tensor x = set_requires_grad(Tensor::from<double>({1, 2}, {2}));
+  const Tensor x = set_requires_grad(Tensor::from_vector<double>({1, 2}, {2}));
   for (const Tensor& tensor : {x, times(x, x)}) {
     CHECK_THROWS_WITH_AS(tensor.view({2, 1}), doctest::Contains("view: the tensor requires a gradient"),
                          ShapeError);

@@ -26,7 +26,8 @@ Tensor padded_labels(const std::vector<Labels>& utterances) {
     labels.resize(longest, -7);
     all.insert(all.end(), labels.begin(), labels.end());
   }
-  return Tensor::from<int64_t>(all, {static_cast<int64_t>(utterances.size()), static_cast<int64_t>(longest)});
+  return Tensor::from_vector<int64_t>(
+      all, {static_cast<int64_t>(utterances.size()), static_cast<int64_t>(longest)});
 }
 Tensor label_counts(const std::vector<Labels>& utterances) {
   std::vector<int64_t> counts;

@@ -111,18 +111,18 @@ TEST_CASE("cuda: sampling with top-k, top-p and temperature gives the classes of
 
 TEST_CASE("cuda: an index out of range is an error if it is on the CPU, and gives NaN on the device") {
   for (const Device device : list_cuda_devices()) {
-    const Tensor table = normal({4, 3}).to(device), bad = Tensor::from<int64_t>({1, 4, -1, 0}, {4});
+    const Tensor table = normal({4, 3}).to(device), bad = Tensor::from_vector<int64_t>({1, 4, -1, 0}, {4});
     CHECK_THROWS_AS(embedding(table, bad), ShapeError);
     CHECK_THROWS_AS(cross_entropy(table, bad), ShapeError);
     const auto rows = embedding(table, bad.to(device)).to_vector();
     for (size_t i = 0; i < rows.size(); ++i) CHECK(std::isnan(rows[i]) == (i / 3 == 1 || i / 3 == 2));
-    const Tensor column = Tensor::from<int64_t>({2, 3, 0, 0}, {4, 1}).to(device);
+    const Tensor column = Tensor::from_vector<int64_t>({2, 3, 0, 0}, {4, 1}).to(device);
     CHECK(std::isnan(gather(table, 1, column).to_vector()[1]));
     CHECK(std::isnan(scatter_add(table, 1, column, normal({4, 1}).to(device)).to_vector()[3]));
     CHECK(std::isnan(cross_entropy(table, bad.to(device)).item()));
     CHECK(
         std::isnan(logistic_mixture_nll(table, Tensor::full({4}, 256, DType::int64, device)).to_vector()[0]));
-    CHECK(embedding(table, Tensor::from<uint8_t>({3}, {1})).to_vector()[0] == table.to_vector()[9]);
+    CHECK(embedding(table, Tensor::from_vector<uint8_t>({3}, {1})).to_vector()[0] == table.to_vector()[9]);
   }
 }
 

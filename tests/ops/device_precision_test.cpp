@@ -191,7 +191,7 @@ OpCase lstm_case(const std::vector<Tensor>& inputs) {
   const auto function = [](const std::vector<Tensor>& in) {
     std::vector<LstmWeights> weights;
     for (size_t i = 1; i < in.size(); i += 4) weights.push_back({in[i], in[i + 1], in[i + 2], in[i + 3]});
-    return lstm(in[0], Tensor::from<int64_t>({70, 0, 33, 1, 64}, {5}), weights);
+    return lstm(in[0], Tensor::from_vector<int64_t>({70, 0, 33, 1, 64}, {5}), weights);
   };
   return {"lstm", function, inputs};
 }
@@ -292,10 +292,10 @@ TEST_CASE("convolutions are computed in float32 in the precision bfloat16") {
 }
 
 TEST_CASE("a cast rounds its result and its gradient, and wrong dtypes of linear layers are errors") {
-  const Tensor x = set_requires_grad(Tensor::from<float>({1, 1.00390625f, -3}, {3}));
+  const Tensor x = set_requires_grad(Tensor::from_vector<float>({1, 1.00390625f, -3}, {3}));
   const Tensor y = cast(x, DType::bfloat16);
   CHECK(y.to_vector() == std::vector<double>{1, 1, -3});
-  backward(y, Tensor::from<float>({0.5f, 1.00390625f, 2}, {3}).to(DType::bfloat16));
+  backward(y, Tensor::from_vector<float>({0.5f, 1.00390625f, 2}, {3}).to(DType::bfloat16));
   CHECK(gradient(x).dtype() == DType::float32);
   CHECK(gradient(x).to_vector() == std::vector<double>{0.5, 1, 2});
   const Tensor rows = Tensor::zeros({2, 3}, DType::bfloat16), weight = Tensor::zeros({4, 3}, DType::float32);

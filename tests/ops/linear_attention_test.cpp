@@ -126,7 +126,7 @@ TEST_CASE("linear attention: gradients pass the gradient check") {
   }
   CHECK(error({2, 5, 98, 1, 3, 2}, {}) < 1e-6);
   CHECK(error({2, 98, 5, 1, 3, 2}, {}) < 1e-6);
-  const Tensor lengths = Tensor::from<int64_t>({3, 0, 5}, {3});
+  const Tensor lengths = Tensor::from_vector<int64_t>({3, 0, 5}, {3});
   CHECK(error({3, 5, 5, 2, 3, 4}, {.causal = true, .key_lengths = lengths}) < 1e-6);
   CHECK(error({3, 4, 5, 2, 3, 4}, {.key_lengths = lengths}) < 1e-6);
   for (const FeatureMap map : {FeatureMap::squared_relu, FeatureMap::exponential})
@@ -171,7 +171,7 @@ TEST_CASE("linear attention: strided inputs are read without a copy") {
 TEST_CASE("linear attention: keys beyond the length have no effect, even if they are huge") {
   const AttentionSizes size{4, 120, 120, 2, 5, 3};
   auto [q, k, v] = attention_inputs(size);
-  const Tensor lengths = Tensor::from<int64_t>({0, 1, 97, 120}, {4});
+  const Tensor lengths = Tensor::from_vector<int64_t>({0, 1, 97, 120}, {4});
   for (const bool causal : {false, true}) {
     const LinearAttentionOptions options{.causal = causal, .key_lengths = lengths};
     const Tensor clean = linear_attention(q, k, v, options);
@@ -195,8 +195,8 @@ TEST_CASE("linear attention: features are accurate far from zero") {
   // At x = -20, elu(x) + 1 computed in float32 would be 0 instead of exp(x). The result depends on the ratio
   // of such features of two keys.
   const Tensor q = Tensor::full({1, 2, 1, 1}, 30);
-  const Tensor k = Tensor::from<float>({-20, -21}, {1, 2, 1, 1}),
-               v = Tensor::from<float>({1, 0}, {1, 2, 1, 1});
+  const Tensor k = Tensor::from_vector<float>({-20, -21}, {1, 2, 1, 1}),
+               v = Tensor::from_vector<float>({1, 0}, {1, 2, 1, 1});
   const Tensor out = linear_attention(q, k, v, {.eps = 1e-30});
   CHECK(std::abs(out.data<float>()[0] - 1 / (1 + std::exp(-1.0))) < 1e-6);
   for (const double x : {-1e4, 1e4, -1e30, 1e15}) {
@@ -231,9 +231,9 @@ TEST_CASE("linear attention: errors about arguments contain the expected value")
       ShapeError);
   CHECK_THROWS_WITH_AS(linear_attention(q, k.to(DType::float32), v), doctest::Contains("one dtype"),
                        ShapeError);
-  CHECK_THROWS_WITH_AS(linear_attention(q, k, v, {.key_lengths = Tensor::from<int64_t>({1, 4}, {2})}),
+  CHECK_THROWS_WITH_AS(linear_attention(q, k, v, {.key_lengths = Tensor::from_vector<int64_t>({1, 4}, {2})}),
                        "linear_attention: key_lengths[1] is 4, expected 0 to 3", ShapeError);
-  CHECK_THROWS_WITH_AS(linear_attention(q, k, v, {.key_lengths = Tensor::from<int64_t>({1}, {1})}),
+  CHECK_THROWS_WITH_AS(linear_attention(q, k, v, {.key_lengths = Tensor::from_vector<int64_t>({1}, {1})}),
                        "linear_attention: key_lengths must be int64 (2,), not int64 (1,)", ShapeError);
   CHECK_THROWS_AS(linear_attention(q, k, v, {.eps = 0}), ShapeError);
   const LinearAttentionState state = make_linear_attention_state(2, 2, 4, 5, DType::float64);

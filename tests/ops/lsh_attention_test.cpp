@@ -113,7 +113,7 @@ TEST_CASE("lsh attention: positions after the length of a sequence have no effec
     padded.buckets = 10;
     padded.causal = false;
     LshOptions alone = padded;
-    padded.key_lengths = Tensor::from<int64_t>({37, 61}, {2});
+    padded.key_lengths = Tensor::from_vector<int64_t>({37, 61}, {2});
     const Tensor q = normal({2, 61, 2, 5}, 1), v = normal({2, 61, 2, 3}, 2);
     const Tensor out = lsh_attention(q, v, lsh_buckets(q, padded, kStream), padded);
     const Tensor q2 = q.clone(), v2 = v.clone();
@@ -145,7 +145,7 @@ TEST_CASE("lsh attention: the result of a sequence does not depend on its batch"
         const Tensor q = normal({2, 300, 2, 5}, 1), v = normal({2, 300, 2, 3}, 2);
         const auto run = [&](int64_t padded) {
           const auto cut = [&](const Tensor& x) { return rows_of(x, 0, padded); };
-          options.key_lengths = Tensor::from<int64_t>({length, padded}, {2});
+          options.key_lengths = Tensor::from_vector<int64_t>({length, padded}, {2});
           return rows_of(lsh_attention(cut(q), cut(v), lsh_buckets(cut(q), options, kStream), options), 0,
                          length);
         };
@@ -280,7 +280,7 @@ TEST_CASE(
   CHECK(count_lsh_buckets(options, 65536) == 2048);  // 65536 / 64 chunks with two buckets each
   // The first sequence has 3 keys, which form one chunk with one bucket. The second sequence has 150 keys,
   // which form three chunks with four buckets.
-  options.key_lengths = Tensor::from<int64_t>({3, 150}, {2});
+  options.key_lengths = Tensor::from_vector<int64_t>({3, 150}, {2});
   const Tensor ids = lsh_buckets(normal({2, 200, 1, 4}, 1), options, kStream);
   for (int64_t i = 0; i < ids.numel(); ++i) {
     const bool second = i >= ids.numel() / 2;

@@ -61,7 +61,7 @@ TEST_CASE(
                          .across_buckets = across,
                          .combine = combine,
                          .causal = causal,
-                         .key_lengths = Tensor::from<int64_t>({133, 110}, {2})};
+                         .key_lengths = Tensor::from_vector<int64_t>({133, 110}, {2})};
             c.q = normal({2, 133, 1, 9}, 1);
             c.v = normal({2, 133, 1, 17}, 2);
             c.buckets = random_buckets(2, 1, 3, 133, 12, 3);
@@ -122,8 +122,10 @@ TEST_CASE(
 }
 
 TEST_CASE("lsh attention: results are not NaN if all positions are masked or all scores are extreme") {
-  const LshOptions options{
-      .rounds = 2, .chunk_length = 4, .causal = true, .key_lengths = Tensor::from<int64_t>({0, 7}, {2})};
+  const LshOptions options{.rounds = 2,
+                           .chunk_length = 4,
+                           .causal = true,
+                           .key_lengths = Tensor::from_vector<int64_t>({0, 7}, {2})};
   const Tensor buckets = random_buckets(2, 1, 2, 21, 4, 1);
   for (const double size : {0.0, 1.0, 1e4, 1e15}) {
     const Tensor q = normal({2, 21, 1, 3}, 1, DType::float32), v = normal({2, 21, 1, 2}, 2, DType::float32);

@@ -88,7 +88,7 @@ TEST_CASE("softmax attention: gradients pass the gradient check") {
     CHECK(error(size, {}) < 1e-6);
     CHECK(error(size, {.causal = true, .dropout = 0.4, .dropout_stream = RandomStream(1, "weights")}) < 1e-6);
   }
-  const Tensor lengths = Tensor::from<int64_t>({3, 0, 5}, {3});
+  const Tensor lengths = Tensor::from_vector<int64_t>({3, 0, 5}, {3});
   CHECK(error({3, 5, 5, 2, 3, 4}, {.causal = true, .key_lengths = lengths}) < 1e-6);
   CHECK(error({3, 4, 5, 2, 3, 4}, {.key_lengths = lengths, .scale = 2}) < 1e-6);
 }
@@ -147,7 +147,7 @@ TEST_CASE("softmax attention: strided inputs are read without a copy") {
 
 TEST_CASE("softmax attention: keys beyond the length have no effect, even if they are huge") {
   const std::vector<Tensor> in = attention_inputs({4, 120, 300, 1, 5, 3}).list();
-  const Tensor lengths = Tensor::from<int64_t>({0, 1, 241, 300}, {4});
+  const Tensor lengths = Tensor::from_vector<int64_t>({0, 1, 241, 300}, {4});
   for (const bool causal : {false, true}) {
     const SoftmaxAttentionOptions options{.causal = causal, .key_lengths = lengths};
     const Tensor clean = softmax_attention(in[0], in[1], in[2], options);
@@ -172,8 +172,8 @@ TEST_CASE("softmax attention: keys beyond the length have no effect, even if the
 TEST_CASE("softmax attention: large scores do not overflow, and NaN propagates") {
   for (const double size : {1e2, 1e4, 1e18}) {
     const Tensor q = Tensor::full({1, 3, 1, 2}, size),
-                 k = Tensor::from<float>({1, 1, 2, 2, -3, -3}, {1, 3, 1, 2});
-    const Tensor v = Tensor::from<float>({1, 2, 3}, {1, 3, 1, 1});
+                 k = Tensor::from_vector<float>({1, 1, 2, 2, -3, -3}, {1, 3, 1, 2});
+    const Tensor v = Tensor::from_vector<float>({1, 2, 3}, {1, 3, 1, 1});
     const std::vector<double> out = softmax_attention(q, k, v).to_vector();
     for (const double value : out) CHECK(value == 2);
   }
@@ -216,7 +216,7 @@ TEST_CASE("softmax attention: errors about arguments contain the expected value"
   CHECK_THROWS_WITH_AS(softmax_attention(in[0], normal({2, 2, 2, 4}), in[2]),
                        doctest::Contains("not (2, 3, 2, 4), (2, 2, 2, 4) and (2, 3, 2, 5)"), ShapeError);
   CHECK_THROWS_WITH_AS(
-      softmax_attention(in[0], in[1], in[2], {.key_lengths = Tensor::from<int64_t>({-1, 4}, {2})}),
+      softmax_attention(in[0], in[1], in[2], {.key_lengths = Tensor::from_vector<int64_t>({-1, 4}, {2})}),
       "softmax_attention: key_lengths[0] is -1, expected 0 to 3", ShapeError);
   CHECK_THROWS_WITH_AS(softmax_attention(in[0], in[1], in[2], {.dropout = 1}),
                        "softmax_attention: dropout must be in [0, 1), not 1", ShapeError);

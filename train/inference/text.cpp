@@ -18,7 +18,8 @@ namespace {
 std::vector<double> compute_window_nats(const AutoregressiveModel& model, std::span<const int64_t> tokens,
                                         SegmentMemory* memory) {
   const auto length = static_cast<int64_t>(tokens.size()) - 1;
-  const Tensor inputs = Tensor::from(std::vector<int64_t>(tokens.begin(), tokens.end() - 1), {1, length});
+  const Tensor inputs =
+      Tensor::from_vector(std::vector<int64_t>(tokens.begin(), tokens.end() - 1), {1, length});
   const Tensor logits =
       model.forward(inputs.to(model.predictor.weight.device()), {.is_prefix = true, .memory = memory});
   const Tensor log_probabilities = log_softmax(logits.view({length, logits.size(2)})).to(kCpu);
