@@ -97,7 +97,8 @@ __device__ inline void add_matrix_product(float& sum0, float& sum1, float& sum2,
 #ifdef TAPEFORMER_CUDA_EMULATED
   using emulation::Fragments;
   const Fragments fragments{left, right};
-  const emulation::LaneValues& lanes = emulation::exchange(kAllLanes, &fragments, sizeof(fragments));
+  const emulation::LaneValues& lanes =
+      emulation::exchange_lane_values(kAllLanes, &fragments, sizeof(fragments));
   constexpr size_t kPairBytes = sizeof(uint32_t), kLeft = offsetof(Fragments, left),
                    kRight = offsetof(Fragments, right);
   const int lane = emulation::current_lane(), row = lane / 4 * 4, column = lane % 4 * 8;
@@ -133,7 +134,7 @@ __device__ inline void load_matrices(const uint32_t* row, uint32_t (&pairs)[4]) 
 #ifdef TAPEFORMER_CUDA_EMULATED
   constexpr size_t kRowBytes = 16;
   emulation::check_row_alignment(row);
-  const emulation::LaneValues& lanes = emulation::exchange(kAllLanes, row, kRowBytes);
+  const emulation::LaneValues& lanes = emulation::exchange_lane_values(kAllLanes, row, kRowBytes);
   const auto lane = static_cast<size_t>(emulation::current_lane()), line = lane / 4, first = lane % 4 * 2;
   for (size_t m = 0; m < 4; ++m) {
     uint16_t elements[2];

@@ -140,7 +140,7 @@ class Block {
   void run(bool is_reversed);
   // Implements __syncthreads() for the current thread.
   void barrier();
-  // Implements emulation::exchange() for the current thread.
+  // Implements emulation::exchange_lane_values() for the current thread.
   const LaneValues& exchange_lane_values(uint32_t mask, const void* value, size_t bytes);
   void* shared() const { return shared_.get(); }
   int thread_count() const { return thread_count_; }
@@ -200,7 +200,7 @@ class AccessRecording {
   ~AccessRecording() {
     if (!log_) return;
     access_recorder = nullptr;
-    log_->add(where_, op_, recorder_->counts());
+    log_->add_counts(where_, op_, recorder_->counts());
   }
   AccessRecording(const AccessRecording&) = delete;
   AccessRecording& operator=(const AccessRecording&) = delete;
