@@ -34,7 +34,7 @@ struct ReversibleState {
   Tensor first, second;
 };
 
-// Runs the blocks in order without recording them on a tape, and returns the outputs. Throws ShapeError if
+// Runs the blocks in order without recording them on a tape, and returns the outputs. Throws ArgumentError if
 // the two halves of `inputs` differ in shape or dtype, or if a half has fewer than two dimensions.
 ReversibleState run_reversible_forward(const std::vector<ReversibleBlock>& blocks,
                                        const ReversibleState& inputs);
@@ -42,7 +42,7 @@ ReversibleState run_reversible_forward(const std::vector<ReversibleBlock>& block
 // Runs the blocks in order on x1 and x2 (rows, …, dim), and records the call as one node. Returns the two
 // outputs, concatenated along the last dimension: (rows, …, 2 dim). backward() replays the blocks in reverse
 // order, accumulates the gradients of their parameters, and calls tape::report_gradient_complete() for the
-// parameters after each block. Throws ShapeError under the conditions of run_reversible_forward().
+// parameters after each block. Throws ArgumentError under the conditions of run_reversible_forward().
 Tensor run_reversible(const std::vector<ReversibleBlock>& blocks, const Tensor& x1, const Tensor& x2);
 
 }  // namespace tapeformer

@@ -6,8 +6,8 @@
 // code that frees nodes use loops instead of recursion, so deep graphs do not overflow the stack.
 //
 // A recorded tensor belongs to the tape of the thread that recorded it. record() and backward() throw
-// ShapeError for a tensor recorded on another thread. Any thread may use a leaf, but two threads must not use
-// the same leaf at the same time. Any thread may destroy a recorded tensor. The thread that owns the tape
+// ArgumentError for a tensor recorded on another thread. Any thread may use a leaf, but two threads must not
+// use the same leaf at the same time. Any thread may destroy a recorded tensor. The thread that owns the tape
 // frees the node of the tensor when it next records an op. If this thread has ended, the thread that destroys
 // the tensor frees the node.
 #pragma once
@@ -103,13 +103,13 @@ class NoGradScope : public RecordingScope {
 bool requires_grad(const Tensor& tensor);
 // Returns false for recorded results, and true for all other tensors.
 bool is_leaf(const Tensor& tensor);
-// Makes the tensor a leaf whose gradient backward() accumulates. Returns the tensor. Throws ShapeError if its
-// dtype is not a floating dtype.
+// Makes the tensor a leaf whose gradient backward() accumulates. Returns the tensor. Throws ArgumentError if
+// its dtype is not a floating dtype.
 const Tensor& set_requires_grad(const Tensor& tensor);
 // Returns the accumulated gradient of a leaf. The gradient is undefined before the first backward().
 Tensor gradient(const Tensor& leaf);
 // Replaces the accumulated gradient of a leaf. If `value` is undefined, clears the gradient. Throws
-// ShapeError if the tensor is not a leaf that requires a gradient.
+// ArgumentError if the tensor is not a leaf that requires a gradient.
 void set_gradient(const Tensor& leaf, const Tensor& value);
 // Returns a tensor that shares the data and is not recorded on the tape.
 inline Tensor detach(const Tensor& tensor) {
@@ -124,9 +124,9 @@ struct BackwardOptions {
   std::function<void(const Tensor& leaf)> on_complete = {};
 };
 // Adds d(sum(result * cotangent)) / d(leaf) to the gradient of every leaf. If no cotangent is given, the
-// result must have one element. Throws ShapeError if the result is undefined, does not require a gradient, or
-// was recorded on another thread. Also throws ShapeError if an earlier backward() freed the recorded ops, or
-// if the cotangent and the result differ in shape or dtype.
+// result must have one element. Throws ArgumentError if the result is undefined, does not require a gradient,
+// or was recorded on another thread. Also throws ArgumentError if an earlier backward() freed the recorded
+// ops, or if the cotangent and the result differ in shape or dtype.
 void backward(const Tensor& result, const Tensor& cotangent = {}, const BackwardOptions& options = {});
 
 // Returns the number of nodes on the tape of this thread, for tests and leak checks.

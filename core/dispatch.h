@@ -6,7 +6,7 @@
 namespace tapeformer {
 
 // Calls f.operator()<T>(backend) with the element type and the backend of x. T is float or double. For other
-// dtypes, throws ShapeError with the name of the op.
+// dtypes, throws ArgumentError with the name of the op.
 //
 //   dispatch_float_or_double("exp", x, [&]<class T>(auto backend) { exp(backend, x.data<T>(), y.data<T>(),
 //   x.numel()); });

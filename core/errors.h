@@ -34,7 +34,7 @@ class CheckpointWriteError : public CheckpointError {  // exit code 1: a checkpo
 };
 
 // An invalid argument of an op or a layer: shape, dtype, device or value.
-class ShapeError : public std::invalid_argument {
+class ArgumentError : public std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };
 
@@ -50,12 +50,12 @@ std::string concat_text(const Args&... args) {
   return text.str();
 }
 
-// Throws ShapeError("op: message") if the condition is false. The parts of the message are converted to text
-// only on failure, so pass shapes and numbers, not formatted strings.
+// Throws ArgumentError("op: message") if the condition is false. The parts of the message are converted to
+// text only on failure, so pass shapes and numbers, not formatted strings.
 template <class... Args>
 void check(bool condition, const char* op, const Args&... message) {
   if (!condition) [[unlikely]]
-    throw ShapeError(concat_text(op, ": ", message...));
+    throw ArgumentError(concat_text(op, ": ", message...));
 }
 
 }  // namespace tapeformer

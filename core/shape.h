@@ -25,8 +25,8 @@ class Shape {
   const int64_t* begin() const { return sizes_.data(); }
   const int64_t* end() const { return sizes_.data() + rank_; }
 
-  // Returns the product of the sizes. Throws ShapeError if a size is negative, or if the product exceeds 2^59
-  // elements (2^62 bytes of the widest dtype).
+  // Returns the product of the sizes. Throws ArgumentError if a size is negative, or if the product exceeds
+  // 2^59 elements (2^62 bytes of the widest dtype).
   int64_t numel() const;
   void append(int64_t size);
   // Returns the strides, in elements, of a contiguous tensor of this shape.
@@ -43,10 +43,10 @@ class Shape {
 std::ostream& operator<<(std::ostream& out, const Shape& shape);
 
 // Returns the shape that both shapes broadcast to by the rules of NumPy. If the shapes are not compatible,
-// throws ShapeError with both shapes in the message.
+// throws ArgumentError with both shapes in the message.
 Shape broadcast_shapes(const char* op, const Shape& a, const Shape& b);
 
-// Returns `dim`, or dim + rank if `dim` is negative. Throws ShapeError if the dimension is out of range.
+// Returns `dim`, or dim + rank if `dim` is negative. Throws ArgumentError if the dimension is out of range.
 int normalize_dim(const char* op, int dim, int rank);
 
 }  // namespace tapeformer

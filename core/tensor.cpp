@@ -152,22 +152,22 @@ void Tensor::fill(double value) const {
 }
 
 void Tensor::throw_undefined() {
-  throw ShapeError("an undefined tensor has no shape, dtype, device or data");
+  throw ArgumentError("an undefined tensor has no shape, dtype, device or data");
 }
 
 void throw_undefined_argument(const char* op, const char* name) {
-  throw ShapeError(concat_text(op, ": ", name, " is undefined"));
+  throw ArgumentError(concat_text(op, ": ", name, " is undefined"));
 }
 
 void Tensor::throw_wrong_dtype(DType asked) const {
-  throw ShapeError(
+  throw ArgumentError(
       concat_text("tensor of shape ", shape(), " holds ", name_of(dtype()), ", not ", name_of(asked)));
 }
 
 void Tensor::throw_wrong_device() const {
-  throw ShapeError(concat_text("tensor of shape ", shape(), " is on ", device().to_string(),
-                               ", but the op runs on ", current_device.to_string(),
-                               "; copy it with to(device)"));
+  throw ArgumentError(concat_text("tensor of shape ", shape(), " is on ", device().to_string(),
+                                  ", but the op runs on ", current_device.to_string(),
+                                  "; copy it with to(device)"));
 }
 
 }  // namespace tapeformer

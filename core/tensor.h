@@ -78,13 +78,14 @@ class TensorAttachment {
 };
 
 // An n-dimensional array. A default-constructed tensor is undefined: all methods except `defined`, `id` and
-// `use_count` throw ShapeError.
+// `use_count` throw ArgumentError.
 class Tensor {
  public:
   Tensor() = default;
 
   // These functions return new tensors. empty() and empty_like() do not initialise the elements. Each
-  // function throws ShapeError if the shape is invalid, and OutOfMemoryError if there is not enough memory.
+  // function throws ArgumentError if the shape is invalid, and OutOfMemoryError if there is not enough
+  // memory.
   static Tensor empty(const Shape& shape, DType dtype = DType::float32, Device device = kCpu);
   static Tensor zeros(const Shape& shape, DType dtype = DType::float32, Device device = kCpu);
   static Tensor full(const Shape& shape, double value, DType dtype = DType::float32, Device device = kCpu);
@@ -109,7 +110,7 @@ class Tensor {
   Device device() const { return body().storage->device(); }
   bool is_contiguous() const;
 
-  // Return a pointer to the first element. data<T>() throws ShapeError if T is not the dtype, or if the
+  // Return a pointer to the first element. data<T>() throws ArgumentError if T is not the dtype, or if the
   // tensor is not on current_device (core/device.h).
   void* raw_data() const {
     return static_cast<char*>(body().storage->data()) + body_->offset * size_of(dtype());
@@ -131,7 +132,7 @@ class Tensor {
   // bounds are not checked.
   //
   // view(), clone() and to() are not recorded on the tape. If recording is enabled and the tensor requires a
-  // gradient, these functions throw ShapeError, because no gradient would flow through the result. Call
+  // gradient, these functions throw ArgumentError, because no gradient would flow through the result. Call
   // reshape(), contiguous() or cast() (ops/view.h) instead, or alias() for a result without a gradient.
   Tensor view(const Shape& shape, const Shape& strides, int64_t offset = 0) const;
   // Returns a view with another shape. The tensor must be contiguous.
@@ -199,7 +200,7 @@ class Tensor {
 [[noreturn]] void throw_undefined_argument(const char* op, const char* name);
 
 // Checks that all tensors in the arguments are defined. The arguments after `op` are pairs of a name and a
-// tensor. For an undefined tensor, throws ShapeError with the message "OP: NAME is undefined".
+// tensor. For an undefined tensor, throws ArgumentError with the message "OP: NAME is undefined".
 template <class... Rest>
 void check_defined(const char* op, const char* name, const Tensor& tensor, const Rest&... rest) {
   if (!tensor.defined()) [[unlikely]]

@@ -77,7 +77,7 @@ class AutoregressiveModel final : public Module {
   explicit AutoregressiveModel(const AutoregressiveOptions& options);
 
   // Returns the parameters of the distributions of the next tokens, (batch, length, outputs). Row t describes
-  // token t + 1. `inputs` is (batch, length) integer. Throws ShapeError if the length exceeds max_length.
+  // token t + 1. `inputs` is (batch, length) integer. Throws ArgumentError if the length exceeds max_length.
   Tensor forward(const Tensor& inputs, const ForwardContext& context) const;
   // Returns the mean negative log-likelihood in nats per unmasked token of batch.tokens[:, 1:], a scalar.
   Tensor loss(const Batch& batch, const ForwardContext& context) const;

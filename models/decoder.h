@@ -15,13 +15,13 @@ class Decoder {
  public:
   // The model must outlive the decoder. `capacity` is the maximum number of tokens between two calls of
   // reset(). If it is 0, the capacity is max_length of the model. Throws std::invalid_argument if an
-  // attention kind has no recurrent form, and ShapeError if the capacity exceeds position_limit() of the
+  // attention kind has no recurrent form, and ArgumentError if the capacity exceeds position_limit() of the
   // model.
   Decoder(const AutoregressiveModel& model, int64_t batch, int64_t capacity = 0);
 
   // Takes one token of every sequence, (batch,) uint8 or int64. Returns the parameters of the distribution of
   // the next token, (batch, outputs), which are valid until the next step. Does not check that tokens are in
-  // the vocabulary. Throws ShapeError after `capacity` tokens.
+  // the vocabulary. Throws ArgumentError after `capacity` tokens.
   const Tensor& step(const Tensor& tokens);
   // Starts new sequences.
   void reset();

@@ -31,7 +31,7 @@ struct GenerationOptions {
 };
 
 // Continues `prefix`, (batch, prefix length) uint8, to (batch, length) uint8 on the CPU. The random numbers
-// for token t + 1 of sequence s depend only on (seed, s, t). Throws ShapeError if the prefix is empty or
+// for token t + 1 of sequence s depend only on (seed, s, t). Throws ArgumentError if the prefix is empty or
 // longer than `length`, if `length` exceeds max_length + 1 of the model, or if the vocabulary has more than
 // 256 tokens. Throws DivergenceError if logits are not finite.
 Tensor generate(const AutoregressiveModel& model, const Tensor& prefix, int64_t length,
@@ -65,15 +65,15 @@ class Sampler {
 class TokenStream {
  public:
   // The sequence can have at most `capacity` + 1 tokens. If `window` is 0, the window is the whole sequence.
-  // The model must outlive the stream. Throws ShapeError if the window exceeds position_limit() of the model
-  // in recurrent mode, or max_length in recompute mode.
+  // The model must outlive the stream. Throws ArgumentError if the window exceeds position_limit() of the
+  // model in recurrent mode, or max_length in recompute mode.
   TokenStream(const AutoregressiveModel& model, const GenerationOptions& options, int64_t capacity,
               int64_t window = 0);
 
-  // Appends a token. Throws ShapeError if the token is not in the vocabulary, or if the stream already
+  // Appends a token. Throws ArgumentError if the token is not in the vocabulary, or if the stream already
   // contains `capacity` + 1 tokens.
   void append(int64_t token);
-  // Draws the next token, appends it and returns it. Throws ShapeError if the stream is empty or already
+  // Draws the next token, appends it and returns it. Throws ArgumentError if the stream is empty or already
   // contains `capacity` + 1 tokens. Throws DivergenceError if the logits are not finite.
   int64_t draw();
   // Returns the number of tokens.
@@ -81,7 +81,7 @@ class TokenStream {
   int64_t state_bytes() const { return decoder_ ? decoder_->state_bytes() : 0; }
 
  private:
-  // Throws ShapeError if the stream already contains `capacity` + 1 tokens.
+  // Throws ArgumentError if the stream already contains `capacity` + 1 tokens.
   void check_capacity() const;
   // Increments size() and appends the token to the window. If the window is full, removes its older half.
   void add(int64_t token);

@@ -53,7 +53,7 @@ class SetTransformer final : public ExampleModel {
 
   // Returns the outputs for each seed, (batch, seeds, outputs). `elements` is (batch, length, features)
   // floating. `lengths` (batch,) int64 contains the numbers of valid elements; if it is undefined, all
-  // elements are valid. Throws ShapeError for mismatched shapes.
+  // elements are valid. Throws ArgumentError for mismatched shapes.
   Tensor forward(const Tensor& elements, const Tensor& lengths, const ForwardContext& context) const;
   // Returns the mean absolute error of the predictions of batch.targets. For mixtures, returns the mean
   // negative log-likelihood of an element in nats, averaged over the sets.

@@ -12,7 +12,7 @@ namespace tapeformer {
 // Returns dropout(activation(x weightᵀ + bias)). x is (…, in), the weight is (out, in), and the bias is
 // (out,) or undefined. The result is (…, out) in the dtype of x. If x is bfloat16, the weight and the bias
 // must be float32, and `result_dtype` can select a float32 result. Otherwise all tensors must have the same
-// dtype. Throws ShapeError for mismatched shapes and dtypes.
+// dtype. Throws ArgumentError for mismatched shapes and dtypes.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
               Activation activation = Activation::none, const DropoutMask& dropout = {},
               std::optional<DType> result_dtype = {});

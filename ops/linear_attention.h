@@ -23,7 +23,7 @@ struct LinearAttentionOptions {
 // contiguous tensor (batch, query_length, heads, value_dim). Inputs are read through their strides and are
 // copied only if the last dimension is not contiguous. If all keys of a query are masked, its result is 0.
 // The tape keeps q, k, v, the result, and one inverse denominator per query and head. backward() computes
-// the sums over the keys again. Throws ShapeError for mismatched shapes, and for a causal form with
+// the sums over the keys again. Throws ArgumentError for mismatched shapes, and for a causal form with
 // different query and key lengths.
 Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                         const LinearAttentionOptions& options = {});
@@ -41,8 +41,8 @@ LinearAttentionState make_linear_attention_state(int64_t batch, int64_t heads, i
 // then computes `out` from q and the state. q and k are (batch, heads, dim), and v and `out` are (batch,
 // heads, value_dim). All tensors are float32 or float64, and `out` may also be bfloat16 if q, k and v are
 // float32. The last dimension of each tensor is contiguous. The call is not recorded, and allocates no
-// memory if `out` has the dtype of q. The options causal and key_lengths are ignored. Throws ShapeError for
-// mismatched shapes and dtypes.
+// memory if `out` has the dtype of q. The options causal and key_lengths are ignored. Throws ArgumentError
+// for mismatched shapes and dtypes.
 void linear_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
                            const LinearAttentionState& state, const Tensor& out,
                            const LinearAttentionOptions& options = {});

@@ -57,7 +57,7 @@ LshHashShape hash_shape(const LshOptions& options) {
   return shape;
 }
 
-// If options.buckets is set and allow_any_length is false, throws ShapeError for a sequence with fewer
+// If options.buckets is set and allow_any_length is false, throws ArgumentError for a sequence with fewer
 // positions than buckets or with only one chunk.
 void check_length(const LshOptions& options, int64_t length) {
   if (options.allow_any_length || options.buckets == 0 || length == 0) return;

@@ -71,15 +71,15 @@ struct LshOptions {
 LshOptions make_lsh_preset(const std::string& name);
 
 // Returns the number of buckets for sequences of `length` positions, or 1 if no hashing is needed. Throws
-// ShapeError for invalid options. If `buckets` is not 0 and allow_any_length is false, also throws
-// ShapeError for a positive `length` that is less than `buckets` or at most chunk_length.
+// ArgumentError for invalid options. If `buckets` is not 0 and allow_any_length is false, also throws
+// ArgumentError for a positive `length` that is less than `buckets` or at most chunk_length.
 int64_t count_lsh_buckets(const LshOptions& options, int64_t length);
 
 // Returns the buckets of q (batch, length, heads, dim), which is float32, float64 or bfloat16. The result is
 // an int32 tensor (batch, heads, rounds, length). If a sequence has n buckets, the buckets of its positions
 // are in [0, n), and the bucket of its masked positions is n. In a tie, the lowest bucket is selected. The
 // call is not recorded, because buckets have no gradient. The rotations of round r do not depend on the
-// number of rounds. Throws ShapeError if the number of buckets is odd or too large, if `rounds` is not in
+// number of rounds. Throws ArgumentError if the number of buckets is odd or too large, if `rounds` is not in
 // [1, 255], and for mismatched shapes.
 Tensor lsh_buckets(const Tensor& q, const LshOptions& options, const RandomStream& stream);
 
@@ -93,7 +93,7 @@ Tensor lsh_buckets(const Tensor& q, const LshOptions& options, const RandomStrea
 // must be finite. Positions beyond key_lengths have zero results and zero gradients.
 //
 // The gradient treats the buckets as constants. The backward pass sorts again and recomputes the scores, so
-// memory grows with length x rounds. Results do not depend on the number of threads. Throws ShapeError for
+// memory grows with length x rounds. Results do not depend on the number of threads. Throws ArgumentError for
 // invalid options and for mismatched shapes, dtypes and devices.
 Tensor lsh_attention(const Tensor& q, const Tensor& v, const Tensor& buckets, const LshOptions& options);
 

@@ -19,7 +19,7 @@ struct RandomProjectionOptions {
 };
 
 // Returns a random projection (features, dim), float64 on the CPU. Each row is distributed as N(0, I). The
-// result depends only on the arguments. Throws ShapeError if an antithetic projection has an odd number of
+// result depends only on the arguments. Throws ArgumentError if an antithetic projection has an odd number of
 // features.
 Tensor random_projection(int64_t dim, const RandomProjectionOptions& options, const RandomStream& stream);
 
@@ -30,12 +30,12 @@ Tensor random_projection(int64_t dim, const RandomProjectionOptions& options, co
 //   relu: max(w_i . x', 0) / sqrt(features) + offset (section 2.2, generalised attention).
 // The first two maps differ from phi(x) only in factors that cancel in linear_attention(). backward() treats
 // max_j(w_j . x') as a constant. The features of a key contain no maximum over keys, because queries would
-// then depend on later keys. Throws ShapeError for mismatched shapes and dtypes.
+// then depend on later keys. Throws ArgumentError for mismatched shapes and dtypes.
 Tensor random_features(const Tensor& x, const Tensor& projection, RandomFeatureMap map, double offset = 0);
 
 // Writes the features of one token, x (batch, heads, dim), to out (batch, heads, features). Both tensors are
-// contiguous. The call is not recorded and allocates no memory. Throws ShapeError for mismatched shapes and
-// dtypes.
+// contiguous. The call is not recorded and allocates no memory. Throws ArgumentError for mismatched shapes
+// and dtypes.
 void random_features_into(const Tensor& x, const Tensor& projection, RandomFeatureMap map, double offset,
                           const Tensor& out);
 

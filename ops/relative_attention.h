@@ -14,7 +14,7 @@ namespace tapeformer {
 // from the query to earlier keys. A negative distance stands for a key after the query. The result is -inf
 // for a distance that is not in `position`. If distances = keys, these are the keys after the query.
 //
-// Throws ShapeError unless 1 <= queries <= keys <= distances < keys + queries. The gradient of the result
+// Throws ArgumentError unless 1 <= queries <= keys <= distances < keys + queries. The gradient of the result
 // must be 0 where the result is -inf. The gradient of softmax() satisfies this condition.
 Tensor relative_scores(const Tensor& content, const Tensor& position);
 
@@ -46,7 +46,7 @@ struct RelativeAttentionParameters {
 
 // Processes one token of the causal form: appends k and v to the cache, then writes the attention of q to
 // `out`. q, k, v and out are (batch, heads, dim) with a contiguous last dimension. The call is not recorded
-// and allocates no memory. Throws ShapeError for mismatched shapes.
+// and allocates no memory. Throws ArgumentError for mismatched shapes.
 void relative_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
                              const RelativeAttentionParameters& bias, RelativeAttentionCache& cache,
                              const Tensor& out);

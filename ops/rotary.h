@@ -13,12 +13,12 @@ struct RotaryOptions {
 };
 
 // Rotates x and returns a contiguous tensor with the same shape and dtype. `x` has shape (batch, length,
-// heads, dim) and dtype float32, float64 or bfloat16. Throws ShapeError if dim is odd.
+// heads, dim) and dtype float32, float64 or bfloat16. Throws ArgumentError if dim is odd.
 Tensor rotary(const Tensor& x, const RotaryOptions& options = {});
 
 // Rotates one token in place. `x` has shape (batch, heads, dim), and the token is at position
 // options.first_position. In a CUDA graph, each replay increases the position by 1. The call is not recorded
-// and allocates no tensor. Throws ShapeError if dim is odd or the last dimension of x is not contiguous.
+// and allocates no tensor. Throws ArgumentError if dim is odd or the last dimension of x is not contiguous.
 void rotary_step(const Tensor& x, const RotaryOptions& options);
 
 }  // namespace tapeformer

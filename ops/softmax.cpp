@@ -11,7 +11,7 @@
 namespace tapeformer {
 namespace {
 
-// Returns x as a contiguous tensor. Throws ShapeError if the last dimension of x is empty.
+// Returns x as a contiguous tensor. Throws ArgumentError if the last dimension of x is empty.
 Tensor check_rows(const char* op, const Tensor& x) {
   check_defined(op, "x", x);
   check(x.rank() >= 1 && x.size(-1) > 0, op, "the last dimension of shape ", x.shape(), " is empty");

@@ -19,7 +19,7 @@ Tensor logsumexp(const Tensor& x);
 // loss of a row is
 //   -(1 - label_smoothing) log p[target] - label_smoothing mean(log p) + z_loss logsumexp(logits)².
 // `logits` is (rows, classes) with a floating dtype, `targets` is (rows,) with integers in [0, classes), and
-// `weights` is (rows,) uint8 or undefined. Returns 0 if no row has a nonzero weight. Throws ShapeError for
+// `weights` is (rows,) uint8 or undefined. Returns 0 if no row has a nonzero weight. Throws ArgumentError for
 // mismatched shapes, for invalid options, and for a target on the CPU that is out of range.
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& weights = {},
                      const CrossEntropyOptions& options = {});

@@ -36,7 +36,7 @@ struct SoftmaxAttentionOptions {
 // for the query is 0.
 //
 // The op computes an online softmax over blocks (Dao et al. 2022, "FlashAttention"), so the memory is linear
-// in the lengths. backward() recomputes the scores. Throws ShapeError for mismatched shapes and dtypes.
+// in the lengths. backward() recomputes the scores. Throws ArgumentError for mismatched shapes and dtypes.
 Tensor softmax_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                          const SoftmaxAttentionOptions& options = {});
 
@@ -58,7 +58,7 @@ struct KeyValueCache {
 // Processes one token of the causal form: appends k and v to the cache, then writes the attention of q to
 // `out`. q and k are (batch, heads, dim); v and out are (batch, heads, value_dim). The last dimensions are
 // contiguous. A scale of 0 means 1 / sqrt(dim). The call is not recorded and allocates no memory. Throws
-// ShapeError for mismatched shapes and for a full cache.
+// ArgumentError for mismatched shapes and for a full cache.
 void softmax_attention_step(const Tensor& q, const Tensor& k, const Tensor& v, KeyValueCache& cache,
                             const Tensor& out, double scale = 0);
 

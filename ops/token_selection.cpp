@@ -11,7 +11,7 @@ constexpr const char* kTop = "select_top_positions";
 constexpr const char* kGather = "gather_tokens";
 constexpr const char* kScatter = "scatter_mean_tokens";
 
-// Returns the selection in contiguous memory. Throws ShapeError if the selection is not (batch, heads,
+// Returns the selection in contiguous memory. Throws ArgumentError if the selection is not (batch, heads,
 // clusters, count) int64 on the device of x.
 Tensor check_selection(const char* op, const Tensor& x, const Tensor& selection) {
   check_defined(op, "x", x, "the selection", selection);

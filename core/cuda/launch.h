@@ -97,7 +97,7 @@ inline LaunchConfig make_tile_launch(int64_t n, int64_t tiles, int threads, size
 bool are_launches_synchronous();
 
 namespace detail {
-// Throws ShapeError if the grid or the block exceeds the limits of CUDA.
+// Throws ArgumentError if the grid or the block exceeds the limits of CUDA.
 void check_limits(const LaunchConfig& launch);
 // Launches the kernel on a device. In the emulation, this function does not run the kernel. It throws
 // DeviceError if a graph is being recorded and the kernel has not been launched before.
@@ -107,10 +107,10 @@ void log_launch(const LaunchConfig& launch, std::span<const ArgumentBytes> argum
 }  // namespace detail
 
 // Launches kernel<<<grid, block, shared_bytes, stream>>>(arguments…) in the stream of current_device. If the
-// grid has no blocks, does nothing. Throws ShapeError if the sizes exceed the limits of CUDA, and DeviceError
-// with the location of the launch if CUDA reports an error. If are_launches_synchronous() is true and no
-// graph is being recorded, waits for the kernel, so that an error inside the kernel is reported by the launch
-// of the kernel.
+// grid has no blocks, does nothing. Throws ArgumentError if the sizes exceed the limits of CUDA, and
+// DeviceError with the location of the launch if CUDA reports an error. If are_launches_synchronous() is true
+// and no graph is being recorded, waits for the kernel, so that an error inside the kernel is reported by the
+// launch of the kernel.
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), const LaunchConfig& shape, const Arguments&... arguments) {
   if (shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return;

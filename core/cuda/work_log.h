@@ -48,7 +48,7 @@ struct WorkRecord {
 };
 
 // The log of the work that this thread launches during the lifetime of the object. The constructor throws
-// ShapeError if the thread already has a log.
+// ArgumentError if the thread already has a log.
 //
 // The logged bytes of a kernel include only arrays that were allocated during the lifetime of the current
 // BlockRecordingScope (core/live_blocks.h). The work of a CUDA graph is logged while the graph is captured.

@@ -43,7 +43,7 @@ Tensor convert_images_to_grey(const Tensor& pixels);
 
 // Replaces each block of k x k pixels by one pixel, which is the mean of the block. Halves are rounded up.
 // `pixels` is a uint8 tensor with shape (count, height * width * channels). Returns a uint8 tensor with shape
-// (count, height / k * width / k * channels). Throws ShapeError unless `height` and `width` are multiples
+// (count, height / k * width / k * channels). Throws ArgumentError unless `height` and `width` are multiples
 // of k.
 Tensor downscale_images(const Tensor& pixels, int64_t height, int64_t width, int64_t channels, int64_t k);
 

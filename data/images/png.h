@@ -1,6 +1,6 @@
 // PNG files of images and image grids, grey (1 channel) or RGB (3 channels). All functions are thread-safe.
 //
-// Functions throw ShapeError if a tensor is not an image, and std::runtime_error with the path if a file
+// Functions throw ArgumentError if a tensor is not an image, and std::runtime_error with the path if a file
 // cannot be written. They throw DataError with the path if a file is not a PNG image.
 #pragma once
 

@@ -1,7 +1,7 @@
 // Processing of features of speech, which are contiguous float32 CPU tensors (frames, dims): deltas,
 // normalisation of mean and variance, and SpecAugment (Park et al. 2019). All functions are thread-safe.
 //
-// Functions throw ShapeError for tensors of another rank or dtype, tensors that are not contiguous, and
+// Functions throw ArgumentError for tensors of another rank or dtype, tensors that are not contiguous, and
 // mismatched shapes.
 #pragma once
 

@@ -89,7 +89,7 @@ void check_length(const OptionValues& values, int64_t length) {
                                                   ", got ", options.chunk_length));
   try {
     count_lsh_buckets(options, length);
-  } catch (const ShapeError& error) {
+  } catch (const ArgumentError& error) {
     throw OptionError("buckets", error.what());
   }
 }

@@ -55,7 +55,7 @@ OptionSpec make_clamp_option();
 // Returns the number of multiply-adds of a causal pass: two products for the scores and one for the weighted
 // sums. A query attends to half of the keys on average.
 double count_relative_attention_multiply_adds(const OptionValues& options, const AttentionSize& size);
-// Throws ShapeError unless the setup has a maximum length.
+// Throws ArgumentError unless the setup has a maximum length.
 void check_relative_setup(const char* kind, const AttentionSetup& setup);
 
 }  // namespace tapeformer

@@ -12,7 +12,7 @@
 namespace tapeformer {
 namespace {
 
-// Throws ShapeError unless `attended`, the result of an attention kind, has the expected shape and dtype.
+// Throws ArgumentError unless `attended`, the result of an attention kind, has the expected shape and dtype.
 void check_attended(const Tensor& attended, const Shape& expected, DType dtype, const char* name) {
   check(attended.defined(), name, "the attention kind returned an undefined tensor");
   check(attended.shape() == expected && attended.dtype() == dtype, name, "the attention kind must return ",

@@ -32,7 +32,7 @@ class AxialPositions final : public Module {
   // The maximum length of sequences is `max_length`. If `max_length` is 0 or exceeds the number of positions
   // of the grid, the maximum length is the number of positions.
   explicit AxialPositions(const AxialShape& axial, int64_t max_length = 0);
-  // Returns the embeddings of positions 0 … length - 1, (length, width). Throws ShapeError if `length`
+  // Returns the embeddings of positions 0 … length - 1, (length, width). Throws ArgumentError if `length`
   // exceeds `max_length`.
   Tensor forward(int64_t length) const;
 

@@ -55,7 +55,7 @@ class SpeechModel final : public Module {
   explicit SpeechModel(const SpeechModelOptions& options);
 
   // Returns the logits for `features` and `frame_lengths` of a CtcBatch. Converts the features to the dtype
-  // and the device of the model. Throws ShapeError for mismatched shapes and for utterances longer than
+  // and the device of the model. Throws ArgumentError for mismatched shapes and for utterances longer than
   // max_frames.
   SpeechOutput forward(const Tensor& features, const Tensor& frame_lengths,
                        const ForwardContext& context) const;

@@ -17,7 +17,7 @@ class SpeechStream {
 
   // Takes one frame of every utterance, (batch, features) of the model's dtype. Returns true if the frame
   // completes a step of the encoder. If the model subsamples, only every second or fourth frame completes a
-  // step. Allocates no memory. Throws ShapeError if the shape does not match or if the frame exceeds the
+  // step. Allocates no memory. Throws ArgumentError if the shape does not match or if the frame exceeds the
   // capacity.
   //
   // Accuracy drops if the stream is longer than the training utterances. Use StreamDecoder

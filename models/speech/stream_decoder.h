@@ -61,7 +61,7 @@ class StreamDecoder {
   StreamDecoder(const SpeechModel& model, const StreamDecoderOptions& options);
 
   // Takes one float32 frame, (1, features), on the CPU. Returns the labels that begin at this frame; the
-  // reference is valid until the next call. Throws ShapeError if the shape or the dtype of the frame is
+  // reference is valid until the next call. Throws ArgumentError if the shape or the dtype of the frame is
   // wrong, and DivergenceError if logits are not finite.
   const std::vector<int64_t>& push(const Tensor& frame);
   void reset();

@@ -6,10 +6,10 @@
 
 namespace tapeformer {
 
-// Throws ShapeError unless q (batch, query_length, heads, dim), k (batch, key_length, heads, dim), v (batch,
-// key_length, heads, value_dim) match in shape, dtype and device, and dim and value_dim are positive.
+// Throws ArgumentError unless q (batch, query_length, heads, dim), k (batch, key_length, heads, dim), v
+// (batch, key_length, heads, value_dim) match in shape, dtype and device, and dim and value_dim are positive.
 void check_attention_inputs(const char* op, const Tensor& q, const Tensor& k, const Tensor& v);
-// Throws ShapeError unless q and k are (batch, heads, dim), v and `out` are (batch, heads, value_dim), and
+// Throws ArgumentError unless q and k are (batch, heads, dim), v and `out` are (batch, heads, value_dim), and
 // the last dimension of each tensor is positive and contiguous. All tensors must have the same dtype. If
 // `allow_bfloat16_out` is true and q is float32, `out` can also be bfloat16.
 void check_attention_step(const char* op, const Tensor& q, const Tensor& k, const Tensor& v,

@@ -114,7 +114,7 @@ TEST_CASE("attention kinds without the capability cross_lengths refuse different
     if (kind->capabilities.cross_lengths) continue;
     CAPTURE(kind->name);
     const auto attention = make_short_attention(kind->name);
-    CHECK_THROWS_AS(attention->forward(q, k, v, mask, {}, "layer"), ShapeError);
+    CHECK_THROWS_AS(attention->forward(q, k, v, mask, {}, "layer"), ArgumentError);
   }
 }
 

@@ -128,7 +128,7 @@ TEST_CASE("models accept empty sequences and batches of one, and refuse long seq
   CHECK(model.forward(Tensor::zeros({2, 0}, DType::uint8), {}).shape() == Shape{2, 0, 6});
   CHECK(model.loss({random_tokens(1, 2, 256), {}, {}}, {}).numel() == 1);
   CHECK_THROWS_WITH_AS(model.forward(Tensor::zeros({2, 12}, DType::uint8), {}),
-                       "model: inputs (2, 12) must be (batch, length) with length at most 11", ShapeError);
+                       "model: inputs (2, 12) must be (batch, length) with length at most 11", ArgumentError);
   AutoregressiveOptions bad = small_options("linear");
   bad.value_dim = 8;
   CHECK_THROWS_WITH_AS(AutoregressiveModel{bad},

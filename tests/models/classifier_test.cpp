@@ -109,7 +109,7 @@ TEST_CASE("classifier: invalid options and arguments are errors") {
   model.initialize(1);
   CHECK_THROWS_WITH_AS(model.forward(random_tokens(1, 13, 7), {}, {}),
                        "classifier: tokens (1, 13) must be (batch, length) with length at most 12",
-                       ShapeError);
+                       ArgumentError);
   ClassifierOptions options = make_classifier_options("linformer");
   options.encoder.attention.front().options.set("rank", int64_t{13});
   CHECK_THROWS_WITH_AS(

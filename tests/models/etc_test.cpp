@@ -151,7 +151,7 @@ TEST_CASE("etc: invalid options, lengths and causal masks are errors") {
   const auto attention = make_etc({});
   const Tensor x = etc_input(5, 1);
   CHECK_THROWS_WITH_AS(attention->forward(x, x, x, {}, {}, "layers.0"),
-                       "etc: global tokens attend to all tokens, so there is no causal form", ShapeError);
+                       "etc: global tokens attend to all tokens, so there is no causal form", ArgumentError);
   CHECK_THROWS_WITH_AS(make_attention("etc", find_attention_kind("etc").default_options()),
                        "etc: the segments of the global tokens need a maximum length", std::invalid_argument);
 }

@@ -123,7 +123,7 @@ TEST_CASE("lsh: invalid numbers of buckets are errors, but prefixes may be short
   const auto lsh = make_lsh({{"chunk_length", int64_t{4}}, {"buckets", int64_t{64}}});
   for (const bool training : {false, true})
     CHECK_THROWS_WITH_AS(run(*lsh, {.training = training}),
-                         doctest::Contains("64 buckets are more than the 40 positions"), ShapeError);
+                         doctest::Contains("64 buckets are more than the 40 positions"), ArgumentError);
   for (const int64_t length : {1, 3, 4, 5, 6, 40}) {
     const Tensor x = normal({1, length, 1, 6}, 1);
     CHECK(

@@ -142,7 +142,7 @@ TEST_CASE("set transformer: invalid options, elements and masks are errors") {
   const Tensor x = normal({1, 3, 2, 4}, 1);
   CHECK_THROWS_WITH_AS(isab->forward(x, x, x, {}, {}, "layers.0"),
                        "isab: each inducing point attends to all elements, so there is no causal form",
-                       ShapeError);
+                       ArgumentError);
   SetTransformerOptions options = set_options("softmax", 0);
   options.encoder.pre_norm = options.encoder.reversible = true;
   CHECK_THROWS_WITH_AS(SetTransformer{options},
@@ -150,5 +150,5 @@ TEST_CASE("set transformer: invalid options, elements and masks are errors") {
   const auto model = make_set_model("softmax", 0);
   CHECK_THROWS_WITH_AS(model->forward(normal({1, kElements + 1, kFeatures}), {}, {}),
                        "set transformer: elements (1, 8, 2) must be (batch, length, 2) with length at most 7",
-                       ShapeError);
+                       ArgumentError);
 }

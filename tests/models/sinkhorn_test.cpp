@@ -354,5 +354,5 @@ TEST_CASE("sinkhorn: invalid blocks and lengths are errors") {
   const auto attention = make_sinkhorn(4);
   CHECK_THROWS_WITH_AS(run_sinkhorn(*attention, SinkhornInputs(25), sinkhorn_mask(true)),
                        "sinkhorn: sequences of 25 tokens have more blocks than the maximum length allows, 6",
-                       ShapeError);
+                       ArgumentError);
 }

@@ -157,10 +157,10 @@ TEST_CASE("linformer: invalid ranks, lengths and causal masks are errors") {
   const auto linformer = make_survey_kind("linformer", {{"rank", int64_t{3}}});
   CHECK_THROWS_WITH_AS(attend_with(*linformer, kCausal),
                        "linformer: each compressed key contains later tokens, so there is no causal form",
-                       ShapeError);
+                       ArgumentError);
   const Tensor longer = normal({1, kSurveyLength + 1, kHeads, kDim}, 4);
   CHECK_THROWS_WITH_AS(linformer->forward(longer, longer, longer, kNoMask, {}, "layers.0"),
-                       "linformer: sequences of 10 tokens are longer than the maximum, 9", ShapeError);
+                       "linformer: sequences of 10 tokens are longer than the maximum, 9", ArgumentError);
 }
 
 TEST_CASE("synthesizer: scores of zero give the mean of the values that a query attends to") {

@@ -115,7 +115,7 @@ TEST_CASE("errors about arguments of conv1d contain the mismatched shapes") {
   CHECK_THROWS_WITH_AS(
       conv1d(x, normal({4, 3, 2}), bias, {}),
       "conv1d: input (2, 5, 3) (batch, frames, in) does not match weight (4, 3, 2) (out, kernel, in)",
-      ShapeError);
+      ArgumentError);
   CHECK_THROWS_WITH(
       conv1d(normal({5, 3}), weight, bias, {}),
       "conv1d: input (5, 3) (batch, frames, in) does not match weight (4, 3, 3) (out, kernel, in)");
@@ -125,6 +125,6 @@ TEST_CASE("errors about arguments of conv1d contain the mismatched shapes") {
       "conv1d: input is float64 and weight float32; input, weight and bias must have equal dtypes");
   CHECK_THROWS_WITH(conv1d(x, weight, bias, lengths({5, 6})),
                     "conv1d: length 6 of sequence 1 is not in [0, 5]");
-  CHECK_THROWS_AS(conv1d(x, weight, bias, {}, {0, 0, 0}), ShapeError);
-  CHECK_THROWS_AS(conv1d(x, weight, bias, {}, {1, -1, 0}), ShapeError);
+  CHECK_THROWS_AS(conv1d(x, weight, bias, {}, {0, 0, 0}), ArgumentError);
+  CHECK_THROWS_AS(conv1d(x, weight, bias, {}, {1, -1, 0}), ArgumentError);
 }

@@ -112,8 +112,8 @@ TEST_CASE("cuda: sampling with top-k, top-p and temperature gives the classes of
 TEST_CASE("cuda: an index out of range is an error if it is on the CPU, and gives NaN on the device") {
   for (const Device device : list_cuda_devices()) {
     const Tensor table = normal({4, 3}).to(device), bad = Tensor::from_vector<int64_t>({1, 4, -1, 0}, {4});
-    CHECK_THROWS_AS(embedding(table, bad), ShapeError);
-    CHECK_THROWS_AS(cross_entropy(table, bad), ShapeError);
+    CHECK_THROWS_AS(embedding(table, bad), ArgumentError);
+    CHECK_THROWS_AS(cross_entropy(table, bad), ArgumentError);
     const auto rows = embedding(table, bad.to(device)).to_vector();
     for (size_t i = 0; i < rows.size(); ++i) CHECK(std::isnan(rows[i]) == (i / 3 == 1 || i / 3 == 2));
     const Tensor column = Tensor::from_vector<int64_t>({2, 3, 0, 0}, {4, 1}).to(device);

@@ -187,10 +187,10 @@ TEST_CASE("invalid patterns and tables of key blocks are errors") {
   };
   const KeyWindow none = KeyPattern::make_empty_window();
   CHECK_THROWS_WITH_AS(run({.pattern = {.window = none, .periodic = {2, 3}}}),
-                       doctest::Contains("the pattern has step 0, period 2, count 3"), ShapeError);
+                       doctest::Contains("the pattern has step 0, period 2, count 3"), ArgumentError);
   CHECK_THROWS_WITH_AS(
       run({.pattern = {.window = none}, .key_blocks = Tensor::zeros({3, 3, 1}, DType::int32)}),
-      doctest::Contains("key_blocks must be int32 (rows, width) or (2, rows, width)"), ShapeError);
+      doctest::Contains("key_blocks must be int32 (rows, width) or (2, rows, width)"), ArgumentError);
   CHECK_THROWS_AS(run({.pattern = {.window = none}, .key_blocks = Tensor::zeros({3, 1}, DType::int64)}),
-                  ShapeError);
+                  ArgumentError);
 }

@@ -223,25 +223,25 @@ TEST_CASE("linear attention: errors about arguments contain the expected value")
       linear_attention(q, short_k, v),
       "linear_attention: expected q (batch, query_length, heads, dim), k (batch, key_length, heads, dim) and "
       "v (batch, key_length, heads, value_dim), not (2, 3, 2, 4), (2, 2, 2, 4) and (2, 3, 2, 5)",
-      ShapeError);
+      ArgumentError);
   CHECK_THROWS_WITH_AS(
       linear_attention(q, short_k, short_v, {.causal = true}),
       "linear_attention: the causal form needs queries and keys of equal length, not (2, 3, 2, 4) and "
       "(2, 2, 2, 4)",
-      ShapeError);
+      ArgumentError);
   CHECK_THROWS_WITH_AS(linear_attention(q, k.to(DType::float32), v), doctest::Contains("one dtype"),
-                       ShapeError);
+                       ArgumentError);
   CHECK_THROWS_WITH_AS(linear_attention(q, k, v, {.key_lengths = Tensor::from_vector<int64_t>({1, 4}, {2})}),
-                       "linear_attention: key_lengths[1] is 4, expected 0 to 3", ShapeError);
+                       "linear_attention: key_lengths[1] is 4, expected 0 to 3", ArgumentError);
   CHECK_THROWS_WITH_AS(linear_attention(q, k, v, {.key_lengths = Tensor::from_vector<int64_t>({1}, {1})}),
-                       "linear_attention: key_lengths must be int64 (2,), not int64 (1,)", ShapeError);
-  CHECK_THROWS_AS(linear_attention(q, k, v, {.eps = 0}), ShapeError);
+                       "linear_attention: key_lengths must be int64 (2,), not int64 (1,)", ArgumentError);
+  CHECK_THROWS_AS(linear_attention(q, k, v, {.eps = 0}), ArgumentError);
   const LinearAttentionState state = make_linear_attention_state(2, 2, 4, 5, DType::float64);
   const Tensor token = normal({2, 2, 4}), value = normal({2, 2, 5});
   CHECK_THROWS_WITH_AS(linear_attention_step(token, token, value, state, token),
-                       doctest::Contains("(2, 2, 5) and (2, 2, 4)"), ShapeError);
+                       doctest::Contains("(2, 2, 5) and (2, 2, 4)"), ArgumentError);
   CHECK_THROWS_WITH_AS(linear_attention_step(value, value, value, state, value),
-                       doctest::Contains("does not match"), ShapeError);
+                       doctest::Contains("does not match"), ArgumentError);
 }
 
 TEST_CASE("linear attention: results do not depend on the distribution of heads among threads") {

@@ -293,7 +293,7 @@ TEST_CASE(
 TEST_CASE("lsh attention: errors about arguments contain a remedy") {
   const Tensor q = normal({1, 50, 1, 4}, 1), v = normal({1, 50, 1, 4}, 2);
   auto hash_error = [&](const LshOptions& options, const char* text) {
-    CHECK_THROWS_WITH_AS(lsh_buckets(q, options, kStream), doctest::Contains(text), ShapeError);
+    CHECK_THROWS_WITH_AS(lsh_buckets(q, options, kStream), doctest::Contains(text), ArgumentError);
   };
   hash_error({.rounds = 0}, "rounds must be 1 to 255, not 0");
   hash_error({.chunk_length = 0}, "chunk_length must be at least 1, not 0");
@@ -304,19 +304,19 @@ TEST_CASE("lsh attention: errors about arguments contain a remedy") {
       "length 50 fits in one chunk of 64, which is exact attention and needs no buckets: set buckets to "
       "0 instead of 8");
   CHECK_THROWS_WITH_AS(count_lsh_buckets({.chunk_length = 5, .buckets = 130}, 500),
-                       doctest::Contains("must be a multiple of 4, not 130"), ShapeError);
+                       doctest::Contains("must be a multiple of 4, not 130"), ArgumentError);
   const LshOptions options{.chunk_length = 5};
   const Tensor ids = lsh_buckets(q, options, kStream);
   CHECK_THROWS_WITH_AS(lsh_attention(q, rows_of(v, 0, 49), ids, options),
                        "lsh_attention: q of length 50 and v of length 49: queries are also the keys, so "
                        "both lengths must be equal",
-                       ShapeError);
+                       ArgumentError);
   CHECK_THROWS_WITH_AS(lsh_attention(q, v, ids, {.rounds = 3, .chunk_length = 5}),
-                       doctest::Contains("expected contiguous int32 buckets (1, 1, 3, 50)"), ShapeError);
-  CHECK_THROWS_WITH_AS(lsh_attention(q, v, {}, options), doctest::Contains("not undefined"), ShapeError);
+                       doctest::Contains("expected contiguous int32 buckets (1, 1, 3, 50)"), ArgumentError);
+  CHECK_THROWS_WITH_AS(lsh_attention(q, v, {}, options), doctest::Contains("not undefined"), ArgumentError);
   ids.data<int32_t>()[7] = 51;
   CHECK_THROWS_WITH_AS(lsh_attention(q, v, ids, options), doctest::Contains("bucket 51 is not in [0, 50]"),
-                       ShapeError);
+                       ArgumentError);
   CHECK_THROWS_WITH_AS(make_lsh_preset("reformers"),
                        "unknown LSH preset \"reformers\" (known: reformer, trax, fast_transformers)",
                        ConfigError);

@@ -205,7 +205,7 @@ TEST_CASE("errors about arguments of the LSTM contain the expected value") {
   const auto weights = random_weights(1, 4, 3);
   const Tensor x = normal({2, 6, 4});
   CHECK_THROWS_WITH_AS(lstm(normal({6, 4}), {}, directions_of(weights)),
-                       "lstm: input must be (batch, frames, in), not (6, 4)", ShapeError);
+                       "lstm: input must be (batch, frames, in), not (6, 4)", ArgumentError);
   CHECK_THROWS_WITH(
       lstm(normal({2, 6, 5}), {}, directions_of(weights)),
       "lstm: weights (12, 4) and (12, 3) for input (2, 6, 5); they must be (4 hidden, in) and (4 "

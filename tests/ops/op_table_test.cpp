@@ -130,7 +130,7 @@ TEST_CASE("an undefined required input of any op throws an error with the name o
       std::string message = "is undefined";
       try {
         op.function(inputs);  // optional inputs, such as a bias or lengths, may be undefined
-      } catch (const ShapeError& error) {
+      } catch (const ArgumentError& error) {
         message = error.what();
       }
       CHECK(message.find("undefined") != std::string::npos);

@@ -39,7 +39,7 @@ TEST_CASE("operators compute on tensors and numbers, and broadcast") {
   CHECK((8 / a).to_vector() == Values{8, 4, 2});
   CHECK((a + Tensor::from_vector<float>({10, 20}, {2, 1})).to_vector() == Values{11, 12, 14, 21, 22, 24});
   CHECK_THROWS_WITH_AS(a + Tensor::zeros({2}), "add: shapes (3,) and (2,) do not broadcast together",
-                       ShapeError);
+                       ArgumentError);
 }
 
 TEST_CASE("gradients pass through operators") {
@@ -71,11 +71,11 @@ TEST_CASE("a += b throws for a leaf that requires a gradient, and for an undefin
   CHECK_THROWS_WITH_AS(w -= 1,
                        "operator-=: the left-hand side is a leaf that requires a gradient; to update it in "
                        "place, call add_scaled",
-                       ShapeError);
+                       ArgumentError);
   CHECK(requires_grad(w));
   Tensor none;
-  CHECK_THROWS_AS(none += w, ShapeError);
-  CHECK_THROWS_AS(1 / none, ShapeError);
+  CHECK_THROWS_AS(none += w, ArgumentError);
+  CHECK_THROWS_AS(1 / none, ArgumentError);
 }
 
 TEST_CASE(
@@ -101,8 +101,8 @@ TEST_CASE(
       mse_loss(x, Tensor::zeros({3, 1}, DType::float64)),
       "mse_loss: the prediction (3,) float64 and target (3, 1) float64 must be equal in shape and "
       "dtype",
-      ShapeError);
-  CHECK_THROWS_AS(binary_cross_entropy_with_logits(x, t.to(DType::float32)), ShapeError);
+      ArgumentError);
+  CHECK_THROWS_AS(binary_cross_entropy_with_logits(x, t.to(DType::float32)), ArgumentError);
   CHECK(std::isnan(mse_loss(Tensor::zeros({0}), Tensor::zeros({0})).item()));
 }
 
@@ -116,8 +116,8 @@ TEST_CASE("randn() and uniform() depend only on the seed, the name and the step 
   const Tensor u = uniform({10000}, -1, 3, RandomStream(1, "u"), DType::float64);
   CHECK(mean(u).item() == doctest::Approx(1).epsilon(0.05));
   for (const double value : u.to_vector()) CHECK((value > -1 && value < 3));
-  CHECK_THROWS_AS(randn({2}, {1, "x"}, DType::int64), ShapeError);
-  CHECK_THROWS_AS(uniform({2}, 1, 0, RandomStream(1, "u")), ShapeError);
+  CHECK_THROWS_AS(randn({2}, {1, "x"}, DType::int64), ArgumentError);
+  CHECK_THROWS_AS(uniform({2}, 1, 0, RandomStream(1, "u")), ArgumentError);
 }
 
 TEST_CASE("tensors print in nested brackets with shape and dtype") {

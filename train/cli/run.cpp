@@ -107,8 +107,8 @@ std::string format_error(const std::exception& error) {
     return "cannot use " + file->path1().string() + ": " + file->code().message();
   if (const auto* system = dynamic_cast<const std::system_error*>(&error))
     return "the system refuses a resource: " + system->code().message();
-  const bool ours = dynamic_cast<const std::runtime_error*>(&error) || typeid(error) == typeid(ShapeError) ||
-                    typeid(error) == typeid(std::invalid_argument);
+  const bool ours = dynamic_cast<const std::runtime_error*>(&error) ||
+                    typeid(error) == typeid(ArgumentError) || typeid(error) == typeid(std::invalid_argument);
   if (ours) return error.what();
   return std::string("internal error (") + typeid(error).name() +
          "); please report it with the command and its config";

@@ -136,7 +136,7 @@ int run_transcribe(const Arguments& arguments) {
       if (!line->common_options.json) print_text(escape_line(path) + "\t" + join_words(heard.phones) + "\n");
     } catch (const DataError& error) {
       fail(error.what());
-    } catch (const ShapeError& error) {
+    } catch (const ArgumentError& error) {
       fail(path + ": " + error.what());
     }
     rows.push_back(row);

@@ -70,7 +70,7 @@ MPI_Datatype to_mpi_type(DType dtype) {
     default:
       break;
   }
-  throw ShapeError(concat_text("Communicator: unsupported dtype ", name_of(dtype)));
+  throw ArgumentError(concat_text("Communicator: unsupported dtype ", name_of(dtype)));
 }
 
 // Calls f(data, count) for consecutive parts of a tensor in host memory, each with at most kMaxCount

@@ -30,7 +30,7 @@ ncclDataType_t get_nccl_type(DType dtype) {
     default:
       break;
   }
-  throw ShapeError(concat_text("Communicator: unsupported dtype ", name_of(dtype)));
+  throw ArgumentError(concat_text("Communicator: unsupported dtype ", name_of(dtype)));
 }
 
 class NcclCommunicator final : public Communicator {

@@ -45,7 +45,7 @@ TEST_CASE("resize_to_square() crops at the centre and averages areas") {
   const Tensor whole = smooth_picture(64, 64, 3);
   CHECK(max_difference(resize_to_square(whole, 64, 3), whole) == 0);
   CHECK_THROWS_WITH_AS(resize_to_square(picture, 3, 1), doctest::Contains("2 x 4 is smaller than 3 x 3"),
-                       ShapeError);
+                       ArgumentError);
 }
 
 TEST_CASE("errors about pictures that are neither JPEG nor still PNG name their format") {

@@ -27,7 +27,7 @@ TEST_CASE("axial positions concatenate the rows of the tables at their coordinat
   }
   CHECK_THROWS_WITH_AS(positions.forward(25),
                        "axial positions: length 25 is beyond the 24 positions of shape [2, 3, 4]",
-                       ShapeError);
+                       ArgumentError);
 }
 
 TEST_CASE("the tables of axial positions are drawn from N(0, 1) and get gradients") {
