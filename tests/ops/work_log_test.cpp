@@ -36,8 +36,8 @@ TEST_CASE("cuda: the work log counts each array of a kernel once") {
     CHECK(records[0].kind == cuda::WorkKind::kernel);
     CHECK(std::string(records[0].where.file).ends_with("elementwise.cu"));
     CHECK(records[0].bytes == 2 * 100 * 4);
-    CHECK(records[0].blocks == 1);
-    CHECK(records[0].threads == 256);
+    CHECK(records[0].block_count == 1);
+    CHECK(records[0].thread_count == 256);
     // Both arguments are the same array, whose bytes are counted once.
     CHECK(records_of([&] { mul(x, x); })[0].bytes == 2 * 100 * 4);
     const Tensor y = Tensor::full({10, 10}, 1, DType::float32, device);

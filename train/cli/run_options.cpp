@@ -76,7 +76,7 @@ std::shared_ptr<const Dataset> open_split(Config config, std::shared_ptr<const T
 
 void throw_with_option_advice(const RunDirectoryError& error, const std::string& folder_option) {
   const std::string text = error.what();
-  switch (error.error_number()) {
+  switch (error.reason()) {
     case RunDirectoryError::Reason::not_empty:
       throw ConfigError(text + ": continue it with --resume, or choose another with " + folder_option);
     case RunDirectoryError::Reason::different_settings:
