@@ -72,7 +72,7 @@ Folder open_or_create_checkpoints(const std::string& run_dir) {
 void remove_checkpoint(const Folder& parent, const std::string& name) {
   const std::string temporary = make_temporary_path(name);
   parent.rename(name, temporary);
-  parent.remove(temporary);
+  parent.remove_all(temporary);
 }
 
 void point_link(const Folder& parent, const std::string& link, const std::string& target) {
@@ -155,7 +155,7 @@ std::string save_checkpoint(const std::string& run_dir, const CheckpointContents
       throw;
     }
     // If install() has replaced a checkpoint of the same step, the temporary folder is the old checkpoint.
-    parent.remove(temporary);
+    parent.remove_all(temporary);
   });
   return (checkpoints_folder(run_dir) / name).string();
 }

@@ -19,7 +19,7 @@ TEST_CASE("a folder's files are created, replaced and removed by name") {
   folder.replace_file("a", "3");
   CHECK(read_file(dir / "a") == "3");
   const Folder inner = folder.create_folder("inner");
-  inner.write("b", "4");
+  inner.write_new_file("b", "4");
   CHECK(read_file(dir / "inner/b") == "4");
   folder.exchange("a", "inner");
   CHECK(folder.get_entry_kind("a") == Folder::Kind::folder);
