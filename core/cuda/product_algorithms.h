@@ -63,7 +63,7 @@ class ProductAlgorithmChoices {
   void start_tuning(const std::string& path);
   void stop_tuning();
   bool is_tuning() const { return is_tuning_; }
-  // Returns a number that increases when timing starts or stops. A caller that caches an algorithm also
+  // Returns a number that increases when tuning starts or stops. A caller that caches an algorithm also
   // stores this number. If the number has changed, the caller must discard the algorithm.
   int64_t generation() const { return generation_; }
 
