@@ -8,8 +8,9 @@ namespace tapeformer {
 // Calls f.operator()<T>(backend) with the element type and the backend of x. T is float or double. For other
 // dtypes, throws ArgumentError with the name of the op.
 //
-//   dispatch_float_or_double("exp", x, [&]<class T>(auto backend) { exp(backend, x.data<T>(), y.data<T>(),
-//   x.numel()); });
+//   dispatch_float_or_double("exp", x, [&]<class T>(auto backend) {
+//     exp(backend, x.data<T>(), y.data<T>(), x.numel());
+//   });
 template <class F>
 void dispatch_float_or_double(const char* op, const Tensor& x, F&& f) {
   if (x.dtype() == DType::float64) return run_on_device<double>(x.device(), op, f);
