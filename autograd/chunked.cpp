@@ -8,7 +8,7 @@ namespace {
 // Returns a leaf that shares the data of `x` and requires a gradient if `wanted` is true.
 Tensor make_leaf(const Tensor& x, bool wanted) {
   Tensor leaf = detach(x);
-  if (wanted) require_grad(leaf);
+  if (wanted) set_requires_grad(leaf);
   return leaf;
 }
 
@@ -38,7 +38,7 @@ Tensor compute_in_chunks(const RowsFunction& function, const Tensor& x, int64_t 
   const int64_t rows = x.size(0);
   Tensor result;
   {
-    const NoGrad no_grad;
+    const NoGradScope no_grad;
     for_each_chunk(rows, chunks, [&](int64_t first, int64_t last) {
       const Tensor part = function(view_rows(x, first, last), first);
       check(part.rank() >= 1 && part.size(0) == last - first, "chunked", "the function returned shape ",
@@ -87,7 +87,7 @@ Tensor sum_in_chunks(const std::function<Tensor(const Tensor& rows, const std::v
     const Tensor leaf = make_leaf(view_rows(x, first, last), gradients[0].defined());
     const Tensor part = function(leaf, leaves, first);
     check(part.numel() == 1, "sum_in_chunks", "the function returned shape ", part.shape(), ", not a scalar");
-    total.add_from(detach(part).view({}).to(DType::float64));
+    total.add_scaled(detach(part).view({}).to(DType::float64));
     if (!wanted || !requires_grad(part)) return;
     backward(part);
     if (const Tensor gx = gradient(leaf); gx.defined()) view_rows(gradients[0], first, last).copy_from(gx);

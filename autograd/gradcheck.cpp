@@ -20,7 +20,7 @@ Tensor make_cotangent(const Shape& shape) {
 // *element temporarily.
 double compute_central_difference(const std::function<Tensor()>& f, double* element,
                                   const std::vector<double>& weights, double step) {
-  const NoGrad no_grad;
+  const NoGradScope no_grad;
   const double saved = *element;
   auto value_at = [&](double offset) {
     *element = saved + offset;
@@ -77,7 +77,7 @@ GradcheckResult gradcheck_leaves(const std::function<Tensor()>& f, const std::ve
         return {INFINITY, static_cast<int>(input),
                 concat_text("element ", i, ": analytic ", exact, ", numeric ", numeric)};
     }
-    if (error / largest > worst.relative_error) worst = {error / largest, static_cast<int>(input), ""};
+    if (error / largest > worst.max_relative_error) worst = {error / largest, static_cast<int>(input), ""};
   }
   return worst;
 }
@@ -89,7 +89,7 @@ GradcheckResult gradcheck(const std::function<Tensor(const std::vector<Tensor>&)
   for (const Tensor& input : inputs) {
     copies.push_back(detach(input).clone());
     if (!is_floating(input.dtype())) continue;
-    leaves.push_back(require_grad(copies.back()));
+    leaves.push_back(set_requires_grad(copies.back()));
     leaf_inputs.push_back(static_cast<int>(copies.size()) - 1);
   }
   GradcheckResult worst = gradcheck_leaves([&] { return f(copies); }, leaves, options);

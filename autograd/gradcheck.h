@@ -13,10 +13,10 @@ struct GradcheckResult {
   // The largest relative error of all inputs. The relative error of an input is the maximum of |analytic -
   // numeric| divided by the maximum of |analytic|, |numeric| and GradcheckOptions::min_denominator. Each
   // maximum is taken over all compared elements of the input.
-  double relative_error = 0;
-  int worst_input = -1;  // index of the input with this error; -1 if relative_error is 0
+  double max_relative_error = 0;
+  int worst_input = -1;  // index of the input with this error; -1 if max_relative_error is 0
   // If an analytic or numeric gradient is not finite, the message contains the index of the element and both
-  // gradients, and relative_error is infinity. Otherwise the message is empty.
+  // gradients, and max_relative_error is infinity. Otherwise the message is empty.
   std::string message;
 };
 

@@ -16,7 +16,7 @@ Tensor recompute(const Segment& segment, const std::vector<Tensor>& inputs,
   for (const Tensor& input : inputs) detached.push_back(detach(input));
   Tensor result;
   {
-    const NoGrad no_grad;
+    const NoGradScope no_grad;
     result = detach(segment(detached));
   }
   const std::vector<Tensor> sources = make_replay_inputs(inputs, parameters);
@@ -25,7 +25,7 @@ Tensor recompute(const Segment& segment, const std::vector<Tensor>& inputs,
                   std::vector<Tensor> leaves;
                   for (size_t i = 0; i < detached.size(); ++i) {
                     leaves.push_back(detach(detached[i]));
-                    if (needs[static_cast<int>(i)]) require_grad(leaves.back());
+                    if (needs[static_cast<int>(i)]) set_requires_grad(leaves.back());
                   }
                   Tensor replayed;
                   {

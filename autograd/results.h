@@ -17,18 +17,18 @@ template <class F>
 void record_results(const char* op, const std::vector<Tensor>& results, const std::vector<Tensor>& inputs,
                     F&& gradient) {
   // Each result is recorded as an op whose only input is the empty tensor `joint`. In backward(), the
-  // gradient function of each result stores the gradient of the result in `stored`. The gradient function of
-  // `joint` runs last, and passes all stored gradients to `gradient`.
-  const auto stored = std::make_shared<Gradients>(results.size());
+  // gradient function of each result stores the gradient of the result in `result_gradients`. The gradient
+  // function of `joint` runs last, and passes all stored gradients to `gradient`.
+  const auto result_gradients = std::make_shared<Gradients>(results.size());
   const Tensor joint =
       record(op, Tensor::empty({0}), inputs,
-             [stored, gradient = std::forward<F>(gradient)](const Tensor&, NeededGradients needs) {
-               return gradient(std::exchange(*stored, Gradients(stored->size())), needs);
+             [result_gradients, gradient = std::forward<F>(gradient)](const Tensor&, NeededGradients needs) {
+               return gradient(std::exchange(*result_gradients, Gradients(result_gradients->size())), needs);
              });
   if (!requires_grad(joint)) return;
   for (size_t i = 0; i < results.size(); ++i)
-    record(op, results[i], {&joint}, [stored, i](Tensor g, NeededGradients) {
-      (*stored)[i] = std::move(g);
+    record(op, results[i], {&joint}, [result_gradients, i](Tensor g, NeededGradients) {
+      (*result_gradients)[i] = std::move(g);
       return Gradients{Tensor::empty({0})};
     });
 }

@@ -19,9 +19,9 @@ Tensor own(Tensor x) {
 
 // Computes target += sign * branch(x). `target` and `x` must not share data.
 void add_branch(const ReversibleBranch& branch, const Tensor& x, const Tensor& target, double sign) {
-  for_each_chunk(x.size(0), branch.chunks, [&](int64_t first, int64_t last) {
+  for_each_chunk(x.size(0), branch.chunk_count, [&](int64_t first, int64_t last) {
     const Tensor part = branch.function(view_rows(x, first, last), first);
-    view_rows(target, first, last).add_from(part, sign);
+    view_rows(target, first, last).add_scaled(part, sign);
   });
 }
 
@@ -32,7 +32,7 @@ Tensor run_and_subtract(const ReversibleBranch& branch, const Tensor& x, int64_t
                         const Tensor& g) {
   const RecordingScope record_again(true);
   const Tensor result = branch.function(x, first);
-  target.add_from(detach(result), -1);
+  target.add_scaled(detach(result), -1);
   return record("reversible", Tensor::empty({}, result.dtype(), result.device()), {&result},
                 [g](const Tensor&) { return Gradients{g}; });
 }
@@ -45,14 +45,14 @@ void replay(const ReversibleBranch& branch, const Tensor& x, const Tensor& targe
   // The lines below change `gx` in place. own() copies `gx` if another tensor shares its memory, for example
   // because a gradient function of the previous branch returned `gx` unchanged as the gradient of a leaf.
   gx = own(std::move(gx));
-  for_each_chunk(x.size(0), branch.chunks, [&](int64_t first, int64_t last) {
+  for_each_chunk(x.size(0), branch.chunk_count, [&](int64_t first, int64_t last) {
     const Tensor leaf = view_rows(x, first, last);
-    require_grad(leaf);
+    set_requires_grad(leaf);
     const Tensor end =
         run_and_subtract(branch, leaf, first, view_rows(target, first, last), view_rows(g, first, last));
     if (!requires_grad(end)) return;
     backward(end, detach(end));
-    if (const Tensor added = gradient(leaf); added.defined()) view_rows(gx, first, last).add_from(added);
+    if (const Tensor added = gradient(leaf); added.defined()) view_rows(gx, first, last).add_scaled(added);
   });
 }
 
@@ -99,10 +99,10 @@ ReversibleState backward_through(const std::vector<ReversibleBlock>& blocks, con
 
 }  // namespace
 
-ReversibleState reversible_forward(const std::vector<ReversibleBlock>& blocks,
-                                   const ReversibleState& inputs) {
+ReversibleState run_reversible_forward(const std::vector<ReversibleBlock>& blocks,
+                                       const ReversibleState& inputs) {
   check_halves(inputs.first, inputs.second);
-  const NoGrad no_grad;
+  const NoGradScope no_grad;
   ReversibleState state{inputs.first.clone(), inputs.second.clone()};
   for (const ReversibleBlock& block : blocks) {
     add_branch(block.f, state.second, state.first, 1);
@@ -114,7 +114,7 @@ ReversibleState reversible_forward(const std::vector<ReversibleBlock>& blocks,
 Tensor run_reversible(const std::vector<ReversibleBlock>& blocks, const Tensor& x1, const Tensor& x2) {
   Tensor joined;
   {
-    const ReversibleState state = reversible_forward(blocks, {x1, x2});
+    const ReversibleState state = run_reversible_forward(blocks, {x1, x2});
     Shape shape = x1.shape();
     shape[-1] *= 2;
     joined = Tensor::empty(shape, x1.dtype(), x1.device());
@@ -129,7 +129,7 @@ Tensor run_reversible(const std::vector<ReversibleBlock>& blocks, const Tensor& 
                 [blocks = with_distinct_parameters(blocks), joined = detach(joined), count = sources.size()](
                     Tensor g, NeededGradients needs) mutable {
                   const ReversibleState outputs =
-                      split_halves(needs.is_retained() ? joined : std::exchange(joined, {}));
+                      split_halves(needs.is_tape_retained() ? joined : std::exchange(joined, {}));
                   ReversibleState gy = split_halves(std::exchange(g, {}));
                   const ReversibleState gx = backward_through(blocks, outputs, std::move(gy));
                   Gradients gradients(count);

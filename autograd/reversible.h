@@ -20,7 +20,7 @@ struct ReversibleBranch {
   std::function<Tensor(const Tensor& x, int64_t first)> function;
   // Number of chunks into which the rows are split, in the forward and the backward pass. If there are
   // several chunks, a row of the result may depend only on the same row of the input.
-  int64_t chunks = 1;
+  int64_t chunk_count = 1;
 };
 
 // A block of two branches, which computes y1 = x1 + f(x2) and y2 = x2 + g(y1).
@@ -36,12 +36,13 @@ struct ReversibleState {
 
 // Runs the blocks in order without recording them on a tape, and returns the outputs. Throws ShapeError if
 // the two halves of `inputs` differ in shape or dtype, or if a half has fewer than two dimensions.
-ReversibleState reversible_forward(const std::vector<ReversibleBlock>& blocks, const ReversibleState& inputs);
+ReversibleState run_reversible_forward(const std::vector<ReversibleBlock>& blocks,
+                                       const ReversibleState& inputs);
 
 // Runs the blocks in order on x1 and x2 (rows, …, dim), and records the call as one node. Returns the two
 // outputs, concatenated along the last dimension: (rows, …, 2 dim). backward() replays the blocks in reverse
 // order, accumulates the gradients of their parameters, and calls tape::report_gradient_complete() for the
-// parameters after each block. Throws ShapeError under the conditions of reversible_forward().
+// parameters after each block. Throws ShapeError under the conditions of run_reversible_forward().
 Tensor run_reversible(const std::vector<ReversibleBlock>& blocks, const Tensor& x1, const Tensor& x2);
 
 }  // namespace tapeformer

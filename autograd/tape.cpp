@@ -38,13 +38,13 @@ void accumulate(Tensor& target, Tensor value) {
   if (!target.defined()) {
     target = std::move(value);
   } else if (exclusive(target)) {
-    target.add_from(value);
+    target.add_scaled(value);
   } else if (exclusive(value)) {
-    value.add_from(target);
+    value.add_scaled(target);
     target = std::move(value);
   } else {
     Tensor sum = target.clone();
-    sum.add_from(value);
+    sum.add_scaled(value);
     target = std::move(sum);
   }
 }
@@ -352,8 +352,9 @@ bool is_leaf(const Tensor& tensor) {
   return !entry || entry->is_leaf();
 }
 
-const Tensor& require_grad(const Tensor& tensor) {
-  check(is_floating(tensor.dtype()), "require_grad", "needs a floating dtype, not ", name_of(tensor.dtype()));
+const Tensor& set_requires_grad(const Tensor& tensor) {
+  check(is_floating(tensor.dtype()), "set_requires_grad", "needs a floating dtype, not ",
+        name_of(tensor.dtype()));
   if (!requires_grad(tensor)) tensor.attach(std::make_unique<TapeEntry>());
   return tensor;
 }
@@ -386,7 +387,7 @@ void backward(const Tensor& result, const Tensor& cotangent, const BackwardOptio
         " does not match the result's ", result.shape(), " ", name_of(result.dtype()));
   Tensor seed = cotangent.defined() ? cotangent.alias()
                                     : Tensor::full(result.shape(), 1, result.dtype(), result.device());
-  const NoGrad no_grad;
+  const NoGradScope no_grad;
   if (entry->is_leaf()) {
     accumulate(entry->leaf_gradient, std::move(seed));
     if (options.on_complete) options.on_complete(result);

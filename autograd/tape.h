@@ -6,8 +6,8 @@
 // code that frees nodes use loops instead of recursion, so deep graphs do not overflow the stack.
 //
 // A recorded tensor belongs to the tape of the thread that recorded it. record() and backward() throw
-// ShapeError for a tensor recorded on another thread. Any thread may use a leaf, but two threads must not use
-// the same leaf at the same time. Any thread may destroy a recorded tensor. The thread that owns the tape
+// ShapeError for a tensor recorded on another thread. Any thread may use a leaf, but two threads must not
+// use the same leaf at the same time. Any thread may destroy a recorded tensor. The thread that owns the tape
 // frees the node of the tensor when it next records an op. If this thread has ended, the thread that destroys
 // the tensor frees the node.
 #pragma once
@@ -36,14 +36,15 @@ struct Edge;
 // the gradient function.
 class NeededGradients {
  public:
-  NeededGradients(const tape::Edge* inputs, bool is_retained) : inputs_(inputs), retained_(is_retained) {}
+  NeededGradients(const tape::Edge* inputs, bool is_tape_retained)
+      : inputs_(inputs), is_tape_retained_(is_tape_retained) {}
   bool operator[](int input) const;
   // Returns whether backward() keeps the gradient function for another call (BackwardOptions::retain_tape).
-  bool is_retained() const { return retained_; }
+  bool is_tape_retained() const { return is_tape_retained_; }
 
  private:
   const tape::Edge* inputs_;  // one edge per input
-  bool retained_;
+  bool is_tape_retained_;
 };
 
 // A move-only wrapper of a function that maps the gradient of the result of an op to the gradients of the
@@ -93,18 +94,18 @@ class RecordingScope {
   bool previous_;
 };
 // A scope in which this thread records no ops.
-class NoGrad : public RecordingScope {
+class NoGradScope : public RecordingScope {
  public:
-  NoGrad() : RecordingScope(false) {}
+  NoGradScope() : RecordingScope(false) {}
 };
 
 // Returns true for leaves that require a gradient, and for recorded results.
 bool requires_grad(const Tensor& tensor);
 // Returns false for recorded results, and true for all other tensors.
 bool is_leaf(const Tensor& tensor);
-// Makes the tensor a leaf whose gradient backward() accumulates. Returns the tensor. Throws ShapeError if its
-// dtype is not a floating dtype.
-const Tensor& require_grad(const Tensor& tensor);
+// Makes the tensor a leaf whose gradient backward() accumulates. Returns the tensor. Throws ShapeError if
+// its dtype is not a floating dtype.
+const Tensor& set_requires_grad(const Tensor& tensor);
 // Returns the accumulated gradient of a leaf. The gradient is undefined before the first backward().
 Tensor gradient(const Tensor& leaf);
 // Replaces the accumulated gradient of a leaf. If `value` is undefined, clears the gradient. Throws
@@ -123,9 +124,9 @@ struct BackwardOptions {
   std::function<void(const Tensor& leaf)> on_complete = {};
 };
 // Adds d(sum(result * cotangent)) / d(leaf) to the gradient of every leaf. If no cotangent is given, the
-// result must have one element. Throws ShapeError if the result is undefined, does not require a gradient, or
-// was recorded on another thread. Also throws ShapeError if an earlier backward() freed the recorded ops, or
-// if the cotangent and the result differ in shape or dtype.
+// result must have one element. Throws ShapeError if the result is undefined, does not require a gradient,
+// or was recorded on another thread. Also throws ShapeError if an earlier backward() freed the recorded
+// ops, or if the cotangent and the result differ in shape or dtype.
 void backward(const Tensor& result, const Tensor& cotangent = {}, const BackwardOptions& options = {});
 
 // Returns the number of nodes on the tape of this thread, for tests and leak checks.

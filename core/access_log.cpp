@@ -31,10 +31,10 @@ void AccessLog::add_launch(SourceLocation where, const char* op) {
   ++launches_[{where.file, where.line, op}].launch_count;
 }
 
-void AccessLog::add(SourceLocation where, const char* op,
-                    const std::map<uint64_t, AccessCounts>& instructions) {
+void AccessLog::add_counts(SourceLocation where, const char* op,
+                           const std::map<uint64_t, AccessCounts>& instructions) {
   const std::scoped_lock lock(mutex_);
-  LaunchAccesses& launch = launches_[{where.file, where.line, op}];
+  LaunchSiteCounts& launch = launches_[{where.file, where.line, op}];
   for (const auto& [address, counts] : instructions) launch.counts_by_instruction[address] += counts;
 }
 

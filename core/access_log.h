@@ -49,7 +49,7 @@ struct AccessCounts {
 };
 
 // The accesses of all kernel launches by one op at one line of the source code.
-struct LaunchAccesses {
+struct LaunchSiteCounts {
   int64_t launch_count = 0;
   // Counts for each instruction that accesses memory. The compiler inserts a call that reports the access.
   // The key is the address of the last byte of this call, relative to the start of the program.
@@ -75,19 +75,19 @@ class AccessLog {
   AccessLog& operator=(const AccessLog&) = delete;
 
   // Returns the counts of all launches. May be called only while no kernel runs.
-  const std::map<LaunchKey, LaunchAccesses>& launches() const { return launches_; }
+  const std::map<LaunchKey, LaunchSiteCounts>& launches() const { return launches_; }
 
   // Returns the log of this thread, or null if the thread has no log.
   static AccessLog* current() { return current_; }
-  // add_launch() counts one launch, and add() adds access counts by instruction. Both functions are
+  // add_launch() counts one launch, and add_counts() adds access counts by instruction. Both functions are
   // thread-safe.
   void add_launch(SourceLocation where, const char* op);
-  void add(SourceLocation where, const char* op, const std::map<uint64_t, AccessCounts>& instructions);
+  void add_counts(SourceLocation where, const char* op, const std::map<uint64_t, AccessCounts>& instructions);
 
  private:
   static constinit thread_local AccessLog* current_;
   std::mutex mutex_;
-  std::map<LaunchKey, LaunchAccesses> launches_;
+  std::map<LaunchKey, LaunchSiteCounts> launches_;
 };
 
 // Records that this program contains instrumented kernels, so that an AccessLog can be constructed. The

@@ -18,7 +18,7 @@ int64_t get_tensor_memory_limit() {
 CachingAllocator& get_device_allocator(Device device) {
   if (!device.is_cpu()) {
     if constexpr (kHasCuda)
-      return cuda::allocator(device.index);
+      return cuda::get_allocator(device.index);
     else
       throw DeviceError("no allocator for " + device.to_string() + " in this build");
   }

@@ -93,10 +93,10 @@ void* CachingAllocator::take_block_locked(const SizeClass& size) {
   }
   if (stats_.active_bytes + stats_.cached_bytes + size.bytes > limit_) trim_locked();
   if (stats_.active_bytes + size.bytes > limit_) return nullptr;
-  if (void* const block = system_.allocate(size.bytes)) return block;
+  if (void* const block = system_allocator_.allocate(size.bytes)) return block;
   if (uses_separate_cache_) return nullptr;  // trim_locked() does nothing while uses_separate_cache_ is true
   trim_locked();
-  return system_.allocate(size.bytes);
+  return system_allocator_.allocate(size.bytes);
 }
 
 void* CachingAllocator::allocate(int64_t bytes) {
@@ -106,7 +106,7 @@ void* CachingAllocator::allocate(int64_t bytes) {
   if (free_blocks_.size() <= size.index) free_blocks_.resize(size.index + 1);
   void* const block = take_block_locked(size);
   if (!block)
-    throw OutOfMemory(
+    throw OutOfMemoryError(
         concat_text("out of memory: asked for ", to_mebibytes(size.bytes), " MiB with ",
                     to_mebibytes(limit_ - stats_.active_bytes), " MiB free of ", to_mebibytes(limit_), " MiB",
                     stats_.active_bytes + size.bytes > limit_ ? "" : ", but the system has no more memory"));
@@ -114,7 +114,8 @@ void* CachingAllocator::allocate(int64_t bytes) {
   stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.active_bytes);
   ++stats_.allocation_count;
   record_allocated_block(block, bytes);
-  if (system_.is_host_memory()) mark_usable(block, uses_separate_cache_ ? size.bytes : bytes, size.bytes);
+  if (system_allocator_.is_host_memory())
+    mark_usable(block, uses_separate_cache_ ? size.bytes : bytes, size.bytes);
   return block;
 }
 
@@ -123,7 +124,7 @@ void CachingAllocator::release(void* block, int64_t bytes) noexcept {
   record_released_block(block);
   const SizeClass size = find_size_class(bytes);
   const std::scoped_lock lock(mutex_);
-  if (system_.is_host_memory() && !uses_separate_cache_) mark_usable(block, 0, size.bytes);
+  if (system_allocator_.is_host_memory() && !uses_separate_cache_) mark_usable(block, 0, size.bytes);
   stats_.active_bytes -= size.bytes;
   stats_.cached_bytes += size.bytes;
   free_blocks_[size.index].push_back(block);
@@ -142,7 +143,7 @@ void CachingAllocator::reset_peak() {
 void CachingAllocator::trim_locked() {
   if (uses_separate_cache_) return;
   for (size_t index = 0; index < free_blocks_.size(); ++index) {
-    for (void* block : free_blocks_[index]) system_.release(block);
+    for (void* block : free_blocks_[index]) system_allocator_.release(block);
     stats_.cached_bytes -= get_class_bytes(index) * static_cast<int64_t>(free_blocks_[index].size());
     free_blocks_[index].clear();
   }

@@ -37,13 +37,13 @@ class CachingAllocator {
  public:
   static constexpr size_t kAlignment = 64;  // in bytes
 
-  explicit CachingAllocator(int64_t limit, SystemAllocator& system = get_host_allocator())
-      : system_(system), limit_(limit) {}
+  explicit CachingAllocator(int64_t limit, SystemAllocator& system_allocator = get_host_allocator())
+      : system_allocator_(system_allocator), limit_(limit) {}
   CachingAllocator(const CachingAllocator&) = delete;
   CachingAllocator& operator=(const CachingAllocator&) = delete;
 
   // Returns a block of at least `bytes` bytes, aligned to kAlignment. Returns nullptr if `bytes` is 0.
-  // Throws OutOfMemory if the limit would be exceeded, or if the system has no more memory.
+  // Throws OutOfMemoryError if the limit would be exceeded, or if the system has no more memory.
   void* allocate(int64_t bytes);
   // Adds a block to the cache. `bytes` must be the number of bytes that was passed to allocate() for this
   // block.
@@ -79,7 +79,7 @@ class CachingAllocator {
 
   void* take_block_locked(const SizeClass& size);
 
-  SystemAllocator& system_;
+  SystemAllocator& system_allocator_;
   mutable std::mutex mutex_;
   Cache free_blocks_;
   // Contains the shared cache between begin_separate_cache() and end_separate_cache().

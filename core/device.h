@@ -70,8 +70,8 @@ class DeviceScope {
 };
 
 // Sets current_device to `device`, and calls f(backend), or f.operator()<T...>(backend), with the backend of
-// this device. Call Tensor::data() only inside f, because data() throws ShapeError for a tensor that is not
-// on current_device. A build without CUDA does not instantiate f for CUDA. In such a build, throws
+// this device. Call Tensor::data() only inside f, because data() throws ShapeError for a tensor that is
+// not on current_device. A build without CUDA does not instantiate f for CUDA. In such a build, throws
 // DeviceError if `device` is a CUDA device.
 template <class... T, class F>
 void run_on_device(Device device, const char* op, F&& f) {

@@ -38,10 +38,10 @@ void set_precision(Device device, Precision precision) {
     if (!device.is_cpu()) cuda::set_precision(device, static_cast<cuda::Precision>(precision));
 }
 
-Precision precision(Device device) {
+Precision get_precision(Device device) {
   check_backend("precision", device);
   if constexpr (kHasCuda)
-    if (!device.is_cpu()) return static_cast<Precision>(cuda::precision(device));
+    if (!device.is_cpu()) return static_cast<Precision>(cuda::get_precision(device));
   return cpu_precision;
 }
 

@@ -21,6 +21,6 @@ enum class Precision : unsigned char {
 // the device.
 void set_precision(Device device, Precision precision);
 // Returns the precision of a device.
-Precision precision(Device device);
+Precision get_precision(Device device);
 
 }  // namespace tapeformer

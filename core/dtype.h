@@ -115,8 +115,8 @@ constexpr DType get_compute_dtype(DType dtype) {
   return dtype == DType::bfloat16 ? DType::float32 : dtype;
 }
 
-// Calls f(T{}) with the C++ type of a floating dtype, including bfloat16. For other dtypes, throws ShapeError
-// with the name of the op.
+// Calls f(T{}) with the C++ type of a floating dtype, including bfloat16. For other dtypes, throws
+// ShapeError with the name of the op.
 template <class F>
 decltype(auto) visit_floating_dtype(const char* op, DType dtype, F&& f) {
   if (dtype == DType::bfloat16) return f(BFloat16{});

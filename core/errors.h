@@ -20,10 +20,10 @@ class DataError : public std::runtime_error {  // exit code 3: missing or corrup
 class DeviceError : public std::runtime_error {  // exit code 4: a device that is unavailable or fails
   using std::runtime_error::runtime_error;
 };
-class GraphError : public DeviceError {  // exit code 4: an op that a CUDA graph cannot repeat
+class CudaGraphError : public DeviceError {  // exit code 4: an op that a CUDA graph cannot repeat
   using DeviceError::DeviceError;
 };
-class DivergedError : public std::runtime_error {  // exit code 5: non-finite loss, gradients or weights
+class DivergenceError : public std::runtime_error {  // exit code 5: non-finite loss, gradients or weights
   using std::runtime_error::runtime_error;
 };
 class CheckpointError : public std::runtime_error {  // exit code 3: a corrupt or mismatched checkpoint
@@ -38,7 +38,7 @@ class ShapeError : public std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };
 
-class OutOfMemory : public std::runtime_error {
+class OutOfMemoryError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
@@ -50,8 +50,8 @@ std::string concat_text(const Args&... args) {
   return text.str();
 }
 
-// Throws ShapeError("op: message") if the condition is false. The parts of the message are converted to text
-// only on failure, so pass shapes and numbers, not formatted strings.
+// Throws ShapeError("op: message") if the condition is false. The parts of the message are converted to
+// text only on failure, so pass shapes and numbers, not formatted strings.
 template <class... Args>
 void check(bool condition, const char* op, const Args&... message) {
   if (!condition) [[unlikely]]

@@ -71,8 +71,8 @@ ExtensionSet detect_processor_extensions() {
 }
 
 const MicroarchitectureLevel& find_highest_level(ExtensionSet set) {
-  const MicroarchitectureLevel* highest = kInstructionLevels;
-  for (const MicroarchitectureLevel& level : kInstructionLevels)
+  const MicroarchitectureLevel* highest = kMicroarchitectureLevels;
+  for (const MicroarchitectureLevel& level : kMicroarchitectureLevels)
     if ((level.extensions & ~set) == 0) highest = &level;
   return *highest;
 }

@@ -76,13 +76,13 @@ consteval ExtensionSet make_extension_set(std::string_view names) {
   return set;
 }
 
-// A level of the x86-64 psABI. kInstructionLevels is sorted from the lowest to the highest level, and each
-// level includes all lower levels.
+// A level of the x86-64 psABI. kMicroarchitectureLevels is sorted from the lowest to the highest level, and
+// each level includes all lower levels.
 struct MicroarchitectureLevel {
   const char* name;
   ExtensionSet extensions;
 };
-inline constexpr MicroarchitectureLevel kInstructionLevels[] = {
+inline constexpr MicroarchitectureLevel kMicroarchitectureLevels[] = {
     {"x86-64", 0},
     {"x86-64-v2", make_extension_set("sse3 ssse3 sse4.1 sse4.2 popcnt")},
     {"x86-64-v3",

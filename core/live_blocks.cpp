@@ -23,10 +23,10 @@ std::atomic<bool> records_blocks = false;
 
 }  // namespace
 
-BlockRecording::BlockRecording() {
-  check(!records_blocks.exchange(true), "BlockRecording", "blocks are already recorded");
+BlockRecordingScope::BlockRecordingScope() {
+  check(!records_blocks.exchange(true), "BlockRecordingScope", "blocks are already recorded");
 }
-BlockRecording::~BlockRecording() {
+BlockRecordingScope::~BlockRecordingScope() {
   records_blocks = false;
   const std::scoped_lock lock(get_live_blocks().mutex);
   get_live_blocks().bytes.clear();

@@ -1,5 +1,5 @@
 // A record of the live memory blocks of all caching allocators. find_live_block() returns the block that
-// contains an address. Blocks are recorded only while a BlockRecording exists.
+// contains an address. Blocks are recorded only while a BlockRecordingScope exists.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,12 @@ struct LiveBlock {
 
 // While an object of this class exists, the blocks that any thread allocates are recorded. At most one object
 // may exist at a time.
-class BlockRecording {
+class BlockRecordingScope {
  public:
-  BlockRecording();
-  ~BlockRecording();
-  BlockRecording(const BlockRecording&) = delete;
-  BlockRecording& operator=(const BlockRecording&) = delete;
+  BlockRecordingScope();
+  ~BlockRecordingScope();
+  BlockRecordingScope(const BlockRecordingScope&) = delete;
+  BlockRecordingScope& operator=(const BlockRecordingScope&) = delete;
 };
 
 // Returns the recorded live block that contains an address, or a block of 0 bytes if no block contains the

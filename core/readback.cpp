@@ -13,7 +13,7 @@ Readback::Readback(const Tensor& scalar) : dtype_(scalar.dtype()) {
     value_ = scalar.item();
   } else if constexpr (kHasCuda) {
     const DeviceScope scope(scalar.device(), "Readback");
-    copy_ = std::make_shared<const cuda::HostCopy>(scalar.raw(), scalar.bytes());
+    copy_ = std::make_shared<const cuda::DeviceToHostCopy>(scalar.raw_data(), scalar.bytes());
   }
 }
 

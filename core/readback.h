@@ -8,21 +8,21 @@
 namespace tapeformer {
 
 namespace cuda {
-class HostCopy;
+class DeviceToHostCopy;
 }
 
 class Readback {
  public:
-  // Starts the copy. The caller may overwrite the scalar after the call. Throws ShapeError if the tensor is
-  // not a scalar of a floating dtype.
+  // Starts the copy. The caller may overwrite the scalar after the call. Throws ShapeError if the tensor
+  // is not a scalar of a floating dtype.
   explicit Readback(const Tensor& scalar);
   // Returns the value of the scalar. Waits for the copy, but not for work that was launched after the copy.
   double value() const;
 
  private:
   DType dtype_;
-  double value_ = 0;                            // value of a tensor on the CPU
-  std::shared_ptr<const cuda::HostCopy> copy_;  // null for a tensor on the CPU
+  double value_ = 0;                                    // value of a tensor on the CPU
+  std::shared_ptr<const cuda::DeviceToHostCopy> copy_;  // null for a tensor on the CPU
 };
 
 }  // namespace tapeformer

@@ -5,12 +5,12 @@ namespace tapeformer {
 
 // While an object of this class exists, the OpenMP regions of the thread that created the object run in this
 // thread only. Additional threads would compete with the thread pool for processors.
-class SerialLibraryScope {
+class SerialOpenMpScope {
  public:
-  SerialLibraryScope();
-  ~SerialLibraryScope();
-  SerialLibraryScope(const SerialLibraryScope&) = delete;
-  SerialLibraryScope& operator=(const SerialLibraryScope&) = delete;
+  SerialOpenMpScope();
+  ~SerialOpenMpScope();
+  SerialOpenMpScope(const SerialOpenMpScope&) = delete;
+  SerialOpenMpScope& operator=(const SerialOpenMpScope&) = delete;
 
  private:
   int openmp_threads_, openmp_levels_;

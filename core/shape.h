@@ -25,8 +25,8 @@ class Shape {
   const int64_t* begin() const { return sizes_.data(); }
   const int64_t* end() const { return sizes_.data() + rank_; }
 
-  // Returns the product of the sizes. Throws ShapeError if a size is negative, or if the product exceeds 2^59
-  // elements (2^62 bytes of the widest dtype).
+  // Returns the product of the sizes. Throws ShapeError if a size is negative, or if the product exceeds
+  // 2^59 elements (2^62 bytes of the widest dtype).
   int64_t numel() const;
   void append(int64_t size);
   // Returns the strides, in elements, of a contiguous tensor of this shape.

@@ -13,11 +13,11 @@ Stopwatch::Stopwatch(Device device) : device_(device) {
   }
 }
 
-double Stopwatch::seconds() const {
+double Stopwatch::measure_elapsed_seconds() const {
   if constexpr (kHasCuda)
     if (timer_) {
       const DeviceScope scope(device_, "Stopwatch");
-      return timer_->seconds();
+      return timer_->measure_elapsed_seconds();
     }
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
 }

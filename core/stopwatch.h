@@ -18,7 +18,7 @@ class Stopwatch {
  public:
   explicit Stopwatch(Device device);  // starts the measurement
   // Returns the seconds since the start. Waits for the work launched so far.
-  double seconds() const;
+  double measure_elapsed_seconds() const;
 
  private:
   Device device_;

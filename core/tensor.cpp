@@ -38,7 +38,8 @@ Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
 
 Tensor Tensor::zeros(const Shape& shape, DType dtype, Device device) {
   Tensor tensor = empty(shape, dtype, device);
-  run_on_device(device, "zeros", [&](auto backend) { fill_zero(backend, tensor.raw(), tensor.bytes()); });
+  run_on_device(device, "zeros",
+                [&](auto backend) { fill_zero(backend, tensor.raw_data(), tensor.bytes()); });
   return tensor;
 }
 
@@ -124,7 +125,7 @@ void Tensor::copy_from(const Tensor& source) const {
       if (!is_contiguous()) return copy_from(source.copy_as(source.dtype(), device()));
       const bool same = source.is_contiguous() && source.dtype() == dtype();
       const Tensor plain = same ? source : source.copy_as(dtype(), source.device());
-      cuda::copy_bytes(raw(), device(), plain.raw(), plain.device(), bytes());
+      cuda::copy_bytes(raw_data(), device(), plain.raw_data(), plain.device(), bytes());
     }
     return;
   }
@@ -134,16 +135,16 @@ void Tensor::copy_from(const Tensor& source) const {
   run_on_device(device(), "copy_from", [&](auto backend) { copy_elements(backend, to, from); });
 }
 
-void Tensor::add_from(const Tensor& source, double scale) const {
-  check(shape() == source.shape() && dtype() == source.dtype(), "add_from", "the source is ",
+void Tensor::add_scaled(const Tensor& source, double scale) const {
+  check(shape() == source.shape() && dtype() == source.dtype(), "add_scaled", "the source is ",
         name_of(source.dtype()), " ", source.shape(), ", the target ", name_of(dtype()), " ", shape());
-  check(device() == source.device(), "add_from", "the source is on ", source.device().to_string(),
+  check(device() == source.device(), "add_scaled", "the source is on ", source.device().to_string(),
         ", the target on ", device().to_string());
   if (numel() == 0) return;
   const bool plain = is_contiguous() && source.is_contiguous();
   const Tensor to = plain ? flatten(*this) : *this;
   const Tensor from = plain ? flatten(source) : source;
-  run_on_device(device(), "add_from", [&](auto backend) { add_elements(backend, to, from, scale); });
+  run_on_device(device(), "add_scaled", [&](auto backend) { add_elements(backend, to, from, scale); });
 }
 
 void Tensor::fill(double value) const {

@@ -84,7 +84,8 @@ class Tensor {
   Tensor() = default;
 
   // These functions return new tensors. empty() and empty_like() do not initialise the elements. Each
-  // function throws ShapeError if the shape is invalid, and OutOfMemory if there is not enough memory.
+  // function throws ShapeError if the shape is invalid, and OutOfMemoryError if there is not enough
+  // memory.
   static Tensor empty(const Shape& shape, DType dtype = DType::float32, Device device = kCpu);
   static Tensor zeros(const Shape& shape, DType dtype = DType::float32, Device device = kCpu);
   static Tensor full(const Shape& shape, double value, DType dtype = DType::float32, Device device = kCpu);
@@ -96,7 +97,7 @@ class Tensor {
   }
   // Returns a CPU tensor with a copy of the values.
   template <class T>
-  static Tensor from(const std::vector<T>& values, const Shape& shape);
+  static Tensor from_vector(const std::vector<T>& values, const Shape& shape);
 
   bool defined() const { return static_cast<bool>(body_); }
   const Shape& shape() const { return body().shape; }
@@ -111,14 +112,16 @@ class Tensor {
 
   // Return a pointer to the first element. data<T>() throws ShapeError if T is not the dtype, or if the
   // tensor is not on current_device (core/device.h).
-  void* raw() const { return static_cast<char*>(body().storage->data()) + body_->offset * size_of(dtype()); }
+  void* raw_data() const {
+    return static_cast<char*>(body().storage->data()) + body_->offset * size_of(dtype());
+  }
   template <class T>
   T* data() const {
     if (kDTypeOf<T> != dtype()) [[unlikely]]
       throw_wrong_dtype(kDTypeOf<T>);
     if (device() != current_device) [[unlikely]]
       throw_wrong_device();
-    return static_cast<T*>(raw());
+    return static_cast<T*>(raw_data());
   }
   // Returns the only element, converted to double. Waits for the device.
   double item() const;
@@ -150,7 +153,7 @@ class Tensor {
   void copy_from(const Tensor& source) const;  // converts dtype and device; the shapes must be equal
   void fill(double value) const;
   // Adds `scale` times `source`, which must have the same shape and the same floating dtype.
-  void add_from(const Tensor& source, double scale = 1) const;
+  void add_scaled(const Tensor& source, double scale = 1) const;
 
   // Returns an identifier, or null for an undefined tensor. Copies of a Tensor object have the same
   // identifier. The results of view(), alias() and clone() have other identifiers.
@@ -206,8 +209,8 @@ void check_defined(const char* op, const char* name, const Tensor& tensor, const
 }
 
 template <class T>
-Tensor Tensor::from(const std::vector<T>& values, const Shape& shape) {
-  check(static_cast<int64_t>(values.size()) == shape.numel(), "Tensor::from", values.size(),
+Tensor Tensor::from_vector(const std::vector<T>& values, const Shape& shape) {
+  check(static_cast<int64_t>(values.size()) == shape.numel(), "Tensor::from_vector", values.size(),
         " values do not fill shape ", shape);
   Tensor tensor = empty(shape, kDTypeOf<T>);
   std::copy(values.begin(), values.end(), tensor.data<T>());

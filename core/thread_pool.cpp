@@ -122,19 +122,19 @@ class ProcessorAvoidance {
 // calling thread only.
 class LoopScope {
  public:
-  LoopScope() { get_loop_thread().is_in_loop = true; }
-  ~LoopScope() { get_loop_thread().is_in_loop = false; }
+  LoopScope() { get_loop_thread_state().is_in_loop = true; }
+  ~LoopScope() { get_loop_thread_state().is_in_loop = false; }
   LoopScope(const LoopScope&) = delete;
   LoopScope& operator=(const LoopScope&) = delete;
 
  private:
-  SerialLibraryScope serial_;
+  SerialOpenMpScope serial_;
 };
 
 }  // namespace
 
-LoopThread& get_loop_thread() {
-  thread_local LoopThread thread;
+LoopThreadState& get_loop_thread_state() {
+  thread_local LoopThreadState thread;
   return thread;
 }
 
@@ -213,7 +213,7 @@ void ThreadPool::wait_for_loop(uint32_t seen_generation, int64_t spin_time, bool
 
 void ThreadPool::run_worker() {
   const LoopScope scope;
-  LoopThread& self = get_loop_thread();
+  LoopThreadState& self = get_loop_thread_state();
   WorkerSleepSchedule sleep_schedule;
   ProcessorAvoidance avoidance;
   const auto restart = [&] {
@@ -226,8 +226,8 @@ void ThreadPool::run_worker() {
     wait_for_loop(seen_generation, sleep_schedule.is_contended() ? kContendedSpin : kWorkerSpin, slept);
     if (slept) restart();
     seen_generation = generation_.load();
-    self.number = join_loop();
-    if (self.number == 0) continue;
+    self.index = join_loop();
+    if (self.index == 0) continue;
     run_remaining_ranges();
     leave_loop();
     const int64_t wall = read_clock_nanoseconds(CLOCK_MONOTONIC);

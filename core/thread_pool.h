@@ -8,12 +8,12 @@
 namespace tapeformer {
 
 // The state of a thread with respect to the loops of the thread pool.
-struct LoopThread {
+struct LoopThreadState {
   bool is_in_loop = false;  // always true in workers
-  int number = 0;           // number of the thread in the current loop; 0 for the caller
+  int index = 0;            // index of the thread in the current loop; 0 for the caller
 };
 // Returns the state of the calling thread.
-LoopThread& get_loop_thread();
+LoopThreadState& get_loop_thread_state();
 
 // Worker threads that help the callers of run_loop(). Workers start when a loop first needs them, and never
 // end.

@@ -33,13 +33,13 @@ int get_thread_count() {
 }
 
 int get_thread_index() {
-  return get_loop_thread().number;
+  return get_loop_thread_state().index;
 }
 
 namespace detail {
 
 bool is_in_parallel_region() {
-  return get_loop_thread().is_in_loop || omp_in_parallel();
+  return get_loop_thread_state().is_in_loop || omp_in_parallel();
 }
 
 void run_ranges(int64_t range_count, int max_threads, void (*run)(void* context, int64_t range),

@@ -49,17 +49,17 @@ void run_ranges(int64_t range_count, int max_threads, void (*run)(void* context,
 template <class F>
 void parallel_for(int64_t n, int64_t grain, F&& f) {
   const int64_t pieces = (n + grain - 1) / std::max<int64_t>(grain, 1);
-  const int64_t wanted = std::min<int64_t>(get_thread_count(), pieces);
-  if (wanted <= 1 || detail::is_in_parallel_region()) {
+  const int64_t thread_count = std::min<int64_t>(get_thread_count(), pieces);
+  if (thread_count <= 1 || detail::is_in_parallel_region()) {
     if (n > 0) f(int64_t{0}, n);
     return;
   }
-  const int64_t ranges = std::min(pieces, wanted * kMaxRangesPerThread);
+  const int64_t range_count = std::min(pieces, thread_count * kMaxRangesPerThread);
   std::exception_ptr failure;
   std::mutex failure_mutex;
   auto run = [&](int64_t range) {
     try {
-      f(n * range / ranges, n * (range + 1) / ranges);
+      f(n * range / range_count, n * (range + 1) / range_count);
     } catch (...) {
       const std::lock_guard lock(failure_mutex);
       if (!failure) failure = std::current_exception();
@@ -67,8 +67,8 @@ void parallel_for(int64_t n, int64_t grain, F&& f) {
   };
   using Run = decltype(run);
   detail::run_ranges(
-      ranges, static_cast<int>(wanted), [](void* f_, int64_t range) { (*static_cast<Run*>(f_))(range); },
-      &run);
+      range_count, static_cast<int>(thread_count),
+      [](void* f_, int64_t range) { (*static_cast<Run*>(f_))(range); }, &run);
   if (failure) std::rethrow_exception(failure);
 }
 

@@ -191,7 +191,7 @@ Tensor AutoregressiveModel::compute_loss(const Batch& batch, const ForwardContex
 
 AutoregressiveModel::EvaluationScores AutoregressiveModel::compute_scores(const Batch& batch, uint64_t seed,
                                                                           SegmentMemory* memory) const {
-  const NoGrad no_grad;
+  const NoGradScope no_grad;
   const LossInputs inputs = encode_batch(batch, {.seed = seed, .memory = memory});
   return {compute_loss(inputs).item(),
           options_.head == OutputHead::categorical ? compute_accuracy(inputs) : -1};

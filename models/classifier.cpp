@@ -71,7 +71,7 @@ Tensor Classifier::compute_loss(const Batch& batch, const ForwardContext& contex
 }
 
 std::vector<double> Classifier::compute_scores(const Batch& batch, uint64_t seed) const {
-  const NoGrad no_grad;
+  const NoGradScope no_grad;
   const Tensor logits = forward(batch.tokens, batch.lengths, {.seed = seed});
   const auto predictions = argmax(logits).to_vector(), labels = batch.labels.to_vector();
   double correct = 0;

@@ -24,8 +24,8 @@ class Classifier final : public ExampleModel {
   explicit Classifier(const ClassifierOptions& options);
 
   // Returns the logits, (batch, classes). `tokens` is (batch, length) integer. `lengths` (batch,) int64
-  // contains the numbers of valid tokens; if it is undefined, all tokens are valid. Throws ShapeError if the
-  // length exceeds max_length.
+  // contains the numbers of valid tokens; if it is undefined, all tokens are valid. Throws ShapeError if
+  // the length exceeds max_length.
   Tensor forward(const Tensor& tokens, const Tensor& lengths, const ForwardContext& context) const;
   // Returns the mean cross entropy of batch.labels in nats, a scalar.
   Tensor compute_loss(const Batch& batch, const ForwardContext& context) const override;

@@ -13,7 +13,7 @@ Decoder::Decoder(const AutoregressiveModel& model, int64_t batch, int64_t capaci
   const Tensor& like = model.predictor.weight;
   output_ = Tensor::empty({batch, model.options().output_width()}, like.dtype(), like.device());
   if (model.axial_positions) {
-    const NoGrad no_grad;
+    const NoGradScope no_grad;
     axial_positions_ = model.axial_positions->forward(model.options().max_length);
   }
 }

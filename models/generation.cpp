@@ -70,7 +70,7 @@ bool Sampler::is_allocation_free() const {
 void Sampler::draw(const Tensor& parameters, int64_t t, const Tensor& tokens) const {
   const RandomStream stream = stream_.at_step(static_cast<uint64_t>(t));
   compute_squared_norms_into({parameters}, squared_logit_sum_);
-  total_squared_logit_sum_.add_from(squared_logit_sum_);
+  total_squared_logit_sum_.add_scaled(squared_logit_sum_);
   if (head_ == OutputHead::logistic_mixture && options_.sampling.is_default())
     return sample_logistic_mixture(parameters, stream, options_.first_sequence_index, tokens,
                                    options_.logistic_scale);
@@ -80,7 +80,7 @@ void Sampler::draw(const Tensor& parameters, int64_t t, const Tensor& tokens) co
 
 void Sampler::check_logits() const {
   if (!std::isfinite(total_squared_logit_sum_.item()))
-    throw DivergedError("generate: the logits of the model are not finite numbers");
+    throw DivergenceError("generate: the logits of the model are not finite numbers");
 }
 
 TokenStream::TokenStream(const AutoregressiveModel& model, const GenerationOptions& options, int64_t capacity,
@@ -135,7 +135,7 @@ void TokenStream::append(int64_t token) {
 Tensor TokenStream::compute_distribution() {
   if (decoder_) return read_newest_token();
   const auto length = static_cast<int64_t>(window_tokens_.size());
-  const Tensor tokens = Tensor::from<int64_t>(window_tokens_, {1, length}).to(newest_token_.device());
+  const Tensor tokens = Tensor::from_vector<int64_t>(window_tokens_, {1, length}).to(newest_token_.device());
   const Tensor outputs = model_.forward(tokens, {.is_prefix = true});
   return contiguous(slice(outputs, 1, length - 1, length)).view({1, outputs.size(2)});
 }
@@ -143,7 +143,7 @@ Tensor TokenStream::compute_distribution() {
 int64_t TokenStream::draw() {
   check(size_ > 0, "TokenStream", "the stream has no token");
   check_capacity();
-  const NoGrad no_grad;
+  const NoGradScope no_grad;
   sampler_.draw(compute_distribution(), size_ - 1, newest_token_);
   sampler_.check_logits();
   const auto token = static_cast<int64_t>(newest_token_.item());
@@ -159,7 +159,7 @@ Tensor generate(const AutoregressiveModel& model, const Tensor& prefix, int64_t 
         " exceeds the maximum length of the model, ", model.options().max_length + 1);
   check(model.options().vocabulary_size <= 256, "generate",
         "expected a vocabulary of at most 256 tokens, got ", model.options().vocabulary_size);
-  const NoGrad no_grad;
+  const NoGradScope no_grad;
   const int64_t batch = prefix.size(0), prefix_length = prefix.size(1);
   // Row t of `columns` contains token t of all sequences. `columns` is on the device of the model, so the
   // host waits for the device only at the end.

@@ -33,7 +33,7 @@ struct GenerationOptions {
 // Continues `prefix`, (batch, prefix length) uint8, to (batch, length) uint8 on the CPU. The random numbers
 // for token t + 1 of sequence s depend only on (seed, s, t). Throws ShapeError if the prefix is empty or
 // longer than `length`, if `length` exceeds max_length + 1 of the model, or if the vocabulary has more than
-// 256 tokens. Throws DivergedError if logits are not finite.
+// 256 tokens. Throws DivergenceError if logits are not finite.
 Tensor generate(const AutoregressiveModel& model, const Tensor& prefix, int64_t length,
                 const GenerationOptions& options);
 
@@ -44,7 +44,7 @@ class Sampler {
 
   // Draws token t + 1 of every sequence into tokens (batch,) from parameters (batch, outputs).
   void draw(const Tensor& parameters, int64_t t, const Tensor& tokens) const;
-  // Throws DivergedError if draw() was called with logits that are not finite.
+  // Throws DivergenceError if draw() was called with logits that are not finite.
   void check_logits() const;
   // Returns whether draw() allocates no memory. Only then can draw() be captured in a CUDA graph.
   bool is_allocation_free() const;
@@ -65,8 +65,8 @@ class Sampler {
 class TokenStream {
  public:
   // The sequence can have at most `capacity` + 1 tokens. If `window` is 0, the window is the whole sequence.
-  // The model must outlive the stream. Throws ShapeError if the window exceeds position_limit() of the model
-  // in recurrent mode, or max_length in recompute mode.
+  // The model must outlive the stream. Throws ShapeError if the window exceeds position_limit() of the
+  // model in recurrent mode, or max_length in recompute mode.
   TokenStream(const AutoregressiveModel& model, const GenerationOptions& options, int64_t capacity,
               int64_t window = 0);
 
@@ -74,7 +74,7 @@ class TokenStream {
   // contains `capacity` + 1 tokens.
   void append(int64_t token);
   // Draws the next token, appends it and returns it. Throws ShapeError if the stream is empty or already
-  // contains `capacity` + 1 tokens. Throws DivergedError if the logits are not finite.
+  // contains `capacity` + 1 tokens. Throws DivergenceError if the logits are not finite.
   int64_t draw();
   // Returns the number of tokens.
   int64_t size() const { return size_; }

@@ -144,7 +144,7 @@ std::vector<std::string> SetTransformer::score_names() const {
 }
 
 std::vector<double> SetTransformer::compute_scores(const Batch& batch, uint64_t seed) const {
-  const NoGrad no_grad;
+  const NoGradScope no_grad;
   const double result = compute_loss(batch, {.seed = seed}).item();
   if (options_.components == 0) return {result};
   return {result, -result, mean(batch.targets).item()};

@@ -40,8 +40,8 @@ struct CtcLoss {
 // logits of an utterance contain NaN, its loss is NaN.
 //
 // Lengths and labels must be on the CPU for logits on any device, so that ctc_loss() finds the feasible
-// utterances without waiting for the device. Throws ShapeError for wrong shapes, dtypes, lengths, labels and
-// blanks. For a wrong length or label, the message contains the index of the utterance.
+// utterances without waiting for the device. Throws ShapeError for wrong shapes, dtypes, lengths, labels
+// and blanks. For a wrong length or label, the message contains the index of the utterance.
 CtcLoss ctc_loss(const Tensor& logits, const Tensor& frame_lengths, const Tensor& labels,
                  const Tensor& label_lengths, const CtcOptions& options = {});
 

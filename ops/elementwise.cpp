@@ -14,13 +14,13 @@ Tensor apply_unary(const char* op, const Tensor& x_any) {
   check_defined(op, "x", x_any);
   const Tensor x = contiguous(x_any);
   const Tensor y = Tensor::empty_like(x);
-  dispatch(op, x, [&]<class T>(auto backend) {
+  dispatch_float_or_double(op, x, [&]<class T>(auto backend) {
     unary_forward<Function>(backend, x.data<T>(), y.data<T>(), x.numel());
   });
   return record(op, y, {&x}, [op, x = detach(x), y = detach(y)](const Tensor& gradient) {
     const Tensor g = make_contiguous(gradient);
     const Tensor gx = Tensor::empty_like(x);
-    dispatch(op, x, [&]<class T>(auto backend) {
+    dispatch_float_or_double(op, x, [&]<class T>(auto backend) {
       unary_backward<Function>(backend, g.data<T>(), x.data<T>(), y.data<T>(), gx.data<T>(), x.numel());
     });
     return Gradients{gx};
@@ -36,7 +36,7 @@ Tensor apply_binary(const char* op, const Tensor& a_any, const Tensor& b_any) {
       a_any.shape() == b_any.shape() ? a_any.shape() : broadcast_shapes(op, a_any.shape(), b_any.shape());
   const Tensor a = contiguous(broadcast_to(a_any, shape)), b = contiguous(broadcast_to(b_any, shape));
   const Tensor y = Tensor::empty_like(a);
-  dispatch(op, a, [&]<class T>(auto backend) {
+  dispatch_float_or_double(op, a, [&]<class T>(auto backend) {
     binary_forward<Function>(backend, a.data<T>(), b.data<T>(), y.data<T>(), y.numel());
   });
   return record(op, y, {&a, &b},
@@ -45,7 +45,7 @@ Tensor apply_binary(const char* op, const Tensor& a_any, const Tensor& b_any) {
                   Gradients gradients(2);
                   for (int i = 0; i < 2; ++i)
                     if (needs[i]) gradients[static_cast<size_t>(i)] = Tensor::empty_like(a);
-                  dispatch(op, a, [&]<class T>(auto backend) {
+                  dispatch_float_or_double(op, a, [&]<class T>(auto backend) {
                     binary_backward<Function>(backend, g.data<T>(), a.data<T>(), b.data<T>(),
                                               needs[0] ? gradients[0].data<T>() : nullptr,
                                               needs[1] ? gradients[1].data<T>() : nullptr, a.numel());
@@ -58,7 +58,7 @@ Tensor apply_binary(const char* op, const Tensor& a_any, const Tensor& b_any) {
 Tensor apply_affine(const Tensor& x_any, double scale, double offset) {
   const Tensor x = make_contiguous(x_any);
   const Tensor y = Tensor::empty_like(x);
-  dispatch("affine", x, [&]<class T>(auto backend) {
+  dispatch_float_or_double("affine", x, [&]<class T>(auto backend) {
     const T a = static_cast<T>(scale), b = static_cast<T>(offset);
     affine(backend, x.data<T>(), a, b, y.data<T>(), x.numel());
   });
@@ -68,7 +68,7 @@ Tensor apply_affine(const Tensor& x_any, double scale, double offset) {
 Tensor apply_mask(const Tensor& x_any, const DropoutMask& mask) {
   const Tensor x = make_contiguous(x_any);
   const Tensor y = Tensor::empty_like(x);
-  dispatch("dropout", x, [&]<class T>(auto backend) {
+  dispatch_float_or_double("dropout", x, [&]<class T>(auto backend) {
     dropout_forward(backend, x.data<T>(), mask, y.data<T>(), x.numel());
   });
   return y;
@@ -85,7 +85,7 @@ Tensor add(const Tensor& a, const Tensor& b) {
   }
   Tensor y;
   {
-    const NoGrad no_grad;
+    const NoGradScope no_grad;
     y = apply_binary<Add>("add", a, b);
   }
   return record("add", y, {&a, &b}, [](const Tensor& g) { return Gradients{g, g}; });

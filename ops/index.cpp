@@ -23,7 +23,7 @@ GatherShape index_shape(const char* op, const Shape& x, int dim, const Shape& in
 Tensor gather_any(const Tensor& x_any, const Tensor& index, const GatherShape& shape) {
   const Tensor x = make_contiguous(x_any);
   const Tensor y = Tensor::empty(index.shape(), x.dtype(), x.device());
-  dispatch("gather", x, [&]<class T>(auto backend) {
+  dispatch_float_or_double("gather", x, [&]<class T>(auto backend) {
     gather_middle_dim(backend, shape, x.data<T>(), index.data<int64_t>(), y.data<T>());
   });
   return y;
@@ -33,7 +33,7 @@ Tensor gather_any(const Tensor& x_any, const Tensor& index, const GatherShape& s
 void scatter_into(const Tensor& target, const Tensor& source_any, const Tensor& index,
                   const GatherShape& shape) {
   const Tensor source = make_contiguous(source_any);
-  dispatch("scatter_add", target, [&]<class T>(auto backend) {
+  dispatch_float_or_double("scatter_add", target, [&]<class T>(auto backend) {
     scatter_add_middle_dim(backend, shape, source.data<T>(), index.data<int64_t>(), target.data<T>());
   });
 }
@@ -61,14 +61,14 @@ Tensor embedding(const Tensor& table, const Tensor& index) {
   Shape shape = index.shape();
   shape.append(dim);
   const Tensor y = Tensor::empty(shape, table.dtype(), table.device());
-  dispatch("embedding", table, [&]<class T>(auto backend) {
+  dispatch_float_or_double("embedding", table, [&]<class T>(auto backend) {
     gather_rows(backend, table.data<T>(), table.size(0), rows.data<int64_t>(), y.data<T>(), rows.numel(),
                 dim);
   });
   return record("embedding", y, {&table}, [rows, shape = table.shape()](const Tensor& gradient) {
     const Tensor g = make_contiguous(gradient);
     const Tensor gtable = Tensor::zeros(shape, g.dtype(), g.device());
-    dispatch("embedding", g, [&]<class T>(auto backend) {
+    dispatch_float_or_double("embedding", g, [&]<class T>(auto backend) {
       scatter_add_rows(backend, g.data<T>(), rows.data<int64_t>(), gtable.data<T>(), shape[0], rows.numel(),
                        shape[1]);
     });

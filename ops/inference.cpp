@@ -22,7 +22,7 @@ void embed_into(const Tensor& table, const Tensor& tokens, const Tensor& positio
                                   added_rows.is_contiguous() && position < added_rows.size(0)),
         "embed_into", "added ", added_rows.defined() ? added_rows.shape() : Shape{},
         " must be contiguous, with rows of ", out.size(1), " elements and more than ", position, " rows");
-  dispatch("embed_into", table, [&]<class T>(auto backend) {
+  dispatch_float_or_double("embed_into", table, [&]<class T>(auto backend) {
     visit_index_dtype("embed_into", tokens.dtype(), [&](auto index) {
       embed_rows(backend, table.data<T>(), table.size(0), tokens.data<decltype(index)>(), positions.data<T>(),
                  get_data_or_null<T>(added_rows), position, out.data<T>(), batch, value_dim, position_dim);
@@ -109,7 +109,7 @@ void layer_norm_into(const Tensor& x, const Tensor& branch, const Tensor& weight
   check(x.shape() == out.shape() && (!rounded_out.defined() || rounded_out.shape() == out.shape()),
         "layer_norm_into", "out ", out.shape(), " and `rounded_out` must have the shape of the input, ",
         x.shape());
-  dispatch("layer_norm_into", x, [&]<class T>(auto backend) {
+  dispatch_float_or_double("layer_norm_into", x, [&]<class T>(auto backend) {
     layer_norm_forward<T, T>(backend, x.size(0), x.size(1), x.data<T>(), get_data_or_null<T>(branch),
                              DropoutMask{}, weight.data<T>(), bias.data<T>(), kLayerNormEps, out.data<T>(),
                              nullptr, nullptr, get_data_or_null<BFloat16>(rounded_out));
@@ -119,7 +119,7 @@ void layer_norm_into(const Tensor& x, const Tensor& branch, const Tensor& weight
 void add_into(const Tensor& a, const Tensor& b, const Tensor& out) {
   check(a.shape() == b.shape() && a.shape() == out.shape(), "add_into", "shapes ", a.shape(), ", ", b.shape(),
         " and ", out.shape(), " must be equal");
-  dispatch("add_into", a, [&]<class T>(auto backend) {
+  dispatch_float_or_double("add_into", a, [&]<class T>(auto backend) {
     binary_forward<Add>(backend, a.data<T>(), b.data<T>(), out.data<T>(), a.numel());
   });
 }

@@ -23,8 +23,8 @@ void check_arguments(const Tensor& x, const Tensor& weight, const Tensor& bias) 
         "; expected equal dtypes, or a bfloat16 input with a float32 weight");
 }
 
-// Calls f.operator()<Y>() with the element type Y of a result of dtype `dtype`. Throws ShapeError if inputs
-// of type X do not support this result dtype.
+// Calls f.operator()<Y>() with the element type Y of a result of dtype `dtype`. Throws ShapeError if
+// inputs of type X do not support this result dtype.
 template <class X, class F>
 void visit_result_type(DType dtype, F&& f) {
   if (dtype == kDTypeOf<X>) return f.template operator()<X>();
@@ -106,7 +106,7 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias, Act
 }
 
 DType get_operand_dtype(const Tensor& x) {
-  const bool rounds = x.dtype() == DType::float32 && precision(x.device()) == Precision::bfloat16;
+  const bool rounds = x.dtype() == DType::float32 && get_precision(x.device()) == Precision::bfloat16;
   return rounds ? DType::bfloat16 : x.dtype();
 }
 

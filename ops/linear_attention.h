@@ -41,8 +41,8 @@ LinearAttentionState make_linear_attention_state(int64_t batch, int64_t heads, i
 // then computes `out` from q and the state. q and k are (batch, heads, dim), and v and `out` are (batch,
 // heads, value_dim). All tensors are float32 or float64, and `out` may also be bfloat16 if q, k and v are
 // float32. The last dimension of each tensor is contiguous. The call is not recorded, and allocates no
-// memory if `out` has the dtype of q. The options causal and key_lengths are ignored. Throws ShapeError for
-// mismatched shapes and dtypes.
+// memory if `out` has the dtype of q. The options causal and key_lengths are ignored. Throws ShapeError
+// for mismatched shapes and dtypes.
 void linear_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
                            const LinearAttentionState& state, const Tensor& out,
                            const LinearAttentionOptions& options = {});

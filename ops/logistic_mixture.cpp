@@ -28,7 +28,7 @@ Tensor row_nll(const char* op, const Tensor& parameters, const Tensor& targets, 
         parameters.shape());
   const Tensor index = prepare_index(op, targets, levels, parameters.device());
   const Tensor nll = Tensor::empty({rows}, parameters.dtype(), parameters.device());
-  dispatch(op, parameters, [&]<class T>(auto backend) {
+  dispatch_float_or_double(op, parameters, [&]<class T>(auto backend) {
     compute_logistic_mixture_nll(backend, rows, mixtures, levels, parameters.data<T>(), index.data<int64_t>(),
                                  get_data_or_null<T>(scale), nll.data<T>(), get_data_or_null<T>(gradient));
   });
@@ -56,7 +56,7 @@ Tensor logistic_mixture_loss(const Tensor& parameters, const Tensor& targets,
 
 Tensor logistic_mixture_nll(const Tensor& parameters, const Tensor& targets, int64_t levels) {
   check_defined("logistic_mixture_nll", "parameters", parameters, "targets", targets);
-  const NoGrad no_grad;
+  const NoGradScope no_grad;
   return row_nll("logistic_mixture_nll", contiguous(parameters), targets, levels, {}, {});
 }
 

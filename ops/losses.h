@@ -7,8 +7,8 @@
 namespace tapeformer {
 
 // Returns the mean squared error mean((prediction - target)²), shape (). Both tensors have the same shape and
-// floating dtype, and both receive gradients. The mean of no elements is NaN. Throws ShapeError if shapes or
-// dtypes differ.
+// floating dtype, and both receive gradients. The mean of no elements is NaN. Throws ShapeError if shapes
+// or dtypes differ.
 Tensor mse_loss(const Tensor& prediction, const Tensor& target);
 
 // Returns the mean binary cross entropy in nats, shape ():

@@ -157,7 +157,7 @@ Tensor compute_lsh_buckets(const Tensor& query, const LshOptions& options, const
   check_defined(kHash, "q", query);
   check(query.rank() == 4 && query.size(3) > 0, kHash, "expected q (batch, length, heads, dim), not ",
         query.shape());
-  const NoGrad no_grad;
+  const NoGradScope no_grad;
   const Tensor q = make_features_contiguous(query);
   const Tensor lengths = prepare_key_lengths(kHash, options.key_lengths, q);
   LshHashShape shape = hash_shape(options);

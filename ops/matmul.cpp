@@ -29,7 +29,7 @@ Tensor multiply_batches(const Tensor& a_any, const Tensor& b_any, MatmulOptions 
   const int64_t n = b.size(options.transpose_b ? -2 : -1);
   const Shape batch = get_batch_shape(a.shape());
   const Tensor out = Tensor::empty(make_matrix_batch_shape(batch, m, n), a.dtype(), a.device());
-  dispatch("matmul", a, [&]<class T>(auto backend) {
+  dispatch_float_or_double("matmul", a, [&]<class T>(auto backend) {
     const Gemm<T> first{.transpose_a = options.transpose_a,
                         .transpose_b = options.transpose_b,
                         .m = m,

@@ -11,8 +11,8 @@ struct MatmulOptions {
 };
 
 // Returns the product of a (batch…, m, k) and b (batch…, k, n), with shape (batch…, m, n). A flag transposes
-// the last two dimensions of an operand. Leading dimensions broadcast. Throws ShapeError if the inner sizes
-// differ.
+// the last two dimensions of an operand. Leading dimensions broadcast. Throws ShapeError if the inner
+// sizes differ.
 Tensor matmul(const Tensor& a, const Tensor& b, MatmulOptions options = {});
 
 }  // namespace tapeformer

@@ -9,8 +9,8 @@ namespace tapeformer {
 inline constexpr double kLayerNormEps = 1e-5;
 
 // Returns (x - mean) / sqrt(variance + eps) * weight + bias over the last dimension of x (…, dim). The
-// variance is the mean squared deviation. weight and bias are (dim,). Throws ShapeError for mismatched shapes
-// and dtypes, and for bfloat16.
+// variance is the mean squared deviation. weight and bias are (dim,). Throws ShapeError for mismatched
+// shapes and dtypes, and for bfloat16.
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps = kLayerNormEps);
 // Returns layer_norm(x + dropout(branch)), the end of a post-norm block. x and branch are (…, dim). The
 // branch may be bfloat16 if x is float32.

@@ -8,7 +8,7 @@ template <class F>
 Tensor& assign(const char* op, Tensor& a, F&& result) {
   check_defined(op, "the left-hand side", a);
   check(!requires_grad(a) || !is_leaf(a), op,
-        "the left-hand side is a leaf that requires a gradient; to update it in place, call add_from");
+        "the left-hand side is a leaf that requires a gradient; to update it in place, call add_scaled");
   return a = result();
 }
 

@@ -36,7 +36,7 @@ Tensor copy_rule_to_device(Device device, const UpdateRule& rule) {
 
 void overwrite_rule(const Tensor& memory, const UpdateRule& rule) {
   const Tensor bytes = Tensor::empty({sizeof(UpdateRule)}, DType::uint8);
-  std::memcpy(bytes.raw(), &rule, sizeof(UpdateRule));
+  std::memcpy(bytes.raw_data(), &rule, sizeof(UpdateRule));
   memory.copy_from(bytes);
 }
 
@@ -78,7 +78,7 @@ GradientScales compute_gradient_scales(const std::vector<Tensor>& gradients, con
   const Tensor squares = compute_squared_norms(gradients), scales = Tensor::empty_like(squares);
   const Tensor norm = Tensor::zeros({}, DType::float64, squares.device());
   if (count > 0)
-    dispatch("compute_gradient_scales", squares, [&]<class T>(auto backend) {
+    dispatch_float_or_double("compute_gradient_scales", squares, [&]<class T>(auto backend) {
       compute_clip_scales(backend, clipping, squares.data<double>(), count, scales.data<double>(),
                           norm.data<double>());
     });
@@ -96,7 +96,7 @@ void update_moving_average(const Tensor& average, const Tensor& value, const Ten
   check(average.shape() == value.shape() && average.dtype() == value.dtype(), "update_moving_average",
         "average ", name_of(average.dtype()), " ", average.shape(), " does not match value ",
         name_of(value.dtype()), " ", value.shape());
-  dispatch("update_moving_average", average, [&]<class T>(auto backend) {
+  dispatch_float_or_double("update_moving_average", average, [&]<class T>(auto backend) {
     update_moving_average(backend, average.data<T>(), value.data<T>(), get_rule(rule), average.numel());
   });
 }

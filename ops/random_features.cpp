@@ -68,7 +68,7 @@ RandomFeatureShape make_shape(const char* op, const Tensor& x, const Tensor& pro
 void compute_features(const char* op, const RandomFeatureShape& s, const Tensor& x, const Tensor& projection,
                       const Tensor& out) {
   if (s.rows == 0) return;
-  dispatch(op, x, [&]<class T>(auto backend) {
+  dispatch_float_or_double(op, x, [&]<class T>(auto backend) {
     gemm(backend, Gemm<T>{.transpose_b = true,
                           .m = s.rows,
                           .n = s.features,

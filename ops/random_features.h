@@ -35,8 +35,8 @@ Tensor make_random_projection(int64_t dim, const RandomProjectionOptions& option
 Tensor random_features(const Tensor& x, const Tensor& projection, RandomFeatureMap map, double offset = 0);
 
 // Writes the features of one token, x (batch, heads, dim), to out (batch, heads, features). Both tensors are
-// contiguous. The call is not recorded and allocates no memory. Throws ShapeError for mismatched shapes and
-// dtypes.
+// contiguous. The call is not recorded and allocates no memory. Throws ShapeError for mismatched shapes
+// and dtypes.
 void random_features_into(const Tensor& x, const Tensor& projection, RandomFeatureMap map, double offset,
                           const Tensor& out);
 

@@ -11,7 +11,7 @@ namespace {
 
 void max_into(const char* op, const Tensor& x, const ReductionShape& reduction, const Tensor& out,
               const Tensor& index) {
-  dispatch(op, x, [&]<class T>(auto backend) {
+  dispatch_float_or_double(op, x, [&]<class T>(auto backend) {
     max_middle_dim(backend, x.data<T>(), out.data<T>(), index.data<int64_t>(), reduction.outer_size,
                    reduction.size, reduction.inner_size);
   });
@@ -43,7 +43,7 @@ Tensor max(const Tensor& x, int dim, bool keep_dim) {
   return record("max", out, {&x}, [index, reduction, whole = x.shape()](const Tensor& gradient) {
     const Tensor g = make_contiguous(gradient);
     const Tensor gx = Tensor::empty(whole, g.dtype(), g.device());
-    dispatch("max", g, [&]<class T>(auto backend) {
+    dispatch_float_or_double("max", g, [&]<class T>(auto backend) {
       scatter_middle_dim(backend, g.data<T>(), index.data<int64_t>(), gx.data<T>(), reduction.outer_size,
                          reduction.size, reduction.inner_size);
     });

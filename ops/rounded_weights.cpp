@@ -11,7 +11,7 @@ namespace tapeformer {
 namespace {
 
 const float* end_of(const Tensor& weight) {
-  return static_cast<const float*>(weight.raw()) + weight.numel();
+  return static_cast<const float*>(weight.raw_data()) + weight.numel();
 }
 
 }  // namespace
@@ -23,11 +23,11 @@ RoundedWeights::RoundedWeights(const std::vector<Tensor>& weights) {
     weights_.push_back(detach(weight));
   }
   std::sort(weights_.begin(), weights_.end(),
-            [](const Tensor& a, const Tensor& b) { return std::less<>()(a.raw(), b.raw()); });
+            [](const Tensor& a, const Tensor& b) { return std::less<>()(a.raw_data(), b.raw_data()); });
   for (size_t first = 0; first < weights_.size();) {
     size_t last = first + 1;
     int64_t count = weights_[first].numel();
-    for (; last < weights_.size() && weights_[last].raw() == end_of(weights_[last - 1]); ++last)
+    for (; last < weights_.size() && weights_[last].raw_data() == end_of(weights_[last - 1]); ++last)
       count += weights_[last].numel();
     const Tensor copies = Tensor::empty({count}, DType::bfloat16, weights_[first].device());
     const DeviceScope scope(copies.device());
@@ -51,7 +51,7 @@ void RoundedWeights::update() const {
 
 const BFloat16* RoundedWeights::find_copy(const Tensor& weight) const {
   if (weight.dtype() != DType::float32) return nullptr;
-  const auto found = copies_by_address_.find(static_cast<const float*>(weight.raw()));
+  const auto found = copies_by_address_.find(static_cast<const float*>(weight.raw_data()));
   return found == copies_by_address_.end() ? nullptr : found->second;
 }
 

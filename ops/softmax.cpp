@@ -27,12 +27,12 @@ int64_t count_rows(const Tensor& x) {
 Tensor softmax(const Tensor& input) {
   const Tensor x = check_rows("softmax", input);
   const Tensor y = Tensor::empty_like(x);
-  dispatch("softmax", x, [&]<class T>(auto backend) {
+  dispatch_float_or_double("softmax", x, [&]<class T>(auto backend) {
     row_softmax(backend, x.data<T>(), y.data<T>(), count_rows(x), x.size(-1));
   });
   return record("softmax", y, {&x}, [y = detach(y)](const Tensor& gradient) {
     const Tensor g = make_contiguous(gradient), gx = Tensor::empty_like(g);
-    dispatch("softmax", g, [&]<class T>(auto backend) {
+    dispatch_float_or_double("softmax", g, [&]<class T>(auto backend) {
       row_softmax_backward(backend, g.data<T>(), y.data<T>(), gx.data<T>(), count_rows(y), y.size(-1));
     });
     return Gradients{gx};
@@ -42,12 +42,12 @@ Tensor softmax(const Tensor& input) {
 Tensor log_softmax(const Tensor& input) {
   const Tensor x = check_rows("log_softmax", input);
   const Tensor y = Tensor::empty_like(x);
-  dispatch("log_softmax", x, [&]<class T>(auto backend) {
+  dispatch_float_or_double("log_softmax", x, [&]<class T>(auto backend) {
     row_log_softmax(backend, x.data<T>(), y.data<T>(), count_rows(x), x.size(-1));
   });
   return record("log_softmax", y, {&x}, [y = detach(y)](const Tensor& gradient) {
     const Tensor g = make_contiguous(gradient), gx = Tensor::empty_like(g);
-    dispatch("log_softmax", g, [&]<class T>(auto backend) {
+    dispatch_float_or_double("log_softmax", g, [&]<class T>(auto backend) {
       row_log_softmax_backward(backend, g.data<T>(), y.data<T>(), gx.data<T>(), count_rows(y), y.size(-1));
     });
     return Gradients{gx};
@@ -60,7 +60,7 @@ Tensor logsumexp(const Tensor& input) {
   for (int i = 0; i + 1 < x.rank(); ++i) shape.append(x.size(i));
   column[-1] = 1;
   const Tensor lse = Tensor::empty(shape, x.dtype(), x.device());
-  dispatch("logsumexp", x, [&]<class T>(auto backend) {
+  dispatch_float_or_double("logsumexp", x, [&]<class T>(auto backend) {
     row_logsumexp(backend, x.data<T>(), lse.data<T>(), count_rows(x), x.size(-1));
   });
   return record("logsumexp", lse, {&x}, [x = detach(x), column](const Tensor& g) {

@@ -55,8 +55,8 @@ void check_pattern(const SoftmaxAttentionOptions& options, const Tensor& q, cons
 }
 
 // Returns the pattern with a pointer to the data of `key_blocks`, which kernels need. If `key_blocks` is on a
-// CUDA device, call this function inside dispatch(), because Tensor::data() throws ShapeError for a tensor
-// that is not on current_device.
+// CUDA device, call this function inside dispatch_float_or_double(), because Tensor::data() throws
+// ShapeError for a tensor that is not on current_device.
 KeyPattern with_key_blocks(KeyPattern pattern, const Tensor& key_blocks, int64_t heads, Device device) {
   if (!key_blocks.defined()) return pattern;
   check((key_blocks.rank() == 2 || (key_blocks.rank() == 3 && key_blocks.size(0) == heads)) &&

@@ -15,7 +15,7 @@ Tensor sum_dim(const Tensor& x, int dim) {
   const ReductionShape reduction = make_reduction_shape(x.shape(), dim);
   const Tensor out = Tensor::empty(reduction.keep_dim_shape, x.dtype(), x.device());
   const int64_t outer = reduction.outer_size, size = reduction.size, inner = reduction.inner_size;
-  dispatch("sum", x, [&]<class T>(auto backend) {
+  dispatch_float_or_double("sum", x, [&]<class T>(auto backend) {
     sum_middle_dim(backend, source.data<T>(), out.data<T>(), outer, size, inner);
   });
   return out;

@@ -36,7 +36,7 @@ bool are_adjacent(const std::vector<Tensor>& parts) {
     if (i == 0) continue;
     const Tensor& before = parts[i - 1];
     if (!parts[i].shares_storage(before) ||
-        static_cast<char*>(before.raw()) + before.bytes() != static_cast<char*>(parts[i].raw()))
+        static_cast<char*>(before.raw_data()) + before.bytes() != static_cast<char*>(parts[i].raw_data()))
       return false;
   }
   return true;
@@ -199,7 +199,7 @@ bool are_slices_of_one_tensor(const std::vector<Tensor>& parts, int dim) {
     const Tensor& x = parts[part];
     if (x.shape() != first.shape() || x.dtype() != first.dtype() || !x.shares_storage(first)) return false;
     const int64_t offset = static_cast<int64_t>(part) * strides[dim] * size_of(x.dtype());
-    if (static_cast<char*>(x.raw()) != static_cast<char*>(first.raw()) + offset) return false;
+    if (static_cast<char*>(x.raw_data()) != static_cast<char*>(first.raw_data()) + offset) return false;
     for (int i = 0; i < x.rank(); ++i)
       if (x.size(i) > 1 && x.strides()[i] != strides[i < dim ? i : i + 1]) return false;
   }

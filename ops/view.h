@@ -10,8 +10,8 @@ namespace tapeformer {
 
 // Returns x if it is contiguous, otherwise a contiguous copy.
 Tensor contiguous(const Tensor& x);
-// Returns x converted to `dtype`. The gradient has the dtype of x. Throws ShapeError if x requires a gradient
-// and `dtype` is not a floating dtype.
+// Returns x converted to `dtype`. The gradient has the dtype of x. Throws ShapeError if x requires a
+// gradient and `dtype` is not a floating dtype.
 Tensor cast(const Tensor& x, DType dtype);
 // Returns the same elements in row-major order with another shape. One size may be -1 and is inferred. Copies
 // a tensor that is not contiguous.

@@ -56,7 +56,7 @@ void Adafactor::prepare_step(double lr, int64_t step) {
   const double rate = trax ? lr : std::min(lr, 1 / std::sqrt(t));
   const double shrink = 1 - config_.weight_decay * (trax ? 1 : lr);
   coefficients_.copy_from(
-      Tensor::from<double>({std::pow(t, -config_.decay_rate), rate, shrink}, {kCoefficients}));
+      Tensor::from_vector<double>({std::pow(t, -config_.decay_rate), rate, shrink}, {kCoefficients}));
 }
 
 Tensor Adafactor::get_coefficient(int64_t index) const {

@@ -68,7 +68,7 @@ struct ScoredExamples {
 
 // Calls score(batch) for each batch of the examples and returns the sums of all batches. score() returns
 // `results` sums over the examples of the batch. The first sum is the sum of the losses. If this sum is not
-// finite, sum_over_batches() throws DivergedError.
+// finite, sum_over_batches() throws DivergenceError.
 template <class Score>
 BatchSums sum_over_batches(const Dataset& dataset, const ScoredExamples& examples, int64_t results,
                            const Score& score, const StopCheck& stop, Communicator& processes) {
@@ -82,9 +82,9 @@ BatchSums sum_over_batches(const Dataset& dataset, const ScoredExamples& example
     const std::vector<int64_t> indices = examples.batch_indices(number);
     const std::vector<double> one = score(dataset.batch(indices));
     if (!std::isfinite(one.front()))
-      throw DivergedError(concat_text("evaluation of the split \"", dataset.info().split,
-                                      "\": the logits of examples ", indices.front(), " to ", indices.back(),
-                                      " have no finite loss"));
+      throw DivergenceError(concat_text("evaluation of the split \"", dataset.info().split,
+                                        "\": the logits of examples ", indices.front(), " to ",
+                                        indices.back(), " have no finite loss"));
     sums.set(number, one);
   }
   processes.all_reduce(sums.values());

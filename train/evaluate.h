@@ -50,7 +50,7 @@ std::vector<std::pair<std::string, double>> list_named_results(const Evaluation&
 // all examples. All unmasked tokens have equal weights. Attention kinds with the capability
 // has_random_evaluation use `seed`. If the model has a segment memory, process 0 evaluates all batches.
 // Otherwise, `processes` divide the batches. The result does not depend on the number of processes. All
-// processes must call the function with the same arguments. Throws DivergedError if the loss of a batch is
+// processes must call the function with the same arguments. Throws DivergenceError if the loss of a batch is
 // not finite, and StoppedError if `stop` returns true before a batch. The function calls `stop` the same
 // number of times on all processes.
 Evaluation evaluate(const AutoregressiveModel& model, const Dataset& dataset, int64_t batch_size,

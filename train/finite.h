@@ -13,7 +13,7 @@ namespace tapeformer {
 // device.
 std::optional<std::string> find_non_finite(const NamedTensors& tensors);
 
-// Throws DivergedError if the tensors of a checkpoint are not finite. The message begins with `checkpoint`,
+// Throws DivergenceError if the tensors of a checkpoint are not finite. The message begins with `checkpoint`,
 // the folder of the checkpoint.
 void check_finite(const NamedTensors& tensors, const std::string& checkpoint);
 

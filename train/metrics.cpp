@@ -92,7 +92,7 @@ void drop_metrics_after(const Folder& run_dir, int64_t step, bool evaluated) {
     const Json json = Json::parse(line, nullptr, false);
     if (json.is_object() && !is_dropped(json)) kept.append(line).append("\n");
   });
-  if (kept != text) run_dir.replace(kMetricsFileName, kept);
+  if (kept != text) run_dir.replace_file(kMetricsFileName, kept);
 }
 
 MetricsFileContents read_valid_metrics(const std::string& path) {

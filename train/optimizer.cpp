@@ -115,7 +115,7 @@ Tensor Optimizer::update_parameters(double gradient_scale) {
 
 Tensor Optimizer::update_with_adafactor(const std::vector<size_t>& indices,
                                         const std::vector<Tensor>& gradients, const Clipping& clipping) {
-  const NoGrad no_grad;
+  const NoGradScope no_grad;
   const auto [scales, norm] = compute_gradient_scales(gradients, clipping);
   for (size_t i = 0; i < indices.size(); ++i)
     adafactor_->update_parameter(indices[i], parameters_[indices[i]].second, gradients[i],

@@ -17,7 +17,7 @@ void narrow(const float* source, int64_t count, BFloat16* target);
 
 // Converts `count` elements. From and To are the same type, or one is float and the other BFloat16.
 template <class From, class To>
-void convert_row(const From* source, int64_t count, To* target) {
+void convert_elements(const From* source, int64_t count, To* target) {
   if constexpr (std::is_same_v<From, To>)
     std::copy_n(source, count, target);
   else if constexpr (std::is_same_v<From, BFloat16>)

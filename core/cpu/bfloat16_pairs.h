@@ -25,16 +25,16 @@ using Pairs = Vector<uint32_t>;
 [[gnu::always_inline]] inline Pairs broadcast_pair(const BFloat16* source) {
   uint32_t pair;
   std::memcpy(&pair, source, sizeof(pair));
-  Pairs all = Pairs{} + pair;
-  keep_in_register(all);  // otherwise GCC broadcasts each element separately
-  return all;
+  Pairs broadcasted = Pairs{} + pair;
+  keep_in_register(broadcasted);  // otherwise GCC broadcasts each element separately
+  return broadcasted;
 }
 
 namespace detail {
 
 #if defined(__AVX512BF16__) && defined(__AVX512VL__)
 template <class Sum, class Operand>
-[[gnu::always_inline]] inline Sum dot_product_instruction(Sum sum, Operand a, Operand b) {
+[[gnu::always_inline]] inline Sum add_dot_products_avx512(Sum sum, Operand a, Operand b) {
   if constexpr (sizeof(Sum) == 64)
     return (Sum)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b);
   else
@@ -79,7 +79,7 @@ template <int... kElement>
 // even elements. Returns the result.
 [[gnu::always_inline]] inline Vector<float> add_dot_products(Vector<float> sum, Pairs a, Pairs b) {
 #if defined(__AVX512BF16__) && defined(__AVX512VL__)
-  return detail::dot_product_instruction(sum, a, b);
+  return detail::add_dot_products_avx512(sum, a, b);
 #else
   return detail::add_widened_products(sum, a, b);
 #endif
@@ -106,10 +106,10 @@ template <int... kElement>
 
 // Stores v, rounded to bfloat16, for later use as an operand of add_dot_products(). With AVX512-BF16,
 // subnormal elements become zero. Without AVX512-BF16, the result is the same as with store().
-[[gnu::always_inline]] inline void store_operand(BFloat16* target, Vector<float> v) {
+[[gnu::always_inline]] inline void store_dot_product_operand(BFloat16* target, Vector<float> v) {
 #if defined(__AVX512BF16__) && defined(__AVX512VL__)
-  const Pairs both = detail::narrow_and_concat(v, v);
-  std::memcpy(static_cast<void*>(target), &both, sizeof(both) / 2);
+  const Pairs narrowed = detail::narrow_and_concat(v, v);
+  std::memcpy(static_cast<void*>(target), &narrowed, sizeof(narrowed) / 2);
 #else
   store(target, v);
 #endif

@@ -99,12 +99,12 @@ void copy_elements(Backend, const Tensor& to, const Tensor& from) {
 }
 
 void fill_elements(Backend, const Tensor& to, double value) {
-  const Tensor one = Tensor::from<double>({value}, {1});
+  const Tensor one = Tensor::from_vector<double>({value}, {1});
   to.copy_from(one.view(to.shape(), Shape::filled(to.rank(), 0)));
 }
 
 void add_elements(Backend, const Tensor& to, const Tensor& from, double scale) {
-  visit_floating_dtype("add_from", to.dtype(), [&](auto tag) {
+  visit_floating_dtype("add_scaled", to.dtype(), [&](auto tag) {
     using T = decltype(tag);
     for_each_row<T, T>(to, from, [&](T* row, const T* added, int64_t columns, int64_t step, int64_t by) {
       add_row(row, added, static_cast<Compute<T>>(scale), columns, step, by);

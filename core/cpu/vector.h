@@ -115,7 +115,7 @@ template <class T>
       v, [](Vector<T> a, Vector<T> b) __attribute__((always_inline)) { return a + b; });
 }
 template <class T>
-[[gnu::always_inline]] inline T reduce_lanes_by_max(Vector<T> v) {
+[[gnu::always_inline]] inline T max_lanes(Vector<T> v) {
   return reduce_halves<static_cast<int>(kLanes<T> / 2), T>(
       v, [](Vector<T> a, Vector<T> b) __attribute__((always_inline)) { return a > b ? a : b; });
 }
@@ -130,10 +130,10 @@ template <class T>
 }
 // Returns the maximum of the lanes. The result is unspecified if a lane is NaN.
 [[gnu::always_inline]] inline float reduce_max(Vector<float> v) {
-  return detail::reduce_lanes_by_max<float>(v);
+  return detail::max_lanes<float>(v);
 }
 [[gnu::always_inline]] inline double reduce_max(Vector<double> v) {
-  return detail::reduce_lanes_by_max<double>(v);
+  return detail::max_lanes<double>(v);
 }
 
 // load_first() and store_first() access only the first min(count, kLanes<T>) elements. load_first() sets the

@@ -63,7 +63,7 @@ template <class V>
 template <class V>
 struct ReducedArgument {
   V r;
-  V square_term;  // exp(r) - 1 - r
+  V higher_order_terms;  // exp(r) - 1 - r
   Integer<V> n;
 };
 template <class V>
@@ -80,18 +80,18 @@ template <class V>
 
 template <class V>
 [[gnu::always_inline]] inline V exp(V x) {
-  const auto [r, square_term, n] = reduce_argument(x);
+  const auto [r, higher_order_terms, n] = reduce_argument(x);
   // The result is multiplied by 2^half and then by 2^(n - half), because 2^n can overflow.
   const Integer<V> half = n >> 1;
-  return (1.0f + (r + square_term)) * power_of_two<V>(half) * power_of_two<V>(n - half);
+  return (1.0f + (r + higher_order_terms)) * power_of_two<V>(half) * power_of_two<V>(n - half);
 }
 
 // Returns log(x + tail) + exponent_shift * ln 2. Requires a positive normal x and a tail much smaller than x.
 [[gnu::always_inline]] inline float compute_log_of_normal(float x, float tail, float exponent_shift = 0.0f) {
-  constexpr uint32_t kSqrtHalf = 0x3F3504F3;
+  constexpr uint32_t kSqrtHalfBits = 0x3F3504F3;
   const auto bits = std::bit_cast<int32_t>(x);
   // The subtraction is unsigned, because a signed subtraction may overflow.
-  const int32_t k = static_cast<int32_t>(static_cast<uint32_t>(bits) - kSqrtHalf) >> 23;
+  const int32_t k = static_cast<int32_t>(static_cast<uint32_t>(bits) - kSqrtHalfBits) >> 23;
   // The mantissa is in [sqrt(1/2), sqrt(2)).
   const float mantissa = std::bit_cast<float>(static_cast<uint32_t>(bits) - (static_cast<uint32_t>(k) << 23));
   const float f =
@@ -145,10 +145,10 @@ template <class V>
 
 // Returns exp(x) - 1, accurate around 0.
 [[gnu::always_inline]] inline float expm1(float x) {
-  const auto [r, square_term, n] = detail::reduce_argument(x);
+  const auto [r, higher_order_terms, n] = detail::reduce_argument(x);
   const int32_t half = n >> 1;
   const auto low = detail::power_of_two<float>(half), high = detail::power_of_two<float>(n - half);
-  const float y = ((r + square_term) * low + (low - 1.0f / high)) * high;
+  const float y = ((r + higher_order_terms) * low + (low - 1.0f / high)) * high;
   return x == 0.0f ? x : y;
 }
 
@@ -162,9 +162,9 @@ template <class V>
 // Returns log(1 + x), accurate around 0.
 [[gnu::always_inline]] inline float log1p(float x) {
   const float w = 1.0f + x;
-  const float lost = std::fabs(x) > 1.0f ? 1.0f - (w - x) : x - (w - 1.0f);
-  const float y =
-      detail::handle_log_special_values(detail::compute_log_of_normal(w, w < 0x1p30f ? lost : 0.0f), w);
+  const float rounding_error = std::fabs(x) > 1.0f ? 1.0f - (w - x) : x - (w - 1.0f);
+  const float y = detail::handle_log_special_values(
+      detail::compute_log_of_normal(w, w < 0x1p30f ? rounding_error : 0.0f), w);
   return x == 0.0f ? x : y;
 }
 

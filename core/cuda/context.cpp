@@ -42,7 +42,7 @@ Context* make_context(int index) {
     check_status(cudaMalloc(&workspace, kBlasWorkspaceBytes));
     check_status(cublasSetWorkspace(blas, workspace, kBlasWorkspaceBytes));
   }
-  constexpr size_t kArrivalBytes = kMaxArrivalCounters * sizeof(unsigned);
+  constexpr size_t kArrivalBytes = kArrivalCounterCount * sizeof(unsigned);
   void* arrival_counters = nullptr;
   check_status(cudaMalloc(&arrival_counters, kArrivalBytes));
   // A SkippedWorkScope object (core/cuda/work_log.h) makes the emulation skip cudaMemsetAsync. The emulation
@@ -72,26 +72,26 @@ Context& mutable_context() {
 
 }  // namespace
 
-const Context& context() {
+const Context& get_context() {
   return mutable_context();
 }
 
 void throw_if_in_graph(const char* action) {
-  if (!context().step_offset) return;
-  throw GraphError(concat_text(*current_op ? current_op : "a step", ": it ", action,
-                               ", which a CUDA graph cannot repeat"));
+  if (!get_context().step_offset) return;
+  throw CudaGraphError(concat_text(*current_op ? current_op : "a step", ": it ", action,
+                                   ", which a CUDA graph cannot repeat"));
 }
 
-GraphRecording::GraphRecording(const int64_t* step_offset) {
+GraphRecordingScope::GraphRecordingScope(const int64_t* step_offset) {
   mutable_context().step_offset = step_offset;
 }
-GraphRecording::~GraphRecording() {
+GraphRecordingScope::~GraphRecordingScope() {
   mutable_context().step_offset = nullptr;
 }
 
-Precision precision(Device device) {
+Precision get_precision(Device device) {
   const DeviceScope scope(device);
-  return context().precision;
+  return get_context().precision;
 }
 void set_precision(Device device, Precision precision) {
   const DeviceScope scope(device);

@@ -11,7 +11,7 @@ namespace tapeformer::cuda {
 
 // Size of the workspace of cuBLAS, as NVIDIA recommends for Hopper.
 inline constexpr int64_t kBlasWorkspaceBytes = 32 << 20;
-inline constexpr int64_t kMaxArrivalCounters = 1 << 12;
+inline constexpr int64_t kArrivalCounterCount = 1 << 12;
 
 struct Context {
   int device = 0;
@@ -20,7 +20,7 @@ struct Context {
   cublasLtHandle_t blas_lt{};
   // Workspace of kBlasWorkspaceBytes bytes for `blas` and `blas_lt`. Null in the emulation.
   void* blas_workspace = nullptr;
-  // kMaxArrivalCounters counters in device memory, with which a kernel counts its finished blocks. All
+  // kArrivalCounterCount counters in device memory, with which a kernel counts its finished blocks. All
   // counters are 0 when a kernel starts and when it ends.
   unsigned* arrival_counters = nullptr;
   Precision precision = Precision::float32;
@@ -31,22 +31,22 @@ struct Context {
 
 // Returns the context of current_device, and calls cudaSetDevice for this device if needed. Throws
 // DeviceError if the device cannot be used, or if current_device is the CPU.
-const Context& context();
+const Context& get_context();
 
-// Throws GraphError if a graph is being recorded on current_device. The message has the form "OP: it ACTION,
-// which a CUDA graph cannot repeat", where OP is the current op. An example of `action` is "waits for the
-// device".
+// Throws CudaGraphError if a graph is being recorded on current_device. The message has the form "OP: it
+// ACTION, which a CUDA graph cannot repeat", where OP is the current op. An example of `action` is "waits for
+// the device".
 void throw_if_in_graph(const char* action);
 
 // Sets Context::step_offset of current_device during the lifetime of the object. `step_offset` is the address
 // of the step counter of a graph in device memory. Kernels that are launched during this time read their step
 // from the counter.
-class GraphRecording {
+class GraphRecordingScope {
  public:
-  explicit GraphRecording(const int64_t* step_offset);
-  ~GraphRecording();
-  GraphRecording(const GraphRecording&) = delete;
-  GraphRecording& operator=(const GraphRecording&) = delete;
+  explicit GraphRecordingScope(const int64_t* step_offset);
+  ~GraphRecordingScope();
+  GraphRecordingScope(const GraphRecordingScope&) = delete;
+  GraphRecordingScope& operator=(const GraphRecordingScope&) = delete;
 };
 
 // A table with one object of type T per CUDA device. An object is created on first use and never destroyed.

@@ -14,7 +14,7 @@ __global__ void advance_kernel(int64_t* step_offset, int64_t steps) {
 // work throws, the destructor ends the capture and returns the memory blocks of the work to the shared cache.
 class Capture {
  public:
-  explicit Capture(CachingAllocator& memory) : memory_(memory), stream_(context().stream) {
+  explicit Capture(CachingAllocator& memory) : memory_(memory), stream_(get_context().stream) {
     check_status(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
     memory_.begin_separate_cache();
   }
@@ -69,7 +69,7 @@ Graph::Graph(Device device, int64_t steps_per_launch, const std::function<void()
   impl_ = std::make_unique<Impl>(device, steps_per_launch);
   Capture capture(get_device_allocator(device));
   {
-    const GraphRecording recording(impl_->step_offset.data());
+    const GraphRecordingScope recording(impl_->step_offset.data());
     {
       const DeviceScope cpu_scope(kCpu, "");
       work();
@@ -84,10 +84,11 @@ Graph::~Graph() = default;
 
 void Graph::launch(int64_t step_offset) {
   const DeviceScope scope(impl_->device, "Graph");
-  if (step_offset != impl_->next_offset) stage(impl_->step_offset.data(), &step_offset, sizeof(step_offset));
+  if (step_offset != impl_->next_offset)
+    copy_to_device_async(impl_->step_offset.data(), &step_offset, sizeof(step_offset));
   impl_->next_offset = step_offset + impl_->steps_per_launch;
-  check_status(cudaGraphLaunch(impl_->executable, context().stream));
-  if (is_synchronous()) check_status(cudaStreamSynchronize(context().stream));
+  check_status(cudaGraphLaunch(impl_->executable, get_context().stream));
+  if (are_launches_synchronous()) check_status(cudaStreamSynchronize(get_context().stream));
 }
 
 }  // namespace tapeformer::cuda

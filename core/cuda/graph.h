@@ -4,7 +4,7 @@
 //
 // The recorded work must launch the same kernels with the same addresses in each step. Memory that the work
 // allocates and releases is reserved for the graph. If the work waits for the device, copies between host
-// and device, or measures time, the call throws GraphError with the name of the op. The caller writes the
+// and device, or measures time, the call throws CudaGraphError with the name of the op. The caller writes the
 // inputs of a step, such as a batch, to the same device memory before each launch.
 #pragma once
 

@@ -39,9 +39,9 @@ __device__ inline int64_t element_stride() {
 }
 
 // Returns the address of the dynamic shared memory of the block, which is aligned to 16 bytes. The launch
-// sets the size (Launch::shared_bytes).
+// sets the size (LaunchConfig::shared_bytes).
 template <class T>
-__device__ T* dynamic_shared() {
+__device__ T* get_dynamic_shared_memory() {
 #ifdef TAPEFORMER_CUDA_EMULATED
   return static_cast<T*>(emulation::dynamic_shared_memory());
 #else
@@ -142,12 +142,12 @@ template <class Operation, class T>
 __device__ T block_reduce(T value) {
   __shared__ T warp_values[kWarpSize];
   value = warp_reduce<Operation>(value);
-  const int warps = static_cast<int>(blockDim.x) / kWarpSize, thread = static_cast<int>(threadIdx.x);
+  const int warp_count = static_cast<int>(blockDim.x) / kWarpSize, thread = static_cast<int>(threadIdx.x);
   __syncthreads();  // waits until all threads have read warp_values in the previous call
   if (thread % kWarpSize == 0) warp_values[thread / kWarpSize] = value;
   __syncthreads();
   value = warp_values[0];
-  for (int warp = 1; warp < warps; ++warp) value = Operation::apply(value, warp_values[warp]);
+  for (int warp = 1; warp < warp_count; ++warp) value = Operation::apply(value, warp_values[warp]);
   return value;
 }
 template <class T>
@@ -159,19 +159,19 @@ __device__ T block_max(T value) {
   return block_reduce<Maximum>(value);
 }
 
-// The unroll factor of loops over the elements of a thread, as in "#pragma unroll (kUnrolled<T>)". For
+// The unroll factor of loops over the elements of a thread, as in "#pragma unroll (kUnrollFactor<T>)". For
 // double, the factor is 1: only tests use double, and unrolled kernels in double would take most of the
 // compile time.
-template <class T, int kTimes = 64>
-inline constexpr int kUnrolled = sizeof(T) > 4 ? 1 : kTimes;
+template <class T, int kFactor = 64>
+inline constexpr int kUnrollFactor = sizeof(T) > 4 ? 1 : kFactor;
 
 // A step number or position that advances with each replay of a CUDA graph (core/cuda/graph.h). The host
 // constructs the object while it launches a kernel, and passes it to the kernel by value.
 class GraphStep {
  public:
-  explicit GraphStep(int64_t recorded) : recorded_(recorded), step_offset_(context().step_offset) {}
+  explicit GraphStep(int64_t recorded) : recorded_(recorded), step_offset_(get_context().step_offset) {}
   // Returns the step of the current replay. Outside of a graph, returns the step given to the constructor.
-  __device__ int64_t now() const { return recorded_ + (step_offset_ ? __ldg(step_offset_) : 0); }
+  __device__ int64_t current_step() const { return recorded_ + (step_offset_ ? __ldg(step_offset_) : 0); }
 
  private:
   int64_t recorded_;
@@ -184,7 +184,9 @@ class GraphRandomStream {
   explicit GraphRandomStream(const RandomStream& stream)
       : stream_(stream), step_(static_cast<int64_t>(stream.step())) {}
   // Returns the stream at the step of the current replay.
-  __device__ RandomStream now() const { return stream_.at_step(static_cast<uint64_t>(step_.now())); }
+  __device__ RandomStream current_stream() const {
+    return stream_.at_step(static_cast<uint64_t>(step_.current_step()));
+  }
 
  private:
   RandomStream stream_;
@@ -194,13 +196,13 @@ class GraphRandomStream {
 // A DropoutMask for use in kernels. The host constructs the object from a DropoutMask and passes it to a
 // kernel by value.
 template <class T>
-struct DropoutFactors {
+struct DropoutMultipliers {
   GraphRandomStream stream;
   int64_t offset;      // index of the tensor's first element in the stream
   uint32_t threshold;  // an element is kept if its 16 random bits are at least this number
   T scale;             // multiplier of kept elements, 1 / (1 - p)
 
-  explicit DropoutFactors(const DropoutMask& mask)
+  explicit DropoutMultipliers(const DropoutMask& mask)
       : stream(mask.stream),
         offset(mask.offset),
         threshold(mask.is_active() ? mask.threshold() : 0),
@@ -208,12 +210,12 @@ struct DropoutFactors {
   // Returns the multiplier of element i, which is 0 or `scale`.
   __device__ T multiplier(int64_t i) const {
     if (threshold == 0) return scale;
-    return stream.now().bits16(static_cast<uint64_t>(offset + i)) >= threshold ? scale : T{0};
+    return stream.current_stream().bits16(static_cast<uint64_t>(offset + i)) >= threshold ? scale : T{0};
   }
   // Returns a mask for the eight elements with the indices 8 * group to 8 * group + 7 in the stream. Bit j is
   // 1 if element 8 * group + j is kept. Element i of the tensor has the index offset + i in the stream.
   __device__ uint8_t compute_keep_mask(int64_t group) const {
-    const PhiloxBlock random_bits = stream.now().block(static_cast<uint64_t>(group));
+    const PhiloxBlock random_bits = stream.current_stream().block(static_cast<uint64_t>(group));
     unsigned mask = 0;
     for (unsigned j = 0; j < 8; ++j)
       mask |= static_cast<unsigned>((random_bits[j / 2] >> (j % 2 * 16) & 0xFFFF) >= threshold) << j;
@@ -226,11 +228,11 @@ struct DropoutFactors {
     static_assert(kCount <= 4);
     uint64_t bits16 = 0;  // 16 random bits per element; element i has the lowest bits
     if (threshold != 0) {
-      const RandomStream now = stream.now();
+      const RandomStream current = stream.current_stream();
 #pragma unroll 1  // the loop has one or two iterations, and its code is long
       for (int drawn = 0; drawn < kCount;) {
         const auto element = static_cast<uint64_t>(offset + i + drawn);
-        const PhiloxBlock bits = now.block(element / 8);
+        const PhiloxBlock bits = current.block(element / 8);
         const uint64_t low = uint64_t{bits[1]} << 32 | bits[0], high = uint64_t{bits[3]} << 32 | bits[2];
         const int slot = static_cast<int>(element % 8), shift = slot % 4 * 16;
         const uint64_t shifted = slot < 4 ? low >> shift | high << 1 << (63 - shift) : high >> shift;
@@ -264,13 +266,13 @@ struct alignas(V * sizeof(S)) Group {
 template <int V, class S, class T>
 __device__ void load_group(const S* from, T* values) {
   const auto group = *reinterpret_cast<const Group<V, S>*>(from);
-#pragma unroll(kUnrolled <T>)
+#pragma unroll(kUnrollFactor <T>)
   for (int v = 0; v < V; ++v) values[v] = convert_element<T>(group.values[v]);
 }
 template <int V, class S, class T>
 __device__ void store_group(S* to, const T* values) {
   Group<V, S> group;
-#pragma unroll(kUnrolled <T>)
+#pragma unroll(kUnrollFactor <T>)
   for (int v = 0; v < V; ++v) group.values[v] = convert_element<S>(values[v]);
   *reinterpret_cast<Group<V, S>*>(to) = group;
 }

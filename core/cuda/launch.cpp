@@ -7,7 +7,7 @@
 
 namespace tapeformer::cuda {
 
-void detail::check_limits(const Launch& launch) {
+void detail::check_limits(const LaunchConfig& launch) {
   constexpr unsigned kMaxWidth = 2147483647, kMaxHeight = 65535, kMaxThreads = 1024;
   const dim3 &grid = launch.grid, &block = launch.block;
   check(grid.x <= kMaxWidth && grid.y <= kMaxHeight && grid.z <= kMaxHeight &&
@@ -17,7 +17,7 @@ void detail::check_limits(const Launch& launch) {
         launch.where.file, ":", launch.where.line);
 }
 
-void detail::log_launch(const Launch& launch, std::span<const ArgumentBytes> arguments) {
+void detail::log_launch(const LaunchConfig& launch, std::span<const ArgumentBytes> arguments) {
   const dim3 &grid = launch.grid, &block = launch.block;
   const LaunchWork& work = launch.work;
   const int64_t bytes = work.bytes >= 0 ? work.bytes : sum_array_bytes(arguments);
@@ -26,22 +26,22 @@ void detail::log_launch(const Launch& launch, std::span<const ArgumentBytes> arg
                            .where = launch.where,
                            .bytes = bytes + work.updated_bytes,
                            .flop = work.flop,
-                           .type = work.type,
-                           .blocks = int64_t{grid.x} * grid.y * grid.z,
-                           .threads = int64_t{block.x} * block.y * block.z,
+                           .operand_type = work.operand_type,
+                           .block_count = int64_t{grid.x} * grid.y * grid.z,
+                           .thread_count = int64_t{block.x} * block.y * block.z,
                            .shared_bytes = static_cast<int64_t>(launch.shared_bytes)});
 }
 
 #ifdef TAPEFORMER_CUDA_EMULATED
 
-bool is_synchronous() {
+bool are_launches_synchronous() {
   return false;
 }
 
-void detail::start_kernel(const void* kernel, const Launch& launch, void**) {
+void detail::launch_kernel(const void* kernel, const LaunchConfig& launch, void**) {
   static auto& mutex = *new std::mutex;
   static auto& loaded_kernels = *new std::set<const void*>;
-  const bool is_recording = context().step_offset != nullptr;
+  const bool is_recording = get_context().step_offset != nullptr;
   const std::scoped_lock lock(mutex);
   if (is_recording && !loaded_kernels.contains(kernel))
     throw DeviceError(concat_text(*current_op ? current_op : "a step", ": the kernel launched at ",
@@ -52,7 +52,7 @@ void detail::start_kernel(const void* kernel, const Launch& launch, void**) {
 
 #else
 
-bool is_synchronous() {
+bool are_launches_synchronous() {
   static const bool is_requested = [] {
     const char* text = std::getenv("TAPEFORMER_CUDA_SYNC");
     return text && std::string(text) != "0" && std::string(text) != "";
@@ -60,19 +60,20 @@ bool is_synchronous() {
   return is_requested;
 }
 
-void detail::start_kernel(const void* kernel, const Launch& launch, void** arguments) {
+void detail::launch_kernel(const void* kernel, const LaunchConfig& launch, void** arguments) {
   // By default, the static and the dynamic shared memory of a block may have at most 48 KiB together. If a
   // launch needs more dynamic shared memory than this constant, the limit is raised. 24 KiB remain for
   // static shared memory.
   constexpr size_t kMaxBytesWithoutAttribute = 24 << 10;
-  const cudaStream_t stream = context().stream;
+  const cudaStream_t stream = get_context().stream;
   if (launch.shared_bytes > kMaxBytesWithoutAttribute)
     check_status(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                       static_cast<int>(launch.shared_bytes)),
                  launch.where);
   check_status(cudaLaunchKernel(kernel, launch.grid, launch.block, arguments, launch.shared_bytes, stream),
                launch.where);
-  if (is_synchronous() && !context().step_offset) check_status(cudaStreamSynchronize(stream), launch.where);
+  if (are_launches_synchronous() && !get_context().step_offset)
+    check_status(cudaStreamSynchronize(stream), launch.where);
 }
 
 #endif

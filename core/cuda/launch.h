@@ -23,41 +23,42 @@ struct LaunchWork {
   // Number of bytes that the kernel both reads and writes. `bytes` counts only one of these two accesses, so
   // WorkLog adds updated_bytes to `bytes`.
   int64_t updated_bytes = 0;
-  double flop = 0;                          // number of floating-point operations in matrix products
-  OperandType type = OperandType::float32;  // operand type of these matrix products
+  double flop = 0;                                  // number of floating-point operations in matrix products
+  OperandType operand_type = OperandType::float32;  // operand type of these matrix products
 };
 
 // The configuration of a launch: the sizes of the grid and of the blocks, and the bytes of dynamic shared
-// memory per block. A kernel accesses this memory with dynamic_shared<T>().
-struct Launch {
+// memory per block. A kernel accesses this memory with get_dynamic_shared_memory<T>().
+struct LaunchConfig {
   dim3 grid, block;
   size_t shared_bytes;
   SourceLocation where;  // location of the launch in the source code, for error messages
   LaunchWork work = {};
 
-  Launch(dim3 blocks, dim3 threads, size_t shared = 0, SourceLocation location = SourceLocation::current())
+  LaunchConfig(dim3 blocks, dim3 threads, size_t shared = 0,
+               SourceLocation location = SourceLocation::current())
       : grid(blocks), block(threads), shared_bytes(shared), where(location) {}
 
   // Each function returns a copy of the launch with other values in `work`: with_bytes() sets `bytes`,
-  // with_updated_bytes() sets `updated_bytes`, and with_flop() sets `flop` and `type`.
-  Launch with_bytes(int64_t bytes) const {
-    Launch launch = *this;
+  // with_updated_bytes() sets `updated_bytes`, and with_flop() sets `flop` and `operand_type`.
+  LaunchConfig with_bytes(int64_t bytes) const {
+    LaunchConfig launch = *this;
     launch.work.bytes = bytes;
     return launch;
   }
-  Launch with_updated_bytes(int64_t bytes) const {
-    Launch launch = *this;
+  LaunchConfig with_updated_bytes(int64_t bytes) const {
+    LaunchConfig launch = *this;
     launch.work.updated_bytes = bytes;
     return launch;
   }
   // S is the type of the operands in memory.
   template <class S>
-  Launch with_flop(double flop) const {
-    Launch launch = *this;
+  LaunchConfig with_flop(double flop) const {
+    LaunchConfig launch = *this;
     launch.work.flop = flop;
-    launch.work.type = sizeof(S) == 2   ? OperandType::bfloat16
-                       : sizeof(S) == 8 ? OperandType::float64
-                                        : OperandType::float32;
+    launch.work.operand_type = sizeof(S) == 2   ? OperandType::bfloat16
+                               : sizeof(S) == 8 ? OperandType::float64
+                                                : OperandType::float32;
     return launch;
   }
 };
@@ -65,27 +66,27 @@ struct Launch {
 inline constexpr int kDefaultBlockSize = 256;  // default number of threads per block
 
 // Returns a launch for a kernel with a grid-stride loop over n elements (first_element(), element_stride()).
-inline Launch make_element_launch(int64_t n, SourceLocation where = SourceLocation::current()) {
+inline LaunchConfig make_element_launch(int64_t n, SourceLocation where = SourceLocation::current()) {
   constexpr int64_t kMaxBlocks = 8192;  // enough blocks for full occupancy of any device
-  const int64_t blocks = std::min<int64_t>((n + kDefaultBlockSize - 1) / kDefaultBlockSize, kMaxBlocks);
-  return {dim3(static_cast<unsigned>(blocks)), dim3(kDefaultBlockSize), 0, where};
+  const int64_t block_count = std::min<int64_t>((n + kDefaultBlockSize - 1) / kDefaultBlockSize, kMaxBlocks);
+  return {dim3(static_cast<unsigned>(block_count)), dim3(kDefaultBlockSize), 0, where};
 }
 
 // Returns a launch with one block per row. blockIdx.x is the index of the row.
-inline Launch make_row_launch(int64_t n, int threads = kDefaultBlockSize, size_t shared = 0,
-                              SourceLocation where = SourceLocation::current()) {
-  constexpr int64_t kMaxWidth = 2147483647;
-  check(n <= kMaxWidth, "launch", n, " rows exceed the maximum number of blocks of a grid");
+inline LaunchConfig make_row_launch(int64_t n, int threads = kDefaultBlockSize, size_t shared = 0,
+                                    SourceLocation where = SourceLocation::current()) {
+  constexpr int64_t kMaxRows = 2147483647;
+  check(n <= kMaxRows, "launch", n, " rows exceed the maximum number of blocks of a grid");
   return {dim3(static_cast<unsigned>(n)), dim3(static_cast<unsigned>(threads)), shared, where};
 }
 
 // Returns a launch with `tiles` blocks per row. blockIdx.x is the index of the row, and blockIdx.y is the
 // index of the tile.
-inline Launch make_tile_launch(int64_t n, int64_t tiles, int threads, size_t shared,
-                               SourceLocation where = SourceLocation::current()) {
+inline LaunchConfig make_tile_launch(int64_t n, int64_t tiles, int threads, size_t shared,
+                                     SourceLocation where = SourceLocation::current()) {
   constexpr int64_t kMaxTiles = 65535;
   check(tiles <= kMaxTiles, "launch", tiles, " tiles exceed the maximum number of blocks of a grid along y");
-  Launch launch = make_row_launch(n, threads, shared, where);
+  LaunchConfig launch = make_row_launch(n, threads, shared, where);
   launch.grid.y = static_cast<unsigned>(tiles);
   return launch;
 }
@@ -93,24 +94,25 @@ inline Launch make_tile_launch(int64_t n, int64_t tiles, int threads, size_t sha
 // Returns true if each launch waits until its kernel has finished. The environment variable
 // TAPEFORMER_CUDA_SYNC=1 selects this mode. Returns false in the emulation, where a launch runs the kernel
 // immediately.
-bool is_synchronous();
+bool are_launches_synchronous();
 
 namespace detail {
 // Throws ShapeError if the grid or the block exceeds the limits of CUDA.
-void check_limits(const Launch& launch);
+void check_limits(const LaunchConfig& launch);
 // Launches the kernel on a device. In the emulation, this function does not run the kernel. It throws
 // DeviceError if a graph is being recorded and the kernel has not been launched before.
-void start_kernel(const void* kernel, const Launch& launch, void** arguments);
+void launch_kernel(const void* kernel, const LaunchConfig& launch, void** arguments);
 // Adds the launch to the WorkLog of this thread, which must exist.
-void log_launch(const Launch& launch, std::span<const ArgumentBytes> arguments);
+void log_launch(const LaunchConfig& launch, std::span<const ArgumentBytes> arguments);
 }  // namespace detail
 
 // Launches kernel<<<grid, block, shared_bytes, stream>>>(arguments…) in the stream of current_device. If the
-// grid has no blocks, does nothing. Throws ShapeError if the sizes exceed the limits of CUDA, and DeviceError
-// with the location of the launch if CUDA reports an error. If is_synchronous() is true and no graph is being
-// recorded, waits for the kernel, so that an error inside the kernel is reported by the launch of the kernel.
+// grid has no blocks, does nothing. Throws ShapeError if the sizes exceed the limits of CUDA, and
+// DeviceError with the location of the launch if CUDA reports an error. If are_launches_synchronous() is true
+// and no graph is being recorded, waits for the kernel, so that an error inside the kernel is reported by the
+// launch of the kernel.
 template <class... Parameters, class... Arguments>
-void launch(void (*kernel)(Parameters...), const Launch& shape, const Arguments&... arguments) {
+void launch(void (*kernel)(Parameters...), const LaunchConfig& shape, const Arguments&... arguments) {
   if (shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return;
   detail::check_limits(shape);
   std::tuple<Parameters...> values(static_cast<Parameters>(arguments)...);
@@ -123,7 +125,7 @@ void launch(void (*kernel)(Parameters...), const Launch& shape, const Arguments&
         },
         values);
 #ifdef TAPEFORMER_CUDA_EMULATED
-  detail::start_kernel(reinterpret_cast<const void*>(kernel), shape, nullptr);
+  detail::launch_kernel(reinterpret_cast<const void*>(kernel), shape, nullptr);
   emulation::submit(
       [=, grid = shape.grid, block = shape.block, shared = shape.shared_bytes, where = shape.where] {
         emulation::run_grid(grid, block, shared, where, [&] { std::apply(kernel, values); });
@@ -132,7 +134,7 @@ void launch(void (*kernel)(Parameters...), const Launch& shape, const Arguments&
   std::apply(
       [&](auto&... value) {
         void* addresses[] = {&value...};
-        detail::start_kernel(reinterpret_cast<const void*>(kernel), shape, addresses);
+        detail::launch_kernel(reinterpret_cast<const void*>(kernel), shape, addresses);
       },
       values);
 #endif

@@ -97,14 +97,17 @@ __device__ inline void add_matrix_product(float& sum0, float& sum1, float& sum2,
 #ifdef TAPEFORMER_CUDA_EMULATED
   using emulation::Fragments;
   const Fragments fragments{left, right};
-  const emulation::LaneValues& lanes = emulation::exchange(kAllLanes, &fragments, sizeof(fragments));
-  constexpr size_t kPair = sizeof(uint32_t), kLeft = offsetof(Fragments, left),
+  const emulation::LaneValues& lanes =
+      emulation::exchange_lane_values(kAllLanes, &fragments, sizeof(fragments));
+  constexpr size_t kPairBytes = sizeof(uint32_t), kLeft = offsetof(Fragments, left),
                    kRight = offsetof(Fragments, right);
   const int lane = emulation::current_lane(), row = lane / 4 * 4, column = lane % 4 * 8;
-  const std::array<float, 16> rows[] = {emulation::collect_elements(lanes, row, kLeft, 2 * kPair),
-                                        emulation::collect_elements(lanes, row, kLeft + kPair, 2 * kPair)};
-  const std::array<float, 16> columns[] = {emulation::collect_elements(lanes, column, kRight, kPair),
-                                           emulation::collect_elements(lanes, column + 4, kRight, kPair)};
+  const std::array<float, 16> rows[] = {
+      emulation::collect_elements(lanes, row, kLeft, 2 * kPairBytes),
+      emulation::collect_elements(lanes, row, kLeft + kPairBytes, 2 * kPairBytes)};
+  const std::array<float, 16> columns[] = {
+      emulation::collect_elements(lanes, column, kRight, kPairBytes),
+      emulation::collect_elements(lanes, column + 4, kRight, kPairBytes)};
   for (size_t k = 0; k < 16; ++k) {
     sum0 += rows[0][k] * columns[0][k];
     sum1 += rows[0][k] * columns[1][k];
@@ -131,7 +134,7 @@ __device__ inline void load_matrices(const uint32_t* row, uint32_t (&pairs)[4]) 
 #ifdef TAPEFORMER_CUDA_EMULATED
   constexpr size_t kRowBytes = 16;
   emulation::check_row_alignment(row);
-  const emulation::LaneValues& lanes = emulation::exchange(kAllLanes, row, kRowBytes);
+  const emulation::LaneValues& lanes = emulation::exchange_lane_values(kAllLanes, row, kRowBytes);
   const auto lane = static_cast<size_t>(emulation::current_lane()), line = lane / 4, first = lane % 4 * 2;
   for (size_t m = 0; m < 4; ++m) {
     uint16_t elements[2];

@@ -12,7 +12,7 @@ class DeviceMemory final : public SystemAllocator {
   explicit DeviceMemory(int device) : device_{DeviceType::cuda, device} {}
   void* allocate(int64_t bytes) override {
     const DeviceScope scope(device_);
-    context();
+    get_context();
     void* block = nullptr;
     cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;  // permits cudaMalloc during a stream capture
     check_status(cudaThreadExchangeStreamCaptureMode(&mode));
@@ -35,7 +35,7 @@ class DeviceMemory final : public SystemAllocator {
 
 }  // namespace
 
-CachingAllocator& allocator(int index) {
+CachingAllocator& get_allocator(int index) {
   static auto& allocators = *new PerDevice<CachingAllocator>;
   return allocators.get(index, [&] {
     return new CachingAllocator(list_devices().at(static_cast<size_t>(index)).memory_bytes,

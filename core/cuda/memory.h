@@ -8,7 +8,7 @@
 namespace tapeformer::cuda {
 
 // Returns the caching allocator of device `index`. The allocator is created on first use and never destroyed.
-CachingAllocator& allocator(int index);
+CachingAllocator& get_allocator(int index);
 
 // A buffer of pinned (page-locked) host memory. Copies between a device and pinned memory run asynchronously.
 class PinnedBuffer {

@@ -49,7 +49,7 @@ std::string make_checksum_line(const std::string& text) {
 // Returns the first lines of the file in which the chosen algorithms are saved. These lines contain the
 // version of the format, the name of the device, and the versions of the driver and of cuBLAS.
 std::string make_header() {
-  const auto index = static_cast<size_t>(context().device);
+  const auto index = static_cast<size_t>(get_context().device);
   return concat_text(kTitle, "device ", list_devices().at(index).name, "\ndriver ", driver_version(),
                      "\ncublas ", cublasLtGetVersion(), "\n");
 }
@@ -84,7 +84,7 @@ ProductTuningCounts get_product_tuning_counts() {
   return process_counts;
 }
 
-void add_product_counts(const ProductTuningCounts& counts) {
+void add_product_tuning_counts(const ProductTuningCounts& counts) {
   const std::scoped_lock lock(counts_mutex());
   process_counts.timed_plans += counts.timed_plans;
   process_counts.reused_choices += counts.reused_choices;
@@ -94,22 +94,22 @@ void add_product_counts(const ProductTuningCounts& counts) {
 
 ProductTuningScope::ProductTuningScope(Device device, const std::string& path) : device_(device) {
   const DeviceScope scope(device_);
-  ProductAlgorithms::current().start_timing(path);
+  ProductAlgorithmChoices::current().start_tuning(path);
 }
 
 ProductTuningScope::~ProductTuningScope() {
   const DeviceScope scope(device_);
-  ProductAlgorithms::current().stop_timing();
+  ProductAlgorithmChoices::current().stop_tuning();
 }
 
-ProductAlgorithms& ProductAlgorithms::current() {
-  static auto& objects = *new PerDevice<ProductAlgorithms>;
-  return objects.get(context().device, [] { return new ProductAlgorithms; });
+ProductAlgorithmChoices& ProductAlgorithmChoices::current() {
+  static auto& objects = *new PerDevice<ProductAlgorithmChoices>;
+  return objects.get(get_context().device, [] { return new ProductAlgorithmChoices; });
 }
 
-void ProductAlgorithms::start_timing(const std::string& path) {
+void ProductAlgorithmChoices::start_tuning(const std::string& path) {
   const std::scoped_lock lock(mutex_);
-  is_timing_ = true;
+  is_tuning_ = true;
   ++generation_;
   path_ = path;
   header_ = make_header();
@@ -117,26 +117,26 @@ void ProductAlgorithms::start_timing(const std::string& path) {
   load_file();
 }
 
-void ProductAlgorithms::stop_timing() {
+void ProductAlgorithmChoices::stop_tuning() {
   const std::scoped_lock lock(mutex_);
-  is_timing_ = false;
+  is_tuning_ = false;
   ++generation_;
   choices_.clear();
 }
 
-std::optional<std::string> ProductAlgorithms::find_choice(const std::string& name) const {
+std::optional<std::string> ProductAlgorithmChoices::find_choice(const std::string& name) const {
   const std::scoped_lock lock(mutex_);
   const auto found = choices_.find(name);
   return found == choices_.end() ? std::nullopt : std::optional(found->second);
 }
 
-void ProductAlgorithms::save_choice(const std::string& name, const std::string& algorithm) {
+void ProductAlgorithmChoices::save_choice(const std::string& name, const std::string& algorithm) {
   const std::scoped_lock lock(mutex_);
   choices_[name] = algorithm;
   save_file();
 }
 
-void ProductAlgorithms::load_file() {
+void ProductAlgorithmChoices::load_file() {
   if (path_.empty() || !std::filesystem::exists(path_)) return;
   std::string text;
   try {
@@ -161,13 +161,14 @@ void ProductAlgorithms::load_file() {
     log_warning(path_, ": the file is damaged; matrix products are timed again");
 }
 
-void ProductAlgorithms::save_file() {
+void ProductAlgorithmChoices::save_file() {
   if (path_.empty()) return;
   std::string text = header_;
   for (const auto& [name, algorithm] : choices_) text += name + " = " + to_hex(algorithm) + "\n";
   const std::filesystem::path path = std::filesystem::absolute(path_);
   try {
-    Folder(path.parent_path().string()).replace(path.filename().string(), text + make_checksum_line(text));
+    Folder(path.parent_path().string())
+        .replace_file(path.filename().string(), text + make_checksum_line(text));
   } catch (const FileError& error) {
     log_warning(error.what(),
                 "; the algorithms of matrix products are not saved, and later runs may use others");

@@ -53,17 +53,17 @@ class ProductTuningScope {
 };
 
 // The chosen algorithms of one device. All functions are thread-safe. Only the CUDA backend uses this class.
-class ProductAlgorithms {
+class ProductAlgorithmChoices {
  public:
   // Returns the object of current_device.
-  static ProductAlgorithms& current();
+  static ProductAlgorithmChoices& current();
 
-  // start_timing() replaces the choices by the choices in the file `path`, and enables measurements of the
-  // algorithms of new products. stop_timing() discards the choices and disables the measurements.
-  void start_timing(const std::string& path);
-  void stop_timing();
-  bool is_timing() const { return is_timing_; }
-  // Returns a number that increases when timing starts or stops. A caller that caches an algorithm also
+  // start_tuning() replaces the choices by the choices in the file `path`, and enables measurements of the
+  // algorithms of new products. stop_tuning() discards the choices and disables the measurements.
+  void start_tuning(const std::string& path);
+  void stop_tuning();
+  bool is_tuning() const { return is_tuning_; }
+  // Returns a number that increases when tuning starts or stops. A caller that caches an algorithm also
   // stores this number. If the number has changed, the caller must discard the algorithm.
   int64_t generation() const { return generation_; }
 
@@ -77,13 +77,13 @@ class ProductAlgorithms {
   void save_file();
 
   mutable std::mutex mutex_;
-  std::atomic<bool> is_timing_ = false;
+  std::atomic<bool> is_tuning_ = false;
   std::atomic<int64_t> generation_ = 0;
   std::string path_, header_;
   std::map<std::string, std::string> choices_;  // the bytes of the chosen algorithms, by name
 };
 
 // Adds `counts` to the counters of this process.
-void add_product_counts(const ProductTuningCounts& counts);
+void add_product_tuning_counts(const ProductTuningCounts& counts);
 
 }  // namespace tapeformer::cuda

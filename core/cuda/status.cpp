@@ -16,7 +16,7 @@ void check_status(cudaError_t status, SourceLocation where) {
   clear_error();
   const std::string text = concat_text("CUDA: ", cudaGetErrorString(status), " (", cudaGetErrorName(status),
                                        ") at ", to_text(where));
-  if (status == cudaErrorMemoryAllocation) throw OutOfMemory("out of memory: " + text);
+  if (status == cudaErrorMemoryAllocation) throw OutOfMemoryError("out of memory: " + text);
   throw DeviceError(text);
 }
 

@@ -6,8 +6,8 @@
 
 namespace tapeformer::cuda {
 
-// Throws an exception with the location of the call if the status is an error: OutOfMemory if device memory
-// is exhausted, DeviceError otherwise.
+// Throws an exception with the location of the call if the status is an error: OutOfMemoryError if device
+// memory is exhausted, DeviceError otherwise.
 void check_status(cudaError_t status, SourceLocation where = SourceLocation::current());
 void check_status(cublasStatus_t status, SourceLocation where = SourceLocation::current());
 

@@ -156,7 +156,7 @@ void fill_zero(Backend, void* data, int64_t bytes) {
 
 void copy_elements(Backend, const Tensor& to, const Tensor& from) {
   if (to.dtype() == from.dtype() && to.is_contiguous() && from.is_contiguous()) {
-    copy_bytes(to.raw(), to.device(), from.raw(), from.device(), to.bytes());
+    copy_bytes(to.raw_data(), to.device(), from.raw_data(), from.device(), to.bytes());
     return;
   }
   const StridedLayout layout = make_layout(to.shape(), to.strides(), from.strides());
@@ -191,7 +191,7 @@ void fill_elements(Backend, const Tensor& to, double value) {
 
 void add_elements(Backend, const Tensor& to, const Tensor& from, double scale) {
   const StridedLayout layout = make_layout(to.shape(), to.strides(), from.strides());
-  visit_floating_dtype("add_from", to.dtype(), [&](auto tag) {
+  visit_floating_dtype("add_scaled", to.dtype(), [&](auto tag) {
     using T = decltype(tag);
     const int64_t bytes =
         2 * to.bytes() + count_distinct_elements(layout, layout.from) * static_cast<int64_t>(sizeof(T));

@@ -34,14 +34,15 @@ struct Slot {
   std::unique_ptr<PinnedBuffer> memory;
   cudaEvent_t copy_done{};
 
-  explicit Slot(int64_t bytes) : device(context().device), memory(std::make_unique<PinnedBuffer>(bytes)) {
+  explicit Slot(int64_t bytes) : device(get_context().device), memory(std::make_unique<PinnedBuffer>(bytes)) {
     check_status(cudaEventCreateWithFlags(&copy_done, cudaEventDisableTiming));
   }
   // Starts a copy in the stream of current_device, and records the event after the copy.
   void copy(void* to, const void* from, int64_t bytes) const {
     log_copy(bytes);
-    check_status(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, context().stream));
-    check_status(cudaEventRecord(copy_done, context().stream));
+    check_status(
+        cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, get_context().stream));
+    check_status(cudaEventRecord(copy_done, get_context().stream));
   }
   // Waits for the last copy.
   void wait() const { check_status(cudaEventSynchronize(copy_done)); }
@@ -55,9 +56,9 @@ constexpr int64_t kMinStageBytes = 64 << 10;  // minimum size of a staging buffe
 
 // The pinned buffers of one device, for copies between host and device.
 struct DeviceSlots {
-  std::vector<std::unique_ptr<Slot>> stages;  // staging buffers, which stage() uses in turn
+  std::vector<std::unique_ptr<Slot>> stages;  // staging buffers, which copy_to_device_async() uses in turn
   size_t next_stage = 0;
-  std::vector<Slot*> free_slots;  // slots that no HostCopy uses
+  std::vector<Slot*> free_slots;  // slots that no DeviceToHostCopy uses
 };
 
 std::mutex& slots_mutex() {
@@ -80,10 +81,10 @@ void synchronize_stream(cudaStream_t stream) {
 
 }  // namespace
 
-void stage(void* to, const void* from, int64_t bytes) {
+void copy_to_device_async(void* to, const void* from, int64_t bytes) {
   throw_if_in_graph("copies from the host's memory");
   const std::scoped_lock lock(slots_mutex());
-  DeviceSlots& slots = get_slots(context().device);
+  DeviceSlots& slots = get_slots(get_context().device);
   if (slots.stages.size() < kMaxStages) slots.stages.push_back(std::make_unique<Slot>(kMinStageBytes));
   Slot& slot = *slots.stages[slots.next_stage % slots.stages.size()];
   slots.next_stage = (slots.next_stage + 1) % kMaxStages;
@@ -95,17 +96,17 @@ void stage(void* to, const void* from, int64_t bytes) {
   slot.copy(to, slot.memory->data(), bytes);
 }
 
-HostCopy::HostCopy(const void* from, int64_t bytes) {
+DeviceToHostCopy::DeviceToHostCopy(const void* from, int64_t bytes) {
   throw_if_in_graph("copies to the host's memory");
   const std::scoped_lock lock(slots_mutex());
-  std::vector<Slot*>& free_slots = get_slots(context().device).free_slots;
+  std::vector<Slot*>& free_slots = get_slots(get_context().device).free_slots;
   if (free_slots.empty()) free_slots.push_back(new Slot(kMaxBytes));
   slot_ = free_slots.back();
   free_slots.pop_back();
   slot_->copy(slot_->memory->data(), from, bytes);
 }
 
-HostCopy::~HostCopy() {
+DeviceToHostCopy::~DeviceToHostCopy() {
   const std::scoped_lock lock(slots_mutex());
   get_slots(slot_->device).free_slots.push_back(slot_);
 }
@@ -118,7 +119,7 @@ EventTimer::EventTimer() : events_(new EventPair) {
   throw_if_in_graph("measures time");
   check_status(cudaEventCreateWithFlags(&events_->start, cudaEventDefault));
   check_status(cudaEventCreateWithFlags(&events_->end, cudaEventDefault));
-  check_status(cudaEventRecord(events_->start, context().stream));
+  check_status(cudaEventRecord(events_->start, get_context().stream));
 }
 
 EventTimer::~EventTimer() {
@@ -127,15 +128,15 @@ EventTimer::~EventTimer() {
   delete events_;
 }
 
-double EventTimer::seconds() const {
-  check_status(cudaEventRecord(events_->end, context().stream));
+double EventTimer::measure_elapsed_seconds() const {
+  check_status(cudaEventRecord(events_->end, get_context().stream));
   check_status(cudaEventSynchronize(events_->end));
   float milliseconds = 0;
   check_status(cudaEventElapsedTime(&milliseconds, events_->start, events_->end));
   return static_cast<double>(milliseconds) / 1000;
 }
 
-const void* HostCopy::wait() const {
+const void* DeviceToHostCopy::wait() const {
   slot_->wait();
   return slot_->memory->data();
 }
@@ -146,13 +147,13 @@ int64_t host_wait_count() {
 
 void synchronize(Device device) {
   const DeviceScope scope(device);
-  synchronize_stream(context().stream);
+  synchronize_stream(get_context().stream);
 }
 
 void fill_zero(void* data, int64_t bytes) {
   if (bytes == 0) return;
   log_copy(bytes);
-  check_status(cudaMemsetAsync(data, 0, static_cast<size_t>(bytes), context().stream));
+  check_status(cudaMemsetAsync(data, 0, static_cast<size_t>(bytes), get_context().stream));
 }
 
 void copy_bytes(void* to, Device to_device, const void* from, Device from_device, int64_t bytes) {
@@ -160,15 +161,15 @@ void copy_bytes(void* to, Device to_device, const void* from, Device from_device
   // The copy runs in the stream of the source device, after the kernels that write the source. If the source
   // is the CPU, the copy runs in the stream of the target device.
   const DeviceScope scope(from_device.is_cpu() ? to_device : from_device);
-  const cudaStream_t stream = context().stream;
+  const cudaStream_t stream = get_context().stream;
   if (from_device.is_cpu()) throw_if_in_graph("copies from the host's memory");
   if (to_device.is_cpu()) throw_if_in_graph("copies to the host's memory");
   if (from_device.is_cpu()) {
-    // cudaMemcpyAsync may read pageable memory after it has returned, so stage() copies to pinned memory
-    // first.
+    // cudaMemcpyAsync may read pageable memory after it has returned, so copy_to_device_async() copies to
+    // pinned memory first.
     for (int64_t done = 0; done < bytes; done += kMaxStagedBytes)
-      stage(static_cast<char*>(to) + done, static_cast<const char*>(from) + done,
-            std::min(bytes - done, kMaxStagedBytes));
+      copy_to_device_async(static_cast<char*>(to) + done, static_cast<const char*>(from) + done,
+                           std::min(bytes - done, kMaxStagedBytes));
     return;
   }
   if (!from_device.is_cpu() && !to_device.is_cpu() && from_device != to_device) synchronize(to_device);

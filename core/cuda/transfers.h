@@ -8,23 +8,23 @@
 
 namespace tapeformer::cuda {
 
-inline constexpr int64_t kMaxStagedBytes = 4 << 20;  // maximum size of a copy by stage()
+inline constexpr int64_t kMaxStagedBytes = 4 << 20;  // maximum size of a copy by copy_to_device_async()
 
 // Copies at most kMaxStagedBytes bytes from pageable host memory to current_device. The bytes are copied to a
 // pinned buffer first, so the caller may overwrite the host memory after the call. The copy to the device is
 // asynchronous, in stream order.
-void stage(void* to, const void* from, int64_t bytes);
+void copy_to_device_async(void* to, const void* from, int64_t bytes);
 
 // An asynchronous copy of at most kMaxBytes bytes from current_device to the host. The constructor adds the
 // copy to the stream of the device.
-class HostCopy {
+class DeviceToHostCopy {
  public:
   static constexpr int64_t kMaxBytes = 16;
 
-  HostCopy(const void* from, int64_t bytes);
-  ~HostCopy();
-  HostCopy(const HostCopy&) = delete;
-  HostCopy& operator=(const HostCopy&) = delete;
+  DeviceToHostCopy(const void* from, int64_t bytes);
+  ~DeviceToHostCopy();
+  DeviceToHostCopy(const DeviceToHostCopy&) = delete;
+  DeviceToHostCopy& operator=(const DeviceToHostCopy&) = delete;
   // Waits for the copy, and returns the address of the copied bytes, which is valid during the lifetime of
   // the object. Does not wait for work that was launched after the copy.
   const void* wait() const;
@@ -43,7 +43,7 @@ class EventTimer {
   EventTimer& operator=(const EventTimer&) = delete;
   // Waits until the device has finished the work that was launched before this call. Returns the time in
   // seconds from the start of the measurement to the end of this work.
-  double seconds() const;
+  double measure_elapsed_seconds() const;
 
  private:
   struct EventPair* events_;

@@ -23,7 +23,8 @@ void WorkLog::add(WorkRecord record) {
   records_.push_back(std::move(record));
 }
 
-void WorkLog::add_product(const ProductShape& p, OperandType type, bool reads_result, SourceLocation where) {
+void WorkLog::add_product(const ProductShape& p, OperandType operand_type, bool reads_result,
+                          SourceLocation where) {
   const int64_t operands = (p.m * p.k + p.k * p.n) * p.operand_bytes;
   const int64_t results = p.m * p.n * p.result_bytes * (reads_result ? 2 : 1);
   add({.kind = WorkKind::product,
@@ -32,7 +33,7 @@ void WorkLog::add_product(const ProductShape& p, OperandType type, bool reads_re
        .bytes = p.count * (operands + results),
        .flop = 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k) *
                static_cast<double>(p.count),
-       .type = type,
+       .operand_type = operand_type,
        .product = p});
 }
 

@@ -40,18 +40,18 @@ struct WorkRecord {
   SourceLocation where;  // location of the launch in the source code
   int64_t bytes = 0;     // number of bytes read and written
   double flop = 0;       // number of floating-point operations in matrix products
-  OperandType type = OperandType::float32;
+  OperandType operand_type = OperandType::float32;
   ProductShape product = {};  // only for WorkKind::product
   // Only for WorkKind::kernel: the number of blocks, the threads per block, and the bytes of dynamic shared
   // memory per block.
-  int64_t blocks = 0, threads = 0, shared_bytes = 0;
+  int64_t block_count = 0, thread_count = 0, shared_bytes = 0;
 };
 
 // The log of the work that this thread launches during the lifetime of the object. The constructor throws
 // ShapeError if the thread already has a log.
 //
 // The logged bytes of a kernel include only arrays that were allocated during the lifetime of the current
-// BlockRecording (core/live_blocks.h). The work of a CUDA graph is logged while the graph is captured.
+// BlockRecordingScope (core/live_blocks.h). The work of a CUDA graph is logged while the graph is captured.
 // Replays of the graph are not logged.
 class WorkLog {
  public:
@@ -68,7 +68,8 @@ class WorkLog {
   // Adds a record to the log, and sets `op` of the record to current_op.
   void add(WorkRecord record);
   // Adds a matrix product. If reads_result is true, the product reads c before it writes c (beta is not 0).
-  void add_product(const ProductShape& product, OperandType type, bool reads_result, SourceLocation where);
+  void add_product(const ProductShape& product, OperandType operand_type, bool reads_result,
+                   SourceLocation where);
   // Adds a copy or a fill. `bytes` is the number of bytes of device memory that are read and written.
   void add_copy(int64_t bytes, SourceLocation where);
 

@@ -86,23 +86,25 @@ AccessRecorder::Space AccessRecorder::find_space(uint64_t address) const {
                                                                                 : Space::other;
 }
 
-void AccessRecorder::add(const void* from, const void* address, size_t bytes, bool writes) {
+void AccessRecorder::record_access(const void* return_address, const void* address, size_t bytes,
+                                   bool is_write) {
   const uint64_t begin = to_integer(address);
   const Space space = find_space(begin);
   if (space == Space::other || bytes == 0) return;
   const uint64_t width = find_access_width(begin, bytes);
   auto& accesses = accesses_[static_cast<size_t>(thread_)];
   for (uint64_t at = 0; at < bytes; at += width)
-    accesses.push_back({to_integer(from), begin + at, static_cast<unsigned char>(width), writes, space});
+    accesses.push_back(
+        {to_integer(return_address), begin + at, static_cast<unsigned char>(width), is_write, space});
 }
 
 void AccessRecorder::finish_block() {
   for (size_t first = 0; first < accesses_.size(); first += kLanes)
-    count_warp(first, std::min(first + kLanes, accesses_.size()));
+    count_warp_requests(first, std::min(first + kLanes, accesses_.size()));
   for (auto& accesses : accesses_) accesses.clear();
 }
 
-void AccessRecorder::count_warp(size_t first_thread, size_t end_thread) {
+void AccessRecorder::count_warp_requests(size_t first_thread, size_t end_thread) {
   std::array<size_t, kLanes> next{};
   std::vector<size_t> active;  // indices of the instructions with accesses since the last barrier
   for (bool more = true; more;) {
@@ -111,10 +113,10 @@ void AccessRecorder::count_warp(size_t first_thread, size_t end_thread) {
     for (size_t thread = first_thread; thread < end_thread; ++thread) {
       const std::vector<Access>& accesses = accesses_[thread];
       size_t& at = next[thread - first_thread];
-      for (; at < accesses.size() && accesses[at].from != 0; ++at) add_to_request(accesses[at]);
+      for (; at < accesses.size() && accesses[at].return_address != 0; ++at) add_to_request(accesses[at]);
       at += at < accesses.size() ? 1 : 0;
       more = more || at < accesses.size();
-      for (const size_t i : lane_instructions_) instructions_[i].repetition = 0;
+      for (const size_t i : lane_instructions_) instructions_[i].access_count = 0;
       active.insert(active.end(), lane_instructions_.begin(), lane_instructions_.end());
       lane_instructions_.clear();
     }
@@ -125,11 +127,12 @@ void AccessRecorder::count_warp(size_t first_thread, size_t end_thread) {
 
 void AccessRecorder::add_to_request(const Access& access) {
   const bool shared = access.space == Space::shared;
-  const auto [found, is_new] = instruction_index_.try_emplace(2 * access.from + shared, instructions_.size());
-  if (is_new) instructions_.emplace_back().from = access.from;
+  const auto [found, is_new] =
+      instruction_index_.try_emplace(2 * access.return_address + shared, instructions_.size());
+  if (is_new) instructions_.emplace_back().return_address = access.return_address;
   Instruction& instruction = instructions_[found->second];
-  if (instruction.repetition == 0) lane_instructions_.push_back(found->second);
-  const size_t i = instruction.repetition++;
+  if (instruction.access_count == 0) lane_instructions_.push_back(found->second);
+  const size_t i = instruction.access_count++;
   if (i == instruction.requests.size()) instruction.requests.emplace_back();
   instruction.request_count = std::max(instruction.request_count, i + 1);
   Request& request = instruction.requests[i];
@@ -140,15 +143,15 @@ void AccessRecorder::count_requests(Instruction& instruction) {
   for (size_t i = 0; i < instruction.request_count; ++i) {
     Request& request = instruction.requests[i];
     if (request.lanes[0].space == Space::global)
-      count_global(request, instruction.counts);
+      count_global_request(request, instruction.counts);
     else
-      count_shared(request, instruction.counts);
+      count_shared_request(request, instruction.counts);
     request.lane_count = 0;
   }
   instruction.request_count = 0;
 }
 
-void AccessRecorder::count_global(const Request& request, AccessCounts& counts) {
+void AccessRecorder::count_global_request(const Request& request, AccessCounts& counts) {
   constexpr uint64_t kBytes = kSectorBytes;
   std::vector<uint64_t>& sectors = sorted_scratch_;
   sectors.clear();
@@ -160,7 +163,7 @@ void AccessRecorder::count_global(const Request& request, AccessCounts& counts) 
          ++sector)
       sectors.push_back(sector);
     counts.bytes[static_cast<size_t>(std::countr_zero(access.width))] += access.width;
-    if (access.writes) counts.written_bytes += access.width;
+    if (access.is_write) counts.written_bytes += access.width;
   }
   ++counts.requests;
   counts.sectors += sort_unique(sectors);
@@ -173,7 +176,7 @@ void AccessRecorder::count_global(const Request& request, AccessCounts& counts) 
 // Counts the cycles of a request to shared memory. In one cycle, a device processes at most 32 lanes with
 // accesses of up to 4 bytes, 16 lanes with 8 bytes, or 8 lanes with 16 bytes. Accesses to different words of
 // one bank take one cycle per word.
-void AccessRecorder::count_shared(const Request& request, AccessCounts& counts) {
+void AccessRecorder::count_shared_request(const Request& request, AccessCounts& counts) {
   ++counts.shared_requests;
   const size_t width = std::max<size_t>(request.lanes[0].width, kBankBytes),
                step = kLanes * kBankBytes / width;
@@ -195,7 +198,7 @@ std::map<uint64_t, AccessCounts> AccessRecorder::counts() const {
   std::map<uint64_t, AccessCounts> result;
   // The return address is the end of the call instruction, so the byte before it belongs to the call.
   for (const Instruction& instruction : instructions_)
-    result[instruction.from - 1 - get_thread_module().base] += instruction.counts;
+    result[instruction.return_address - 1 - get_thread_module().base] += instruction.counts;
   return result;
 }
 

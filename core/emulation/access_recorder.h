@@ -23,25 +23,25 @@ class AccessRecorder {
   AccessRecorder(int thread_count, const void* shared, size_t shared_bytes);
 
   // Sets the thread of the block to which the following accesses belong.
-  void select(int thread) { thread_ = thread; }
+  void select_thread(int thread) { thread_ = thread; }
   // Records that the selected thread passes a barrier of the block, or a barrier of all lanes of its warp.
   void record_barrier() { accesses_[static_cast<size_t>(thread_)].push_back({}); }
-  // Records an access of the selected thread to `bytes` bytes. `from` is the return address of the hook and
-  // identifies the instruction.
-  void add(const void* from, const void* address, size_t bytes, bool writes);
+  // Records an access of the selected thread to `bytes` bytes. `return_address` is the return address of the
+  // hook and identifies the instruction.
+  void record_access(const void* return_address, const void* address, size_t bytes, bool is_write);
   // Adds the requests of the block to the counts, and deletes the accesses of the block.
   void finish_block();
   // Returns the counts of all finished blocks by instruction. The keys are the same as in
-  // LaunchAccesses::counts_by_instruction.
+  // LaunchSiteCounts::counts_by_instruction.
   std::map<uint64_t, AccessCounts> counts() const;
 
  private:
   enum class Space : unsigned char { other, global, shared };
   struct Access {
-    uint64_t from = 0;  // return address of the hook, or 0 to mark a barrier
+    uint64_t return_address = 0;  // return address of the hook, or 0 to mark a barrier
     uint64_t address = 0;
     unsigned char width = 0;  // bytes
-    bool writes = false;
+    bool is_write = false;
     Space space = Space::other;
   };
   // A memory request of a warp. When the warp executes an instruction, the accesses of its lanes form one
@@ -52,8 +52,8 @@ class AccessRecorder {
   };
   // An instruction that accesses memory.
   struct Instruction {
-    uint64_t from = 0;      // return address of the hook
-    size_t repetition = 0;  // number of accesses by the current lane since the last barrier
+    uint64_t return_address = 0;  // return address of the hook
+    size_t access_count = 0;      // number of accesses by the current lane since the last barrier
     // The first request_count elements are the requests since the last barrier. The other elements are
     // unused.
     std::vector<Request> requests;
@@ -65,21 +65,21 @@ class AccessRecorder {
   Space find_space(uint64_t address) const;
   // Groups the accesses of the threads [first_thread, end_thread), which form a warp, into requests, and
   // counts the requests.
-  void count_warp(size_t first_thread, size_t end_thread);
+  void count_warp_requests(size_t first_thread, size_t end_thread);
   // Adds an access of the current lane to a request of its instruction. If lanes execute the instruction
   // several times after a barrier, the n-th accesses of all lanes form the n-th request.
   void add_to_request(const Access& access);
   // Adds the requests of an instruction since the last barrier to the counts, and deletes the requests.
   void count_requests(Instruction& instruction);
-  void count_global(const Request& request, AccessCounts& counts);
-  void count_shared(const Request& request, AccessCounts& counts);
+  void count_global_request(const Request& request, AccessCounts& counts);
+  void count_shared_request(const Request& request, AccessCounts& counts);
 
   int thread_ = 0;
   AddressRange dynamic_shared_, static_shared_;
   std::vector<AddressRange> global_blocks_;    // allocated blocks of global memory, sorted by address
   std::vector<std::vector<Access>> accesses_;  // accesses of the block by thread
-  // Maps a key to an index in instructions_. The key of an access is 2 * `from` for global memory and
-  // 2 * `from` + 1 for shared memory.
+  // Maps a key to an index in instructions_. The key of an access is 2 * `return_address` for global memory
+  // and 2 * `return_address` + 1 for shared memory.
   std::unordered_map<uint64_t, size_t> instruction_index_;
   std::vector<Instruction> instructions_;
   // Indices of the instructions that the current lane has executed since the last barrier.

@@ -142,8 +142,8 @@ class Block {
   void run(bool is_reversed);
   // Implements __syncthreads() for the current thread.
   void barrier();
-  // Implements emulation::exchange() for the current thread.
-  const LaneValues& exchange(uint32_t mask, const void* value, size_t bytes);
+  // Implements emulation::exchange_lane_values() for the current thread.
+  const LaneValues& exchange_lane_values(uint32_t mask, const void* value, size_t bytes);
   void* shared() const { return shared_.get(); }
   int thread_count() const { return thread_count_; }
   int lane() const { return current_->thread % 32; }
@@ -202,7 +202,7 @@ class AccessRecording {
   ~AccessRecording() {
     if (!log_) return;
     access_recorder = nullptr;
-    log_->add(where_, op_, recorder_->counts());
+    log_->add_counts(where_, op_, recorder_->counts());
   }
   AccessRecording(const AccessRecording&) = delete;
   AccessRecording& operator=(const AccessRecording&) = delete;
@@ -221,7 +221,7 @@ class AccessRecording {
 void Block::select(const Fiber& fiber) {
   const auto thread = static_cast<unsigned>(fiber.thread);
   threadIdx = dim3(thread % size_.x, thread / size_.x % size_.y, thread / size_.x / size_.y);
-  if (access_recorder) access_recorder->select(fiber.thread);
+  if (access_recorder) access_recorder->select_thread(fiber.thread);
 }
 
 void Block::record_failure(std::exception_ptr failure) {
@@ -291,7 +291,7 @@ void Block::barrier() {
   if (!arrive(barrier_, thread_count_)) wait(barrier_);
 }
 
-const LaneValues& Block::exchange(uint32_t mask, const void* value, size_t bytes) {
+const LaneValues& Block::exchange_lane_values(uint32_t mask, const void* value, size_t bytes) {
   if (access_recorder && mask == 0xFFFFFFFF) access_recorder->record_barrier();
   Warp& warp = warps_[static_cast<size_t>(thread() / 32)];
   if (!((mask >> lane()) & 1))
@@ -406,8 +406,8 @@ void wait_at_block_barrier() {
 void* dynamic_shared_memory() {
   return current_block->shared();
 }
-const LaneValues& exchange(uint32_t mask, const void* value, size_t bytes) {
-  return current_block->exchange(mask, value, bytes);
+const LaneValues& exchange_lane_values(uint32_t mask, const void* value, size_t bytes) {
+  return current_block->exchange_lane_values(mask, value, bytes);
 }
 int current_lane() {
   return current_block->lane();

@@ -7,8 +7,8 @@
 #include "core/dtype.h"
 
 using tapeformer::BFloat16;
+using tapeformer::cuda::emulation::EmulatedAlgorithm;
 using tapeformer::cuda::emulation::product_algorithms;
-using tapeformer::cuda::emulation::ProductAlgorithm;
 
 namespace {
 
@@ -102,7 +102,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   *found = 0;
   if (!supports(*a, *b, *d)) return CUBLAS_STATUS_NOT_SUPPORTED;
   *found = std::min(wanted, static_cast<int>(product_algorithms.size()));
-  const int32_t rounds_partial_sums = preference->reductions == CUBLASLT_REDUCTION_SCHEME_MASK;
+  const int32_t rounds_partial_sums = preference->reduction_scheme_mask == CUBLASLT_REDUCTION_SCHEME_MASK;
   for (int i = 0; i < *found; ++i) results[i] = {{i, rounds_partial_sums}, 0, CUBLAS_STATUS_SUCCESS};
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -112,7 +112,7 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t, c
                                        cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t* algorithm,
                                        cublasLtMatmulHeuristicResult_t* result) {
   const bool is_known =
-      algorithm->number >= 0 && static_cast<size_t>(algorithm->number) < product_algorithms.size();
+      algorithm->index >= 0 && static_cast<size_t>(algorithm->index) < product_algorithms.size();
   if (!is_known || !supports(*a, *b, *d)) return CUBLAS_STATUS_NOT_SUPPORTED;
   *result = {*algorithm, 0, CUBLAS_STATUS_SUCCESS};
   return CUBLAS_STATUS_SUCCESS;
@@ -131,9 +131,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t matmul, con
       (transpose_b ? layout_b->rows : layout_b->columns) != n)
     return CUBLAS_STATUS_INVALID_VALUE;
   if (matmul->epilogue != CUBLASLT_EPILOGUE_DEFAULT && !matmul->bias) return CUBLAS_STATUS_INVALID_VALUE;
-  const ProductAlgorithm& emulated = product_algorithms.at(static_cast<size_t>(algorithm->number));
+  const EmulatedAlgorithm& emulated = product_algorithms.at(static_cast<size_t>(algorithm->index));
   if (emulated.fails) return CUBLAS_STATUS_NOT_SUPPORTED;
-  tapeformer::cuda::emulation::added_seconds += emulated.seconds;
+  tapeformer::cuda::emulation::simulated_seconds += emulated.seconds;
   if (tapeformer::cuda::emulation::skips_work) return CUBLAS_STATUS_SUCCESS;
   // If d is bfloat16, the product and the epilogue are computed in `sums` in float32 and rounded at the end.
   const bool rounds_result = layout_d->type == CUDA_R_16BF;
@@ -149,10 +149,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t matmul, con
         &handle, matmul->op_a, matmul->op_b, m, n, to - from, alpha,
         skip_to_part(a, *layout_a, matmul->op_a == CUBLAS_OP_T), layout_a->type, layout_a->stride, 0,
         skip_to_part(b, *layout_b, !transpose_b), layout_b->type, layout_b->stride, 0, scale, result,
-        CUDA_R_32F, layout_d->stride, 0, 1, matmul->compute, CUBLAS_GEMM_DEFAULT);
+        CUDA_R_32F, layout_d->stride, 0, 1, matmul->compute_type, CUBLAS_GEMM_DEFAULT);
   };
   const bool rounds_partial_sums = rounds_result && algorithm->rounds_partial_sums;
-  const int64_t part_count = std::min<int64_t>(k, rounds_partial_sums ? 2 : algorithm->number + 1);
+  const int64_t part_count = std::min<int64_t>(k, rounds_partial_sums ? 2 : algorithm->index + 1);
   const float one = 1;
   for (int64_t part = 0; part < part_count; ++part) {
     const cublasStatus_t status =

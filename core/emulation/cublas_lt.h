@@ -33,10 +33,10 @@ enum cublasLtReductionScheme_t : uint32_t {
 };
 
 struct EmulatedPreference {
-  uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_MASK;
+  uint32_t reduction_scheme_mask = CUBLASLT_REDUCTION_SCHEME_MASK;
 };
 struct EmulatedMatmul {
-  cublasComputeType_t compute;
+  cublasComputeType_t compute_type;
   cublasOperation_t op_a, op_b;
   cublasLtEpilogue_t epilogue;
   void* bias;
@@ -50,7 +50,7 @@ using cublasLtMatmulDesc_t = EmulatedMatmul*;
 using cublasLtMatrixLayout_t = EmulatedLayout*;
 using cublasLtMatmulPreference_t = EmulatedPreference*;
 struct cublasLtMatmulAlgo_t {
-  int32_t number;               // index of the algorithm in emulation::product_algorithms
+  int32_t index;                // index of the algorithm in emulation::product_algorithms
   int32_t rounds_partial_sums;  // 1 if partial sums over k are rounded to the type of d, else 0
 };
 struct cublasLtMatmulHeuristicResult_t {
@@ -87,11 +87,11 @@ inline cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPrefere
                                                            cublasLtMatmulPreferenceAttributes_t attribute,
                                                            const void* value, size_t) {
   if (attribute == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK)
-    preference->reductions = *static_cast<const uint32_t*>(value);
+    preference->reduction_scheme_mask = *static_cast<const uint32_t*>(value);
   return CUBLAS_STATUS_SUCCESS;
 }
 inline size_t cublasLtGetVersion() {
-  return tapeformer::cuda::emulation::product_library_version;
+  return tapeformer::cuda::emulation::cublas_lt_version;
 }
 // Writes the algorithms of emulation::product_algorithms, in the same order, to `results`, and their number
 // to `found`.
@@ -114,7 +114,7 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDe
 // instead, and rounds the first partial sum to bfloat16.
 //
 // Returns CUBLAS_STATUS_INVALID_VALUE if the shapes do not match, if the epilogue needs a bias that is not
-// set, or if c and d are different pointers. Returns CUBLAS_STATUS_NOT_SUPPORTED if ProductAlgorithm::fails
+// set, or if c and d are different pointers. Returns CUBLAS_STATUS_NOT_SUPPORTED if EmulatedAlgorithm::fails
 // is true for the algorithm.
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t matmul, const void* alpha,
                               const void* a, cublasLtMatrixLayout_t layout_a, const void* b,

@@ -1,6 +1,6 @@
 // CPU emulation of CUDA events. All work of the emulation is synchronous, so an event only stores the time at
 // which it is recorded. cudaEventElapsedTime() also adds the seconds of the algorithms that ran between the
-// two events (ProductAlgorithm::seconds).
+// two events (EmulatedAlgorithm::seconds).
 #pragma once
 
 #include <chrono>
@@ -8,12 +8,12 @@
 #include "core/emulation/runtime.h"
 
 namespace tapeformer::cuda::emulation {
-// Sum of ProductAlgorithm::seconds over the products of this thread.
-inline constinit thread_local double added_seconds = 0;
+// Sum of EmulatedAlgorithm::seconds over the products of this thread.
+inline constinit thread_local double simulated_seconds = 0;
 }  // namespace tapeformer::cuda::emulation
 
 struct EmulatedEvent {
-  double added_seconds = 0;  // emulation::added_seconds when the event was recorded
+  double simulated_seconds = 0;  // emulation::simulated_seconds when the event was recorded
   std::chrono::steady_clock::time_point time;
 };
 using cudaEvent_t = EmulatedEvent*;
@@ -29,7 +29,7 @@ inline cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 inline cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
   event->time = std::chrono::steady_clock::now();
-  event->added_seconds = tapeformer::cuda::emulation::added_seconds;
+  event->simulated_seconds = tapeformer::cuda::emulation::simulated_seconds;
   return cudaSuccess;
 }
 inline cudaError_t cudaEventSynchronize(cudaEvent_t) {
@@ -37,6 +37,6 @@ inline cudaError_t cudaEventSynchronize(cudaEvent_t) {
 }
 inline cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
   *milliseconds = std::chrono::duration<float, std::milli>(end->time - start->time).count() +
-                  static_cast<float>(1000 * (end->added_seconds - start->added_seconds));
+                  static_cast<float>(1000 * (end->simulated_seconds - start->simulated_seconds));
   return cudaSuccess;
 }

@@ -18,7 +18,7 @@ BlockTable& block_table() {
 
 }  // namespace
 
-void record_global_memory(const void* block, size_t bytes) {
+void register_global_memory(const void* block, size_t bytes) {
   const auto begin = reinterpret_cast<uint64_t>(block);
   const std::scoped_lock lock(block_table().mutex);
   block_table().ends[begin] = begin + bytes;

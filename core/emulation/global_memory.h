@@ -14,8 +14,8 @@ struct AddressRange {
   bool contains(uint64_t address) const { return address >= begin && address < end; }
 };
 
-// record_global_memory() adds a block to the table, and unregister_global_memory() removes it.
-void record_global_memory(const void* block, size_t bytes);
+// register_global_memory() adds a block to the table, and unregister_global_memory() removes it.
+void register_global_memory(const void* block, size_t bytes);
 void unregister_global_memory(const void* block);
 // Returns all blocks of the table, sorted by address.
 std::vector<AddressRange> list_global_memory();

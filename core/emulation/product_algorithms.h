@@ -1,5 +1,5 @@
 // The matrix product algorithms of the emulated cuBLASLt. Tests assign product_algorithms to simulate slow or
-// failing algorithms, and product_library_version to simulate another version of cuBLASLt.
+// failing algorithms, and cublas_lt_version to simulate another version of cuBLASLt.
 #pragma once
 
 #include <array>
@@ -7,15 +7,15 @@
 
 namespace tapeformer::cuda::emulation {
 
-struct ProductAlgorithm {
+struct EmulatedAlgorithm {
   // Simulated duration of each product. cudaEventElapsedTime() adds it to the measured time between events.
   double seconds = 0;
   bool fails = false;  // true: cublasLtMatmul() with this algorithm returns an error
 };
 // The initial value of product_algorithms.
-inline constexpr std::array<ProductAlgorithm, 3> kProductAlgorithms = {{{0}, {1}, {2}}};
-inline std::array<ProductAlgorithm, 3> product_algorithms = kProductAlgorithms;
+inline constexpr std::array<EmulatedAlgorithm, 3> kDefaultProductAlgorithms = {{{0}, {1}, {2}}};
+inline std::array<EmulatedAlgorithm, 3> product_algorithms = kDefaultProductAlgorithms;
 // The result of cublasLtGetVersion().
-inline size_t product_library_version = 1;
+inline size_t cublas_lt_version = 1;
 
 }  // namespace tapeformer::cuda::emulation

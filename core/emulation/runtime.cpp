@@ -16,7 +16,7 @@ cudaError_t cudaMalloc(void** block, size_t bytes) {
   if (posix_memalign(block, kDeviceAlignment, bytes) != 0) return cudaErrorMemoryAllocation;
   if (!tapeformer::cuda::emulation::skips_work)
     std::memset(*block, 0xFF, bytes);  // elements of each floating-point type are then NaN
-  tapeformer::cuda::emulation::record_global_memory(*block, bytes);
+  tapeformer::cuda::emulation::register_global_memory(*block, bytes);
   return cudaSuccess;
 }
 

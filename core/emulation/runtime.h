@@ -81,8 +81,8 @@ struct LaneValues {
   uint32_t present_lanes = 0;  // bit mask of the participating lanes
 };
 // Passes a value of `bytes` bytes to the other lanes of `mask`, waits until all lanes of the mask have passed
-// a value, and returns all values. The reference is valid until the next exchange() of this lane.
-const LaneValues& exchange(uint32_t mask, const void* value, size_t bytes);
+// a value, and returns all values. The reference is valid until the next exchange_lane_values() of this lane.
+const LaneValues& exchange_lane_values(uint32_t mask, const void* value, size_t bytes);
 // Throws std::logic_error. Called if the current thread reads the value of `lane`, but `lane` has passed no
 // value.
 [[noreturn]] void throw_absent_lane(int lane);
@@ -93,7 +93,7 @@ int current_lane();
 template <class T>
 T read_lane_value(uint32_t mask, T value, int source) {
   static_assert(sizeof(T) <= kMaxLaneValueBytes);
-  const LaneValues& lanes = exchange(mask, &value, sizeof(T));
+  const LaneValues& lanes = exchange_lane_values(mask, &value, sizeof(T));
   if (!((lanes.present_lanes >> source) & 1)) throw_absent_lane(source);
   T result;
   std::memcpy(&result, lanes.bytes[source], sizeof(T));
@@ -106,7 +106,7 @@ inline void __syncthreads() {
   tapeformer::cuda::emulation::wait_at_block_barrier();
 }
 inline void __syncwarp(unsigned mask = 0xFFFFFFFF) {
-  tapeformer::cuda::emulation::exchange(mask, nullptr, 0);
+  tapeformer::cuda::emulation::exchange_lane_values(mask, nullptr, 0);
 }
 template <class T>
 T __shfl_sync(unsigned mask, T value, int source, int width = 32) {
@@ -133,7 +133,7 @@ T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32) {
       mask, value, source >= 0 && source / width == lane / width ? source : lane);
 }
 inline unsigned __ballot_sync(unsigned mask, int predicate) {
-  const auto& lanes = tapeformer::cuda::emulation::exchange(mask, &predicate, sizeof(predicate));
+  const auto& lanes = tapeformer::cuda::emulation::exchange_lane_values(mask, &predicate, sizeof(predicate));
   unsigned result = 0;
   for (int lane = 0; lane < 32; ++lane) {
     int value;
@@ -173,17 +173,17 @@ T atomicCAS(T* target, T expected, T value) {
 }
 template <class T>
 T atomicMax(T* target, T value) {
-  std::atomic_ref<T> shared(*target);
-  T old = shared.load();
-  while (old < value && !shared.compare_exchange_weak(old, value)) {
+  std::atomic_ref<T> atomic_target(*target);
+  T old = atomic_target.load();
+  while (old < value && !atomic_target.compare_exchange_weak(old, value)) {
   }
   return old;
 }
 template <class T>
 T atomicMin(T* target, T value) {
-  std::atomic_ref<T> shared(*target);
-  T old = shared.load();
-  while (value < old && !shared.compare_exchange_weak(old, value)) {
+  std::atomic_ref<T> atomic_target(*target);
+  T old = atomic_target.load();
+  while (value < old && !atomic_target.compare_exchange_weak(old, value)) {
   }
   return old;
 }

@@ -30,11 +30,12 @@ std::string resolved(const std::string& path) {
 
 }  // namespace
 
-FileError::FileError(const std::string& action, const std::string& path, int reason)
-    : FileError(action, path, reason, std::strerror(reason)) {}
+FileError::FileError(const std::string& action, const std::string& path, int error_number)
+    : FileError(action, path, error_number, std::strerror(error_number)) {}
 
-FileError::FileError(const std::string& action, const std::string& path, int reason, const std::string& text)
-    : std::runtime_error("cannot " + action + " " + path + ": " + text), reason_(reason) {}
+FileError::FileError(const std::string& action, const std::string& path, int error_number,
+                     const std::string& text)
+    : std::runtime_error("cannot " + action + " " + path + ": " + text), error_number_(error_number) {}
 
 File::File(const std::string& path, int flags) : path_(path), descriptor_(-1) {
   do descriptor_ = ::open(path.c_str(), flags | O_CLOEXEC, kMode);
@@ -106,7 +107,7 @@ std::string read_file(const std::string& path, size_t max_bytes) {
   return text;
 }
 
-std::string make_temporary_name(const std::string& name) {
+std::string make_temporary_path(const std::string& name) {
   uint64_t number = 0;
   if (::getrandom(&number, sizeof number, 0) != static_cast<ssize_t>(sizeof number))
     throw FileError("create a temporary name for", name);
@@ -141,7 +142,7 @@ void replace_file(const std::string& name, std::string_view text) {
   const bool exists = ::stat(name.c_str(), &status) == 0;
   if (exists && (S_ISCHR(status.st_mode) || S_ISBLK(status.st_mode) || S_ISFIFO(status.st_mode)))
     return File(name, O_WRONLY).write(text.data(), text.size());
-  const std::string path = exists ? resolved(name) : name, temporary = make_temporary_name(path);
+  const std::string path = exists ? resolved(name) : name, temporary = make_temporary_path(path);
   bool created = false;
   try {
     File file(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW);
@@ -151,14 +152,14 @@ void replace_file(const std::string& name, std::string_view text) {
     rename_path(temporary, path);
   } catch (const FileError& error) {
     if (created) ::unlink(temporary.c_str());
-    throw FileError("write", path, error.reason());
+    throw FileError("write", path, error.error_number());
   }
   const size_t slash = path.rfind('/');
   sync_directory(slash == std::string::npos ? "." : path.substr(0, slash + 1));
 }
 
-FolderLock::FolderLock(const std::string& path) : folder_(path, O_RDONLY | O_DIRECTORY) {
-  if (::flock(folder_.descriptor(), LOCK_EX | LOCK_NB) != 0) throw FileError("lock", path);
+FolderLock::FolderLock(const std::string& path) : handle_(path, O_RDONLY | O_DIRECTORY) {
+  if (::flock(handle_.descriptor(), LOCK_EX | LOCK_NB) != 0) throw FileError("lock", path);
 }
 
 }  // namespace tapeformer

@@ -15,14 +15,14 @@ namespace tapeformer {
 
 class FileError : public std::runtime_error {
  public:
-  // The message is "cannot ACTION PATH: TEXT". `reason` is an errno value. TEXT defaults to the strerror
-  // message of `reason`.
-  FileError(const std::string& action, const std::string& path, int reason = errno);
-  FileError(const std::string& action, const std::string& path, int reason, const std::string& text);
-  int reason() const { return reason_; }
+  // The message is "cannot ACTION PATH: TEXT". `error_number` is an errno value. TEXT defaults to the
+  // strerror message of `error_number`.
+  FileError(const std::string& action, const std::string& path, int error_number = errno);
+  FileError(const std::string& action, const std::string& path, int error_number, const std::string& text);
+  int error_number() const { return error_number_; }
 
  private:
-  int reason_;
+  int error_number_;
 };
 
 // Owner of an open file descriptor, which the destructor closes.
@@ -61,8 +61,8 @@ File open_regular_file(const std::string& path);
 std::string read_file(const std::string& path, size_t max_bytes = SIZE_MAX);
 // Returns a path for a temporary file that will replace the file with the path `name`. The temporary file is
 // in the same folder, and its name is random and begins with a dot.
-std::string make_temporary_name(const std::string& name);
-// Returns whether `name` could be a result of make_temporary_name().
+std::string make_temporary_path(const std::string& name);
+// Returns whether `name` could be a result of make_temporary_path().
 bool is_temporary_name(std::string_view name);
 // Makes renames and new entries in a folder durable.
 void sync_directory(const std::string& path);
@@ -80,7 +80,7 @@ class FolderLock {
   explicit FolderLock(const std::string& path);
 
  private:
-  File folder_;
+  File handle_;
 };
 
 }  // namespace tapeformer

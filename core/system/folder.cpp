@@ -62,26 +62,26 @@ File Folder::open_file(const std::string& name, int flags) const {
   return file;
 }
 
-void Folder::write(const std::string& name, std::string_view text) const {
+void Folder::write_new_file(const std::string& name, std::string_view text) const {
   File file = create_file(name);
   file.write(text.data(), text.size());
   file.sync();
 }
 
-void Folder::replace(const std::string& name, std::string_view text) const {
-  const std::string temporary = make_temporary_name(name);
+void Folder::replace_file(const std::string& name, std::string_view text) const {
+  const std::string temporary = make_temporary_path(name);
   try {
-    write(temporary, text);
+    write_new_file(temporary, text);
     rename(temporary, name);
   } catch (const FileError& error) {
     ::unlinkat(handle_.descriptor(), temporary.c_str(), 0);
-    throw FileError("write", make_entry_path(name), error.reason());
+    throw FileError("write", make_entry_path(name), error.error_number());
   }
   sync();
 }
 
 void Folder::replace_link(const std::string& name, const std::string& target) const {
-  const std::string temporary = make_temporary_name(name);
+  const std::string temporary = make_temporary_path(name);
   if (::symlinkat(target.c_str(), handle_.descriptor(), temporary.c_str()) != 0)
     throw FileError("link", make_entry_path(name));
   try {
@@ -105,7 +105,7 @@ void Folder::exchange(const std::string& a, const std::string& b) const {
     throw FileError("exchange " + make_entry_path(a) + " with", make_entry_path(b));
 }
 
-void Folder::remove(const std::string& name) const {
+void Folder::remove_all(const std::string& name) const {
   if (get_entry_kind(name) == Kind::folder) {
     std::error_code error;
     std::filesystem::remove_all(make_entry_path(name), error);

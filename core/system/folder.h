@@ -36,16 +36,16 @@ class Folder {
   File open_file(const std::string& name, int flags) const;
 
   // Creates a file with this text and syncs it. Throws if the entry exists.
-  void write(const std::string& name, std::string_view text) const;
+  void write_new_file(const std::string& name, std::string_view text) const;
   // Creates or replaces a file atomically. Readers see the old or the new content, even if the call fails.
-  void replace(const std::string& name, std::string_view text) const;
+  void replace_file(const std::string& name, std::string_view text) const;
   // Creates or replaces a symbolic link.
   void replace_link(const std::string& name, const std::string& target) const;
   void rename(const std::string& from, const std::string& to) const;
   // Exchanges two entries atomically.
   void exchange(const std::string& a, const std::string& b) const;
   // Removes a file, a link, or a folder and its contents. Does nothing if there is no such entry.
-  void remove(const std::string& name) const;
+  void remove_all(const std::string& name) const;
   // Syncs the folder, so that new, renamed and removed entries are durable.
   void sync() const;
 

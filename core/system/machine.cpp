@@ -51,7 +51,7 @@ BuildInfo get_build_info() {
   info.build_type = type.empty() ? "none" : type;
   info.compiler = compiler;
   info.kernel_architecture = cpu::kCompiledArchitecture;
-  info.kernel_architectures = TAPEFORMER_ARCHITECTURES;
+  info.all_kernel_architectures = TAPEFORMER_ARCHITECTURES;
   info.instruction_set = format_extensions(cpu::kCompiledExtensions);
   info.vector_bytes = cpu::kCompiledVectorBytes;
   return info;

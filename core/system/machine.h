@@ -12,16 +12,16 @@ struct BuildInfo {
   std::string kernel_architecture;  // value of -march for the CPU kernels
   // Values of -march for which the CPU kernels were compiled, separated by spaces. The dynamic loader selects
   // the kernels for one of these values. Empty if the kernels were compiled for only one value.
-  std::string kernel_architectures;
+  std::string all_kernel_architectures;
   std::string instruction_set;  // extensions that the compiler may use in the kernels: "avx2 fma …"
   int vector_bytes = 0;         // length of the vectors in the kernels, in bytes
 };
 BuildInfo get_build_info();
 
 struct BlasInfo {
-  std::string config;       // name, version and build options as reported by OpenBLAS
-  std::string kernel_name;  // processor type for which OpenBLAS selected its kernels, for example "Haswell"
-  std::string threading;    // "openmp", "pthreads" or "sequential"
+  std::string config;     // name, version and build options as reported by OpenBLAS
+  std::string core_type;  // processor type for which OpenBLAS selected its kernels, for example "Haswell"
+  std::string threading;  // "openmp", "pthreads" or "sequential"
   int thread_count = 0;
   // Returns whether OpenBLAS uses OpenMP. This library limits the threads of OpenMP, but it cannot limit
   // other threads of OpenBLAS, which compete with the threads of this library for the cores.

@@ -29,8 +29,8 @@ std::string escaped(std::string_view text, std::string_view kept) {
     const size_t bytes = character.bytes == 0 ? 1 : character.bytes;
     if (character.bytes == 0)
       result += escape('x', static_cast<uint8_t>(text[0]), 2);
-    else if (is_unsafe(character.code) && kept.find(text[0]) == std::string_view::npos)
-      result += escape('u', character.code, 4);
+    else if (is_unsafe(character.code_point) && kept.find(text[0]) == std::string_view::npos)
+      result += escape('u', character.code_point, 4);
     else
       result += text.substr(0, bytes);
     text.remove_prefix(bytes);

@@ -10,16 +10,16 @@ Utf8Character decode_first_utf8_character(std::string_view text) {
   if (lead < 0x80) return {lead, 1};
   const size_t bytes = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
   if (lead < 0xC2 || lead > 0xF4 || text.size() < bytes) return {};
-  char32_t code = lead & (0x7F >> bytes);
+  char32_t code_point = lead & (0x7F >> bytes);
   for (size_t i = 1; i < bytes; ++i) {
     if ((byte(i) & 0xC0) != 0x80) return {};
-    code = code << 6 | (byte(i) & 0x3F);
+    code_point = code_point << 6 | (byte(i) & 0x3F);
   }
   // Minimum code point for each number of bytes.
-  constexpr char32_t kMinCode[] = {0, 0, 0x80, 0x800, 0x10000};
-  const bool surrogate = code >= 0xD800 && code <= 0xDFFF;
-  if (code < kMinCode[bytes] || surrogate || code > 0x10FFFF) return {};
-  return {code, bytes};
+  constexpr char32_t kMinCodePoint[] = {0, 0, 0x80, 0x800, 0x10000};
+  const bool surrogate = code_point >= 0xD800 && code_point <= 0xDFFF;
+  if (code_point < kMinCodePoint[bytes] || surrogate || code_point > 0x10FFFF) return {};
+  return {code_point, bytes};
 }
 
 }  // namespace tapeformer

@@ -7,7 +7,7 @@
 namespace tapeformer {
 
 struct Utf8Character {
-  char32_t code = 0;
+  char32_t code_point = 0;
   size_t bytes = 0;  // 0: not valid UTF-8
 };
 

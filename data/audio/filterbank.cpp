@@ -147,7 +147,7 @@ struct Filterbank::Tables {
         padded(power_of_two(options.frame_length())),
         triangles(mel_triangles(options, padded)),
         transform(kiss_fft_alloc(static_cast<int>(padded / 2), 0, nullptr, nullptr)) {
-    if (!transform) throw OutOfMemory("filterbank: no memory for the Fourier transform");
+    if (!transform) throw OutOfMemoryError("filterbank: no memory for the Fourier transform");
     for (int64_t i = 0; i < length; ++i)
       window.push_back(static_cast<float>(std::pow(
           0.5 - 0.5 * std::cos(2 * M_PI * static_cast<double>(i) / static_cast<double>(length - 1)), 0.85)));

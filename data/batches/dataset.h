@@ -40,8 +40,8 @@ class Dataset {
   virtual std::shared_ptr<const Tokenizer> tokenizer() const { return nullptr; }
   // Returns the examples with these indices, in this order. `tokens` is (count, length + 1), where count is
   // the number of indices. For sets of vectors, `elements` (count, length + 1, feature_count) is defined
-  // instead. The data set determines which of the other tensors of the batch are defined. Throws ShapeError
-  // if an index is outside [0, size()).
+  // instead. The data set determines which of the other tensors of the batch are defined. Throws
+  // ShapeError if an index is outside [0, size()).
   virtual Batch batch(std::span<const int64_t> indices) const = 0;
 
  protected:

@@ -100,7 +100,7 @@ std::string to_lower_case_utf8(const std::string& text) {
   std::string lower;
   for (std::string_view rest = text; !rest.empty();) {
     const Utf8Character character = decode_first_utf8_character(rest);
-    append_utf8(static_cast<uint32_t>(towlower_l(static_cast<wint_t>(character.code), locale)), lower);
+    append_utf8(static_cast<uint32_t>(towlower_l(static_cast<wint_t>(character.code_point), locale)), lower);
     rest.remove_prefix(character.bytes);
   }
   return lower;

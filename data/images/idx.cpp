@@ -67,7 +67,7 @@ Tensor parse_idx(std::span<const uint8_t> bytes, int rank, const std::string& na
                                 expected < 0 ? "far more" : std::to_string(expected),
                                 " bytes after it, found ", payload.size()));
   Tensor tensor = Tensor::empty(shape, DType::uint8);
-  if (!payload.empty()) std::memcpy(tensor.raw(), payload.data(), payload.size());
+  if (!payload.empty()) std::memcpy(tensor.raw_data(), payload.data(), payload.size());
   return tensor;
 }
 

@@ -148,7 +148,7 @@ class ImageCache {
       begin = end + 1;
     }
     decoded.pixels = Tensor::empty({header.count, dims_}, DType::uint8);
-    std::memcpy(decoded.pixels.raw(), text.data() + sizeof header + faults.size(),
+    std::memcpy(decoded.pixels.raw_data(), text.data() + sizeof header + faults.size(),
                 static_cast<size_t>(decoded.pixels.bytes()));
     return true;
   }
@@ -162,7 +162,8 @@ class ImageCache {
     header.fault_bytes = static_cast<int64_t>(faults.size());
     std::string text(reinterpret_cast<const char*>(&header), sizeof header);
     text += faults;
-    text.append(static_cast<const char*>(decoded.pixels.raw()), static_cast<size_t>(decoded.pixels.bytes()));
+    text.append(static_cast<const char*>(decoded.pixels.raw_data()),
+                static_cast<size_t>(decoded.pixels.bytes()));
     const uint32_t crc32 = compute_checksum(text).crc32;
     text.append(reinterpret_cast<const char*>(&crc32), sizeof crc32);
     fs::create_directories(fs::path(path_).parent_path());

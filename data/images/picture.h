@@ -24,8 +24,8 @@ uint8_t convert_to_grey(double red, double green, double blue);
 // uint8 tensor with shape (height, width, 1) or (height, width, 3). Returns a uint8 tensor with shape (size,
 // size, channels). The value of an output pixel is the mean of the input pixels that it covers, with halves
 // rounded up. If the picture is RGB and `channels` is 1, convert_to_grey() converts the pixels. If the
-// picture is grey, the grey value is copied to all channels. Throws ShapeError if the square is smaller than
-// size x size.
+// picture is grey, the grey value is copied to all channels. Throws ShapeError if the square is smaller
+// than size x size.
 Tensor crop_and_resize_to_square(const Tensor& picture, int64_t size, int64_t channels);
 
 }  // namespace tapeformer

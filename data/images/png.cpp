@@ -49,7 +49,7 @@ void write_png(const std::filesystem::path& path, const Tensor& image) {
   png.image.format = image.size(2) == 3 ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY;
   png_alloc_size_t size = PNG_IMAGE_PNG_SIZE_MAX(png.image);
   Bytes bytes(size);
-  if (!png_image_write_to_memory(&png.image, bytes.data(), &size, 0, image.raw(), 0, nullptr))
+  if (!png_image_write_to_memory(&png.image, bytes.data(), &size, 0, image.raw_data(), 0, nullptr))
     throw std::runtime_error(concat_text("cannot write ", path.string(), ": ", png.image.message));
   replace_file(path.string(), view_as_text(bytes, size));
 }
@@ -75,7 +75,7 @@ Tensor decode_png(const Bytes& bytes, const std::string& name) {
   png.image.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;
   Tensor image = Tensor::empty({height, width, colour ? 3 : 1}, DType::uint8);
   const png_color black{0, 0, 0};
-  if (!png_image_finish_read(&png.image, &black, image.raw(), 0, nullptr)) fail(png.image.message);
+  if (!png_image_finish_read(&png.image, &black, image.raw_data(), 0, nullptr)) fail(png.image.message);
   return image;
 }
 

@@ -198,7 +198,7 @@ SpeechBatch SpeechDataset::batch(std::span<const int64_t> indices, const SpecAug
       apply_spec_augment(utterance_features, *augment,
                          RandomStream(stream.key(), "utterance " + std::to_string(i), stream.step()),
                          store_->dims());
-    std::memcpy(batch.features.data<float>() + b * longest * dims(), utterance_features.raw(),
+    std::memcpy(batch.features.data<float>() + b * longest * dims(), utterance_features.raw_data(),
                 static_cast<size_t>(utterance_features.bytes()));
   }
   return batch;

@@ -137,7 +137,7 @@ Checksum compute_start_checksum(const File& file, size_t bytes) {
 // Creates a temporary file next to `path`. The file is locked while it is open, so that other processes do
 // not remove it.
 File create_unfinished(const std::string& path) {
-  File file(make_temporary_name(path), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW);
+  File file(make_temporary_path(path), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW);
   ::flock(file.descriptor(), LOCK_EX | LOCK_NB);
   return file;
 }
@@ -278,8 +278,8 @@ void FeatureStore::compute(const Corpus& corpus, const FeatureOptions& options, 
       const Tensor& features = tensors[static_cast<size_t>(i)];
       if (file && features.defined()) {
         entries_[static_cast<size_t>(first + i)].offset = static_cast<int64_t>(written.bytes);
-        file->write(features.raw(), static_cast<size_t>(features.bytes()));
-        written.append(features.raw(), static_cast<size_t>(features.bytes()));
+        file->write(features.raw_data(), static_cast<size_t>(features.bytes()));
+        written.append(features.raw_data(), static_cast<size_t>(features.bytes()));
       } else if (!file) {
         tensors_.push_back(features);
       }
@@ -368,7 +368,8 @@ Tensor FeatureStore::features(int64_t i) const {
   if (!entry.error.empty()) throw DataError(entry.error);
   if (!file_) return tensors_[static_cast<size_t>(i)].clone();
   Tensor features = Tensor::empty({entry.frames, entry.dims});
-  file_->read_at(features.raw(), static_cast<size_t>(features.bytes()), static_cast<size_t>(entry.offset));
+  file_->read_at(features.raw_data(), static_cast<size_t>(features.bytes()),
+                 static_cast<size_t>(entry.offset));
   return features;
 }
 

@@ -73,7 +73,7 @@ Tensor read_plain(Cursor& cursor, DType dtype) {
   const int64_t rows = size(), columns = size();
   cursor.require(rows, columns, dtype == DType::float32 ? 4 : 8);
   const Tensor matrix = Tensor::empty({rows, columns}, dtype);
-  cursor.read(matrix.raw(), matrix.bytes());
+  cursor.read(matrix.raw_data(), matrix.bytes());
   return matrix.to(DType::float32);
 }
 

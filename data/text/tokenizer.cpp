@@ -41,10 +41,10 @@ class CharacterTokenizer final : public Tokenizer {
     for (std::string_view rest = characters_; !rest.empty();) {
       const Utf8Character next = decode_first_utf8_character(rest);
       const auto token = static_cast<int32_t>(texts_.size());
-      if (next.code < kAsciiCodes)
-        ascii_[next.code] = token;
+      if (next.code_point < kAsciiCodes)
+        ascii_[next.code_point] = token;
       else
-        others_.emplace(next.code, token);
+        others_.emplace(next.code_point, token);
       texts_.push_back(rest.substr(0, next.bytes));
       rest.remove_prefix(next.bytes);
     }
@@ -65,7 +65,7 @@ class CharacterTokenizer final : public Tokenizer {
       const Utf8Character next = decode_first_utf8_character(text.substr(at));
       if (next.bytes == 0)
         throw EncodingError(at, "is not valid UTF-8; the tokenizer \"bytes\" takes any bytes");
-      const auto found = others_.find(next.code);
+      const auto found = others_.find(next.code_point);
       if (found == others_.end())
         throw EncodingError(at, concat_text("the character \"", text.substr(at, next.bytes),
                                             "\" is not in the vocabulary of the training text"));
@@ -104,7 +104,7 @@ void mark_characters(const TextSource& text, std::vector<bool>& used) {
       if (next.bytes == 0)
         throw DataError(text.location(at + static_cast<int64_t>(done)) +
                         " is not valid UTF-8; the tokenizer \"bytes\" takes any bytes");
-      used[next.code] = true;
+      used[next.code_point] = true;
       done += next.bytes;
     }
     at += static_cast<int64_t>(done);
@@ -135,7 +135,7 @@ std::shared_ptr<const Tokenizer> restore_characters(const std::string& data, con
   for (std::string_view rest = data; !rest.empty();) {
     const Utf8Character next = decode_first_utf8_character(rest);
     if (next.bytes == 0) throw DataError(source + ": the characters of the tokenizer are not valid UTF-8");
-    codes.push_back(next.code);
+    codes.push_back(next.code_point);
     rest.remove_prefix(next.bytes);
   }
   if (codes.empty()) throw DataError(source + ": the tokenizer has no characters");

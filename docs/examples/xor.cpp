@@ -20,8 +20,8 @@ class Network : public Module {
 };
 
 int main() {
-  const Tensor inputs = Tensor::from<float>({0, 0, 0, 1, 1, 0, 1, 1}, {4, 2});
-  const Tensor targets = Tensor::from<float>({0, 1, 1, 0}, {4, 1});
+  const Tensor inputs = Tensor::from_vector<float>({0, 0, 0, 1, 1, 0, 1, 1}, {4, 2});
+  const Tensor targets = Tensor::from_vector<float>({0, 1, 1, 0}, {4, 1});
 
   Network network;
   network.initialize(1);  // with seed 1
@@ -31,12 +31,12 @@ int main() {
     const Tensor loss = binary_cross_entropy_with_logits(network.forward(inputs), targets);
     backward(loss);
     for (const auto& [name, weight] : network.parameters()) {
-      weight.add_from(gradient(weight), -learning_rate);
+      weight.add_scaled(gradient(weight), -learning_rate);
       set_gradient(weight, {});  // the next backward() starts from zero
     }
     if (step % 100 == 0) std::cout << "step " << step << "  loss " << loss.item() << "\n";
   }
 
-  const NoGrad no_grad;
+  const NoGradScope no_grad;
   std::cout << "predictions\n" << sigmoid(network.forward(inputs)) << "\n";
 }

@@ -148,7 +148,7 @@ std::vector<AttentionTestResult> KindTester::run() {
     AttentionTestResult result{test.name, "", test.requirement.reason()};
     if (test.requirement) try {
         result.failure = (this->*test.run)();
-      } catch (const OutOfMemory&) {
+      } catch (const OutOfMemoryError&) {
         throw;
       } catch (const std::exception& error) {
         result.failure = std::string("exception: ") + error.what();
@@ -169,7 +169,7 @@ std::unique_ptr<Attention> KindTester::make(DType dtype, double dropout) const {
 
 Tensor KindTester::attend(const Attention& attention, const KindInputs& inputs, const AttentionMask& mask,
                           const ForwardContext& context) const {
-  const NoGrad no_grad;
+  const NoGradScope no_grad;
   return attention.forward(inputs.q, inputs.k, inputs.v, mask, context, "layers.0.attention");
 }
 
@@ -177,7 +177,7 @@ std::vector<std::pair<std::string, AttentionMask>> KindTester::list_masks() cons
   std::vector<std::pair<std::string, AttentionMask>> masks{{"without a mask", kOpenMask}};
   if (kind_.capabilities.causal) masks.emplace_back("with a causal mask", kCausalMask);
   if (kind_.capabilities.length_masks)
-    masks.emplace_back("with lengths", AttentionMask{false, Tensor::from<int64_t>(
+    masks.emplace_back("with lengths", AttentionMask{false, Tensor::from_vector<int64_t>(
                                                                 {setup_.length, prefix_length()}, {kBatch})});
   return masks;
 }
@@ -226,16 +226,16 @@ std::string KindTester::test_gradients() const {
   for (const auto& [name, mask] : list_masks()) {
     StoredDecisions decisions;
     const ForwardContext context{.training = true, .seed = 5, .step = 2, .decisions = &decisions};
-    KindInputs inputs = map_inputs(inputs_, [](const Tensor& x) { return require_grad(x.clone()); });
+    KindInputs inputs = map_inputs(inputs_, [](const Tensor& x) { return set_requires_grad(x.clone()); });
     if (kind_.capabilities.shares_query_key) inputs.k = inputs.q;
     NamedTensors leaves = attention->parameters();
     leaves.insert(leaves.end(), {{"q", inputs.q}, {"k", inputs.k}, {"v", inputs.v}});
     const GradcheckResult result = gradcheck_leaves(
         [&] { return attention->forward(inputs.q, inputs.k, inputs.v, mask, context, "layers.0.attention"); },
         strip_names(leaves), {.step = 1e-4, .kink_step = 1e-7, .max_elements = 40, .min_denominator = 1e-4});
-    if (result.relative_error < 1e-6) continue;
+    if (result.max_relative_error < 1e-6) continue;
     return concat_text(name, ", the gradient of ", leaves[static_cast<size_t>(result.worst_input)].first,
-                       " differs from differences: relative error ", result.relative_error,
+                       " differs from differences: relative error ", result.max_relative_error,
                        result.message.empty() ? "" : ", ", result.message);
   }
   return "";
@@ -261,7 +261,7 @@ std::string KindTester::test_causal_mask() const {
 std::string KindTester::test_length_mask() const {
   const auto attention = make();
   const int64_t end = prefix_length();
-  const Tensor lengths = Tensor::from<int64_t>({setup_.length, end}, {kBatch});
+  const Tensor lengths = Tensor::from_vector<int64_t>({setup_.length, end}, {kBatch});
   const auto take_second = [&](const Tensor& x) { return take_tokens(slice(x, 0, 1, 2), end); };
   const Tensor padded = attend(*attention, inputs_, {false, lengths}, {});
   const Tensor truncated =
@@ -270,7 +270,7 @@ std::string KindTester::test_length_mask() const {
       compare(take_second(padded), truncated, 1e-10, "a padded sequence and the sequence without padding");
   if (!problem.empty()) return problem;
   const Tensor empty =
-      attend(*attention, inputs_, {false, Tensor::from<int64_t>({setup_.length, 0}, {kBatch})}, {});
+      attend(*attention, inputs_, {false, Tensor::from_vector<int64_t>({setup_.length, 0}, {kBatch})}, {});
   return has_only_finite_elements(empty) ? "" : "a sequence of length 0 gives elements that are not finite";
 }
 
@@ -340,7 +340,7 @@ std::string KindTester::test_prefix() const {
 std::string KindTester::test_recurrent_form() const {
   const auto attention = make();
   const Tensor expected = attend(*attention, inputs_, kCausalMask, {});
-  const NoGrad no_grad;
+  const NoGradScope no_grad;
   const auto state = attention->make_state({kBatch, setup_.heads, setup_.dim, setup_.dim, setup_.length,
                                             DType::float64, kCpu, "layers.0.attention"});
   const Tensor out = Tensor::zeros({kBatch, setup_.heads, setup_.dim}, DType::float64);

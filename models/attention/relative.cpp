@@ -91,7 +91,7 @@ Tensor RelativeAttention::forward(const Tensor& q, const Tensor& k, const Tensor
 // of compressed rows therefore has (m.tokens + segment_length_) / m.compression_rate more rows than the
 // compressed memory.
 std::unique_ptr<AttentionState> RelativeAttention::make_state(const AttentionStateOptions& shape) const {
-  const NoGrad no_grad;
+  const NoGradScope no_grad;
   const SegmentMemorySize& m = memory_size();
   const int64_t capacity = std::min(shape.capacity, m.tokens + segment_length_);
   const int64_t rows = std::min(shape.capacity, max_key_count()), width = projection_.size(0);

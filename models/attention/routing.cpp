@@ -99,7 +99,7 @@ class RoutingKind final : public Attention {
   // Returns the positions of the `size` tokens nearest to each centroid, (batch, heads, clusters, size)
   // int64, in increasing order. In training, also adds the queries to the statistics.
   Tensor selected_tokens(const Tensor& q, int64_t size, const AttentionMask& mask, bool training) const {
-    const NoGrad no_grad;
+    const NoGradScope no_grad;
     const int64_t batch = q.size(0), length = q.size(1);
     const Tensor unit = normalize_rows(q);
     Tensor scores = matmul(normalize_rows(centroids_), permute(unit, {0, 2, 3, 1}));
@@ -120,7 +120,7 @@ class RoutingKind final : public Attention {
         scatter_add(zeros, 3, reshape(nearest, shape), Tensor::full(shape, 1, unit.dtype(), unit.device()));
     const Tensor members = permute(zero_masked_rows(one_hot, mask), {0, 2, 3, 1});
     const Tensor sums = matmul(members, permute(unit, {0, 2, 1, 3}));
-    sums_.add_from(sum(concat({sums, sum(members, 3, true)}, 3), 0));
+    sums_.add_scaled(sum(concat({sums, sum(members, 3, true)}, 3), 0));
   }
   // Moves each centroid towards the direction of the mean of its queries. Does not change centroids without
   // queries.

@@ -169,7 +169,7 @@ struct RecurrentEncoder::TokenExecutor {
 };
 
 const Tensor& RecurrentEncoder::step() {
-  const NoGrad no_grad;
+  const NoGradScope no_grad;
   const ResidualForm form = choose_residual_form(encoder_.options());
   HiddenStates states{input_};
   if (form == ResidualForm::reversible) {

@@ -73,7 +73,7 @@ Initializer make_constant_initializer(double value) {
 void Module::add_parameter(std::string name, Tensor& tensor, const Shape& shape, Initializer initializer) {
   ParameterLimitScope::subtract(name, shape);
   tensor = Tensor::zeros(shape);
-  require_grad(tensor);
+  set_requires_grad(tensor);
   registered_tensors_.push_back({std::move(name), &tensor, std::move(initializer), true});
 }
 
@@ -110,7 +110,7 @@ void Module::update_adjacent_parameters() const {
     int64_t first = 0;
     for (Tensor* parameter : group) {
       *parameter = slice(all, 0, first, first + parameter->size(0));
-      require_grad(*parameter);
+      set_requires_grad(*parameter);
       first += parameter->size(0);
     }
   }
@@ -169,7 +169,7 @@ std::vector<Tensor> Module::statistics() const {
 }
 
 void Module::update_state() const {
-  const NoGrad no_grad;
+  const NoGradScope no_grad;
   for (const Statistics& own : statistics_) {
     own.update();
     own.sums->fill(0);
@@ -198,7 +198,7 @@ void Module::move(Device device) {
 void Module::replace_tensors(const std::function<Tensor(const Tensor&)>& replacement) {
   visit_tensors("", [&](const std::string&, const RegisteredTensor& entry) {
     *entry.tensor = replacement(*entry.tensor);
-    if (entry.is_parameter) require_grad(*entry.tensor);
+    if (entry.is_parameter) set_requires_grad(*entry.tensor);
   });
   replace_statistics(replacement);
   update_adjacent_parameters();

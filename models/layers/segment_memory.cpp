@@ -62,7 +62,7 @@ void SegmentMemory::append(const RowBuffers& rows, const Tensor& x) {
 Tensor SegmentMemory::write(const std::string& name, const Tensor& recorded) {
   const auto found = layers_.find(name);
   if (found == layers_.end() || found->second.is_written) return {};
-  const NoGrad no_grad;
+  const NoGradScope no_grad;
   Layer& layer = found->second;
   layer.is_written = true;
   const Tensor x = detach(recorded);
@@ -76,7 +76,7 @@ Tensor SegmentMemory::write(const std::string& name, const Tensor& recorded) {
 }
 
 void SegmentMemory::write_compressed(const std::string& name, const Tensor& rows) {
-  const NoGrad no_grad;
+  const NoGradScope no_grad;
   append(layers_.at(name).compressed, detach(rows));
 }
 

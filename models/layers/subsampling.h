@@ -34,8 +34,8 @@ class Subsampling final : public Module {
   // output_width). Drops the last frames if they do not fill a step.
   Tensor forward(const Tensor& x, const Tensor& frame_lengths) const;
   // Returns the number of steps of each utterance, (batch,) int64. If `frame_lengths` is undefined, every
-  // utterance has `frames` frames. Throws ShapeError if `frame_lengths` is not (batch,) int64 or contains a
-  // length that is not in [0, frames].
+  // utterance has `frames` frames. Throws ShapeError if `frame_lengths` is not (batch,) int64 or contains
+  // a length that is not in [0, frames].
   Tensor count_steps(const Tensor& frame_lengths, int64_t batch, int64_t frames) const;
 
   const SubsamplingOptions& options() const { return options_; }

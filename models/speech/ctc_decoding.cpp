@@ -26,7 +26,7 @@ Tensor check_inputs(const char* op, const Tensor& logits, const Tensor& lengths,
   return prepare_lengths(op, "length", lengths, logits.size(0), logits.size(1));
 }
 
-// Throws DivergedError if a logit of the frame is NaN or +inf, or if all logits of the frame are -inf.
+// Throws DivergenceError if a logit of the frame is NaN or +inf, or if all logits of the frame are -inf.
 void check_logits(const char* op, const double* row, int64_t classes, int64_t sequence, int64_t frame) {
   double largest = kImpossible;
   bool numbers = true;
@@ -35,8 +35,8 @@ void check_logits(const char* op, const double* row, int64_t classes, int64_t se
     largest = std::max(largest, row[c]);
   }
   if (!numbers || !std::isfinite(largest))
-    throw DivergedError(concat_text(op, ": the logits of sequence ", sequence, " at step ", frame,
-                                    " are not finite numbers"));
+    throw DivergenceError(concat_text(op, ": the logits of sequence ", sequence, " at step ", frame,
+                                      " are not finite numbers"));
 }
 
 // Log-probabilities of a prefix of the labels. `in_blank` is the log-probability of all paths that give the

@@ -15,7 +15,7 @@ using CtcLabels = std::vector<int64_t>;
 // Returns the labels of the best path of each utterance: the most probable class of every frame, with
 // repeated classes merged and blanks removed. `logits` is (batch, frames, classes) floating; `lengths` is
 // (batch,) int64 with values in [0, frames]. Ties go to the lowest class. Throws ShapeError for mismatched
-// shapes. Throws DivergedError if a logit is NaN or +inf, or if all logits of a frame are -inf.
+// shapes. Throws DivergenceError if a logit is NaN or +inf, or if all logits of a frame are -inf.
 std::vector<CtcLabels> ctc_greedy_decode(const Tensor& logits, const Tensor& lengths, int64_t blank = 0);
 
 struct CtcBeamOptions {
@@ -35,7 +35,7 @@ struct CtcHypothesis {
 
 // Returns the best prefixes of every utterance, at most `beam_size`, best first. Ties go to the
 // lexicographically smaller labels. Scores are exact if the beam holds all prefixes. Throws ShapeError for
-// mismatched shapes. Throws DivergedError if a logit is NaN or +inf, or if all logits of a frame are -inf.
+// mismatched shapes. Throws DivergenceError if a logit is NaN or +inf, or if all logits of a frame are -inf.
 std::vector<std::vector<CtcHypothesis>> ctc_beam_search(const Tensor& logits, const Tensor& lengths,
                                                         const CtcBeamOptions& options = {});
 

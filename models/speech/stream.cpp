@@ -57,7 +57,7 @@ bool StreamingSpeechModel::push(const Tensor& frame) {
     const int64_t width = position_features_.numel();
     write_sinusoids(frame_count_ / o.subsampling - 1, width, position_features_.data<double>());
     device_position_features_.copy_from(position_features_);
-    x.add_from(device_position_features_.view({batch_size_, width}, {0, 1}));
+    x.add_scaled(device_position_features_.view({batch_size_, width}, {0, 1}));
   }
   head_.forward_into(encoder_.step(), Activation::none, logits_);
   return true;

@@ -61,7 +61,7 @@ bool StreamDecoder::Lane::push(const Tensor& frame, int64_t number) {
   const Tensor logits = stream.logits().to(kCpu).to(DType::float32);
   const float* const first = logits.data<float>();
   if (!std::all_of(first, first + logits.numel(), [](float x) { return std::isfinite(x); }))
-    throw DivergedError(concat_text("the logits at frame ", number, " are not finite numbers"));
+    throw DivergenceError(concat_text("the logits at frame ", number, " are not finite numbers"));
   const int64_t before = best_class;
   best_class = std::max_element(first, first + logits.numel()) - first;
   new_label = best_class != before ? best_class : kSpeechBlank;

@@ -62,7 +62,7 @@ class StreamDecoder {
 
   // Takes one float32 frame, (1, features), on the CPU. Returns the labels that begin at this frame; the
   // reference is valid until the next call. Throws ShapeError if the shape or the dtype of the frame is
-  // wrong, and DivergedError if logits are not finite.
+  // wrong, and DivergenceError if logits are not finite.
   const std::vector<int64_t>& push(const Tensor& frame);
   void reset();
 
@@ -75,7 +75,7 @@ class StreamDecoder {
   struct Lane {
     Lane(const SpeechModel& model, int64_t capacity) : stream(model, 1, capacity) {}
     // Passes a frame to `stream`. If the frame completes a step, updates the other members. Returns whether
-    // the frame completes a step. Throws DivergedError if logits are not finite. `number` is the number of
+    // the frame completes a step. Throws DivergenceError if logits are not finite. `number` is the number of
     // the frame in the stream, for the error message.
     bool push(const Tensor& frame, int64_t number);
     void reset();

@@ -118,14 +118,14 @@ inline void before_tile_loads() {
   asm volatile("" ::: "memory");
 }
 
-// Computes c += a b if kAdd is true, otherwise c = a b, for up to 32 rows of 32 columns. `steps`, the number
-// of tiles along the inner dimension, is at least 1. `stride` is the row stride of c in bytes.
-template <bool kAdd>
+// Computes c += a b if kAccumulate is true, otherwise c = a b, for up to 32 rows of 32 columns. `steps`, the
+// number of tiles along the inner dimension, is at least 1. `stride` is the row stride of c in bytes.
+template <bool kAccumulate>
 TAPEFORMER_AMX void multiply_batches_square(const Left& a, const BFloat16* panel, int64_t steps, float* c,
                                             int64_t stride) {
   float* const lower = c + kSide * stride / kFloatBytes;
   before_tile_loads();
-  if (kAdd) {
+  if (kAccumulate) {
     _tile_loadd(0, c, stride);
     _tile_loadd(1, c + kSide, stride);
     _tile_loadd(2, lower, stride);
@@ -249,7 +249,7 @@ bool is_available() {
   return has_amx;
 }
 
-int64_t packed_bytes(int64_t depth, int64_t columns) {
+int64_t compute_packed_bytes(int64_t depth, int64_t columns) {
   return round_up(depth, kTileDepth) * round_up(columns, kPanelColumns) * kBFloat16Bytes;
 }
 

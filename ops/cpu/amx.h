@@ -26,7 +26,7 @@ inline constexpr int64_t kPanelColumns = 32;  // columns of a panel: two adjacen
 bool is_available();
 
 // Returns the size of a packed matrix in bytes.
-int64_t packed_bytes(int64_t depth, int64_t columns);
+int64_t compute_packed_bytes(int64_t depth, int64_t columns);
 // Packs the columns [begin, end) of b, which is stored as (depth, columns), or as (columns, depth) if
 // `transposed` is true. Rounds the elements to bfloat16. `begin` is a multiple of kPanelColumns, and `end` is
 // a multiple of kPanelColumns or `columns`.

@@ -17,15 +17,15 @@ class Arena {
   template <class U>
   U* allocate(int64_t count) {
     constexpr int64_t kAlignment = 64;
-    U* const taken = memory_ ? reinterpret_cast<U*>(memory_ + used_) : nullptr;
-    used_ += (count * static_cast<int64_t>(sizeof(U)) + kAlignment - 1) / kAlignment * kAlignment;
+    U* const taken = memory_ ? reinterpret_cast<U*>(memory_ + used_bytes_) : nullptr;
+    used_bytes_ += (count * static_cast<int64_t>(sizeof(U)) + kAlignment - 1) / kAlignment * kAlignment;
     return taken;
   }
-  int64_t used() const { return used_; }  // in bytes
+  int64_t used_bytes() const { return used_bytes_; }
 
  private:
   char* memory_;
-  int64_t used_ = 0;
+  int64_t used_bytes_ = 0;
 };
 
 // Blocks of equal size, one for each thread of a parallel loop.

@@ -65,8 +65,8 @@ void copy_tokens_at_position(Backend, int64_t batch, int64_t position, int64_t p
 
 template <class T>
 struct SamplingKernels {
-  inline static const Instances all{&sample_classes<T, uint8_t>, &sample_classes<T, int32_t>,
-                                    &sample_classes<T, int64_t>};
+  inline static const FunctionInstances all{&sample_classes<T, uint8_t>, &sample_classes<T, int32_t>,
+                                            &sample_classes<T, int64_t>};
 };
 template struct SamplingKernels<float>;
 template struct SamplingKernels<double>;

@@ -21,18 +21,19 @@ struct DecodingWeight<O>::Storage {
     int64_t begin, columns;
     PackedOperand<O> weight;
   };
-  std::optional<Scratch<O>> weight;                  // the weight in type O, if shape.rows <= kMaxFewRows
-  std::vector<std::unique_ptr<const Slice>> slices;  // the packed weight, if shape.rows > kMaxFewRows
-  std::optional<Scratch<O>> input;                   // the input, rounded to O
+  std::optional<Scratch<O>> weight;  // the weight in type O, if shape.rows <= kMaxRowsWithoutPacking
+  std::vector<std::unique_ptr<const Slice>>
+      slices;                       // the packed weight, if shape.rows > kMaxRowsWithoutPacking
+  std::optional<Scratch<O>> input;  // the input, rounded to O
 };
 
 template <class O>
 DecodingWeight<O>::DecodingWeight(const LinearShape& shape, const T* w)
     : shape_(shape), storage_(std::make_unique<Storage>()) {
   const int64_t in = shape.in, out = shape.out;
-  if (shape.rows <= kMaxFewRows) {
+  if (shape.rows <= kMaxRowsWithoutPacking) {
     storage_->weight.emplace(out * in);
-    convert_row(w, out * in, storage_->weight->data());
+    convert_elements(w, out * in, storage_->weight->data());
     return;
   }
   if (!std::is_same_v<O, T>) storage_->input.emplace(shape.rows * in);

@@ -80,15 +80,17 @@ void dropout_forward(Backend, const T* x, const DropoutMask& mask, T* y, int64_t
 
 template <class T, class... Functions>
 struct UnaryKernels {
-  inline static const Instances all{&unary_forward<Functions, T>..., &unary_backward<Functions, T>...};
+  inline static const FunctionInstances all{&unary_forward<Functions, T>...,
+                                            &unary_backward<Functions, T>...};
 };
 template <class T, class... Functions>
 struct BinaryKernels {
-  inline static const Instances all{&binary_forward<Functions, T>..., &binary_backward<Functions, T>...};
+  inline static const FunctionInstances all{&binary_forward<Functions, T>...,
+                                            &binary_backward<Functions, T>...};
 };
 template <class T>
 struct ElementwiseKernels {
-  inline static const Instances all{&affine<T>, &dropout_forward<T>};
+  inline static const FunctionInstances all{&affine<T>, &dropout_forward<T>};
 };
 template struct UnaryKernels<float, Negate, Exp, Log, Sqrt, Square, Relu, Gelu, Elu, Sigmoid, Tanh, Softplus>;
 template struct BinaryKernels<float, Add, Subtract, Multiply, Divide>;

@@ -27,37 +27,39 @@ struct TokenRows {
 template <class T, class F>
 [[gnu::always_inline]] inline void for_each_vector(TokenRows<T> rows, int64_t count, F f) {
   using S = std::remove_const_t<T>;
-  constexpr int64_t kWhole = kLanes<S>, kPair = kPanel<Compute<S>>;
+  constexpr int64_t kVectorElements = kLanes<S>, kPanelElements = kPanelWidth<Compute<S>>;
   for (int64_t t = 0; t < count; ++t)
     for (int64_t head = 0; head < rows.heads; ++head) {
       T* row = rows.row(t, head);
-      int64_t at = t * kPair, left = rows.dim;
-      for (; left >= kPair; left -= kPair, row += kPair, at += kPair * kChunkTokens) {
-        f(row, head, t, at, kWhole);
-        f(row + kWhole, head, t, at + kWhole, kWhole);
+      int64_t panel_index = t * kPanelElements, remaining = rows.dim;
+      for (; remaining >= kPanelElements;
+           remaining -= kPanelElements, row += kPanelElements, panel_index += kPanelElements * kChunkTokens) {
+        f(row, head, t, panel_index, kVectorElements);
+        f(row + kVectorElements, head, t, panel_index + kVectorElements, kVectorElements);
       }
-      if (left >= kWhole) {
-        f(row, head, t, at, kWhole);
-        left -= kWhole;
-        row += kWhole;
-        at += kWhole;
+      if (remaining >= kVectorElements) {
+        f(row, head, t, panel_index, kVectorElements);
+        remaining -= kVectorElements;
+        row += kVectorElements;
+        panel_index += kVectorElements;
       }
-      if (left > 0) f(row, head, t, at, left);
+      if (remaining > 0) f(row, head, t, panel_index, remaining);
     }
 }
 
 // Computes panels = phi(x), padded with zeros to whole vectors. The panels of a head have
 // compute_panel_size(dim) elements.
 template <class S, class T>
-void map_features(FeatureMap map, TokenRows<const S> x, int64_t count, T* panels) {
+void apply_feature_map(FeatureMap map, TokenRows<const S> x, int64_t count, T* panels) {
   const int64_t size = compute_panel_size<T>(x.dim);
   visit_feature_map(map, [=](auto phi) {
     for_each_vector(
         x, count,
-        [=](const S* row, int64_t head, int64_t, int64_t at, int64_t left) __attribute__((always_inline)) {
-          store(panels + head * size + at,
-                keep_first<T>(phi.template value<VectorMath>(load_first(row, left)), left));
-        });
+        [=](const S* row, int64_t head, int64_t, int64_t panel_index, int64_t remaining)
+            __attribute__((always_inline)) {
+              store(panels + head * size + panel_index,
+                    keep_first<T>(phi.template value<VectorMath>(load_first(row, remaining)), remaining));
+            });
   });
 }
 
@@ -68,10 +70,12 @@ void compute_feature_gradients(FeatureMap map, const T* features, const T* g, in
   const int64_t size = compute_panel_size<T>(gx.dim);
   visit_feature_map(map, [=](auto phi) {
     for_each_vector(
-        gx,
-        count, [=](S * row, int64_t head, int64_t, int64_t at, int64_t left) __attribute__((always_inline)) {
-          const Vector<T> y = load(features + head * size + at);
-          store_first<S>(row, load(g + head * size + at) * phi.template derivative<VectorMath>(y, y), left);
+        gx, count,
+        [=](S * row, int64_t head, int64_t, int64_t panel_index,
+            int64_t remaining) __attribute__((always_inline)) {
+          const Vector<T> y = load(features + head * size + panel_index);
+          store_first<S>(row, load(g + head * size + panel_index) * phi.template derivative<VectorMath>(y, y),
+                         remaining);
         });
   });
 }

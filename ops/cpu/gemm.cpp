@@ -25,7 +25,7 @@ constexpr int64_t kMinMultiplicationsPerThread = 1 << 18;  // minimum number of 
 // Computes the product `p` by BLAS in the calling thread.
 template <class T>
 void serial_gemm(const Gemm<T>& p) {
-  const SerialLibraryScope serial;
+  const SerialOpenMpScope serial;
   // BLAS requires positive leading dimensions even if k is 0.
   const auto lda = size(std::max<int64_t>(p.lda, 1)), ldb = size(std::max<int64_t>(p.ldb, 1));
   if constexpr (sizeof(T) == 4)
@@ -81,7 +81,7 @@ void batched_gemm(Backend, const Gemm<T>& first, int64_t count, int64_t stride_a
 
 template <class T>
 struct GemmKernels {
-  inline static const Instances all{&gemm<T>, &batched_gemm<T>};
+  inline static const FunctionInstances all{&gemm<T>, &batched_gemm<T>};
 };
 template struct GemmKernels<float>;
 template struct GemmKernels<double>;

@@ -18,7 +18,7 @@ void add_gumbel_noise(Backend, const T* x, const RandomStream& stream, int64_t o
 
 template <class T>
 struct GumbelKernels {
-  inline static const Instances all{&add_gumbel_noise<T>};
+  inline static const FunctionInstances all{&add_gumbel_noise<T>};
 };
 template struct GumbelKernels<float>;
 template struct GumbelKernels<double>;

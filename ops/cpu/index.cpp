@@ -76,7 +76,7 @@ void embed_rows(Backend, const T* table, int64_t, const Index* tokens, const T* 
 
 template <class T>
 struct IndexKernels {
-  inline static const Instances all{
+  inline static const FunctionInstances all{
       &gather_middle_dim<T>,   &scatter_add_middle_dim<T>, &gather_rows<T>,        &scatter_add_rows<T>,
       &embed_rows<T, uint8_t>, &embed_rows<T, int32_t>,    &embed_rows<T, int64_t>};
 };

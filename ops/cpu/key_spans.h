@@ -9,11 +9,11 @@
 
 namespace tapeformer::cpu {
 
-// Columns [slot, slot + count) of a block of scores belong to the keys [key, key + count). `key`, `slot` and
-// `count` are multiples of the number of columns of a tile.
+// Columns [first_column, first_column + count) of a block of scores belong to the keys [first_key, first_key
+// + count). `first_key`, `first_column` and `count` are multiples of the number of columns of a tile.
 struct KeySpan {
-  int64_t key = 0, slot = 0, count = 0;
-  int64_t column(int64_t position) const { return position - key + slot; }
+  int64_t first_key = 0, first_column = 0, count = 0;
+  int64_t column(int64_t position) const { return position - first_key + first_column; }
 };
 
 // The columns of a span that a tile of rows uses. A row contains the scores of one query. The columns [begin,
@@ -29,7 +29,7 @@ struct ScoreColumns {
 // Divides the scores of at most kQueries queries into blocks of kKeys columns, and visits one block at a
 // time. The columns of a block are divided into spans of keys.
 template <class T, int64_t kQueries, int64_t kKeys>
-class KeySpans {
+class KeyBlockIterator {
   // for_each_key_tile() divides each span into tiles of kTileRows keys. If the number of keys is not a
   // multiple of kTileRows, the last tile extends beyond the span, into a gap of kGap columns that no key
   // uses.
@@ -39,30 +39,30 @@ class KeySpans {
   static constexpr int64_t kMaxTiles = (kQueries + kTileRows - 1) / kTileRows;
 
  public:
-  // Prepares to visit the blocks of the queries [query, query + queries).
-  void start_queries(const AttendedKeys& attended, int64_t query, int64_t queries) {
+  // Prepares to visit the blocks of the queries [first_query, first_query + query_count).
+  void set_queries(const AttendedKeys& attended, int64_t first_query, int64_t query_count) {
     attended_ = &attended;
-    query_ = query;
-    query_count_ = queries;
+    first_query_ = first_query;
+    query_count_ = query_count;
     next_key_ = 0;
   }
   // Finds the keys of the next block. Returns false if there is no next block.
   bool find_next_block() {
     span_count_ = 0;
-    for (int64_t slot = 0; slot < kKeys;) {
-      const PositionRun run = attended_->find_keys(query_, query_ + query_count_, next_key_);
+    for (int64_t column = 0; column < kKeys;) {
+      const PositionRun run = attended_->find_keys(first_query_, first_query_ + query_count_, next_key_);
       if (run.is_empty()) break;
       const int64_t begin = run.begin / kTileColumns<T> * kTileColumns<T>;
       const bool continues =
-          span_count_ > 0 && begin == spans_[span_count_ - 1].key + spans_[span_count_ - 1].count;
-      if (!continues && span_count_ > 0) slot += kGap;
-      if (slot >= kKeys) break;
-      const int64_t count = std::min(tile_columns<T>(run.end - begin), kKeys - slot);
+          span_count_ > 0 && begin == spans_[span_count_ - 1].first_key + spans_[span_count_ - 1].count;
+      if (!continues && span_count_ > 0) column += kGap;
+      if (column >= kKeys) break;
+      const int64_t count = std::min(round_up_to_tile_columns<T>(run.end - begin), kKeys - column);
       if (continues)
         spans_[span_count_ - 1].count += count;
       else
-        spans_[span_count_++] = {begin, slot, count};
-      slot += count;
+        spans_[span_count_++] = {begin, column, count};
+      column += count;
       next_key_ = begin + count;
     }
     for (int64_t s = 0; s < span_count_; ++s)
@@ -84,11 +84,12 @@ class KeySpans {
   template <class F>
   void for_each_score_tile(F&& f) const {
     for (int64_t s = 0; s < span_count_; ++s)
-      for (int64_t j = spans_[s].slot; j < spans_[s].slot + spans_[s].count; j += kTileColumns<T>)
+      for (int64_t j = spans_[s].first_column; j < spans_[s].first_column + spans_[s].count;
+           j += kTileColumns<T>)
         for (int64_t i = 0; i < query_count_; i += kTileRows)
           if (const ScoreColumns& columns = columns_[i / kTileRows][s];
               j < columns.end && j + kTileColumns < T >> columns.begin)
-            f(i, spans_[s].key + j - spans_[s].slot, j);
+            f(i, spans_[s].first_key + j - spans_[s].first_column, j);
   }
   // Calls f(span, columns) for each span of keys to which a row in the tile of row i attends. `columns` is
   // the range of score columns that the tile reads in this span.
@@ -102,16 +103,17 @@ class KeySpans {
   // not attend.
   template <class F>
   void for_each_masked_range(int64_t i, const KeySpan& span, const ScoreColumns& columns, F&& f) const {
-    const int64_t query = query_ + i;
+    const int64_t query = first_query_ + i;
     // Columns after the span belong to keys of another span.
-    const int64_t last = std::min(columns.padded_end, span.slot + span.count);
-    int64_t masked = columns.is_full ? columns.padded_end : columns.begin;
-    while (masked < columns.padded_end) {
-      const PositionRun run = attended_->find_keys(query, query + 1, masked - span.slot + span.key);
-      const bool is_last = run.is_empty() || span.column(run.begin) >= last;
+    const int64_t end_column = std::min(columns.padded_end, span.first_column + span.count);
+    int64_t masked_begin = columns.is_full ? columns.padded_end : columns.begin;
+    while (masked_begin < columns.padded_end) {
+      const PositionRun run =
+          attended_->find_keys(query, query + 1, masked_begin - span.first_column + span.first_key);
+      const bool is_last = run.is_empty() || span.column(run.begin) >= end_column;
       const int64_t end = is_last ? columns.padded_end : span.column(run.begin);
-      if (masked < end) f(masked, end);
-      masked = is_last ? columns.padded_end : std::min(span.column(run.end), last);
+      if (masked_begin < end) f(masked_begin, end);
+      masked_begin = is_last ? columns.padded_end : std::min(span.column(run.end), end_column);
     }
   }
   // Calls f(first key, first column, first row, end row) for each tile of kTileRows keys and each group of
@@ -119,13 +121,13 @@ class KeySpans {
   template <class F>
   void for_each_key_tile(F&& f) const {
     for (int64_t s = 0; s < span_count_; ++s)
-      for (int64_t j = spans_[s].slot; j < spans_[s].slot + spans_[s].count; j += kTileRows)
+      for (int64_t j = spans_[s].first_column; j < spans_[s].first_column + spans_[s].count; j += kTileRows)
         for (int64_t i = 0; i < query_count_;) {
           while (i < query_count_ && !has_weights(i, s, j)) i += kTileRows;
           const int64_t first = i;
           while (i < query_count_ && has_weights(i, s, j)) i += kTileRows;
           if (first < query_count_)
-            f(spans_[s].key + j - spans_[s].slot, j, first, std::min(i, query_count_));
+            f(spans_[s].first_key + j - spans_[s].first_column, j, first, std::min(i, query_count_));
         }
   }
 
@@ -136,21 +138,22 @@ class KeySpans {
     return columns.begin <= j && j < columns.end && j + kTileRows <= columns.padded_end;
   }
   ScoreColumns find_tile_columns(int64_t tile, const KeySpan& span) const {
-    const int64_t first = query_ + tile * kTileRows,
-                  end = query_ + std::min((tile + 1) * kTileRows, query_count_);
-    const int64_t last_key = span.key + span.count;
-    PositionRun run = attended_->find_keys(first, end, span.key);
-    if (run.begin >= last_key) return {};
+    const int64_t first = first_query_ + tile * kTileRows,
+                  end = first_query_ + std::min((tile + 1) * kTileRows, query_count_);
+    const int64_t span_end_key = span.first_key + span.count;
+    PositionRun run = attended_->find_keys(first, end, span.first_key);
+    if (run.begin >= span_end_key) return {};
     const int64_t begin = span.column(run.begin);
-    int64_t after = run.end;
-    while (after < last_key && (run = attended_->find_keys(first, end, after)).begin < last_key)
-      after = run.end;
-    after = span.column(std::min(after, last_key));
-    ScoreColumns columns{std::max(span.slot, (begin - kMargin) / kLanes<T> * kLanes<T>), after,
-                         std::min(round_up_to_vector<T>(after + kMargin), span.slot + span.count + kGap)};
-    const int64_t first_key = columns.begin - span.slot + span.key;
+    int64_t run_end = run.end;
+    while (run_end < span_end_key && (run = attended_->find_keys(first, end, run_end)).begin < span_end_key)
+      run_end = run.end;
+    const int64_t end_column = span.column(std::min(run_end, span_end_key));
+    ScoreColumns columns{
+        std::max(span.first_column, (begin - kMargin) / kLanes<T> * kLanes<T>), end_column,
+        std::min(round_up_to_vector<T>(end_column + kMargin), span.first_column + span.count + kGap)};
+    const int64_t first_key = columns.begin - span.first_column + span.first_key;
     const int64_t end_key = first_key + columns.padded_end - columns.begin;
-    columns.is_full = columns.padded_end <= span.slot + span.count;
+    columns.is_full = columns.padded_end <= span.first_column + span.count;
     for (int64_t query = first; query < end && columns.is_full; ++query) {
       run = attended_->find_keys(query, query + 1, first_key);
       columns.is_full = run.begin == first_key && run.end >= end_key;
@@ -159,7 +162,7 @@ class KeySpans {
   }
 
   const AttendedKeys* attended_ = nullptr;
-  int64_t query_ = 0, query_count_ = 0, next_key_ = 0, span_count_ = 0;
+  int64_t first_query_ = 0, query_count_ = 0, next_key_ = 0, span_count_ = 0;
   KeySpan spans_[kMaxSpans];
   ScoreColumns columns_[kMaxTiles][kMaxSpans];
 };

@@ -51,7 +51,7 @@ void start_row(const Y* g, const Y* y, const Y* preactivation, Activation activa
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) out[i] = convert_element<T>(g[i]) * multipliers[i];
   } else {
-    convert_row(g, n, out);
+    convert_elements(g, n, out);
   }
   if (activation == Activation::gelu) {
 #pragma omp simd
@@ -81,7 +81,7 @@ struct Buffers {
         sums(arena.allocate<T>(sizes.sums)),
         operands(arena.allocate<O>(sizes.operands)),
         inputs(arena.allocate<O>(sizes.inputs)),
-        bytes(arena.used()) {}
+        bytes(arena.used_bytes()) {}
 
   T *row, *multipliers;  // gradient and dropout multipliers of one row
   T* sums;               // result of the matrix product of a block of rows
@@ -94,7 +94,7 @@ void forward_rows(const LinearShape& shape, const X* x, const T* w, const T* bia
                   const DropoutMask& dropout, Y* preactivation, Y* y) {
   constexpr bool kInPlace = std::is_same_v<T, Y>;
   const int64_t in = shape.in, out = shape.out;
-  const bool few = shape.rows <= kMaxFewRows;
+  const bool few = shape.rows <= kMaxRowsWithoutPacking;
   std::optional<PackedOperand<O>> weight;
   if (!few) weight.emplace(in, out, w, true);
   const int64_t max_block =
@@ -105,7 +105,7 @@ void forward_rows(const LinearShape& shape, const X* x, const T* w, const T* bia
                           .sums = kInPlace ? 0 : block * out,
                           .inputs = std::is_same_v<O, X> ? 0 : block * in};
   const PerThreadMemory memory(Buffers<O, T>(Arena(nullptr), sizes).bytes);
-  parallel_for(shape.rows, few ? kMaxFewRows : kGrainRows, [&](int64_t begin, int64_t end) {
+  parallel_for(shape.rows, few ? kMaxRowsWithoutPacking : kGrainRows, [&](int64_t begin, int64_t end) {
     const Buffers<O, T> buffers(memory.arena(), sizes);
     T* const multipliers = dropout.is_active() ? buffers.multipliers : nullptr;
     for_blocks(begin, end, block, [&](int64_t first, int64_t rows) {
@@ -186,13 +186,13 @@ void backward_rows(const LinearGradient<X, Y, T>& gradient, const PackedOperand<
     for (int64_t r = 0; r < rows && !direct; ++r) {
       const T* const row = gradient.row(first + r, buffers.row, buffers.multipliers);
       if (gbias) add_row(row, out, gbias);
-      convert_row(row, out, buffers.operands + r * out);
+      convert_elements(row, out, buffers.operands + r * out);
     }
     if (weight) {
       T* values = buffers.sums;
       if constexpr (std::is_same_v<X, T>) values = gradient.gx + first * in;
       weight->multiply(rows, gz, values);
-      if constexpr (!std::is_same_v<X, T>) convert_row(values, rows * in, gradient.gx + first * in);
+      if constexpr (!std::is_same_v<X, T>) convert_elements(values, rows * in, gradient.gx + first * in);
     }
     if (gw)
       multiply_transposed_left(rows, out, in, gz,
@@ -255,7 +255,7 @@ void linear_backward(Backend, const LinearShape& shape, const Y* g, const X* x, 
 
 template <class X, class Y>
 struct LinearKernels {
-  inline static const Instances all{&linear_forward<X, Y>, &linear_backward<X, Y>};
+  inline static const FunctionInstances all{&linear_forward<X, Y>, &linear_backward<X, Y>};
 };
 template struct LinearKernels<float, float>;
 template struct LinearKernels<double, double>;

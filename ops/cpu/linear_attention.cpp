@@ -59,7 +59,7 @@ class HeadGroup {
   // Allocates the working memory from an arena.
   void take_memory(Arena& arena) {
     const auto take = [&](int64_t elements) {
-      const int64_t stride = (elements + kPanel<T> - 1) / kPanel<T> * kPanel<T>;
+      const int64_t stride = (elements + kPanelWidth<T> - 1) / kPanelWidth<T> * kPanelWidth<T>;
       return PerHead<T>{arena.allocate<T>(group_ * stride), stride};
     };
     for (PerHead<T>* panel : {&queries_, &keys_, &features_gradient_})
@@ -96,7 +96,7 @@ class HeadGroup {
       });
     for_chunks(s_.query_length, [&](Chunk c) {
       if (s_.causal) load_keys_and_values(c);
-      map_features(s_.feature_map, rows(q_, c, s_.dim), c.count, queries_.data);
+      apply_feature_map(s_.feature_map, rows(q_, c, s_.dim), c.count, queries_.data);
       for (int64_t h = 0; h < heads_; ++h) {
         if (s_.causal)
           attend<ScanMode::update_then_read>(c, h);
@@ -118,7 +118,7 @@ class HeadGroup {
   void backward(AttentionRows<const S> out, const T* inverse_denominators, AttentionRows<const S> g,
                 AttentionRows<S> gq, AttentionRows<S> gk, AttentionRows<S> gv) {
     auto load_queries_and_gradients = [&](Chunk c, bool first_pass) {
-      map_features(s_.feature_map, rows(q_, c, s_.dim), c.count, queries_.data);
+      apply_feature_map(s_.feature_map, rows(q_, c, s_.dim), c.count, queries_.data);
       load_gradients(c, rows(out, c, s_.value_dim), inverse_denominators, rows(g, c, s_.value_dim),
                      first_pass);
     };
@@ -171,7 +171,7 @@ class HeadGroup {
   void load_keys_and_values(Chunk c) {
     const int64_t count = valid(c);
     if (count < c.count) std::fill_n(keys_.data, heads_ * keys_.stride, T{0});
-    map_features(s_.feature_map, rows(k_, c, s_.dim), count, keys_.data);
+    apply_feature_map(s_.feature_map, rows(k_, c, s_.dim), count, keys_.data);
     for_each_vector(
         rows(v_, c, s_.value_dim), c.count,
         [values = values_](const S* row, int64_t head, int64_t, int64_t at, int64_t left)
@@ -328,7 +328,7 @@ void for_groups(const LinearAttentionShape& s, AttentionRows<const S> q, Attenti
   const int64_t heads = group_size(s.batch, s.heads), groups = (s.heads + heads - 1) / heads;
   Arena count(nullptr);
   HeadGroup<S>(s, heads, q, k, v).take_memory(count);
-  const PerThreadMemory memory(count.used());
+  const PerThreadMemory memory(count.used_bytes());
   constexpr int64_t kMinWorkPerThread = 1 << 16;  // number of multiply-adds
   const int64_t work = heads * (s.query_length + s.key_length) * s.dim * s.value_dim;
   const int64_t grain = std::max<int64_t>(kMinWorkPerThread / std::max<int64_t>(work, 1), 1);
@@ -366,7 +366,7 @@ void linear_attention_backward(Backend, const LinearAttentionShape& s, Attention
 
 template <class T>
 struct LinearAttentionKernels {
-  inline static const Instances all{&linear_attention_forward<T>, &linear_attention_backward<T>};
+  inline static const FunctionInstances all{&linear_attention_forward<T>, &linear_attention_backward<T>};
 };
 template struct LinearAttentionKernels<float>;
 template struct LinearAttentionKernels<double>;

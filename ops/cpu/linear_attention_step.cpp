@@ -93,14 +93,14 @@ void linear_attention_step(Backend, const LinearAttentionShape& s, AttentionRows
       if constexpr (!kRounds) row = target;
       step_head(s, q.row(batch, 0, head), k.row(batch, 0, head), v.row(batch, 0, head),
                 kv + i * s.dim * s.value_dim, key_sum + i * s.dim, row);
-      if constexpr (kRounds) convert_row(row, s.value_dim, target);
+      if constexpr (kRounds) convert_elements(row, s.value_dim, target);
     }
   });
 }
 
 template <class T, class O>
 struct LinearAttentionStepKernels {
-  inline static const Instances all{&linear_attention_step<T, O>};
+  inline static const FunctionInstances all{&linear_attention_step<T, O>};
 };
 template struct LinearAttentionStepKernels<float, float>;
 template struct LinearAttentionStepKernels<float, BFloat16>;

@@ -12,7 +12,7 @@
 
 namespace tapeformer::cpu {
 
-inline constexpr int64_t kMaxFewRows = 4;  // maximum number of rows of multiply_few_rows()
+inline constexpr int64_t kMaxRowsWithoutPacking = 4;  // maximum number of rows of multiply_few_rows()
 inline constexpr int64_t kMinMultiplicationsPerThread =
     1 << 17;  // minimum number of multiplications per thread
 
@@ -29,7 +29,7 @@ void apply_epilogue(T* y, const T* bias, Activation activation, Y* preactivation
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) y[i] = y[i] < 0 ? T{0} : y[i];  // propagates NaN
   } else if (activation == Activation::gelu) {
-    convert_row(y, n, preactivation);
+    convert_elements(y, n, preactivation);
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) y[i] = Gelu::value<VectorMath>(y[i]);
   }
@@ -46,32 +46,32 @@ void apply_epilogue_into(T* y, const T* bias, Activation activation, Y* preactiv
                          int64_t n, Y* target) {
   if (activation == Activation::gelu || multipliers) {
     apply_epilogue(y, bias, activation, preactivation, multipliers, n);
-    return convert_row(y, n, target);
+    return convert_elements(y, n, target);
   }
-  const bool relu = activation == Activation::relu;
+  const bool is_relu = activation == Activation::relu;
   for (int64_t i = 0; i < n; i += kLanes<T>) {
     Vector<T> v = load_first(y + i, n - i);
     if (bias) v += load_first(bias + i, n - i);
-    if (relu) v = v < 0 ? Vector<T>{} : v;  // keeps NaN
+    if (is_relu) v = v < 0 ? Vector<T>{} : v;  // keeps NaN
     store_first(target + i, v, n - i);
   }
 }
 
-// Computes y (rows, out) = x (rows, in) wᵀ for at most kMaxFewRows rows, as in decoding. The operands are
-// rounded to O. Unlike BLAS, the function does not pack the weights. The loop computes four outputs at a time
-// to hide the latency of additions.
+// Computes y (rows, out) = x (rows, in) wᵀ for at most kMaxRowsWithoutPacking rows, as in decoding. The
+// operands are rounded to O. Unlike BLAS, the function does not pack the weights. The loop computes four
+// outputs at a time to hide the latency of additions.
 template <class O, class X, class W, class T>
 void multiply_few_rows(const LinearShape& shape, const X* x, const W* w, T* y) {
   constexpr int64_t kOutputs = 4;
   const auto as_operand = [](auto value) { return convert_element<T>(convert_element<O>(value)); };
   const int64_t in = shape.in, out = shape.out;
-  const int64_t groups = (out + kOutputs - 1) / kOutputs;
+  const int64_t group_count = (out + kOutputs - 1) / kOutputs;
   const int64_t grain =
       std::max<int64_t>(kMinMultiplicationsPerThread / std::max<int64_t>(in * shape.rows * kOutputs, 1), 1);
-  parallel_for(groups, grain, [=](int64_t begin, int64_t end) {
+  parallel_for(group_count, grain, [=](int64_t begin, int64_t end) {
     for (int64_t group = begin; group < end; ++group) {
-      const int64_t first = group * kOutputs, count = std::min(kOutputs, out - first);
-      const W* const w0 = w + first * in;
+      const int64_t first_output = group * kOutputs, count = std::min(kOutputs, out - first_output);
+      const W* const w0 = w + first_output * in;
       const W* const w1 = w0 + (count > 1 ? in : 0);
       const W* const w2 = w0 + (count > 2 ? 2 * in : 0);
       const W* const w3 = w0 + (count > 3 ? 3 * in : 0);
@@ -88,7 +88,7 @@ void multiply_few_rows(const LinearShape& shape, const X* x, const W* w, T* y) {
           s3 += value * as_operand(w3[i]);
         }
         sums[0] = s0, sums[1] = s1, sums[2] = s2, sums[3] = s3;
-        std::copy_n(sums, count, y + row * out + first);
+        std::copy_n(sums, count, y + row * out + first_output);
       }
     }
   });

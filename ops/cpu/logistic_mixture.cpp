@@ -112,7 +112,7 @@ void sample_logistic_mixture(Backend, int64_t rows, int64_t mixtures, const T* p
 
 template <class T>
 struct LogisticMixtureKernels {
-  inline static const Instances all{&compute_logistic_mixture_nll<T>, &sample_logistic_mixture<T>};
+  inline static const FunctionInstances all{&compute_logistic_mixture_nll<T>, &sample_logistic_mixture<T>};
 };
 template struct LogisticMixtureKernels<float>;
 template struct LogisticMixtureKernels<double>;

@@ -32,37 +32,37 @@ class LshForward : public LshWindow<T> {
   using Base::clock_;
   using Base::current_;
   using Base::dropout_;
-  using Base::kQueries;
+  using Base::kQueriesPerBlock;
   using Base::previous_;
   using Base::s_;
+  using Base::score_stride_;
   using Base::scores_;
-  using Base::stride_;
   using typename Base::Half;
   using typename Base::Int;
   using typename Base::Range;
 
  public:
-  LshForward(const LshAttentionShape& shape, const LshDropout<T>& dropout, const ForwardHead<T>& head,
+  LshForward(const LshAttentionShape& shape, const LshDropoutTable<T>& dropout, const ForwardHead<T>& head,
              T* log_sums)
       : Base(shape, dropout, head.rows[0], head.rows[1]), running_(head), log_sums_(log_sums) {}
 
   void take(Arena& arena) {
     this->allocate_window(arena);
-    for (T*& columns : value_columns_) columns = arena.allocate<T>(capacity_ * this->value_width());
-    result_ = arena.allocate<T>(kQueries * this->value_width());
-    for (T** per_row : {&maximum_, &sum_}) *per_row = arena.allocate<T>(kQueries);
+    for (T*& columns : value_columns_) columns = arena.allocate<T>(capacity_ * this->padded_value_dim());
+    result_ = arena.allocate<T>(kQueriesPerBlock * this->padded_value_dim());
+    for (T** per_row : {&maximum_, &sum_}) *per_row = arena.allocate<T>(kQueriesPerBlock);
   }
 
   // Computes the attention of chunks [begin, end) in a round, and adds it to the result of the head.
   void run(int64_t example, int64_t head, const LshOrder& order, int64_t round, int64_t begin, int64_t end) {
-    this->select(example, head, order);
+    this->select_head(example, head, order);
     this->for_each_chunk_pair(
         order, round, begin, end,
         [&](Half& half, int64_t half_round, int64_t chunk) { load_chunk(half, half_round, chunk); },
         [&](int64_t) {
           clock_.lap(&LshStageTimes::gather);
-          for (int64_t i = 0; i < current_->count; i += kQueries)
-            block(i, std::min(kQueries, current_->count - i));
+          for (int64_t i = 0; i < current_->count; i += kQueriesPerBlock)
+            block(i, std::min(kQueriesPerBlock, current_->count - i));
         });
   }
 
@@ -70,14 +70,14 @@ class LshForward : public LshWindow<T> {
   T* columns_of(const Half& half) const { return value_columns_[&half - this->halves_]; }
 
   void load_chunk(Half& half, int64_t round, int64_t chunk) {
-    this->gather(half, round, chunk);
+    this->gather_chunk(half, round, chunk);
     constexpr int64_t kWidth = kTileColumns<T>;
     T* const columns = columns_of(half);
     for (int64_t i = 0; i < half.count; ++i)
-      pack_row_in_column_panels(this->v_row(half.order[i]), s_.value_dim, i, capacity_, columns);
+      pack_row_in_column_panels(this->v_row(half.key_positions[i]), s_.value_dim, i, capacity_, columns);
     // Zeros the rows after the last value. A product multiplies these rows by weights of 0, and 0 * NaN would
     // be NaN.
-    for (int64_t m = 0; m < this->value_width(); m += kWidth)
+    for (int64_t m = 0; m < this->padded_value_dim(); m += kWidth)
       std::fill(columns + m * capacity_ + half.count * kWidth, columns + (m + kWidth) * capacity_, T{0});
   }
 
@@ -85,10 +85,10 @@ class LshForward : public LshWindow<T> {
   void block(int64_t first, int64_t count) {
     for (int64_t i = 0; i < count; i += kTileRows) {
       const Range range = this->find_column_range(first + i, first + i + kTileRows);
-      if (!range.empty())
+      if (!range.is_empty())
         this->compute_score_tile(
             current_->queries + (first + i) * s_.dim, s_.dim, range,
-            [](const Half& half) { return half.key_panels; }, scores_ + i * stride_);
+            [](const Half& half) { return half.key_panels; }, scores_ + i * score_stride_);
     }
     clock_.lap(&LshStageTimes::products);
     for (int64_t i = 0; i < count; ++i) {
@@ -100,28 +100,29 @@ class LshForward : public LshWindow<T> {
       else
         probabilities<false>(first + i, i, range);
     }
-    for (int64_t i = count; i < tile_rows(count); ++i) std::fill_n(scores_ + i * stride_, stride_, T{0});
+    for (int64_t i = count; i < round_up_to_tile_rows(count); ++i)
+      std::fill_n(scores_ + i * score_stride_, score_stride_, T{0});
     clock_.lap(&LshStageTimes::softmax);
-    std::fill_n(result_, tile_rows(count) * this->value_width(), T{0});
+    std::fill_n(result_, round_up_to_tile_rows(count) * this->padded_value_dim(), T{0});
     for (int64_t i = 0; i < count; i += kTileRows) {
       const Range range = this->find_column_range(first + i, first + i + kTileRows);
-      if (!range.empty())
-        this->add_columns(
-            scores_ + i * stride_, range, this->value_width(), capacity_,
-            [this](const Half& half) { return columns_of(half); }, result_ + i * this->value_width());
+      if (!range.is_empty())
+        this->add_weighted_columns(
+            scores_ + i * score_stride_, range, this->padded_value_dim(), capacity_,
+            [this](const Half& half) { return columns_of(half); }, result_ + i * this->padded_value_dim());
     }
     clock_.lap(&LshStageTimes::products);
     for (int64_t i = 0; i < count; ++i)
       if (s_.average_rounds)
-        add_mean(current_->order[first + i], i);
+        add_mean(current_->key_positions[first + i], i);
       else
-        merge(current_->order[first + i], i);
+        merge(current_->key_positions[first + i], i);
     clock_.lap(&LshStageTimes::scatter);
   }
 
   // Prefetches the result of query i of this chunk, and the inputs of query i of the next chunk.
   void prefetch(int64_t i) {
-    prefetch_row(running_.rows[2].row(current_->order[i]), s_.value_dim * int64_t{sizeof(T)});
+    prefetch_row(running_.rows[2].row(current_->key_positions[i]), s_.value_dim * int64_t{sizeof(T)});
     this->prefetch_next_slot(i);
   }
 
@@ -131,7 +132,7 @@ class LshForward : public LshWindow<T> {
   // key in all rounds. sum_ receives the sum of the weights without dropout.
   template <bool kCausal>
   void probabilities(int64_t i, int64_t row, Range range) {
-    T* const scores = scores_ + row * stride_;
+    T* const scores = scores_ + row * score_stride_;
     Vector<T> largest = Vector<T>{} - kInfinity<T>;
     this->template for_each_key_vector<kCausal>(
         i, range, [&](const Half&, int64_t, int64_t column, Vector<Int> seen) {
@@ -168,7 +169,7 @@ class LshForward : public LshWindow<T> {
   // by the sum of the weights of all rounds.
   void merge(int32_t position, int64_t row) {
     T* const out = running_.rows[2].row(position);
-    const T* const result = result_ + row * this->value_width();
+    const T* const result = result_ + row * this->padded_value_dim();
     const bool first = current_->round == 0, last = current_->round == s_.rounds - 1;
     const T before = first ? -kInfinity<T> : running_.maximum[position];
     const OnlineSoftmaxUpdate<T> update = update_online_softmax(before, maximum_[row]);
@@ -198,7 +199,7 @@ class LshForward : public LshWindow<T> {
   void add_mean(int32_t position, int64_t row) {
     T* const out = running_.rows[2].row(position);
     const bool alone = sum_[row] == 0;
-    const T* const result = alone ? this->v_row(position) : result_ + row * this->value_width();
+    const T* const result = alone ? this->v_row(position) : result_ + row * this->padded_value_dim();
     const T factor = 1 / (static_cast<T>(s_.rounds) * (alone ? T{1} : sum_[row]));
     if (current_->round == 0)
       for (int64_t m = 0; m < s_.value_dim; ++m) out[m] = factor * result[m];
@@ -211,7 +212,7 @@ class LshForward : public LshWindow<T> {
   const ForwardHead<T> running_;
   T* const log_sums_;
   T* value_columns_[2] = {};               // packed values, one array per half of the window
-  T* result_ = nullptr;                    // (kQueries, value_width)
+  T* result_ = nullptr;                    // (kQueriesPerBlock, padded_value_dim)
   T *maximum_ = nullptr, *sum_ = nullptr;  // one element per row of the block
 };
 
@@ -223,24 +224,24 @@ void lsh_attention_forward(Backend, const LshAttentionShape& s, AttentionRows<co
   using T = Compute<S>;
   const AttentionRows<S> target = make_contiguous_rows(out, s.length, s.heads, s.value_dim);
   std::fill_n(log_sums, s.batch * s.heads * s.log_sum_round_count() * s.length, kInfinity<T>);
-  const LshDropout<T> dropout(s);
+  const LshDropoutTable<T> dropout(s);
   for_each_lsh_head<ForwardHead<T>>(
       s, [&](const ForwardHead<T>& rows) { return LshForward<T>(s, dropout, rows, log_sums); }, buckets,
       [&](int64_t example, int64_t head, const LshOrder& order, const ForwardHead<T>& own,
           auto&& for_segments) {
         const int64_t valid = s.valid_length(example);
-        for_each_position(valid, [&](int64_t i) {
-          convert_row(q.row(example, i, head), s.dim, own.rows[0].row(i));
-          convert_row(v.row(example, i, head), s.value_dim, own.rows[1].row(i));
+        parallel_for_each_position(valid, [&](int64_t i) {
+          convert_elements(q.row(example, i, head), s.dim, own.rows[0].row(i));
+          convert_elements(v.row(example, i, head), s.value_dim, own.rows[1].row(i));
         });
         for (int64_t round = 0; round < s.rounds; ++round)
           for_segments([&](LshForward<T>& window, int64_t, int64_t begin, int64_t end) {
             window.run(example, head, order, round, begin, end);
           });
-        for_each_position(s.length, [&](int64_t i) {
+        parallel_for_each_position(s.length, [&](int64_t i) {
           S* const row = target.row(example, i, head);
           if (i < valid)
-            convert_row(own.rows[2].row(i), s.value_dim, row);
+            convert_elements(own.rows[2].row(i), s.value_dim, row);
           else
             std::fill_n(row, s.value_dim, S{});
         });
@@ -249,7 +250,7 @@ void lsh_attention_forward(Backend, const LshAttentionShape& s, AttentionRows<co
 
 template <class T>
 struct LshForwardKernels {
-  inline static const Instances all{&lsh_attention_forward<T>};
+  inline static const FunctionInstances all{&lsh_attention_forward<T>};
 };
 template struct LshForwardKernels<float>;
 template struct LshForwardKernels<double>;

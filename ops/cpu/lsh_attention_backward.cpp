@@ -32,18 +32,18 @@ class LshBackward : public LshWindow<T> {
   using Base::clock_;
   using Base::current_;
   using Base::dropout_;
-  using Base::kQueries;
+  using Base::kQueriesPerBlock;
+  using Base::padded_capacity_;
   using Base::previous_;
-  using Base::rows_;
   using Base::s_;
+  using Base::score_stride_;
   using Base::scores_;
-  using Base::stride_;
   using typename Base::Half;
   using typename Base::Int;
   using typename Base::Range;
 
  public:
-  LshBackward(const LshAttentionShape& shape, const LshDropout<T>& dropout, const BackwardHead<T>& head,
+  LshBackward(const LshAttentionShape& shape, const LshDropoutTable<T>& dropout, const BackwardHead<T>& head,
               const T* log_sums)
       : Base(shape, dropout, head.rows[0], head.rows[1]), rows_of_(head), log_sums_(log_sums) {}
 
@@ -51,13 +51,13 @@ class LshBackward : public LshWindow<T> {
     this->allocate_window(arena);
     for (Sums& sums : sums_) {
       sums.value_panels = arena.allocate<T>(capacity_ * s_.value_dim);
-      sums.query_columns = arena.allocate<T>(rows_ * this->width());
-      for (T** rows : {&sums.gq, &sums.gk}) *rows = arena.allocate<T>(rows_ * this->width());
-      sums.gv = arena.allocate<T>(rows_ * this->value_width());
+      sums.query_columns = arena.allocate<T>(padded_capacity_ * this->padded_dim());
+      for (T** rows : {&sums.gq, &sums.gk}) *rows = arena.allocate<T>(padded_capacity_ * this->padded_dim());
+      sums.gv = arena.allocate<T>(padded_capacity_ * this->padded_value_dim());
     }
-    g_rows_ = arena.allocate<T>(rows_ * s_.value_dim);
-    g_columns_ = arena.allocate<T>(rows_ * this->value_width());
-    score_gradients_ = arena.allocate<T>(kQueries * stride_);
+    g_rows_ = arena.allocate<T>(padded_capacity_ * s_.value_dim);
+    g_columns_ = arena.allocate<T>(padded_capacity_ * this->padded_value_dim());
+    score_gradients_ = arena.allocate<T>(kQueriesPerBlock * score_stride_);
     ones_ = arena.allocate<T>(capacity_);
   }
 
@@ -65,7 +65,7 @@ class LshBackward : public LshWindow<T> {
   // writes the gradients of the positions in the segment to gq and gv, and later rounds add to gq and gv. The
   // gradients of the chunk before the segment are written to the look-back buffer of the segment.
   void run(int64_t example, int64_t head, const LshOrder& order, int64_t round, int64_t begin, int64_t end) {
-    this->select(example, head, order);
+    this->select_head(example, head, order);
     std::fill_n(ones_, capacity_, T{1});
     T* const look_back = look_back_of(begin);
     this->for_each_chunk_pair(
@@ -74,8 +74,8 @@ class LshBackward : public LshWindow<T> {
         [&](int64_t chunk) {
           load_gradients();
           clock_.lap(&LshStageTimes::gather);
-          for (int64_t i = 0; i < current_->count; i += kQueries)
-            block(i, std::min(kQueries, current_->count - i));
+          for (int64_t i = 0; i < current_->count; i += kQueriesPerBlock)
+            block(i, std::min(kQueriesPerBlock, current_->count - i));
           finish(*previous_, chunk == begin ? look_back : nullptr);
           clock_.lap(&LshStageTimes::scatter);
         });
@@ -112,45 +112,46 @@ class LshBackward : public LshWindow<T> {
   }
 
   void load_chunk(Half& half, int64_t round, int64_t chunk) {
-    this->gather(half, round, chunk);
+    this->gather_chunk(half, round, chunk);
     const Sums& sums = sums_of(half);
     constexpr int64_t kWidth = kTileColumns<T>;
-    pack_gathered_rows([&](int64_t i) { return this->v_row(half.order[i]); }, ones_, half.count, s_.value_dim,
-                       sums.value_panels);
+    pack_gathered_rows([&](int64_t i) { return this->v_row(half.key_positions[i]); }, ones_, half.count,
+                       s_.value_dim, sums.value_panels);
     for (int64_t i = 0; i < half.count; ++i)
-      pack_row_in_column_panels(half.queries + i * s_.dim, s_.dim, i, rows_, sums.query_columns);
-    for (int64_t m = 0; m < this->width(); m += kWidth)  // zeros the unused rows, because 0 * NaN is NaN
-      std::fill(sums.query_columns + m * rows_ + half.count * kWidth,
-                sums.query_columns + (m + kWidth) * rows_, T{0});
-    for (T* rows : {sums.gq, sums.gk}) std::fill_n(rows, rows_ * this->width(), T{0});
-    std::fill_n(sums.gv, rows_ * this->value_width(), T{0});
+      pack_row_in_column_panels(half.queries + i * s_.dim, s_.dim, i, padded_capacity_, sums.query_columns);
+    for (int64_t m = 0; m < this->padded_dim(); m += kWidth)  // zeros the unused rows, because 0 * NaN is NaN
+      std::fill(sums.query_columns + m * padded_capacity_ + half.count * kWidth,
+                sums.query_columns + (m + kWidth) * padded_capacity_, T{0});
+    for (T* rows : {sums.gq, sums.gk}) std::fill_n(rows, padded_capacity_ * this->padded_dim(), T{0});
+    std::fill_n(sums.gv, padded_capacity_ * this->padded_value_dim(), T{0});
   }
 
   // Copies the gradients g of the chunk's queries to g_rows_, and packs them in g_columns_.
   void load_gradients() {
     for (int64_t i = 0; i < current_->count; ++i) {
-      const T* const row = g_row(current_->order[i]);
+      const T* const row = g_row(current_->key_positions[i]);
       std::copy_n(row, s_.value_dim, g_rows_ + i * s_.value_dim);
-      pack_row_in_column_panels(row, s_.value_dim, i, rows_, g_columns_);
+      pack_row_in_column_panels(row, s_.value_dim, i, padded_capacity_, g_columns_);
     }
-    std::fill(g_rows_ + current_->count * s_.value_dim, g_rows_ + tile_rows(current_->count) * s_.value_dim,
-              T{0});
+    std::fill(g_rows_ + current_->count * s_.value_dim,
+              g_rows_ + round_up_to_tile_rows(current_->count) * s_.value_dim, T{0});
   }
 
   // Adds the gradients from the scores of queries [first, first + count) of the chunk to the sums of both
   // halves.
   void block(int64_t first, int64_t count) {
-    const int64_t tiles = tile_rows(count) / kTileRows;
+    const int64_t tiles = round_up_to_tile_rows(count) / kTileRows;
     for (int64_t t = 0; t < tiles; ++t) {
       const int64_t i = t * kTileRows;
       tile_ranges_[t] = this->find_column_range(first + i, first + i + kTileRows);
-      if (tile_ranges_[t].empty()) continue;
+      if (tile_ranges_[t].is_empty()) continue;
       this->compute_score_tile(
           current_->queries + (first + i) * s_.dim, s_.dim, tile_ranges_[t],
-          [](const Half& half) { return half.key_panels; }, scores_ + i * stride_);
+          [](const Half& half) { return half.key_panels; }, scores_ + i * score_stride_);
       this->compute_score_tile(
           g_rows_ + (first + i) * s_.value_dim, s_.value_dim, tile_ranges_[t],
-          [this](const Half& half) { return sums_of(half).value_panels; }, score_gradients_ + i * stride_);
+          [this](const Half& half) { return sums_of(half).value_panels; },
+          score_gradients_ + i * score_stride_);
     }
     clock_.lap(&LshStageTimes::products);
     for (int64_t row = 0; row < tiles * kTileRows; ++row) {
@@ -163,11 +164,11 @@ class LshBackward : public LshWindow<T> {
     }
     clock_.lap(&LshStageTimes::softmax);
     for (int64_t t = 0; t < tiles; ++t)
-      if (!tile_ranges_[t].empty())
-        this->add_columns(
-            score_gradients_ + t * kTileRows * stride_, tile_ranges_[t], this->width(), rows_,
-            [this](const Half& half) { return sums_of(half).query_columns; },
-            sums_of(*current_).gq + (first + t * kTileRows) * this->width());
+      if (!tile_ranges_[t].is_empty())
+        this->add_weighted_columns(
+            score_gradients_ + t * kTileRows * score_stride_, tile_ranges_[t], this->padded_dim(),
+            padded_capacity_, [this](const Half& half) { return sums_of(half).query_columns; },
+            sums_of(*current_).gq + (first + t * kTileRows) * this->padded_dim());
     add_for_keys(*previous_, 0, first, count);
     add_for_keys(*current_, capacity_, first, count);
     clock_.lap(&LshStageTimes::products);
@@ -176,8 +177,8 @@ class LshBackward : public LshWindow<T> {
   void prefetch(int64_t i) {
     constexpr int64_t kSize = sizeof(T);
     if (i < previous_->count) {
-      prefetch_row(gq_row(previous_->order[i]), s_.dim * kSize);
-      prefetch_row(gv_row(previous_->order[i]), s_.value_dim * kSize);
+      prefetch_row(gq_row(previous_->key_positions[i]), s_.dim * kSize);
+      prefetch_row(gv_row(previous_->key_positions[i]), s_.value_dim * kSize);
     }
     this->prefetch_next_slot(i);
     if (i < this->next_count_) prefetch_row(g_row(this->next_positions_[i]), s_.value_dim * kSize);
@@ -186,25 +187,26 @@ class LshBackward : public LshWindow<T> {
   // Computes the attention weights of query i and the gradients of its scores, in row `row` of the block.
   // Each score is replaced by m p, where p is the attention weight of the key and m is its dropout
   // multiplier. Each element of score_gradients_ contains g . v and is replaced by p (m g . v - delta) times
-  // the factor of the key (LshHalf::factors). `delta` is the dot product of g and the attention result. If
-  // average_rounds is true, it is the result of this round. Elements of masked keys become 0.
+  // the scale of the key (LshWindowHalf::key_scales). `delta` is the dot product of g and the attention
+  // result. If average_rounds is true, it is the result of this round. Elements of masked keys become 0.
   template <bool kCausal>
   void row_gradient(int64_t i, int64_t row, Range range) {
-    T *const scores = scores_ + row * stride_, *const gradients = score_gradients_ + row * stride_;
-    const int64_t position = i < current_->count ? current_->order[i] : 0;
+    T* const scores = scores_ + row * score_stride_;
+    T* const gradients = score_gradients_ + row * score_stride_;
+    const int64_t position = i < current_->count ? current_->key_positions[i] : 0;
     const T log_sum =
-        range.empty()
+        range.is_empty()
             ? T{0}
             : log_sums_[this->compute_log_sum_index(position, s_.average_rounds ? current_->round : 0)];
     if (i < current_->count) add_alone(i, position);
-    if (range.empty() || log_sum == std::numeric_limits<T>::infinity()) {
-      std::fill_n(scores, stride_, T{0});
-      std::fill_n(gradients, stride_, T{0});
+    if (range.is_empty() || log_sum == std::numeric_limits<T>::infinity()) {
+      std::fill_n(scores, score_stride_, T{0});
+      std::fill_n(gradients, score_stride_, T{0});
       return;
     }
     for (T* const x : {scores, gradients}) {
       std::fill_n(x, range.begin, T{0});
-      std::fill(x + range.end, x + stride_, T{0});
+      std::fill(x + range.end, x + score_stride_, T{0});
     }
     if (s_.average_rounds)
       mean_row<kCausal>(i, range, log_sum, scores, gradients);
@@ -221,7 +223,7 @@ class LshBackward : public LshWindow<T> {
       return;
     if (!s_.average_rounds && current_->round > 0) return;
     const T share = s_.average_rounds ? 1 / static_cast<T>(s_.rounds) : T{1};
-    T* const gv = sums_of(*current_).gv + i * this->value_width();
+    T* const gv = sums_of(*current_).gv + i * this->padded_value_dim();
     for (int64_t m = 0; m < s_.value_dim; ++m) gv[m] += share * g_rows_[i * s_.value_dim + m];
   }
 
@@ -235,7 +237,7 @@ class LshBackward : public LshWindow<T> {
             p = seen ? p : Vector<T>{};
             Vector<T> g_v = load(gradients + column);
             if (multipliers) g_v *= load(multipliers + column);
-            const Vector<T> ds = p * (g_v - delta) * load(half.factors + j);
+            const Vector<T> ds = p * (g_v - delta) * load(half.key_scales + j);
             store(scores + column, multipliers ? p * load(multipliers + column) : p);
             store(gradients + column, seen ? ds : Vector<T>{});
           });
@@ -272,7 +274,7 @@ class LshBackward : public LshWindow<T> {
     this->template for_each_key_vector<kCausal>(
         i, range, [&](const Half& half, int64_t j, int64_t column, Vector<Int> seen) {
           const Vector<T> ds =
-              load(scores + column) * (load(gradients + column) - delta) * load(half.factors + j);
+              load(scores + column) * (load(gradients + column) - delta) * load(half.key_scales + j);
           if (multipliers) store(scores + column, load(scores + column) * load(multipliers + column));
           store(gradients + column, seen ? ds : Vector<T>{});
         });
@@ -282,7 +284,7 @@ class LshBackward : public LshWindow<T> {
   // The scores of the keys of this half begin at column `offset`.
   void add_for_keys(const Half& half, int64_t offset, int64_t first, int64_t count) {
     const Sums& sums = sums_of(half);
-    const int64_t tiles = tile_rows(count) / kTileRows;
+    const int64_t tiles = round_up_to_tile_rows(count) / kTileRows;
     for (int64_t j = 0; j < half.count; j += kTileRows) {
       auto overlaps = [&](int64_t t) {
         return tile_ranges_[t].begin < offset + j + kTileRows && tile_ranges_[t].end > offset + j;
@@ -293,19 +295,20 @@ class LshBackward : public LshWindow<T> {
       if (begin == end) continue;
       begin *= kTileRows;
       end = std::min(end * kTileRows, count);
-      const int64_t weights = begin * stride_ + offset + j;
-      add_tiles(scores_ + weights, g_columns_, first + begin, end - begin, this->value_width(),
-                sums.gv + j * this->value_width());
+      const int64_t weights = begin * score_stride_ + offset + j;
+      add_tiles(scores_ + weights, g_columns_, first + begin, end - begin, this->padded_value_dim(),
+                sums.gv + j * this->padded_value_dim());
       add_tiles(score_gradients_ + weights, sums_of(*current_).query_columns, first + begin, end - begin,
-                this->width(), sums.gk + j * this->width());
+                this->padded_dim(), sums.gk + j * this->padded_dim());
     }
   }
   void add_tiles(const T* weights, const T* columns, int64_t first, int64_t depth, int64_t columns_width,
                  T* result) {
     constexpr int64_t kWidth = kTileColumns<T>;
     for (int64_t m = 0; m < columns_width; m += kWidth)
-      tile_product<Left::columns, true>(weights, stride_, columns + m * rows_ + first * kWidth, depth,
-                                        result + m, columns_width);
+      compute_tile_product<Left::columns, true>(weights, score_stride_,
+                                                columns + m * padded_capacity_ + first * kWidth, depth,
+                                                result + m, columns_width);
     this->multiply_adds_ += kTileRows * columns_width * depth;
   }
 
@@ -313,18 +316,19 @@ class LshBackward : public LshWindow<T> {
   // overwrites gq and gv. If the chunk of the half belongs to another segment, `look_back` is not null, and
   // the sums are written to `look_back` instead.
   //
-  // The key is factor * q with factor = scale / n and n² = |q|² + epsilon. The gradient of q through the key
-  // is therefore gk - q (q . gk) / n², where gk includes the factor.
+  // The key is key_scale * q with key_scale = scale / n and n² = |q|² + epsilon. The gradient of q through
+  // the key is therefore gk - q (q . gk) / n², where gk includes key_scale.
   void finish(const Half& half, T* look_back) {
     const Sums& sums = sums_of(half);
     const T scale = static_cast<T>(s_.scale);
     const bool set = half.round == 0 && !look_back;
     for (int64_t i = 0; i < half.count; ++i) {
-      const T *const q = half.queries + i * s_.dim, *const gk = sums.gk + i * this->width();
-      const T inverse = half.factors[i] / scale;
+      const T *const q = half.queries + i * s_.dim, *const gk = sums.gk + i * this->padded_dim();
+      const T inverse = half.key_scales[i] / scale;
       const T along = inverse * inverse * dot(q, gk, s_.dim);
-      const T *const own = sums.gq + i * this->width(), *const value = sums.gv + i * this->value_width();
-      T *gq = gq_row(half.order[i]), *gv = gv_row(half.order[i]);
+      const T* const own = sums.gq + i * this->padded_dim();
+      const T* const value = sums.gv + i * this->padded_value_dim();
+      T *gq = gq_row(half.key_positions[i]), *gv = gv_row(half.key_positions[i]);
       if (look_back) {
         gq = look_back + i * (s_.dim + s_.value_dim);
         gv = gq + s_.dim;
@@ -341,11 +345,13 @@ class LshBackward : public LshWindow<T> {
 
   const BackwardHead<T> rows_of_;
   const T* const log_sums_;
-  Sums sums_[2] = {};                                   // one per half of the window
-  T* g_columns_ = nullptr;                              // gradients g of the chunk, in panels of rows_ rows
-  T* ones_ = nullptr;                                   // (capacity_,)
-  T *g_rows_ = nullptr, *score_gradients_ = nullptr;    // (rows_, value_dim), (kQueries, stride_)
-  Range tile_ranges_[Base::kQueries / kTileRows] = {};  // score columns that each tile of queries uses
+  Sums sums_[2] = {};             // one per half of the window
+  T* g_columns_ = nullptr;        // gradients g of the chunk, in panels of padded_capacity_ rows
+  T* ones_ = nullptr;             // (capacity_,)
+  T* g_rows_ = nullptr;           // (padded_capacity_, value_dim)
+  T* score_gradients_ = nullptr;  // (kQueriesPerBlock, score_stride_)
+  // Score columns that each tile of queries uses.
+  Range tile_ranges_[Base::kQueriesPerBlock / kTileRows] = {};
 };
 
 }  // namespace
@@ -359,16 +365,16 @@ void lsh_attention_backward(Backend, const LshAttentionShape& s, AttentionRows<c
   const AttentionRows<S> to_q = make_contiguous_rows(gq, s.length, s.heads, s.dim);
   const AttentionRows<S> to_v = make_contiguous_rows(gv, s.length, s.heads, s.value_dim);
   using Head = BackwardHead<T>;
-  const LshDropout<T> dropout(s);
+  const LshDropoutTable<T> dropout(s);
   for_each_lsh_head<Head>(
       s, [&](const Head& rows) { return LshBackward<T>(s, dropout, rows, log_sums); }, buckets,
       [&](int64_t example, int64_t head, const LshOrder& order, const Head& rows, auto&& for_segments) {
         const int64_t valid = s.valid_length(example);
-        for_each_position(valid, [&](int64_t i) {
+        parallel_for_each_position(valid, [&](int64_t i) {
           const S* const from = g.row(example, i, head);
-          convert_row(q.row(example, i, head), s.dim, rows.rows[0].row(i));
-          convert_row(v.row(example, i, head), s.value_dim, rows.rows[1].row(i));
-          convert_row(from, s.value_dim, rows.rows[2].row(i));
+          convert_elements(q.row(example, i, head), s.dim, rows.rows[0].row(i));
+          convert_elements(v.row(example, i, head), s.value_dim, rows.rows[1].row(i));
+          convert_elements(from, s.value_dim, rows.rows[2].row(i));
           rows.deltas[i] = dot(from, result.row(example, i, head), s.value_dim);
         });
         for (int64_t round = 0; round < s.rounds; ++round) {
@@ -379,11 +385,11 @@ void lsh_attention_backward(Backend, const LshAttentionShape& s, AttentionRows<c
           for (int64_t chunk = 0; chunk < order.chunk_count(); chunk += kChunksPerLshSegment)
             sums.add_look_back_cell(order, round, chunk);
         }
-        for_each_position(s.length, [&](int64_t i) {
+        parallel_for_each_position(s.length, [&](int64_t i) {
           S *const gq_row = to_q.row(example, i, head), *const gv_row = to_v.row(example, i, head);
           if (i < valid) {
-            convert_row(rows.rows[3].row(i), s.dim, gq_row);
-            convert_row(rows.rows[4].row(i), s.value_dim, gv_row);
+            convert_elements(rows.rows[3].row(i), s.dim, gq_row);
+            convert_elements(rows.rows[4].row(i), s.value_dim, gv_row);
           } else {
             std::fill_n(gq_row, s.dim, S{});
             std::fill_n(gv_row, s.value_dim, S{});
@@ -394,7 +400,7 @@ void lsh_attention_backward(Backend, const LshAttentionShape& s, AttentionRows<c
 
 template <class T>
 struct LshBackwardKernels {
-  inline static const Instances all{&lsh_attention_backward<T>};
+  inline static const FunctionInstances all{&lsh_attention_backward<T>};
 };
 template struct LshBackwardKernels<float>;
 template struct LshBackwardKernels<double>;

@@ -19,7 +19,7 @@ template <class T>
 void draw_rotation(const RandomStream& stream, uint64_t first_block, int64_t dim, int64_t columns,
                    T* panels) {
   constexpr int64_t kWidth = kTileColumns<T>;
-  std::fill_n(panels, tile_columns<T>(columns) * dim, T{0});
+  std::fill_n(panels, round_up_to_tile_columns<T>(columns) * dim, T{0});
   float numbers[4] = {};
   for (int64_t e = 0; e < dim * columns; ++e) {
     if (e % 4 == 0) {
@@ -140,8 +140,8 @@ class HeadHash {
   struct Rotation {
     explicit Rotation(const LshBucketCounts& f)
         : factors(f),
-          width1(tile_columns<T>(f.first / 2)),
-          width2(f.second > 1 ? tile_columns<T>(f.second / 2) : 0) {}
+          width1(round_up_to_tile_columns<T>(f.first / 2)),
+          width2(f.second > 1 ? round_up_to_tile_columns<T>(f.second / 2) : 0) {}
     LshBucketCounts factors;
     int64_t width1, width2;  // columns of the first and second rotation, padded to whole tiles
     int64_t width() const { return width1 + width2; }
@@ -172,7 +172,8 @@ class HeadHash {
     if constexpr (std::is_same_v<S, T>)
       if (count == kTileRows) return {first, q_.length_stride, count};
     std::fill_n(copy, kTileRows * s_.dim, T{0});
-    for (int64_t i = 0; i < count; ++i) convert_row(first + i * q_.length_stride, s_.dim, copy + i * s_.dim);
+    for (int64_t i = 0; i < count; ++i)
+      convert_elements(first + i * q_.length_stride, s_.dim, copy + i * s_.dim);
     return {copy, s_.dim, count};
   }
 
@@ -180,8 +181,8 @@ class HeadHash {
                  int32_t* buckets) const {
     const int64_t width = rotation.width();
     for (int64_t column = 0; column < width; column += kTileColumns<T>)
-      tile_product<Left::rows, false>(rows.data, rows.stride, panels + column * s_.dim, s_.dim,
-                                      rotated + column, width);
+      compute_tile_product<Left::rows, false>(rows.data, rows.stride, panels + column * s_.dim, s_.dim,
+                                              rotated + column, width);
     for (int64_t i = 0; i < rows.count; ++i) {
       const T* const x = rotated + i * width;
       buckets[i] = argmax_of_both_signs(x, rotation.factors.first / 2);
@@ -208,7 +209,7 @@ void lsh_hash(Backend, const LshHashShape& s, const RandomStream& stream, Attent
   constexpr int64_t kMinWorkPerThread = 1 << 18;  // number of multiply-adds
   Arena count(nullptr);
   hash.take(count);
-  const PerThreadMemory memory(count.used());
+  const PerThreadMemory memory(count.used_bytes());
   auto run = [&](int64_t begin, int64_t end) {
     StageClock clock;
     clock.start();
@@ -225,7 +226,7 @@ void lsh_hash(Backend, const LshHashShape& s, const RandomStream& stream, Attent
 
 template <class T>
 struct LshHashKernels {
-  inline static const Instances all{&lsh_hash<T>};
+  inline static const FunctionInstances all{&lsh_hash<T>};
 };
 template struct LshHashKernels<float>;
 template struct LshHashKernels<double>;

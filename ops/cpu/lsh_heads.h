@@ -14,19 +14,19 @@ namespace tapeformer::cpu {
 // of one for_segments() call write different data.
 template <class Head, class Make, class F>
 void for_each_lsh_head(const LshAttentionShape& s, Make&& make, const int32_t* buckets, F&& f) {
-  Arena count(nullptr), head_count(nullptr);
-  head_count.allocate<int32_t>(LshOrder::get_workspace_size(s));
-  make(Head(s, head_count)).take(count);
-  const int64_t tasks = s.batch * s.heads, team = get_thread_count();
-  const int64_t heads_at_once = tasks >= team ? team : 1;
-  const PerThreadMemory windows(count.used());
-  const Scratch<char> memory(head_count.used() * heads_at_once);
+  Arena measuring_arena(nullptr), measuring_head_arena(nullptr);
+  measuring_head_arena.allocate<int32_t>(LshOrder::get_workspace_size(s));
+  make(Head(s, measuring_head_arena)).take(measuring_arena);
+  const int64_t task_count = s.batch * s.heads, thread_count = get_thread_count();
+  const int64_t heads_at_once = task_count >= thread_count ? thread_count : 1;
+  const PerThreadMemory window_memory(measuring_arena.used_bytes());
+  const Scratch<char> head_memory(measuring_head_arena.used_bytes() * heads_at_once);
   constexpr int64_t kMinWorkPerThread = 1 << 18;  // number of multiply-adds in the forward pass
   const int64_t chunk_work = 2 * s.chunk_length * s.chunk_length * (s.dim + s.value_dim);
   const int64_t head_work = s.rounds * (s.length / s.chunk_length + 1) * chunk_work;
   auto run = [&](int64_t begin, int64_t end) {
     const int64_t slot = heads_at_once > 1 ? get_thread_index() : 0;
-    Arena head_arena(memory.data() + head_count.used() * slot);  // workspace of one head
+    Arena head_arena(head_memory.data() + measuring_head_arena.used_bytes() * slot);  // workspace of one head
     LshOrder order(s, head_arena.allocate<int32_t>(LshOrder::get_workspace_size(s)));
     const Head rows(s, head_arena);
     for (int64_t task = begin; task < end; ++task) {
@@ -36,21 +36,21 @@ void for_each_lsh_head(const LshAttentionShape& s, Make&& make, const int32_t* b
       order.sort(s.valid_length(example), buckets + task * s.rounds * s.length);
       clock.lap(&LshStageTimes::sort);
       f(example, head, order, rows, [&](auto&& g) {
-        const int64_t segments = (order.chunk_count() + kChunksPerLshSegment - 1) / kChunksPerLshSegment;
-        parallel_for(segments, kMinWorkPerThread / (kChunksPerLshSegment * chunk_work) + 1,
-                     [&](int64_t first, int64_t last) {
+        const int64_t segment_count = (order.chunk_count() + kChunksPerLshSegment - 1) / kChunksPerLshSegment;
+        parallel_for(segment_count, kMinWorkPerThread / (kChunksPerLshSegment * chunk_work) + 1,
+                     [&](int64_t first_segment, int64_t end_segment) {
                        auto window = make(rows);
-                       Arena arena = windows.arena();
+                       Arena arena = window_memory.arena();
                        window.take(arena);
-                       for (int64_t i = first; i < last; ++i)
-                         g(window, i, i * kChunksPerLshSegment,
-                           std::min((i + 1) * kChunksPerLshSegment, order.chunk_count()));
+                       for (int64_t segment = first_segment; segment < end_segment; ++segment)
+                         g(window, segment, segment * kChunksPerLshSegment,
+                           std::min((segment + 1) * kChunksPerLshSegment, order.chunk_count()));
                      });
       });
     }
   };
   if (heads_at_once > 1)
-    parallel_for(tasks, kMinWorkPerThread / head_work + 1, run);
+    parallel_for(task_count, kMinWorkPerThread / head_work + 1, run);
   else
     run(0, tasks);
 }

@@ -9,7 +9,7 @@ LshOrder::LshOrder(const LshAttentionShape& shape, int32_t* memory)
       sorted_(memory),
       codes_(memory + shape.rounds * shape.length),
       counters_(codes_ + shape.rounds * shape.length),
-      wraps_(static_cast<size_t>(shape.rounds)) {}
+      first_chunk_look_backs_(static_cast<size_t>(shape.rounds)) {}
 
 void LshOrder::sort(int64_t valid, const int32_t* buckets) {
   valid_length_ = valid;
@@ -17,22 +17,24 @@ void LshOrder::sort(int64_t valid, const int32_t* buckets) {
   for (int64_t round = 0; round < s_.rounds; ++round) sort_round(round, buckets + round * s_.length);
   // With LshWrap::global, round 0 looks back at the last round, so all rounds must be sorted first.
   for (int64_t round = 0; round < s_.rounds; ++round)
-    wraps_[static_cast<size_t>(round)] = find_wrap(round, buckets);
+    first_chunk_look_backs_[static_cast<size_t>(round)] = find_first_chunk_look_back(round, buckets);
 }
 
-LshOrder::Wrap LshOrder::find_wrap(int64_t round, const int32_t* buckets) const {
-  const Wrap none{kNone, {round, kNone}};
+LshOrder::FirstChunkLookBack LshOrder::find_first_chunk_look_back(int64_t round,
+                                                                  const int32_t* buckets) const {
+  const FirstChunkLookBack none{kNone, {round, kNone}};
   if (chunks_ < 2 || s_.wrap == LshWrap::none) return none;
-  const int64_t to = s_.wrap == LshWrap::global ? (round + s_.rounds - 1) % s_.rounds : round;
-  const int32_t from_position = positions(round, 0)[s_.chunk_length - 1];
-  const int32_t to_position = positions(to, chunks_ - 1)[0];
+  const int64_t target_round = s_.wrap == LshWrap::global ? (round + s_.rounds - 1) % s_.rounds : round;
+  const int32_t first_chunk_position = positions(round, 0)[s_.chunk_length - 1];
+  const int32_t target_position = positions(target_round, chunks_ - 1)[0];
   // If across_buckets is false, the first chunk looks back at the last chunk only if one bucket extends from
   // the first to the last chunk of the same round. This is the case if the last position of the first chunk
   // and the first position of the last chunk have the same bucket, because the positions are sorted by
   // bucket.
   const int32_t* const ids = buckets + round * s_.length;
-  if (!s_.across_buckets && (to != round || ids[from_position] != ids[to_position])) return none;
-  return {codes(from_position)[round], {to, codes(to_position)[to]}};
+  if (!s_.across_buckets && (target_round != round || ids[first_chunk_position] != ids[target_position]))
+    return none;
+  return {codes(first_chunk_position)[round], {target_round, codes(target_position)[target_round]}};
 }
 
 // Sorts the positions of a round by counting, which preserves the order of positions within a bucket.
@@ -51,16 +53,16 @@ void LshOrder::sort_round(int64_t round, const int32_t* buckets) {
   for (int64_t i = 0; i < valid_length_; ++i) sorted[counters_[buckets[i]]++] = static_cast<int32_t>(i);
 
   int32_t code = 0, bucket = buckets[sorted[0]];
-  int64_t left = s_.chunk_length;  // free slots of the chunk
-  for (int64_t slot = 0; slot < valid_length_; ++slot, --left) {
+  int64_t free_slots = s_.chunk_length;  // free slots of the chunk
+  for (int64_t slot = 0; slot < valid_length_; ++slot, --free_slots) {
     const int32_t position = sorted[slot], next = buckets[position];
     if (!s_.across_buckets && next != bucket) {
       code += 2;
       bucket = next;
-    } else if (left == 0) {
+    } else if (free_slots == 0) {
       ++code;
     }
-    if (left == 0) left = s_.chunk_length;
+    if (free_slots == 0) free_slots = s_.chunk_length;
     codes_[int64_t{position} * s_.rounds + round] = code;
   }
 }

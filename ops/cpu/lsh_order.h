@@ -51,8 +51,8 @@ class LshOrder {
     int32_t code;
   };
   Cell find_look_back_cell(int64_t round, int32_t code) const {
-    const Wrap& wrap = wraps_[static_cast<size_t>(round)];
-    return code == wrap.from ? wrap.to : Cell{round, code - 1};
+    const FirstChunkLookBack& look_back = first_chunk_look_backs_[static_cast<size_t>(round)];
+    return code == look_back.code ? look_back.target : Cell{round, code - 1};
   }
   // A chunk of a round, returned by find_previous_chunk(). `exists` is false if the argument of
   // find_previous_chunk() has no previous chunk.
@@ -62,25 +62,25 @@ class LshOrder {
   };
   Chunk find_previous_chunk(int64_t round, int64_t chunk) const {
     if (chunk > 0) return {true, round, chunk - 1};
-    const Wrap& wrap = wraps_[static_cast<size_t>(round)];
-    return {wrap.from != kNone, wrap.to.round, chunks_ - 1};
+    const FirstChunkLookBack& look_back = first_chunk_look_backs_[static_cast<size_t>(round)];
+    return {look_back.code != kNone, look_back.target.round, chunks_ - 1};
   }
 
  private:
-  // The look-back of the first chunk of a round. `from` is the code of the cell in the first chunk that looks
-  // back, and `to` is its look-back cell, which is in the last chunk of the same or another round. If the
-  // first chunk does not look back, `from` is kNone.
-  struct Wrap {
-    int32_t from;
-    Cell to;
+  // The look-back of the first chunk of a round. `code` is the code of the cell in the first chunk that looks
+  // back, and `target` is its look-back cell, which is in the last chunk of the same or another round. If the
+  // first chunk does not look back, `code` is kNone.
+  struct FirstChunkLookBack {
+    int32_t code;
+    Cell target;
   };
   void sort_round(int64_t round, const int32_t* buckets);
-  Wrap find_wrap(int64_t round, const int32_t* buckets) const;
+  FirstChunkLookBack find_first_chunk_look_back(int64_t round, const int32_t* buckets) const;
 
   const LshAttentionShape& s_;
   int32_t *sorted_, *codes_, *counters_;
   int64_t valid_length_ = 0, chunks_ = 0;
-  std::vector<Wrap> wraps_;  // one per round
+  std::vector<FirstChunkLookBack> first_chunk_look_backs_;  // one per round
 };
 
 }  // namespace tapeformer::cpu

@@ -39,7 +39,7 @@ std::array<PositionRows<T>, kParts> allocate_rows(Arena& arena, int64_t length,
 
 // Calls f(position) for positions [0, count), in parallel unless the caller is inside a parallel loop.
 template <class F>
-void for_each_position(int64_t count, F&& f) {
+void parallel_for_each_position(int64_t count, F&& f) {
   constexpr int64_t kGrain = 1024;
   parallel_for(count, kGrain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) f(i);

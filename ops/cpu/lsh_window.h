@@ -28,8 +28,8 @@ using LaneInt = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
 inline constexpr int64_t kChunksPerLshSegment = 16;
 
 inline void prefetch_row(const void* row, int64_t bytes) {
-  constexpr int64_t kLine = 64;
-  for (int64_t i = 0; i < bytes; i += kLine) __builtin_prefetch(static_cast<const char*>(row) + i);
+  constexpr int64_t kCacheLineBytes = 64;
+  for (int64_t i = 0; i < bytes; i += kCacheLineBytes) __builtin_prefetch(static_cast<const char*>(row) + i);
 }
 
 // Packs `count` rows in the layout of pack_rows() (tile_product.h). row(i) returns a pointer to the `dim`
@@ -38,7 +38,7 @@ inline void prefetch_row(const void* row, int64_t bytes) {
 template <class T, class Row>
 void pack_gathered_rows(Row&& row, const T* factors, int64_t count, int64_t dim, T* panels) {
   constexpr int64_t kWidth = kTileColumns<T>, kSide = kLanes<T>;
-  for (int64_t i = 0; i < tile_columns<T>(count); i += kSide) {
+  for (int64_t i = 0; i < round_up_to_tile_columns<T>(count); i += kSide) {
     T* const out = panels + i / kWidth * kWidth * dim + i % kWidth;
     const int64_t valid_rows = std::clamp<int64_t>(count - i, 0, kSide);
     const T* x[kSide];
@@ -69,36 +69,36 @@ void pack_row_in_column_panels(const T* x, int64_t dim, int64_t i, int64_t capac
       store(out, load(x + j));
       store(out + kSide, load(x + j + kSide));
     } else {
-      const int64_t left = dim - j;
-      store(out, load_first(x + j, left));
-      store(out + kSide, left > kSide ? load_first(x + j + kSide, left - kSide) : Vector<T>{});
+      const int64_t remaining = dim - j;
+      store(out, load_first(x + j, remaining));
+      store(out + kSide, remaining > kSide ? load_first(x + j + kSide, remaining - kSide) : Vector<T>{});
     }
   }
 }
 
 // One of the two chunks of a window: positions, codes, queries and packed keys.
 template <class T>
-struct LshHalf {
+struct LshWindowHalf {
   using Int = LaneInt<T>;
   int64_t count = 0, round = 0, chunk = 0;
-  const int32_t* order = nullptr;  // positions of the keys
-  Int* positions = nullptr;        // the elements of `order`, converted to Int
+  const int32_t* key_positions = nullptr;  // positions of the keys
+  Int* positions = nullptr;                // the elements of `key_positions`, converted to Int
   // Codes of the keys (rounds, capacity). If normalize_duplicates is false, `codes` has only one row, with
   // the codes of round `round`. In each row, the elements after the first `count` elements are kEmpty.
   Int* codes = nullptr;
   const Int* round_codes = nullptr;  // codes of round `round`
   T* queries = nullptr;              // (rows, dim)
-  T* factors = nullptr;     // key i is factors[i] * query i; the factor includes the scale of the scores
+  T* key_scales = nullptr;  // key i is key_scales[i] * query i; the scale includes the scale of the scores
   T* key_panels = nullptr;  // keys in panels for matrix products
 };
 
 // The dropout multipliers of the attention weights of a chunk. Like a row of scores, a row of multipliers has
 // two halves of capacity_ columns.
 template <class T>
-class LshDropout {
+class LshDropoutTable {
  public:
-  explicit LshDropout(const LshAttentionShape& s)
-      : capacity_(tile_columns<T>(s.chunk_length)),
+  explicit LshDropoutTable(const LshAttentionShape& s)
+      : capacity_(round_up_to_tile_columns<T>(s.chunk_length)),
         table_(s.dropout.is_active() ? s.chunk_length * 2 * capacity_ : 0) {
     const int64_t chunk = s.chunk_length;
     for (int64_t row = 0; row < (s.dropout.is_active() ? 2 * chunk : 0); ++row) {
@@ -120,46 +120,46 @@ template <class T>
 class LshWindow {
  public:
   using Int = LaneInt<T>;
-  using Half = LshHalf<T>;
+  using Half = LshWindowHalf<T>;
   // Number of queries in a block of scores; a multiple of kTileRows.
-  static constexpr int64_t kQueries = 96;
+  static constexpr int64_t kQueriesPerBlock = 96;
 
-  LshWindow(const LshAttentionShape& shape, const LshDropout<T>& dropout, PositionRows<const T> q,
+  LshWindow(const LshAttentionShape& shape, const LshDropoutTable<T>& dropout, PositionRows<const T> q,
             PositionRows<const T> v)
       : s_(shape),
         dropout_(dropout),
         q_(q),
         v_(v),
-        capacity_(tile_columns<T>(shape.chunk_length)),
-        rows_(tile_rows(capacity_)),
-        stride_(2 * capacity_ + 2 * kTileColumns<T>) {}
+        capacity_(round_up_to_tile_columns<T>(shape.chunk_length)),
+        padded_capacity_(round_up_to_tile_rows(capacity_)),
+        score_stride_(2 * capacity_ + 2 * kTileColumns<T>) {}
   LshWindow(const LshWindow&) = delete;
   LshWindow& operator=(const LshWindow&) = delete;
 
  protected:
   struct Range {
     int64_t begin, end;  // columns [begin, end)
-    bool empty() const { return begin >= end; }
+    bool is_empty() const { return begin >= end; }
   };
 
-  int64_t width() const { return tile_columns<T>(s_.dim); }
-  int64_t value_width() const { return tile_columns<T>(s_.value_dim); }
+  int64_t padded_dim() const { return round_up_to_tile_columns<T>(s_.dim); }
+  int64_t padded_value_dim() const { return round_up_to_tile_columns<T>(s_.value_dim); }
 
   void allocate_window(Arena& arena) {
     for (Half& half : halves_) {
       half.positions = arena.allocate<Int>(capacity_);
       half.codes = arena.allocate<Int>(capacity_ * (s_.normalize_duplicates ? s_.rounds : 1));
-      half.queries = arena.allocate<T>(rows_ * s_.dim);
-      half.factors = arena.allocate<T>(capacity_);
+      half.queries = arena.allocate<T>(padded_capacity_ * s_.dim);
+      half.key_scales = arena.allocate<T>(capacity_);
       half.key_panels = arena.allocate<T>(capacity_ * s_.dim);
     }
-    ranges_ = arena.allocate<Range>(rows_);
-    scores_ = arena.allocate<T>(kQueries * stride_);
+    ranges_ = arena.allocate<Range>(padded_capacity_);
+    scores_ = arena.allocate<T>(kQueriesPerBlock * score_stride_);
     for (Int** targets : {&query_codes_, &look_back_codes_, &look_back_rounds_})
       *targets = arena.allocate<Int>(s_.rounds);
   }
 
-  void select(int64_t example, int64_t head, const LshOrder& order) {
+  void select_head(int64_t example, int64_t head, const LshOrder& order) {
     example_ = example;
     head_ = head;
     order_ = &order;
@@ -172,15 +172,15 @@ class LshWindow {
   }
 
   // Loads the positions, codes, queries and keys of a chunk.
-  void gather(Half& half, int64_t round, int64_t chunk) {
+  void gather_chunk(Half& half, int64_t round, int64_t chunk) {
     half.round = round;
     half.chunk = chunk;
     half.count = order_->slot_count(chunk);
-    half.order = order_->positions(round, chunk);
+    half.key_positions = order_->positions(round, chunk);
     half.round_codes = half.codes + (s_.normalize_duplicates ? round * capacity_ : 0);
     for (int64_t i = 0; i < half.count; ++i) {
-      half.positions[i] = half.order[i];
-      const int32_t* const codes = order_->codes(half.order[i]);
+      half.positions[i] = half.key_positions[i];
+      const int32_t* const codes = order_->codes(half.key_positions[i]);
       if (!s_.normalize_duplicates)
         half.codes[i] = codes[round];
       else
@@ -193,12 +193,13 @@ class LshWindow {
     const T scale = static_cast<T>(s_.scale), epsilon = static_cast<T>(s_.epsilon);
     for (int64_t i = 0; i < half.count; ++i) {
       T* const row = half.queries + i * s_.dim;
-      std::copy_n(q_row(half.order[i]), s_.dim, row);
-      half.factors[i] = scale / std::sqrt(dot(row, row, s_.dim) + epsilon);
+      std::copy_n(q_row(half.key_positions[i]), s_.dim, row);
+      half.key_scales[i] = scale / std::sqrt(dot(row, row, s_.dim) + epsilon);
     }
-    std::fill(half.queries + half.count * s_.dim, half.queries + tile_rows(half.count) * s_.dim, T{0});
-    pack_gathered_rows([&](int64_t i) { return half.queries + i * s_.dim; }, half.factors, half.count, s_.dim,
-                       half.key_panels);
+    std::fill(half.queries + half.count * s_.dim, half.queries + round_up_to_tile_rows(half.count) * s_.dim,
+              T{0});
+    pack_gathered_rows([&](int64_t i) { return half.queries + i * s_.dim; }, half.key_scales, half.count,
+                       s_.dim, half.key_panels);
   }
 
   // Calls visit(chunk) for the chunks [begin, end) of a round, with the chunk in current_ and the chunk
@@ -215,7 +216,7 @@ class LshWindow {
     for (int64_t chunk = begin; chunk < end; ++chunk) {
       std::swap(current_, previous_);
       load(*current_, round, chunk);
-      find_ranges();
+      compute_column_ranges();
       next_positions_ = chunk + 1 < order.chunk_count() ? order.positions(round, chunk + 1) : nullptr;
       next_count_ = next_positions_ ? order.slot_count(chunk + 1) : 0;
       visit(chunk);
@@ -234,7 +235,7 @@ class LshWindow {
   // Computes ranges_. The range of a query contains the score columns of the keys in its cell and in its
   // look-back cell. If across_buckets is true, or if the first chunk looks back at the last chunk, the range
   // of each query contains all keys of both chunks.
-  void find_ranges() {
+  void compute_column_ranges() {
     const bool wrapped = current_->chunk == 0 && previous_->count > 0;
     if (s_.across_buckets || wrapped) {
       const int64_t begin = previous_->count > 0 ? 0 : capacity_;
@@ -254,13 +255,13 @@ class LshWindow {
   }
   // Returns the smallest range of whole vectors that contains the columns of all queries in [begin, end).
   Range find_column_range(int64_t begin, int64_t end) const {
-    Range all{2 * capacity_, 0};
+    Range bounds{2 * capacity_, 0};
     for (int64_t i = begin; i < std::min(end, current_->count); ++i) {
-      if (ranges_[i].empty()) continue;
-      all.begin = std::min(all.begin, ranges_[i].begin);
-      all.end = std::max(all.end, ranges_[i].end);
+      if (ranges_[i].is_empty()) continue;
+      bounds.begin = std::min(bounds.begin, ranges_[i].begin);
+      bounds.end = std::max(bounds.end, ranges_[i].end);
     }
-    return {all.begin / kLanes<T> * kLanes<T>, round_up_to_vector<T>(all.end)};
+    return {bounds.begin / kLanes<T> * kLanes<T>, round_up_to_vector<T>(bounds.end)};
   }
 
   // Computes the columns `range` of scores = left rightᵀ for a tile of kTileRows queries. `left` has one row
@@ -272,7 +273,7 @@ class LshWindow {
     for (int64_t j = range.begin / kWidth * kWidth; j < range.end; j += kWidth) {
       const T* const right =
           j < capacity_ ? panels(*previous_) + j * depth : panels(*current_) + (j - capacity_) * depth;
-      tile_product<Left::rows, false>(left, depth, right, depth, scores + j, stride_);
+      compute_tile_product<Left::rows, false>(left, depth, right, depth, scores + j, score_stride_);
       multiply_adds_ += kTileRows * kWidth * depth;
     }
   }
@@ -280,15 +281,15 @@ class LshWindow {
   // matrix `weights` has one column per score column, and x has one row per key. columns(half) returns the
   // rows of x for the keys of a half, packed in panels of `multiply_panel` rows.
   template <class Columns>
-  void add_columns(const T* weights, Range range, int64_t columns_width, int64_t multiply_panel,
-                   Columns&& columns, T* result) {
+  void add_weighted_columns(const T* weights, Range range, int64_t columns_width, int64_t multiply_panel,
+                            Columns&& columns, T* result) {
     constexpr int64_t kWidth = kTileColumns<T>;
     auto add = [&](const T* packed, int64_t offset, int64_t begin, int64_t end) {
       if (begin >= end) return;
       for (int64_t m = 0; m < columns_width; m += kWidth)
-        tile_product<Left::rows, true>(weights + offset + begin, stride_,
-                                       packed + m * multiply_panel + begin * kWidth, end - begin, result + m,
-                                       columns_width);
+        compute_tile_product<Left::rows, true>(weights + offset + begin, score_stride_,
+                                               packed + m * multiply_panel + begin * kWidth, end - begin,
+                                               result + m, columns_width);
       multiply_adds_ += kTileRows * columns_width * (end - begin);
     };
     add(columns(*previous_), 0, range.begin, std::min(range.end, capacity_));
@@ -339,11 +340,11 @@ class LshWindow {
   }
 
   const LshAttentionShape& s_;
-  const LshDropout<T>& dropout_;
+  const LshDropoutTable<T>& dropout_;
   const PositionRows<const T> q_, v_;
-  const int64_t capacity_;  // maximum number of keys in one element of halves_
-  const int64_t rows_;      // capacity_ rounded up to whole tiles
-  const int64_t stride_;    // stride of a row of scores
+  const int64_t capacity_;         // maximum number of keys in one element of halves_
+  const int64_t padded_capacity_;  // capacity_ rounded up to whole tiles
+  const int64_t score_stride_;     // stride of a row of scores
   int64_t example_ = 0, head_ = 0;
   const LshOrder* order_ = nullptr;
   Half halves_[2];
@@ -351,7 +352,7 @@ class LshWindow {
   // attend to keys of both chunks.
   Half *current_ = &halves_[0], *previous_ = &halves_[1];
   Range* ranges_ = nullptr;  // columns that each query of the chunk may attend to
-  T* scores_ = nullptr;      // (kQueries, stride_)
+  T* scores_ = nullptr;      // (kQueriesPerBlock, score_stride_)
   Int *query_codes_ = nullptr, *look_back_codes_ = nullptr, *look_back_rounds_ = nullptr;
   const int32_t* next_positions_ = nullptr;  // positions of the next chunk
   int64_t next_count_ = 0;

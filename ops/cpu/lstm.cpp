@@ -169,7 +169,7 @@ template <class O, class T>
 void forward_rows(const LstmShape& shape, const Rows& rows, const T* x, const int64_t* lengths,
                   const ForwardWeights<O, T>& weights, T* out, T* gates, T* cells) {
   const Layout<T> at{shape, rows.direction};
-  const int64_t hidden = shape.hidden, all = 4 * hidden, stride = weights.recurrent.stride();
+  const int64_t hidden = shape.hidden, all = 4 * hidden, stride = weights.recurrent.out_stride();
   const Scratch<O> rounded(std::is_same_v<O, T> ? 0 : kFramesAhead * shape.in);
   // Computes W x for a block of frames of all sequences. The block is small, so the following steps read it
   // from the cache.
@@ -199,7 +199,7 @@ void forward_rows(const LstmShape& shape, const Rows& rows, const T* x, const in
       T *const own_c = c.data() + row * hidden, *const own_h = at.out(out, b, t);
       forward_cell(hidden, bias.data(), recurrent.data() + row * stride, at.gates(gates, b, t), own_c, own_h);
       std::copy_n(own_c, hidden, at.cells(cells, b, t));
-      convert_row(own_h, hidden, h.data() + row * hidden);
+      convert_elements(own_h, hidden, h.data() + row * hidden);
     }
   });
   for (const int64_t b : rows.sequences)
@@ -229,7 +229,7 @@ void backward_rows(const LstmBackward<O, T>& gradient, const Rows& rows, const R
                    T* gbias) {
   const Layout<const T> at{gradient.shape, rows.direction};
   const bool reverse = rows.direction == 1;
-  const int64_t hidden = gradient.shape.hidden, all = 4 * hidden, stride = recurrent.stride();
+  const int64_t hidden = gradient.shape.hidden, all = 4 * hidden, stride = recurrent.out_stride();
   Scratch<T> gh(rows.count() * stride), gc(rows.count() * hidden), now(rows.count() * all), zeros(hidden);
   const Scratch<O> rounded(std::is_same_v<O, T> ? 0 : rows.count() * all);
   std::fill_n(gh.data(), rows.count() * stride, T{0});
@@ -245,7 +245,7 @@ void backward_rows(const LstmBackward<O, T>& gradient, const Rows& rows, const R
                     at.gates(gradient.gates, b, t), at.cells(gradient.cells, b, t),
                     first ? zeros.data() : at.cells(gradient.cells, b, before), gc.data() + row * hidden,
                     own);
-      convert_row(own, all, gradient.gz_row(rows.direction, gradient.frames.first(b) + t));
+      convert_elements(own, all, gradient.gz_row(rows.direction, gradient.frames.first(b) + t));
 #pragma omp simd
       for (int64_t i = 0; i < all; ++i) gbias[i] += own[i];
     }
@@ -262,8 +262,8 @@ const O* gather_input_rows(const LstmBackward<O, T>& gradient, int64_t begin, in
     if (gradient.frames.count() == gradient.shape.batch * gradient.shape.frames)
       return gradient.x + begin * in;
   gradient.frames.for_sequences(begin, end, [&](int64_t b, int64_t t, int64_t count) {
-    convert_row(gradient.x + (b * gradient.shape.frames + t) * in, count * in,
-                buffer + (gradient.frames.first(b) + t - begin) * in);
+    convert_elements(gradient.x + (b * gradient.shape.frames + t) * in, count * in,
+                     buffer + (gradient.frames.first(b) + t - begin) * in);
   });
   return buffer;
 }
@@ -281,7 +281,7 @@ void gather_previous_states(const LstmBackward<O, T>& gradient, int64_t directio
       if (before < 0 || before == gradient.lengths[b])
         std::fill_n(h, hidden, O{});
       else
-        convert_row(at.out(gradient.out, b, before), hidden, h);
+        convert_elements(at.out(gradient.out, b, before), hidden, h);
     }
   });
 }
@@ -292,7 +292,7 @@ struct WeightBuffers {
   WeightBuffers(Arena arena, const LstmShape& shape, int64_t rows)
       : x(arena.allocate<O>(rows * shape.in)),
         h(arena.allocate<O>(rows * shape.hidden)),
-        bytes(arena.used()) {}
+        bytes(arena.used_bytes()) {}
 
   O *x, *h;
   int64_t bytes;
@@ -450,7 +450,7 @@ void lstm_backward(Backend, const LstmShape& shape, const T* g, const T* x, cons
 
 template <class T>
 struct LstmKernels {
-  inline static const Instances all{&lstm_forward<T>, &lstm_backward<T>};
+  inline static const FunctionInstances all{&lstm_forward<T>, &lstm_backward<T>};
 };
 template struct LstmKernels<float>;
 template struct LstmKernels<double>;

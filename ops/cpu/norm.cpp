@@ -90,11 +90,11 @@ void backpropagate_row(const T* g, const T* normalized, const T* weight, T inver
 template <class T, class B>
 void compute_branch_gradient(const T* gx, const DropoutMask& dropout, int64_t first, T* multipliers,
                              B* gbranch, int64_t dim) {
-  if (!dropout.is_active()) return convert_row(gx, dim, gbranch);
+  if (!dropout.is_active()) return convert_elements(gx, dim, gbranch);
   compute_dropout_multipliers(dropout, first, dim, multipliers);
 #pragma omp simd
   for (int64_t i = 0; i < dim; ++i) multipliers[i] *= gx[i];
-  convert_row(multipliers, dim, gbranch);
+  convert_elements(multipliers, dim, gbranch);
 }
 
 }  // namespace
@@ -160,7 +160,7 @@ void layer_norm_backward(Backend, int64_t rows, int64_t dim, const T* g, const B
 
 template <class T, class B>
 struct NormKernels {
-  inline static const Instances all{&layer_norm_forward<T, B>, &layer_norm_backward<T, B>};
+  inline static const FunctionInstances all{&layer_norm_forward<T, B>, &layer_norm_backward<T, B>};
 };
 template struct NormKernels<float, float>;
 template struct NormKernels<double, double>;

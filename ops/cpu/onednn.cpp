@@ -61,7 +61,7 @@ class Kernel {
   memory::desc right() const { return description_.weights_desc(); }
 
   void operator()(const void* a, const void* b, float* out) const {
-    const SerialLibraryScope serial;
+    const SerialOpenMpScope serial;
     const std::unordered_map<int, memory>& all = arguments();
     set_data(all.at(DNNL_ARG_SRC), a);
     set_data(all.at(DNNL_ARG_WEIGHTS), b);
@@ -120,7 +120,7 @@ class Reorder {
       : from_(from), to_(to), reorder_(dnnl::reorder::primitive_desc(engine(), from, engine(), to)) {}
 
   void operator()(const float* from, void* to) const {
-    const SerialLibraryScope serial;
+    const SerialOpenMpScope serial;
     reorder_.execute(stream(), {{DNNL_ARG_FROM, {from_, engine(), const_cast<float*>(from)}},
                                 {DNNL_ARG_TO, {to_, engine(), to}}});
   }
@@ -236,7 +236,7 @@ const Product& get_product(DType operand, int64_t depth, int64_t columns, int64_
   });
 }
 
-int64_t packed_bytes(const Product& product) {
+int64_t get_packed_bytes(const Product& product) {
   return static_cast<int64_t>(product.packed().get_size());
 }
 

@@ -5,9 +5,9 @@
 // A tile of the state stays in registers for a chunk of tokens, so the state is loaded and stored once per
 // chunk. The scan needs 2 * rows * columns multiply-adds per token.
 //
-// The operands of a chunk are stored in panels. The first panel holds elements 0 to kPanel - 1 of each token,
-// the second panel holds the next kPanel elements of each token, and so on. A tile therefore reads
-// consecutive memory of each operand.
+// The operands of a chunk are stored in panels. The first panel holds elements 0 to kPanelWidth - 1 of each
+// token, the second panel holds the next kPanelWidth elements of each token, and so on. A tile therefore
+// reads consecutive memory of each operand.
 #pragma once
 
 #include <algorithm>
@@ -22,18 +22,19 @@ inline constexpr int64_t kChunkTokens = 96;
 
 // Number of elements of a token in one panel: two vectors.
 template <class T>
-inline constexpr int64_t kPanel = 2 * kLanes<T>;
+inline constexpr int64_t kPanelWidth = 2 * kLanes<T>;
 
 // Returns the number of elements in the panels of a chunk whose tokens have `elements` elements each.
 template <class T>
 constexpr int64_t compute_panel_size(int64_t elements) {
-  return (elements + kPanel<T> - 1) / kPanel<T> * kPanel<T> * kChunkTokens;
+  return (elements + kPanelWidth<T> - 1) / kPanelWidth<T> * kPanelWidth<T> * kChunkTokens;
 }
 // Returns the index of an element of a token in the panels of a chunk. A vector of elements is contiguous if
 // its first element is a multiple of the vector length.
 template <class T>
 constexpr int64_t compute_panel_index(int64_t token, int64_t element) {
-  return element / kPanel<T> * kPanel<T> * kChunkTokens + token * kPanel<T> + element % kPanel<T>;
+  return element / kPanelWidth<T> * kPanelWidth<T> * kChunkTokens + token * kPanelWidth<T> +
+         element % kPanelWidth<T>;
 }
 
 enum class ScanMode { update, read, update_then_read };
@@ -51,16 +52,16 @@ struct ScanOperands {
 namespace detail {
 
 // Scans `count` tokens with a tile of the state. The tile has kRows rows of kVectors vectors, begins at
-// `state`, and has the row stride `width`. The operands point to the first token of the scan. kStep is 1, or
-// -1 to scan the tokens in reverse order. In a and c, consecutive tokens are kLeft elements apart.
+// `state`, and has the row stride `state_stride`. The operands point to the first token of the scan. kStep is
+// 1, or -1 to scan the tokens in reverse order. In a and c, consecutive tokens are kLeft elements apart.
 template <ScanMode kMode, int kStep, int kRows, int kVectors, int64_t kLeft, class T>
-void scan_tile(T* state, int64_t width, ScanOperands<T> o, int64_t count) {
+void scan_tile(T* state, int64_t state_stride, ScanOperands<T> o, int64_t count) {
   constexpr bool kUpdate = kMode != ScanMode::read, kRead = kMode != ScanMode::update;
   Vector<T> tile[kRows][kVectors];
   for (int r = 0; r < kRows; ++r)
-    for (int j = 0; j < kVectors; ++j) tile[r][j] = load(state + r * width + j * kLanes<T>);
+    for (int j = 0; j < kVectors; ++j) tile[r][j] = load(state + r * state_stride + j * kLanes<T>);
   for (int64_t t = 0; t < count; ++t) {
-    const int64_t panel_offset = t * kStep * kPanel<T>, left_offset = t * kStep * kLeft;
+    const int64_t panel_offset = t * kStep * kPanelWidth<T>, left_offset = t * kStep * kLeft;
     if constexpr (kUpdate) {
       Vector<T> right[kVectors];
       for (int j = 0; j < kVectors; ++j) {
@@ -80,26 +81,30 @@ void scan_tile(T* state, int64_t width, ScanOperands<T> o, int64_t count) {
   }
   if constexpr (kUpdate)
     for (int r = 0; r < kRows; ++r)
-      for (int j = 0; j < kVectors; ++j) store(state + r * width + j * kLanes<T>, tile[r][j]);
+      for (int j = 0; j < kVectors; ++j) store(state + r * state_stride + j * kLanes<T>, tile[r][j]);
 }
 
 // Scans `count` tokens with all rows of the state, for kVectors vectors of adjacent columns that begin at
 // `column`.
 template <ScanMode kMode, int kStep, int kVectors, class T>
-void scan_columns(T* state, int64_t rows, int64_t width, int64_t column, ScanOperands<T> o, int64_t count) {
+void scan_columns(T* state, int64_t rows, int64_t padded_columns, int64_t column, ScanOperands<T> o,
+                  int64_t count) {
   constexpr int kTileRows = 4;
   constexpr bool kUpdate = kMode != ScanMode::read, kRead = kMode != ScanMode::update;
-  const int64_t first = kStep > 0 ? 0 : count - 1;
+  const int64_t first_token = kStep > 0 ? 0 : count - 1;
   for (int64_t row = 0; row < rows;) {
-    const int64_t left = compute_panel_index<T>(first, row), right = compute_panel_index<T>(first, column);
-    const ScanOperands<T> at{kUpdate ? o.a + left : nullptr, kUpdate ? o.b + right : nullptr,
-                             kRead ? o.c + left : nullptr, kRead ? o.out + right : nullptr};
-    T* const tile = state + row * width + column;
+    const int64_t left_offset = compute_panel_index<T>(first_token, row),
+                  right_offset = compute_panel_index<T>(first_token, column);
+    const ScanOperands<T> tile_operands{
+        kUpdate ? o.a + left_offset : nullptr, kUpdate ? o.b + right_offset : nullptr,
+        kRead ? o.c + left_offset : nullptr, kRead ? o.out + right_offset : nullptr};
+    T* const tile = state + row * padded_columns + column;
     if (row + kTileRows <= rows) {
-      scan_tile<kMode, kStep, kTileRows, kVectors, kPanel<T>>(tile, width, at, count);
+      scan_tile<kMode, kStep, kTileRows, kVectors, kPanelWidth<T>>(tile, padded_columns, tile_operands,
+                                                                   count);
       row += kTileRows;
     } else {
-      scan_tile<kMode, kStep, 1, kVectors, kPanel<T>>(tile, width, at, count);
+      scan_tile<kMode, kStep, 1, kVectors, kPanelWidth<T>>(tile, padded_columns, tile_operands, count);
       ++row;
     }
   }
@@ -112,11 +117,12 @@ void scan_columns(T* state, int64_t rows, int64_t width, int64_t column, ScanOpe
 template <ScanMode kMode, int kStep = 1, class T>
 void scan_outer_products(T* state, int64_t rows, int64_t columns, ScanOperands<T> o, int64_t count) {
   if (count == 0) return;
-  const int64_t width = round_up_to_vector<T>(columns);
+  const int64_t padded_columns = round_up_to_vector<T>(columns);
   int64_t column = 0;
-  for (; column + kPanel<T> <= width; column += kPanel<T>)
-    detail::scan_columns<kMode, kStep, 2>(state, rows, width, column, o, count);
-  if (column < width) detail::scan_columns<kMode, kStep, 1>(state, rows, width, column, o, count);
+  for (; column + kPanelWidth<T> <= padded_columns; column += kPanelWidth<T>)
+    detail::scan_columns<kMode, kStep, 2>(state, rows, padded_columns, column, o, count);
+  if (column < padded_columns)
+    detail::scan_columns<kMode, kStep, 1>(state, rows, padded_columns, column, o, count);
 }
 
 // Scans `count` tokens with a state of one row. a and c are arrays with one element per token, without
@@ -125,15 +131,16 @@ template <ScanMode kMode, int kStep = 1, class T>
 void scan_row(T* state, int64_t columns, ScanOperands<T> o, int64_t count) {
   if (count == 0) return;
   constexpr bool kUpdate = kMode != ScanMode::read, kRead = kMode != ScanMode::update;
-  const int64_t width = round_up_to_vector<T>(columns), first = kStep > 0 ? 0 : count - 1;
-  for (int64_t column = 0; column < width; column += kPanel<T>) {
-    const int64_t right = compute_panel_index<T>(first, column);
-    const ScanOperands<T> at{kUpdate ? o.a + first : nullptr, kUpdate ? o.b + right : nullptr,
-                             kRead ? o.c + first : nullptr, kRead ? o.out + right : nullptr};
-    if (column + kPanel<T> <= width)
-      detail::scan_tile<kMode, kStep, 1, 2, 1>(state + column, width, at, count);
+  const int64_t padded_columns = round_up_to_vector<T>(columns), first_token = kStep > 0 ? 0 : count - 1;
+  for (int64_t column = 0; column < padded_columns; column += kPanelWidth<T>) {
+    const int64_t right_offset = compute_panel_index<T>(first_token, column);
+    const ScanOperands<T> tile_operands{
+        kUpdate ? o.a + first_token : nullptr, kUpdate ? o.b + right_offset : nullptr,
+        kRead ? o.c + first_token : nullptr, kRead ? o.out + right_offset : nullptr};
+    if (column + kPanelWidth<T> <= padded_columns)
+      detail::scan_tile<kMode, kStep, 1, 2, 1>(state + column, padded_columns, tile_operands, count);
     else
-      detail::scan_tile<kMode, kStep, 1, 1, 1>(state + column, width, at, count);
+      detail::scan_tile<kMode, kStep, 1, 1, 1>(state + column, padded_columns, tile_operands, count);
   }
 }
 

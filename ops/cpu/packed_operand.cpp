@@ -22,7 +22,7 @@ thread_local GrowingMemory left_memory, right_memory;  // operands that are wide
 // Returns the type in which products multiply operands of type `wanted`. If `wanted` is bfloat16 and neither
 // AMX nor oneDNN provides fast bfloat16 products, returns float32. Otherwise returns `wanted`.
 DType choose_operand_dtype(DType wanted) {
-  if (wanted != DType::bfloat16 || has_amx_products()) return wanted;
+  if (wanted != DType::bfloat16 || uses_amx_for_bfloat16()) return wanted;
   if constexpr (onednn::kIsBuilt)
     if (onednn::is_fastest(wanted)) return wanted;
   return DType::float32;
@@ -48,7 +48,7 @@ void for_row_groups(int64_t rows, int64_t group, int64_t width, F&& f) {
 
 // The environment variable DNNL_MAX_CPU_ISA can disable AMX in oneDNN. In builds with oneDNN, the variable
 // also disables amx.h.
-bool has_amx_products() {
+bool uses_amx_for_bfloat16() {
   if constexpr (amx::kIsBuilt) {
     if constexpr (onednn::kIsBuilt)
       if (!onednn::is_amx_allowed()) return false;
@@ -74,8 +74,8 @@ PackedOperand<O>::PackedOperand(int64_t depth, int64_t columns, const T* b, bool
       columns_(columns),
       out_stride_(out_stride > 0 ? out_stride : columns),
       operand_dtype_(choose_operand_dtype(kDTypeOf<O>)),
-      tiles_(operand_dtype_ == DType::bfloat16 && depth > 0 && has_amx_products()),
-      product_(tiles_ ? nullptr : library_product(operand_dtype_, depth, columns, out_stride_)) {
+      is_packed_for_amx_(operand_dtype_ == DType::bfloat16 && depth > 0 && uses_amx_for_bfloat16()),
+      product_(is_packed_for_amx_ ? nullptr : library_product(operand_dtype_, depth, columns, out_stride_)) {
   if constexpr (std::is_same_v<O, BFloat16>)
     if (operand_dtype_ == DType::float32) {
       const Scratch<float> rounded(depth * columns);
@@ -91,20 +91,20 @@ PackedOperand<O>::PackedOperand(int64_t depth, int64_t columns, const T* b, bool
 template <class O>
 void PackedOperand<O>::pack(const T* b, bool transposed) {
   if constexpr (amx::kIsBuilt && std::is_same_v<O, BFloat16>)
-    if (tiles_) {
-      packed_.emplace(amx::packed_bytes(depth_, columns_));
-      auto* const tiles = reinterpret_cast<BFloat16*>(packed_->data());
+    if (is_packed_for_amx_) {
+      packed_data_.emplace(amx::compute_packed_bytes(depth_, columns_));
+      auto* const tiles = reinterpret_cast<BFloat16*>(packed_data_->data());
       return for_row_groups(columns_, amx::kPanelColumns, depth_, [&](int64_t begin, int64_t end) {
         amx::pack(depth_, columns_, b, transposed, begin, end, tiles);
       });
     }
   if constexpr (onednn::kIsBuilt && std::is_same_v<T, float>)
     if (product_) {
-      packed_.emplace(onednn::packed_bytes(*product_));
-      return onednn::pack(*product_, b, transposed, packed_->data());
+      packed_data_.emplace(onednn::get_packed_bytes(*product_));
+      return onednn::pack(*product_, b, transposed, packed_data_->data());
     }
-  packed_.emplace(tile_columns<T>(columns_) * depth_ * int64_t{sizeof(T)});
-  T* const panels = reinterpret_cast<T*>(packed_->data());
+  packed_data_.emplace(round_up_to_tile_columns<T>(columns_) * depth_ * int64_t{sizeof(T)});
+  T* const panels = reinterpret_cast<T*>(packed_data_->data());
   for_row_groups(columns_, kTileColumns<T>, depth_, [&](int64_t begin, int64_t end) {
     if (transposed)
       pack_rows(b + begin * depth_, depth_, end - begin, depth_, panels + begin * depth_);
@@ -118,19 +118,19 @@ void PackedOperand<O>::pack(const T* b, bool transposed) {
 template <class O>
 void PackedOperand<O>::multiply_converted(int64_t rows, const void* a, T* out) const {
   if constexpr (onednn::kIsBuilt && std::is_same_v<T, float>)
-    if (product_) return onednn::multiply(*product_, rows, a, packed_->data(), out);
+    if (product_) return onednn::multiply(*product_, rows, a, packed_data_->data(), out);
   if (depth_ == 0)
     for (int64_t row = 0; row < rows; ++row) std::fill_n(out + row * out_stride_, columns_, T{0});
   multiply_packed_panels(rows, columns_, depth_, static_cast<const T*>(a), depth_,
-                         reinterpret_cast<const T*>(packed_->data()), out, out_stride_);
+                         reinterpret_cast<const T*>(packed_data_->data()), out, out_stride_);
 }
 
 template <class O>
 void PackedOperand<O>::multiply(int64_t rows, const O* a, T* out) const {
   if constexpr (amx::kIsBuilt && std::is_same_v<O, BFloat16>)
-    if (tiles_)
-      return amx::multiply(rows, depth_, columns_, a, reinterpret_cast<const BFloat16*>(packed_->data()), out,
-                           out_stride_);
+    if (is_packed_for_amx_)
+      return amx::multiply(rows, depth_, columns_, a, reinterpret_cast<const BFloat16*>(packed_data_->data()),
+                           out, out_stride_);
   if (operand_dtype_ == kDTypeOf<O>) return multiply_converted(rows, a, out);
   if constexpr (std::is_same_v<O, BFloat16>) {
     float* const widened = left_memory.get<float>(std::min(rows, kWidenedRows) * depth_);
@@ -150,7 +150,7 @@ void multiply_transposed_left(int64_t rows, int64_t m, int64_t n, const O* a, co
     return;
   }
   if constexpr (amx::kIsBuilt && std::is_same_v<O, BFloat16>)
-    if (has_amx_products()) {
+    if (uses_amx_for_bfloat16()) {
       if (!add) std::fill_n(out, m * n, 0.0F);
       return amx::add_transposed_product(rows, m, n, a, b, out);
     }

@@ -22,14 +22,14 @@ class Product;
 
 // Returns whether amx.h computes the products of BFloat16 operands. Unlike oneDNN, amx.h does not pad the
 // rows, so products with few rows are also fast.
-bool has_amx_products();
+bool uses_amx_for_bfloat16();
 
 // Calls f.operator()<O>() with the type O to which products round inputs of type X: BFloat16 for float in
 // bfloat16 precision, otherwise X.
 template <class X, class F>
 void visit_operand_type(F&& f) {
   if constexpr (std::is_same_v<X, float>)
-    if (precision(kCpu) == Precision::bfloat16) return f.template operator()<BFloat16>();
+    if (get_precision(kCpu) == Precision::bfloat16) return f.template operator()<BFloat16>();
   f.template operator()<X>();
 }
 
@@ -40,7 +40,7 @@ const To* convert_if_needed(const From* from, int64_t count, To* buffer) {
   if constexpr (std::is_same_v<From, To>) {
     return from;
   } else {
-    convert_row(from, count, buffer);
+    convert_elements(from, count, buffer);
     return buffer;
   }
 }
@@ -69,9 +69,9 @@ class PackedOperand {
 
   int64_t depth_, columns_, out_stride_;
   DType operand_dtype_;             // type of the packed elements
-  bool tiles_;                      // whether b is packed for amx.h
+  bool is_packed_for_amx_;          // whether b is packed for amx.h
   const onednn::Product* product_;  // nullptr if amx.h or packed_product.h computes the products
-  std::optional<Scratch<char>> packed_;
+  std::optional<Scratch<char>> packed_data_;
 };
 
 // Computes out (m, n) = aᵀ b or, if `add` is true, out += aᵀ b, for contiguous a (rows, m) and b (rows, n).
@@ -84,9 +84,9 @@ template <class T>
 void add_partial_sums(const T* partial, int64_t count, int64_t size, T* sums) {
   parallel_for(size, 1 << 15, [&](int64_t begin, int64_t end) {
     for (int64_t part = 0; part < count; ++part) {
-      const T* const from = partial + part * size;
+      const T* const part_sums = partial + part * size;
 #pragma omp simd
-      for (int64_t i = begin; i < end; ++i) sums[i] += from[i];
+      for (int64_t i = begin; i < end; ++i) sums[i] += part_sums[i];
     }
   });
 }

@@ -22,77 +22,79 @@ inline constexpr int64_t kBlockRows = 32 * kTileRows;
 // Divides rows into blocks of nearly equal size, because a small last block would read all panels for few
 // rows. Returns the number of rows per block, which is a multiple of kTileRows and at most `max_rows`.
 inline int64_t choose_block_rows(int64_t rows, int64_t max_rows) {
-  const int64_t tiles = (rows + kTileRows - 1) / kTileRows,
-                blocks = std::max<int64_t>((rows + max_rows - 1) / max_rows, 1);
-  return std::max<int64_t>((tiles + blocks - 1) / blocks, 1) * kTileRows;
+  const int64_t tile_count = (rows + kTileRows - 1) / kTileRows,
+                block_count = std::max<int64_t>((rows + max_rows - 1) / max_rows, 1);
+  return std::max<int64_t>((tile_count + block_count - 1) / block_count, 1) * kTileRows;
 }
 
 // Packs a (rows, depth) into tiles of kTileRows rows. Each tile is stored column by column. If the last tile
 // is incomplete, it is filled with copies of the last row.
 template <class T>
 void pack_tiles(int64_t rows, int64_t depth, const T* a, int64_t a_stride, T* tiles) {
-  constexpr int64_t kWidth = kLanes<T>;
+  constexpr int64_t kVectorElements = kLanes<T>;
   for (int64_t row = 0; row < rows; row += kTileRows, tiles += kTileRows * depth) {
-    const T* from[kTileRows];
-    for (int64_t r = 0; r < kTileRows; ++r) from[r] = a + std::min(row + r, rows - 1) * a_stride;
+    const T* source_rows[kTileRows];
+    for (int64_t r = 0; r < kTileRows; ++r) source_rows[r] = a + std::min(row + r, rows - 1) * a_stride;
     int64_t k = 0;
-    for (; k + kWidth <= depth; k += kWidth)
+    for (; k + kVectorElements <= depth; k += kVectorElements)
 #pragma GCC unroll 2
-      for (int64_t first = 0; first < kTileRows; first += kWidth) {
-        Vector<T> block[kWidth];
-        for (int64_t r = 0; r < kWidth; ++r) block[r] = load(from[std::min(first + r, kTileRows - 1)] + k);
+      for (int64_t first_row = 0; first_row < kTileRows; first_row += kVectorElements) {
+        Vector<T> block[kVectorElements];
+        for (int64_t r = 0; r < kVectorElements; ++r)
+          block[r] = load(source_rows[std::min(first_row + r, kTileRows - 1)] + k);
         transpose(block);
-        for (int64_t l = 0; l < kWidth; ++l)
-          std::memcpy(tiles + (k + l) * kTileRows + first, &block[l],
-                      static_cast<size_t>(std::min(kWidth, kTileRows - first)) * sizeof(T));
+        for (int64_t l = 0; l < kVectorElements; ++l)
+          std::memcpy(tiles + (k + l) * kTileRows + first_row, &block[l],
+                      static_cast<size_t>(std::min(kVectorElements, kTileRows - first_row)) * sizeof(T));
       }
     for (; k < depth; ++k)
-      for (int64_t r = 0; r < kTileRows; ++r) tiles[k * kTileRows + r] = from[r][k];
+      for (int64_t r = 0; r < kTileRows; ++r) tiles[k * kTileRows + r] = source_rows[r][k];
   }
 }
 
-// Computes c = left * panel, or c += left * panel if kAdd is true, for one tile of c. Only the first `rows`
-// rows and `columns` columns of the tile are written.
-template <bool kAdd, class T>
+// Computes c = left * panel, or c += left * panel if kAccumulate is true, for one tile of c. Only the first
+// `rows` rows and `columns` columns of the tile are written.
+template <bool kAccumulate, class T>
 void multiply_tile(int64_t rows, int64_t columns, int64_t depth, const T* left, const T* panel, T* c,
                    int64_t c_stride) {
   if (rows >= kTileRows && columns >= kTileColumns<T>)
-    return tile_product<Left::columns, kAdd>(left, kTileRows, panel, depth, c, c_stride);
+    return compute_tile_product<Left::columns, kAccumulate>(left, kTileRows, panel, depth, c, c_stride);
   T values[kTileRows * kTileColumns<T>];
-  tile_product<Left::columns, false>(left, kTileRows, panel, depth, values, kTileColumns<T>);
+  compute_tile_product<Left::columns, false>(left, kTileRows, panel, depth, values, kTileColumns<T>);
   for (int64_t r = 0; r < std::min(rows, kTileRows); ++r)
     for (int64_t j = 0; j < std::min(columns, kTileColumns<T>); ++j) {
       const T value = values[r * kTileColumns<T> + j];
-      c[r * c_stride + j] = kAdd ? c[r * c_stride + j] + value : value;
+      c[r * c_stride + j] = kAccumulate ? c[r * c_stride + j] + value : value;
     }
 }
 
-// Computes c (rows, columns) = a (rows, depth) b, or c += a b if kAdd is true. b is packed in panels of
-// `depth` rows.
-template <bool kAdd = false, class T>
+// Computes c (rows, columns) = a (rows, depth) b, or c += a b if kAccumulate is true. b is packed in panels
+// of `depth` rows.
+template <bool kAccumulate = false, class T>
 void multiply_packed_panels(int64_t rows, int64_t columns, int64_t depth, const T* a, int64_t a_stride,
                             const T* panels, T* c, int64_t c_stride) {
   // Each thread has one buffer on the heap, because the stack of a thread may be too small. The buffer is not
   // taken from the allocator, because the allocator's peak would then depend on the scheduling of threads.
-  struct Tiles {
+  struct TileBuffer {
     alignas(64) T values[kBlockRows * kPanelBlockDepth];
   };
-  static thread_local const auto memory = std::make_unique<Tiles>();
-  T* const tiles = memory->values;
-  const int64_t block = choose_block_rows(rows, kBlockRows);
-  for (int64_t row = 0; row < rows; row += block)
+  static thread_local const auto tile_buffer = std::make_unique<TileBuffer>();
+  T* const tiles = tile_buffer->values;
+  const int64_t block_rows = choose_block_rows(rows, kBlockRows);
+  for (int64_t row = 0; row < rows; row += block_rows)
     for (int64_t k = 0; k < depth; k += kPanelBlockDepth) {
-      const int64_t count = std::min(block, rows - row), part = std::min(kPanelBlockDepth, depth - k);
-      pack_tiles(count, part, a + row * a_stride + k, a_stride, tiles);
+      const int64_t row_count = std::min(block_rows, rows - row),
+                    part_depth = std::min(kPanelBlockDepth, depth - k);
+      pack_tiles(row_count, part_depth, a + row * a_stride + k, a_stride, tiles);
       for (int64_t column = 0; column < columns; column += kTileColumns<T>)
-        for (int64_t r = 0; r < count; r += kTileRows) {
-          const T* const tile = tiles + r * part;
+        for (int64_t r = 0; r < row_count; r += kTileRows) {
+          const T* const tile = tiles + r * part_depth;
           const T* const panel = panels + column * depth + k * kTileColumns<T>;
           T* const target = c + (row + r) * c_stride + column;
-          if (!kAdd && k == 0)
-            multiply_tile<false>(count - r, columns - column, part, tile, panel, target, c_stride);
+          if (!kAccumulate && k == 0)
+            multiply_tile<false>(row_count - r, columns - column, part_depth, tile, panel, target, c_stride);
           else
-            multiply_tile<true>(count - r, columns - column, part, tile, panel, target, c_stride);
+            multiply_tile<true>(row_count - r, columns - column, part_depth, tile, panel, target, c_stride);
         }
     }
 }

@@ -83,7 +83,7 @@ void random_features_backward(Backend, const RandomFeatureShape& s, const T* x, 
 
 template <class T>
 struct RandomFeatureKernels {
-  inline static const Instances all{&random_features_forward<T>, &random_features_backward<T>};
+  inline static const FunctionInstances all{&random_features_forward<T>, &random_features_backward<T>};
 };
 template struct RandomFeatureKernels<float>;
 template struct RandomFeatureKernels<double>;

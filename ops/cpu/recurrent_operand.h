@@ -22,9 +22,9 @@ class RecurrentOperand {
   // elements to O.
   RecurrentOperand(int64_t depth, int64_t columns, const T* b, bool transposed)
       : depth_(depth), columns_(columns) {
-    if constexpr (kRounds) {
-      if (has_amx_products()) {
-        tiles_.emplace(depth, columns, b, transposed, stride());
+    if constexpr (kRoundsOperands) {
+      if (uses_amx_for_bfloat16()) {
+        packed_operand_.emplace(depth, columns, b, transposed, out_stride());
         return;
       }
       const Scratch<T> rounded(depth * columns);
@@ -36,26 +36,26 @@ class RecurrentOperand {
   }
 
   // Returns the row stride of results in elements. Rows have room for whole panels.
-  int64_t stride() const { return tile_columns<T>(columns_); }
+  int64_t out_stride() const { return round_up_to_tile_columns<T>(columns_); }
 
   // Computes out (rows, columns) = a (rows, depth) b for a contiguous `a`.
   void multiply(int64_t rows, const O* a, T* out) const {
-    if constexpr (kRounds) {
-      if (tiles_) return tiles_->multiply(rows, a, out);
+    if constexpr (kRoundsOperands) {
+      if (packed_operand_) return packed_operand_->multiply(rows, a, out);
       thread_local GrowingMemory memory;
       T* const widened = memory.get<T>(rows * depth_);
       widen(a, rows * depth_, widened);
-      multiply_panels(rows, columns_, depth_, widened, depth_, panels_->data(), out, stride());
+      multiply_panels(rows, columns_, depth_, widened, depth_, panels_->data(), out, out_stride());
     } else {
-      multiply_panels(rows, columns_, depth_, a, depth_, panels_->data(), out, stride());
+      multiply_panels(rows, columns_, depth_, a, depth_, panels_->data(), out, out_stride());
     }
   }
 
  private:
-  static constexpr bool kRounds = std::is_same_v<O, BFloat16>;
+  static constexpr bool kRoundsOperands = std::is_same_v<O, BFloat16>;
 
   void pack(const T* b, bool transposed) {
-    panels_.emplace(stride() * depth_);
+    panels_.emplace(out_stride() * depth_);
     if (transposed)
       pack_rows(b, depth_, columns_, depth_, panels_->data());
     else
@@ -63,7 +63,7 @@ class RecurrentOperand {
   }
 
   int64_t depth_, columns_;
-  std::optional<PackedOperand<O>> tiles_;
+  std::optional<PackedOperand<O>> packed_operand_;
   std::optional<Scratch<T>> panels_;
 };
 

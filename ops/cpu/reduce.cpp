@@ -98,7 +98,7 @@ void scatter_middle_dim(Backend, const T* g, const int64_t* index, T* gx, int64_
 
 template <class T>
 struct ReduceKernels {
-  inline static const Instances all{&sum_middle_dim<T>, &max_middle_dim<T>, &scatter_middle_dim<T>};
+  inline static const FunctionInstances all{&sum_middle_dim<T>, &max_middle_dim<T>, &scatter_middle_dim<T>};
 };
 template struct ReduceKernels<float>;
 template struct ReduceKernels<double>;

@@ -109,8 +109,8 @@ void relative_attention_step(Backend, const RelativeAttentionStepShape& s,
 
 template <class T>
 struct RelativeAttentionKernels {
-  inline static const Instances all{&relative_scores<T>, &relative_scores_backward<T>,
-                                    &relative_attention_step<T>};
+  inline static const FunctionInstances all{&relative_scores<T>, &relative_scores_backward<T>,
+                                            &relative_attention_step<T>};
 };
 template struct RelativeAttentionKernels<float>;
 template struct RelativeAttentionKernels<double>;

@@ -88,7 +88,7 @@ void rotate_pairs(Backend, const RotaryShape& s, AttentionRows<const T> x, Atten
 
 template <class T>
 struct RotaryKernels {
-  inline static const Instances all{&rotate_pairs<T>};
+  inline static const FunctionInstances all{&rotate_pairs<T>};
 };
 template struct RotaryKernels<float>;
 template struct RotaryKernels<double>;

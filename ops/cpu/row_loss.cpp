@@ -31,8 +31,8 @@ void multiply_by_device_scalar(Backend, const T* x, const T* factor, T* y, int64
 
 template <class T>
 struct RowLossKernels {
-  inline static const Instances all{&compute_row_weights<T>, &compute_weighted_sum<T>,
-                                    &multiply_by_device_scalar<T>};
+  inline static const FunctionInstances all{&compute_row_weights<T>, &compute_weighted_sum<T>,
+                                            &multiply_by_device_scalar<T>};
 };
 template struct RowLossKernels<float>;
 template struct RowLossKernels<double>;

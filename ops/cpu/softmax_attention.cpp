@@ -48,7 +48,7 @@ class SoftmaxAttentionHead {
   // Allocates the working memory from an arena.
   void take_memory(Arena& arena, bool backward) {
     const auto take = [&]<class U>(U*& target, int64_t elements) { target = arena.allocate<U>(elements); };
-    const int64_t keys = tile_columns<T>(s_.key_length);
+    const int64_t keys = round_up_to_tile_columns<T>(s_.key_length);
     take(query_rows_, kQueries * depth());
     take(key_panels_, keys * depth());
     take(scores_, kQueries * kScoreStride);
@@ -56,18 +56,18 @@ class SoftmaxAttentionHead {
     for (T** per_row : {&maximum_, &sum_}) take(*per_row, kQueries);
     take_operands(arena, backward);
     if (!backward) {
-      take(value_columns_, keys * value_width());
-      take(result_, kQueries * value_width());
+      take(value_columns_, keys * padded_value_dim());
+      take(result_, kQueries * padded_value_dim());
       return;
     }
     take(value_panels_, keys * value_depth());
-    take(key_columns_, keys * width());
-    take(query_columns_, kQueries * width());
+    take(key_columns_, keys * padded_dim());
+    take(query_columns_, kQueries * padded_dim());
     take(g_rows_, kQueries * value_depth());
-    take(g_columns_, kQueries * value_width());
-    take(gq_, kQueries * width());
-    take(gk_, sum_rows() * width());
-    take(gv_, sum_rows() * value_width());
+    take(g_columns_, kQueries * padded_value_dim());
+    take(gq_, kQueries * padded_dim());
+    take(gk_, sum_rows() * padded_dim());
+    take(gv_, sum_rows() * padded_value_dim());
   }
 
   void select(int64_t batch, int64_t head) {
@@ -81,19 +81,19 @@ class SoftmaxAttentionHead {
     pack_rows(k_row(0), k_.length_stride, valid_keys_, s_.dim, key_panels_);
     pack_operand(v_row(0), v_.length_stride, valid_keys_, s_.value_dim, T{1}, key_capacity(), value_columns_);
     for_query_blocks([&] {
-      std::fill_n(result_, kQueries * value_width(), T{0});
+      std::fill_n(result_, kQueries * padded_value_dim(), T{0});
       std::fill_n(maximum_, kQueries, kMinusInfinity<T>);
       std::fill_n(sum_, kQueries, T{0});
       for_key_blocks([&] {
         score_tiles(query_rows_, depth(), key_panels_, scores_);
         for (int64_t i = 0; i < queries_; ++i) update_probabilities(i);
-        add_for_queries(value_columns_, value_width(), result_);
+        add_for_queries(value_columns_, padded_value_dim(), result_);
       });
       for (int64_t i = 0; i < queries_; ++i) {
         const T inverse = sum_[i] == 0 ? T{0} : 1 / sum_[i];
-        T* const row = result_ + i * value_width();
+        T* const row = result_ + i * padded_value_dim();
         for (int64_t m = 0; m < s_.value_dim; ++m) row[m] *= inverse;
-        convert_row(row, s_.value_dim, out.row(batch_, query_ + i, head_));
+        convert_elements(row, s_.value_dim, out.row(batch_, query_ + i, head_));
         log_sums[(batch_ * s_.heads + head_) * s_.query_length + query_ + i] =
             sum_[i] == 0 ? kMinusInfinity<T> : maximum_[i] + std::log(sum_[i]);
       }
@@ -105,35 +105,35 @@ class SoftmaxAttentionHead {
     pack_rows(k_row(0), k_.length_stride, valid_keys_, s_.dim, key_panels_);
     pack_operand(k_row(0), k_.length_stride, valid_keys_, s_.dim, scale(), key_capacity(), key_columns_);
     pack_rows(v_row(0), v_.length_stride, valid_keys_, s_.value_dim, value_panels_);
-    std::fill_n(gk_, sum_rows() * width(), T{0});
-    std::fill_n(gv_, sum_rows() * value_width(), T{0});
+    std::fill_n(gk_, sum_rows() * padded_dim(), T{0});
+    std::fill_n(gv_, sum_rows() * padded_value_dim(), T{0});
     for_query_blocks([&] {
       load_gradients(out, log_sums, g);
       for_key_blocks([&] {
         score_tiles(query_rows_, depth(), key_panels_, scores_);
         score_tiles(g_rows_, value_depth(), value_panels_, score_gradients_);
         for (int64_t i = 0; i < queries_; ++i) row_gradient(i);
-        if (gv.data) add_for_keys(weight_pairs_, g_columns_, value_width(), gv_);
-        if (gk.data) add_for_keys(gradient_pairs_, query_columns_, width(), gk_);
-        if (gq.data) add_for_queries(key_columns_, width(), gq_);
+        if (gv.data) add_for_keys(weight_pairs_, g_columns_, padded_value_dim(), gv_);
+        if (gk.data) add_for_keys(gradient_pairs_, query_columns_, padded_dim(), gk_);
+        if (gq.data) add_for_queries(key_columns_, padded_dim(), gq_);
       });
       if (gq.data)
         for (int64_t i = 0; i < queries_; ++i)
-          write_scaled(gq_ + i * width(), s_.dim, gq.row(batch_, query_ + i, head_));
+          write_scaled(gq_ + i * padded_dim(), s_.dim, gq.row(batch_, query_ + i, head_));
     });
     for (int64_t j = 0; j < s_.key_length; ++j) {
-      if (gk.data) write_scaled(gk_ + j * width(), s_.dim, gk.row(batch_, j, head_));
-      if (gv.data) convert_row(gv_ + j * value_width(), s_.value_dim, gv.row(batch_, j, head_));
+      if (gk.data) write_scaled(gk_ + j * padded_dim(), s_.dim, gk.row(batch_, j, head_));
+      if (gv.data) convert_elements(gv_ + j * padded_value_dim(), s_.value_dim, gv.row(batch_, j, head_));
     }
   }
 
  private:
   T scale() const { return static_cast<T>(s_.scale); }
-  int64_t width() const { return tile_columns<T>(s_.dim); }
-  int64_t value_width() const { return tile_columns<T>(s_.value_dim); }
-  int64_t depth() const { return packed_depth<S>(s_.dim); }
-  int64_t value_depth() const { return packed_depth<S>(s_.value_dim); }
-  int64_t key_capacity() const { return packed_depth<S>(valid_keys_); }
+  int64_t padded_dim() const { return round_up_to_tile_columns<T>(s_.dim); }
+  int64_t padded_value_dim() const { return round_up_to_tile_columns<T>(s_.value_dim); }
+  int64_t depth() const { return compute_packed_depth<S>(s_.dim); }
+  int64_t value_depth() const { return compute_packed_depth<S>(s_.value_dim); }
+  int64_t key_capacity() const { return compute_packed_depth<S>(valid_keys_); }
   const S* k_row(int64_t j) const { return k_.row(batch_, j, head_); }
   const S* v_row(int64_t j) const { return v_.row(batch_, j, head_); }
 
@@ -174,7 +174,7 @@ class SoftmaxAttentionHead {
   void write_scaled(T* row, int64_t count, S* target) const {
     if constexpr (kPairs)
       for (int64_t d = 0; d < count; ++d) row[d] *= scale();
-    convert_row(row, count, target);
+    convert_elements(row, count, target);
   }
 
   // Calls f() for each block of queries, after setting query_, queries_ and query_rows_ to the queries of the
@@ -184,7 +184,7 @@ class SoftmaxAttentionHead {
   void for_query_blocks(F&& f) {
     for (query_ = 0; query_ < s_.query_length; query_ += kQueries) {
       queries_ = std::min(kQueries, s_.query_length - query_);
-      std::fill_n(query_rows_, tile_rows(queries_) * depth(), S{});
+      std::fill_n(query_rows_, round_up_to_tile_rows(queries_) * depth(), S{});
       for (int64_t i = 0; i < queries_; ++i) {
         S* const row = query_rows_ + i * depth();
         std::copy_n(q_.row(batch_, query_ + i, head_), s_.dim, row);
@@ -194,19 +194,19 @@ class SoftmaxAttentionHead {
       f();
     }
   }
-  // Calls f() for each block of keys to which the block of queries attends. During the call, spans_ describes
-  // this block of keys.
+  // Calls f() for each block of keys to which the block of queries attends. During the call, key_blocks_
+  // describes this block of keys.
   template <class F>
   void for_key_blocks(F&& f) {
-    for (spans_.start_queries(attended_, query_, queries_); spans_.find_next_block();) f();
+    for (key_blocks_.set_queries(attended_, query_, queries_); key_blocks_.find_next_block();) f();
   }
 
-  // Computes scores = left right^T for the tiles of spans_. `left` is (queries, depth), and `panels` contains
-  // the right operand.
+  // Computes scores = left right^T for the tiles of key_blocks_. `left` is (queries, depth), and `panels`
+  // contains the right operand.
   void score_tiles(const S* left, int64_t depth, const S* panels, T* scores) {
-    spans_.for_each_score_tile([&](int64_t i, int64_t key, int64_t column) {
-      tile_product<Left::rows, false>(left + i * depth, depth, panels + key * depth, depth,
-                                      scores + i * kScoreStride + column, kScoreStride);
+    key_blocks_.for_each_score_tile([&](int64_t i, int64_t key, int64_t column) {
+      compute_tile_product<Left::rows, false>(left + i * depth, depth, panels + key * depth, depth,
+                                              scores + i * kScoreStride + column, kScoreStride);
     });
   }
 
@@ -215,7 +215,7 @@ class SoftmaxAttentionHead {
   template <class U>
   int64_t mask(U* row, int64_t i, const KeySpan& span, const ScoreColumns& columns, U value) const {
     int64_t attended = columns.padded_end - columns.begin;
-    spans_.for_each_masked_range(i, span, columns, [&](int64_t begin, int64_t end) {
+    key_blocks_.for_each_masked_range(i, span, columns, [&](int64_t begin, int64_t end) {
       std::fill(row + begin, row + end, value);
       attended -= end - begin;
     });
@@ -223,7 +223,7 @@ class SoftmaxAttentionHead {
   }
   static void store_weight(S* target, Vector<T> weight) {
     if constexpr (kPairs)
-      store_operand(target, weight);
+      store_dot_product_operand(target, weight);
     else
       store(target, weight);
   }
@@ -236,7 +236,7 @@ class SoftmaxAttentionHead {
     const T masked = kPairs ? kMinusInfinity<T> / scale() : kMinusInfinity<T>;
     Vector<T> largest = Vector<T>{} + kMinusInfinity<T>;
     int64_t attended = 0;
-    spans_.for_each_span(i, [&](const KeySpan& span, const ScoreColumns& columns) {
+    key_blocks_.for_each_span(i, [&](const KeySpan& span, const ScoreColumns& columns) {
       attended += mask(row, i, span, columns, masked);
       for (int64_t j = columns.begin; j < columns.padded_end; j += kLanes<T>) {
         const Vector<T> x = scaled(load(row + j));
@@ -244,14 +244,14 @@ class SoftmaxAttentionHead {
       }
     });
     if (attended == 0) {
-      spans_.for_each_span(i, [&](const KeySpan&, const ScoreColumns& columns) {
+      key_blocks_.for_each_span(i, [&](const KeySpan&, const ScoreColumns& columns) {
         std::fill(weights + columns.begin, weights + columns.padded_end, S{});
       });
       return;
     }
     const auto [maximum, shift, rescale] = update_online_softmax(maximum_[i], reduce_max(largest));
     Vector<T> total{};
-    spans_.for_each_span(i, [&, shift = shift](const KeySpan& span, const ScoreColumns& columns) {
+    key_blocks_.for_each_span(i, [&, shift = shift](const KeySpan& span, const ScoreColumns& columns) {
       const bool drops = draw_multipliers(i, span, columns);
       for (int64_t j = columns.begin; j < columns.padded_end; j += kLanes<T>) {
         const Vector<T> p = vmath::exp_of_negative(scaled(load(row + j)) - shift);
@@ -262,8 +262,8 @@ class SoftmaxAttentionHead {
     });
     if (rescale != 1) {
       sum_[i] *= rescale;
-      for (int64_t m = 0; m < value_width(); m += kLanes<T>)
-        store(result_ + i * value_width() + m, rescale * load(result_ + i * value_width() + m));
+      for (int64_t m = 0; m < padded_value_dim(); m += kLanes<T>)
+        store(result_ + i * padded_value_dim() + m, rescale * load(result_ + i * padded_value_dim() + m));
     }
     maximum_[i] = maximum;
     sum_[i] += sum(total);
@@ -283,7 +283,8 @@ class SoftmaxAttentionHead {
   bool draw_multipliers(int64_t i, const KeySpan& span, const ScoreColumns& columns) {
     if (!s_.dropout.is_active()) return false;
     const int64_t row = (batch_ * s_.heads + head_) * s_.query_length + query_ + i;
-    compute_dropout_multipliers(s_.dropout, row * s_.key_length + span.key + columns.begin - span.slot,
+    compute_dropout_multipliers(s_.dropout,
+                                row * s_.key_length + span.first_key + columns.begin - span.first_column,
                                 columns.padded_end - columns.begin, multipliers_ + columns.begin);
     return true;
   }
@@ -294,8 +295,8 @@ class SoftmaxAttentionHead {
     const S* const block = g.row(batch_, query_, head_);
     pack_operand(block, g.length_stride, queries_, s_.value_dim, T{1}, kQueries, g_columns_);
     pack_operand(query_rows_, depth(), queries_, s_.dim, T{1}, kQueries, query_columns_);
-    std::fill_n(g_rows_, tile_rows(queries_) * value_depth(), S{});
-    std::fill_n(gq_, kQueries * width(), T{0});
+    std::fill_n(g_rows_, round_up_to_tile_rows(queries_) * value_depth(), S{});
+    std::fill_n(gq_, kQueries * padded_dim(), T{0});
     for (int64_t i = 0; i < queries_; ++i) {
       const S *const row = block + i * g.length_stride, *const out_row = out.row(batch_, query_ + i, head_);
       std::copy_n(row, s_.value_dim, g_rows_ + i * value_depth());
@@ -311,7 +312,7 @@ class SoftmaxAttentionHead {
   void row_gradient(int64_t i) {
     T *const row = scores_ + i * kScoreStride, *const gradient = score_gradients_ + i * kScoreStride;
     const T log_sum = maximum_[i], g_out = sum_[i];
-    spans_.for_each_span(i, [&](const KeySpan& span, const ScoreColumns& columns) {
+    key_blocks_.for_each_span(i, [&](const KeySpan& span, const ScoreColumns& columns) {
       const bool drops = draw_multipliers(i, span, columns);
       for (int64_t j = columns.begin; j < columns.padded_end; j += kLanes<T>) {
         const Vector<T> p = vmath::exp_of_negative(scaled(load(row + j)) - log_sum);
@@ -323,7 +324,7 @@ class SoftmaxAttentionHead {
       if constexpr (kPairs) {
         S* const operand = weight_rows_ + i * kScoreStride;
         for (int64_t j = columns.begin; j < columns.padded_end; j += kLanes<T>)
-          store_operand(operand + j, load(gradient + j));
+          store_dot_product_operand(operand + j, load(gradient + j));
         if (i % 2 == 0 && i + 1 < queries_) return;
         round_pair(scores_, i - i % 2, columns, weight_pairs_);
         round_pair(score_gradients_, i - i % 2, columns, gradient_pairs_);
@@ -336,25 +337,25 @@ class SoftmaxAttentionHead {
   // `sums` has one row per key.
   void add_for_keys(const S* weights, const S* columns, int64_t columns_width, T* sums) {
     // kStep is 2 for BFloat16, because weights are stored in pairs of queries, and otherwise 1.
-    constexpr int64_t kStep = packed_depth<S>(1);
-    spans_.for_each_key_tile([&](int64_t key, int64_t column, int64_t first, int64_t end) {
+    constexpr int64_t kStep = compute_packed_depth<S>(1);
+    key_blocks_.for_each_key_tile([&](int64_t key, int64_t column, int64_t first, int64_t end) {
       for (int64_t m = 0; m < columns_width; m += kTileColumns<T>)
-        tile_product<Left::columns, true>(weights + first * kScoreStride + kStep * column, kScoreStride,
-                                          columns + m * kQueries + first * kTileColumns<T>,
-                                          packed_depth<S>(end - first), sums + key * columns_width + m,
-                                          columns_width);
+        compute_tile_product<Left::columns, true>(
+            weights + first * kScoreStride + kStep * column, kScoreStride,
+            columns + m * kQueries + first * kTileColumns<T>, compute_packed_depth<S>(end - first),
+            sums + key * columns_width + m, columns_width);
     });
   }
   // Adds the product weight_rows_ x to `sums` for the current blocks of queries and keys. x has one row per
   // key and is packed in `columns` by pack_columns(). `sums` has one row per query.
   void add_for_queries(const S* columns, int64_t columns_width, T* sums) {
-    spans_.for_each_tile([&](const KeySpan& span, int64_t i, const ScoreColumns& range) {
-      const int64_t key = span.key + range.begin - span.slot;
+    key_blocks_.for_each_tile([&](const KeySpan& span, int64_t i, const ScoreColumns& range) {
+      const int64_t key = span.first_key + range.begin - span.first_column;
       for (int64_t m = 0; m < columns_width; m += kTileColumns<T>)
-        tile_product<Left::rows, true>(weight_rows_ + i * kScoreStride + range.begin, kScoreStride,
-                                       columns + m * key_capacity() + key * kTileColumns<T>,
-                                       packed_depth<S>(range.end - range.begin), sums + i * columns_width + m,
-                                       columns_width);
+        compute_tile_product<Left::rows, true>(weight_rows_ + i * kScoreStride + range.begin, kScoreStride,
+                                               columns + m * key_capacity() + key * kTileColumns<T>,
+                                               compute_packed_depth<S>(range.end - range.begin),
+                                               sums + i * columns_width + m, columns_width);
     });
   }
 
@@ -362,8 +363,8 @@ class SoftmaxAttentionHead {
   const AttentionRows<const S> q_, k_, v_;
   int64_t batch_ = 0, head_ = 0, valid_keys_ = 0;
   AttendedKeys attended_;
-  KeySpans<T, kQueries, kKeys> spans_;  // the current block of keys
-  int64_t query_ = 0, queries_ = 0;     // index of the first query of the block, and number of queries
+  KeyBlockIterator<T, kQueries, kKeys> key_blocks_;  // the current block of keys
+  int64_t query_ = 0, queries_ = 0;  // index of the first query of the block, and number of queries
   // pack_rows() packs the arrays whose names end with _panels_, and pack_columns() packs the arrays whose
   // names end with _columns_. Unless S is BFloat16, query_rows_, query_columns_ and key_columns_ are
   // multiplied by the scale.
@@ -386,7 +387,7 @@ void for_heads(const SoftmaxAttentionShape& s, AttentionRows<const S> q, Attenti
                AttentionRows<const S> v, bool backward, F&& f) {
   Arena count(nullptr);
   SoftmaxAttentionHead<S>(s, q, k, v).take_memory(count, backward);
-  const PerThreadMemory memory(count.used());
+  const PerThreadMemory memory(count.used_bytes());
   constexpr int64_t kMinWorkPerThread = 1 << 16;  // number of multiply-adds
   const int64_t work = s.query_length * s.key_length * (s.dim + s.value_dim);
   const int64_t grain = std::max<int64_t>(kMinWorkPerThread / std::max<int64_t>(work, 1), 1);
@@ -424,7 +425,7 @@ void softmax_attention_backward(Backend, const SoftmaxAttentionShape& s, Attenti
 
 template <class T>
 struct SoftmaxAttentionKernels {
-  inline static const Instances all{&softmax_attention_forward<T>, &softmax_attention_backward<T>};
+  inline static const FunctionInstances all{&softmax_attention_forward<T>, &softmax_attention_backward<T>};
 };
 template struct SoftmaxAttentionKernels<float>;
 template struct SoftmaxAttentionKernels<double>;

@@ -131,7 +131,7 @@ void softmax_attention_step(Backend, const SoftmaxAttentionShape& s, AttentionRo
 
 template <class T>
 struct SoftmaxAttentionStepKernels {
-  inline static const Instances all{&softmax_attention_step<T>};
+  inline static const FunctionInstances all{&softmax_attention_step<T>};
 };
 template struct SoftmaxAttentionStepKernels<float>;
 template struct SoftmaxAttentionStepKernels<double>;

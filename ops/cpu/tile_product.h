@@ -19,19 +19,20 @@ inline constexpr int64_t kTileRows = kVectorBytes == 64 ? 8 : 6;
 template <class T>
 inline constexpr int64_t kTileColumns = 2 * kLanes<T>;
 
-// tile_rows() and tile_columns() return n rounded up to a multiple of kTileRows or kTileColumns.
-constexpr int64_t tile_rows(int64_t n) {
+// round_up_to_tile_rows() and round_up_to_tile_columns() return n rounded up to a multiple of kTileRows or
+// kTileColumns.
+constexpr int64_t round_up_to_tile_rows(int64_t n) {
   return (n + kTileRows - 1) / kTileRows * kTileRows;
 }
 template <class T>
-constexpr int64_t tile_columns(int64_t n) {
+constexpr int64_t round_up_to_tile_columns(int64_t n) {
   return (n + kTileColumns<T> - 1) / kTileColumns<T> * kTileColumns<T>;
 }
 
 // Returns the depth of a packed operand with elements of type S. This is `depth`, which is rounded up to an
 // even number if S is BFloat16.
 template <class S>
-constexpr int64_t packed_depth(int64_t depth) {
+constexpr int64_t compute_packed_depth(int64_t depth) {
   return std::is_same_v<S, BFloat16> ? (depth + 1) / 2 * 2 : depth;
 }
 
@@ -40,17 +41,19 @@ constexpr int64_t packed_depth(int64_t depth) {
 // and (row, k + 1) for even k as a pair that begins at a[k * stride + 2 * row].
 enum class Left { rows, columns };
 
-// Computes one tile c (kRows, kTileColumns) = a b, or adds a b to the tile if kAdd is true. a is (kRows,
-// depth) in the layout kLeft, and b is a panel (depth, kTileColumns). c_stride is the row stride of c.
-template <Left kLeft, bool kAdd, int kRows = static_cast<int>(kTileRows), class T>
-void tile_product(const T* a, int64_t a_stride, const T* b, int64_t depth, T* c, int64_t c_stride) {
+// Computes one tile c (kRows, kTileColumns) = a b, or adds a b to the tile if kAccumulate is true. a is
+// (kRows, depth) in the layout kLeft, and b is a panel (depth, kTileColumns). c_stride is the row stride of
+// c.
+template <Left kLeft, bool kAccumulate, int kRows = static_cast<int>(kTileRows), class T>
+void compute_tile_product(const T* a, int64_t a_stride, const T* b, int64_t depth, T* c, int64_t c_stride) {
   Vector<T> tile[kRows][2];
   for (int r = 0; r < kRows; ++r) {
     __builtin_prefetch(c + r * c_stride, 1);
     __builtin_prefetch(c + r * c_stride + kTileColumns<T> - 1, 1);
   }
   for (int r = 0; r < kRows; ++r)
-    for (int j = 0; j < 2; ++j) tile[r][j] = kAdd ? load(c + r * c_stride + j * kLanes<T>) : Vector<T>{};
+    for (int j = 0; j < 2; ++j)
+      tile[r][j] = kAccumulate ? load(c + r * c_stride + j * kLanes<T>) : Vector<T>{};
 #pragma GCC unroll 4
   for (int64_t k = 0; k < depth; ++k) {
     Vector<T> right[2];
@@ -67,23 +70,25 @@ void tile_product(const T* a, int64_t a_stride, const T* b, int64_t depth, T* c,
     for (int j = 0; j < 2; ++j) store(c + r * c_stride + j * kLanes<T>, tile[r][j]);
 }
 
-// Computes one tile c (kRows, kTileColumns) = a b, or adds a b to the tile if kAdd is true, for BFloat16
-// operands. `depth` is even. The panel b stores the elements (k, column) and (k + 1, column) for even k as a
-// pair that begins at b[k * kTileColumns + 2 * column].
-template <Left kLeft, bool kAdd, int kRows = static_cast<int>(kTileRows)>
-void tile_product(const BFloat16* a, int64_t a_stride, const BFloat16* b, int64_t depth, float* c,
-                  int64_t c_stride) {
-  constexpr int64_t kWidth = kTileColumns<float>, kVector = kLanes<float>;
+// Computes one tile c (kRows, kTileColumns) = a b, or adds a b to the tile if kAccumulate is true, for
+// BFloat16 operands. `depth` is even. The panel b stores the elements (k, column) and (k + 1, column) for
+// even k as a pair that begins at b[k * kTileColumns + 2 * column].
+template <Left kLeft, bool kAccumulate, int kRows = static_cast<int>(kTileRows)>
+void compute_tile_product(const BFloat16* a, int64_t a_stride, const BFloat16* b, int64_t depth, float* c,
+                          int64_t c_stride) {
+  constexpr int64_t kPanelColumns = kTileColumns<float>, kVectorElements = kLanes<float>;
   Vector<float> tile[kRows][2];
   for (int r = 0; r < kRows; ++r) {
     __builtin_prefetch(c + r * c_stride, 1);
-    __builtin_prefetch(c + r * c_stride + kWidth - 1, 1);
+    __builtin_prefetch(c + r * c_stride + kPanelColumns - 1, 1);
   }
   for (int r = 0; r < kRows; ++r)
-    for (int j = 0; j < 2; ++j) tile[r][j] = kAdd ? load(c + r * c_stride + j * kVector) : Vector<float>{};
+    for (int j = 0; j < 2; ++j)
+      tile[r][j] = kAccumulate ? load(c + r * c_stride + j * kVectorElements) : Vector<float>{};
 #pragma GCC unroll 4
   for (int64_t k = 0; k < depth; k += 2) {
-    const Pairs right[2] = {load_pairs(b + k * kWidth), load_pairs(b + k * kWidth + 2 * kVector)};
+    const Pairs right[2] = {load_pairs(b + k * kPanelColumns),
+                            load_pairs(b + k * kPanelColumns + 2 * kVectorElements)};
     for (int r = 0; r < kRows; ++r) {
       const Pairs left =
           broadcast_pair(kLeft == Left::rows ? a + r * a_stride + k : a + k * a_stride + 2 * r);
@@ -91,7 +96,7 @@ void tile_product(const BFloat16* a, int64_t a_stride, const BFloat16* b, int64_
     }
   }
   for (int r = 0; r < kRows; ++r)
-    for (int j = 0; j < 2; ++j) store(c + r * c_stride + j * kVector, tile[r][j]);
+    for (int j = 0; j < 2; ++j) store(c + r * c_stride + j * kVectorElements, tile[r][j]);
 }
 
 // Packs x (count, dim), multiplied by `scale`, in panels of kTileColumns columns. Row i of each panel
@@ -100,12 +105,12 @@ void tile_product(const BFloat16* a, int64_t a_stride, const BFloat16* b, int64_
 template <class S, class T>
 void pack_columns(const S* x, int64_t stride, int64_t count, int64_t dim, T scale, int64_t capacity,
                   T* panels) {
-  constexpr int64_t kWidth = kTileColumns<T>;
+  constexpr int64_t kPanelColumns = kTileColumns<T>;
   for (int64_t i = 0; i < count; ++i)
-    for (int64_t j = 0; j < dim; j += kWidth) {
-      T* const out = panels + j * capacity + i * kWidth;
+    for (int64_t j = 0; j < dim; j += kPanelColumns) {
+      T* const out = panels + j * capacity + i * kPanelColumns;
       const S* const row = x + i * stride + j;
-      for (int64_t l = 0; l < kWidth; l += kLanes<T>)
+      for (int64_t l = 0; l < kPanelColumns; l += kLanes<T>)
         store(out + l, dim - j > l ? scale * load_first(row + l, dim - j - l) : Vector<T>{});
     }
 }
@@ -115,21 +120,22 @@ void pack_columns(const S* x, int64_t stride, int64_t count, int64_t dim, T scal
 // columns of the last panel are zero. BFloat16 elements are converted to float.
 template <class S, class T>
 void pack_rows(const S* x, int64_t stride, int64_t count, int64_t dim, T* panels) {
-  constexpr int64_t kWidth = kTileColumns<T>;
-  constexpr int64_t kBlock = kLanes<T>;
-  for (int64_t i = 0; i < count; i += kWidth, panels += kWidth * dim) {
+  constexpr int64_t kPanelColumns = kTileColumns<T>;
+  constexpr int64_t kVectorElements = kLanes<T>;
+  for (int64_t i = 0; i < count; i += kPanelColumns, panels += kPanelColumns * dim) {
     int64_t j = 0;
-    if (count - i >= kWidth)
-      for (; j + kBlock <= dim; j += kBlock)
-        for (int64_t half = 0; half < kWidth; half += kBlock) {
-          Vector<T> block[kBlock];
-          for (int64_t l = 0; l < kBlock; ++l) block[l] = load(x + (i + half + l) * stride + j);
+    if (count - i >= kPanelColumns)
+      for (; j + kVectorElements <= dim; j += kVectorElements)
+        for (int64_t half = 0; half < kPanelColumns; half += kVectorElements) {
+          Vector<T> block[kVectorElements];
+          for (int64_t l = 0; l < kVectorElements; ++l) block[l] = load(x + (i + half + l) * stride + j);
           transpose(block);
-          for (int64_t l = 0; l < kBlock; ++l) store(panels + (j + l) * kWidth + half, block[l]);
+          for (int64_t l = 0; l < kVectorElements; ++l)
+            store(panels + (j + l) * kPanelColumns + half, block[l]);
         }
     for (; j < dim; ++j)
-      for (int64_t l = 0; l < kWidth; ++l)
-        panels[j * kWidth + l] = i + l < count ? convert_element<T>(x[(i + l) * stride + j]) : T{0};
+      for (int64_t l = 0; l < kPanelColumns; ++l)
+        panels[j * kPanelColumns + l] = i + l < count ? convert_element<T>(x[(i + l) * stride + j]) : T{0};
   }
 }
 
@@ -137,17 +143,17 @@ void pack_rows(const S* x, int64_t stride, int64_t count, int64_t dim, T* panels
 // of a column in adjacent rows are stored as a pair. `capacity` must be even.
 inline void pack_columns(const BFloat16* x, int64_t stride, int64_t count, int64_t dim, int64_t capacity,
                          BFloat16* panels) {
-  constexpr int64_t kWidth = kTileColumns<float>, kVector = kLanes<float>;
+  constexpr int64_t kPanelColumns = kTileColumns<float>, kVectorElements = kLanes<float>;
   for (int64_t i = 0; i < count; i += 2)
-    for (int64_t j = 0; j < dim; j += kWidth) {
-      BFloat16* const out = panels + j * capacity + i * kWidth;
+    for (int64_t j = 0; j < dim; j += kPanelColumns) {
+      BFloat16* const out = panels + j * capacity + i * kPanelColumns;
       const BFloat16 *const even = x + i * stride + j, *const odd = even + stride;
-      if (i + 1 < count && dim - j >= kWidth) {
-        for (int64_t l = 0; l < kWidth; l += kVector)
+      if (i + 1 < count && dim - j >= kPanelColumns) {
+        for (int64_t l = 0; l < kPanelColumns; l += kVectorElements)
           store_pairs(out + 2 * l, interleave_rows(even + l, odd + l));
         continue;
       }
-      for (int64_t l = 0; l < kWidth; ++l) {
+      for (int64_t l = 0; l < kPanelColumns; ++l) {
         out[2 * l] = j + l < dim ? even[l] : BFloat16{};
         out[2 * l + 1] = j + l < dim && i + 1 < count ? odd[l] : BFloat16{};
       }
@@ -155,25 +161,25 @@ inline void pack_columns(const BFloat16* x, int64_t stride, int64_t count, int64
 }
 
 // Packs the transpose of x (count, dim) in panels of kTileColumns columns, without conversion to float. Two
-// adjacent elements of a row of x are stored as a pair. Each panel has packed_depth(dim) rows.
+// adjacent elements of a row of x are stored as a pair. Each panel has compute_packed_depth(dim) rows.
 inline void pack_rows(const BFloat16* x, int64_t stride, int64_t count, int64_t dim, BFloat16* panels) {
-  constexpr int64_t kWidth = kTileColumns<float>, kBlock = kLanes<float>;
-  const int64_t depth = packed_depth<BFloat16>(dim);
-  for (int64_t i = 0; i < count; i += kWidth, panels += kWidth * depth) {
+  constexpr int64_t kPanelColumns = kTileColumns<float>, kVectorElements = kLanes<float>;
+  const int64_t depth = compute_packed_depth<BFloat16>(dim);
+  for (int64_t i = 0; i < count; i += kPanelColumns, panels += kPanelColumns * depth) {
     int64_t j = 0;
-    if (count - i >= kWidth)
-      for (; j + 2 * kBlock <= dim; j += 2 * kBlock)
-        for (int64_t half = 0; half < kWidth; half += kBlock) {
-          Vector<float> block[kBlock];  // one BFloat16 pair per lane
-          for (int64_t l = 0; l < kBlock; ++l)
+    if (count - i >= kPanelColumns)
+      for (; j + 2 * kVectorElements <= dim; j += 2 * kVectorElements)
+        for (int64_t half = 0; half < kPanelColumns; half += kVectorElements) {
+          Vector<float> block[kVectorElements];  // one BFloat16 pair per lane
+          for (int64_t l = 0; l < kVectorElements; ++l)
             block[l] = std::bit_cast<Vector<float>>(load_pairs(x + (i + half + l) * stride + j));
           transpose(block);
-          for (int64_t l = 0; l < kBlock; ++l)
-            store_pairs(panels + (j + 2 * l) * kWidth + 2 * half, std::bit_cast<Pairs>(block[l]));
+          for (int64_t l = 0; l < kVectorElements; ++l)
+            store_pairs(panels + (j + 2 * l) * kPanelColumns + 2 * half, std::bit_cast<Pairs>(block[l]));
         }
     for (; j < depth; ++j)
-      for (int64_t l = 0; l < kWidth; ++l)
-        panels[(j - j % 2) * kWidth + 2 * l + j % 2] =
+      for (int64_t l = 0; l < kPanelColumns; ++l)
+        panels[(j - j % 2) * kPanelColumns + 2 * l + j % 2] =
             i + l < count && j < dim ? x[(i + l) * stride + j] : BFloat16{};
   }
 }

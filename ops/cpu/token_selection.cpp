@@ -92,14 +92,14 @@ void scatter_add_selected_tokens(Backend, const TokenSelection& s, const T* x, C
 
 template <class T>
 struct SelectionKernels {
-  inline static const Instances all{&gather_selected_tokens<T>, &scatter_add_selected_tokens<T>};
+  inline static const FunctionInstances all{&gather_selected_tokens<T>, &scatter_add_selected_tokens<T>};
 };
 template struct SelectionKernels<float>;
 template struct SelectionKernels<double>;
 template struct SelectionKernels<BFloat16>;
 template <class T>
 struct LargestKernels {
-  inline static const Instances all{&select_top_k<T>};
+  inline static const FunctionInstances all{&select_top_k<T>};
 };
 template struct LargestKernels<float>;
 template struct LargestKernels<double>;

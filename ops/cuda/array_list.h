@@ -25,8 +25,8 @@ struct ArrayList {
 };
 
 // Splits `entry_count` entries into lists. Calls f(list, first) for each list, where `first` is the index of
-// the first entry of the list in `entries`. Throws ShapeError if a list has INT32_MAX or more chunks. `op` is
-// the name of the op in the message.
+// the first entry of the list in `entries`. Throws ShapeError if a list has INT32_MAX or more chunks. `op`
+// is the name of the op in the message.
 template <class Entry, class F>
 void for_each_list(const char* op, const Entry* entries, int64_t entry_count, F&& f) {
   static_assert(sizeof(ArrayList<Entry>) <= kMaxListBytes);

@@ -58,7 +58,7 @@ __global__ void sample_kernel(int64_t rows, const T* logits, ClassScorer score, 
                               GraphRandomStream stream, Index* out) {
   const int64_t row = first_element() / kWarpSize;
   if (row >= rows) return;  // all lanes of a warp return together
-  score.stream = stream.now();
+  score.stream = stream.current_stream();
   const int64_t classes = score.classes;
   const double smallest = is_restricted ? find_logit_threshold(logits + row * classes, score) : -INFINITY;
   int64_t best = classes;
@@ -82,7 +82,7 @@ __global__ void sample_kernel(int64_t rows, const T* logits, ClassScorer score, 
 
 __global__ void advance_kernel(int64_t batch, GraphStep step, int64_t prefix, uint8_t* columns,
                                uint8_t* tokens) {
-  const int64_t position = step.now();
+  const int64_t position = step.current_step();
   for (int64_t b = first_element(); b < batch; b += element_stride()) {
     uint8_t& token = columns[position * batch + b];
     if (position < prefix)
@@ -110,8 +110,8 @@ void copy_tokens_at_position(Backend, int64_t batch, int64_t position, int64_t p
 
 template <class T>
 struct SamplingKernels {
-  inline static const Instances all{&sample_classes<T, uint8_t>, &sample_classes<T, int32_t>,
-                                    &sample_classes<T, int64_t>};
+  inline static const FunctionInstances all{&sample_classes<T, uint8_t>, &sample_classes<T, int32_t>,
+                                            &sample_classes<T, int64_t>};
 };
 template struct SamplingKernels<float>;
 template struct SamplingKernels<double>;

@@ -44,9 +44,9 @@ class ColumnSumsWorkspace {
               second_target_begin,
               partial_sums_.data(),
               {first_target, second_target},
-              context().arrival_counters} {
+              get_context().arrival_counters} {
     const int64_t counter_count = strip_count * (count_partial_sum_groups(partial_sum_count) + 1);
-    if (counter_count <= kMaxArrivalCounters || !partial_sums_.data()) return;
+    if (counter_count <= kArrivalCounterCount || !partial_sums_.data()) return;
     counter_memory_.emplace(counter_count);
     sums_.arrival_counters = counter_memory_->data();
     fill_zero(sums_.arrival_counters, counter_count * static_cast<int64_t>(sizeof(unsigned)));

@@ -248,7 +248,7 @@ void ctc_loss(Backend, const CtcShape& shape, const T* logits, const int64_t* fr
 
 template <class T>
 struct CtcLossKernels {
-  inline static const Instances all{&ctc_loss<T>};
+  inline static const FunctionInstances all{&ctc_loss<T>};
 };
 template struct CtcLossKernels<float>;
 template struct CtcLossKernels<double>;

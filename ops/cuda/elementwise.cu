@@ -39,7 +39,7 @@ __global__ void affine_kernel(const T* x, T scale, T offset, T* y, int64_t n) {
 }
 
 template <class T>
-__global__ void dropout_kernel(const T* x, DropoutFactors<T> factors, T* y, int64_t n) {
+__global__ void dropout_kernel(const T* x, DropoutMultipliers<T> factors, T* y, int64_t n) {
   for (int64_t i = first_element(); i < n; i += element_stride()) y[i] = x[i] * factors.multiplier(i);
 }
 
@@ -72,20 +72,22 @@ void affine(Backend, const T* x, T scale, T offset, T* y, int64_t n) {
 
 template <class T>
 void dropout_forward(Backend, const T* x, const DropoutMask& mask, T* y, int64_t n) {
-  launch(dropout_kernel<T>, make_element_launch(n), x, DropoutFactors<T>(mask), y, n);
+  launch(dropout_kernel<T>, make_element_launch(n), x, DropoutMultipliers<T>(mask), y, n);
 }
 
 template <class T, class... Functions>
 struct UnaryKernels {
-  inline static const Instances all{&unary_forward<Functions, T>..., &unary_backward<Functions, T>...};
+  inline static const FunctionInstances all{&unary_forward<Functions, T>...,
+                                            &unary_backward<Functions, T>...};
 };
 template <class T, class... Functions>
 struct BinaryKernels {
-  inline static const Instances all{&binary_forward<Functions, T>..., &binary_backward<Functions, T>...};
+  inline static const FunctionInstances all{&binary_forward<Functions, T>...,
+                                            &binary_backward<Functions, T>...};
 };
 template <class T>
 struct ElementwiseKernels {
-  inline static const Instances all{&affine<T>, &dropout_forward<T>};
+  inline static const FunctionInstances all{&affine<T>, &dropout_forward<T>};
 };
 TAPEFORMER_FLOAT(template struct UnaryKernels<float, Negate, Exp, Log, Sqrt, Square, Relu, Gelu, Elu, Sigmoid,
                                               Tanh, Softplus>;

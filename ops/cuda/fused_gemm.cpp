@@ -87,7 +87,7 @@ std::vector<Algorithm> find_algorithms(const Plan& plan) {
   cublasLtMatmulHeuristicResult_t results[kMaxAlgorithms] = {};
   int found = 0;
   const cublasStatus_t status =
-      cublasLtMatmulAlgoGetHeuristic(context().blas_lt, plan.matmul.get(), plan.a.get(), plan.b.get(),
+      cublasLtMatmulAlgoGetHeuristic(get_context().blas_lt, plan.matmul.get(), plan.a.get(), plan.b.get(),
                                      plan.c.get(), plan.c.get(), handle, kMaxAlgorithms, results, &found);
   if (status != CUBLAS_STATUS_NOT_SUPPORTED) check_status(status);
   std::vector<Algorithm> algorithms;
@@ -101,9 +101,9 @@ std::vector<Algorithm> find_algorithms(const Plan& plan) {
 bool multiply(const Plan& plan, const Algorithm& algorithm, const ProductArrays& arrays) {
   const float beta = 0;
   const cublasStatus_t status =
-      cublasLtMatmul(context().blas_lt, plan.matmul.get(), &arrays.alpha, arrays.b, plan.a.get(), arrays.a,
-                     plan.b.get(), &beta, arrays.c, plan.c.get(), arrays.c, plan.c.get(), &algorithm,
-                     context().blas_workspace, kBlasWorkspaceBytes, context().stream);
+      cublasLtMatmul(get_context().blas_lt, plan.matmul.get(), &arrays.alpha, arrays.b, plan.a.get(),
+                     arrays.a, plan.b.get(), &beta, arrays.c, plan.c.get(), arrays.c, plan.c.get(),
+                     &algorithm, get_context().blas_workspace, kBlasWorkspaceBytes, get_context().stream);
   if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_ARCH_MISMATCH) return false;
   check_status(status);
   return true;
@@ -115,7 +115,7 @@ bool multiply(Plan& plan, const ProductArrays& arrays) {
   while (!plan.algorithms.empty()) {
     if (multiply(plan, plan.algorithms.front(), arrays)) return true;
     plan.algorithms.erase(plan.algorithms.begin());
-    add_product_counts({.failed_algorithms = 1});
+    add_product_tuning_counts({.failed_algorithms = 1});
   }
   return false;
 }
@@ -131,7 +131,7 @@ std::optional<double> measure_seconds(const Plan& plan, const Algorithm& algorit
   for (int round = 0; round < rounds; ++round) {
     const EventTimer timer;
     for (int repeat = 0; repeat < repeats; ++repeat) multiply(plan, algorithm, arrays);
-    seconds = std::min(seconds, timer.seconds());
+    seconds = std::min(seconds, timer.measure_elapsed_seconds());
   }
   return seconds;
 }
@@ -157,7 +157,7 @@ void time_algorithms(Plan& plan, const ProductArrays& arrays) {
   for (const Algorithm& algorithm : plan.algorithms) {
     const auto seconds = measure_seconds(plan, algorithm, arrays);
     if (!seconds) {
-      add_product_counts({.failed_algorithms = 1});
+      add_product_tuning_counts({.failed_algorithms = 1});
       continue;
     }
     if (working_algorithms.empty() || *seconds < kMaxTimeRatio * fastest_seconds) {
@@ -168,7 +168,7 @@ void time_algorithms(Plan& plan, const ProductArrays& arrays) {
   }
   plan.algorithms = std::move(working_algorithms);
   if (!plan.algorithms.empty()) move_to_front(plan, fastest);
-  add_product_counts({.timed_plans = 1});
+  add_product_tuning_counts({.timed_plans = 1});
 }
 
 // Restores a saved choice: `saved` contains the bytes of an algorithm. If cuBLASLt accepts this algorithm for
@@ -180,20 +180,21 @@ void restore_choice(Plan& plan, const std::string& saved) {
   if (has_valid_size) std::memcpy(&algorithm, saved.data(), sizeof(algorithm));
   const bool is_accepted =
       has_valid_size &&
-      cublasLtMatmulAlgoCheck(context().blas_lt, plan.matmul.get(), plan.a.get(), plan.b.get(), plan.c.get(),
-                              plan.c.get(), &algorithm, &result) == CUBLAS_STATUS_SUCCESS &&
+      cublasLtMatmulAlgoCheck(get_context().blas_lt, plan.matmul.get(), plan.a.get(), plan.b.get(),
+                              plan.c.get(), plan.c.get(), &algorithm, &result) == CUBLAS_STATUS_SUCCESS &&
       result.workspaceSize <= static_cast<size_t>(kBlasWorkspaceBytes);
   if (is_accepted) move_to_front(plan, algorithm);
-  add_product_counts({.reused_choices = is_accepted ? 1 : 0, .failed_algorithms = is_accepted ? 0 : 1});
+  add_product_tuning_counts(
+      {.reused_choices = is_accepted ? 1 : 0, .failed_algorithms = is_accepted ? 0 : 1});
 }
 
-// Moves the chosen algorithm of a plan to the front. If ProductAlgorithms has a choice with this name, uses
-// this choice. Otherwise measures the algorithms and saves the fastest one as the choice. While a graph is
-// recorded, algorithms cannot be measured, and the first algorithm of cuBLASLt is saved.
+// Moves the chosen algorithm of a plan to the front. If ProductAlgorithmChoices has a choice with this name,
+// uses this choice. Otherwise measures the algorithms and saves the fastest one as the choice. While a graph
+// is recorded, algorithms cannot be measured, and the first algorithm of cuBLASLt is saved.
 void choose_algorithm(Plan& plan, const std::string& name, const ProductArrays& arrays) {
-  ProductAlgorithms& choices = ProductAlgorithms::current();
+  ProductAlgorithmChoices& choices = ProductAlgorithmChoices::current();
   if (const auto choice = choices.find_choice(name)) return restore_choice(plan, *choice);
-  if (!context().step_offset) time_algorithms(plan, arrays);
+  if (!get_context().step_offset) time_algorithms(plan, arrays);
   if (plan.algorithms.empty()) return;
   const Algorithm& first = plan.algorithms.front();
   choices.save_choice(name, std::string(reinterpret_cast<const char*>(&first), sizeof(first)));
@@ -229,8 +230,9 @@ int64_t round_size(int64_t size) {
   return (size + step - 1) / step * step;
 }
 
-// Returns the name under which ProductAlgorithms stores the chosen algorithm of a product. Products whose
-// sizes are equal after round_size() have the same name, so batches of varying length need few measurements.
+// Returns the name under which ProductAlgorithmChoices stores the chosen algorithm of a product. Products
+// whose sizes are equal after round_size() have the same name, so batches of varying length need few
+// measurements.
 template <class T, class Operand>
 std::string make_choice_name(const Gemm<T, Operand>& p, cublasLtEpilogue_t epilogue, bool tf32) {
   return concat_text("epilogue ", int64_t{epilogue}, " operands ", sizeof(Operand), " result ", sizeof(T),
@@ -251,12 +253,12 @@ const char* describe_epilogue(cublasLtEpilogue_t epilogue) {
 template <class T, class Operand>
 bool run_planned_gemm(const Gemm<T, Operand>& p, cublasLtEpilogue_t epilogue, const T* bias) {
   if (p.m == 0 || p.n == 0 || p.k == 0 || !are_aligned(p.a, p.b, p.c, bias)) return false;
-  const bool tf32 = std::is_same_v<Operand, float> && context().precision == Precision::tf32;
-  const ProductAlgorithms& choices = ProductAlgorithms::current();
+  const bool tf32 = std::is_same_v<Operand, float> && get_context().precision == Precision::tf32;
+  const ProductAlgorithmChoices& choices = ProductAlgorithmChoices::current();
   using Key = std::tuple<int, int64_t, cublasLtEpilogue_t, bool, bool, bool, int64_t, int64_t, int64_t,
                          int64_t, int64_t, int64_t>;
   static thread_local std::map<Key, Plan> plans;
-  const Key key{context().device,
+  const Key key{get_context().device,
                 choices.generation(),
                 epilogue,
                 tf32,
@@ -272,7 +274,7 @@ bool run_planned_gemm(const Gemm<T, Operand>& p, cublasLtEpilogue_t epilogue, co
   auto found = plans.find(key);
   if (found == plans.end()) {
     Plan plan = make_plan(p, epilogue, bias, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F);
-    if (choices.is_timing()) choose_algorithm(plan, make_choice_name(p, epilogue, tf32), arrays);
+    if (choices.is_tuning()) choose_algorithm(plan, make_choice_name(p, epilogue, tf32), arrays);
     found = plans.emplace(key, std::move(plan)).first;
   }
   if (bias) set_attribute(found->second, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
@@ -286,7 +288,7 @@ bool run_planned_gemm(const Gemm<T, Operand>& p, cublasLtEpilogue_t epilogue, co
 template <class T, class Operand>
 bool run_fused_gemm(const Gemm<T, Operand>& p, cublasLtEpilogue_t epilogue, const T* bias) {
   if (run_planned_gemm(p, epilogue, bias)) return true;
-  if (p.m > 0 && p.n > 0 && p.k > 0) add_product_counts({.unfused_products = 1});
+  if (p.m > 0 && p.n > 0 && p.k > 0) add_product_tuning_counts({.unfused_products = 1});
   return false;
 }
 
@@ -294,7 +296,7 @@ bool run_fused_gemm(const Gemm<T, Operand>& p, cublasLtEpilogue_t epilogue, cons
 
 template <class T, class Operand>
 bool try_tuned_gemm(const Gemm<T, Operand>& product) {
-  if (product.beta != 0 || !ProductAlgorithms::current().is_timing()) return false;
+  if (product.beta != 0 || !ProductAlgorithmChoices::current().is_tuning()) return false;
   return run_planned_gemm<T, Operand>(product, CUBLASLT_EPILOGUE_DEFAULT, nullptr);
 }
 

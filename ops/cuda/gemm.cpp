@@ -24,7 +24,7 @@ constexpr cudaDataType_t cuda_type() {
 template <class T, class Operand>
 cublasComputeType_t choose_compute_type() {
   if (std::is_same_v<T, double>) return CUBLAS_COMPUTE_64F;
-  const bool tf32 = std::is_same_v<Operand, float> && context().precision == Precision::tf32;
+  const bool tf32 = std::is_same_v<Operand, float> && get_context().precision == Precision::tf32;
   return tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
 }
 
@@ -45,12 +45,12 @@ void call_cublas(const Gemm<T, Operand>& p, int64_t batch_count, int64_t stride_
   // cuBLAS has more algorithms for a single product than for a batch of one product.
   if (batch_count == 1)
     return check_status(cublasGemmEx_64(
-        context().blas, transpose_flag(p.transpose_b), transpose_flag(p.transpose_a), p.n, p.m, p.k, &p.alpha,
-        b, cuda_type<Operand>(), ldb, a, cuda_type<Operand>(), lda, &p.beta, p.c, cuda_type<T>(), p.ldc,
-        choose_compute_type<T, Operand>(), CUBLAS_GEMM_DEFAULT));
+        get_context().blas, transpose_flag(p.transpose_b), transpose_flag(p.transpose_a), p.n, p.m, p.k,
+        &p.alpha, b, cuda_type<Operand>(), ldb, a, cuda_type<Operand>(), lda, &p.beta, p.c, cuda_type<T>(),
+        p.ldc, choose_compute_type<T, Operand>(), CUBLAS_GEMM_DEFAULT));
   check_status(cublasGemmStridedBatchedEx_64(
-      context().blas, transpose_flag(p.transpose_b), transpose_flag(p.transpose_a), p.n, p.m, p.k, &p.alpha,
-      b, cuda_type<Operand>(), ldb, stride_b, a, cuda_type<Operand>(), lda, stride_a, &p.beta, p.c,
+      get_context().blas, transpose_flag(p.transpose_b), transpose_flag(p.transpose_a), p.n, p.m, p.k,
+      &p.alpha, b, cuda_type<Operand>(), ldb, stride_b, a, cuda_type<Operand>(), lda, stride_a, &p.beta, p.c,
       cuda_type<T>(), p.ldc, stride_c, batch_count, choose_compute_type<T, Operand>(), CUBLAS_GEMM_DEFAULT));
 }
 
@@ -73,7 +73,7 @@ void gemm(Backend, const Gemm<float, BFloat16>& product) {
 
 template <class T>
 struct GemmKernels {
-  inline static const Instances all{&gemm<T>, &batched_gemm<T>};
+  inline static const FunctionInstances all{&gemm<T>, &batched_gemm<T>};
 };
 template struct GemmKernels<float>;
 template struct GemmKernels<double>;

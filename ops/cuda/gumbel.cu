@@ -8,9 +8,9 @@ namespace {
 
 template <class T>
 __global__ void add_gumbel_kernel(const T* x, GraphRandomStream stream, int64_t offset, T* y, int64_t n) {
-  const RandomStream now = stream.now();
+  const RandomStream current = stream.current_stream();
   for (int64_t i = first_element(); i < n; i += element_stride())
-    y[i] = x[i] - static_cast<T>(std::log(-std::log(now.uniform(static_cast<uint64_t>(offset + i)))));
+    y[i] = x[i] - static_cast<T>(std::log(-std::log(current.uniform(static_cast<uint64_t>(offset + i)))));
 }
 
 }  // namespace
@@ -22,7 +22,7 @@ void add_gumbel_noise(Backend, const T* x, const RandomStream& stream, int64_t o
 
 template <class T>
 struct GumbelKernels {
-  inline static const Instances all{&add_gumbel_noise<T>};
+  inline static const FunctionInstances all{&add_gumbel_noise<T>};
 };
 template struct GumbelKernels<float>;
 template struct GumbelKernels<double>;

@@ -46,7 +46,7 @@ constexpr int kTableRowsPerBlock = 8;
 
 // Returns the launch configuration of kernels in which each warp copies one row at a time. Blocks have 32 x 8
 // threads. A warp processes row first_row() and every row_stride()-th row after it.
-Launch over_short_rows(int64_t rows, SourceLocation where = SourceLocation::current()) {
+LaunchConfig over_short_rows(int64_t rows, SourceLocation where = SourceLocation::current()) {
   const int64_t blocks = std::min<int64_t>((rows + kTableRowsPerBlock - 1) / kTableRowsPerBlock, 1 << 16);
   return {dim3(static_cast<unsigned>(blocks)), dim3(kWarpSize, kTableRowsPerBlock), 0, where};
 }
@@ -78,7 +78,7 @@ template <class T, class Index>
 __global__ void embed_kernel(const T* table, int64_t rows, const Index* tokens, const T* positions,
                              const T* added, GraphStep step, T* out, int64_t batch, int64_t value_dim,
                              int64_t position_dim) {
-  const int64_t width = value_dim + position_dim, position = step.now();
+  const int64_t width = value_dim + position_dim, position = step.current_step();
   for (int64_t b = first_row(); b < batch; b += row_stride()) {
     T* const to = out + b * width;
     copy_row(table, rows, static_cast<int64_t>(tokens[b]), to, value_dim);
@@ -292,20 +292,21 @@ void scatter_add_rows(Backend, const T* g, const int64_t* index, T* table, int64
   const int table_rows = static_cast<int>(rows);
   fill_zero(counters.data(), counters_size * static_cast<int64_t>(sizeof(int)));
   launch(count_tokens_kernel, make_element_launch(count), index, count, table_rows, slabs, counters.data());
-  launch(scan_kernel, Launch(dim3(1), dim3(kScanThreads)), counters.data(), counters_size);
+  launch(scan_kernel, LaunchConfig(dim3(1), dim3(kScanThreads)), counters.data(), counters_size);
   launch(row_begins_kernel, make_element_launch(rows + 1), counters.data(), row_begins.data(), rows, slabs);
   launch(sort_tokens_kernel, make_row_launch(slabs.count, kWarpSize), index, count, table_rows, slabs,
          counters.data(), order.data());
   constexpr int kWarpsPerBlock = 4;
   constexpr int64_t kColumnsPerBlock = kWarpSize * kColumnsPerLane;
   launch(sum_chunks_kernel<T>,
-         Launch(dim3(static_cast<unsigned>((chunks + kWarpsPerBlock - 1) / kWarpsPerBlock),
-                     static_cast<unsigned>((dim + kColumnsPerBlock - 1) / kColumnsPerBlock)),
-                dim3(kWarpSize, kWarpsPerBlock)),
+         LaunchConfig(dim3(static_cast<unsigned>((chunks + kWarpsPerBlock - 1) / kWarpsPerBlock),
+                           static_cast<unsigned>((dim + kColumnsPerBlock - 1) / kColumnsPerBlock)),
+                      dim3(kWarpSize, kWarpsPerBlock)),
          g, index, order.data(), row_begins.data(), table_rows, table, partial_sums.data(), dim);
   launch(add_partial_rows_kernel<T>,
-         Launch(dim3(static_cast<unsigned>(rows), static_cast<unsigned>((dim + kWarpSize - 1) / kWarpSize)),
-                dim3(kWarpSize, kTableRowsPerBlock)),
+         LaunchConfig(
+             dim3(static_cast<unsigned>(rows), static_cast<unsigned>((dim + kWarpSize - 1) / kWarpSize)),
+             dim3(kWarpSize, kTableRowsPerBlock)),
          partial_sums.data(), row_begins.data(), table, dim);
 }
 
@@ -319,7 +320,7 @@ void embed_rows(Backend, const T* table, int64_t rows, const Index* tokens, cons
 
 template <class T>
 struct IndexKernels {
-  inline static const Instances all{
+  inline static const FunctionInstances all{
       &gather_middle_dim<T>,   &scatter_add_middle_dim<T>, &gather_rows<T>,        &scatter_add_rows<T>,
       &embed_rows<T, uint8_t>, &embed_rows<T, int32_t>,    &embed_rows<T, int64_t>};
 };

@@ -34,7 +34,7 @@ template <class Y>
 struct EpilogueArrays {
   int64_t rows, out;
   const Compute<Y>* bias;
-  DropoutFactors<Compute<Y>> dropout;
+  DropoutMultipliers<Compute<Y>> dropout;
   Y *preactivation, *y;
 };
 
@@ -75,7 +75,7 @@ struct BackwardArrays {
   using T = Compute<Y>;
   int64_t rows, out;
   const Y *g, *y, *preactivation;
-  DropoutFactors<T> dropout;
+  DropoutMultipliers<T> dropout;
   Operand* gz;         // (rows, out); null if gz is equal to g, so that only the sums are computed
   ColumnSums<T> sums;  // gradient of the bias. If sums.partial_sums is null, the gradient is not computed.
 };
@@ -190,8 +190,8 @@ void with_group_and_activation(bool use_packs, Activation activation, F&& f) {
   with_group(std::integral_constant<int, 1>{});
 }
 
-Launch over_columns(int64_t columns, int64_t partial_sum_count,
-                    SourceLocation where = SourceLocation::current()) {
+LaunchConfig over_columns(int64_t columns, int64_t partial_sum_count,
+                          SourceLocation where = SourceLocation::current()) {
   return {dim3(static_cast<unsigned>((columns + kWarpSize - 1) / kWarpSize),
                static_cast<unsigned>(partial_sum_count)),
           dim3(kWarpSize, kRowsPerBlock), 0, where};
@@ -208,7 +208,7 @@ int64_t count_partial_sums(int64_t rows) {
 template <class X, class F>
 void with_operand_type(F&& f) {
   if constexpr (std::is_same_v<X, float>)
-    if (context().precision == Precision::bfloat16) return f(BFloat16{});
+    if (get_context().precision == Precision::bfloat16) return f(BFloat16{});
   f(X{});
 }
 
@@ -294,7 +294,7 @@ void launch_epilogue(const LinearShape& shape, const Compute<Y>* bias, Activatio
   const int64_t rows = shape.rows, out = shape.out;
   if (!bias && activation == Activation::none && !dropout.is_active()) return;
   const bool use_packs = out % Pack<T>::kSize == 0 && are_aligned_to_packs(bias, preactivation, y);
-  const EpilogueArrays<Y> f{rows, out, bias, DropoutFactors<T>(dropout), preactivation, y};
+  const EpilogueArrays<Y> f{rows, out, bias, DropoutMultipliers<T>(dropout), preactivation, y};
   const bool is_in_place = activation != Activation::gelu || bias;
   const int64_t updated = is_in_place ? rows * out * static_cast<int64_t>(sizeof(Y)) : 0;
   with_group_and_activation<T>(use_packs, activation, [&](auto group, auto function) {
@@ -335,10 +335,10 @@ void linear_backward(Backend, const LinearShape& shape, const Y* g, const X* x, 
     const auto launch_backward_start = [&](Operand* gz) {
       const bool use_packs = out % Pack<T>::kSize == 0 && are_aligned_to_packs(g, preactivation, y);
       with_group_and_activation<T>(use_packs, activation, [&](auto group, auto function) {
-        const Launch columns = over_columns(out / group(), partial_sum_count);
+        const LaunchConfig columns = over_columns(out / group(), partial_sum_count);
         const ColumnSumsWorkspace<T> memory(partial_sum_count, out, out, columns.grid.x, gbias);
         const BackwardArrays<Y, Operand> s{
-            rows, out, g, y, preactivation, DropoutFactors<T>(dropout), gz, memory.sums()};
+            rows, out, g, y, preactivation, DropoutMultipliers<T>(dropout), gz, memory.sums()};
         launch(backward_start_kernel<Y, Operand, group(), function()>, columns, s);
       });
     };
@@ -355,7 +355,7 @@ void linear_backward(Backend, const LinearShape& shape, const Y* g, const X* x, 
 
 template <class X, class Y>
 struct LinearKernels {
-  inline static const Instances all{&linear_forward<X, Y>, &linear_backward<X, Y>};
+  inline static const FunctionInstances all{&linear_forward<X, Y>, &linear_backward<X, Y>};
 };
 TAPEFORMER_FLOAT(template struct LinearKernels<float, float>;
                  template struct LinearKernels<BFloat16, BFloat16>;

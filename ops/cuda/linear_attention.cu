@@ -64,9 +64,9 @@ __device__ void add_tokens_to_state(const typename Tiles::Memory& memory, const 
               sum += kIsReverse ? feature * head.dd[begin + first + t] : feature;
             }
           });
-#pragma unroll(kUnrolled <T>)
+#pragma unroll(kUnrollFactor <T>)
       for (int i = 0; i < tile.kRowsPerThread; ++i)
-#pragma unroll(kUnrolled <T>)
+#pragma unroll(kUnrollFactor <T>)
         for (int j = 0; j < tile.kColumnsPerThread; ++j)
           if (row + tile.row(i) < features.width && column + tile.column(j) < values.width)
             store_sum(row + tile.row(i), column + tile.column(j), tile.elements[i][j]);
@@ -97,9 +97,9 @@ __device__ void finish_products(Products& products, const LinearAttentionHead<S>
                                 const T (&row_dd)[Products::kRowsPerThread],
                                 T (&denominators)[Products::kRowsPerThread]) {
   constexpr bool kIsReverse = kOutput == Output::key_gradient || kOutput == Output::value_gradient;
-#pragma unroll(kUnrolled <T>)
+#pragma unroll(kUnrollFactor <T>)
   for (int i = 0; i < Products::kRowsPerThread; ++i) {
-#pragma unroll(kUnrolled <T>)
+#pragma unroll(kUnrollFactor <T>)
     for (int j = 0; j < Products::kColumnsPerThread; ++j) {
       const int row = Products::row(i), column = Products::column(j);
       T& product = products.elements[i][j];
@@ -120,7 +120,7 @@ __device__ void finish_products(Products& products, const LinearAttentionHead<S>
 // invalid.
 template <class Tile, class T, class F>
 __device__ void for_each_pair(const Tile& tile, int i, int64_t first, int64_t width, T factor, F&& f) {
-#pragma unroll(kUnrolled <T>)
+#pragma unroll(kUnrollFactor <T>)
   for (int j = 0; j < Tile::kColumnsPerThread; j += 2) {
     T pair[2] = {factor * tile.elements[i][j], factor * tile.elements[i][j + 1]};
     if (first + Tile::column(j) < width) f(first + Tile::column(j), pair);
@@ -184,7 +184,7 @@ __device__ void compute_chunk_output(const typename Tiles::Memory& memory, const
       if (thread < kTileTokens) state_denominators[thread] = denominator;
       __syncthreads();
     }
-#pragma unroll(kUnrolled <T>)
+#pragma unroll(kUnrollFactor <T>)
     for (int i = 0; i < kRowsPerThread; ++i) {
       const int64_t position = begin + Sums::row(i);
       if (position >= length) continue;
@@ -247,7 +247,7 @@ struct ChunkScan {
             if (position < in.s.query_length && column < in.s.value_dim)
               dd[i] -= in.out.row(head.example, position, head.head)[column] * head.dn.load(position, column);
           }
-#pragma unroll(kUnrolled <T>)
+#pragma unroll(kUnrollFactor <T>)
     for (int i = 0; i < kRowsPerThread; ++i) {
       dd[i] = Sums::template reduce_row<Plus>(dd[i]);
       const int64_t position = begin + Sums::row(i);
@@ -319,7 +319,7 @@ __global__ void __launch_bounds__(Tiles::kThreads, choose_resident_blocks<Tiles,
   const LinearAttentionHead<S> head(in, index, kIsPacked);
   const int64_t size = in.state_size(), count = segments.states_per_head;
   T* const state = segments.workspace ? segments.workspace + blockIdx.x * size
-                                      : dynamic_shared<T>() + Tiles::Memory::kBytes / sizeof(T);
+                                      : get_dynamic_shared_memory<T>() + Tiles::Memory::kBytes / sizeof(T);
   const int64_t first = in.s.causal && kIsReverse ? segment + 1 : 0;
   const int64_t last = in.s.causal && !kIsReverse && segment < count ? segment : count;
   for (int64_t e = threadIdx.x; e < size; e += blockDim.x) {
@@ -353,9 +353,9 @@ __global__ void __launch_bounds__(Tiles::kThreads, choose_resident_blocks<Tiles,
 // value_tensors tensors with rows of `value_dim` elements, and `states` states. For each token of each head,
 // the kernel also accesses `scalars` other elements and computes `multiply_adds` multiply-adds.
 template <class Tiles, class S>
-Launch with_work(const Launch& shape, const LinearAttentionInputs<S>& in, int64_t length,
-                 int64_t feature_tensors, int64_t value_tensors, int64_t scalars, int64_t states,
-                 int64_t multiply_adds) {
+LaunchConfig with_work(const LaunchConfig& shape, const LinearAttentionInputs<S>& in, int64_t length,
+                       int64_t feature_tensors, int64_t value_tensors, int64_t scalars, int64_t states,
+                       int64_t multiply_adds) {
   // SplitTensorTiles multiplies two operands with three products of their bfloat16 parts.
   constexpr int kProducts = std::is_same_v<Tiles, SplitTensorTiles> ? 3 : 1;
   const int64_t tokens = in.s.batch * in.s.heads * length;
@@ -439,7 +439,7 @@ void launch_scan(const LinearAttentionInputs<S>& in, const LinearAttentionOutput
              in, summed_segments, states.data());
     }
     const int64_t blocks = heads * segments.segments_per_head;
-    const Launch shape =
+    const LaunchConfig shape =
         make_row_launch(blocks, Tiles::kThreads, Tiles::Memory::kBytes + (is_shared ? state_bytes : 0));
     launch(
         segment_scan_kernel<Tiles, kScan, kWidth, kIsPacked>,
@@ -485,7 +485,7 @@ void linear_attention_backward(Backend, const LinearAttentionShape& s, Attention
 
 template <class T>
 struct LinearAttentionKernels {
-  inline static const Instances all{&linear_attention_forward<T>, &linear_attention_backward<T>};
+  inline static const FunctionInstances all{&linear_attention_forward<T>, &linear_attention_backward<T>};
 };
 TAPEFORMER_FLOAT(template struct LinearAttentionKernels<float>;
                  template struct LinearAttentionKernels<BFloat16>;)

@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(kWarpSize* kRowsPerBlock)
   if (index >= s.batch * s.heads) return;
   const int dim = static_cast<int>(s.dim), lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const int64_t head = index % s.heads, example = index / s.heads;
-  float* const query = dynamic_shared<float>() + threadIdx.x / kWarpSize * 2 * dim;
+  float* const query = get_dynamic_shared_memory<float>() + threadIdx.x / kWarpSize * 2 * dim;
   float* const key = query + dim;
   float* const head_key_sum = key_sum + index * dim;
   const float *const q_row = q.row(example, 0, head), *const k_row = k.row(example, 0, head);
@@ -93,7 +93,7 @@ bool launch_warp_step(const LinearAttentionShape& s, AttentionRows<const float> 
       (lanes_per_row & (lanes_per_row - 1)) != 0 || s.dim > kMaxDim || !are_aligned_to_packs(kv) ||
       !has_aligned_groups(v) || !has_aligned_groups(out))
     return false;
-  Launch shape = make_warp_row_launch(s.batch * s.heads, std::numeric_limits<int32_t>::max());
+  LaunchConfig shape = make_warp_row_launch(s.batch * s.heads, std::numeric_limits<int32_t>::max());
   shape.shared_bytes = static_cast<size_t>(kRowsPerBlock * 2 * s.dim) * sizeof(float);
   launch(warp_step_kernel<O>, shape.with_updated_bytes(state_bytes), s, q, k, v,
          static_cast<int>(lanes_per_row), kv, key_sum, out);
@@ -107,7 +107,7 @@ template <class T, class O>
 __global__ void step_kernel(LinearAttentionShape s, AttentionRows<const T> q, AttentionRows<const T> k,
                             AttentionRows<const T> v, int64_t columns, T* kv, T* key_sum,
                             AttentionRows<O> out) {
-  T* const query = dynamic_shared<T>();
+  T* const query = get_dynamic_shared_memory<T>();
   T* const key = query + s.dim;
   T* const partial_dots = key + s.dim;  // (groups, columns)
   const int64_t head = blockIdx.x % s.heads, example = blockIdx.x / s.heads, thread = threadIdx.x;
@@ -168,7 +168,7 @@ void linear_attention_step(Backend, const LinearAttentionShape& s, AttentionRows
 
 template <class T, class O>
 struct LinearAttentionStepKernels {
-  inline static const Instances all{&linear_attention_step<T, O>};
+  inline static const FunctionInstances all{&linear_attention_step<T, O>};
 };
 template struct LinearAttentionStepKernels<float, float>;
 template struct LinearAttentionStepKernels<float, BFloat16>;

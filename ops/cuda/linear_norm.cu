@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(kTensorCoreThreads) linear_norm_kernel(LinearN
   using Tile = TensorCoreTile<kRowsPerTile, kColumns>;
   using LeftLayout = SliceLayout<kAlongDepth, kRowsPerTile, kColumnsPerSlice>;
   using RightLayout = SliceLayout<kAlongDepth, kColumns, kColumnsPerSlice>;
-  uint32_t* const left = dynamic_shared<uint32_t>();
+  uint32_t* const left = get_dynamic_shared_memory<uint32_t>();
   uint32_t* const right = left + LeftLayout::kPartStride;
   const int64_t first = int64_t{blockIdx.x} * kRowsPerTile;
   Tile tile;
@@ -140,7 +140,7 @@ template <int kColumns>
 void launch_linear_norm(const LinearNormArguments& layer) {
   const LinearShape& shape = layer.shape;
   const size_t shared = (kRowsPerTile + kColumns) * kPaddedLineStride<kColumnsPerSlice> * sizeof(uint32_t);
-  const Launch blocks =
+  const LaunchConfig blocks =
       make_row_launch((shape.rows + kRowsPerTile - 1) / kRowsPerTile, kTensorCoreThreads, shared)
           .with_flop<BFloat16>(2.0 * static_cast<double>(shape.rows * shape.in * shape.out));
   launch(linear_norm_kernel<kColumns>, blocks, layer);

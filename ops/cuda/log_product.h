@@ -19,7 +19,7 @@ void add_gemm_to_work_log(const Gemm<T, Operand>& p, int64_t batch_count, const 
                           bool can_split_k = true, SourceLocation where = SourceLocation::current()) {
   WorkLog* const log = WorkLog::current();
   if (!log) return;
-  const bool uses_tf32 = std::is_same_v<Operand, float> && context().precision == Precision::tf32;
+  const bool uses_tf32 = std::is_same_v<Operand, float> && get_context().precision == Precision::tf32;
   const OperandType type = std::is_same_v<Operand, double>     ? OperandType::float64
                            : std::is_same_v<Operand, BFloat16> ? OperandType::bfloat16
                            : uses_tf32                         ? OperandType::tf32

@@ -97,7 +97,7 @@ __device__ void for_each_parameter(int rows, int width, int row_stride, F&& f) {
 // memory would not be coalesced.
 template <class T, bool kGradient>
 __global__ void mixture_kernel(MixtureArrays<T> m) {
-  T* const shared = dynamic_shared<T>();
+  T* const shared = get_dynamic_shared_memory<T>();
   const int64_t first = int64_t{blockIdx.x} * m.rows_per_block;
   const int rows = static_cast<int>(m.rows - first < m.rows_per_block ? m.rows - first : m.rows_per_block);
   const int width = 3 * m.mixtures;
@@ -127,8 +127,8 @@ template <class T>
 __global__ void sample_kernel(int64_t rows, int mixtures, int row_stride, const T* parameters,
                               GraphRandomStream step_stream, int64_t first, bool use_elu_scale,
                               uint8_t* out) {
-  const RandomStream stream = step_stream.now();
-  T* const shared = dynamic_shared<T>();
+  const RandomStream stream = step_stream.current_stream();
+  T* const shared = get_dynamic_shared_memory<T>();
   const int64_t begin = int64_t{blockIdx.x} * blockDim.x, row = begin + threadIdx.x;
   const int block_row_count = static_cast<int>(rows - begin < blockDim.x ? rows - begin : blockDim.x);
   const T* const block_parameters = parameters + begin * 3 * mixtures;
@@ -177,8 +177,8 @@ void compute_logistic_mixture_nll(Backend, int64_t rows, int64_t mixtures, int64
                            static_cast<int>(rows_per_block),
                            static_cast<int>(row_stride)};
   const auto threads = static_cast<unsigned>((rows_per_block + kWarpSize - 1) / kWarpSize * kWarpSize);
-  const Launch shape(dim3(static_cast<unsigned>((rows + rows_per_block - 1) / rows_per_block)), dim3(threads),
-                     static_cast<size_t>(rows_per_block * bytes));
+  const LaunchConfig shape(dim3(static_cast<unsigned>((rows + rows_per_block - 1) / rows_per_block)),
+                           dim3(threads), static_cast<size_t>(rows_per_block * bytes));
   if (gradient)
     launch(mixture_kernel<T, true>, shape, m);
   else
@@ -195,15 +195,15 @@ void sample_logistic_mixture(Backend, int64_t rows, int64_t mixtures, const T* p
   const int64_t row_bytes = row_stride * static_cast<int64_t>(sizeof(T));
   const int64_t threads = std::clamp<int64_t>(kMaxSharedBytes / row_bytes, 1, kMaxThreads);
   launch(sample_kernel<T>,
-         Launch(dim3(static_cast<unsigned>((rows + threads - 1) / threads)),
-                dim3(static_cast<unsigned>(threads)), static_cast<size_t>(threads * row_bytes)),
+         LaunchConfig(dim3(static_cast<unsigned>((rows + threads - 1) / threads)),
+                      dim3(static_cast<unsigned>(threads)), static_cast<size_t>(threads * row_bytes)),
          rows, static_cast<int>(mixtures), static_cast<int>(row_stride), parameters,
          GraphRandomStream(stream), first, use_elu_scale, out);
 }
 
 template <class T>
 struct LogisticMixtureKernels {
-  inline static const Instances all{&compute_logistic_mixture_nll<T>, &sample_logistic_mixture<T>};
+  inline static const FunctionInstances all{&compute_logistic_mixture_nll<T>, &sample_logistic_mixture<T>};
 };
 TAPEFORMER_FLOAT(template struct LogisticMixtureKernels<float>;)
 TAPEFORMER_DOUBLE(template struct LogisticMixtureKernels<double>;)

@@ -45,7 +45,7 @@ __global__ void round_sums_kernel(const Compute<S>* sums, S* target, int64_t cou
 }
 
 template <class T>
-__global__ void multipliers_kernel(DropoutFactors<T> dropout, T* table, int64_t count) {
+__global__ void multipliers_kernel(DropoutMultipliers<T> dropout, T* table, int64_t count) {
   for (int64_t i = first_element(); i < count; i += element_stride()) table[i] = dropout.multiplier(i);
 }
 
@@ -73,7 +73,7 @@ __device__ T update_row_softmax(const LshThreadBlock<Tiles>& block, Scores& scor
   const LshTile<T>& tile = block.tile;
   const int row = Scores::row(i);
   T largest = -kInfinity<T>;
-#pragma unroll(kUnrolled <T>)
+#pragma unroll(kUnrollFactor <T>)
   for (int j = 0; j < Scores::kColumnsPerThread; ++j) {
     const int column = Scores::column(j);
     T& score = scores.elements[i][j];
@@ -82,7 +82,7 @@ __device__ T update_row_softmax(const LshThreadBlock<Tiles>& block, Scores& scor
   }
   const auto update = update_online_softmax(softmax.maximum, Scores::template reduce_row<Maximum>(largest));
   T total = 0;
-#pragma unroll(kUnrolled <T>)
+#pragma unroll(kUnrollFactor <T>)
   for (int j = 0; j < Scores::kColumnsPerThread; ++j) {
     T& score = scores.elements[i][j];
     const bool is_attended = score != -kInfinity<T>;
@@ -170,7 +170,7 @@ __global__ void forward_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* 
       add_products<kAlongDepth, kAlongDepth>(scores, block.memory, in.s.dim,
                                              block.template make_query_operand<kAlongDepth>(tile.queries),
                                              block.template make_query_operand<kAlongDepth>(tile.keys));
-#pragma unroll(kUnrolled <T>)
+#pragma unroll(kUnrollFactor <T>)
       for (int i = 0; i < Scores::kRowsPerThread; ++i) {
         const T rescale = update_row_softmax(block, scores, i, rows[i]);
         for (T& element : result.elements[i]) element *= rescale;
@@ -182,7 +182,7 @@ __global__ void forward_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* 
 
   const auto target = make_contiguous_rows(out, in.s.length, in.s.heads, in.s.value_dim);
   const bool average = in.s.average_rounds, is_first = round == 0, is_last = round == in.s.rounds - 1;
-#pragma unroll(kUnrolled <T>)
+#pragma unroll(kUnrollFactor <T>)
   for (int i = 0; i < Scores::kRowsPerThread; ++i) {
     const int64_t slot = begin + result.row(i);
     const bool exists = slot < query_slots.count;
@@ -195,7 +195,7 @@ __global__ void forward_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* 
     if (column == 0 && Scores::is_row_leader() && (average || is_last))
       log_sums[block.get_log_sum_index(round, position)] = update.log_sum;
     T* const row = target.row(block.example, position, block.head);
-#pragma unroll(kUnrolled <T>)
+#pragma unroll(kUnrollFactor <T>)
     for (int j = 0; j < result.kColumnsPerThread; ++j) {
       const int64_t m = column + result.column(j);
       if (m >= in.s.value_dim) continue;
@@ -227,7 +227,7 @@ LshDropoutMultipliers<T>::LshDropoutMultipliers(const LshAttentionShape& s)
     : is_active_(s.dropout.is_active()), table_(is_active_ ? 2 * s.chunk_length * s.chunk_length : 0) {
   const int64_t count = 2 * s.chunk_length * s.chunk_length;
   if (is_active_)
-    launch(multipliers_kernel<T>, make_element_launch(count), DropoutFactors<T>(s.dropout), table_.data(),
+    launch(multipliers_kernel<T>, make_element_launch(count), DropoutMultipliers<T>(s.dropout), table_.data(),
            count);
 }
 
@@ -265,8 +265,9 @@ void lsh_attention_forward(Backend, const LshAttentionShape& s, AttentionRows<co
 
 template <class S>
 struct LshForwardKernels {
-  inline static const Instances all{&compute_key_factors<S>, &clear_masked_rows<Compute<S>>,
-                                    &LshRoundAccumulator<S>::write_rounded_result, &lsh_attention_forward<S>};
+  inline static const FunctionInstances all{&compute_key_factors<S>, &clear_masked_rows<Compute<S>>,
+                                            &LshRoundAccumulator<S>::write_rounded_result,
+                                            &lsh_attention_forward<S>};
 };
 TAPEFORMER_FLOAT(template struct LshForwardKernels<float>; template struct LshForwardKernels<BFloat16>;
                  template class LshDropoutMultipliers<float>;)

@@ -212,7 +212,7 @@ struct LshThreadBlock {
     constexpr int kQueryStride = Tiles::kThreads / kTileTokens,
                   kQueries = kTileTokens / kQueryStride;  // queries per thread
     static_assert(2 * kTileTokens * sizeof(Codes) <= Tiles::Memory::kSliceBytes);
-    int32_t* const shared_codes = dynamic_shared<int32_t>();
+    int32_t* const shared_codes = get_dynamic_shared_memory<int32_t>();
     const int thread = static_cast<int>(threadIdx.x), j = thread % kTileTokens, first = thread / kTileTokens;
     const int32_t query = tile.queries[j], key = tile.keys[j];
     int counts[kQueries] = {};
@@ -230,14 +230,14 @@ struct LshThreadBlock {
       const int32_t code = key >= 0 ? order.cell_code(round, key) : kEmptySlot;
       const int32_t wrap_code = key >= 0 ? order.cell_code(wrap_pair.key_round, key) : kEmptySlot;
       __syncthreads();
-#pragma unroll(kUnrolled <T>)
+#pragma unroll(kUnrollFactor <T>)
       for (int n = 0; n < kQueries; ++n) {
         const Codes query_codes = Codes::load(codes + (first + n * kQueryStride) * Codes::kSize);
         counts[n] += (code == query_codes.values[0]) + (code == query_codes.values[1]) +
                      (wrap_code == query_codes.values[2]);
       }
     }
-#pragma unroll(kUnrolled <T>)
+#pragma unroll(kUnrollFactor <T>)
     for (int n = 0; n < kQueries; ++n)
       tile.multiplicities[first + n * kQueryStride][j] = static_cast<uint16_t>(counts[n]);
   }
@@ -281,7 +281,7 @@ struct LshGrid {
         blocks_per_chunk(count_tiles(s.chunk_length, kTileTokens)) {}
   // Returns a launch with this grid and `column_tiles` blocks along y.
   template <class Tiles>
-  Launch make_launch(int64_t column_tiles, SourceLocation where = SourceLocation::current()) const {
+  LaunchConfig make_launch(int64_t column_tiles, SourceLocation where = SourceLocation::current()) const {
     return make_tile_launch(head_count * chunks_per_head * blocks_per_chunk, column_tiles, Tiles::kThreads,
                             Tiles::Memory::kBytes, where);
   }

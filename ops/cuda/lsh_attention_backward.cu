@@ -40,12 +40,12 @@ __device__ void add_query_gradient(const LshThreadBlock<Tiles>& block, const Til
                                    bool is_first_round, T* gq) {
   const LshAttentionShape& s = block.in.s;
   const AttentionRows<T> target = make_contiguous_rows(gq, s.length, s.heads, s.dim);
-#pragma unroll(kUnrolled <T>)
+#pragma unroll(kUnrollFactor <T>)
   for (int i = 0; i < result.kRowsPerThread; ++i) {
     const int64_t slot = begin + result.row(i);
     if (slot >= query_slots.count) continue;
     T* const row = target.row(block.example, query_slots.positions[slot], block.head);
-#pragma unroll(kUnrolled <T>)
+#pragma unroll(kUnrollFactor <T>)
     for (int j = 0; j < result.kColumnsPerThread; ++j) {
       const int64_t feature = column + result.column(j);
       if (feature < s.dim) row[feature] = (is_first_round ? T{0} : row[feature]) + result.elements[i][j];
@@ -63,7 +63,7 @@ __device__ void add_key_gradients(const LshThreadBlock<Tiles>& block, const Tile
                                   int64_t column, T* gk, T* gv) {
   const LshAttentionShape& s = block.in.s;
   const AttentionRows<T> gv_rows = make_contiguous_rows(gv, s.length, s.heads, s.value_dim);
-#pragma unroll(kUnrolled <T>)
+#pragma unroll(kUnrollFactor <T>)
   for (int i = 0; i < key_gradient.kRowsPerThread; ++i) {
     const int64_t slot = begin + key_gradient.row(i);
     if (slot >= key_slots.count) continue;
@@ -74,7 +74,7 @@ __device__ void add_key_gradients(const LshThreadBlock<Tiles>& block, const Tile
         block.in.log_sums[block.get_log_sum_index(key_slots.round, position)] == kInfinity<T> &&
         (s.average_rounds || key_slots.round == 0);
     const T share = s.average_rounds ? 1 / static_cast<T>(s.rounds) : T{1};
-#pragma unroll(kUnrolled <T>)
+#pragma unroll(kUnrollFactor <T>)
     for (int j = 0; j < key_gradient.kColumnsPerThread; ++j) {
       const int64_t feature = column + key_gradient.column(j);
       if (feature < s.dim) {
@@ -104,7 +104,7 @@ __global__ void query_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t rou
                       previous_slots = block.find_look_back_slots(round, chunk);
   typename Tiles::template Tile<kTileTokens, kWidth> result;
   T log_sums[Scores::kRowsPerThread] = {}, delta[Scores::kRowsPerThread] = {};
-#pragma unroll(kUnrolled <T>)
+#pragma unroll(kUnrollFactor <T>)
   for (int i = 0; i < Scores::kRowsPerThread; ++i) {
     const int64_t slot = begin + result.row(i);
     if (slot >= query_slots.count) continue;
@@ -120,9 +120,9 @@ __global__ void query_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t rou
         block.load_tile(query_slots, begin, keys, key, is_look_back);
         Scores scores, gradients;
         compute_pair_products(block, scores, gradients, false);
-#pragma unroll(kUnrolled <T>)
+#pragma unroll(kUnrollFactor <T>)
         for (int i = 0; i < Scores::kRowsPerThread; ++i)
-#pragma unroll(kUnrolled <T>)
+#pragma unroll(kUnrollFactor <T>)
           for (int j = 0; j < Scores::kColumnsPerThread; ++j) {
             const int key_index = Scores::column(j);
             const T weight =
@@ -140,7 +140,7 @@ __global__ void query_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t rou
       }
     }
     if (pass == 1) break;
-#pragma unroll(kUnrolled <T>)
+#pragma unroll(kUnrollFactor <T>)
     for (int i = 0; i < Scores::kRowsPerThread; ++i) {
       delta[i] = Scores::template reduce_row<Plus>(delta[i]) * static_cast<T>(in.s.rounds);
       const int64_t slot = begin + result.row(i);
@@ -189,10 +189,10 @@ __global__ void key_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round
       block.count_multiplicities();
       Scores scores, gradients;
       compute_pair_products(block, scores, gradients, true);
-#pragma unroll(kUnrolled <T>)
+#pragma unroll(kUnrollFactor <T>)
       for (int j = 0; j < Scores::kColumnsPerThread; ++j) {
         const int query_index = Scores::column(j);
-#pragma unroll(kUnrolled <T>)
+#pragma unroll(kUnrollFactor <T>)
         for (int i = 0; i < Scores::kRowsPerThread; ++i) {
           const int key_index = Scores::row(i);
           T& weight = scores.elements[i][j];
@@ -281,7 +281,7 @@ void lsh_attention_backward(Backend, const LshAttentionShape& s, AttentionRows<c
 
 template <class T>
 struct LshBackwardKernels {
-  inline static const Instances all{&lsh_attention_backward<T>};
+  inline static const FunctionInstances all{&lsh_attention_backward<T>};
 };
 TAPEFORMER_FLOAT(template struct LshBackwardKernels<float>; template struct LshBackwardKernels<BFloat16>;)
 TAPEFORMER_DOUBLE(template struct LshBackwardKernels<double>;)

@@ -32,7 +32,7 @@ struct Rotations {
 template <class T>
 __global__ void draw_rotations_kernel(Rotations rotations, int64_t count, T* target) {
   const LshHashShape& s = rotations.s;
-  const RandomStream stream = rotations.stream.now();
+  const RandomStream stream = rotations.stream.current_stream();
   const int64_t first = s.dim * rotations.columns(0), second = s.dim * rotations.columns(1);
   const int64_t first_blocks = (first + 3) / 4, blocks = first_blocks + (second + 3) / 4;
   constexpr uint64_t kSecondFactorOffset = 1 << 23;
@@ -115,9 +115,9 @@ __global__ void hash_kernel(Rotations rotations, AttentionRows<const S> q, const
           [&](int64_t d, int j) {
             return d < s.dim && column + j < columns ? matrix[d * stride + column + j] : T{0};
           });
-#pragma unroll(kUnrolled <T>)
+#pragma unroll(kUnrollFactor <T>)
       for (int i = 0; i < Rotated::kRowsPerThread; ++i)
-#pragma unroll(kUnrolled <T>)
+#pragma unroll(kUnrollFactor <T>)
         for (int j = 0; j < Rotated::kColumnsPerThread; ++j) {
           const int64_t rotated_column = column + Rotated::column(j);
           if (rotated_column >= columns) continue;
@@ -125,7 +125,7 @@ __global__ void hash_kernel(Rotations rotations, AttentionRows<const S> q, const
           smallest[i].update(-rotated.elements[i][j], static_cast<int32_t>(rotated_column));
         }
     }
-#pragma unroll(kUnrolled <T>)
+#pragma unroll(kUnrollFactor <T>)
     for (int i = 0; i < Rotated::kRowsPerThread; ++i) {
       largest[i].reduce_lanes();
       smallest[i].reduce_lanes();
@@ -135,7 +135,7 @@ __global__ void hash_kernel(Rotations rotations, AttentionRows<const S> q, const
     matrix += s.dim * stride;
     unit *= static_cast<int32_t>(2 * columns);
   }
-#pragma unroll(kUnrolled <T>)
+#pragma unroll(kUnrollFactor <T>)
   for (int i = 0; i < Rotated::kRowsPerThread; ++i) {
     const int64_t position = begin + Rotated::row(i);
     if (position < s.length && Rotated::is_row_leader())
@@ -167,7 +167,7 @@ void lsh_hash(Backend, const LshHashShape& s, const RandomStream& stream, Attent
 
 template <class T>
 struct LshHashKernels {
-  inline static const Instances all{&lsh_hash<T>};
+  inline static const FunctionInstances all{&lsh_hash<T>};
 };
 TAPEFORMER_FLOAT(template struct LshHashKernels<float>; template struct LshHashKernels<BFloat16>;)
 TAPEFORMER_DOUBLE(template struct LshHashKernels<double>;)

@@ -336,7 +336,7 @@ void lstm_backward(Backend, const LstmShape& shape, const T* g, const T* x, cons
 
 template <class T>
 struct LstmKernels {
-  inline static const Instances all{&lstm_forward<T>, &lstm_backward<T>};
+  inline static const FunctionInstances all{&lstm_forward<T>, &lstm_backward<T>};
 };
 TAPEFORMER_FLOAT(template struct LstmKernels<float>;)
 TAPEFORMER_DOUBLE(template struct LstmKernels<double>;)

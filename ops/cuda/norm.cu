@@ -13,7 +13,7 @@ struct NormArrays {
   int64_t rows, dim;
   const T* x;
   const B* branch;
-  DropoutFactors<T> dropout;
+  DropoutMultipliers<T> dropout;
   const T *weight, *bias;
   T eps;
   T *y, *normalized, *inverse_std;
@@ -82,7 +82,7 @@ struct NormGradients {
   const T* g;
   const BFloat16* g_rounded;
   const T *normalized, *inverse_std, *weight;
-  DropoutFactors<T> dropout;
+  DropoutMultipliers<T> dropout;
   T* gx;
   B* gbranch;
   ColumnSums<T> sums;  // gradients of weight and bias. If sums.partial_sums is null, they are not computed.
@@ -127,8 +127,8 @@ __global__ void norm_backward_kernel(NormGradients<T, B> b) {
     g.apply_dropout(b.dropout, first, dim);
     g.store(b.gbranch + first, dim);
   }
-  if (!b.sums.partial_sums) return;     // all threads of the block take the same branch
-  T* const sums = dynamic_shared<T>();  // (2, dim), sums over the rows of the block
+  if (!b.sums.partial_sums) return;                // all threads of the block take the same branch
+  T* const sums = get_dynamic_shared_memory<T>();  // (2, dim), sums over the rows of the block
   for (int turn = 0; turn < kRowsPerBlock; ++turn) {
     if (turn == warp)
       Row::for_each(dim, [&](int k, int column) {
@@ -199,9 +199,18 @@ template <class T, class B>
 void layer_norm_forward(Backend, int64_t rows, int64_t dim, const T* x, const B* branch,
                         const DropoutMask& dropout, const T* weight, const T* bias, double eps, T* y,
                         T* normalized, T* inverse_std, BFloat16* rounded) {
-  const NormArrays<T, B> f{
-      rows, dim,        x,           branch, DropoutFactors<T>(dropout), weight, bias, static_cast<T>(eps),
-      y,    normalized, inverse_std, rounded};
+  const NormArrays<T, B> f{rows,
+                           dim,
+                           x,
+                           branch,
+                           DropoutMultipliers<T>(dropout),
+                           weight,
+                           bias,
+                           static_cast<T>(eps),
+                           y,
+                           normalized,
+                           inverse_std,
+                           rounded};
   const bool is_aligned = are_aligned_to_packs(x, branch, weight, bias, y, normalized, rounded);
   const bool is_launched = visit_warp_row<T>(dim, is_aligned, [&](auto row) {
     launch(norm_forward_kernel<T, B, decltype(row)>, make_warp_row_launch(rows), f);
@@ -218,27 +227,35 @@ void layer_norm_backward(Backend, int64_t rows, int64_t dim, const T* g, const B
       std::clamp<int64_t>((rows + kRowsPerBlock - 1) / kRowsPerBlock, 1, kMaxPartialSums);
   const int64_t strips = (dim + kWarpSize - 1) / kWarpSize;  // blocks along x of wide_weight_gradient_kernel
   const ColumnSumsWorkspace<T> memory(partial_sum_count, 2 * dim, dim, 2 * strips, gweight, gbias);
-  const NormGradients<T, B> b{
-      rows,    dim,          g, g_rounded, normalized, inverse_std, weight, DropoutFactors<T>(dropout), gx,
-      gbranch, memory.sums()};
+  const NormGradients<T, B> b{rows,
+                              dim,
+                              g,
+                              g_rounded,
+                              normalized,
+                              inverse_std,
+                              weight,
+                              DropoutMultipliers<T>(dropout),
+                              gx,
+                              gbranch,
+                              memory.sums()};
   const bool is_aligned = are_aligned_to_packs(g, g_rounded, normalized, weight, gx, gbranch);
   const bool is_launched = visit_warp_row<T>(dim, is_aligned, [&](auto row) {
-    Launch shape = make_warp_row_launch(std::max<int64_t>(rows, 1), partial_sum_count);
+    LaunchConfig shape = make_warp_row_launch(std::max<int64_t>(rows, 1), partial_sum_count);
     shape.shared_bytes = static_cast<size_t>(2 * dim) * sizeof(T);
     launch(norm_backward_kernel<T, B, decltype(row)>, shape, b);
   });
   if (!is_launched) {
     launch(wide_backward_kernel<T, B>, make_row_launch(rows), b);
     launch(wide_weight_gradient_kernel<T, B>,
-           Launch(dim3(static_cast<unsigned>(strips), static_cast<unsigned>(partial_sum_count)),
-                  dim3(kWarpSize, kRowsPerBlock)),
+           LaunchConfig(dim3(static_cast<unsigned>(strips), static_cast<unsigned>(partial_sum_count)),
+                        dim3(kWarpSize, kRowsPerBlock)),
            b);
   }
 }
 
 template <class T, class B>
 struct NormKernels {
-  inline static const Instances all{&layer_norm_forward<T, B>, &layer_norm_backward<T, B>};
+  inline static const FunctionInstances all{&layer_norm_forward<T, B>, &layer_norm_backward<T, B>};
 };
 TAPEFORMER_FLOAT(template struct NormKernels<float, float>; template struct NormKernels<float, BFloat16>;)
 TAPEFORMER_DOUBLE(template struct NormKernels<double, double>;)

@@ -163,8 +163,8 @@ void update_moving_average(Backend, T* average, const T* value, const UpdateRule
 
 template <class T>
 struct OptimizerKernels {
-  inline static const Instances all{&compute_squared_norms<T>, &apply_optimizer_step<T>,
-                                    &update_moving_average<T>};
+  inline static const FunctionInstances all{&compute_squared_norms<T>, &apply_optimizer_step<T>,
+                                            &update_moving_average<T>};
 };
 template struct OptimizerKernels<float>;
 template struct OptimizerKernels<double>;

@@ -39,7 +39,7 @@ __global__ void relative_step_kernel(RelativeAttentionStepShape s, GraphStep que
                                      RelativeAttentionRingBuffers<T> values, T* score_memory,
                                      AttentionRows<T> out) {
   const int64_t head = blockIdx.x % s.heads, example = blockIdx.x / s.heads, thread = threadIdx.x;
-  const int64_t query = query_step.now(), count = s.key_count(query);
+  const int64_t query = query_step.current_step(), count = s.key_count(query);
   T* const scores = score_memory + int64_t{blockIdx.x} * s.distances;
   const T* const q = in.q.row(example, 0, head);
   const T *const u = in.content_bias + head * s.dim, *const w = in.position_bias + head * s.dim;
@@ -98,8 +98,8 @@ void relative_attention_step(Backend, const RelativeAttentionStepShape& s,
 
 template <class T>
 struct RelativeAttentionKernels {
-  inline static const Instances all{&relative_scores<T>, &relative_scores_backward<T>,
-                                    &relative_attention_step<T>};
+  inline static const FunctionInstances all{&relative_scores<T>, &relative_scores_backward<T>,
+                                            &relative_attention_step<T>};
 };
 template struct RelativeAttentionKernels<float>;
 template struct RelativeAttentionKernels<double>;

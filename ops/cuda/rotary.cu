@@ -13,7 +13,7 @@ __global__ void rotate_kernel(RotaryShape s, GraphStep first_position, Attention
                               AttentionRows<T> out, int64_t pairs) {
   using C = Compute<T>;
   constexpr double kTurn = 6.283185307179586476925;
-  const int64_t half = s.dim / 2, first = first_position.now();
+  const int64_t half = s.dim / 2, first = first_position.current_step();
   for (int64_t i = first_element(); i < pairs; i += element_stride()) {
     const int64_t pair = i % half, head = i / half % s.heads, row = i / half / s.heads;
     const int64_t position = row % s.length, example = row / s.length;
@@ -39,7 +39,7 @@ void rotate_pairs(Backend, const RotaryShape& s, AttentionRows<const T> x, Atten
 
 template <class T>
 struct RotaryKernels {
-  inline static const Instances all{&rotate_pairs<T>};
+  inline static const FunctionInstances all{&rotate_pairs<T>};
 };
 template struct RotaryKernels<float>;
 template struct RotaryKernels<double>;

@@ -54,7 +54,7 @@ __global__ void multiply_by_kernel(const T* x, const T* factor, T* y, int64_t n)
 }
 
 // Returns a launch with at most kMaxBlocks blocks, whose threads loop over the rows.
-Launch over_row_blocks(int64_t rows, SourceLocation where = SourceLocation::current()) {
+LaunchConfig over_row_blocks(int64_t rows, SourceLocation where = SourceLocation::current()) {
   const int64_t blocks = std::min((rows + kDefaultBlockSize - 1) / kDefaultBlockSize, kMaxBlocks);
   return {dim3(static_cast<unsigned>(blocks)), dim3(kDefaultBlockSize), 0, where};
 }
@@ -73,7 +73,7 @@ void compute_row_weights(Backend, const uint8_t* row_mask, T* weights, int64_t r
 
 template <class T>
 void compute_weighted_sum(Backend, const T* values, const T* weights, T* total, int64_t rows) {
-  const Launch shape = over_row_blocks(rows);
+  const LaunchConfig shape = over_row_blocks(rows);
   const Scratch<double> partial_sums(shape.grid.x);
   launch(weighted_sum_kernel<T>, shape, values, weights, partial_sums.data(), rows);
   launch(total_kernel<T>, make_row_launch(1), partial_sums.data(), int64_t{shape.grid.x}, total);
@@ -86,8 +86,8 @@ void multiply_by_device_scalar(Backend, const T* x, const T* factor, T* y, int64
 
 template <class T>
 struct RowLossKernels {
-  inline static const Instances all{&compute_row_weights<T>, &compute_weighted_sum<T>,
-                                    &multiply_by_device_scalar<T>};
+  inline static const FunctionInstances all{&compute_row_weights<T>, &compute_weighted_sum<T>,
+                                            &multiply_by_device_scalar<T>};
 };
 template struct RowLossKernels<float>;
 template struct RowLossKernels<double>;

@@ -167,7 +167,7 @@ class TensorCoreRowStream {
  private:
   // Returns the address in shared memory of the tile of an operand (0 or 1) in a stage (0 or 1).
   __device__ static uint32_t* get_tile_memory(int stage, int operand) {
-    return dynamic_shared<uint32_t>() + (2 * stage + operand) * RowLayout::kPartStride;
+    return get_dynamic_shared_memory<uint32_t>() + (2 * stage + operand) * RowLayout::kPartStride;
   }
   // Starts asynchronous copies of the streamed tile at row `position` to a stage, and commits them as one
   // group. If `position` is beyond the last row, commits an empty group.

@@ -264,13 +264,13 @@ void cross_entropy_backward(Backend, const CrossEntropyOptions& options, const T
 
 template <class T>
 struct SoftmaxKernels {
-  inline static const Instances all{&row_logsumexp<T>,
-                                    &row_softmax<T>,
-                                    &row_softmax_backward<T>,
-                                    &row_log_softmax<T>,
-                                    &row_log_softmax_backward<T>,
-                                    &cross_entropy_forward<T>,
-                                    &cross_entropy_backward<T>};
+  inline static const FunctionInstances all{&row_logsumexp<T>,
+                                            &row_softmax<T>,
+                                            &row_softmax_backward<T>,
+                                            &row_log_softmax<T>,
+                                            &row_log_softmax_backward<T>,
+                                            &cross_entropy_forward<T>,
+                                            &cross_entropy_backward<T>};
 };
 TAPEFORMER_FLOAT(template struct SoftmaxKernels<float>;)
 TAPEFORMER_DOUBLE(template struct SoftmaxKernels<double>;)

@@ -30,7 +30,7 @@ template <class Stream, class Pattern, bool kIsKeyGradient = false>
 template <class Tile, class T>
 __device__ void set_masked_elements(Tile& tile, int i, uint64_t bits, T value) {
   bits >>= Tile::column(0);
-#pragma unroll(kUnrolled <T>)
+#pragma unroll(kUnrollFactor <T>)
   for (int j = 0; j < Tile::kColumnsPerThread; ++j)
     if (!(bits >> Tile::column_offset(j) & 1)) tile.elements[i][j] = value;
 }
@@ -57,7 +57,7 @@ struct OnlineSoftmax {
     const T shift = multiplier * (largest == -kInfinity ? T{0} : largest);
     const T rescale_factor = fast_exp2(multiplier * maximum[i] - shift);
     T total = rescale_factor * sum[i];
-#pragma unroll(kUnrolled <T>)
+#pragma unroll(kUnrollFactor <T>)
     for (T& score : scores.elements[i]) {
       score = fast_exp2(multiplier * score - shift);
       total += score;
@@ -74,9 +74,9 @@ struct OnlineSoftmax {
 template <class Tile, class S, class Head>
 __device__ void store_tile(const Tile& tile, const AttentionRows<S>& target, const Head& head, int64_t begin,
                            int64_t column, int64_t length, int64_t width, Compute<S> factor) {
-#pragma unroll(kUnrolled <Compute <S>>)
+#pragma unroll(kUnrollFactor <Compute <S>>)
   for (int i = 0; i < tile.kRowsPerThread; ++i)
-#pragma unroll(kUnrolled <Compute <S>>)
+#pragma unroll(kUnrollFactor <Compute <S>>)
     for (int j = 0; j < tile.kColumnsPerThread; ++j) {
       const int64_t position = begin + tile.row(i), feature = column + tile.column(j);
       if (position < length && feature < width)
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(Stream::kThreads, kResidentBlocks<Stream, Patt
     masks.compute_next_masks(in, head, begin, key, false);
     Scores scores;
     stream.template add_row_products<0>(scores, 0);
-#pragma unroll(kUnrolled <T>)
+#pragma unroll(kUnrollFactor <T>)
     for (int i = 0; i < Scores::kRowsPerThread; ++i) {
       if (!(scale > 0))
         for (T& score : scores.elements[i]) score *= scale;
@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(Stream::kThreads, kResidentBlocks<Stream, Patt
     }
     stream.template add_tile_product<1>(result, scores, 0);
   }
-#pragma unroll(kUnrolled <T>)
+#pragma unroll(kUnrollFactor <T>)
   for (int i = 0; i < Scores::kRowsPerThread; ++i) {
     const int64_t query = begin + Scores::row(i);
     const T sum = Scores::template reduce_row<Plus>(softmax.sum[i]);
@@ -163,7 +163,7 @@ __global__ void __launch_bounds__(Stream::kThreads, kResidentBlocks<Stream, Patt
   Stream stream({head.q, head.g}, begin, {head.k, head.v}, column);
   typename Stream::template Tile<kTileTokens, Stream::kColumns> result;
   T log_sums[Scores::kRowsPerThread] = {}, deltas[Scores::kRowsPerThread] = {};
-#pragma unroll(kUnrolled <T>)
+#pragma unroll(kUnrollFactor <T>)
   for (int i = 0; i < Scores::kRowsPerThread; ++i) {
     const int64_t query = begin + Scores::row(i), row = head.head_index * head.query_count + query;
     if (query >= head.query_count) continue;
@@ -183,13 +183,13 @@ __global__ void __launch_bounds__(Stream::kThreads, kResidentBlocks<Stream, Patt
       Scores scores, gradients;
       stream.template add_row_products<0>(scores, first);
       stream.template add_row_products<1>(gradients, first);
-#pragma unroll(kUnrolled <T>)
+#pragma unroll(kUnrollFactor <T>)
       for (int i = 0; i < Scores::kRowsPerThread; ++i) {
         if (masks.has_dropout()) {
           for (T& gradient : gradients.elements[i]) gradient *= masks.dropout_scale();
           set_masked_elements(gradients, i, masks.dropout_mask(Scores::row(i)) >> first, T{0});
         }
-#pragma unroll(kUnrolled <T>)
+#pragma unroll(kUnrollFactor <T>)
         for (int j = 0; j < Scores::kColumnsPerThread; ++j)
           compute_score_gradient(multiplier, T{1}, log_sums[i], deltas[i], scores.elements[i][j],
                                  gradients.elements[i][j]);
@@ -213,7 +213,7 @@ __device__ void compute_column_gradients(const TileMasks<T>& masks, T multiplier
   const T log_sum = masks.log_sum(query), delta = masks.delta(query);
   const uint64_t dropout_mask = masks.has_dropout() ? masks.dropout_mask(query) : 0;
   const uint64_t attention_mask = masks.has_masked_pairs() ? masks.attention_mask(query) : 0;
-#pragma unroll(kUnrolled <T>)
+#pragma unroll(kUnrollFactor <T>)
   for (int r = 0; r < Scores::kRowsPerThread; ++r) {
     T &weight = scores.elements[r][j], &gradient = gradients.elements[r][j];
     const T factor = !masks.has_dropout()                 ? T{1}
@@ -255,7 +255,7 @@ __global__ void __launch_bounds__(Stream::kThreads, kResidentBlocks<Stream, Patt
       Scores scores, gradients;
       stream.template add_row_products<0>(scores, first);
       stream.template add_row_products<1>(gradients, first);
-#pragma unroll(kUnrolled <T>)
+#pragma unroll(kUnrollFactor <T>)
       for (int j = 0; j < Scores::kColumnsPerThread; ++j)
         compute_column_gradients(masks, multiplier, first + Scores::column(j), j, scores, gradients);
       if (needs_value_gradient) stream.template add_tile_product<1>(value_gradient, scores, first);
@@ -271,8 +271,8 @@ __global__ void __launch_bounds__(Stream::kThreads, kResidentBlocks<Stream, Patt
 // launch has `multiply_adds` multiply-adds for each pair of a query and a key. In causal attention, only half
 // of the pairs are counted. Other attention patterns do not reduce this number.
 template <class Stream, class S>
-Launch make_launch(const SoftmaxAttentionShape& s, int64_t blocks_per_head, int64_t column_tiles,
-                   int64_t multiply_adds) {
+LaunchConfig make_launch(const SoftmaxAttentionShape& s, int64_t blocks_per_head, int64_t column_tiles,
+                         int64_t multiply_adds) {
   const double pairs =
       static_cast<double>(s.batch * s.heads * s.query_length * s.key_length) * (s.causal ? 0.5 : 1.0);
   return make_tile_launch(s.batch * s.heads * blocks_per_head, column_tiles, Stream::kThreads,
@@ -315,7 +315,7 @@ void softmax_attention_forward(Backend, const SoftmaxAttentionShape& s, Attentio
                                AttentionRows<const S> k, AttentionRows<const S> v, S* out,
                                Compute<S>* log_sums) {
   using T = Compute<S>;
-  const SoftmaxAttentionInputs<S> in{s, q, k, v, {}, DropoutFactors<T>(s.dropout), nullptr, nullptr};
+  const SoftmaxAttentionInputs<S> in{s, q, k, v, {}, DropoutMultipliers<T>(s.dropout), nullptr, nullptr};
   const int64_t blocks_per_head = count_tiles(s.query_length, kTileTokens);
   with_stream_and_pattern(in, [&](auto stream, auto pattern) {
     using Stream = typename decltype(stream)::type;
@@ -335,7 +335,8 @@ void softmax_attention_backward(Backend, const SoftmaxAttentionShape& s, Attenti
   const Scratch<T> deltas(s.batch * s.heads * s.query_length);
   compute_row_dots<S>(g, make_contiguous_rows(out, s.query_length, s.heads, s.value_dim), nullptr, T{1},
                       s.batch, s.query_length, s.heads, s.value_dim, deltas.data());
-  const SoftmaxAttentionInputs<S> in{s, q, k, v, g, DropoutFactors<T>(s.dropout), log_sums, deltas.data()};
+  const SoftmaxAttentionInputs<S> in{
+      s, q, k, v, g, DropoutMultipliers<T>(s.dropout), log_sums, deltas.data()};
   if (gradients.gq.data)
     with_stream_and_pattern(in, [&](auto stream, auto pattern) {
       using Stream = typename decltype(stream)::type;
@@ -359,7 +360,7 @@ void softmax_attention_backward(Backend, const SoftmaxAttentionShape& s, Attenti
 
 template <class T>
 struct SoftmaxAttentionKernels {
-  inline static const Instances all{&softmax_attention_forward<T>, &softmax_attention_backward<T>};
+  inline static const FunctionInstances all{&softmax_attention_forward<T>, &softmax_attention_backward<T>};
 };
 TAPEFORMER_FLOAT(template struct SoftmaxAttentionKernels<float>;
                  template struct SoftmaxAttentionKernels<BFloat16>;)

@@ -22,12 +22,12 @@ __global__ void step_kernel(SoftmaxAttentionShape s, GraphStep last_position, At
                             AttentionRows<T> out) {
   constexpr T kInfinity = std::numeric_limits<T>::infinity();
   __shared__ T weights[kStepKeys];
-  T* const group_results = dynamic_shared<T>();  // (groups, value_dim)
+  T* const group_results = get_dynamic_shared_memory<T>();  // (groups, value_dim)
   const int64_t head = blockIdx.x % s.heads, example = blockIdx.x / s.heads, thread = threadIdx.x;
   const int64_t groups = kStepKeys / columns, group = thread / columns, lane = thread % kWarpSize;
   const T* const query = q.row(example, 0, head);
   const T scale = static_cast<T>(s.scale);
-  const int64_t length = last_position.now() + 1, slot = (length - 1) % capacity;
+  const int64_t length = last_position.current_step() + 1, slot = (length - 1) % capacity;
   for (int64_t d = thread; d < s.dim; d += kStepKeys)
     k.row(example, slot, head)[d] = new_key.row(example, 0, head)[d];
   for (int64_t m = thread; m < s.value_dim; m += kStepKeys)
@@ -88,7 +88,7 @@ void softmax_attention_step(Backend, const SoftmaxAttentionShape& s, AttentionRo
 
 template <class T>
 struct SoftmaxAttentionStepKernels {
-  inline static const Instances all{&softmax_attention_step<T>};
+  inline static const FunctionInstances all{&softmax_attention_step<T>};
 };
 template struct SoftmaxAttentionStepKernels<float>;
 template struct SoftmaxAttentionStepKernels<double>;

@@ -18,7 +18,7 @@ template <class S>
 struct SoftmaxAttentionInputs {
   SoftmaxAttentionShape s;
   AttentionRows<const S> q, k, v, g;
-  DropoutFactors<Compute<S>> dropout;
+  DropoutMultipliers<Compute<S>> dropout;
   const Compute<S>* log_sums;  // (batch, heads, query_length), the log-sum-exp of the scores of each query
   const Compute<S>* deltas;    // (batch, heads, query_length), the dot products g . out
 };
@@ -126,7 +126,7 @@ class TileMasks {
   struct Memory {
     Stage stages[2];
   };
-  __device__ TileMasks(const DropoutFactors<T>& dropout, Memory& memory)
+  __device__ TileMasks(const DropoutMultipliers<T>& dropout, Memory& memory)
       : dropout_(dropout), memory_(memory) {}
 
   // Computes the masks of the next tile, which begins at (query, key). If needs_sums is true, also loads its
@@ -193,7 +193,7 @@ class TileMasks {
     }
   }
 
-  const DropoutFactors<T>& dropout_;
+  const DropoutMultipliers<T>& dropout_;
   Memory& memory_;
   int stage_ = 1;
   bool has_masked_pairs_ = false, next_has_masked_pairs_ = false;

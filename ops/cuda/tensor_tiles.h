@@ -59,7 +59,7 @@ struct TensorCoreMemory {
   uint32_t *left, *right;  // [part][line][pair], with the layout SliceLayout
 
   __device__ TensorCoreMemory()
-      : left(dynamic_shared<uint32_t>()),
+      : left(get_dynamic_shared_memory<uint32_t>()),
         right(left + kParts * kTileTokens * kPaddedLineStride<kSliceDepth>) {}
 };
 

@@ -44,7 +44,7 @@ struct SimtMemory {
   T* weights;       // weights[column][row]
 
   __device__ SimtMemory()
-      : left(dynamic_shared<T>()),
+      : left(get_dynamic_shared_memory<T>()),
         right(left + kSliceSize<kTileTokens>),
         weights(right + kSliceSize<kTileTokens>) {}
 };
@@ -80,23 +80,23 @@ struct SimtTile {
   __device__ void add_product(const T* left, const T* right, int depth) {
     left += row(0);
     right += column(0);
-#pragma unroll(kUnrolled <T, 8>)
+#pragma unroll(kUnrollFactor <T, 8>)
     for (int d = 0; d < depth; ++d, left += kLeftStride, right += kRightStride) {
       const auto a = *reinterpret_cast<const Vector<kRowsPerThread>*>(left);
       const auto b = *reinterpret_cast<const Vector<kColumnsPerThread>*>(right);
-#pragma unroll(kUnrolled <T>)
+#pragma unroll(kUnrollFactor <T>)
       for (int i = 0; i < kRowsPerThread; ++i)
-#pragma unroll(kUnrolled <T>)
+#pragma unroll(kUnrollFactor <T>)
         for (int j = 0; j < kColumnsPerThread; ++j) elements[i][j] += a.values[i] * b.values[j];
     }
   }
   // Writes element (row, column) to target[column][row], which is the layout of the operand `left` of
   // add_product().
   __device__ void store_transposed(T* target) const {
-#pragma unroll(kUnrolled <T>)
+#pragma unroll(kUnrollFactor <T>)
     for (int j = 0; j < kColumnsPerThread; ++j) {
       Vector<kRowsPerThread> vector;
-#pragma unroll(kUnrolled <T>)
+#pragma unroll(kUnrollFactor <T>)
       for (int i = 0; i < kRowsPerThread; ++i) vector.values[i] = elements[i][j];
       *reinterpret_cast<Vector<kRowsPerThread>*>(target + column(j) * kLeftStride + row(0)) = vector;
     }

@@ -21,37 +21,37 @@ struct WarpRow {
   // Calls f(k, column) for each element values[k] of this lane in a row of `dim` elements.
   template <class F>
   __device__ static void for_each(int dim, F&& f) {
-#pragma unroll(kUnrolled <T>)
+#pragma unroll(kUnrollFactor <T>)
     for (int k = 0; k < K; ++k)
       if (const int c = column(k / V) + k % V; c < dim) f(k, c);
   }
   // Loads a row of `dim` elements. The elements of `values` beyond the row are set to `padding`.
   template <class S>
   __device__ void load(const S* row, int dim, T padding) {
-#pragma unroll(kUnrolled <T>)
+#pragma unroll(kUnrollFactor <T>)
     for (int group = 0; group < K / V; ++group) {
       const int c = column(group);
-#pragma unroll(kUnrolled <T>)
+#pragma unroll(kUnrollFactor <T>)
       for (int v = 0; v < V; ++v) values[group * V + v] = padding;
       if (c < dim) load_group<V>(row + c, values + group * V);
     }
   }
   template <class S>
   __device__ void store(S* row, int dim) const {
-#pragma unroll(kUnrolled <T>)
+#pragma unroll(kUnrollFactor <T>)
     for (int group = 0; group < K / V; ++group)
       if (const int c = column(group); c < dim) store_group<V>(row + c, values + group * V);
   }
   // Multiplies the row by dropout multipliers. `first` is the index of the first element of the row in the
   // tensor.
-  __device__ void apply_dropout(const DropoutFactors<T>& factors, int64_t first, int dim) {
-#pragma unroll(kUnrolled <T>)
+  __device__ void apply_dropout(const DropoutMultipliers<T>& factors, int64_t first, int dim) {
+#pragma unroll(kUnrollFactor <T>)
     for (int group = 0; group < K / V; ++group) {
       const int c = column(group);
       if (c >= dim) continue;
       T factor[V];
       factors.template fill_multipliers<V>(first + c, factor);
-#pragma unroll(kUnrolled <T>)
+#pragma unroll(kUnrollFactor <T>)
       for (int v = 0; v < V; ++v) values[group * V + v] *= factor[v];
     }
   }
@@ -62,8 +62,8 @@ inline constexpr int kRowsPerBlock = 8;  // number of rows per block, with one w
 // Returns a launch for a kernel whose warps process n rows. If n exceeds max_blocks * kRowsPerBlock, each
 // warp must loop over several rows:
 //   for (int64_t row = first_warp_row(); row < n; row += warp_row_stride())
-inline Launch make_warp_row_launch(int64_t n, int64_t max_blocks = 1 << 20,
-                                   SourceLocation where = SourceLocation::current()) {
+inline LaunchConfig make_warp_row_launch(int64_t n, int64_t max_blocks = 1 << 20,
+                                         SourceLocation where = SourceLocation::current()) {
   const int64_t block_count = std::min((n + kRowsPerBlock - 1) / kRowsPerBlock, max_blocks);
   return {dim3(static_cast<unsigned>(block_count)), dim3(kWarpSize * kRowsPerBlock), 0, where};
 }

@@ -6,8 +6,8 @@
 
 namespace tapeformer {
 
-// Throws ShapeError unless q (batch, query_length, heads, dim), k (batch, key_length, heads, dim), v (batch,
-// key_length, heads, value_dim) match in shape, dtype and device, and dim and value_dim are positive.
+// Throws ShapeError unless q (batch, query_length, heads, dim), k (batch, key_length, heads, dim), v
+// (batch, key_length, heads, value_dim) match in shape, dtype and device, and dim and value_dim are positive.
 void check_attention_inputs(const char* op, const Tensor& q, const Tensor& k, const Tensor& v);
 // Throws ShapeError unless q and k are (batch, heads, dim), v and `out` are (batch, heads, value_dim), and
 // the last dimension of each tensor is positive and contiguous. All tensors must have the same dtype. If
@@ -47,8 +47,8 @@ AttentionShape make_attention_shape(const Tensor& q, const Tensor& k, const Tens
 }
 
 // Returns a copy of `shape` in which the member key_lengths points to the data of the tensor. If the tensor
-// is undefined, the pointer is null. Call this function inside dispatch(), because Tensor::data() throws if
-// the tensor is not on current_device.
+// is undefined, the pointer is null. Call this function inside dispatch_float_or_double(), because
+// Tensor::data() throws if the tensor is not on current_device.
 template <class AttentionShape>
 AttentionShape with_key_lengths(AttentionShape shape, const Tensor& key_lengths) {
   shape.key_lengths = key_lengths.defined() ? key_lengths.data<int64_t>() : nullptr;

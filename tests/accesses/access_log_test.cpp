@@ -50,7 +50,7 @@ __global__ void transpose(const float* x, float* y) {
 // `stride` elements apart.
 template <class T>
 __global__ void write_shared(int stride) {
-  dynamic_shared<T>()[static_cast<int>(threadIdx.x) * stride] = T{};
+  get_dynamic_shared_memory<T>()[static_cast<int>(threadIdx.x) * stride] = T{};
 }
 // Reads x[lane] in an iteration before the barrier and x[32 + lane] in an iteration after it. Odd lanes skip
 // the first iteration.

@@ -73,7 +73,7 @@ TEST_CASE("backward() completes the leaves of replayed segments after the last r
   CHECK(Completed({{"x", x}, {"w", w}, {"v", v}}).order(times(twice, x)) == "wvx");
   CHECK(gradient(w).item() == 2 * 5 * 49 * 8);
 
-  const Tensor rows = require_grad(Tensor::full({4}, 1, DType::float64)), u = leaf(3);
+  const Tensor rows = set_requires_grad(Tensor::full({4}, 1, DType::float64)), u = leaf(3);
   const auto function = [&](const Tensor& part, int64_t) { return times(part, u); };
   set_gradient(x, {});
   int calls = 0;
@@ -86,7 +86,9 @@ TEST_CASE("backward() completes the leaves of replayed segments after the last r
 }
 
 TEST_CASE("backward() completes the leaves of a reversible block after the first block that uses them") {
-  const auto half = [](double value) { return require_grad(Tensor::full({2, 1}, value, DType::float64)); };
+  const auto half = [](double value) {
+    return set_requires_grad(Tensor::full({2, 1}, value, DType::float64));
+  };
   const Tensor x1 = half(1), x2 = half(2), shared = half(3), a = half(0.5), b = half(0.25),
                used_before = half(4);
   std::string events;

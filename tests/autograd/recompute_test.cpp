@@ -44,7 +44,7 @@ TEST_CASE("the replay of a segment does not use the pending gradients of its inp
 }
 
 TEST_CASE("recompute() keeps its inputs and no intermediate results") {
-  const Tensor x = require_grad(Tensor::full({1 << 16}, 1, DType::float64));
+  const Tensor x = set_requires_grad(Tensor::full({1 << 16}, 1, DType::float64));
   auto deep = [](const std::vector<Tensor>& in) {
     Tensor y = in[0];
     for (int i = 0; i < 16; ++i) y = times(y, in[0]);

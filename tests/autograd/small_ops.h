@@ -28,10 +28,10 @@ inline Tensor times(const Tensor& a, const Tensor& b) {
 }
 
 inline Tensor scalar(double value) {
-  return Tensor::from<double>({value}, {1});
+  return Tensor::from_vector<double>({value}, {1});
 }
 inline Tensor leaf(double value) {
-  return require_grad(scalar(value));
+  return set_requires_grad(scalar(value));
 }
 
 }  // namespace tapeformer::small

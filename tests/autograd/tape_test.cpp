@@ -31,11 +31,11 @@ TEST_CASE("accumulating into a gradient does not change a handle that the caller
   CHECK(gradient(x).item() == 4);
 }
 
-TEST_CASE("nothing is recorded without a leaf, under NoGrad, or after detach") {
+TEST_CASE("nothing is recorded without a leaf, under NoGradScope, or after detach") {
   const Tensor x = leaf(2);
   CHECK_FALSE(requires_grad(times(scalar(1), scalar(2))));
   {
-    const NoGrad no_grad;
+    const NoGradScope no_grad;
     CHECK_FALSE(requires_grad(times(x, x)));
     {
       const RecordingScope on(true);
@@ -68,12 +68,12 @@ TEST_CASE("a second backward() throws, because the recorded ops are freed, unles
 }
 
 TEST_CASE("a result with many elements needs a cotangent of its shape and dtype") {
-  const Tensor x = require_grad(Tensor::from<double>({1, 2}, {2}));
+  const Tensor x = set_requires_grad(Tensor::from_vector<double>({1, 2}, {2}));
   const Tensor y = times(x, x);
   CHECK_THROWS_WITH(backward(y), "backward: a result of shape (2,) needs a cotangent of that shape");
   CHECK_THROWS_AS(backward(y, Tensor::full({3}, 1, DType::float64)), ShapeError);
   CHECK_THROWS_AS(backward(y, Tensor::full({2}, 1, DType::float32)), ShapeError);
-  backward(y, Tensor::from<double>({1, 10}, {2}));
+  backward(y, Tensor::from_vector<double>({1, 10}, {2}));
   CHECK(gradient(x).to_vector() == std::vector<double>{2, 40});
   CHECK_THROWS_WITH(backward(scalar(1)),
                     "backward: the result does not depend on any tensor that requires a gradient");
@@ -126,7 +126,7 @@ TEST_CASE("a graph of one million nodes neither overflows the stack nor leaks me
 }
 
 TEST_CASE("backward() frees nodes whose gradient function has run") {
-  const Tensor x = require_grad(Tensor::zeros({1 << 16}, DType::float64));
+  const Tensor x = set_requires_grad(Tensor::zeros({1 << 16}, DType::float64));
   Tensor y = x;
   for (int i = 0; i < 8; ++i) y = times(y, x);
   const int64_t recorded = get_device_allocator().stats().active_bytes;
@@ -136,42 +136,43 @@ TEST_CASE("backward() frees nodes whose gradient function has run") {
 }
 
 TEST_CASE("gradcheck accepts correct gradients and rejects wrong gradients") {
-  const Tensor a = Tensor::from<double>({0.5, -1.5}, {2}), b = Tensor::from<double>({2, 0.3}, {2});
+  const Tensor a = Tensor::from_vector<double>({0.5, -1.5}, {2}),
+               b = Tensor::from_vector<double>({2, 0.3}, {2});
   const auto right =
       gradcheck([](const std::vector<Tensor>& in) { return times(times(in[0], in[1]), in[0]); }, {a, b});
-  CHECK(right.relative_error < 1e-9);
+  CHECK(right.max_relative_error < 1e-9);
   const auto wrong = gradcheck(
       [](const std::vector<Tensor>& in) {
         return record("wrong", times(detach(in[0]), detach(in[0])), {&in[0]},
                       [](const Tensor& g) { return Gradients{g}; });
       },
       {a});
-  CHECK(wrong.relative_error > 0.1);
+  CHECK(wrong.max_relative_error > 0.1);
   CHECK(wrong.worst_input == 0);
 }
 
 TEST_CASE(
     "gradcheck repeats differences across a kink with a smaller step, and still rejects wrong gradients") {
-  const std::vector<Tensor> inputs = {Tensor::from<double>({1.5e-4, -3}, {2})};
+  const std::vector<Tensor> inputs = {Tensor::from_vector<double>({1.5e-4, -3}, {2})};
   const auto kinked = [](const std::vector<Tensor>& in) { return relu(in[0]); };
-  CHECK(gradcheck(kinked, inputs, {.step = 1e-4}).relative_error > 1e-3);
-  CHECK(gradcheck(kinked, inputs, {.step = 1e-4, .kink_step = 1e-7}).relative_error < 1e-7);
+  CHECK(gradcheck(kinked, inputs, {.step = 1e-4}).max_relative_error > 1e-3);
+  CHECK(gradcheck(kinked, inputs, {.step = 1e-4, .kink_step = 1e-7}).max_relative_error < 1e-7);
   const auto wrong = [](const std::vector<Tensor>& in) {
     return record("wrong", detach(relu(in[0])), {&in[0]},
                   [](const Tensor& g) { return Gradients{times(g, g)}; });
   };
-  CHECK(gradcheck(wrong, inputs, {.step = 1e-4, .kink_step = 1e-7}).relative_error > 0.1);
+  CHECK(gradcheck(wrong, inputs, {.step = 1e-4, .kink_step = 1e-7}).max_relative_error > 0.1);
 }
 
 TEST_CASE("gradcheck_leaves names the leaf with the largest error, and the element that is not finite") {
-  const Tensor a = require_grad(Tensor::from<double>({0.5, -1.5}, {2}));
-  const Tensor b = require_grad(Tensor::from<double>({2, 0.3}, {2}));
-  CHECK(gradcheck_leaves([&] { return times(a, b); }, {a, b}).relative_error < 1e-9);
+  const Tensor a = set_requires_grad(Tensor::from_vector<double>({0.5, -1.5}, {2}));
+  const Tensor b = set_requires_grad(Tensor::from_vector<double>({2, 0.3}, {2}));
+  CHECK(gradcheck_leaves([&] { return times(a, b); }, {a, b}).max_relative_error < 1e-9);
   CHECK(gradcheck_leaves([&] { return times(a, detach(b)); }, {a, b}).worst_input == 1);
   CHECK(a.to_vector() == std::vector<double>{0.5, -1.5});
-  const Tensor zero = require_grad(Tensor::zeros({1}, DType::float64));
+  const Tensor zero = set_requires_grad(Tensor::zeros({1}, DType::float64));
   const auto not_finite = gradcheck_leaves([&] { return log(zero); }, {zero});
-  CHECK(not_finite.relative_error == INFINITY);
+  CHECK(not_finite.max_relative_error == INFINITY);
   CHECK(not_finite.message.starts_with("element 0: analytic "));
 }
 
@@ -203,7 +204,7 @@ TEST_CASE("recording ops and backward() refuse tensors recorded on another threa
   backward(plus(detach(foreign), x));
   CHECK(gradient(x).item() == 1);
   {
-    const NoGrad no_grad;
+    const NoGradScope no_grad;
     CHECK(plus(foreign, x).item() == 12);
   }
   CHECK(tape_size() == 0);
@@ -239,7 +240,7 @@ TEST_CASE(
 }
 
 TEST_CASE("view(), clone() and to() of a tensor that requires a gradient throw instead of leaving the tape") {
-  const Tensor x = require_grad(Tensor::from<double>({1, 2}, {2}));
+  const Tensor x = set_requires_grad(Tensor::from_vector<double>({1, 2}, {2}));
   for (const Tensor& tensor : {x, times(x, x)}) {
     CHECK_THROWS_WITH_AS(tensor.view({2, 1}), doctest::Contains("view: the tensor requires a gradient"),
                          ShapeError);
@@ -249,7 +250,7 @@ TEST_CASE("view(), clone() and to() of a tensor that requires a gradient throw i
     CHECK(tensor.to(kCpu).id() == tensor.id());  // to() returns the same tensor if the device does not change
     CHECK(detach(tensor).clone().to_vector() == tensor.to_vector());
     CHECK_FALSE(requires_grad(tensor.alias()));
-    const NoGrad no_grad;
+    const NoGradScope no_grad;
     CHECK(tensor.view({2, 1}).shape() == Shape{2, 1});
   }
 }

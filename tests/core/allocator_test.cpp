@@ -40,7 +40,7 @@ TEST_CASE("size classes have at least the requested bytes, and above 1 KiB at mo
 TEST_CASE("the error for missing memory gives the requested and the free memory") {
   CachingAllocator pool(1 << 20);
   CHECK_THROWS_WITH_AS(pool.allocate(1 << 21), doctest::Contains("asked for 2 MiB with 1 MiB free of 1 MiB"),
-                       OutOfMemory);
+                       OutOfMemoryError);
   void* const half = pool.allocate(1 << 19);
   pool.release(half, 1 << 19);
   void* const whole = pool.allocate(1 << 20);  // fits after the cache is returned to the system
@@ -60,7 +60,7 @@ TEST_CASE("the error for missing memory says if the system has less memory than 
   CHECK_THROWS_WITH_AS(pool.allocate(1 << 19),
                        doctest::Contains("asked for 0.5 MiB with 1 MiB free of 1 MiB, but the "
                                          "system has no more memory"),
-                       OutOfMemory);
+                       OutOfMemoryError);
 }
 
 TEST_CASE("the allocator is thread-safe") {

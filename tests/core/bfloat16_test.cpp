@@ -72,8 +72,8 @@ TEST_CASE("pairs are rounded, and multiplied in float, with and without instruct
   const cpu::Pairs a = cpu::narrow_pairs(cpu::load(even), cpu::load(odd)),
                    widened = cpu::detail::round_to_pairs(cpu::load(even), cpu::load(odd));
   BFloat16 rows[2 * kCount], pairs[2 * kCount];
-  cpu::store_operand(rows, cpu::load(even));
-  cpu::store_operand(rows + kCount, cpu::load(odd));
+  cpu::store_dot_product_operand(rows, cpu::load(even));
+  cpu::store_dot_product_operand(rows + kCount, cpu::load(odd));
   cpu::store_pairs(pairs, a);
   const cpu::Pairs b = cpu::broadcast_pair(pairs + 2),
                    interleaved = cpu::interleave_rows(rows, rows + kCount);
@@ -101,8 +101,8 @@ TEST_CASE("casts of tensors and sums in bfloat16 agree for contiguous and stride
   const Tensor spread = Tensor::zeros({count, 2}, DType::bfloat16).view({count}, {2});
   spread.copy_from(finite);
   CHECK(spread.to_vector() == contiguous.to_vector());
-  contiguous.add_from(contiguous, 0.3);
-  spread.add_from(spread, 0.3);
+  contiguous.add_scaled(contiguous, 0.3);
+  spread.add_scaled(spread, 0.3);
   CHECK(spread.to_vector() == contiguous.to_vector());
   CHECK(contiguous.to(DType::float32).to(DType::bfloat16).to_vector() == contiguous.to_vector());
 }

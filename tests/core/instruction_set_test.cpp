@@ -14,7 +14,8 @@ using namespace tapeformer;
 
 namespace {
 
-constexpr ExtensionSet kV3 = kInstructionLevels[2].extensions, kV4 = kInstructionLevels[3].extensions;
+constexpr ExtensionSet kV3 = kMicroarchitectureLevels[2].extensions,
+                       kV4 = kMicroarchitectureLevels[3].extensions;
 
 std::string missing_text(ExtensionSet needed, ExtensionSet present, size_t size = 1024) {
   std::string text(size, '?');

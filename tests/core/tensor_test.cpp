@@ -8,7 +8,7 @@
 using namespace tapeformer;
 
 TEST_CASE("copies of a handle share data, clones do not") {
-  const Tensor a = Tensor::from<float>({1, 2, 3, 4}, {2, 2});
+  const Tensor a = Tensor::from_vector<float>({1, 2, 3, 4}, {2, 2});
   const Tensor b = a;
   const Tensor c = a.clone();
   a.data<float>()[0] = 9;
@@ -17,7 +17,7 @@ TEST_CASE("copies of a handle share data, clones do not") {
 }
 
 TEST_CASE("strided copies follow the strides of both sides") {
-  const Tensor a = Tensor::from<float>({1, 2, 3, 4, 5, 6}, {2, 3});
+  const Tensor a = Tensor::from_vector<float>({1, 2, 3, 4, 5, 6}, {2, 3});
   const Tensor transposed = a.view({3, 2}, {1, 3});
   CHECK_FALSE(transposed.is_contiguous());
   CHECK(transposed.clone().to_vector() == std::vector<double>{1, 4, 2, 5, 3, 6});
@@ -27,10 +27,10 @@ TEST_CASE("strided copies follow the strides of both sides") {
 }
 
 TEST_CASE("conversion to bfloat16 rounds to the nearest value, and ties to the even value") {
-  const Tensor a = Tensor::from<double>({1.0, 1.00390625, 1.01171875, 256}, {4});
+  const Tensor a = Tensor::from_vector<double>({1.0, 1.00390625, 1.01171875, 256}, {4});
   CHECK(a.to(DType::bfloat16).to_vector() == std::vector<double>{1.0, 1.0, 1.015625, 256});
   CHECK(std::isnan(static_cast<float>(BFloat16(std::numeric_limits<float>::quiet_NaN()))));
-  CHECK(Tensor::from<uint8_t>({255}, {1}).to(DType::float32).item() == 255);
+  CHECK(Tensor::from_vector<uint8_t>({255}, {1}).to(DType::float32).item() == 255);
 }
 
 TEST_CASE("invalid shapes and wrong dtypes are errors with the shape in the text") {
@@ -42,13 +42,13 @@ TEST_CASE("invalid shapes and wrong dtypes are errors with the shape in the text
   CHECK_THROWS_WITH(Tensor::empty({2, 3}).view({7}), "view: shape (2, 3) cannot become (7,)");
 }
 
-TEST_CASE("add_from() adds a multiple of contiguous and strided tensors") {
-  const Tensor a = Tensor::from<double>({1, 2, 3, 4}, {2, 2}),
-               b = Tensor::from<double>({10, 20, 30, 40}, {2, 2});
-  a.add_from(b, -1);
+TEST_CASE("add_scaled() adds a multiple of contiguous and strided tensors") {
+  const Tensor a = Tensor::from_vector<double>({1, 2, 3, 4}, {2, 2}),
+               b = Tensor::from_vector<double>({10, 20, 30, 40}, {2, 2});
+  a.add_scaled(b, -1);
   CHECK(a.to_vector() == std::vector<double>{-9, -18, -27, -36});
-  a.add_from(b);
-  a.view({2, 2}, {1, 2}).add_from(b, 2);  // adds 2 * b to the transpose of a
+  a.add_scaled(b);
+  a.view({2, 2}, {1, 2}).add_scaled(b, 2);  // adds 2 * b to the transpose of a
   CHECK(a.to_vector() == std::vector<double>{21, 62, 43, 84});
 }
 
@@ -80,7 +80,7 @@ TEST_CASE("an undefined tensor throws instead of reading through a null pointer"
   CHECK_THROWS_WITH_AS(none.numel(), text, ShapeError);
   CHECK_THROWS_WITH_AS(none.dtype(), text, ShapeError);
   CHECK_THROWS_WITH_AS(none.device(), text, ShapeError);
-  CHECK_THROWS_WITH_AS(none.raw(), text, ShapeError);
+  CHECK_THROWS_WITH_AS(none.raw_data(), text, ShapeError);
   CHECK_THROWS_WITH_AS(none.data<float>(), text, ShapeError);
   CHECK_THROWS_WITH_AS(none.clone(), text, ShapeError);
   CHECK_THROWS_WITH_AS(none.alias(), text, ShapeError);

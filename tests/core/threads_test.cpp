@@ -75,9 +75,9 @@ TEST_CASE("parallel_for() rethrows an exception after every range has ended") {
   CHECK_THROWS_AS(parallel_for(1000, 1,
                                [&](int64_t, int64_t) {
                                  ++ranges;
-                                 throw OutOfMemory("no memory for this range");
+                                 throw OutOfMemoryError("no memory for this range");
                                }),
-                  OutOfMemory);
+                  OutOfMemoryError);
   CHECK(ranges == (get_thread_count() > 1 ? get_thread_count() * kMaxRangesPerThread : 1));
 }
 

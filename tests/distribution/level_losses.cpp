@@ -24,7 +24,7 @@ int main() {
       std::printf(" %.9g", loss.item());
       backward(loss);
       for (const auto& [name, weight] : model.parameters()) {
-        weight.add_from(gradient(weight), -kLearningRate);
+        weight.add_scaled(gradient(weight), -kLearningRate);
         set_gradient(weight, {});
       }
     }

@@ -80,7 +80,7 @@ Tensor scale_gradient(const EncoderOptions& options) {
   Tensor reported;
   backward(sum(square(encoder.forward(normal({2, 5, options.width()}, 4), {}, {.training = true}))), {},
            {.on_complete = [&](const Tensor& leaf) {
-             if (leaf.raw() == scale.raw()) reported = gradient(leaf).clone();
+             if (leaf.raw_data() == scale.raw_data()) reported = gradient(leaf).clone();
            }});
   REQUIRE(reported.defined());
   CHECK(max_difference(reported, gradient(scale)) == 0);
@@ -127,7 +127,7 @@ TEST_CASE("layers share a parameter of an attention kind, also with recomputed a
     encoder.initialize(3);
     encoder.convert(DType::float64);
     tensor_named(encoder.parameters(), kScale).data<double>()[0] += change;
-    const NoGrad no_grad;
+    const NoGradScope no_grad;
     return sum(square(encoder.forward(normal({2, 5, options.width()}, 4), {}, {.training = true}))).item();
   };
   const double numeric = (loss_with(1e-5) - loss_with(-1e-5)) / 2e-5;

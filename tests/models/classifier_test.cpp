@@ -26,8 +26,8 @@ ClassifierOptions make_classifier_options(const std::string& attention) {
 Batch labelled_batch() {
   return {.tokens = random_tokens(3, 12, 7),
           .mask = {},
-          .lengths = Tensor::from<int64_t>({12, 5, 9}, {3}),
-          .labels = Tensor::from<int64_t>({2, 0, 1}, {3})};
+          .lengths = Tensor::from_vector<int64_t>({12, 5, 9}, {3}),
+          .labels = Tensor::from_vector<int64_t>({2, 0, 1}, {3})};
 }
 
 }  // namespace

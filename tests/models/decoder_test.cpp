@@ -17,7 +17,7 @@ namespace {
 
 double parallel_against_recurrent(AutoregressiveModel& model, int64_t batch) {
   const Tensor tokens = random_tokens(batch, 11, model.options().vocabulary_size);
-  const NoGrad no_grad;
+  const NoGradScope no_grad;
   const Tensor parallel = model.forward(tokens, {});
   Decoder decoder(model, batch);
   double worst = 0;
@@ -209,7 +209,7 @@ TEST_CASE("cuda: a device draws the sequences of the CPU, and the host waits onl
       AutoregressiveModel model(options);
       model.initialize(3);
       model.convert(DType::float64);  // float32 rounding errors could change a sampled token
-      const Tensor prefix = Tensor::from<uint8_t>({1, 2, 3, 4, 5, 6}, {3, 2});
+      const Tensor prefix = Tensor::from_vector<uint8_t>({1, 2, 3, 4, 5, 6}, {3, 2});
       const Tensor expected = generate(model, prefix, 12, {.seed = 9});
       model.move(device);
       for (const bool graphs : {false, true})
@@ -232,7 +232,7 @@ TEST_CASE("cuda: sampling kernels run before the capture of a graph, even if the
       AutoregressiveModel model(small_options("linear", head));
       model.initialize(3);
       model.move(device);
-      const Tensor prefix = Tensor::from<uint8_t>({1, 2, 3, 4, 5, 6}, {2, 3});
+      const Tensor prefix = Tensor::from_vector<uint8_t>({1, 2, 3, 4, 5, 6}, {2, 3});
       const Tensor drawn = generate(model, prefix, 12, {.seed = 9}),
                    expected = generate(model, prefix, 12, {.seed = 9, .use_cuda_graphs = false});
       CHECK(drawn.view({2, 3}, {12, 1}).to_vector() == prefix.to_vector());

@@ -116,7 +116,7 @@ TEST_CASE("etc: without labels and with a radius of the length, the result is so
   const Tensor q = normal({2, 13, kEtcHeads, kEtcDim}, 1), k = normal({2, 13, kEtcHeads, kEtcDim}, 2),
                v = normal({2, 13, kEtcHeads, kEtcDim}, 3);
   for (const bool masked : {false, true}) {
-    const Tensor lengths = masked ? Tensor::from<int64_t>({13, 6}, {2}) : Tensor();
+    const Tensor lengths = masked ? Tensor::from_vector<int64_t>({13, 6}, {2}) : Tensor();
     const AttentionMask mask{.causal = false, .key_lengths = lengths};
     CHECK(max_difference(attention->forward(q, k, v, mask, {}, "layers.0"),
                          naive_softmax_attention(q, k, v, {.key_lengths = lengths})) < 1e-12);
@@ -129,7 +129,7 @@ TEST_CASE("etc: masked keys have no effect, and a sequence may contain global to
   for (const int64_t length : {1, 2, 3, 7}) {
     CAPTURE(length);
     const auto part = [&](const Tensor& x) { return slice(x, 1, 0, length); };
-    const AttentionMask mask{.causal = false, .key_lengths = Tensor::from<int64_t>({length}, {1})};
+    const AttentionMask mask{.causal = false, .key_lengths = Tensor::from_vector<int64_t>({length}, {1})};
     const Tensor padded = attention->forward(q, k, v, mask, {}, "layers.0");
     const Tensor truncated = attention->forward(part(q), part(k), part(v), kNotCausal, {}, "layers.0");
     CHECK(max_difference(part(padded), truncated) < 1e-12);

@@ -137,7 +137,7 @@ double routing_error(const Attention& attention, const RoutingInputs& in, int64_
 }  // namespace
 
 TEST_CASE("routing: attention equals the direct computation") {
-  const Tensor lengths = Tensor::from<int64_t>({17, 9}, {2});
+  const Tensor lengths = Tensor::from_vector<int64_t>({17, 9}, {2});
   for (const int64_t clusters : {1, 2, 5})
     for (const int64_t size : {1, 3, 6, 17})
       for (const bool causal : {false, true})
@@ -163,7 +163,7 @@ TEST_CASE("routing: one cluster with all tokens gives softmax attention with sha
 TEST_CASE("routing: padding does not change results, and sequences without keys have the result 0") {
   const auto attention = make_routing(2, 6, 0.5);
   RoutingInputs in(17, 3);
-  const Tensor lengths = Tensor::from<int64_t>({17, 5, 0}, {3});
+  const Tensor lengths = Tensor::from_vector<int64_t>({17, 5, 0}, {3});
   for (const bool causal : {false, true}) {
     const Tensor out = run_routing(*attention, in, causal, lengths);
     for (const double x : out.to_vector()) CHECK(std::isfinite(x));
@@ -259,7 +259,7 @@ TEST_CASE("routing: masked tokens do not change centroids") {
   const RoutingInputs in(17);
   const auto updated = [&](const RoutingInputs& inputs) {
     const auto attention = make_routing(2, 6, 0);
-    run_routing(*attention, inputs, false, Tensor::from<int64_t>({17, 9}, {2}), {.training = true});
+    run_routing(*attention, inputs, false, Tensor::from_vector<int64_t>({17, 9}, {2}), {.training = true});
     attention->update_state();
     return centroids_of(*attention).to_vector();
   };

@@ -36,7 +36,7 @@ inline std::unique_ptr<AutoregressiveModel> segment_model(const AutoregressiveMo
 
 // Returns the outputs for tokens (batch, length), computed segment by segment.
 inline Tensor by_segments(const AutoregressiveModel& model, const Tensor& tokens) {
-  const NoGrad no_grad;
+  const NoGradScope no_grad;
   const auto memory = model.encoder.make_segment_memory(tokens.size(0));
   std::vector<Tensor> outputs;
   for (int64_t first = 0; first < tokens.size(1); first += kSegment) {

@@ -37,7 +37,7 @@ std::unique_ptr<SetTransformer> make_set_model(const std::string& attention, int
 Batch set_batch() {
   Batch batch;
   batch.elements = normal({kSets, kElements, kFeatures}, 1);
-  batch.lengths = Tensor::from<int64_t>({kElements, 4, 1}, {kSets});
+  batch.lengths = Tensor::from_vector<int64_t>({kElements, 4, 1}, {kSets});
   batch.targets = normal({kSets}, 2);
   return batch;
 }

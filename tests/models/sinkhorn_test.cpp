@@ -238,7 +238,7 @@ TEST_CASE("sinkhorn: a block that contains the sequence gives softmax attention"
     const SinkhornInputs in(length);
     const auto attention = make_sinkhorn(8);
     for (const AttentionMask& mask : {sinkhorn_mask(true), sinkhorn_mask(false),
-                                      sinkhorn_mask(false, Tensor::from<int64_t>({length, 3}, {2}))}) {
+                                      sinkhorn_mask(false, Tensor::from_vector<int64_t>({length, 3}, {2}))}) {
       CAPTURE(length);
       CHECK(max_difference(run_sinkhorn(*attention, in, mask), run_sinkhorn(*softmax, in, mask)) < 1e-9);
     }
@@ -246,7 +246,7 @@ TEST_CASE("sinkhorn: a block that contains the sequence gives softmax attention"
 }
 
 TEST_CASE("sinkhorn: masked tokens change nothing, and rows without keys are finite") {
-  const Tensor lengths = Tensor::from<int64_t>({17, 8, 0}, {3});
+  const Tensor lengths = Tensor::from_vector<int64_t>({17, 8, 0}, {3});
   const SinkhornInputs in(17, 3);
   const auto attention = make_sinkhorn(3);
   const AttentionMask mask = sinkhorn_mask(false, lengths);
@@ -262,7 +262,7 @@ TEST_CASE("sinkhorn: masked tokens change nothing, and rows without keys are fin
   shorter.v = part(in.v);
   CHECK(max_difference(part(out), run_sinkhorn(*attention, shorter, sinkhorn_mask(false))) < 1e-12);
 
-  require_grad(in.k);
+  set_requires_grad(in.k);
   backward(sum(square(run_sinkhorn(*attention, in, mask))));
   const Tensor g = gradient(in.k);
   for (const double x : g.to_vector()) CHECK(std::isfinite(x));

@@ -62,7 +62,7 @@ Tensor attend_with(const Attention& attention, const AttentionMask& mask) {
 const AttentionMask kCausal{.causal = true, .key_lengths = {}}, kNoMask{.causal = false, .key_lengths = {}};
 
 AttentionMask two_lengths() {
-  return {.causal = false, .key_lengths = Tensor::from<int64_t>({kSurveyLength, 5}, {2})};
+  return {.causal = false, .key_lengths = Tensor::from_vector<int64_t>({kSurveyLength, 5}, {2})};
 }
 std::vector<AttentionMask> all_masks() {
   return {kCausal, kNoMask, two_lengths()};

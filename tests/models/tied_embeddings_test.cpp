@@ -52,7 +52,7 @@ TEST_CASE("tied weights stay tied after conversions, and decoding equals the par
   AutoregressiveModel model(tied_options(true));
   model.initialize(3);
   model.convert(DType::float64);
-  CHECK(model.predictor.weight.raw() == model.value_embedding.weight.raw());
+  CHECK(model.predictor.weight.raw_data() == model.value_embedding.weight.raw_data());
   const Tensor prefix = random_tokens(3, 2, 7);
   const Tensor recurrent = generate(model, prefix, 12, {.seed = 9});
   CHECK(recurrent.to_vector() ==

@@ -40,7 +40,7 @@ double gradient_error(Attention* attention, const AttentionSizes& size, const Op
       gradcheck([&](const std::vector<Tensor>& in) { return attention(in[0], in[1], in[2], options); },
                 attention_inputs(size).list(), {.step = 1e-4});
   CHECK(result.message == "");
-  return result.relative_error;
+  return result.max_relative_error;
 }
 
 // Returns the gradients of q, k and v in attention(q, k, v, options) for a cotangent. Input i requires a
@@ -52,7 +52,7 @@ std::vector<Tensor> allocate_attention_gradients(Attention* attention, const Att
   std::vector<Tensor> leaves;
   for (const Tensor& input : inputs.list()) {
     leaves.push_back(input.to(dtype));
-    if ((wanted >> (leaves.size() - 1)) & 1) require_grad(leaves.back());
+    if ((wanted >> (leaves.size() - 1)) & 1) set_requires_grad(leaves.back());
   }
   backward(attention(leaves[0], leaves[1], leaves[2], options), cotangent.to(dtype));
   for (Tensor& leaf : leaves) leaf = gradient(leaf);
@@ -79,7 +79,7 @@ void check_wanted_gradients(Attention* attention, const AttentionInputs& inputs,
 inline std::vector<Tensor> outcome(const std::function<Tensor(const std::vector<Tensor>&)>& op,
                                    const std::vector<Tensor>& inputs, const Tensor& cotangent) {
   std::vector<Tensor> leaves;
-  for (const Tensor& input : inputs) leaves.push_back(require_grad(input.clone()));
+  for (const Tensor& input : inputs) leaves.push_back(set_requires_grad(input.clone()));
   const Tensor y = op(leaves);
   backward(y, cotangent.to(y.dtype()));
   std::vector<Tensor> all{detach(y)};

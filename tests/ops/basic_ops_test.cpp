@@ -37,19 +37,19 @@ TEST_CASE("wrong shapes and dtypes throw with the shapes in the text") {
   CHECK_THROWS_WITH(permute(a, {0, 0}), "permute: order (0, 0) names a dimension twice");
   CHECK_THROWS_WITH(slice(a, 1, 2, 5), "slice: [2, 5) is out of range for dimension 1 of shape (2, 3)");
   CHECK_THROWS_WITH(concat({a, b}, 0), "concat: shapes (2, 3) and (4, 5) do not join along dimension 0");
-  CHECK_THROWS_WITH(embedding(a, Tensor::from<int64_t>({0, 2}, {2})),
+  CHECK_THROWS_WITH(embedding(a, Tensor::from_vector<int64_t>({0, 2}, {2})),
                     "embedding: index 2 at element 1 is not in [0, 2)");
   CHECK_THROWS_WITH(embedding(a, normal({2})),
                     "embedding: needs integer indices (uint8, int32 or int64), not float64");
-  CHECK_THROWS_WITH(cross_entropy(a, Tensor::from<int64_t>({0, 3}, {2})),
+  CHECK_THROWS_WITH(cross_entropy(a, Tensor::from_vector<int64_t>({0, 3}, {2})),
                     "cross_entropy: index 3 at element 1 is not in [0, 3)");
   CHECK_THROWS_WITH(max(normal({2, 0}), 1), "max: dimension 1 of shape (2, 0) is empty");
   CHECK_THROWS_WITH(dropout(a, {1.0, {}}), "dropout: probability 1 is not in [0, 1)");
 }
 
 TEST_CASE("matmul broadcasts stacks of matrices") {
-  const Tensor a = Tensor::from<double>({1, 2, 3, 4}, {2, 2});
-  const Tensor b = Tensor::from<double>({1, 0, 0, 1, 0, 1, 1, 0}, {2, 2, 2});
+  const Tensor a = Tensor::from_vector<double>({1, 2, 3, 4}, {2, 2});
+  const Tensor b = Tensor::from_vector<double>({1, 0, 0, 1, 0, 1, 1, 0}, {2, 2, 2});
   CHECK(matmul(a, b).to_vector() == std::vector<double>{1, 2, 3, 4, 2, 1, 4, 3});
   CHECK(matmul(a, a, {.transpose_b = true}).to_vector() == std::vector<double>{5, 11, 11, 25});
   CHECK(matmul(normal({2, 0}), normal({0, 3})).to_vector() == std::vector<double>(6, 0.0));
@@ -57,24 +57,24 @@ TEST_CASE("matmul broadcasts stacks of matrices") {
 
 TEST_CASE("softmax and logsumexp of large and infinite logits are not NaN") {
   const double inf = INFINITY;
-  const Tensor x = Tensor::from<double>({1000, 1000, -inf, -inf, -inf, -inf}, {2, 3});
+  const Tensor x = Tensor::from_vector<double>({1000, 1000, -inf, -inf, -inf, -inf}, {2, 3});
   CHECK(softmax(x).to_vector() == std::vector<double>{0.5, 0.5, 0, 0, 0, 0});
   CHECK(logsumexp(x).to_vector() == std::vector<double>{1000 + std::log(2.0), -inf});
 }
 
 TEST_CASE("cross entropy without weighted rows is zero and has zero gradient") {
-  const Tensor logits = require_grad(normal({2, 3}));
+  const Tensor logits = set_requires_grad(normal({2, 3}));
   const Tensor loss =
-      cross_entropy(logits, Tensor::from<int64_t>({0, 1}, {2}), Tensor::zeros({2}, DType::uint8));
+      cross_entropy(logits, Tensor::from_vector<int64_t>({0, 1}, {2}), Tensor::zeros({2}, DType::uint8));
   CHECK(loss.item() == 0);
   backward(loss);
   CHECK(gradient(logits).to_vector() == std::vector<double>(6, 0.0));
 }
 
 TEST_CASE("argmax and max select the first of equal elements") {
-  const Tensor x = Tensor::from<double>({1, 5, 5, 7, 7, 2}, {2, 3});
+  const Tensor x = Tensor::from_vector<double>({1, 5, 5, 7, 7, 2}, {2, 3});
   CHECK(argmax(x).to_vector() == std::vector<double>{1, 0});
-  require_grad(x);
+  set_requires_grad(x);
   backward(sum(max(x, 1)));
   CHECK(gradient(x).to_vector() == std::vector<double>{0, 1, 0, 1, 0, 0});
 }
@@ -120,7 +120,7 @@ TEST_CASE("the fused linear op equals a composition of separate ops, for many ro
     };
     std::vector<Tensor> results;
     for (int fused = 0; fused < 2; ++fused) {
-      for (const Tensor& leaf : {x, weight, bias}) set_gradient(require_grad(leaf), {});
+      for (const Tensor& leaf : {x, weight, bias}) set_gradient(set_requires_grad(leaf), {});
       const Tensor y = fused ? linear(x, weight, bias, activation, mask) : plain(x);
       backward(y, normal(y.shape(), 9));
       results.insert(results.end(), {y, gradient(x), gradient(weight), gradient(bias)});
@@ -141,7 +141,7 @@ TEST_CASE("the fused residual layer norm equals a composition of separate ops") 
   };
   std::vector<Tensor> results;
   for (int fused = 0; fused < 2; ++fused) {
-    for (const Tensor& leaf : {x, branch, weight, bias}) set_gradient(require_grad(leaf), {});
+    for (const Tensor& leaf : {x, branch, weight, bias}) set_gradient(set_requires_grad(leaf), {});
     const Tensor y = fused ? residual_layer_norm(x, branch, weight, bias, mask) : plain();
     backward(y, normal(y.shape(), 9));
     results.insert(results.end(), {y, gradient(x), gradient(branch), gradient(weight), gradient(bias)});

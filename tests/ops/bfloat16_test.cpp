@@ -35,8 +35,8 @@ std::vector<Tensor> norm_outcome(const NormCase& c, Device device, DType dtype, 
                                    normal({c.dim}, 4)};
   std::vector<Tensor> leaves;
   for (const Tensor& input : inputs)
-    leaves.push_back(
-        require_grad(exact_in_bfloat16(input).to(leaves.size() == 1 ? branch : dtype).to(device).alias()));
+    leaves.push_back(set_requires_grad(
+        exact_in_bfloat16(input).to(leaves.size() == 1 ? branch : dtype).to(device).alias()));
   const Tensor y =
       residual_layer_norm(leaves[0], leaves[1], leaves[2], leaves[3], {c.dropout, RandomStream(5, "branch")});
   CHECK(y.dtype() == dtype);
@@ -214,7 +214,7 @@ TEST_CASE("cuda: attention in bfloat16 has the same bits with and without 16-byt
     const auto input = [&](int64_t width, int salt) {
       return place(normal({2, length, 3, width}, salt, DType::float32).to(DType::bfloat16).to(device));
     };
-    for (int i = 0; i < 3; ++i) leaves.push_back(require_grad(input(i == 2 ? dim + 8 : dim, i).alias()));
+    for (int i = 0; i < 3; ++i) leaves.push_back(set_requires_grad(input(i == 2 ? dim + 8 : dim, i).alias()));
     const Tensor y = softmax ? softmax_attention(leaves[0], leaves[1], leaves[2], {.causal = causal})
                              : linear_attention(leaves[0], leaves[1], leaves[2], {.causal = causal});
     backward(y, input(dim + 8, 3));
@@ -243,8 +243,8 @@ TEST_CASE("cuda: LSH attention in bfloat16 has the same bits with and without 16
     LshOptions options{.rounds = 3, .chunk_length = 32, .buckets = 4};
     options.causal = causal;
     const Tensor buckets = compute_lsh_buckets(input(dim, 0), options, RandomStream(7, "rotations"));
-    const Tensor leaves[] = {require_grad(place(input(dim, 0)).alias()),
-                             require_grad(place(input(dim + 8, 1)).alias())};
+    const Tensor leaves[] = {set_requires_grad(place(input(dim, 0)).alias()),
+                             set_requires_grad(place(input(dim + 8, 1)).alias())};
     const Tensor y = lsh_attention(leaves[0], leaves[1], buckets, options);
     backward(y, place(input(dim + 8, 2)));
     return std::vector{y.to_vector(), gradient(leaves[0]).to_vector(), gradient(leaves[1]).to_vector()};

@@ -33,7 +33,7 @@ Case random_case(int64_t batch, int64_t frames, int64_t classes, int64_t longest
 
 std::vector<Tensor> compute_result_and_gradients(const Case& c, DType dtype, Device device,
                                                  CtcReduction reduction) {
-  const Tensor x = require_grad(c.logits.to(dtype).to(device).alias());
+  const Tensor x = set_requires_grad(c.logits.to(dtype).to(device).alias());
   const CtcLoss loss = ctc_loss(x, c.frame_lengths, c.labels, c.label_lengths, {.reduction = reduction});
   backward(loss.loss, Tensor::full({}, 1.5, dtype, device));
   const CtcLoss only =

@@ -19,7 +19,7 @@ using namespace tapeformer;
 using namespace tapeformer::test;
 
 TEST_CASE("cuda: ops of decoding give the results of the CPU") {
-  const NoGrad no_grad;
+  const NoGradScope no_grad;
   for (const Device device : list_cuda_devices())
     for (const auto& size : {std::tuple<int64_t, int64_t, int64_t>{1, 5, 3}, {4, 32, 8}, {37, 33, 70}}) {
       const int64_t rows = std::get<0>(size), in = std::get<1>(size), out = std::get<2>(size);
@@ -111,18 +111,18 @@ TEST_CASE("cuda: sampling with top-k, top-p and temperature gives the classes of
 
 TEST_CASE("cuda: an index out of range is an error if it is on the CPU, and gives NaN on the device") {
   for (const Device device : list_cuda_devices()) {
-    const Tensor table = normal({4, 3}).to(device), bad = Tensor::from<int64_t>({1, 4, -1, 0}, {4});
+    const Tensor table = normal({4, 3}).to(device), bad = Tensor::from_vector<int64_t>({1, 4, -1, 0}, {4});
     CHECK_THROWS_AS(embedding(table, bad), ShapeError);
     CHECK_THROWS_AS(cross_entropy(table, bad), ShapeError);
     const auto rows = embedding(table, bad.to(device)).to_vector();
     for (size_t i = 0; i < rows.size(); ++i) CHECK(std::isnan(rows[i]) == (i / 3 == 1 || i / 3 == 2));
-    const Tensor column = Tensor::from<int64_t>({2, 3, 0, 0}, {4, 1}).to(device);
+    const Tensor column = Tensor::from_vector<int64_t>({2, 3, 0, 0}, {4, 1}).to(device);
     CHECK(std::isnan(gather(table, 1, column).to_vector()[1]));
     CHECK(std::isnan(scatter_add(table, 1, column, normal({4, 1}).to(device)).to_vector()[3]));
     CHECK(std::isnan(cross_entropy(table, bad.to(device)).item()));
     CHECK(
         std::isnan(logistic_mixture_nll(table, Tensor::full({4}, 256, DType::int64, device)).to_vector()[0]));
-    CHECK(embedding(table, Tensor::from<uint8_t>({3}, {1})).to_vector()[0] == table.to_vector()[9]);
+    CHECK(embedding(table, Tensor::from_vector<uint8_t>({3}, {1})).to_vector()[0] == table.to_vector()[9]);
   }
 }
 
@@ -199,7 +199,7 @@ TEST_CASE("cuda: a layer norm without gradients of weight and bias equals the CP
         const auto input = [&](const Shape& shape, int salt) {
           return normal(shape, salt, DType::float32).to(where);
         };
-        const Tensor x = require_grad(input({5, dim}, 1).alias());
+        const Tensor x = set_requires_grad(input({5, dim}, 1).alias());
         backward(layer_norm(x, input({dim}, 2), input({dim}, 3)), input({5, dim}, 4));
         return gradient(x).to(kCpu);
       };
@@ -213,7 +213,7 @@ namespace {
 // scale and shift of a layer norm of (rows, dim). Each gradient is a sum over rows.
 std::vector<Tensor> column_sums(Device device, int64_t rows, int64_t dim) {
   const auto input = [&](const Shape& shape, int salt) {
-    return require_grad(normal(shape, salt, DType::float32).to(device).alias());
+    return set_requires_grad(normal(shape, salt, DType::float32).to(device).alias());
   };
   const Tensor weight = input({dim, 2}, 1), bias = input({dim}, 2), scale = input({dim}, 3),
                shift = input({dim}, 4), x = normal({rows, 2}, 5, DType::float32).to(device),

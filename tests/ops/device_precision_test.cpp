@@ -52,7 +52,7 @@ std::vector<Tensor> compute_result_and_gradients(const std::vector<Tensor>& inpu
   for (const Tensor& input : inputs) {
     // The weight and the bias are never bfloat16.
     const DType input_dtype = leaves.empty() ? dtype : get_compute_dtype(dtype);
-    leaves.push_back(require_grad(input.to(input_dtype).to(device).alias()));
+    leaves.push_back(set_requires_grad(input.to(input_dtype).to(device).alias()));
   }
   const Tensor y =
       linear(leaves[0], leaves[1], leaves[2], activation, {dropout, RandomStream(5, "linear")}, result);
@@ -91,7 +91,7 @@ void check_rounding(Device device) {
       std::vector<Tensor> sizes;
       for (const Tensor& input : inputs) sizes.push_back(sqrt(square(input)));
       const Tensor g = sqrt(square(normal({rows, out}, 17).to(DType::bfloat16).to(DType::float64)));
-      const Tensor leaves[] = {require_grad(sizes[0].alias()), require_grad(sizes[1].alias())};
+      const Tensor leaves[] = {set_requires_grad(sizes[0].alias()), set_requires_grad(sizes[1].alias())};
       const Tensor terms = linear(leaves[0], leaves[1], {});
       backward(terms, g);
       const Tensor magnitudes[] = {detach(terms), gradient(leaves[0]), gradient(leaves[1])};
@@ -191,7 +191,7 @@ OpCase lstm_case(const std::vector<Tensor>& inputs) {
   const auto function = [](const std::vector<Tensor>& in) {
     std::vector<LstmWeights> weights;
     for (size_t i = 1; i < in.size(); i += 4) weights.push_back({in[i], in[i + 1], in[i + 2], in[i + 3]});
-    return lstm(in[0], Tensor::from<int64_t>({70, 0, 33, 1, 64}, {5}), weights);
+    return lstm(in[0], Tensor::from_vector<int64_t>({70, 0, 33, 1, 64}, {5}), weights);
   };
   return {"lstm", function, inputs};
 }
@@ -292,10 +292,10 @@ TEST_CASE("convolutions are computed in float32 in the precision bfloat16") {
 }
 
 TEST_CASE("a cast rounds its result and its gradient, and wrong dtypes of linear layers are errors") {
-  const Tensor x = require_grad(Tensor::from<float>({1, 1.00390625f, -3}, {3}));
+  const Tensor x = set_requires_grad(Tensor::from_vector<float>({1, 1.00390625f, -3}, {3}));
   const Tensor y = cast(x, DType::bfloat16);
   CHECK(y.to_vector() == std::vector<double>{1, 1, -3});
-  backward(y, Tensor::from<float>({0.5f, 1.00390625f, 2}, {3}).to(DType::bfloat16));
+  backward(y, Tensor::from_vector<float>({0.5f, 1.00390625f, 2}, {3}).to(DType::bfloat16));
   CHECK(gradient(x).dtype() == DType::float32);
   CHECK(gradient(x).to_vector() == std::vector<double>{0.5, 1, 2});
   const Tensor rows = Tensor::zeros({2, 3}, DType::bfloat16), weight = Tensor::zeros({4, 3}, DType::float32);
@@ -312,7 +312,7 @@ TEST_CASE("cuda: bfloat16 products are summed in float32 for sums of any length"
     const auto ones = [](int64_t a, int64_t b) { return Tensor::full({a, b}, 1, DType::float32); };
     const Tensor wide = linear(ones(1, kLong).to(device), ones(1, kLong).to(device), {});
     CHECK(wide.item() == kLong);
-    const Tensor weight = require_grad(ones(2, 1).to(device).alias());
+    const Tensor weight = set_requires_grad(ones(2, 1).to(device).alias());
     const Tensor y = linear(ones(kLong, 1).to(device), weight, {});
     backward(y, Tensor::full(y.shape(), 1, DType::float32, device));
     for (const double value : gradient(weight).to_vector()) CHECK(value == kLong);

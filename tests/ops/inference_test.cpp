@@ -14,7 +14,7 @@ using namespace tapeformer;
 using namespace tapeformer::test;
 
 TEST_CASE("DecodingLinear equals linear() for few and for many rows") {
-  const NoGrad no_grad;
+  const NoGradScope no_grad;
   for (const int64_t rows : {1, 4, 5, 6, 7, 12, 64})
     for (const int64_t out : {1, 7, 8, 17, 30})
       for (const Activation activation : {Activation::none, Activation::relu, Activation::gelu}) {
@@ -29,7 +29,7 @@ TEST_CASE("DecodingLinear equals linear() for few and for many rows") {
 }
 
 TEST_CASE("DecodingLinear in bfloat16 rounds operands in the same way as linear()") {
-  const NoGrad no_grad;
+  const NoGradScope no_grad;
   set_precision(kCpu, Precision::bfloat16);
   for (const int64_t rows : {1, 4, 5, 16, 21, 64})
     for (const int64_t out : {1, 17, 130})
@@ -69,7 +69,7 @@ struct NormInputs {
 }  // namespace
 
 TEST_CASE("a linear layer with the norm of its sum equals the ops") {
-  const NoGrad no_grad;
+  const NoGradScope no_grad;
   for (const int64_t rows : {1, 5, 64})
     for (const int64_t out : {1, 8, 17}) {
       const NormInputs inputs(rows, 37, out, DType::float64);
@@ -83,7 +83,7 @@ TEST_CASE("a linear layer with the norm of its sum equals the ops") {
 
 TEST_CASE(
     "cuda: a linear layer with the norm of its sum in bfloat16 equals the ops, and repeats bit by bit") {
-  const NoGrad no_grad;
+  const NoGradScope no_grad;
   for (const Device device : list_cuda_devices()) {
     const Bfloat16Scope scope(device);
     // The first five pairs test two CUDA kernels, which support up to 128 and up to 256 outputs. The kernels

@@ -41,7 +41,7 @@ Tensor watch(const Tensor& x, Tensor& received) {
 }  // namespace
 
 TEST_CASE("unbind returns views, whose gradients reach the tensor with and without a copy") {
-  const Tensor x = require_grad(normal({2, 3, 4}));
+  const Tensor x = set_requires_grad(normal({2, 3, 4}));
   const std::vector<Tensor> parts = unbind(x, 1);
   REQUIRE(parts.size() == 3);
   CHECK(parts[1].shape() == Shape{2, 4});
@@ -62,12 +62,12 @@ TEST_CASE("unbind returns views, whose gradients reach the tensor with and witho
 TEST_CASE("attention of the parts of one tensor gives the gradient of the tensor without a copy") {
   for (const bool causal_linear : {true, false}) {
     const auto gradients = [&](bool separate) {
-      const Tensor x = require_grad(normal({2, 5, 3, 2, 4}));
+      const Tensor x = set_requires_grad(normal({2, 5, 3, 2, 4}));
       backward(attention_of_parts(x, causal_linear, separate), normal({2, 5, 2, 4}, 3));
       return gradient(x).to_vector();
     };
     CHECK(gradients(false) == gradients(true));
-    const Tensor x = require_grad(normal({2, 5, 3, 2, 4}));
+    const Tensor x = set_requires_grad(normal({2, 5, 3, 2, 4}));
     std::vector<Tensor> received(4);
     std::vector<Tensor> parts = unbind(watch(x, received[3]), 2);
     for (size_t i = 0; i < 3; ++i) parts[i] = watch(parts[i], received[i]);
@@ -91,8 +91,8 @@ TEST_CASE("concat of adjacent parts is a view, and of other parts a copy") {
   CHECK_FALSE(concat({rows(0, 1), rows(1, 2).to(DType::float64)}, 0).shares_storage(all));
   // The gradients of adjacent leaves equal the gradients of leaves in separate memory.
   const auto gradient_of_second = [&](bool adjacent) {
-    const Tensor a = require_grad(adjacent ? rows(0, 2) : rows(0, 2).clone());
-    const Tensor b = require_grad(adjacent ? rows(2, 6) : rows(2, 6).clone());
+    const Tensor a = set_requires_grad(adjacent ? rows(0, 2) : rows(0, 2).clone());
+    const Tensor b = set_requires_grad(adjacent ? rows(2, 6) : rows(2, 6).clone());
     const Tensor y = concat({a, b}, 0);
     CHECK(y.shares_storage(all) == adjacent);
     backward(mul(y, y), normal({6, 4}, 5));
@@ -108,7 +108,7 @@ TEST_CASE("layer norms round their operand, and backward() adds the gradients of
       for (const bool has_branch : {false, true}) {
         CAPTURE(dim);
         const auto leaf = [&](const Shape& shape, int salt) {
-          return require_grad(normal(shape, salt, DType::float32).to(device).alias());
+          return set_requires_grad(normal(shape, salt, DType::float32).to(device).alias());
         };
         const auto gradients = [&](bool with_operand, bool uses_result) {
           const std::vector<Tensor> in{leaf({5, dim}, 1), leaf({dim}, 2), leaf({dim}, 3), leaf({5, dim}, 4)};

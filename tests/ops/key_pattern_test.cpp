@@ -139,7 +139,7 @@ TEST_CASE("gradients of softmax attention with a pattern equal the gradients of 
         const Tensor cotangent = normal({2, length, 2, 5}, 9);
         SoftmaxAttentionOptions options = c.options(causal);
         if (length == 97 || length == 391)
-          options.key_lengths = Tensor::from<int64_t>({length - length / 3, 0}, {2});
+          options.key_lengths = Tensor::from_vector<int64_t>({length - length / 3, 0}, {2});
         options.dropout = length == 97 ? 0.2 : 0;
         options.dropout_stream = RandomStream(5, "weights");
         const auto sparse = [&](const auto& x) { return softmax_attention(x[0], x[1], x[2], options); };

@@ -55,7 +55,7 @@ struct Differences {
 Differences differences(int64_t length, DType dtype) {
   const Tensor q = random_input(length, "q"), k = random_input(length, "k"), v = random_input(length, "v");
   const LinearAttentionOptions options{.causal = true};
-  const Tensor value = require_grad(v.to(dtype));
+  const Tensor value = set_requires_grad(v.to(dtype));
   const Tensor out = linear_attention(q.to(dtype), k.to(dtype), value, options);
   const Tensor actual = detach(out).to(DType::float64),
                cotangent = Tensor::zeros(out.shape(), DType::float64);

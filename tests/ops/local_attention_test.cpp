@@ -33,7 +33,7 @@ TEST_CASE("a window of keys equals the dense form with its mask, at lengths that
         const std::vector<Tensor> in = attention_inputs({1, length, length, 1, 5, 3}).list();
         const Tensor cotangent = normal({1, length, 1, 3}, 9);
         SoftmaxAttentionOptions options{.causal = causal, .pattern = {.window = window}};
-        if (length > 100) options.key_lengths = Tensor::from<int64_t>({length - 60}, {1});
+        if (length > 100) options.key_lengths = Tensor::from_vector<int64_t>({length - 60}, {1});
         const auto windowed = [&](const auto& x) { return softmax_attention(x[0], x[1], x[2], options); };
         const auto dense = [&](const auto& x) { return naive_softmax_attention(x[0], x[1], x[2], options); };
         const auto expected = outcome(dense, in, cotangent), found = outcome(windowed, in, cotangent);
@@ -64,7 +64,7 @@ TEST_CASE("a query has no gradient to keys outside of its window") {
   const KeyWindow window{.block_size = 8, .before = 8, .after = 0};
   for (const int64_t query : {0, 7, 8, 41, 59}) {
     std::vector<Tensor> leaves;
-    for (const Tensor& x : in) leaves.push_back(require_grad(x.clone()));
+    for (const Tensor& x : in) leaves.push_back(set_requires_grad(x.clone()));
     const Tensor y =
         softmax_attention(leaves[0], leaves[1], leaves[2], {.causal = true, .pattern = {.window = window}});
     const Tensor cotangent = Tensor::zeros({1, 60, 1, 4}, DType::float64);

@@ -113,7 +113,7 @@ TEST_CASE("lsh attention: positions after the length of a sequence have no effec
     padded.buckets = 10;
     padded.causal = false;
     LshOptions alone = padded;
-    padded.key_lengths = Tensor::from<int64_t>({37, 61}, {2});
+    padded.key_lengths = Tensor::from_vector<int64_t>({37, 61}, {2});
     const Tensor q = normal({2, 61, 2, 5}, 1), v = normal({2, 61, 2, 3}, 2);
     const Tensor out = lsh_attention(q, v, compute_lsh_buckets(q, padded, kStream), padded);
     const Tensor q2 = q.clone(), v2 = v.clone();
@@ -146,7 +146,7 @@ TEST_CASE("lsh attention: the result of a sequence does not depend on its batch"
         const Tensor q = normal({2, 300, 2, 5}, 1), v = normal({2, 300, 2, 3}, 2);
         const auto run = [&](int64_t padded) {
           const auto cut = [&](const Tensor& x) { return rows_of(x, 0, padded); };
-          options.key_lengths = Tensor::from<int64_t>({length, padded}, {2});
+          options.key_lengths = Tensor::from_vector<int64_t>({length, padded}, {2});
           return rows_of(
               lsh_attention(cut(q), cut(v), compute_lsh_buckets(cut(q), options, kStream), options), 0,
               length);
@@ -176,8 +176,8 @@ TEST_CASE("lsh attention: results are bit-identical for equal seeds and any numb
                                .causal = true};
       auto run = [&](int count, uint64_t seed = 3) {
         set_thread_count(count);
-        const Tensor q = require_grad(normal(shape, 1, DType::float32)),
-                     v = require_grad(normal(shape, 2, DType::float32));
+        const Tensor q = set_requires_grad(normal(shape, 1, DType::float32)),
+                     v = set_requires_grad(normal(shape, 2, DType::float32));
         const Tensor buckets = compute_lsh_buckets(q, options, RandomStream(seed, "rotations"));
         const Tensor out = lsh_attention(q, v, buckets, options);
         backward(out, normal(shape, 3, DType::float32));
@@ -198,8 +198,8 @@ TEST_CASE("lsh attention: results are bit-identical for equal seeds and any numb
 TEST_CASE("lsh attention: memory grows with the length") {
   auto peak = [](int64_t length) {
     const LshOptions options{.chunk_length = 32, .causal = true};
-    const Tensor q = require_grad(normal({1, length, 2, 16}, 1, DType::float32)),
-                 v = require_grad(normal({1, length, 2, 16}, 2, DType::float32));
+    const Tensor q = set_requires_grad(normal({1, length, 2, 16}, 1, DType::float32)),
+                 v = set_requires_grad(normal({1, length, 2, 16}, 2, DType::float32));
     const int64_t before = get_device_allocator().stats().active_bytes;
     get_device_allocator().reset_peak();
     backward(lsh_attention(q, v, compute_lsh_buckets(q, options, kStream), options),
@@ -282,7 +282,7 @@ TEST_CASE(
   CHECK(count_lsh_buckets(options, 65536) == 2048);  // 65536 / 64 chunks with two buckets each
   // The first sequence has 3 keys, which form one chunk with one bucket. The second sequence has 150 keys,
   // which form three chunks with four buckets.
-  options.key_lengths = Tensor::from<int64_t>({3, 150}, {2});
+  options.key_lengths = Tensor::from_vector<int64_t>({3, 150}, {2});
   const Tensor ids = compute_lsh_buckets(normal({2, 200, 1, 4}, 1), options, kStream);
   for (int64_t i = 0; i < ids.numel(); ++i) {
     const bool second = i >= ids.numel() / 2;
@@ -402,7 +402,7 @@ TEST_CASE("lsh buckets: more rounds find more of the nearest keys of a query") {
 TEST_CASE("lsh attention: empty sequences and batches are valid") {
   const LshOptions options{.chunk_length = 5};
   for (const Shape& shape : {Shape{2, 0, 1, 3}, Shape{0, 9, 1, 3}}) {
-    const Tensor q = require_grad(normal(shape, 1)), v = require_grad(normal(shape, 2));
+    const Tensor q = set_requires_grad(normal(shape, 1)), v = set_requires_grad(normal(shape, 2));
     const Tensor out = lsh_attention(q, v, compute_lsh_buckets(q, options, kStream), options);
     CHECK(out.shape() == shape);
     backward(out, Tensor::zeros(shape, DType::float64));

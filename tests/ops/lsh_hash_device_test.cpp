@@ -34,7 +34,8 @@ struct HashCase {
                       .buckets = requested.total() > 1 ? requested.total() : 0,
                       .hash = hash};
     result.share_rotations = share;
-    if (with_lengths) result.key_lengths = Tensor::from<int64_t>({length, 0, length / 2}, {kHashBatch});
+    if (with_lengths)
+      result.key_lengths = Tensor::from_vector<int64_t>({length, 0, length / 2}, {kHashBatch});
     return result;
   }
   LshBucketCounts factors(int64_t example) const {

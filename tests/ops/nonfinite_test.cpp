@@ -57,7 +57,7 @@ void for_devices_and_dtypes(F f) {
 
 TEST_CASE("relu propagates NaN to the result and passes the gradient, as in PyTorch") {
   for_devices_and_dtypes([](Device device, DType dtype) {
-    const Tensor x = require_grad(with_nan({37}, 5, dtype, device));
+    const Tensor x = set_requires_grad(with_nan({37}, 5, dtype, device));
     const Tensor y = relu(x);
     CHECK(count_nan(y) == 1);
     backward(y, Tensor::full({37}, 2, dtype, device));
@@ -69,9 +69,9 @@ TEST_CASE("NaN in a bias reaches the loss through linear with relu, and the grad
   for (const int64_t rows : {1, 3, 40}) {  // each number of rows uses a different code path
     CAPTURE(rows);
     for (const DType dtype : {DType::float32, DType::float64}) {
-      const Tensor x = require_grad(normal({rows, 9}, 1, dtype)),
-                   weight = require_grad(normal({20, 9}, 2, dtype)),
-                   bias = require_grad(with_nan({20}, 7, dtype, kCpu));
+      const Tensor x = set_requires_grad(normal({rows, 9}, 1, dtype)),
+                   weight = set_requires_grad(normal({20, 9}, 2, dtype)),
+                   bias = set_requires_grad(with_nan({20}, 7, dtype, kCpu));
       const Tensor y = linear(x, weight, bias, Activation::relu);
       CHECK(count_nan(y) == rows);
       const Tensor loss = sum(square(y));
@@ -104,7 +104,7 @@ TEST_CASE("a row of -inf gives 0 in softmax and -inf in log_softmax, with finite
   for_devices_and_dtypes([](Device device, DType dtype) {
     for (const int64_t classes : {1, 7, 33, 2000}) {
       CAPTURE(classes);
-      const Tensor x = require_grad(Tensor::full({2, classes}, -INFINITY, dtype, device));
+      const Tensor x = set_requires_grad(Tensor::full({2, classes}, -INFINITY, dtype, device));
       for (const double value : softmax(x).to_vector()) CHECK(value == 0);
       const Tensor y = log_softmax(x);
       for (const double value : y.to_vector()) CHECK(value == -INFINITY);

@@ -90,13 +90,13 @@ void add_views(std::vector<OpCase>& table) {
                    },
                    {x, normal({2, 3, 5}, 2)}});
   const Tensor index =
-      Tensor::from<int64_t>({2, 0, 0, 1, 2, 2, 1, 1, 0, 2, 1, 0, 0, 0, 1, 2, 1, 1, 0, 2}, {2, 2, 5});
+      Tensor::from_vector<int64_t>({2, 0, 0, 1, 2, 2, 1, 1, 0, 2, 1, 0, 0, 0, 1, 2, 1, 1, 0, 2}, {2, 2, 5});
   table.push_back({"gather", [](const Inputs& in) { return square(gather(in[0], 1, in[1])); }, {x, index}});
   table.push_back({"scatter_add",
                    [](const Inputs& in) { return square(scatter_add(in[0], 1, in[2], in[1])); },
                    {x, normal({2, 2, 5}, 3), index}});
   // The positions of 3 of 7 tokens, for each of 2 examples, 2 heads and 2 clusters.
-  const Tensor selection = Tensor::from<int64_t>(
+  const Tensor selection = Tensor::from_vector<int64_t>(
       {0, 2, 5, 2, 3, 6, 1, 2, 3, 0, 2, 3, 4, 5, 6, 1, 3, 5, 0, 1, 2, 0, 3, 6}, {2, 2, 2, 3});
   table.push_back({"gather_tokens",
                    [](const Inputs& in) { return square(gather_tokens(in[0], in[1])); },
@@ -104,7 +104,7 @@ void add_views(std::vector<OpCase>& table) {
   table.push_back({"scatter_mean_tokens",
                    [](const Inputs& in) { return square(scatter_mean_tokens(in[0], in[1], 7)); },
                    {normal({2, 2, 3, 2, 5}), selection}});
-  const Tensor rows = Tensor::from<uint8_t>({3, 0, 3, 1}, {2, 2});
+  const Tensor rows = Tensor::from_vector<uint8_t>({3, 0, 3, 1}, {2, 2});
   table.push_back({"embedding",
                    [](const Inputs& in) { return square(embedding(in[0], in[1])); },
                    {normal({4, 7}), rows}});
@@ -124,8 +124,8 @@ void add_reductions(std::vector<OpCase>& table) {
   table.push_back({"softmax", [](const Inputs& in) { return softmax(in[0]); }, {x}});
   table.push_back({"log_softmax", [](const Inputs& in) { return log_softmax(in[0]); }, {x}});
   table.push_back({"logsumexp", [](const Inputs& in) { return logsumexp(in[0]); }, {x}});
-  const Tensor targets = Tensor::from<int64_t>({0, 4, 2, 2, 1}, {5});
-  const Tensor weights = Tensor::from<uint8_t>({1, 1, 0, 1, 0}, {5});
+  const Tensor targets = Tensor::from_vector<int64_t>({0, 4, 2, 2, 1}, {5});
+  const Tensor weights = Tensor::from_vector<uint8_t>({1, 1, 0, 1, 0}, {5});
   table.push_back({"cross_entropy",
                    [](const Inputs& in) { return cross_entropy(in[0], in[1]); },
                    {normal({5, 6}), targets}});
@@ -167,11 +167,12 @@ void add_products(std::vector<OpCase>& table) {
                        },
                        {x, weight, bias}});
   for (const int64_t stride : {1, 2})
-    table.push_back({concat_text("conv1d, stride ", stride),
-                     [stride](const Inputs& in) {
-                       return conv1d(in[0], in[1], in[2], Tensor::from<int64_t>({3, 7}, {2}), {stride, 1, 0});
-                     },
-                     {normal({2, 7, 5}, 1), normal({9, 3, 5}, 2), normal({9}, 3)}});
+    table.push_back(
+        {concat_text("conv1d, stride ", stride),
+         [stride](const Inputs& in) {
+           return conv1d(in[0], in[1], in[2], Tensor::from_vector<int64_t>({3, 7}, {2}), {stride, 1, 0});
+         },
+         {normal({2, 7, 5}, 1), normal({9, 3, 5}, 2), normal({9}, 3)}});
   table.push_back(
       {"linear without bias", [](const Inputs& in) { return linear(in[0], in[1], {}); }, {x, weight}});
   table.push_back({"linear, no rows",
@@ -288,7 +289,7 @@ void add_lstm(std::vector<OpCase>& table) {
     const auto batch = static_cast<int64_t>(lengths.size());
     // The lengths are not among the inputs, because tests copy the inputs to a device, and lstm() reads the
     // lengths on the CPU.
-    const Tensor counts = Tensor::from<int64_t>(lengths, {batch});
+    const Tensor counts = Tensor::from_vector<int64_t>(lengths, {batch});
     Inputs inputs = {normal({batch, frames, in}, 1)};
     for (int d = 0; d < directions; ++d)
       for (const Shape& shape :
@@ -333,7 +334,7 @@ std::vector<OpCase> make_op_table() {
 std::vector<Tensor> compute_result_and_gradients(const OpCase& op, Device device, DType dtype) {
   std::vector<Tensor> inputs, leaves;
   for (const Tensor& input : op.inputs) {
-    if (is_floating(input.dtype())) leaves.push_back(require_grad(input.to(dtype).to(device).alias()));
+    if (is_floating(input.dtype())) leaves.push_back(set_requires_grad(input.to(dtype).to(device).alias()));
     inputs.push_back(is_floating(input.dtype()) ? leaves.back() : input.to(device));
   }
   const Tensor result = op.function(inputs);

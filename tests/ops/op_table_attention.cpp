@@ -52,7 +52,7 @@ void add_linear_attention(std::vector<OpCase>& table) {
   for (const bool causal : {false, true})
     for (const int64_t length : {5, 130}) {
       Inputs inputs = attention_inputs({3, length, length, 2, 3, 4}).list();
-      inputs.push_back(Tensor::from<int64_t>({length - 2, 0, length / 2}, {3}));
+      inputs.push_back(Tensor::from_vector<int64_t>({length - 2, 0, length / 2}, {3}));
       table.push_back({concat_text("attention, linear, lengths, ", causal ? "causal, " : "", length),
                        [causal](const Inputs& in) {
                          return linear_attention(in[0], in[1], in[2],
@@ -87,7 +87,7 @@ void add_windows(std::vector<OpCase>& table) {
           if (size.key_length > 100 && causal == has_lengths) continue;
           Inputs inputs = attention_inputs(size).list();
           if (has_lengths)
-            inputs.push_back(Tensor::from<int64_t>({size.key_length - 3, size.key_length / 2}, {2}));
+            inputs.push_back(Tensor::from_vector<int64_t>({size.key_length - 3, size.key_length / 2}, {2}));
           const double dropout = has_lengths ? 0.2 : 0;
           table.push_back({concat_text("attention, softmax, window ", window.before, ", ", window.block_size,
                                        ", ", window.after, causal ? ", causal, " : ", ",
@@ -145,7 +145,7 @@ void add_softmax_attention(std::vector<OpCase>& table) {
   for (const bool causal : {false, true})
     for (const int64_t length : {5, 130}) {
       Inputs inputs = attention_inputs({3, length, length, 2, 3, 4}).list();
-      inputs.push_back(Tensor::from<int64_t>({length - 2, 0, length / 2}, {3}));
+      inputs.push_back(Tensor::from_vector<int64_t>({length - 2, 0, length / 2}, {3}));
       table.push_back({concat_text("attention, softmax, lengths, ", causal ? "causal, " : "", length),
                        [causal](const Inputs& in) {
                          return softmax_attention(in[0], in[1], in[2],
@@ -196,7 +196,8 @@ void add_lsh_case(std::vector<OpCase>& table, const char* name, const AttentionS
   const Tensor v = normal({size.batch, size.key_length, size.heads, size.value_dim}, 2);
   Inputs inputs{q, v};
   if (with_lengths) {
-    inputs.push_back(Tensor::from<int64_t>({size.key_length - 2, 0, size.key_length / 2 + 1}, {size.batch}));
+    inputs.push_back(
+        Tensor::from_vector<int64_t>({size.key_length - 2, 0, size.key_length / 2 + 1}, {size.batch}));
     options.key_lengths = inputs[2];
   }
   inputs.push_back(compute_lsh_buckets(q, options, RandomStream(7, "rotations")));

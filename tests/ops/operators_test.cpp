@@ -23,7 +23,7 @@ std::string printed(const Tensor& tensor) {
 }  // namespace
 
 TEST_CASE("operators compute on tensors and numbers, and broadcast") {
-  const Tensor a = Tensor::from<float>({1, 2, 4}, {3}), b = Tensor::from<float>({2, 4, 8}, {3});
+  const Tensor a = Tensor::from_vector<float>({1, 2, 4}, {3}), b = Tensor::from_vector<float>({2, 4, 8}, {3});
   CHECK((a + b).to_vector() == Values{3, 6, 12});
   CHECK((a - b).to_vector() == Values{-1, -2, -4});
   CHECK((a * b).to_vector() == Values{2, 8, 32});
@@ -37,13 +37,13 @@ TEST_CASE("operators compute on tensors and numbers, and broadcast") {
   CHECK((3 * a).to_vector() == Values{3, 6, 12});
   CHECK((a / 2).to_vector() == Values{0.5, 1, 2});
   CHECK((8 / a).to_vector() == Values{8, 4, 2});
-  CHECK((a + Tensor::from<float>({10, 20}, {2, 1})).to_vector() == Values{11, 12, 14, 21, 22, 24});
+  CHECK((a + Tensor::from_vector<float>({10, 20}, {2, 1})).to_vector() == Values{11, 12, 14, 21, 22, 24});
   CHECK_THROWS_WITH_AS(a + Tensor::zeros({2}), "add: shapes (3,) and (2,) do not broadcast together",
                        ShapeError);
 }
 
 TEST_CASE("gradients pass through operators") {
-  const Tensor x = require_grad(Tensor::from<double>({2, 5}, {2}));
+  const Tensor x = set_requires_grad(Tensor::from_vector<double>({2, 5}, {2}));
   backward(sum((1 - x) * x / 4 + 3 / x - x));
   const Values found = gradient(x).to_vector();
   for (size_t i = 0; i < 2; ++i) {
@@ -53,9 +53,9 @@ TEST_CASE("gradients pass through operators") {
 }
 
 TEST_CASE("a += b makes `a` a handle on a new tensor") {
-  Tensor total = Tensor::from<float>({1, 2}, {2});
+  Tensor total = Tensor::from_vector<float>({1, 2}, {2});
   const Tensor before = total;
-  const Tensor x = require_grad(Tensor::from<float>({3, 4}, {2}));
+  const Tensor x = set_requires_grad(Tensor::from_vector<float>({3, 4}, {2}));
   total += x;
   total *= x;
   total -= 1;
@@ -67,10 +67,10 @@ TEST_CASE("a += b makes `a` a handle on a new tensor") {
 }
 
 TEST_CASE("a += b throws for a leaf that requires a gradient, and for an undefined tensor") {
-  Tensor w = require_grad(Tensor::zeros({2}));
+  Tensor w = set_requires_grad(Tensor::zeros({2}));
   CHECK_THROWS_WITH_AS(w -= 1,
                        "operator-=: the left-hand side is a leaf that requires a gradient; to update it in "
-                       "place, call add_from",
+                       "place, call add_scaled",
                        ShapeError);
   CHECK(requires_grad(w));
   Tensor none;
@@ -80,7 +80,8 @@ TEST_CASE("a += b throws for a leaf that requires a gradient, and for an undefin
 
 TEST_CASE(
     "mse_loss() and binary_cross_entropy_with_logits() are exact, also for large logits, and check shapes") {
-  const Tensor x = Tensor::from<double>({0.5, -2, 3}, {3}), t = Tensor::from<double>({1, 0, 0.25}, {3});
+  const Tensor x = Tensor::from_vector<double>({0.5, -2, 3}, {3}),
+               t = Tensor::from_vector<double>({1, 0, 0.25}, {3});
   CHECK(mse_loss(x, t).item() == doctest::Approx((0.25 + 4 + 2.75 * 2.75) / 3));
   double expected = 0;
   for (size_t i = 0; i < 3; ++i) {
@@ -89,8 +90,9 @@ TEST_CASE(
   }
   CHECK(binary_cross_entropy_with_logits(x, t).item() == doctest::Approx(expected));
 
-  const Tensor large = Tensor::from<float>({20, -20, 1000, -1000}, {4});
-  const Tensor right = Tensor::from<float>({1, 0, 1, 0}, {4}), wrong = Tensor::from<float>({0, 1, 0, 1}, {4});
+  const Tensor large = Tensor::from_vector<float>({20, -20, 1000, -1000}, {4});
+  const Tensor right = Tensor::from_vector<float>({1, 0, 1, 0}, {4}),
+               wrong = Tensor::from_vector<float>({0, 1, 0, 1}, {4});
   CHECK(binary_cross_entropy_with_logits(large, right).item() ==
         doctest::Approx(std::log1p(std::exp(-20.0)) / 2).epsilon(1e-6));
   CHECK(binary_cross_entropy_with_logits(large, wrong).item() == doctest::Approx(510));
@@ -121,18 +123,18 @@ TEST_CASE("randn() and uniform() depend only on the seed, the name and the step 
 TEST_CASE("tensors print in nested brackets with shape and dtype") {
   CHECK(printed({}) == "undefined tensor");
   CHECK(printed(Tensor::full({}, 2.5)) == "2.5 () float32");
-  CHECK(printed(Tensor::from<int64_t>({1, 2, 3}, {3})) == "[1, 2, 3] (3,) int64");
-  CHECK(printed(Tensor::from<float>({1, 2, 3, 4}, {2, 2})) == "[[1, 2],\n [3, 4]] (2, 2) float32");
+  CHECK(printed(Tensor::from_vector<int64_t>({1, 2, 3}, {3})) == "[1, 2, 3] (3,) int64");
+  CHECK(printed(Tensor::from_vector<float>({1, 2, 3, 4}, {2, 2})) == "[[1, 2],\n [3, 4]] (2, 2) float32");
   CHECK(printed(Tensor::zeros({2, 0})) == "[[],\n []] (2, 0) float32");
   CHECK(printed(Tensor::full({2000}, 1)) == "[1, 1, 1, ..., 1, 1, 1] (2000,) float32");
-  CHECK(printed(Tensor::from<float>({0.1F, NAN}, {2})) == "[0.1, nan] (2,) float32");
+  CHECK(printed(Tensor::from_vector<float>({0.1F, NAN}, {2})) == "[0.1, nan] (2,) float32");
 }
 
 TEST_CASE("the CPU is always synchronised, and has the precisions float32 and bfloat16") {
   synchronize(kCpu);
-  CHECK(precision(kCpu) == Precision::float32);
+  CHECK(get_precision(kCpu) == Precision::float32);
   set_precision(kCpu, Precision::bfloat16);
-  CHECK(precision(kCpu) == Precision::bfloat16);
+  CHECK(get_precision(kCpu) == Precision::bfloat16);
   CHECK(get_operand_dtype(Tensor::zeros({1})) == DType::bfloat16);
   set_precision(kCpu, Precision::float32);
   CHECK(get_operand_dtype(Tensor::zeros({1})) == DType::float32);
@@ -143,9 +145,9 @@ TEST_CASE("the CPU is always synchronised, and has the precisions float32 and bf
 TEST_CASE("cuda: the precision of a device can be set, and the host can wait for a device") {
   if (list_cuda_devices().empty()) MESSAGE("skipped: " << explain_missing_device());
   for (const Device device : list_cuda_devices()) {
-    CHECK(precision(device) == Precision::float32);
+    CHECK(get_precision(device) == Precision::float32);
     set_precision(device, Precision::tf32);
-    CHECK(precision(device) == Precision::tf32);
+    CHECK(get_precision(device) == Precision::tf32);
     set_precision(device, Precision::float32);
     const Tensor x = randn({3, 4}, {1, "x"}, DType::float32, device);
     const Tensor y = 2 * x + 1;

@@ -20,7 +20,7 @@ double packed_error(int64_t rows, int64_t columns, int64_t depth, bool from_tran
   for (int64_t k = 0; k < depth; ++k)
     for (int64_t j = 0; j < columns; ++j) transposed.data<T>()[j * depth + k] = b.data<T>()[k * columns + j];
 
-  std::vector<T> panels(static_cast<size_t>(cpu::tile_columns<T>(columns) * depth), T(NAN));
+  std::vector<T> panels(static_cast<size_t>(cpu::round_up_to_tile_columns<T>(columns) * depth), T(NAN));
   if (from_transpose)
     cpu::pack_rows(transposed.data<T>(), depth, columns, depth, panels.data());
   else
@@ -44,18 +44,18 @@ double packed_error(int64_t rows, int64_t columns, int64_t depth, bool from_tran
   return worst;
 }
 
-// Returns the largest difference between a product that tile_product() computes from BFloat16 operands and
-// the same product computed in double. `left` is the memory layout of the left operand. If `from_transpose`
-// is true, pack_rows() packs the transpose of the right operand (depth, columns). Otherwise, pack_columns()
-// packs the right operand.
+// Returns the largest difference between a product that compute_tile_product() computes from BFloat16
+// operands and the same product computed in double. `left` is the memory layout of the left operand. If
+// `from_transpose` is true, pack_rows() packs the transpose of the right operand (depth, columns). Otherwise,
+// pack_columns() packs the right operand.
 double pair_error(cpu::Left left, bool from_transpose, int64_t columns, int64_t depth) {
   constexpr int64_t kRows = cpu::kTileRows, kWidth = cpu::kTileColumns<float>;
   const auto rounded = [](int64_t n, int salt) { return test::normal({n}, salt).to(DType::bfloat16); };
   const Tensor a = rounded(kRows * depth, 1), b = rounded(depth * columns, 2);
-  const int64_t packed = cpu::packed_depth<BFloat16>(depth), stride = packed + 2;
+  const int64_t packed = cpu::compute_packed_depth<BFloat16>(depth), stride = packed + 2;
   const bool in_rows = left == cpu::Left::rows;
   std::vector<BFloat16> rows(static_cast<size_t>(kRows * stride * (packed + 2))),
-      panel(static_cast<size_t>(cpu::tile_columns<float>(columns) * packed), BFloat16(NAN)),
+      panel(static_cast<size_t>(cpu::round_up_to_tile_columns<float>(columns) * packed), BFloat16(NAN)),
       transposed(static_cast<size_t>(depth * columns));
   const auto b_at = [&](int64_t k, int64_t j) { return b.data<BFloat16>()[k * columns + j]; };
   for (int64_t i = 0; i < kRows; ++i)
@@ -72,11 +72,11 @@ double pair_error(cpu::Left left, bool from_transpose, int64_t columns, int64_t 
   for (int64_t column = 0; column < columns; column += kWidth) {
     std::vector<float> c(static_cast<size_t>(kRows * kWidth), 1.0f);
     if (in_rows)
-      cpu::tile_product<cpu::Left::rows, true>(rows.data(), stride, panel.data() + column * packed, packed,
-                                               c.data(), kWidth);
+      cpu::compute_tile_product<cpu::Left::rows, true>(rows.data(), stride, panel.data() + column * packed,
+                                                       packed, c.data(), kWidth);
     else
-      cpu::tile_product<cpu::Left::columns, true>(rows.data(), stride, panel.data() + column * packed, packed,
-                                                  c.data(), kWidth);
+      cpu::compute_tile_product<cpu::Left::columns, true>(rows.data(), stride, panel.data() + column * packed,
+                                                          packed, c.data(), kWidth);
     for (int64_t i = 0; i < kRows; ++i)
       for (int64_t j = 0; j < kWidth; ++j) {
         double sum = 1;

@@ -37,8 +37,8 @@ class Emulated {
   }
   ~Emulated() {
     set_log_sink(nullptr);
-    product_algorithms = cuda::emulation::kProductAlgorithms;
-    cuda::emulation::product_library_version = 1;
+    product_algorithms = cuda::emulation::kDefaultProductAlgorithms;
+    cuda::emulation::cublas_lt_version = 1;
   }
   Emulated(const Emulated&) = delete;
   Emulated& operator=(const Emulated&) = delete;
@@ -164,7 +164,7 @@ TEST_CASE("cuda: later processes use the algorithms in the file") {
     CHECK(product("") != expected);  // control: without the file, the products are measured again
     CHECK(get_token_text(path) == text);
     // The choices in the file are replaced if the version of cuBLAS changes.
-    cuda::emulation::product_library_version = 2;
+    cuda::emulation::cublas_lt_version = 2;
     CHECK(product(path) == product_by(2, inputs));
     CHECK(get_token_text(path) != text);
     CHECK(scope.warnings.empty());

@@ -18,9 +18,11 @@ struct Layer {
 };
 
 Layer layer_on(Device device) {
-  const auto leaf = [&](const Tensor& t) { return require_grad(t.to(DType::float32).to(device).alias()); };
-  return {require_grad(normal({9, 24}, 1).to(DType::bfloat16).to(device).alias()), leaf(normal({16, 24}, 2)),
-          leaf(normal({16}, 3))};
+  const auto leaf = [&](const Tensor& t) {
+    return set_requires_grad(t.to(DType::float32).to(device).alias());
+  };
+  return {set_requires_grad(normal({9, 24}, 1).to(DType::bfloat16).to(device).alias()),
+          leaf(normal({16, 24}, 2)), leaf(normal({16}, 3))};
 }
 
 // Returns the result of a layer and the gradients of x, weight and bias.

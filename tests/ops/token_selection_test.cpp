@@ -54,7 +54,7 @@ TEST_CASE(
 
 TEST_CASE("select_top_positions selects NaN first, -inf last, and the first of equal zeros") {
   for (const Device device : list_devices()) {
-    const Tensor x = Tensor::from<double>({-INFINITY, 0.0, -0.0, NAN, INFINITY, -1}, {6}).to(device);
+    const Tensor x = Tensor::from_vector<double>({-INFINITY, 0.0, -0.0, NAN, INFINITY, -1}, {6}).to(device);
     const auto top = [&](int64_t count) { return select_top_positions(x, count).to_vector(); };
     CHECK(top(1) == std::vector<double>{3});
     CHECK(top(2) == std::vector<double>{3, 4});
@@ -64,10 +64,10 @@ TEST_CASE("select_top_positions selects NaN first, -inf last, and the first of e
 }
 
 TEST_CASE("scatter_mean_tokens returns the mean over the clusters of a token, and 0 without clusters") {
-  const Tensor selection = Tensor::from<int64_t>({0, 2, 2, 3}, {1, 1, 2, 2});
-  const Tensor x = Tensor::from<double>({1, 2, 4, 8}, {1, 2, 2, 1, 1});
+  const Tensor selection = Tensor::from_vector<int64_t>({0, 2, 2, 3}, {1, 1, 2, 2});
+  const Tensor x = Tensor::from_vector<double>({1, 2, 4, 8}, {1, 2, 2, 1, 1});
   CHECK(scatter_mean_tokens(x, selection, 5).to_vector() == std::vector<double>{1, 0, 3, 8, 0});
-  const Tensor y = Tensor::from<double>({10, 20, 30, 40, 50}, {1, 5, 1, 1});
+  const Tensor y = Tensor::from_vector<double>({10, 20, 30, 40, 50}, {1, 5, 1, 1});
   CHECK(gather_tokens(y, selection).to_vector() == std::vector<double>{10, 30, 30, 40});
 }
 
@@ -88,13 +88,14 @@ TEST_CASE("selections of tokens throw ShapeError for mismatched shapes") {
 TEST_CASE(
     "scatter_mean_tokens sums bfloat16 rows in float32, and gather_tokens copies them, on all devices") {
   for (const Device device : list_devices()) {
-    const Tensor selection = Tensor::from<int64_t>({0, 2, 4, 1, 2, 4, 0, 2, 3}, {1, 1, 3, 3}).to(device);
+    const Tensor selection =
+        Tensor::from_vector<int64_t>({0, 2, 4, 1, 2, 4, 0, 2, 3}, {1, 1, 3, 3}).to(device);
     const Tensor x = normal({1, 3, 3, 1, 33}, 1, DType::bfloat16).to(device);
     const Tensor sums = scatter_mean_tokens(x.to(DType::float32), selection, 5);
     CHECK(max_difference(scatter_mean_tokens(x, selection, 5), sums.to(DType::bfloat16)) == 0);
     const Tensor y = normal({1, 5, 1, 33}, 2, DType::bfloat16).to(device);
     CHECK(max_difference(gather_tokens(y, selection), gather_tokens(y.to(DType::float32), selection)) == 0);
-    require_grad(x);
+    set_requires_grad(x);
     backward(scatter_mean_tokens(x, selection, 5), y);
     CHECK(gradient(x).dtype() == DType::bfloat16);
   }

@@ -17,7 +17,7 @@ using namespace tapeformer::test;
 namespace {
 
 // Returns the records of the device work of f(). The records include the bytes of a tensor only if the tensor
-// was allocated while a BlockRecording existed, so each test creates a BlockRecording first.
+// was allocated while a BlockRecordingScope existed, so each test creates a BlockRecordingScope first.
 template <class F>
 std::vector<cuda::WorkRecord> records_of(F&& f) {
   const cuda::WorkLog log;
@@ -29,15 +29,15 @@ std::vector<cuda::WorkRecord> records_of(F&& f) {
 
 TEST_CASE("cuda: the work log counts each array of a kernel once") {
   for (const Device device : list_cuda_devices()) {
-    const BlockRecording recording;
+    const BlockRecordingScope recording;
     const Tensor x = Tensor::full({10, 10}, 1, DType::float32, device);
     const auto records = records_of([&] { mul(x, 2.0); });
     REQUIRE(records.size() == 1);
     CHECK(records[0].kind == cuda::WorkKind::kernel);
     CHECK(std::string(records[0].where.file).ends_with("elementwise.cu"));
     CHECK(records[0].bytes == 2 * 100 * 4);
-    CHECK(records[0].blocks == 1);
-    CHECK(records[0].threads == 256);
+    CHECK(records[0].block_count == 1);
+    CHECK(records[0].thread_count == 256);
     // Both arguments are the same array, whose bytes are counted once.
     CHECK(records_of([&] { mul(x, x); })[0].bytes == 2 * 100 * 4);
     const Tensor y = Tensor::full({10, 10}, 1, DType::float32, device);
@@ -47,9 +47,9 @@ TEST_CASE("cuda: the work log counts each array of a kernel once") {
 
 TEST_CASE("cuda: the work log counts updates in place, parts of arrays and copies") {
   for (const Device device : list_cuda_devices()) {
-    const BlockRecording recording;
+    const BlockRecordingScope recording;
     const Tensor x = Tensor::full({8, 12}, 1, DType::float32, device), y = x.clone();
-    CHECK(records_of([&] { x.add_from(y); })[0].bytes == 3 * 96 * 4);
+    CHECK(records_of([&] { x.add_scaled(y); })[0].bytes == 3 * 96 * 4);
     const Tensor part = slice(x, 1, 0, 4);
     CHECK(records_of([&] { part.clone(); })[0].bytes == 2 * 32 * 4);
     const auto copies = records_of([&] { x.to(kCpu); });

@@ -9,7 +9,7 @@ namespace tapeformer::test {
 
 // Returns the values as an int64 tensor (values.size(),) on the CPU.
 inline Tensor lengths(const std::vector<int64_t>& values) {
-  return Tensor::from<int64_t>(values, {static_cast<int64_t>(values.size())});
+  return Tensor::from_vector<int64_t>(values, {static_cast<int64_t>(values.size())});
 }
 
 }  // namespace tapeformer::test

@@ -100,7 +100,7 @@ TEST_CASE("work beyond the memory of the device is refused") {
   if (!counts_without_device()) return;
   BenchmarkedModel choice = choice_of("mnist/linear");
   choice.batch_size = 64;
-  CHECK_THROWS_AS(count_training_step_work(choice, find_cuda_device(), 1 << 30), OutOfMemory);
+  CHECK_THROWS_AS(count_training_step_work(choice, find_cuda_device(), 1 << 30), OutOfMemoryError);
   CHECK_THROWS_AS(count_training_step_work(choice, kCpu, kMemory), DeviceError);
   // After count_training_step_work() throws, the emulation executes kernels again and does not only count
   // their work.
@@ -119,7 +119,7 @@ TEST_CASE("the estimated time is the largest of three limits plus the time betwe
                            .op = {},
                            .where = {},
                            .flop = 989.4e9,
-                           .type = cuda::OperandType::bfloat16,
+                           .operand_type = cuda::OperandType::bfloat16,
                            .product = {.m = 1 << 14, .n = 1 << 14, .k = 64}};
   CHECK(estimate_seconds(product, h200) == doctest::Approx(1e-3 / 0.7 + kLaunch));
   // A result of 256 x 256 has 4 tiles. If k is not divided into parts, only 4 of 132 multiprocessors work.
@@ -130,9 +130,9 @@ TEST_CASE("the estimated time is the largest of three limits plus the time betwe
   CHECK(count_gemm_thread_blocks(product.product, h200) == 132);
   // The device runs 264 blocks of 1,024 threads at the same time. Twice as many blocks need twice the time.
   cuda::WorkRecord kernel{
-      .kind = cuda::WorkKind::kernel, .op = {}, .where = {}, .blocks = 264, .threads = 1024};
+      .kind = cuda::WorkKind::kernel, .op = {}, .where = {}, .block_count = 264, .thread_count = 1024};
   CHECK(estimate_seconds(kernel, h200) == doctest::Approx(1e-6 + kLaunch));
-  kernel.blocks *= 2;
+  kernel.block_count *= 2;
   CHECK(estimate_seconds(kernel, h200) == doctest::Approx(2e-6 + kLaunch));
   CHECK_THROWS_AS(find_device_model("h20"), ConfigError);
 }

@@ -189,7 +189,7 @@ TEST_CASE("cuda: a resumed training uses the product algorithms of its run direc
       product_algorithms[i].seconds = i == fastest ? 0 : 1;
     Trainer trainer(config, {.run_dir = run_dir, .data_dir = "", .resume = resume, .quiet = true});
     CHECK(trainer.run().step == 6);
-    product_algorithms = cuda::emulation::kProductAlgorithms;
+    product_algorithms = cuda::emulation::kDefaultProductAlgorithms;
     return read_file((run_dir / "checkpoints/step-00000006/model.safetensors").string());
   };
   const TempDir dir;
@@ -242,7 +242,7 @@ TEST_CASE(
     const auto work = [&](double amount) {
       return [&sum, amount] {
         const Tensor increment = Tensor::full({}, amount, DType::float64, sum.device());
-        sum.add_from(increment);
+        sum.add_scaled(increment);
         return StepOutputs{.losses = {sum.clone()}, .loss_terms = {}, .grad_norm = increment};
       };
     };
@@ -304,7 +304,7 @@ TEST_CASE("cuda: the error about a loss that is not finite has the same step and
     Trainer trainer(config, {.run_dir = dir / "run", .data_dir = "", .resume = false, .quiet = true});
     try {
       trainer.run();
-    } catch (const DivergedError& error) {
+    } catch (const DivergenceError& error) {
       messages[i] = error.what();
     }
     const SafetensorsFile kept((dir / "run/checkpoints/latest/model.safetensors").string());

@@ -62,7 +62,7 @@ TEST_CASE("the mixture of logistics equals PyTorch in value and gradient, in eve
   for (const char* group : {"made", "random", "single"}) {
     CAPTURE(group);
     auto read = [&](const char* key) { return file.read(std::string(group) + "." + key); };
-    const Tensor parameters = require_grad(read("parameters"));
+    const Tensor parameters = set_requires_grad(read("parameters"));
     CHECK(relative_difference(logistic_mixture_nll(parameters, read("values")), read("nll")) < 1e-10);
     const Tensor loss = logistic_mixture_loss(parameters, read("values"));
     CHECK(loss.item() == doctest::Approx(read("loss").item()).epsilon(1e-11));
@@ -102,8 +102,8 @@ TEST_CASE("optimizers compute the parameters of PyTorch for twelve steps") {
     CAPTURE(run.name);
     std::vector<std::pair<std::string, Tensor>> parameters;
     for (const char* which : {"matrix", "vector"})
-      parameters.emplace_back(which,
-                              require_grad(slice_first(file.read(std::string(run.name) + "." + which), 0)));
+      parameters.emplace_back(
+          which, set_requires_grad(slice_first(file.read(std::string(run.name) + "." + which), 0)));
     Optimizer optimizer(run.config, parameters);
     for (int64_t step = 0; step < 12; ++step) {
       for (const auto& [which, parameter] : parameters)
@@ -168,7 +168,7 @@ TEST_CASE("positions and single functions equal PyTorch") {
     CAPTURE(name);
     std::vector<Tensor> x;
     for (int64_t i = 0; i < inputs; ++i)
-      x.push_back(require_grad(file.read(name + ".x" + std::to_string(i))));
+      x.push_back(set_requires_grad(file.read(name + ".x" + std::to_string(i))));
     const Tensor y = f(x);
     CHECK(relative_difference(y, file.read(name + ".y")) < 1e-12);
     backward(y, file.read(name + ".gy"));
@@ -219,7 +219,7 @@ TEST_CASE("LSH attention equals trax and fast_transformers") {
       options.chunk_length = 4;
       options.buckets = 12;
       options.causal = causal;
-      const Tensor q = require_grad(read("q")), v = require_grad(read("v"));
+      const Tensor q = set_requires_grad(read("q")), v = set_requires_grad(read("v"));
       const Tensor out = lsh_attention(q, v, read("buckets"), options);
       backward(out, read("cotangent"));
       // Here and in trax, keys are q / sqrt(|q|² + 1e-6 dim). In fast_transformers, the constant is missing.
@@ -244,7 +244,8 @@ TEST_CASE("attention of transformer-xl equals PyTorch with the published shift, 
         {.heads = 2, .dim = 4, .max_length = 5});
     attention->convert(DType::float64);
     for (const auto& [name, parameter] : attention->parameters()) parameter.copy_from(read(name));
-    const Tensor q = require_grad(read("q")), k = require_grad(read("k")), v = require_grad(read("v"));
+    const Tensor q = set_requires_grad(read("q")), k = set_requires_grad(read("k")),
+                 v = set_requires_grad(read("v"));
     const Tensor out = attention->forward(q, k, v, {}, {}, "layer");
     backward(out, read("cotangent"));
     // The sinusoids of the layer are rounded to float32.
@@ -315,7 +316,8 @@ TEST_CASE("attention of etc equals PyTorch with all pairs of tokens, in value an
                        {.heads = 2, .dim = 4, .max_length = kLength});
     attention->convert(DType::float64);
     for (const auto& [name, parameter] : attention->parameters()) parameter.copy_from(read(name));
-    const Tensor q = require_grad(read("q")), k = require_grad(read("k")), v = require_grad(read("v"));
+    const Tensor q = set_requires_grad(read("q")), k = set_requires_grad(read("k")),
+                 v = set_requires_grad(read("v"));
     const Tensor out = attention->forward(q, k, v, {.causal = false, .key_lengths = lengths}, {}, "layer");
     backward(out, read("cotangent"));
     for (int64_t b = 0; b < lengths.numel(); ++b) {

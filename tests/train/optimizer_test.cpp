@@ -17,13 +17,13 @@ TEST_CASE(
   config.lr = 0.1;
   config.weight_decay = 0.01;
   config.eps = 1e-3;  // with a large eps, the result depends on where eps is added
-  const Tensor parameter = require_grad(Tensor::from<double>({0.7}, {1}));
+  const Tensor parameter = set_requires_grad(Tensor::from_vector<double>({0.7}, {1}));
   Optimizer optimizer(config, {{"p", parameter}});
   double p = 0.7, m = 0, v = 0;
   const double b1 = 0.9, b2 = 0.999;
   for (int t = 1; t <= 12; ++t) {
     const double g = std::cos(t);
-    set_gradient(parameter, Tensor::from<double>({g}, {1}));
+    set_gradient(parameter, Tensor::from_vector<double>({g}, {1}));
     optimizer.step(config.lr);
     m = b1 * m + (1 - b1) * g;
     v = b2 * v + (1 - b2) * g * g;
@@ -48,10 +48,10 @@ TEST_CASE("clipping scales all gradients together or each tensor separately") {
     config.momentum = 0;
     config.clip_norm = 1;
     config.clip = per_tensor ? "per_tensor" : "global";
-    const Tensor a = require_grad(Tensor::zeros({2}, DType::float64)),
-                 b = require_grad(Tensor::zeros({1}, DType::float64));
-    set_gradient(a, Tensor::from<double>({3, 4}, {2}));
-    set_gradient(b, Tensor::from<double>({12}, {1}));
+    const Tensor a = set_requires_grad(Tensor::zeros({2}, DType::float64)),
+                 b = set_requires_grad(Tensor::zeros({1}, DType::float64));
+    set_gradient(a, Tensor::from_vector<double>({3, 4}, {2}));
+    set_gradient(b, Tensor::from_vector<double>({12}, {1}));
     Optimizer optimizer(config, {{"a", a}, {"b", b}});
     CHECK(optimizer.step(1).item() == doctest::Approx(13));
     const double norm = per_tensor ? 5 : 13;
@@ -68,7 +68,7 @@ TEST_CASE("Adafactor of trax equals its definition") {
   config.lr = 0.3;
   config.weight_decay = 0.01;
   constexpr int64_t kRows = 2, kColumns = 3;
-  const Tensor matrix = require_grad(normal({kRows, kColumns}, 1));
+  const Tensor matrix = set_requires_grad(normal({kRows, kColumns}, 1));
   Optimizer optimizer(config, {{"m", matrix}});
   std::vector<double> p = matrix.to_vector(), row(kRows), column(kColumns);
   for (int t = 1; t <= 8; ++t) {
@@ -106,8 +106,8 @@ TEST_CASE("clip_value limits the elements of scaled gradients, and keeps NaN") {
   config.kind = "sgd";
   config.momentum = 0;
   config.clip_value = 0.5;
-  const Tensor p = require_grad(Tensor::zeros({4}, DType::float64));
-  set_gradient(p, Tensor::from<double>({0.2, -3, 8, NAN}, {4}));
+  const Tensor p = set_requires_grad(Tensor::zeros({4}, DType::float64));
+  set_gradient(p, Tensor::from_vector<double>({0.2, -3, 8, NAN}, {4}));
   Optimizer optimizer(config, {{"p", p}});
   optimizer.step(1, 2);
   const std::vector<double> found = p.to_vector();
@@ -120,9 +120,9 @@ TEST_CASE(
   OptimizerConfig config;
   config.kind = "sgd";
   config.ema = 0.5;
-  const Tensor p = require_grad(Tensor::from<double>({1}, {1}));
+  const Tensor p = set_requires_grad(Tensor::from_vector<double>({1}, {1}));
   Optimizer optimizer(config, {{"p", p}});
-  set_gradient(p, Tensor::from<double>({1}, {1}));
+  set_gradient(p, Tensor::from_vector<double>({1}, {1}));
   optimizer.step(0.5);
   const double weights = p.item();
   optimizer.swap_averaged_weights();

@@ -33,7 +33,7 @@ class PackageCase {
 
   // Returns an input, whose gradient compare() checks.
   Tensor input(const std::string& key) {
-    inputs_.emplace_back(key, require_grad(constant(key)));
+    inputs_.emplace_back(key, set_requires_grad(constant(key)));
     return inputs_.back().second;
   }
   Tensor constant(const std::string& key) const { return file_.read(name_ + "." + key); }

@@ -169,7 +169,7 @@ TEST_CASE("a loss that is not finite ends the run, names step and examples, and 
   try {
     train(config, dir.path() / "run");
     FAIL("the run did not diverge");
-  } catch (const DivergedError& error) {
+  } catch (const DivergenceError& error) {
     CHECK(contains(error.what(), "training examples"));
     CHECK(contains(error.what(), "at step 1"));
     CHECK(contains(error.what(), "the checkpoint of step 1 is kept"));
@@ -255,7 +255,7 @@ TEST_CASE(
     Trainer trainer(config, {.run_dir = run, .data_dir = "", .resume = false, .quiet = true});
     for (const auto& [name, parameter] : trainer.model().parameters())
       if (name == "positions.0") parameter.data<float>()[parameter.numel() - 1] = NAN;
-    const std::string text = message_of<DivergedError>([&] { trainer.run(); });
+    const std::string text = message_of<DivergenceError>([&] { trainer.run(); });
     CAPTURE(text);
     CHECK(contains(text, "has 1 non-finite elements of"));
     CHECK(contains(text, "positions"));
@@ -279,7 +279,7 @@ TEST_CASE("resuming from a checkpoint with NaN names the tensor and gives no adv
   save_checkpoint((dir.path() / "run").string(), contents);
   Config longer = config;
   longer.train.steps = 9;
-  const std::string text = message_of<DivergedError>([&] { train(longer, dir.path() / "run", true); });
+  const std::string text = message_of<DivergenceError>([&] { train(longer, dir.path() / "run", true); });
   CAPTURE(text);
   CHECK(contains(text, "predictor.bias has 1 non-finite elements of 11"));
   CHECK_FALSE(contains(text, "optimizer.lr"));

@@ -48,7 +48,7 @@ class LengthMeasurement {
         },
         q_.device());
     times_.push_back(seconds / static_cast<double>(call_count_));
-    const int64_t input_bytes = (k_.raw() == q_.raw() ? 3 : 4) * q_.bytes();
+    const int64_t input_bytes = (k_.raw_data() == q_.raw_data() ? 3 : 4) * q_.bytes();
     peak_bytes_ = memory.stats().peak_bytes - initial_bytes + input_bytes;
   }
   void clear_times() { times_.clear(); }
@@ -85,7 +85,7 @@ Tensor make_random_tensor(const Shape& shape, const char* name, Device device, D
   const RandomStream stream(seed, name);
   for (int64_t i = 0; i < x.numel(); ++i)
     x.data<float>()[i] = static_cast<float>(stream.normal(static_cast<uint64_t>(i)));
-  return require_grad(x.to(dtype).to(device));
+  return set_requires_grad(x.to(dtype).to(device));
 }
 
 void TimeSpread::add(int64_t length, double seconds_per_token) {

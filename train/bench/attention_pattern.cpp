@@ -26,7 +26,7 @@ constexpr double kAttended = 1e-6;
 // only weighted sums of the values, this ratio is the magnitude of the attention weight.
 std::vector<double> measure_attention_weights(const AttentionKind& kind, const OptionValues& options,
                                               int64_t length) {
-  const NoGrad no_grad;
+  const NoGradScope no_grad;
   const std::unique_ptr<Attention> attention =
       kind.make(options, {.heads = 1, .dim = kHeadDim, .max_length = length});
   attention->initialize(kInputSeed);

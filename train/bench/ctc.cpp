@@ -31,7 +31,7 @@ Report run_ctc(const BenchmarkArguments& arguments) {
   // An alignment needs at most two frames per label: one for the label, and one for a blank between equal
   // labels.
   if (2 * labels > frames) throw ConfigError("--labels must be at most half of --frames");
-  const Tensor logits = require_grad(make_random_logits(batch, frames, classes));
+  const Tensor logits = set_requires_grad(make_random_logits(batch, frames, classes));
   const Tensor targets = make_random_labels(batch, labels, classes);
   const Tensor frame_counts = Tensor::full({batch}, static_cast<double>(frames), DType::int64);
   const Tensor label_counts = Tensor::full({batch}, static_cast<double>(labels), DType::int64);
@@ -41,7 +41,7 @@ Report run_ctc(const BenchmarkArguments& arguments) {
     set_gradient(logits, {});
   });
   const double forward = measure_median_call_seconds(number("repeats"), [&] {
-    const NoGrad no_grad;
+    const NoGradScope no_grad;
     loss();
   });
   return Report()

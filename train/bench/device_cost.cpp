@@ -63,7 +63,7 @@ void call_with_training_step(const BenchmarkedModel& choice, Device device, cons
 void call_with_decoding_step(const BenchmarkedModel& choice, int64_t batch, Device device,
                              const StepVisitor& visitor) {
   require_cuda_device(device);
-  const NoGrad no_grad;
+  const NoGradScope no_grad;
   AutoregressiveModel model(choice.model);
   model.initialize(choice.seed);
   model.move(device);

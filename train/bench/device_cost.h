@@ -57,7 +57,7 @@ class WorkCounter {
  private:
   CachingAllocator& allocator_;
   int64_t previous_limit_;
-  BlockRecording block_recording_;
+  BlockRecordingScope block_recording_;
   std::optional<cuda::SkippedWorkScope> skipped_work_;
 };
 
@@ -75,8 +75,8 @@ void call_with_decoding_step(const BenchmarkedModel& choice, int64_t batch, Devi
 // count_training_step_work() returns the work of the second training step. count_decoding_step_work() returns
 // the work of decoding the second token of every sequence of a batch. The results exclude work that only the
 // first step or token requires. A real device computes the steps, and an emulated device only counts their
-// work. The functions throw OutOfMemory if an emulated device needs more than `memory_bytes`, and DeviceError
-// if the device is the CPU.
+// work. The functions throw OutOfMemoryError if an emulated device needs more than `memory_bytes`, and
+// DeviceError if the device is the CPU.
 DeviceWork count_training_step_work(const BenchmarkedModel& choice, Device device, int64_t memory_bytes);
 DeviceWork count_decoding_step_work(const BenchmarkedModel& choice, int64_t batch, Device device,
                                     int64_t memory_bytes);

@@ -24,7 +24,8 @@ std::string make_launch_name(const cuda::WorkRecord& work) {
   if (work.kind == cuda::WorkKind::kernel) return "kernel " + source_line;
   const cuda::ProductShape& p = work.product;
   return concat_text("product ", p.count > 1 ? concat_text(p.count, " x ") : "", p.m, " x ", p.n, " x ", p.k,
-                     " ", get_operand_type_name(work.type), p.epilogue.empty() ? "" : ", " + p.epilogue);
+                     " ", get_operand_type_name(work.operand_type),
+                     p.epilogue.empty() ? "" : ", " + p.epilogue);
 }
 
 // Sums over the launches with the same name and op.
@@ -46,8 +47,9 @@ std::vector<LaunchGroup> group_launches(const DeviceWork& work, const DeviceMode
     group.flop += record.flop;
     group.seconds += estimate_seconds(record, device);
     const bool is_product = record.kind == cuda::WorkKind::product;
-    group.block_count = std::max(
-        group.block_count, is_product ? count_gemm_thread_blocks(record.product, device) : record.blocks);
+    group.block_count =
+        std::max(group.block_count,
+                 is_product ? count_gemm_thread_blocks(record.product, device) : record.block_count);
     if (is_product && group.block_count < device.multiprocessor_count)
       group.note =
           concat_text(group.block_count, " blocks for ", device.multiprocessor_count, " multiprocessors");
@@ -87,7 +89,7 @@ Report run_device_cost(const BenchmarkArguments& arguments) {
   double seconds = 0, seconds_at_peak = 0;
   for (const cuda::WorkRecord& record : work.records) {
     seconds += estimate_seconds(record, model);
-    seconds_at_peak += record.flop / model.peak_rate(record.type);
+    seconds_at_peak += record.flop / model.peak_rate(record.operand_type);
   }
   std::vector<Report> rows;
   for (const LaunchGroup& group : group_launches(work, model))

@@ -26,10 +26,10 @@ int64_t ceil_div(int64_t value, int64_t divisor) {
 // that the device can run at the same time, rounded up.
 int64_t count_waves(const cuda::WorkRecord& work, const DeviceModel& device) {
   int64_t resident =
-      std::min(kMaxBlocks, device.max_threads_per_multiprocessor / std::max<int64_t>(work.threads, 1));
+      std::min(kMaxBlocks, device.max_threads_per_multiprocessor / std::max<int64_t>(work.thread_count, 1));
   if (work.shared_bytes > 0)
     resident = std::min(resident, device.shared_bytes_per_multiprocessor / work.shared_bytes);
-  return ceil_div(work.blocks, std::max<int64_t>(resident, 1) * device.multiprocessor_count);
+  return ceil_div(work.block_count, std::max<int64_t>(resident, 1) * device.multiprocessor_count);
 }
 
 }  // namespace
@@ -81,7 +81,7 @@ int64_t count_gemm_thread_blocks(const cuda::ProductShape& p, const DeviceModel&
 }
 
 double estimate_seconds(const cuda::WorkRecord& work, const DeviceModel& device) {
-  double rate = kAttainableRate * device.peak_rate(work.type);
+  double rate = kAttainableRate * device.peak_rate(work.operand_type);
   double wave_seconds = 0;
   if (work.kind == cuda::WorkKind::product) {
     const int64_t blocks = count_gemm_thread_blocks(work.product, device);

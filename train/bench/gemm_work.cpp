@@ -106,7 +106,7 @@ double count_attention_flops(const AutoregressiveModelOptions& model, int64_t le
 }
 
 DType get_operand_dtype(Device device) {
-  return precision(device) == Precision::bfloat16 ? DType::bfloat16 : DType::float32;
+  return get_precision(device) == Precision::bfloat16 ? DType::bfloat16 : DType::float32;
 }
 
 GemmRunner::GemmRunner(std::vector<GemmShape> products, Device device) : products_(std::move(products)) {

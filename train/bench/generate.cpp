@@ -25,7 +25,7 @@ uint32_t read_weights(const NamedTensors& weights, double share) {
     for (int64_t part = begin; part < end; ++part) {
       uint32_t sum = 0;  // integer addition is associative, so the compiler vectorizes it
       for (const auto& [name, weight] : weights) {
-        const auto* words = static_cast<const uint32_t*>(weight.raw());
+        const auto* words = static_cast<const uint32_t*>(weight.raw_data());
         const auto count = static_cast<int64_t>(share * static_cast<double>(weight.numel()));
         const int64_t last = count * (part + 1) / team;
         for (int64_t i = count * part / team; i < last; ++i) sum += words[i];

@@ -18,7 +18,7 @@ AccessesByLaunch count_accesses(const std::function<void()>& step) {
 // Returns the instruction for which `excess` returns the largest value, as a text for addr2line. Returns an
 // empty text if no value is positive.
 template <class F>
-std::string find_worst_instruction(const LaunchAccesses& launch, F excess) {
+std::string find_worst_instruction(const LaunchSiteCounts& launch, F excess) {
   const auto worst =
       std::max_element(launch.counts_by_instruction.begin(), launch.counts_by_instruction.end(),
                        [&](const auto& a, const auto& b) { return excess(a.second) < excess(b.second); });
@@ -32,7 +32,7 @@ double divide_or_zero(int64_t a, int64_t b) {
   return b > 0 ? static_cast<double>(a) / static_cast<double>(b) : 0;
 }
 
-Report make_access_row(const LaunchKey& key, const LaunchAccesses& launch) {
+Report make_access_row(const LaunchKey& key, const LaunchSiteCounts& launch) {
   const auto& [path, line, op] = key;
   const AccessCounts total = launch.total();
   Report row;

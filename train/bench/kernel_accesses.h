@@ -9,7 +9,7 @@
 
 namespace tapeformer {
 
-using AccessesByLaunch = std::map<LaunchKey, LaunchAccesses>;
+using AccessesByLaunch = std::map<LaunchKey, LaunchSiteCounts>;
 
 // Return the memory accesses of a step for each kernel launch. count_training_accesses() measures the second
 // training step, and count_decoding_accesses() measures the decoding of the second token of each sequence.

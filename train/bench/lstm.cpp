@@ -93,7 +93,7 @@ Report run_lstm(const BenchmarkArguments& arguments) {
   const double forward = measure_median_call_seconds(
       number("repeats"),
       [&] {
-        const NoGrad no_grad;
+        const NoGradScope no_grad;
         model.forward(x, {}, {});
       },
       device);

@@ -15,7 +15,7 @@ template <class F>
 double measure_call_seconds(F&& f, Device device = kCpu) {
   const Stopwatch watch(device);
   f();
-  return watch.seconds();
+  return watch.measure_elapsed_seconds();
 }
 
 // Returns the median, or 0 for an empty list.

@@ -24,7 +24,7 @@ double CopyBenchmark::measure_bytes_per_second() const {
   const auto copy = [&] {
     if constexpr (kHasCuda)
       if (!device_.is_cpu())
-        return cuda::copy_bytes(destination_.raw(), device_, source_.raw(), device_, kCopyBytes);
+        return cuda::copy_bytes(destination_.raw_data(), device_, source_.raw_data(), device_, kCopyBytes);
     parallel_for(kCopyBytes, 1, [&](int64_t begin, int64_t end) {
       std::memcpy(destination_.data<uint8_t>() + begin, source_.data<uint8_t>() + begin,
                   static_cast<size_t>(end - begin));

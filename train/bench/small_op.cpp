@@ -14,7 +14,7 @@ Report run_small_op(const BenchmarkArguments& arguments) {
   const ThreadCountScope one_thread(1);
   const Tensor x = Tensor::full({kElements}, 0.5), b = Tensor::full({kElements}, 0.25);
   const Tensor cotangent = Tensor::full({kElements}, 1);
-  require_grad(x);
+  set_requires_grad(x);
   const double single = measure_median_call_seconds(repeats, [&] {
     for (int64_t i = 0; i < ops; ++i) backward(add(x, b), cotangent);
     set_gradient(x, {});
@@ -26,7 +26,7 @@ Report run_small_op(const BenchmarkArguments& arguments) {
     set_gradient(x, {});
   });
   const double forward = measure_median_call_seconds(repeats, [&] {
-    const NoGrad no_grad;
+    const NoGradScope no_grad;
     for (int64_t i = 0; i < ops; ++i) add(x, b);
   });
   const double microseconds = 1e6 / static_cast<double>(ops);

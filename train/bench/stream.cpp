@@ -187,7 +187,7 @@ Report measure(const LoadedSpeechRun& run, StreamDecoder& decoder, const std::ve
 }
 
 Report run_stream(const BenchmarkArguments& arguments) {
-  const NoGrad no_grad;
+  const NoGradScope no_grad;
   const auto& path = arguments.options.get<std::string>("run");
   if (path.empty()) throw ConfigError("bench stream needs --run, the run directory of a speech model");
   const auto lengths = parse_index_list("seconds", arguments.options.get<std::string>("seconds"));

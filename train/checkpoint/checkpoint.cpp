@@ -70,9 +70,9 @@ Folder open_or_create_checkpoints(const std::string& run_dir) {
 // Renames a checkpoint to a temporary name before removing it, so that a crash leaves no incomplete
 // checkpoint.
 void remove_checkpoint(const Folder& parent, const std::string& name) {
-  const std::string temporary = make_temporary_name(name);
+  const std::string temporary = make_temporary_path(name);
   parent.rename(name, temporary);
-  parent.remove(temporary);
+  parent.remove_all(temporary);
 }
 
 void point_link(const Folder& parent, const std::string& link, const std::string& target) {
@@ -117,9 +117,9 @@ void write_contents(const Folder& folder, const CheckpointContents& contents) {
     File file = folder.create_file(name);
     state.checksums[name] = write_safetensors(file, *tensors, metadata);
   }
-  folder.write(kConfigFileName, contents.config_toml);
+  folder.write_new_file(kConfigFileName, contents.config_toml);
   state.checksums[kConfigFileName] = compute_checksum(contents.config_toml);
-  folder.write(kStateFile, to_json(state));
+  folder.write_new_file(kStateFile, to_json(state));
   folder.sync();
 }
 
@@ -144,7 +144,7 @@ std::string save_checkpoint(const std::string& run_dir, const CheckpointContents
   const std::string name = format_step_name(step);
   call_with_context<CheckpointWriteError>(concat_text("checkpoint of step ", step, " not saved"), [&] {
     const Folder parent = open_or_create_checkpoints(run_dir);
-    const std::string temporary = make_temporary_name(name);
+    const std::string temporary = make_temporary_path(name);
     try {
       write_contents(parent.create_folder(temporary), contents);
       install(parent, temporary, name);
@@ -155,7 +155,7 @@ std::string save_checkpoint(const std::string& run_dir, const CheckpointContents
       throw;
     }
     // If install() has replaced a checkpoint of the same step, the temporary folder is the old checkpoint.
-    parent.remove(temporary);
+    parent.remove_all(temporary);
   });
   return (checkpoints_folder(run_dir) / name).string();
 }
@@ -164,7 +164,10 @@ void replace_checkpoint_state(const std::string& run_dir, TrainingState state) {
   const std::string name = format_step_name(state.step);
   state.checksums = Checkpoint((checkpoints_folder(run_dir) / name).string()).read_state().checksums;
   call_with_context<CheckpointWriteError>(concat_text("state of step ", state.step, " not saved"), [&] {
-    Folder(run_dir).open_folder(kCheckpointFolderName).open_folder(name).replace(kStateFile, to_json(state));
+    Folder(run_dir)
+        .open_folder(kCheckpointFolderName)
+        .open_folder(name)
+        .replace_file(kStateFile, to_json(state));
   });
 }
 

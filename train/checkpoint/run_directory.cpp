@@ -16,7 +16,7 @@ Folder create_and_open(const std::filesystem::path& path) {
 FolderLock lock_folder(const std::string& path) try {
   return FolderLock(path);
 } catch (const FileError& error) {
-  if (error.reason() != EWOULDBLOCK) throw;
+  if (error.error_number() != EWOULDBLOCK) throw;
   throw RunDirectoryError(RunDirectoryError::Reason::locked,
                           "run directory " + path + ": another process trains in it");
 }
@@ -47,7 +47,7 @@ void RunDirectory::prepare(const Config& config, int64_t step, bool evaluated) c
   require_kind(folder_, kCheckpointFolderName, Folder::Kind::folder);
   remove_unfinished_checkpoints(folder_.path());
   drop_metrics_after(folder_, step, evaluated);
-  folder_.replace(kConfigFileName, to_toml(config));
+  folder_.replace_file(kConfigFileName, to_toml(config));
 }
 
 void require_utf8(const Config& config, const std::string& run_dir) {

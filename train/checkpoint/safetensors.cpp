@@ -78,7 +78,7 @@ Checksum write_safetensors(File& file, const std::map<std::string, Tensor>& tens
   write(json.data(), json.size());
   for (const auto& [name, tensor] : order) {
     const Tensor here = tensor.alias().to(kCpu), plain = here.is_contiguous() ? here : here.clone();
-    write(plain.raw(), static_cast<size_t>(plain.bytes()));
+    write(plain.raw_data(), static_cast<size_t>(plain.bytes()));
   }
   file.sync();
   return checksum;
@@ -125,7 +125,7 @@ Tensor SafetensorsFile::read(const std::string& name) const {
 Tensor SafetensorsFile::read(const Entry& entry, Checksum& checksum) const try {
   Tensor tensor = Tensor::empty(entry.shape, entry.dtype);
   checksum.append(
-      read_with_checksum(file_, tensor.raw(), entry.end - entry.begin, data_begin_ + entry.begin));
+      read_with_checksum(file_, tensor.raw_data(), entry.end - entry.begin, data_begin_ + entry.begin));
   return tensor;
 } catch (const FileError& error) {
   throw CheckpointError(error.what());

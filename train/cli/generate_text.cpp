@@ -180,7 +180,7 @@ std::unique_ptr<TokenStream> make_stream(const LoadedRun& run, const GenerationO
                                          int64_t capacity, int64_t window) {
   try {
     return std::make_unique<TokenStream>(*run.model, options, capacity, window);
-  } catch (const OutOfMemory& error) {
+  } catch (const OutOfMemoryError& error) {
     throw std::runtime_error(concat_text(
         error.what(), ", for the states of ", window > 0 ? std::min(window, capacity) : capacity,
         " tokens; lower --length or --window, or use an attention kind whose state does not grow with the ",
@@ -196,7 +196,7 @@ std::string draw_text(const LoadedRun& run, const GenerationOptions& options,
   const auto own_stream = make_stream(run, options, given + length.drawn - 1, length.window);
   TokenStream& stream = *own_stream;
   for (const int32_t token : prompt) stream.append(token);
-  speed.prompt_seconds += prompt_watch.seconds();
+  speed.prompt_seconds += prompt_watch.measure_elapsed_seconds();
   std::string text;
   const Stopwatch watch(kCpu);
   double block_start = 0;
@@ -205,16 +205,16 @@ std::string draw_text(const LoadedRun& run, const GenerationOptions& options,
     const std::string_view token = run.tokenizer->get_token_text(stream.draw());
     output.write(token);
     if (output.is_silent()) text += token;
-    if (stream.size() == next_power - kSpeedTokens) block_start = watch.seconds();
+    if (stream.size() == next_power - kSpeedTokens) block_start = watch.measure_elapsed_seconds();
     if (stream.size() != next_power) continue;
     if (i >= kSpeedTokens)
       speed.at_positions.push_back(
           Report()
               .add("position", next_power)
-              .add("tokens_per_second", kSpeedTokens / (watch.seconds() - block_start)));
+              .add("tokens_per_second", kSpeedTokens / (watch.measure_elapsed_seconds() - block_start)));
     next_power *= 10;
   }
-  speed.seconds += watch.seconds();
+  speed.seconds += watch.measure_elapsed_seconds();
   speed.state_bytes = stream.state_bytes();
   return text;
 }

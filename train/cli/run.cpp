@@ -98,7 +98,7 @@ int report(const char* text, int code) {
 // Returns the message for an exception that has no dedicated exit status. If the type of the exception shows
 // an internal error, the message names this type. Otherwise, the message describes the error.
 std::string format_error(const std::exception& error) {
-  if (dynamic_cast<const OutOfMemory*>(&error))
+  if (dynamic_cast<const OutOfMemoryError*>(&error))
     return std::string(error.what()) +
            "; lower data.batch_size, the length of sequences or the size of the model, or set "
            "model.recompute = "
@@ -167,7 +167,7 @@ int run_and_report_errors(const Arguments& words) {
     return report(error.what(), kBadData);
   } catch (const DeviceError& error) {
     return report(error.what(), kNoDevice);
-  } catch (const DivergedError& error) {
+  } catch (const DivergenceError& error) {
     return report(error.what(), kDiverged);
   } catch (const std::bad_alloc&) {
     return report("out of memory", kFailureExitStatus);

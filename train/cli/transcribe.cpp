@@ -28,7 +28,7 @@ struct Recognition {
 };
 
 Recognition transcribe(const LoadedSpeechRun& run, const std::string& path, int64_t beam) {
-  const NoGrad no_grad;
+  const NoGradScope no_grad;
   const Tensor features = compute_file_features(run.config, run.metadata, path);
   if (run.config.model.encoder == "transformer" && features.size(0) > run.config.model.max_frames)
     throw DataError(concat_text(path, ": ", features.size(0), " frames are more than model.max_frames = ",

@@ -77,7 +77,7 @@ MPI_Datatype to_mpi_type(DType dtype) {
 // elements.
 template <class F>
 void for_each_part(const Tensor& values, F&& f) {
-  auto* const bytes = static_cast<uint8_t*>(values.raw());
+  auto* const bytes = static_cast<uint8_t*>(values.raw_data());
   for (int64_t first = 0; first < values.numel(); first += kMaxCount)
     f(bytes + first * size_of(values.dtype()), static_cast<int>(std::min(kMaxCount, values.numel() - first)));
 }

@@ -42,11 +42,11 @@ class NcclCommunicator final : public Communicator {
     const Tensor bytes = Tensor::zeros({sizeof(ncclUniqueId)}, DType::uint8);
     ncclUniqueId id;
     if (is_first()) check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
-    if (is_first()) std::memcpy(bytes.raw(), &id, sizeof id);
+    if (is_first()) std::memcpy(bytes.raw_data(), &id, sizeof id);
     hosts_->broadcast(bytes);
-    std::memcpy(&id, bytes.raw(), sizeof id);
+    std::memcpy(&id, bytes.raw_data(), sizeof id);
     const DeviceScope scope(device_);
-    cuda::context();
+    cuda::get_context();
     check_nccl(ncclCommInitRank(&nccl_, size(), id, rank()), "ncclCommInitRank");
     cuda::check_status(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     for (cudaEvent_t* event : {&computed_, &reduced_})
@@ -62,7 +62,7 @@ class NcclCommunicator final : public Communicator {
   void start_all_reduce(const Tensor& values) override {
     if (values.device().is_cpu()) return hosts_->start_all_reduce(values);
     enqueue([&] {
-      check_nccl(ncclAllReduce(values.raw(), values.raw(), static_cast<size_t>(values.numel()),
+      check_nccl(ncclAllReduce(values.raw_data(), values.raw_data(), static_cast<size_t>(values.numel()),
                                get_nccl_type(values.dtype()), ncclSum, nccl_, stream_),
                  "ncclAllReduce");
     });
@@ -71,15 +71,15 @@ class NcclCommunicator final : public Communicator {
     if (std::exchange(started_, false)) {
       const DeviceScope scope(device_);
       cuda::check_status(cudaEventRecord(reduced_, stream_));
-      cuda::check_status(cudaStreamWaitEvent(cuda::context().stream, reduced_, 0));
+      cuda::check_status(cudaStreamWaitEvent(cuda::get_context().stream, reduced_, 0));
     }
     hosts_->wait();
   }
   void broadcast(const Tensor& values) override {
     if (values.device().is_cpu()) return hosts_->broadcast(values);
     enqueue([&] {
-      check_nccl(ncclBroadcast(values.raw(), values.raw(), static_cast<size_t>(values.bytes()), ncclUint8, 0,
-                               nccl_, stream_),
+      check_nccl(ncclBroadcast(values.raw_data(), values.raw_data(), static_cast<size_t>(values.bytes()),
+                               ncclUint8, 0, nccl_, stream_),
                  "ncclBroadcast");
     });
     wait();
@@ -93,7 +93,7 @@ class NcclCommunicator final : public Communicator {
   template <class F>
   void enqueue(F&& launch) {
     const DeviceScope scope(device_);
-    cuda::check_status(cudaEventRecord(computed_, cuda::context().stream));
+    cuda::check_status(cudaEventRecord(computed_, cuda::get_context().stream));
     cuda::check_status(cudaStreamWaitEvent(stream_, computed_, 0));
     launch();
     started_ = true;

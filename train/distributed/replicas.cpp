@@ -11,7 +11,7 @@ namespace {
 // of a single word always changes the hash.
 uint64_t compute_hash(const Tensor& tensor) {
   const Tensor on_host = tensor.alias().to(kCpu);
-  const auto* const bytes = static_cast<const char*>(on_host.raw());
+  const auto* const bytes = static_cast<const char*>(on_host.raw_data());
   const auto size = static_cast<size_t>(on_host.bytes());
   constexpr size_t kWord = sizeof(uint64_t);
   constexpr uint64_t kMultiplier = 0x9E3779B97F4A7C15;

@@ -81,8 +81,8 @@ fs::path find_run_folder(const fs::path& checkpoint) {
 
 // Makes the model of a run, loads its weights and sets its precision. First compares the shapes in
 // list_expected_tensors(options) with the tensors of the checkpoint, so that a wrong config does not make a
-// model that exhausts the memory. Throws CheckpointError if the tensors do not match, and DivergedError if a
-// weight is not finite.
+// model that exhausts the memory. Throws CheckpointError if the tensors do not match, and DivergenceError if
+// a weight is not finite.
 template <class Run, class Options, class Make>
 void load_weights(Run& run, Device device, const Options& options, const Make& make) {
   // The model may have at most this number of elements more than the checkpoint. For models that are only

@@ -75,7 +75,7 @@ struct LoadedSpeechRun {
 // All functions throw CheckpointError if there is no run at the path or if the checkpoint is damaged. All
 // functions throw ConfigError if RunChoice::config_settings do not match the config or the weights. A load
 // function also throws ConfigError if it does not load models of the type in the checkpoint, and
-// DivergedError if a weight is not finite.
+// DivergenceError if a weight is not finite.
 FoundRun find_run(const RunChoice& choice);
 LoadedRun load_run(const FoundRun& found);
 LoadedRun load_run(const RunChoice& choice);

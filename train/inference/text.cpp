@@ -18,7 +18,8 @@ namespace {
 std::vector<double> compute_window_nats(const AutoregressiveModel& model, std::span<const int64_t> tokens,
                                         SegmentMemory* memory) {
   const auto length = static_cast<int64_t>(tokens.size()) - 1;
-  const Tensor inputs = Tensor::from(std::vector<int64_t>(tokens.begin(), tokens.end() - 1), {1, length});
+  const Tensor inputs =
+      Tensor::from_vector(std::vector<int64_t>(tokens.begin(), tokens.end() - 1), {1, length});
   const Tensor logits =
       model.forward(inputs.to(model.predictor.weight.device()), {.is_prefix = true, .memory = memory});
   const Tensor log_probabilities = log_softmax(logits.view({length, logits.size(2)})).to(kCpu);
@@ -27,7 +28,7 @@ std::vector<double> compute_window_nats(const AutoregressiveModel& model, std::s
   for (size_t t = 0; t < nats.size(); ++t)
     nats[t] = -values[t * static_cast<size_t>(logits.size(2)) + static_cast<size_t>(tokens[t + 1])];
   if (!std::all_of(nats.begin(), nats.end(), [](double x) { return std::isfinite(x); }))
-    throw DivergedError("the logits of the model are not finite numbers");
+    throw DivergenceError("the logits of the model are not finite numbers");
   return nats;
 }
 
@@ -52,7 +53,7 @@ void check_carried(const AutoregressiveModel& model, int64_t tokens) {
 }  // namespace
 
 std::vector<double> compute_token_losses(const AutoregressiveModel& model, std::span<const int64_t> tokens) {
-  const NoGrad no_grad;
+  const NoGradScope no_grad;
   const auto count = static_cast<int64_t>(tokens.size()), longest = model.options().max_length;
   const auto memory = model.encoder.make_segment_memory(1);
   std::vector<double> nats;
@@ -76,7 +77,7 @@ Evaluation evaluate_recurrent(const AutoregressiveModel& model, const TextDatase
   int64_t length = (text.size() - 1) / stream_count;
   if (limit > 0) length = std::min(length, limit);
   check_carried(model, length);
-  const NoGrad no_grad;
+  const NoGradScope no_grad;
   Decoder decoder(model, stream_count, length);
   Evaluation result{.split = dataset.info().split, .example_count = stream_count, .text_score = TextScore()};
   const auto read = [&](int64_t t) {
@@ -93,7 +94,7 @@ Evaluation evaluate_recurrent(const AutoregressiveModel& model, const TextDatase
     const Tensor& logits = decoder.step(tokens.to(device));
     tokens = read(t + 1);
     const double nats = cross_entropy(logits, tokens.to(device)).item();
-    if (!std::isfinite(nats)) throw DivergedError("the logits of the model are not finite numbers");
+    if (!std::isfinite(nats)) throw DivergenceError("the logits of the model are not finite numbers");
     result.text_score->nats += nats * static_cast<double>(stream_count);
     const auto best = argmax(logits).to_vector(), expected = tokens.to_vector();
     for (size_t i = 0; i < best.size(); ++i) correct += best[i] == expected[i];

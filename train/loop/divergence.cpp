@@ -23,19 +23,19 @@ const char* format_number(double number) {
 
 void check_finite_loss(double loss, int64_t step, const std::string& examples, const RunState& state) {
   if (std::isfinite(loss)) return;
-  throw DivergedError(concat_text("the loss is ", format_number(loss), " at step ", step,
-                                  ", training examples ", examples, make_advice(state)));
+  throw DivergenceError(concat_text("the loss is ", format_number(loss), " at step ", step,
+                                    ", training examples ", examples, make_advice(state)));
 }
 
 void check_finite_grad_norm(double norm, int64_t step, const RunState& state) {
   if (std::isfinite(norm)) return;
-  throw DivergedError(concat_text("the norm of the gradients is ", format_number(norm), " at step ", step,
-                                  make_advice(state)));
+  throw DivergenceError(concat_text("the norm of the gradients is ", format_number(norm), " at step ", step,
+                                    make_advice(state)));
 }
 
 void check_finite_weights(const NamedTensors& tensors, const RunState& state) {
   if (const auto found = find_non_finite(tensors))
-    throw DivergedError(concat_text(*found, " after ", state.step, " steps", make_advice(state)));
+    throw DivergenceError(concat_text(*found, " after ", state.step, " steps", make_advice(state)));
 }
 
 }  // namespace tapeformer

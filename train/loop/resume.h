@@ -24,7 +24,7 @@ void prepare_new_run(const RunDirectory& directory, const Config& config);
 //
 // Throws RunDirectoryError if `config` and the config of the checkpoint differ in a key that must not change,
 // and ConfigError if `metadata_json` and the metadata in the checkpoint differ. Throws CheckpointError if
-// the checkpoint is damaged, and DivergedError if the tensors of the checkpoint are not finite.
+// the checkpoint is damaged, and DivergenceError if the tensors of the checkpoint are not finite.
 std::optional<TrainingState> resume_run(const RunDirectory& directory, const Config& config, const Task& task,
                                         const std::string& metadata_json, int64_t total_steps,
                                         Optimizer& optimizer);

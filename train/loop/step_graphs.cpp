@@ -21,7 +21,7 @@ void StepGraphs::capture(Entry& entry, int64_t step, const std::function<StepOut
     try {
       entry.graph =
           std::make_shared<cuda::Graph>(device_, micro_batch_count_, [&] { entry.outputs = launch_step(); });
-    } catch (const GraphError& error) {
+    } catch (const CudaGraphError& error) {
       throw DeviceError(std::string(error.what()) + "; set run.cuda_graphs = false");
     }
     ++captured_step_count_;

@@ -66,7 +66,7 @@ void StepRunner::compute_loss_weights() {
   for (double& weight : loss_weights_) weight = total > 0 ? weight / total : 0;
   if (!device_loss_weights_.defined())
     device_loss_weights_ = Tensor::empty({micro_steps}, DType::float64, device_);
-  device_loss_weights_.copy_from(Tensor::from(loss_weights_, {micro_steps}));
+  device_loss_weights_.copy_from(Tensor::from_vector(loss_weights_, {micro_steps}));
 }
 
 // Launches the forward pass of a micro-batch. If the slice of this process is empty, the returned loss is

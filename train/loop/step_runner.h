@@ -33,12 +33,12 @@ class StepRunner {
              const Schedule& schedule, Communicator& processes);
 
   // Runs step number `state.step`, and then calls wait_for_losses(state.step), which checks the previous
-  // steps. On the CPU in a run with one process, checks the loss of this step too. Throws DivergedError if a
-  // checked value is not finite. `stop` is the request of this process to stop. The processes exchange their
-  // requests, and agreed_stop_request() returns the result.
+  // steps. On the CPU in a run with one process, checks the loss of this step too. Throws DivergenceError if
+  // a checked value is not finite. `stop` is the request of this process to stop. The processes exchange
+  // their requests, and agreed_stop_request() returns the result.
   StepResult run(const StopRequest& stop = {});
-  // Waits for the losses of the steps before `end_step`. Throws DivergedError if a loss or a gradient norm is
-  // not finite.
+  // Waits for the losses of the steps before `end_step`. Throws DivergenceError if a loss or a gradient norm
+  // is not finite.
   void wait_for_losses(int64_t end_step);
   // Discards the losses that were not read. A dry run calls this function if it only counts the work of the
   // steps, because the losses of such steps have no meaningful values.

@@ -150,7 +150,7 @@ bool Trainer::evaluate(const StopSignalScope& signals) {
   const Stopwatch watch(kCpu);
   bool has_message = false;
   const auto before_batch = [&] {
-    if (!has_message && watch.seconds() >= options_.evaluation_message_delay_seconds) {
+    if (!has_message && watch.measure_elapsed_seconds() >= options_.evaluation_message_delay_seconds) {
       run_log_->print_message(concat_text("step ", state_.step, ": evaluating ",
                                           task_->count_evaluation_examples(), " examples"));
       has_message = true;

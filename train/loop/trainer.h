@@ -73,7 +73,7 @@ class Trainer {
   // Trains until the last step, the time limit or a signal. Throws RunDirectoryError if the run directory
   // cannot be used. Throws CheckpointError if the checkpoint is damaged or the last checkpoint cannot be
   // saved. Process 0 throws these exceptions, and the other processes then throw FirstProcessError. Throws
-  // DivergedError if a loss, a gradient norm or a weight is not finite. Earlier checkpoints are kept.
+  // DivergenceError if a loss, a gradient norm or a weight is not finite. Earlier checkpoints are kept.
   TrainResult run();
   // Runs a few steps without writing files, and measures the time of the last step. If `time_model` is set,
   // it estimates the time of the last step instead, and the losses of the steps are discarded.

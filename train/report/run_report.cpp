@@ -214,7 +214,7 @@ bool is_locked(const std::string& path) {
     const FolderLock lock(path);
     return false;
   } catch (const FileError& error) {
-    return error.reason() == EWOULDBLOCK;
+    return error.error_number() == EWOULDBLOCK;
   }
 }
 

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 class ScratchFolder {
  public:
   ScratchFolder()
-      : path_(fs::temp_directory_path() / make_temporary_name(concat_text("tapeformer-", getpid()))) {
+      : path_(fs::temp_directory_path() / make_temporary_path(concat_text("tapeformer-", getpid()))) {
     fs::create_directories(path_);
   }
   ~ScratchFolder() {

@@ -149,7 +149,7 @@ void Runner::measure(const PlannedTrial& trial, const StopSignalScope& signals) 
     try {
       const Stopwatch watch(kCpu);
       Json json = to_json(run_measurement(measurement, options_, context, measured, signals));
-      json["seconds"] = watch.seconds();
+      json["seconds"] = watch.measure_elapsed_seconds();
       store_.put(*trial.row, trial.seed, measurement.name, std::move(json));
     } catch (const StoppedError&) {
       result_.stop_signal = signals.last_signal();

@@ -52,7 +52,7 @@ void check_identity(const fs::path& path, const Json& own) {
 FolderLock locked(const fs::path& out) try {
   return FolderLock(out.string());
 } catch (const FileError& error) {
-  if (error.reason() != EWOULDBLOCK) throw;
+  if (error.error_number() != EWOULDBLOCK) throw;
   throw ConfigError("another process uses " + out.string() + "; choose another folder with --out");
 }
 

@@ -20,7 +20,7 @@ std::string digest_of(const Dataset& set) {
   for (int64_t i = 0; i < count; ++i) indices.push_back(i * set.size() / count);
   const Tensor tokens = set.batch(indices).inputs();
   Checksum checksum;
-  checksum.append(tokens.raw(), static_cast<size_t>(tokens.bytes()));
+  checksum.append(tokens.raw_data(), static_cast<size_t>(tokens.bytes()));
   return concat_text(set.size(), " examples of ", set.info().name, " ", set.info().split, ", CRC-32 ",
                      format_crc32(checksum.crc32));
 }

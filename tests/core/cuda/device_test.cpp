@@ -53,8 +53,8 @@ TEST_CASE("cuda: copies follow strides and convert every dtype as the CPU does")
     columns.view(shape, strides).copy_from(x.view(shape, strides));
     CHECK(columns.to_vector() == x.to_vector());
     const Tensor sum = there.clone(), expected = x.clone();
-    sum.view(shape, strides).add_from(there.view(shape, {20, 5, 1}), -0.5);
-    expected.view(shape, strides).add_from(x.view(shape, {20, 5, 1}), -0.5);
+    sum.view(shape, strides).add_scaled(there.view(shape, {20, 5, 1}), -0.5);
+    expected.view(shape, strides).add_scaled(x.view(shape, {20, 5, 1}), -0.5);
     CHECK(max_difference(sum, expected) < 1e-12);
   });
 }
@@ -93,16 +93,16 @@ TEST_CASE("cuda: the allocator reuses and counts blocks, and its errors contain 
     void* first = nullptr;
     {
       const Tensor x = Tensor::empty({250}, DType::float32, device);
-      first = x.raw();
+      first = x.raw_data();
       CHECK(pool.stats().active_bytes == before.active_bytes + 1024);
     }
     CHECK(pool.stats().active_bytes == before.active_bytes);
     CHECK(pool.stats().cached_bytes == before.cached_bytes + 1024);
-    CHECK(Tensor::empty({256}, DType::float32, device).raw() == first);
+    CHECK(Tensor::empty({256}, DType::float32, device).raw_data() == first);
     const int64_t limit = pool.limit();
     pool.set_limit(pool.stats().active_bytes + (1 << 20));
     CHECK_THROWS_WITH_AS(Tensor::empty({1 << 20}, DType::float32, device),
-                         doctest::Contains("asked for 4 MiB with 1 MiB free"), OutOfMemory);
+                         doctest::Contains("asked for 4 MiB with 1 MiB free"), OutOfMemoryError);
     pool.set_limit(limit);
   });
 }

@@ -23,7 +23,7 @@ __global__ void first_used_in_graph() {}
 // Rotates the values of each block in three rounds. In each round, a thread receives the value of the next
 // thread through shared memory. Barriers separate the writes to shared memory from the reads.
 __global__ void rotate(const int* x, int* y) {
-  int* const shared = dynamic_shared<int>();
+  int* const shared = get_dynamic_shared_memory<int>();
   const unsigned n = blockDim.x, base = blockIdx.x * n;
   for (int round = 0; round < 3; ++round) {
     shared[threadIdx.x] = round == 0 ? x[base + threadIdx.x] : y[base + threadIdx.x];
@@ -81,7 +81,7 @@ __global__ void multiply(const float* a, const float* b, float* c) {
 // receives. The rows of the matrices are stored one after another.
 template <bool kTransposed>
 __global__ void load_four(const uint16_t* elements, uint32_t* out) {
-  auto* const shared = dynamic_shared<uint32_t>();
+  auto* const shared = get_dynamic_shared_memory<uint32_t>();
   const unsigned lane = threadIdx.x;
   std::memcpy(shared + lane * 4, elements + lane * 8, 16);
   __syncthreads();
@@ -98,7 +98,7 @@ __global__ void load_from_odd_address(const uint32_t* row) {
 // the shared memory to `out` before the first wait, after waiting for one group and after waiting for all
 // groups.
 __global__ void copy_in_groups(const Pack<int>* x, Pack<int>* out) {
-  auto* const shared = dynamic_shared<Pack<int>>() + 3 * threadIdx.x;
+  auto* const shared = get_dynamic_shared_memory<Pack<int>>() + 3 * threadIdx.x;
   AsyncCopies copies;
   const auto write = [&](unsigned step) {
     for (unsigned i = 0; i < 3; ++i) out[(threadIdx.x * 3 + step) * 3 + i] = shared[i];
@@ -115,12 +115,12 @@ __global__ void copy_in_groups(const Pack<int>* x, Pack<int>* out) {
   write(2);
 }
 __global__ void copy_to_odd_address(const int* x) {
-  AsyncCopies().copy(dynamic_shared<int>() + 1, x, true);
+  AsyncCopies().copy(get_dynamic_shared_memory<int>() + 1, x, true);
 }
 
 // Reads the value of the neighbouring thread without a barrier, which is a data race.
 __global__ void read_neighbour(int* out) {
-  int* const shared = dynamic_shared<int>();
+  int* const shared = get_dynamic_shared_memory<int>();
   shared[threadIdx.x] = static_cast<int>(threadIdx.x);
   out[threadIdx.x] = threadIdx.x > 0 ? shared[threadIdx.x - 1] : -1;
 }
@@ -134,7 +134,7 @@ __global__ void read_absent_lane(int* out) {
   out[threadIdx.x] = __shfl_sync(kAllLanes, 1, 3);
 }
 __global__ void read_unwritten(double* out) {
-  out[threadIdx.x] = dynamic_shared<double>()[threadIdx.x];
+  out[threadIdx.x] = get_dynamic_shared_memory<double>()[threadIdx.x];
 }
 
 }  // namespace

@@ -66,7 +66,7 @@ TEST_CASE("a folder has one lock at a time, until the lock is destroyed") {
       const FolderLock second(path);
       FAIL("locked twice");
     } catch (const FileError& error) {
-      CHECK(error.reason() == EWOULDBLOCK);
+      CHECK(error.error_number() == EWOULDBLOCK);
     }
   }
   CHECK_NOTHROW(FolderLock{path});

@@ -14,19 +14,19 @@ TEST_CASE("a folder's files are created, replaced and removed by name") {
   const TempDir dir;
   const Folder folder(dir.path().string());
   CHECK(folder.get_entry_kind("a") == Folder::Kind::none);
-  folder.write("a", "1");
-  CHECK_THROWS_AS(folder.write("a", "2"), FileError);
-  folder.replace("a", "3");
+  folder.write_new_file("a", "1");
+  CHECK_THROWS_AS(folder.write_new_file("a", "2"), FileError);
+  folder.replace_file("a", "3");
   CHECK(read_file(dir / "a") == "3");
   const Folder inner = folder.create_folder("inner");
-  inner.write("b", "4");
+  inner.write_new_file("b", "4");
   CHECK(read_file(dir / "inner/b") == "4");
   folder.exchange("a", "inner");
   CHECK(folder.get_entry_kind("a") == Folder::Kind::folder);
   CHECK(folder.get_entry_kind("inner") == Folder::Kind::file);
-  folder.remove("a");
-  folder.remove("inner");
-  folder.remove("none");
+  folder.remove_all("a");
+  folder.remove_all("inner");
+  folder.remove_all("none");
   CHECK(fs::is_empty(dir.path()));
 }
 
@@ -41,9 +41,9 @@ TEST_CASE("links in a folder are replaced or refused, and their targets are not 
   CHECK(contains(message_of<FileError>([&] { folder.open_file("link", O_WRONLY | O_APPEND); }),
                  "symbolic link"));
   CHECK(contains(message_of<FileError>([&] { folder.open_folder("folder"); }), "symbolic link"));
-  folder.replace("link", "new");
+  folder.replace_file("link", "new");
   CHECK(folder.get_entry_kind("link") == Folder::Kind::file);
-  folder.remove("folder");
+  folder.remove_all("folder");
   CHECK(read_file(other / "victim") == "precious");
 
   folder.replace_link("link", "elsewhere");
@@ -63,12 +63,12 @@ TEST_CASE("a pipe in place of a file is refused without blocking") {
 }
 
 TEST_CASE("temporary names are hidden, unique and recognised by is_temporary_name") {
-  const std::string first = make_temporary_name("/a/b.c"), second = make_temporary_name("/a/b.c");
+  const std::string first = make_temporary_path("/a/b.c"), second = make_temporary_path("/a/b.c");
   CHECK(first.starts_with("/a/.b.c.tmp-"));
   CHECK(first != second);
   CHECK(is_temporary_name(first));
-  CHECK(is_temporary_name(make_temporary_name("plain")));
-  CHECK(make_temporary_name(std::string(255, 'x')).size() <= 255);
+  CHECK(is_temporary_name(make_temporary_path("plain")));
+  CHECK(make_temporary_path(std::string(255, 'x')).size() <= 255);
   for (const char* name : {"b.c", "b.tmp-", "b.tmp-1", "b.tmp-0123456789abcdeg", ".tmp"})
     CHECK_FALSE(is_temporary_name(name));
 }

@@ -25,7 +25,7 @@ Tensor golden(const std::string& name, int64_t dims) {
   const std::string bytes = read_file(kGolden + name + ".f32");
   std::vector<float> values(bytes.size() / sizeof(float));
   std::memcpy(values.data(), bytes.data(), bytes.size());
-  return Tensor::from(values, {static_cast<int64_t>(values.size()) / dims, dims});
+  return Tensor::from_vector(values, {static_cast<int64_t>(values.size()) / dims, dims});
 }
 
 std::vector<float> make_recording() {

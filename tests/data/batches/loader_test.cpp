@@ -28,8 +28,8 @@ class Counting : public Dataset {
     for (const int64_t index : indices)
       if (index == bad_) throw DataError("example " + std::to_string(index) + " is bad");
     Batch batch;
-    batch.tokens =
-        Tensor::from(std::vector<int64_t>(indices.begin(), indices.end()), {int64_t(indices.size()), 1});
+    batch.tokens = Tensor::from_vector(std::vector<int64_t>(indices.begin(), indices.end()),
+                                       {int64_t(indices.size()), 1});
     return batch;
   }
   mutable std::atomic<int> batches{0};

@@ -100,8 +100,8 @@ TEST_CASE("invalid options for a data set are config errors") {
 TEST_CASE("grey images have the luma of ITU-R BT.601") {
   // The grey value of red is 0.299 * 255 = 76.2, of green 0.587 * 255 = 149.7, and of blue 0.114 * 255
   // = 29.1.
-  const Tensor pixels =
-      Tensor::from<uint8_t>({255, 0, 0, 0, 255, 0, 0, 0, 255, 255, 255, 255, 10, 20, 30, 0, 0, 0}, {2, 9});
+  const Tensor pixels = Tensor::from_vector<uint8_t>(
+      {255, 0, 0, 0, 255, 0, 0, 0, 255, 255, 255, 255, 10, 20, 30, 0, 0, 0}, {2, 9});
   const Tensor grey = convert_images_to_grey(pixels);
   CHECK(grey.shape() == Shape{2, 3});
   CHECK(grey.to_vector() == std::vector<double>{76, 150, 29, 255, 18, 0});
@@ -112,12 +112,14 @@ TEST_CASE("averages of blocks are computed per channel and round halves up") {
   // One image of 2 x 4 pixels with two channels. The sums of its two blocks of 2 x 2 pixels are 2 and 6 in
   // channel 0, and 1020 and 1 in channel 1.
   const Tensor pixels =
-      Tensor::from<uint8_t>({0, 255, 1, 255, 5, 0, 1, 0, 1, 255, 0, 255, 0, 1, 0, 0}, {1, 16});
+      Tensor::from_vector<uint8_t>({0, 255, 1, 255, 5, 0, 1, 0, 1, 255, 0, 255, 0, 1, 0, 0}, {1, 16});
   const Tensor out = downscale_images(pixels, 2, 4, 2, 2);
   CHECK(out.to_vector() == std::vector<double>{1, 255, 2, 0});
   // In blocks of 3 x 3 pixels, 4 / 9 is rounded down, and 5 / 9 is rounded up.
-  CHECK(downscale_images(Tensor::from<uint8_t>({4, 0, 0, 0, 0, 0, 0, 0, 0}, {1, 9}), 3, 3, 1, 3).item() == 0);
-  CHECK(downscale_images(Tensor::from<uint8_t>({5, 0, 0, 0, 0, 0, 0, 0, 0}, {1, 9}), 3, 3, 1, 3).item() == 1);
+  CHECK(downscale_images(Tensor::from_vector<uint8_t>({4, 0, 0, 0, 0, 0, 0, 0, 0}, {1, 9}), 3, 3, 1, 3)
+            .item() == 0);
+  CHECK(downscale_images(Tensor::from_vector<uint8_t>({5, 0, 0, 0, 0, 0, 0, 0, 0}, {1, 9}), 3, 3, 1, 3)
+            .item() == 1);
 }
 
 TEST_CASE("mismatched IDX files are errors with the file and the expected contents") {

@@ -33,15 +33,15 @@ TEST_CASE("PNG pictures of 8 and 16 bits, plain and interlaced, give the same pi
 }
 
 TEST_CASE("crop_and_resize_to_square() crops at the centre and averages areas") {
-  const Tensor picture = Tensor::from<uint8_t>({9, 1, 2, 9, 9, 3, 5, 9}, {2, 4, 1});
+  const Tensor picture = Tensor::from_vector<uint8_t>({9, 1, 2, 9, 9, 3, 5, 9}, {2, 4, 1});
   CHECK(crop_and_resize_to_square(picture, 2, 1).to_vector() == std::vector<double>{1, 2, 3, 5});
   CHECK(crop_and_resize_to_square(picture, 1, 1).to_vector() ==
         std::vector<double>{3});  // 11 / 4 is rounded up
   CHECK(crop_and_resize_to_square(picture, 1, 3).to_vector() == std::vector<double>{3, 3, 3});
   // If 3 pixels in a row are reduced to 2, each result is 2/3 of an outer pixel plus 1/3 of the middle pixel.
-  const Tensor three = Tensor::from<uint8_t>({0, 90, 0, 0, 0, 0, 0, 0, 180}, {3, 3, 1});
+  const Tensor three = Tensor::from_vector<uint8_t>({0, 90, 0, 0, 0, 0, 0, 0, 180}, {3, 3, 1});
   CHECK(crop_and_resize_to_square(three, 2, 1).to_vector() == std::vector<double>{20, 20, 0, 80});
-  const Tensor red = Tensor::from<uint8_t>({255, 0, 0}, {1, 1, 3});
+  const Tensor red = Tensor::from_vector<uint8_t>({255, 0, 0}, {1, 1, 3});
   CHECK(crop_and_resize_to_square(red, 1, 1).to_vector() == std::vector<double>{76});
   const Tensor whole = smooth_picture(64, 64, 3);
   CHECK(max_difference(crop_and_resize_to_square(whole, 64, 3), whole) == 0);

@@ -13,7 +13,7 @@ namespace {
 Tensor pattern(const Shape& shape) {
   std::vector<uint8_t> values(static_cast<size_t>(shape.numel()));
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<uint8_t>(i * 37 % 256);
-  return Tensor::from(values, shape);
+  return Tensor::from_vector(values, shape);
 }
 
 }  // namespace
@@ -33,7 +33,7 @@ TEST_CASE("grey and RGB images are unchanged after writing and reading") {
 
 TEST_CASE("a grid arranges, scales and separates its images") {
   // Three images of 1 x 2 pixels in two columns, with scale 2 and gap 1, form two rows of height 2.
-  const Tensor images = Tensor::from<uint8_t>({1, 2, 3, 4, 5, 6}, {3, 2});
+  const Tensor images = Tensor::from_vector<uint8_t>({1, 2, 3, 4, 5, 6}, {3, 2});
   const Tensor grid = make_image_grid(images, 1, 2, 1, {.columns = 2, .scale = 2, .gap = 1, .background = 9});
   CHECK(grid.shape() == Shape{7, 11, 1});
   const std::vector<double> edge(11, 9), top = {9, 1, 1, 2, 2, 9, 3, 3, 4, 4, 9},
@@ -44,7 +44,7 @@ TEST_CASE("a grid arranges, scales and separates its images") {
   CHECK(grid.to_vector() == expected);
 
   const Tensor colour =
-      make_image_grid(Tensor::from<uint8_t>({1, 2, 3, 4, 5, 6}, {1, 6}), 1, 2, 3, {.scale = 1});
+      make_image_grid(Tensor::from_vector<uint8_t>({1, 2, 3, 4, 5, 6}, {1, 6}), 1, 2, 3, {.scale = 1});
   CHECK(colour.shape() == Shape{5, 6, 3});
   CHECK(colour.data<uint8_t>()[(2 * 6 + 3) * 3 + 1] == 5);
   CHECK(make_image_grid(pattern({10, 196}), 14, 14, 1).shape() == Shape{3 * 58 + 2, 4 * 58 + 2, 1});

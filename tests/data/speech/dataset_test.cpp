@@ -200,7 +200,7 @@ TEST_CASE("unfinished files of a feature cache are removed unless a process has 
   cached.cache_folder = (dir / "cache").string();
   const auto key = dir / "cache" / "0123.features";
   const std::string written = key.string() + ".98765.tmp", left = key.string() + ".1234.tmp",
-                    hidden = make_temporary_name(key.string()),
+                    hidden = make_temporary_path(key.string()),
                     foreign = (dir / "cache" / "notes.tmp").string();
   for (const std::string& name : {written, left, hidden, foreign}) write_file(name, std::string("half"));
   {

@@ -15,7 +15,7 @@ TEST_CASE("deltas are slopes, and the frames at the ends are repeated") {
   // For x = t^2, the first derivative is 2 t and the second is 2, except at the ends.
   std::vector<float> values;
   for (int t = 0; t < 12; ++t) values.push_back(static_cast<float>(t * t));
-  const Tensor features = add_deltas(Tensor::from(values, {12, 1}));
+  const Tensor features = add_deltas(Tensor::from_vector(values, {12, 1}));
   CHECK(features.shape() == Shape({12, 3}));
   const auto v = features.to_vector();
   for (size_t t = 4; t < 8; ++t) {

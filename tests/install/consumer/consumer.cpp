@@ -6,9 +6,9 @@
 
 int main() {
   using namespace tapeformer;
-  const Tensor a = Tensor::from<float>({1, 2, 3}, {3});
-  const Tensor b = Tensor::from<float>({4, 5, 6}, {3});
-  require_grad(a);
+  const Tensor a = Tensor::from_vector<float>({1, 2, 3}, {3});
+  const Tensor b = Tensor::from_vector<float>({4, 5, 6}, {3});
+  set_requires_grad(a);
   const Tensor c = add(a, b);
   backward(c, Tensor::full({3}, 1));
   for (const double value : c.to_vector()) std::printf("%g ", value);

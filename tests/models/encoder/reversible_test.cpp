@@ -148,7 +148,7 @@ Comparison reversible_against_stored(const EncoderOptions& options) {
   Encoder encoder(options);
   encoder.initialize(3);
   encoder.convert(DType::float64);
-  const Tensor x = require_grad(normal({3, 7, options.width()}, 4));
+  const Tensor x = set_requires_grad(normal({3, 7, options.width()}, 4));
   const Pass stored = pass_of(encoder, x, [&] { return stored_forward(encoder, x, kTraining); });
   const Pass found = pass_of(encoder, x, [&] { return encoder.forward(x, {}, kTraining); });
   return {stored.result == found.result, gradient_error(stored, found)};
@@ -158,7 +158,7 @@ Comparison reversible_against_stored(const EncoderOptions& options) {
 int64_t activation_peak(const EncoderOptions& options) {
   Encoder encoder(options);
   encoder.initialize(3);
-  const Tensor x = require_grad(normal({2, 64, options.width()}, 4, DType::float32));
+  const Tensor x = set_requires_grad(normal({2, 64, options.width()}, 4, DType::float32));
   int64_t peak = 0;
   // The first pass allocates the gradients. The second pass adds to the gradients, and may copy a gradient
   // that shares memory with another tensor. The third pass makes no such copies, so it is measured.
@@ -210,7 +210,7 @@ TEST_CASE("control: a replay that draws other random numbers gives wrong gradien
   Encoder encoder(reversible_options("linear", 6));
   encoder.initialize(3);
   encoder.convert(DType::float64);
-  const Tensor x = require_grad(normal({3, 7, encoder.options().width()}, 4));
+  const Tensor x = set_requires_grad(normal({3, 7, encoder.options().width()}, 4));
   const Pass stored = pass_of(encoder, x, [&] { return stored_forward(encoder, x, kTraining); });
   const auto forward = [&](bool replays_draws) {
     const ReplayContext context(kTraining);
@@ -247,7 +247,8 @@ TEST_CASE("backward() reconstructs the inputs of a reversible stack of any depth
       const ReplayContext context(kTraining);
       auto blocks = make_reversible_blocks(encoder.layers, 1, 7, {}, context);
       const Shape shape{21, encoder.options().width()};
-      const Tensor x1 = require_grad(normal(shape, 1, dtype)), x2 = require_grad(normal(shape, 2, dtype));
+      const Tensor x1 = set_requires_grad(normal(shape, 1, dtype)),
+                   x2 = set_requires_grad(normal(shape, 2, dtype));
       // `inputs` receives two tensors: the input of the first branch of block 0 in the forward pass and in
       // the backward pass.
       std::vector<Tensor> inputs;
@@ -291,7 +292,7 @@ TEST_CASE("the length of the tape of a reversible model does not depend on the n
   for (const int64_t layers : {1, 16}) {
     Encoder encoder(reversible_options("softmax", layers));
     encoder.initialize(3);
-    const Tensor x = require_grad(normal({2, 5, encoder.options().width()}, 4, DType::float32));
+    const Tensor x = set_requires_grad(normal({2, 5, encoder.options().width()}, 4, DType::float32));
     const Tensor y = encoder.forward(x, {}, kTraining);
     sizes[layers > 1] = tape_size();
   }
@@ -308,7 +309,7 @@ TEST_CASE("recomputed layers repeat their decisions") {
       Encoder encoder(options);
       encoder.initialize(3);
       encoder.convert(DType::float64);
-      const Tensor x = require_grad(normal({3, 7, options.width()}, 4));
+      const Tensor x = set_requires_grad(normal({3, 7, options.width()}, 4));
       passes.push_back(pass_of(encoder, x, [&] { return encoder.forward(x, {}, kTraining); }));
     }
     CHECK(passes[0].result == passes[1].result);

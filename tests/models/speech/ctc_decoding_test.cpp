@@ -90,7 +90,7 @@ TEST_CASE("a beam that holds all prefixes finds all labels with their exact scor
 TEST_CASE("a bigram and a bonus change the scores and can change the best labels") {
   constexpr int64_t kFrames = 5, kClasses = 3;
   const Tensor logits = normal({1, kFrames, kClasses}, 4);
-  const Tensor bigram = Tensor::from<double>({0, -9, -0.1, 0, -0.2, -5, 0, -4, -6}, {3, 3});
+  const Tensor bigram = Tensor::from_vector<double>({0, -9, -0.1, 0, -0.2, -5, 0, -4, -6}, {3, 3});
   const auto expected = all_labels(logits.data<double>(), kFrames, kClasses, 0);
   const CtcBeamOptions options{
       .beam_size = 1000, .bigram_log_probabilities = bigram, .bigram_weight = 0.7, .label_bonus = 0.3};
@@ -109,7 +109,7 @@ TEST_CASE("the scores of a narrow beam are at most the exact scores, which equal
     const auto found = ctc_beam_search(logits, lengths({kFrames}), {.beam_size = beam})[0];
     REQUIRE(static_cast<int64_t>(found.size()) == beam);
     const auto count = static_cast<int64_t>(found[0].labels.size());
-    const Tensor labels = Tensor::from<int64_t>(found[0].labels, {1, count});
+    const Tensor labels = Tensor::from_vector<int64_t>(found[0].labels, {1, count});
     const double exact = -ctc_loss(logits, lengths({kFrames}), labels, lengths({count})).loss.item();
     // The score is a lower bound, because it does not include paths through pruned prefixes.
     CHECK(found[0].score <= exact + 1e-9);
@@ -121,7 +121,7 @@ TEST_CASE("the beam finds labels that are more probable than the labels of the b
   // The blank is the most probable class of both frames. But the label {1} has a larger total probability
   // than the path of two blanks, because three paths give this label.
   const double half = std::log(0.6), label = std::log(0.4);
-  const Tensor logits = Tensor::from<double>({half, label, half, label}, {1, 2, 2});
+  const Tensor logits = Tensor::from_vector<double>({half, label, half, label}, {1, 2, 2});
   CHECK(ctc_greedy_decode(logits, lengths({2}))[0].empty());
   const auto found = ctc_beam_search(logits, lengths({2}), {.beam_size = 4})[0];
   CHECK(found[0].labels == CtcLabels{1});

@@ -40,9 +40,9 @@ std::vector<std::string> encoders() {
 
 CtcBatch random_batch() {
   return {.features = normal({3, 17, 5}, 2, DType::float32),
-          .frame_lengths = Tensor::from<int64_t>({17, 9, 12}, {3}),
-          .labels = Tensor::from<int64_t>({1, 5, 5, 3, 2, -1, -1, -1, 4, 4, -1, -1}, {3, 4}),
-          .label_lengths = Tensor::from<int64_t>({4, 1, 2}, {3})};
+          .frame_lengths = Tensor::from_vector<int64_t>({17, 9, 12}, {3}),
+          .labels = Tensor::from_vector<int64_t>({1, 5, 5, 3, 2, -1, -1, -1, 4, 4, -1, -1}, {3, 4}),
+          .label_lengths = Tensor::from_vector<int64_t>({4, 1, 2}, {3})};
 }
 
 }  // namespace
@@ -87,7 +87,7 @@ TEST_CASE("the logits of an utterance do not depend on its batch") {
     const SpeechOutput all = model.forward(batch.features, batch.frame_lengths, {});
     CHECK(all.lengths.to_vector() == std::vector<double>{8, 4, 6});
     const Tensor alone = batch.features.view({1, 9, 5}, {45, 5, 1}, 85).clone();
-    const SpeechOutput single = model.forward(alone, Tensor::from<int64_t>({9}, {1}), {});
+    const SpeechOutput single = model.forward(alone, Tensor::from_vector<int64_t>({9}, {1}), {});
     CHECK(single.logits.shape() == Shape{1, 4, 6});
     CHECK(max_difference(all.logits.alias({1, 4, 6}, {48, 6, 1}, 48).clone(), single.logits) < 1e-5);
   }
@@ -107,7 +107,7 @@ TEST_CASE("LSH: the logits of an utterance do not depend on its batch") {
       const CtcBatch batch = random_batch();
       const SpeechOutput all = model.forward(batch.features, batch.frame_lengths, {});
       const Tensor alone = batch.features.view({1, 9, 5}, {45, 5, 1}, 85).clone();
-      const SpeechOutput single = model.forward(alone, Tensor::from<int64_t>({9}, {1}), {});
+      const SpeechOutput single = model.forward(alone, Tensor::from_vector<int64_t>({9}, {1}), {});
       CHECK(max_difference(all.logits.alias({1, 9, 6}, {102, 6, 1}, 102).clone(), single.logits) < 1e-5);
     }
 }
@@ -124,7 +124,7 @@ TEST_CASE("subsampling by convolution: parameters have gradients, and logits do 
       const int64_t steps = 9 / factor;
       CHECK(all.lengths.to_vector()[1] == steps);
       const Tensor alone = batch.features.view({1, 9, 5}, {45, 5, 1}, 85).clone();
-      const SpeechOutput single = model.forward(alone, Tensor::from<int64_t>({9}, {1}), {});
+      const SpeechOutput single = model.forward(alone, Tensor::from_vector<int64_t>({9}, {1}), {});
       const Tensor batch_logits = all.logits.alias({1, steps, 6}, {steps * 6, 6, 1}, 17 / factor * 6).clone();
       CHECK(max_difference(batch_logits, single.logits) < 1e-5);
       backward(model.compute_loss(batch, {}).loss);

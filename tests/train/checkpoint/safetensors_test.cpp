@@ -50,12 +50,12 @@ std::string braced(const std::string& entries) {
 }
 
 std::map<std::string, Tensor> sample_tensors() {
-  return {{"layers.0.weight", Tensor::from<float>({1, -2.5, 3, 4, 5, 6}, {2, 3})},
-          {"double", Tensor::from<double>({0.1, 1e300}, {2})},
-          {"half", Tensor::from<float>({1, 2, 3}, {3}).to(DType::bfloat16)},
-          {"int", Tensor::from<int32_t>({-7}, {1})},
-          {"long", Tensor::from<int64_t>({INT64_MIN, INT64_MAX}, {2, 1})},
-          {"bytes", Tensor::from<uint8_t>({0, 255, 3}, {3})},
+  return {{"layers.0.weight", Tensor::from_vector<float>({1, -2.5, 3, 4, 5, 6}, {2, 3})},
+          {"double", Tensor::from_vector<double>({0.1, 1e300}, {2})},
+          {"half", Tensor::from_vector<float>({1, 2, 3}, {3}).to(DType::bfloat16)},
+          {"int", Tensor::from_vector<int32_t>({-7}, {1})},
+          {"long", Tensor::from_vector<int64_t>({INT64_MIN, INT64_MAX}, {2, 1})},
+          {"bytes", Tensor::from_vector<uint8_t>({0, 255, 3}, {3})},
           {"scalar", Tensor::full({}, 42)},
           {"empty", Tensor::zeros({0, 3})}};
 }
@@ -234,7 +234,7 @@ TEST_CASE("one error names all missing, unexpected and wrong tensors, and no ten
 TEST_CASE("loading converts between floating dtypes and into strided tensors") {
   TempFolder folder;
   const auto path = folder.path("a.safetensors");
-  write_safetensors(path, {{"w", Tensor::from<float>({1, 2, 3, 4, 5, 6}, {2, 3})}});
+  write_safetensors(path, {{"w", Tensor::from_vector<float>({1, 2, 3, 4, 5, 6}, {2, 3})}});
   const Tensor wide = Tensor::zeros({2, 3}, DType::float64);
   SafetensorsFile(path).load_into({{"w", wide}});
   CHECK(wide.to_vector() == std::vector<double>{1, 2, 3, 4, 5, 6});

@@ -146,7 +146,7 @@ void print_error(const std::string& error) {
 int main(int argc, char** argv) {
   try {
     return destroy_process_group(run(argc, argv));
-  } catch (const DivergedError& error) {
+  } catch (const DivergenceError& error) {
     return destroy_process_group(5, error.what(), print_error);
   } catch (const ProcessLostError& error) {
     return destroy_process_group(1, std::string("process lost: ") + error.what(), print_error);

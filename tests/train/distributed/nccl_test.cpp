@@ -26,7 +26,7 @@ constexpr int kSteps = 5;
   const Tensor x = normal({64, 8}, 1).to(DType::float32).to(device);
   std::vector<Tensor> weights;
   for (const int salt : {2, 3})
-    weights.push_back(require_grad(normal({64, 8}, salt).to(DType::float32).to(device)));
+    weights.push_back(set_requires_grad(normal({64, 8}, salt).to(DType::float32).to(device)));
   std::unique_ptr<GradientReducer> reducer;
   if (processes)  // one bucket per parameter
     reducer = std::make_unique<GradientReducer>(*processes, weights, ReducerOptions{.max_bucket_bytes = 1});
@@ -40,7 +40,7 @@ constexpr int kSteps = 5;
       backward(loss);
     }
     for (const Tensor& weight : weights) {
-      weight.add_from(gradient(weight), -1e-3);
+      weight.add_scaled(gradient(weight), -1e-3);
       set_gradient(weight, {});
     }
   };

@@ -42,7 +42,7 @@ class Echo final : public Communicator {
 };
 
 Tensor parameter(int64_t elements, DType dtype = DType::float32) {
-  return require_grad(Tensor::full({elements}, 2, dtype));
+  return set_requires_grad(Tensor::full({elements}, 2, dtype));
 }
 
 }  // namespace
@@ -74,7 +74,7 @@ TEST_CASE("the gradients of a reversible block are reduced while backward() repl
   std::vector<ReversibleBlock> blocks;
   std::vector<size_t> reductions;  // value of processes.started.size() at each replay of a branch
   for (int i = 0; i < 3; ++i) {
-    const Tensor weight = require_grad(Tensor::full({2, 4}, 0.5));
+    const Tensor weight = set_requires_grad(Tensor::full({2, 4}, 0.5));
     const auto branch = [&processes, &reductions, weight](const Tensor& rows, int64_t) {
       if (is_recording()) reductions.push_back(processes.started.size());
       return mul(rows, weight);

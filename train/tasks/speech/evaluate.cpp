@@ -109,7 +109,7 @@ SpeechEvaluation evaluate(const SpeechModel& model, const SpeechPart& part,
                           const SpeechEvaluationOptions& options, const StopCheck& stop,
                           Communicator& processes) {
   const auto begin = std::chrono::steady_clock::now();
-  const NoGrad no_grad;
+  const NoGradScope no_grad;
   const SpeechDataset& set = *part.dataset;
   const auto batches = plan_batches(
       part.frame_counts(),

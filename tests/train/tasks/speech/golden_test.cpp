@@ -18,7 +18,7 @@ TEST_CASE("CTC equals PyTorch in value and gradient") {
     auto read = [&](const char* key) { return file.read(group + "." + key); };
     const CtcOptions options{.blank = group == "last_blank" ? 7 : 0};
     auto run = [&](DType dtype, double tolerance) {
-      const Tensor logits = require_grad(read("logits").to(dtype));
+      const Tensor logits = set_requires_grad(read("logits").to(dtype));
       const CtcLoss result = ctc_loss(logits, read("frames"), read("labels"), read("label_lengths"), options);
       CHECK(result.infeasible_count == 0);
       const auto losses = result.losses.to_vector(), expected = read("losses").to_vector();
@@ -47,7 +47,7 @@ TEST_CASE("LSTM stacks equal PyTorch on packed sequences, in value and gradient"
                        .bidirectional = group != "one"});
       model.convert(dtype);
       for (const auto& [name, parameter] : model.parameters()) parameter.copy_from(read(name));
-      const Tensor x = require_grad(read("x").to(dtype));
+      const Tensor x = set_requires_grad(read("x").to(dtype));
       const Tensor result = model.forward(x, read("lengths"), {});
       CHECK(max_difference(detach(result).to(DType::float64), read("result")) < tolerance);
       backward(result, read("cotangent").to(dtype));
