@@ -26,7 +26,7 @@ void sample_classes(const Tensor& logits, const RandomStream& stream, int64_t fi
                           1 / sampling.temperature,
                           sampling.top_k < classes ? sampling.top_k : 0,
                           sampling.top_p};
-  dispatch(kOp, logits, [&]<class T>(auto backend) {
+  dispatch_float_or_double(kOp, logits, [&]<class T>(auto backend) {
     visit_index_dtype(kOp, out.dtype(), [&](auto index) {
       sample_classes(backend, rows, logits.data<T>(), score, out.data<decltype(index)>());
     });

@@ -156,8 +156,8 @@ Tensor conv1d(const Tensor& input, const Tensor& weights, const Tensor& bias, co
     y.copy_from(bias.alias(y.shape(), {0, 0, 1}));
   else
     y.fill(0);
-  dispatch(kOp, x,
-           [&]<class T>(auto backend) { add_products<T>(backend, s, padded, weight, options.stride, y); });
+  dispatch_float_or_double(
+      kOp, x, [&]<class T>(auto backend) { add_products<T>(backend, s, padded, weight, options.stride, y); });
   clear_beyond(y, counts, s.kernel, options);
   const std::vector<Tensor> inputs = bias.defined() ? std::vector{x, weight, bias} : std::vector{x, weight};
   return record(kOp, y, inputs,
@@ -168,7 +168,7 @@ Tensor conv1d(const Tensor& input, const Tensor& weights, const Tensor& bias, co
                   Gradients result(count);
                   if (needs[0]) {
                     const Tensor gpadded = Tensor::zeros_like(padded);
-                    dispatch(kOp, g, [&]<class T>(auto backend) {
+                    dispatch_float_or_double(kOp, g, [&]<class T>(auto backend) {
                       compute_padded_gradient<T>(backend, s, weight, g, options.stride, gpadded);
                     });
                     result[0] = Tensor::zeros({s.batch, s.frames, s.in}, g.dtype(), g.device());
@@ -179,7 +179,7 @@ Tensor conv1d(const Tensor& input, const Tensor& weights, const Tensor& bias, co
                   }
                   if (needs[1]) {
                     result[1] = Tensor::zeros_like(weight);
-                    dispatch(kOp, g, [&]<class T>(auto backend) {
+                    dispatch_float_or_double(kOp, g, [&]<class T>(auto backend) {
                       compute_weight_gradient<T>(backend, s, padded, g, options.stride, result[1]);
                     });
                   }

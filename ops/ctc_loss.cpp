@@ -77,7 +77,7 @@ CtcLoss ctc_loss(const Tensor& logits, const Tensor& frame_lengths, const Tensor
   const auto to_device = [&](const Tensor& tensor) { return tensor.to(x.device()); };
   const Tensor moved_frames = to_device(frame_counts), moved_targets = to_device(targets),
                moved_labels = to_device(label_counts), feasible_mask = to_device(feasible.mask);
-  dispatch(kOp, x, [&]<class T>(auto backend) {
+  dispatch_float_or_double(kOp, x, [&]<class T>(auto backend) {
     ctc_loss(backend, CtcShape{batch, x.size(1), classes, targets.size(1), blank}, x.data<T>(),
              moved_frames.data<int64_t>(), moved_targets.data<int64_t>(), moved_labels.data<int64_t>(),
              feasible_mask.data<uint8_t>(), static_cast<T>(scale), losses.data<T>(),

@@ -10,7 +10,7 @@ Tensor add_gumbel_noise(const Tensor& input, const RandomStream& stream, int64_t
   constexpr const char* kOp = "add_gumbel_noise";
   check_defined(kOp, "x", input);
   const Tensor x = make_contiguous(input), y = Tensor::empty_like(x);
-  dispatch(kOp, x, [&]<class T>(auto backend) {
+  dispatch_float_or_double(kOp, x, [&]<class T>(auto backend) {
     add_gumbel_noise(backend, x.data<T>(), stream, offset, y.data<T>(), x.numel());
   });
   return record(kOp, y, {&input}, [](const Tensor& g) { return Gradients{g}; });

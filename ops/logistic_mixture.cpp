@@ -68,7 +68,7 @@ void sample_logistic_mixture(const Tensor& parameters, const RandomStream& strea
   check(parameters.is_contiguous(), kOp, "parameters must be contiguous");
   check(out.shape() == Shape{parameters.size(0)} && out.is_contiguous(), kOp,
         "out must be contiguous (rows,), not ", out.shape());
-  dispatch(kOp, parameters, [&]<class T>(auto backend) {
+  dispatch_float_or_double(kOp, parameters, [&]<class T>(auto backend) {
     sample_logistic_mixture(backend, parameters.size(0), mixtures, parameters.data<T>(), stream, first,
                             scale == SamplingScale::elu, out.data<uint8_t>());
   });

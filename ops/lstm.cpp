@@ -100,7 +100,7 @@ Tensor lstm(const Tensor& input, const Tensor& lengths, const std::vector<LstmWe
   const Tensor gates = make({count, shape.batch, shape.frames, 4 * hidden});
   const Tensor cells = make({count, shape.batch, shape.frames, hidden});
   const int64_t* const frame_counts = host_lengths.data<int64_t>();
-  dispatch(kOp, x, [&]<class T>(auto backend) {
+  dispatch_float_or_double(kOp, x, [&]<class T>(auto backend) {
     lstm_forward(backend, shape, x.data<T>(), frame_counts, collect_pointers<T>(weights).data(), y.data<T>(),
                  gates.data<T>(), cells.data<T>());
   });
@@ -110,7 +110,7 @@ Tensor lstm(const Tensor& input, const Tensor& lengths, const std::vector<LstmWe
                   Gradients gradients(1 + weights.size());
                   if (needs[0]) gradients[0] = Tensor::empty_like(x);
                   const int64_t* const counts = host_lengths.data<int64_t>();
-                  dispatch(kOp, x, [&]<class T>(auto backend) {
+                  dispatch_float_or_double(kOp, x, [&]<class T>(auto backend) {
                     const std::array<LstmDirectionGradients<T>, 2> targets =
                         get_gradient_rows<T>(weights, needs, gradients);
                     lstm_backward(backend, shape, g.data<T>(), x.data<T>(), counts,

@@ -47,7 +47,7 @@ Tensor apply_optimizer_step(const std::vector<ParameterTensors>& parameters, con
   const auto count = static_cast<int64_t>(parameters.size());
   const Tensor squares = Tensor::empty({count}, DType::float64, device), scales = Tensor::empty_like(squares);
   const Tensor norm = Tensor::empty({}, DType::float64, device);
-  dispatch(kOp, parameters[0].parameter, [&]<class T>(auto backend) {
+  dispatch_float_or_double(kOp, parameters[0].parameter, [&]<class T>(auto backend) {
     const std::vector<ParameterArrays<T>> list = arrays_of<T>(parameters);
     compute_squared_norms(backend, list.data(), count, squares.data<double>());
     compute_clip_scales(backend, clipping, squares.data<double>(), count, scales.data<double>(),
@@ -66,7 +66,7 @@ void compute_squared_norms_into(const std::vector<Tensor>& tensors, const Tensor
   if (tensors.empty()) return;
   std::vector<Tensor> contiguous;
   for (const Tensor& x : tensors) contiguous.push_back(x.is_contiguous() ? x : x.alias().clone());
-  dispatch(kNorms, tensors[0], [&]<class T>(auto backend) {
+  dispatch_float_or_double(kNorms, tensors[0], [&]<class T>(auto backend) {
     std::vector<ParameterArrays<T>> list;
     for (const Tensor& x : contiguous) list.push_back({nullptr, x.data<T>(), nullptr, nullptr, x.numel()});
     compute_squared_norms(backend, list.data(), count, squares.data<double>());

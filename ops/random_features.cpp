@@ -89,7 +89,7 @@ Tensor compute_input_gradient(const RandomFeatureShape& s, const Tensor& x, cons
                               const Tensor& y, const Tensor& g) {
   const Tensor gx = Tensor::empty_like(x), gu = Tensor::empty_like(y);
   if (s.rows == 0) return gx;
-  dispatch(kOp, x, [&]<class T>(auto backend) {
+  dispatch_float_or_double(kOp, x, [&]<class T>(auto backend) {
     random_features_backward(backend, s, x.data<T>(), y.data<T>(), g.data<T>(), gu.data<T>(), gx.data<T>());
     gemm(backend, Gemm<T>{.m = s.rows,
                           .n = s.dim,

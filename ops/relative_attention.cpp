@@ -70,7 +70,7 @@ Tensor relative_scores(const Tensor& content_any, const Tensor& position_any) {
   const RelativeScoresShape shape = make_scores_shape(content_any, position_any);
   const Tensor content = make_contiguous(content_any), position = make_contiguous(position_any);
   const Tensor out = Tensor::empty(content.shape(), content.dtype(), content.device());
-  dispatch(kOp, content, [&]<class T>(auto backend) {
+  dispatch_float_or_double(kOp, content, [&]<class T>(auto backend) {
     relative_scores(backend, shape, content.data<T>(), position.data<T>(), out.data<T>());
   });
   return record(kOp, out, {&content_any, &position_any},
@@ -78,7 +78,7 @@ Tensor relative_scores(const Tensor& content_any, const Tensor& position_any) {
                   if (!needs[1]) return Gradients{gradient, {}};
                   const Tensor g = make_contiguous(gradient);
                   const Tensor gposition = Tensor::empty(from, g.dtype(), g.device());
-                  dispatch(kOp, g, [&]<class T>(auto backend) {
+                  dispatch_float_or_double(kOp, g, [&]<class T>(auto backend) {
                     relative_scores_backward(backend, shape, g.data<T>(), gposition.data<T>());
                   });
                   return Gradients{gradient, gposition};
@@ -104,7 +104,7 @@ void relative_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
                                          cache.max_compressed_rows > 0 ? cache.compressed_keys.size(1) : 1,
                                          bias.distance_embeddings.size(0),
                                          1 / std::sqrt(static_cast<double>(q.size(2)))};
-  dispatch(kStep, q, [&]<class T>(auto backend) {
+  dispatch_float_or_double(kStep, q, [&]<class T>(auto backend) {
     const RelativeAttentionStepInputs<T> inputs{
         get_attention_rows<const T>(q), get_attention_rows<const T>(k), get_attention_rows<const T>(v),
         bias.content_bias.data<T>(),    bias.position_bias.data<T>(),   bias.distance_embeddings.data<T>()};

@@ -84,14 +84,14 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& 
   const Tensor index = prepare_index(kOp, targets, classes, x.device());
   const Tensor scale = compute_row_weights(kOp, weights, rows, x.dtype(), x.device());
   const Tensor lse = Tensor::empty_like(scale), losses = Tensor::empty_like(scale);
-  dispatch(kOp, x, [&]<class T>(auto backend) {
+  dispatch_float_or_double(kOp, x, [&]<class T>(auto backend) {
     cross_entropy_forward(backend, options, x.data<T>(), index.data<int64_t>(), lse.data<T>(),
                           losses.data<T>(), rows, classes);
   });
   const Tensor loss = compute_weighted_sum(kOp, losses, scale);
   return record(kOp, loss, {&x}, [options, x = detach(x), lse, index, scale](const Tensor& g) {
     const Tensor gx = Tensor::empty_like(x), scaled = multiply_by_scalar(kOp, scale, g);
-    dispatch(kOp, x, [&]<class T>(auto backend) {
+    dispatch_float_or_double(kOp, x, [&]<class T>(auto backend) {
       cross_entropy_backward(backend, options, x.data<T>(), lse.data<T>(), index.data<int64_t>(),
                              scaled.data<T>(), gx.data<T>(), x.size(0), x.size(1));
     });

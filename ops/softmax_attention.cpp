@@ -96,7 +96,7 @@ struct SoftmaxOperands {
   Tensor q, k, v, key_lengths, key_blocks;
   SoftmaxAttentionShape shape;
 
-  // Returns the shape with pointers to the data. Call this function inside dispatch.
+  // Returns the shape with pointers to the data. Call this function inside dispatch_float_or_double().
   SoftmaxAttentionShape shape_with_data() const {
     SoftmaxAttentionShape s = with_key_lengths(shape, key_lengths);
     s.pattern = with_key_blocks(s.pattern, key_blocks, s.heads, q.device());
@@ -351,7 +351,7 @@ void softmax_attention_step(const Tensor& q, const Tensor& k, const Tensor& v, K
   shape.dim = dim;
   shape.value_dim = value_dim;
   shape.scale = scale_or_default(scale, dim);
-  dispatch(kStep, q, [&]<class T>(auto backend) {
+  dispatch_float_or_double(kStep, q, [&]<class T>(auto backend) {
     shape.pattern = with_key_blocks(cache.pattern, cache.key_blocks, heads, q.device());
     softmax_attention_step(backend, shape, get_attention_rows<const T>(q), get_attention_rows<const T>(k),
                            get_attention_rows<const T>(v), get_attention_rows<T>(cache.keys),

@@ -71,7 +71,7 @@ Tensor select_top_positions(const Tensor& input, int64_t count) {
   Shape shape = x.shape();
   shape[-1] = count;
   const Tensor positions = Tensor::empty(shape, DType::int64, x.device());
-  dispatch(kTop, x, [&]<class T>(auto backend) {
+  dispatch_float_or_double(kTop, x, [&]<class T>(auto backend) {
     select_top_k(backend, x.data<T>(), x.numel() / x.size(-1), x.size(-1), count, positions.data<int64_t>());
   });
   return positions;

@@ -52,7 +52,7 @@ void for_each_lsh_head(const LshAttentionShape& s, Make&& make, const int32_t* b
   if (heads_at_once > 1)
     parallel_for(task_count, kMinWorkPerThread / head_work + 1, run);
   else
-    run(0, tasks);
+    run(0, task_count);
 }
 
 }  // namespace tapeformer::cpu
