@@ -47,8 +47,9 @@ class Adafactor {
  private:
   // Running means of the squared gradient of one parameter.
   struct Moments {
-    Tensor row_means, column_means;  // means over columns and over rows; defined for parameters of rank 2 or more
-    Tensor second_moment;            // elementwise means; defined for scalars and vectors
+    Tensor row_means,
+        column_means;      // means over columns and over rows; defined for parameters of rank 2 or more
+    Tensor second_moment;  // elementwise means; defined for scalars and vectors
   };
   // Updates the moments with the scaled gradient `g`. Returns `g` divided by the square root of the estimated
   // second moment of each element.

@@ -147,8 +147,7 @@ __device__ void compute_chunk_output(const typename Tiles::Memory& memory, const
   constexpr bool kIsReverse = kOutput == Output::key_gradient || kOutput == Output::value_gradient;
   constexpr bool kIsFeatureGradient = kOutput == Output::query_gradient || kOutput == Output::key_gradient;
   using Sums = typename Tiles::template Tile<kTileTokens, kWidth>;
-  // For each row, eps plus the part of the denominator that is computed from `state`.
-  __shared__ T state_denominators[kTileTokens];
+  __shared__ T state_denominators[kTileTokens];  // eps plus the part of each denominator from `state`
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t length = kIsReverse ? in.s.key_length : in.s.query_length, stride = in.state_stride();
   const int64_t width = kIsFeatureGradient ? in.s.dim : in.s.value_dim;

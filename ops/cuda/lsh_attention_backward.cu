@@ -168,8 +168,7 @@ __global__ void key_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round
   if (chunk + 1 < block.order.chunk_count) {
     next_query_slots = block.find_slots(round, chunk + 1);
   } else if (chunk > 0) {
-    // If round `next` has an LshWrapPair, queries in its first chunk attend to keys in the last chunk of this
-    // round.
+    // If round `next` wraps, the queries in its first chunk attend to the keys in the last chunk of `round`.
     const int64_t next = in.s.wrap == LshWrap::global ? (round + 1) % in.s.rounds : round;
     if (block.order.wrap_pair(next).query_code != kNoCell) next_query_slots = block.find_slots(next, 0);
   }

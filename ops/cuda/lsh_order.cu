@@ -39,9 +39,8 @@ __device__ int32_t exclusive_block_sum(int32_t value) {
 // defines slots, cells and codes.
 __global__ void sort_kernel(LshAttentionShape s, const int32_t* all_buckets, int passes, int32_t* all_sorted,
                             int32_t* all_scratch, int32_t* all_codes) {
-  // The element with the index compute_count_index(digit, thread) is the number of slots of the thread whose
-  // bucket has the digit. The prefix sum below replaces this number by the first slot to which the thread
-  // writes a position with the digit.
+  // For each digit and thread, the number of slots of the thread whose bucket has the digit. The prefix sum
+  // below replaces this number by the first slot to which the thread writes a position with the digit.
   __shared__ int32_t counts[kDigits * kDigitStride];
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t offset = int64_t{blockIdx.x} * s.length;
@@ -51,9 +50,7 @@ __global__ void sort_kernel(LshAttentionShape s, const int32_t* all_buckets, int
   const int64_t run = (valid + kSortThreads - 1) / kSortThreads;
   const int64_t begin = thread * run < valid ? thread * run : valid;
   const int64_t end = begin + run < valid ? begin + run : valid;
-
-  // Array of the positions in the order before the current pass. It is null in the first pass, in which slot
-  // i contains position i.
+  // The positions in the order before the current pass; null in the first pass, where slot i has position i.
   const int32_t* from = nullptr;
   for (int pass = 0; pass < passes; ++pass) {
     int32_t* const to = (passes - pass) % 2 == 1 ? sorted : scratch;

@@ -1,5 +1,5 @@
 // Checks that the values of config keys do not contradict each other. Each value must already be valid for
-// its key. This header is internal to the config code.
+// its key. Internal to the config code.
 #pragma once
 
 #include <functional>

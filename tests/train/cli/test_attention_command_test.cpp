@@ -53,7 +53,7 @@ TEST_CASE("test-attention takes options of the kind, the length, the heads and t
 TEST_CASE("test-attention ends with exit status 1 if a test fails") {
   AttentionKind kind = find_attention_kind("softmax");
   kind.name = "test-constant-state";
-  kind.capabilities.has_constant_state = true;  // not true of a key-value cache
+  kind.capabilities.has_constant_size_state = true;  // not true of a key-value cache
   register_attention_kind(kind);
   CHECK(run_test_attention({"softmax", "--json"}) == 0);
   CHECK(run_test_attention({kind.name, "--json"}) == 1);
