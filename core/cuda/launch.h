@@ -66,7 +66,7 @@ struct LaunchConfig {
 inline constexpr int kDefaultBlockSize = 256;  // default number of threads per block
 
 // Returns a launch for a kernel with a grid-stride loop over n elements (first_element(), element_stride()).
-inline LaunchConfig make_element_launch(int64_t n, SourceLocation where = SourceLocation::current()) {
+inline LaunchConfig make_elementwise_launch(int64_t n, SourceLocation where = SourceLocation::current()) {
   constexpr int64_t kMaxBlocks = 8192;  // enough blocks for full occupancy of any device
   const int64_t block_count = std::min<int64_t>((n + kDefaultBlockSize - 1) / kDefaultBlockSize, kMaxBlocks);
   return {dim3(static_cast<unsigned>(block_count)), dim3(kDefaultBlockSize), 0, where};

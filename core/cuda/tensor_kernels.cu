@@ -169,7 +169,7 @@ void copy_elements(Backend, const Tensor& to, const Tensor& from) {
       call_with_group_size<kGroupSize<To, From>>(
           layout, to.data<To>(), from.data<From>(), [&](const StridedLayout& grouped, auto group) {
             const int64_t groups = to.numel() / group();
-            launch(copy_kernel<To, From, group()>, make_element_launch(groups).with_bytes(bytes), grouped,
+            launch(copy_kernel<To, From, group()>, make_elementwise_launch(groups).with_bytes(bytes), grouped,
                    to.data<To>(), from.data<From>(), groups);
           });
     });
@@ -183,7 +183,7 @@ void fill_elements(Backend, const Tensor& to, double value) {
     call_with_group_size<kGroupSize<T>>(
         layout, to.data<T>(), to.data<T>(), [&](const StridedLayout& grouped, auto group) {
           const int64_t groups = to.numel() / group();
-          launch(fill_kernel<T, group()>, make_element_launch(groups).with_bytes(to.bytes()), grouped,
+          launch(fill_kernel<T, group()>, make_elementwise_launch(groups).with_bytes(to.bytes()), grouped,
                  to.data<T>(), value, groups);
         });
   });
@@ -198,8 +198,8 @@ void add_elements(Backend, const Tensor& to, const Tensor& from, double scale) {
     call_with_group_size<kGroupSize<T>>(
         layout, to.data<T>(), from.data<T>(), [&](const StridedLayout& grouped, auto group) {
           const int64_t groups = to.numel() / group();
-          launch(add_kernel<T, group()>, make_element_launch(groups).with_bytes(bytes), grouped, to.data<T>(),
-                 from.data<T>(), scale, groups);
+          launch(add_kernel<T, group()>, make_elementwise_launch(groups).with_bytes(bytes), grouped,
+                 to.data<T>(), from.data<T>(), scale, groups);
         });
   });
 }

@@ -7,6 +7,16 @@
 namespace tapeformer {
 namespace {
 
+// Returns zeros for the parameter or the state `name`. The message of OutOfMemory names the tensor, because a
+// single option can make it too large.
+Tensor make_zeros(const std::string& name, const Shape& shape) {
+  try {
+    return Tensor::zeros(shape);
+  } catch (const OutOfMemory& error) {
+    throw OutOfMemory(concat_text(error.what(), ", for \"", name, "\" ", shape));
+  }
+}
+
 template <class F>
 Initializer make_elementwise_initializer(F draw) {
   return [draw](const Tensor& parameter, const RandomStream& stream) {
@@ -72,14 +82,14 @@ Initializer make_constant_initializer(double value) {
 
 void Module::add_parameter(std::string name, Tensor& tensor, const Shape& shape, Initializer initializer) {
   ParameterLimitScope::subtract(name, shape);
-  tensor = Tensor::zeros(shape);
+  tensor = make_zeros(name, shape);
   set_requires_grad(tensor);
   registered_tensors_.push_back({std::move(name), &tensor, std::move(initializer), true});
 }
 
 void Module::add_state(std::string name, Tensor& tensor, const Shape& shape, Initializer initializer) {
   ParameterLimitScope::subtract(name, shape);
-  tensor = Tensor::zeros(shape);
+  tensor = make_zeros(name, shape);
   registered_tensors_.push_back({std::move(name), &tensor, std::move(initializer), false});
 }
 

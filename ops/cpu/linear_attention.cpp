@@ -54,7 +54,7 @@ class HeadGroup {
  public:
   HeadGroup(const LinearAttentionShape& shape, int64_t group, AttentionRows<const S> q,
             AttentionRows<const S> k, AttentionRows<const S> v)
-      : s_(shape), q_(q), k_(k), v_(v), group_(group) {}
+      : shape_(shape), q_(q), k_(k), v_(v), group_(group) {}
 
   // Allocates the working memory from an arena.
   void take_memory(Arena& arena) {
@@ -63,16 +63,17 @@ class HeadGroup {
       return PerHead<T>{arena.allocate<T>(group_ * stride), stride};
     };
     for (PerHead<T>* panel : {&queries_, &keys_, &features_gradient_})
-      *panel = take(compute_panel_size<T>(s_.dim));
-    for (PerHead<T>* panel : {&values_, &dn_, &result_}) *panel = take(compute_panel_size<T>(s_.value_dim));
+      *panel = take(compute_panel_size<T>(shape_.dim));
+    for (PerHead<T>* panel : {&values_, &dn_, &result_})
+      *panel = take(compute_panel_size<T>(shape_.value_dim));
     for (PerHead<T>* row : {&inverse_, &ones_}) *row = take(kChunkTokens);
-    dd_ = take(s_.query_length);
+    dd_ = take(shape_.query_length);
     partial_dots_ = take(kChunkTokens * kLanes<T>);
     states_ = take(0);
-    for (PerHead<T>* sum : {&key_sum_, &query_sum_}) *sum = take(round_up_to_vector<T>(s_.dim));
+    for (PerHead<T>* sum : {&key_sum_, &query_sum_}) *sum = take(round_up_to_vector<T>(shape_.dim));
     for (PerHead<T>* state : {&value_key_, &dn_query_})
-      *state = take(s_.value_dim * round_up_to_vector<T>(s_.dim));
-    key_value_ = take(s_.dim * round_up_to_vector<T>(s_.value_dim));
+      *state = take(shape_.value_dim * round_up_to_vector<T>(shape_.dim));
+    key_value_ = take(shape_.dim * round_up_to_vector<T>(shape_.value_dim));
     state_elements_ = take(0).data - states_.data;
   }
 
@@ -80,8 +81,8 @@ class HeadGroup {
   void select(int64_t batch, int64_t head) {
     batch_ = batch;
     head_ = head;
-    heads_ = std::min(group_, s_.heads - head);
-    valid_keys_ = get_valid_length(s_.key_lengths, batch, s_.key_length);
+    heads_ = std::min(group_, shape_.heads - head);
+    valid_keys_ = get_valid_length(shape_.key_lengths, batch, shape_.key_length);
     std::fill_n(ones_.data, group_ * ones_.stride, T{1});
     std::fill_n(states_.data, state_elements_, T{0});
   }
@@ -89,25 +90,26 @@ class HeadGroup {
   // Computes the rows of `out` for the selected heads. If `inverse_denominators` (batch, heads, query_length)
   // is not null, also stores 1 / d of these rows.
   void forward(AttentionRows<S> out, T* inverse_denominators) {
-    if (!s_.causal)
+    if (!shape_.causal)
       for_chunks(valid_keys_, [&](Chunk c) {
         load_keys_and_values(c);
         for (int64_t h = 0; h < heads_; ++h) attend<ScanMode::update>(c, h);
       });
-    for_chunks(s_.query_length, [&](Chunk c) {
-      if (s_.causal) load_keys_and_values(c);
-      apply_feature_map(s_.feature_map, rows(q_, c, s_.dim), c.count, queries_.data);
+    for_chunks(shape_.query_length, [&](Chunk c) {
+      if (shape_.causal) load_keys_and_values(c);
+      apply_feature_map(shape_.feature_map, rows(q_, c, shape_.dim), c.count, queries_.data);
       for (int64_t h = 0; h < heads_; ++h) {
-        if (s_.causal)
+        if (shape_.causal)
           attend<ScanMode::update_then_read>(c, h);
         else
           attend<ScanMode::read>(c, h);
         if (inverse_denominators)
-          std::copy_n(inverse_[h], c.count,
-                      inverse_denominators + (batch_ * s_.heads + head_ + h) * s_.query_length + c.begin);
+          std::copy_n(
+              inverse_[h], c.count,
+              inverse_denominators + (batch_ * shape_.heads + head_ + h) * shape_.query_length + c.begin);
       }
       for_each_vector(
-          rows(out, c, s_.value_dim), c.count,
+          rows(out, c, shape_.value_dim), c.count,
           [ inverse = inverse_, result = result_ ](S * row, int64_t head, int64_t t, int64_t at, int64_t left)
               __attribute__((always_inline)) {
                 store_first<S>(row, inverse[head][t] * load(result[head] + at), left);
@@ -118,20 +120,20 @@ class HeadGroup {
   void backward(AttentionRows<const S> out, const T* inverse_denominators, AttentionRows<const S> g,
                 AttentionRows<S> gq, AttentionRows<S> gk, AttentionRows<S> gv) {
     auto load_queries_and_gradients = [&](Chunk c, bool first_pass) {
-      apply_feature_map(s_.feature_map, rows(q_, c, s_.dim), c.count, queries_.data);
-      load_gradients(c, rows(out, c, s_.value_dim), inverse_denominators, rows(g, c, s_.value_dim),
+      apply_feature_map(shape_.feature_map, rows(q_, c, shape_.dim), c.count, queries_.data);
+      load_gradients(c, rows(out, c, shape_.value_dim), inverse_denominators, rows(g, c, shape_.value_dim),
                      first_pass);
     };
     const bool keys_or_values = gk.data || gv.data;
-    if (s_.causal) {
+    if (shape_.causal) {
       if (gq.data)
-        for_chunks(s_.query_length, [&](Chunk c) {
+        for_chunks(shape_.query_length, [&](Chunk c) {
           load_keys_and_values(c);
           load_queries_and_gradients(c, true);
           query_gradient<ScanMode::update_then_read>(c, gq);
         });
       if (keys_or_values)
-        for_chunks_backwards(s_.key_length, [&](Chunk c) {
+        for_chunks_backwards(shape_.key_length, [&](Chunk c) {
           load_keys_and_values(c);
           load_queries_and_gradients(c, !gq.data);
           key_gradient<ScanMode::update_then_read>(c, gk);
@@ -144,14 +146,14 @@ class HeadGroup {
         load_keys_and_values(c);
         query_gradient<ScanMode::update>(c, gq);
       });
-    for_chunks(s_.query_length, [&](Chunk c) {
+    for_chunks(shape_.query_length, [&](Chunk c) {
       load_queries_and_gradients(c, true);
       query_gradient<ScanMode::read>(c, gq);
       key_gradient<ScanMode::update>(c, gk);
       value_gradient<ScanMode::update>(c, gv);
     });
     if (keys_or_values)
-      for_chunks(s_.key_length, [&](Chunk c) {
+      for_chunks(shape_.key_length, [&](Chunk c) {
         load_keys_and_values(c);
         key_gradient<ScanMode::read>(c, gk);
         value_gradient<ScanMode::read>(c, gv);
@@ -171,9 +173,9 @@ class HeadGroup {
   void load_keys_and_values(Chunk c) {
     const int64_t count = valid(c);
     if (count < c.count) std::fill_n(keys_.data, heads_ * keys_.stride, T{0});
-    apply_feature_map(s_.feature_map, rows(k_, c, s_.dim), count, keys_.data);
+    apply_feature_map(shape_.feature_map, rows(k_, c, shape_.dim), count, keys_.data);
     for_each_vector(
-        rows(v_, c, s_.value_dim), c.count,
+        rows(v_, c, shape_.value_dim), c.count,
         [values = values_](const S* row, int64_t head, int64_t, int64_t at, int64_t left)
             __attribute__((always_inline)) { store(values[head] + at, load_first(row, left)); });
   }
@@ -183,7 +185,8 @@ class HeadGroup {
   void load_gradients(Chunk c, TokenRows<const S> out, const T* inverse_denominators, TokenRows<const S> g,
                       bool first_pass) {
     const PerHead<const T> inverse{
-        inverse_denominators + (batch_ * s_.heads + head_) * s_.query_length + c.begin, s_.query_length};
+        inverse_denominators + (batch_ * shape_.heads + head_) * shape_.query_length + c.begin,
+        shape_.query_length};
     for_each_vector(
         g, c.count,
         [ inverse, dn = dn_ ](const S* row, int64_t head, int64_t t, int64_t at, int64_t left) __attribute__((
@@ -201,12 +204,12 @@ class HeadGroup {
   template <ScanMode kMode>
   void attend(Chunk c, int64_t h) {
     constexpr bool kUpdate = kMode != ScanMode::read, kRead = kMode != ScanMode::update;
-    if (kRead) clear(result_[h], s_.value_dim);
-    scan_outer_products<kMode>(key_value_[h], s_.dim, s_.value_dim,
+    if (kRead) clear(result_[h], shape_.value_dim);
+    scan_outer_products<kMode>(key_value_[h], shape_.dim, shape_.value_dim,
                                {keys_[h], values_[h], queries_[h], result_[h]}, c.count);
     T* const dots = partial_dots_[h];
     if (kRead) std::fill_n(dots, c.count * kLanes<T>, T{0});
-    for (int64_t i = 0; i < s_.dim; i += kLanes<T>) {
+    for (int64_t i = 0; i < shape_.dim; i += kLanes<T>) {
       Vector<T> z = load(key_sum_[h] + i);
       for (int64_t t = 0; t < c.count; ++t) {
         const int64_t at = compute_panel_index<T>(t, i);
@@ -218,7 +221,7 @@ class HeadGroup {
     }
     if constexpr (kRead)
       for (int64_t t = 0; t < c.count; ++t)
-        inverse_[h][t] = 1 / (sum(load(dots + t * kLanes<T>)) + static_cast<T>(s_.eps));
+        inverse_[h][t] = 1 / (sum(load(dots + t * kLanes<T>)) + static_cast<T>(shape_.eps));
   }
 
   // Computes dd, the gradient of the denominators of the outputs, without the rounding error of the stored
@@ -228,7 +231,7 @@ class HeadGroup {
   void set_exact_dd(Chunk c, int64_t h) {
     T* const dots = partial_dots_[h];
     std::fill_n(dots, c.count * kLanes<T>, T{0});
-    for (int64_t i = 0; i < s_.dim; i += kLanes<T>)
+    for (int64_t i = 0; i < shape_.dim; i += kLanes<T>)
       for (int64_t t = 0; t < c.count; ++t) {
         const int64_t at = compute_panel_index<T>(t, i);
         store(dots + t * kLanes<T>,
@@ -246,15 +249,15 @@ class HeadGroup {
     if (!gq.data) return;
     for (int64_t h = 0; h < heads_; ++h) {
       T* const result = features_gradient_[h];
-      clear(result, s_.dim);
-      scan_outer_products<kMode>(value_key_[h], s_.value_dim, s_.dim, {values_[h], keys_[h], dn_[h], result},
-                                 c.count);
+      clear(result, shape_.dim);
+      scan_outer_products<kMode>(value_key_[h], shape_.value_dim, shape_.dim,
+                                 {values_[h], keys_[h], dn_[h], result}, c.count);
       if constexpr (kRounds && kMode != ScanMode::update) set_exact_dd(c, h);
-      scan_row<kMode>(key_sum_[h], s_.dim, {ones_[h], keys_[h], dd_[h] + c.begin, result}, c.count);
+      scan_row<kMode>(key_sum_[h], shape_.dim, {ones_[h], keys_[h], dd_[h] + c.begin, result}, c.count);
     }
     if constexpr (kMode != ScanMode::update)
-      compute_feature_gradients(s_.feature_map, queries_.data, features_gradient_.data, c.count,
-                                rows(gq, c, s_.dim));
+      compute_feature_gradients(shape_.feature_map, queries_.data, features_gradient_.data, c.count,
+                                rows(gq, c, shape_.dim));
   }
 
   template <ScanMode kMode>
@@ -262,35 +265,36 @@ class HeadGroup {
     if (!gk.data) return;
     for (int64_t h = 0; h < heads_; ++h) {
       T* const result = features_gradient_[h];
-      clear(result, s_.dim);
-      scan_outer_products<kMode, -1>(dn_query_[h], s_.value_dim, s_.dim,
+      clear(result, shape_.dim);
+      scan_outer_products<kMode, -1>(dn_query_[h], shape_.value_dim, shape_.dim,
                                      {dn_[h], queries_[h], values_[h], result}, c.count);
-      scan_row<kMode, -1>(query_sum_[h], s_.dim, {dd_[h] + c.begin, queries_[h], ones_[h], result}, c.count);
+      scan_row<kMode, -1>(query_sum_[h], shape_.dim, {dd_[h] + c.begin, queries_[h], ones_[h], result},
+                          c.count);
     }
     if constexpr (kMode == ScanMode::update) return;
-    const TokenRows<S> target = rows(gk, c, s_.dim);
+    const TokenRows<S> target = rows(gk, c, shape_.dim);
     const int64_t count = valid(c);
-    compute_feature_gradients(s_.feature_map, keys_.data, features_gradient_.data, count, target);
+    compute_feature_gradients(shape_.feature_map, keys_.data, features_gradient_.data, count, target);
     for (int64_t t = count; t < c.count; ++t)
-      for (int64_t h = 0; h < heads_; ++h) std::fill_n(target.row(t, h), s_.dim, S{});
+      for (int64_t h = 0; h < heads_; ++h) std::fill_n(target.row(t, h), shape_.dim, S{});
   }
 
   template <ScanMode kMode>
   void value_gradient(Chunk c, AttentionRows<S> gv) {
     if (!gv.data) return;
     for (int64_t h = 0; h < heads_; ++h) {
-      clear(result_[h], s_.value_dim);
-      scan_outer_products<kMode, -1>(key_value_[h], s_.dim, s_.value_dim,
+      clear(result_[h], shape_.value_dim);
+      scan_outer_products<kMode, -1>(key_value_[h], shape_.dim, shape_.value_dim,
                                      {queries_[h], dn_[h], keys_[h], result_[h]}, c.count);
     }
     if constexpr (kMode != ScanMode::update)
       for_each_vector(
-          rows(gv, c, s_.value_dim), c.count,
+          rows(gv, c, shape_.value_dim), c.count,
           [result = result_](S * row, int64_t head, int64_t, int64_t at, int64_t left)
               __attribute__((always_inline)) { store_first<S>(row, load(result[head] + at), left); });
   }
 
-  const LinearAttentionShape& s_;
+  const LinearAttentionShape& shape_;
   const AttentionRows<const S> q_, k_, v_;
   const int64_t group_;  // number of heads that share the working memory
   int64_t batch_ = 0, head_ = 0, heads_ = 0, valid_keys_ = 0;

@@ -34,9 +34,9 @@ class LshForward : public LshWindow<T> {
   using Base::dropout_;
   using Base::kQueriesPerBlock;
   using Base::previous_;
-  using Base::s_;
   using Base::score_stride_;
   using Base::scores_;
+  using Base::shape_;
   using typename Base::Half;
   using typename Base::Int;
   using typename Base::Range;
@@ -74,7 +74,7 @@ class LshForward : public LshWindow<T> {
     constexpr int64_t kWidth = kTileColumns<T>;
     T* const columns = columns_of(half);
     for (int64_t i = 0; i < half.count; ++i)
-      pack_row_in_column_panels(this->v_row(half.key_positions[i]), s_.value_dim, i, capacity_, columns);
+      pack_row_in_column_panels(this->v_row(half.key_positions[i]), shape_.value_dim, i, capacity_, columns);
     // Zeros the rows after the last value. A product multiplies these rows by weights of 0, and 0 * NaN would
     // be NaN.
     for (int64_t m = 0; m < this->padded_value_dim(); m += kWidth)
@@ -87,7 +87,7 @@ class LshForward : public LshWindow<T> {
       const Range range = this->find_column_range(first + i, first + i + kTileRows);
       if (!range.is_empty())
         this->compute_score_tile(
-            current_->queries + (first + i) * s_.dim, s_.dim, range,
+            current_->queries + (first + i) * shape_.dim, shape_.dim, range,
             [](const Half& half) { return half.key_panels; }, scores_ + i * score_stride_);
     }
     clock_.lap(&LshStageTimes::products);
@@ -95,7 +95,7 @@ class LshForward : public LshWindow<T> {
       const int64_t tile = (first + i) / kTileRows * kTileRows;
       prefetch(first + i);
       const Range range = this->find_column_range(tile, tile + kTileRows);
-      if (s_.causal)
+      if (shape_.causal)
         probabilities<true>(first + i, i, range);
       else
         probabilities<false>(first + i, i, range);
@@ -113,7 +113,7 @@ class LshForward : public LshWindow<T> {
     }
     clock_.lap(&LshStageTimes::products);
     for (int64_t i = 0; i < count; ++i)
-      if (s_.average_rounds)
+      if (shape_.average_rounds)
         add_mean(current_->key_positions[first + i], i);
       else
         merge(current_->key_positions[first + i], i);
@@ -122,7 +122,7 @@ class LshForward : public LshWindow<T> {
 
   // Prefetches the result of query i of this chunk, and the inputs of query i of the next chunk.
   void prefetch(int64_t i) {
-    prefetch_row(running_.rows[2].row(current_->key_positions[i]), s_.value_dim * int64_t{sizeof(T)});
+    prefetch_row(running_.rows[2].row(current_->key_positions[i]), shape_.value_dim * int64_t{sizeof(T)});
     this->prefetch_next_slot(i);
   }
 
@@ -153,7 +153,7 @@ class LshForward : public LshWindow<T> {
             total += p;
           });
     };
-    if (s_.normalize_duplicates) {
+    if (shape_.normalize_duplicates) {
       this->find_cells(i);
       exponentials(
           [&](const Half& half, int64_t j, Vector<T> p) { return p / this->count_multiplicities(half, j); });
@@ -170,7 +170,7 @@ class LshForward : public LshWindow<T> {
   void merge(int32_t position, int64_t row) {
     T* const out = running_.rows[2].row(position);
     const T* const result = result_ + row * this->padded_value_dim();
-    const bool first = current_->round == 0, last = current_->round == s_.rounds - 1;
+    const bool first = current_->round == 0, last = current_->round == shape_.rounds - 1;
     const T before = first ? -kInfinity<T> : running_.maximum[position];
     const OnlineSoftmaxUpdate<T> update = update_online_softmax(before, maximum_[row]);
     const T maximum = update.maximum;
@@ -182,16 +182,16 @@ class LshForward : public LshWindow<T> {
       log_sums_[this->compute_log_sum_index(position, 0)] =
           total == 0 ? kInfinity<T> : maximum + std::log(total);
       if (total == 0) {
-        std::copy_n(this->v_row(position), s_.value_dim, out);
+        std::copy_n(this->v_row(position), shape_.value_dim, out);
         return;
       }
       keep /= total;
       add /= total;
     }
     if (first)
-      for (int64_t m = 0; m < s_.value_dim; ++m) out[m] = add * result[m];
+      for (int64_t m = 0; m < shape_.value_dim; ++m) out[m] = add * result[m];
     else
-      for (int64_t m = 0; m < s_.value_dim; ++m) out[m] = keep * out[m] + add * result[m];
+      for (int64_t m = 0; m < shape_.value_dim; ++m) out[m] = keep * out[m] + add * result[m];
   }
 
   // Normalizes row `row` of result_, divides it by the number of rounds, and adds it to the result of
@@ -200,11 +200,11 @@ class LshForward : public LshWindow<T> {
     T* const out = running_.rows[2].row(position);
     const bool alone = sum_[row] == 0;
     const T* const result = alone ? this->v_row(position) : result_ + row * this->padded_value_dim();
-    const T factor = 1 / (static_cast<T>(s_.rounds) * (alone ? T{1} : sum_[row]));
+    const T factor = 1 / (static_cast<T>(shape_.rounds) * (alone ? T{1} : sum_[row]));
     if (current_->round == 0)
-      for (int64_t m = 0; m < s_.value_dim; ++m) out[m] = factor * result[m];
+      for (int64_t m = 0; m < shape_.value_dim; ++m) out[m] = factor * result[m];
     else
-      for (int64_t m = 0; m < s_.value_dim; ++m) out[m] += factor * result[m];
+      for (int64_t m = 0; m < shape_.value_dim; ++m) out[m] += factor * result[m];
     log_sums_[this->compute_log_sum_index(position, current_->round)] =
         alone ? kInfinity<T> : maximum_[row] + std::log(sum_[row]);
   }

@@ -35,9 +35,9 @@ class LshBackward : public LshWindow<T> {
   using Base::kQueriesPerBlock;
   using Base::padded_capacity_;
   using Base::previous_;
-  using Base::s_;
   using Base::score_stride_;
   using Base::scores_;
+  using Base::shape_;
   using typename Base::Half;
   using typename Base::Int;
   using typename Base::Range;
@@ -50,12 +50,12 @@ class LshBackward : public LshWindow<T> {
   void take(Arena& arena) {
     this->allocate_window(arena);
     for (Sums& sums : sums_) {
-      sums.value_panels = arena.allocate<T>(capacity_ * s_.value_dim);
+      sums.value_panels = arena.allocate<T>(capacity_ * shape_.value_dim);
       sums.query_columns = arena.allocate<T>(padded_capacity_ * this->padded_dim());
       for (T** rows : {&sums.gq, &sums.gk}) *rows = arena.allocate<T>(padded_capacity_ * this->padded_dim());
       sums.gv = arena.allocate<T>(padded_capacity_ * this->padded_value_dim());
     }
-    g_rows_ = arena.allocate<T>(padded_capacity_ * s_.value_dim);
+    g_rows_ = arena.allocate<T>(padded_capacity_ * shape_.value_dim);
     g_columns_ = arena.allocate<T>(padded_capacity_ * this->padded_value_dim());
     score_gradients_ = arena.allocate<T>(kQueriesPerBlock * score_stride_);
     ones_ = arena.allocate<T>(capacity_);
@@ -92,8 +92,8 @@ class LshBackward : public LshWindow<T> {
     const int32_t* const positions = order.positions(chunk.round, chunk.chunk);
     for (int64_t i = 0; i < order.slot_count(chunk.chunk); ++i) {
       T *const gq = gq_row(positions[i]), *const gv = gv_row(positions[i]);
-      for (int64_t d = 0; d < s_.dim; ++d) gq[d] += *rows++;
-      for (int64_t m = 0; m < s_.value_dim; ++m) gv[m] += *rows++;
+      for (int64_t d = 0; d < shape_.dim; ++d) gq[d] += *rows++;
+      for (int64_t m = 0; m < shape_.value_dim; ++m) gv[m] += *rows++;
     }
   }
 
@@ -108,7 +108,7 @@ class LshBackward : public LshWindow<T> {
   T* gq_row(int32_t position) const { return rows_of_.rows[3].row(position); }
   T* gv_row(int32_t position) const { return rows_of_.rows[4].row(position); }
   T* look_back_of(int64_t first_chunk) const {
-    return rows_of_.look_backs + first_chunk / kChunksPerLshSegment * BackwardHead<T>::look_back_size(s_);
+    return rows_of_.look_backs + first_chunk / kChunksPerLshSegment * BackwardHead<T>::look_back_size(shape_);
   }
 
   void load_chunk(Half& half, int64_t round, int64_t chunk) {
@@ -116,9 +116,10 @@ class LshBackward : public LshWindow<T> {
     const Sums& sums = sums_of(half);
     constexpr int64_t kWidth = kTileColumns<T>;
     pack_gathered_rows([&](int64_t i) { return this->v_row(half.key_positions[i]); }, ones_, half.count,
-                       s_.value_dim, sums.value_panels);
+                       shape_.value_dim, sums.value_panels);
     for (int64_t i = 0; i < half.count; ++i)
-      pack_row_in_column_panels(half.queries + i * s_.dim, s_.dim, i, padded_capacity_, sums.query_columns);
+      pack_row_in_column_panels(half.queries + i * shape_.dim, shape_.dim, i, padded_capacity_,
+                                sums.query_columns);
     for (int64_t m = 0; m < this->padded_dim(); m += kWidth)  // zeros the unused rows, because 0 * NaN is NaN
       std::fill(sums.query_columns + m * padded_capacity_ + half.count * kWidth,
                 sums.query_columns + (m + kWidth) * padded_capacity_, T{0});
@@ -130,11 +131,11 @@ class LshBackward : public LshWindow<T> {
   void load_gradients() {
     for (int64_t i = 0; i < current_->count; ++i) {
       const T* const row = g_row(current_->key_positions[i]);
-      std::copy_n(row, s_.value_dim, g_rows_ + i * s_.value_dim);
-      pack_row_in_column_panels(row, s_.value_dim, i, padded_capacity_, g_columns_);
+      std::copy_n(row, shape_.value_dim, g_rows_ + i * shape_.value_dim);
+      pack_row_in_column_panels(row, shape_.value_dim, i, padded_capacity_, g_columns_);
     }
-    std::fill(g_rows_ + current_->count * s_.value_dim,
-              g_rows_ + round_up_to_tile_rows(current_->count) * s_.value_dim, T{0});
+    std::fill(g_rows_ + current_->count * shape_.value_dim,
+              g_rows_ + round_up_to_tile_rows(current_->count) * shape_.value_dim, T{0});
   }
 
   // Adds the gradients from the scores of queries [first, first + count) of the chunk to the sums of both
@@ -146,10 +147,10 @@ class LshBackward : public LshWindow<T> {
       tile_ranges_[t] = this->find_column_range(first + i, first + i + kTileRows);
       if (tile_ranges_[t].is_empty()) continue;
       this->compute_score_tile(
-          current_->queries + (first + i) * s_.dim, s_.dim, tile_ranges_[t],
+          current_->queries + (first + i) * shape_.dim, shape_.dim, tile_ranges_[t],
           [](const Half& half) { return half.key_panels; }, scores_ + i * score_stride_);
       this->compute_score_tile(
-          g_rows_ + (first + i) * s_.value_dim, s_.value_dim, tile_ranges_[t],
+          g_rows_ + (first + i) * shape_.value_dim, shape_.value_dim, tile_ranges_[t],
           [this](const Half& half) { return sums_of(half).value_panels; },
           score_gradients_ + i * score_stride_);
     }
@@ -157,7 +158,7 @@ class LshBackward : public LshWindow<T> {
     for (int64_t row = 0; row < tiles * kTileRows; ++row) {
       if (row < count) prefetch(first + row);
       const Range range = row < count ? tile_ranges_[row / kTileRows] : Range{0, 0};
-      if (s_.causal)
+      if (shape_.causal)
         row_gradient<true>(first + row, row, range);
       else
         row_gradient<false>(first + row, row, range);
@@ -177,11 +178,11 @@ class LshBackward : public LshWindow<T> {
   void prefetch(int64_t i) {
     constexpr int64_t kSize = sizeof(T);
     if (i < previous_->count) {
-      prefetch_row(gq_row(previous_->key_positions[i]), s_.dim * kSize);
-      prefetch_row(gv_row(previous_->key_positions[i]), s_.value_dim * kSize);
+      prefetch_row(gq_row(previous_->key_positions[i]), shape_.dim * kSize);
+      prefetch_row(gv_row(previous_->key_positions[i]), shape_.value_dim * kSize);
     }
     this->prefetch_next_slot(i);
-    if (i < this->next_count_) prefetch_row(g_row(this->next_positions_[i]), s_.value_dim * kSize);
+    if (i < this->next_count_) prefetch_row(g_row(this->next_positions_[i]), shape_.value_dim * kSize);
   }
 
   // Computes the attention weights of query i and the gradients of its scores, in row `row` of the block.
@@ -197,7 +198,7 @@ class LshBackward : public LshWindow<T> {
     const T log_sum =
         range.is_empty()
             ? T{0}
-            : log_sums_[this->compute_log_sum_index(position, s_.average_rounds ? current_->round : 0)];
+            : log_sums_[this->compute_log_sum_index(position, shape_.average_rounds ? current_->round : 0)];
     if (i < current_->count) add_alone(i, position);
     if (range.is_empty() || log_sum == std::numeric_limits<T>::infinity()) {
       std::fill_n(scores, score_stride_, T{0});
@@ -208,7 +209,7 @@ class LshBackward : public LshWindow<T> {
       std::fill_n(x, range.begin, T{0});
       std::fill(x + range.end, x + score_stride_, T{0});
     }
-    if (s_.average_rounds)
+    if (shape_.average_rounds)
       mean_row<kCausal>(i, range, log_sum, scores, gradients);
     else
       softmax_row<kCausal>(i, range, log_sum, rows_of_.deltas[position], scores, gradients);
@@ -218,13 +219,13 @@ class LshBackward : public LshWindow<T> {
   // this row of gv. If average_rounds is true, this applies to each round separately, and g / rounds is
   // added.
   void add_alone(int64_t i, int64_t position) {
-    if (log_sums_[this->compute_log_sum_index(position, s_.average_rounds ? current_->round : 0)] !=
+    if (log_sums_[this->compute_log_sum_index(position, shape_.average_rounds ? current_->round : 0)] !=
         std::numeric_limits<T>::infinity())
       return;
-    if (!s_.average_rounds && current_->round > 0) return;
-    const T share = s_.average_rounds ? 1 / static_cast<T>(s_.rounds) : T{1};
+    if (!shape_.average_rounds && current_->round > 0) return;
+    const T share = shape_.average_rounds ? 1 / static_cast<T>(shape_.rounds) : T{1};
     T* const gv = sums_of(*current_).gv + i * this->padded_value_dim();
-    for (int64_t m = 0; m < s_.value_dim; ++m) gv[m] += share * g_rows_[i * s_.value_dim + m];
+    for (int64_t m = 0; m < shape_.value_dim; ++m) gv[m] += share * g_rows_[i * shape_.value_dim + m];
   }
 
   template <bool kCausal>
@@ -242,14 +243,14 @@ class LshBackward : public LshWindow<T> {
             store(gradients + column, seen ? ds : Vector<T>{});
           });
     };
-    if (!s_.normalize_duplicates) {
+    if (!shape_.normalize_duplicates) {
       pass(log_sum, [](const Half&, int64_t, Vector<T> p) { return p; });
       return;
     }
     // A key is weighted by 1 / multiplicity, so its score may exceed the log-sum-exp by the logarithm of the
     // multiplicity. The multiplicity is at most 2 * rounds. exp_of_negative() requires arguments of at most
     // 0. Therefore log(2 * rounds) is subtracted in the exponent, and the result is multiplied by 2 * rounds.
-    const T max_multiplicity = static_cast<T>(2 * s_.rounds);
+    const T max_multiplicity = static_cast<T>(2 * shape_.rounds);
     this->find_cells(i);
     pass(log_sum + std::log(max_multiplicity), [&](const Half& half, int64_t j, Vector<T> p) {
       return max_multiplicity * p / this->count_multiplicities(half, j);
@@ -258,7 +259,7 @@ class LshBackward : public LshWindow<T> {
 
   template <bool kCausal>
   void mean_row(int64_t i, Range range, T log_sum, T* scores, T* gradients) {
-    const T share = 1 / static_cast<T>(s_.rounds);
+    const T share = 1 / static_cast<T>(shape_.rounds);
     const T* const multipliers = dropout_.row(i);
     // The sum of `total` is `share` times the dot product of g and the attention result of this round.
     Vector<T> total{};
@@ -320,25 +321,25 @@ class LshBackward : public LshWindow<T> {
   // the key is therefore gk - q (q . gk) / n², where gk includes key_scale.
   void finish(const Half& half, T* look_back) {
     const Sums& sums = sums_of(half);
-    const T scale = static_cast<T>(s_.scale);
+    const T scale = static_cast<T>(shape_.scale);
     const bool set = half.round == 0 && !look_back;
     for (int64_t i = 0; i < half.count; ++i) {
-      const T *const q = half.queries + i * s_.dim, *const gk = sums.gk + i * this->padded_dim();
+      const T *const q = half.queries + i * shape_.dim, *const gk = sums.gk + i * this->padded_dim();
       const T inverse = half.key_scales[i] / scale;
-      const T along = inverse * inverse * dot(q, gk, s_.dim);
+      const T along = inverse * inverse * dot(q, gk, shape_.dim);
       const T* const own = sums.gq + i * this->padded_dim();
       const T* const value = sums.gv + i * this->padded_value_dim();
       T *gq = gq_row(half.key_positions[i]), *gv = gv_row(half.key_positions[i]);
       if (look_back) {
-        gq = look_back + i * (s_.dim + s_.value_dim);
-        gv = gq + s_.dim;
+        gq = look_back + i * (shape_.dim + shape_.value_dim);
+        gv = gq + shape_.dim;
       }
       if (set || look_back) {
-        for (int64_t d = 0; d < s_.dim; ++d) gq[d] = own[d] + (gk[d] - along * q[d]);
-        std::copy_n(value, s_.value_dim, gv);
+        for (int64_t d = 0; d < shape_.dim; ++d) gq[d] = own[d] + (gk[d] - along * q[d]);
+        std::copy_n(value, shape_.value_dim, gv);
       } else {
-        for (int64_t d = 0; d < s_.dim; ++d) gq[d] += own[d] + (gk[d] - along * q[d]);
-        for (int64_t m = 0; m < s_.value_dim; ++m) gv[m] += value[m];
+        for (int64_t d = 0; d < shape_.dim; ++d) gq[d] += own[d] + (gk[d] - along * q[d]);
+        for (int64_t m = 0; m < shape_.value_dim; ++m) gv[m] += value[m];
       }
     }
   }

@@ -84,13 +84,13 @@ class HeadHash {
 
  public:
   HeadHash(const LshHashShape& shape, const RandomStream& stream, AttentionRows<const S> q)
-      : s_(shape),
+      : shape_(shape),
         stream_(stream),
         q_(q),
         max_rotation_(shape.max_buckets),
         rounds_at_once_(std::clamp<int64_t>(kRotationBytes / static_cast<int64_t>(sizeof(T)) /
-                                                std::max<int64_t>(max_rotation_.width() * s_.dim, 1),
-                                            1, std::max<int64_t>(s_.rounds, 1))) {}
+                                                std::max<int64_t>(max_rotation_.width() * shape_.dim, 1),
+                                            1, std::max<int64_t>(shape_.rounds, 1))) {}
 
   // Working memory of a thread: rotations in panels, a tile of queries, and a tile of rotated queries.
   struct Memory {
@@ -98,26 +98,26 @@ class HeadHash {
   };
   Memory take(Arena& arena) const {
     const int64_t width = max_rotation_.width();
-    return {arena.allocate<T>(rounds_at_once_ * width * s_.dim), arena.allocate<T>(kTileRows * s_.dim),
-            arena.allocate<T>(kTileRows * width)};
+    return {arena.allocate<T>(rounds_at_once_ * width * shape_.dim),
+            arena.allocate<T>(kTileRows * shape_.dim), arena.allocate<T>(kTileRows * width)};
   }
 
   // Computes the buckets (rounds, length) of one head. Each tile of queries is hashed for several rounds at a
   // time, so that a long sequence is read from memory fewer times.
   void run(int64_t example, int64_t head, const PerThreadMemory& memory, int32_t* buckets) const {
-    const int64_t valid = s_.lengths ? s_.lengths[example] : s_.length;
-    const Rotation rotation(s_.compute_bucket_counts(valid));
-    for (int64_t round = 0; round < s_.rounds; ++round) {
-      int32_t* const row = buckets + round * s_.length;
+    const int64_t valid = shape_.lengths ? shape_.lengths[example] : shape_.length;
+    const Rotation rotation(shape_.compute_bucket_counts(valid));
+    for (int64_t round = 0; round < shape_.rounds; ++round) {
+      int32_t* const row = buckets + round * shape_.length;
       std::fill_n(row, valid, 0);
-      std::fill(row + valid, row + s_.length, static_cast<int32_t>(rotation.factors.total()));
+      std::fill(row + valid, row + shape_.length, static_cast<int32_t>(rotation.factors.total()));
     }
     if (rotation.factors.total() < 2) return;
-    const int64_t size = rotation.width() * s_.dim;
+    const int64_t size = rotation.width() * shape_.dim;
     Arena arena = memory.arena();
     T* const rotations = take(arena).rotations;
-    for (int64_t round = 0; round < s_.rounds; round += rounds_at_once_) {
-      const int64_t count = std::min(rounds_at_once_, s_.rounds - round);
+    for (int64_t round = 0; round < shape_.rounds; round += rounds_at_once_) {
+      const int64_t count = std::min(rounds_at_once_, shape_.rounds - round);
       for (int64_t r = 0; r < count; ++r) draw(rotation, example, head, round + r, rotations + r * size);
       const int64_t tiles = (valid + kTileRows - 1) / kTileRows;
       constexpr int64_t kGrain = 64;  // minimum number of tiles per thread
@@ -130,7 +130,7 @@ class HeadHash {
               rows_of(example, head, position, std::min(kTileRows, valid - position), own.queries);
           for (int64_t r = 0; r < count; ++r)
             hash_tile(rotation, rows, rotations + r * size, own.rotated,
-                      buckets + (round + r) * s_.length + position);
+                      buckets + (round + r) * shape_.length + position);
         }
       });
     }
@@ -154,14 +154,14 @@ class HeadHash {
   void draw(const Rotation& rotation, int64_t example, int64_t head, int64_t round, T* panels) const {
     constexpr uint64_t kSecondFactor = 1 << 23;
     const int64_t head_index =
-        s_.share_all_rotations
+        shape_.share_all_rotations
             ? 0
-            : ((s_.share_rotations_across_examples ? 0 : s_.first_example + example) << 12) + head;
+            : ((shape_.share_rotations_across_examples ? 0 : shape_.first_example + example) << 12) + head;
     const auto first = static_cast<uint64_t>((head_index << 8) + round) << 24;
-    draw_rotation(stream_, first, s_.dim, rotation.factors.first / 2, panels);
+    draw_rotation(stream_, first, shape_.dim, rotation.factors.first / 2, panels);
     if (rotation.width2 > 0)
-      draw_rotation(stream_, first + kSecondFactor, s_.dim, rotation.factors.second / 2,
-                    panels + rotation.width1 * s_.dim);
+      draw_rotation(stream_, first + kSecondFactor, shape_.dim, rotation.factors.second / 2,
+                    panels + rotation.width1 * shape_.dim);
   }
 
   // Returns the `count` queries that begin at `position`. If the queries have type T, a full tile is read in
@@ -171,18 +171,18 @@ class HeadHash {
     const S* const first = q_.row(example, position, head);
     if constexpr (std::is_same_v<S, T>)
       if (count == kTileRows) return {first, q_.length_stride, count};
-    std::fill_n(copy, kTileRows * s_.dim, T{0});
+    std::fill_n(copy, kTileRows * shape_.dim, T{0});
     for (int64_t i = 0; i < count; ++i)
-      convert_elements(first + i * q_.length_stride, s_.dim, copy + i * s_.dim);
-    return {copy, s_.dim, count};
+      convert_elements(first + i * q_.length_stride, shape_.dim, copy + i * shape_.dim);
+    return {copy, shape_.dim, count};
   }
 
   void hash_tile(const Rotation& rotation, const Rows& rows, const T* panels, T* rotated,
                  int32_t* buckets) const {
     const int64_t width = rotation.width();
     for (int64_t column = 0; column < width; column += kTileColumns<T>)
-      compute_tile_product<Left::rows, false>(rows.data, rows.stride, panels + column * s_.dim, s_.dim,
-                                              rotated + column, width);
+      compute_tile_product<Left::rows, false>(rows.data, rows.stride, panels + column * shape_.dim,
+                                              shape_.dim, rotated + column, width);
     for (int64_t i = 0; i < rows.count; ++i) {
       const T* const x = rotated + i * width;
       buckets[i] = argmax_of_both_signs(x, rotation.factors.first / 2);
@@ -192,7 +192,7 @@ class HeadHash {
     }
   }
 
-  const LshHashShape& s_;
+  const LshHashShape& shape_;
   const RandomStream& stream_;
   const AttentionRows<const S> q_;
   const Rotation max_rotation_;

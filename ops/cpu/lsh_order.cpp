@@ -5,7 +5,7 @@
 namespace tapeformer::cpu {
 
 LshOrder::LshOrder(const LshAttentionShape& shape, int32_t* memory)
-    : s_(shape),
+    : shape_(shape),
       sorted_(memory),
       codes_(memory + shape.rounds * shape.length),
       counters_(codes_ + shape.rounds * shape.length),
@@ -13,26 +13,27 @@ LshOrder::LshOrder(const LshAttentionShape& shape, int32_t* memory)
 
 void LshOrder::sort(int64_t valid, const int32_t* buckets) {
   valid_length_ = valid;
-  chunks_ = (valid + s_.chunk_length - 1) / s_.chunk_length;
-  for (int64_t round = 0; round < s_.rounds; ++round) sort_round(round, buckets + round * s_.length);
+  chunks_ = (valid + shape_.chunk_length - 1) / shape_.chunk_length;
+  for (int64_t round = 0; round < shape_.rounds; ++round) sort_round(round, buckets + round * shape_.length);
   // With LshWrap::global, round 0 looks back at the last round, so all rounds must be sorted first.
-  for (int64_t round = 0; round < s_.rounds; ++round)
+  for (int64_t round = 0; round < shape_.rounds; ++round)
     first_chunk_look_backs_[static_cast<size_t>(round)] = find_first_chunk_look_back(round, buckets);
 }
 
 LshOrder::FirstChunkLookBack LshOrder::find_first_chunk_look_back(int64_t round,
                                                                   const int32_t* buckets) const {
   const FirstChunkLookBack none{kNone, {round, kNone}};
-  if (chunks_ < 2 || s_.wrap == LshWrap::none) return none;
-  const int64_t target_round = s_.wrap == LshWrap::global ? (round + s_.rounds - 1) % s_.rounds : round;
-  const int32_t first_chunk_position = positions(round, 0)[s_.chunk_length - 1];
+  if (chunks_ < 2 || shape_.wrap == LshWrap::none) return none;
+  const int64_t target_round =
+      shape_.wrap == LshWrap::global ? (round + shape_.rounds - 1) % shape_.rounds : round;
+  const int32_t first_chunk_position = positions(round, 0)[shape_.chunk_length - 1];
   const int32_t target_position = positions(target_round, chunks_ - 1)[0];
   // If across_buckets is false, the first chunk looks back at the last chunk only if one bucket extends from
   // the first to the last chunk of the same round. This is the case if the last position of the first chunk
   // and the first position of the last chunk have the same bucket, because the positions are sorted by
   // bucket.
-  const int32_t* const ids = buckets + round * s_.length;
-  if (!s_.across_buckets && (target_round != round || ids[first_chunk_position] != ids[target_position]))
+  const int32_t* const ids = buckets + round * shape_.length;
+  if (!shape_.across_buckets && (target_round != round || ids[first_chunk_position] != ids[target_position]))
     return none;
   return {codes(first_chunk_position)[round], {target_round, codes(target_position)[target_round]}};
 }
@@ -49,21 +50,21 @@ void LshOrder::sort_round(int64_t round, const int32_t* buckets) {
     counters_[b] = before;
     before += size;
   }
-  int32_t* const sorted = sorted_ + round * s_.length;
+  int32_t* const sorted = sorted_ + round * shape_.length;
   for (int64_t i = 0; i < valid_length_; ++i) sorted[counters_[buckets[i]]++] = static_cast<int32_t>(i);
 
   int32_t code = 0, bucket = buckets[sorted[0]];
-  int64_t free_slots = s_.chunk_length;  // free slots of the chunk
+  int64_t free_slots = shape_.chunk_length;  // free slots of the chunk
   for (int64_t slot = 0; slot < valid_length_; ++slot, --free_slots) {
     const int32_t position = sorted[slot], next = buckets[position];
-    if (!s_.across_buckets && next != bucket) {
+    if (!shape_.across_buckets && next != bucket) {
       code += 2;
       bucket = next;
     } else if (free_slots == 0) {
       ++code;
     }
-    if (free_slots == 0) free_slots = s_.chunk_length;
-    codes_[int64_t{position} * s_.rounds + round] = code;
+    if (free_slots == 0) free_slots = shape_.chunk_length;
+    codes_[int64_t{position} * shape_.rounds + round] = code;
   }
 }
 

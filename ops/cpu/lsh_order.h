@@ -35,14 +35,14 @@ class LshOrder {
 
   int64_t chunk_count() const { return chunks_; }
   int64_t slot_count(int64_t chunk) const {
-    return std::min(s_.chunk_length, valid_length_ - chunk * s_.chunk_length);
+    return std::min(shape_.chunk_length, valid_length_ - chunk * shape_.chunk_length);
   }
   // Returns the positions in the slots of a chunk.
   const int32_t* positions(int64_t round, int64_t chunk) const {
-    return sorted_ + round * s_.length + chunk * s_.chunk_length;
+    return sorted_ + round * shape_.length + chunk * shape_.chunk_length;
   }
   // Returns the codes of a position in all rounds.
-  const int32_t* codes(int64_t position) const { return codes_ + position * s_.rounds; }
+  const int32_t* codes(int64_t position) const { return codes_ + position * shape_.rounds; }
 
   // A cell of a round. Queries of a cell attend to the keys of the cell, and to the keys of its look-back
   // cell, find_look_back_cell(), if the look-back cell exists.
@@ -77,7 +77,7 @@ class LshOrder {
   void sort_round(int64_t round, const int32_t* buckets);
   FirstChunkLookBack find_first_chunk_look_back(int64_t round, const int32_t* buckets) const;
 
-  const LshAttentionShape& s_;
+  const LshAttentionShape& shape_;
   int32_t *sorted_, *codes_, *counters_;
   int64_t valid_length_ = 0, chunks_ = 0;
   std::vector<FirstChunkLookBack> first_chunk_look_backs_;  // one per round

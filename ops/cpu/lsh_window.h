@@ -126,7 +126,7 @@ class LshWindow {
 
   LshWindow(const LshAttentionShape& shape, const LshDropoutTable<T>& dropout, PositionRows<const T> q,
             PositionRows<const T> v)
-      : s_(shape),
+      : shape_(shape),
         dropout_(dropout),
         q_(q),
         v_(v),
@@ -142,21 +142,21 @@ class LshWindow {
     bool is_empty() const { return begin >= end; }
   };
 
-  int64_t padded_dim() const { return round_up_to_tile_columns<T>(s_.dim); }
-  int64_t padded_value_dim() const { return round_up_to_tile_columns<T>(s_.value_dim); }
+  int64_t padded_dim() const { return round_up_to_tile_columns<T>(shape_.dim); }
+  int64_t padded_value_dim() const { return round_up_to_tile_columns<T>(shape_.value_dim); }
 
   void allocate_window(Arena& arena) {
     for (Half& half : halves_) {
       half.positions = arena.allocate<Int>(capacity_);
-      half.codes = arena.allocate<Int>(capacity_ * (s_.normalize_duplicates ? s_.rounds : 1));
-      half.queries = arena.allocate<T>(padded_capacity_ * s_.dim);
+      half.codes = arena.allocate<Int>(capacity_ * (shape_.normalize_duplicates ? shape_.rounds : 1));
+      half.queries = arena.allocate<T>(padded_capacity_ * shape_.dim);
       half.key_scales = arena.allocate<T>(capacity_);
-      half.key_panels = arena.allocate<T>(capacity_ * s_.dim);
+      half.key_panels = arena.allocate<T>(capacity_ * shape_.dim);
     }
     ranges_ = arena.allocate<Range>(padded_capacity_);
     scores_ = arena.allocate<T>(kQueriesPerBlock * score_stride_);
     for (Int** targets : {&query_codes_, &look_back_codes_, &look_back_rounds_})
-      *targets = arena.allocate<Int>(s_.rounds);
+      *targets = arena.allocate<Int>(shape_.rounds);
   }
 
   void select_head(int64_t example, int64_t head, const LshOrder& order) {
@@ -168,7 +168,8 @@ class LshWindow {
   const T* v_row(int32_t position) const { return v_.row(position); }
 
   int64_t compute_log_sum_index(int64_t position, int64_t round) const {
-    return ((example_ * s_.heads + head_) * s_.log_sum_round_count() + round) * s_.length + position;
+    return ((example_ * shape_.heads + head_) * shape_.log_sum_round_count() + round) * shape_.length +
+           position;
   }
 
   // Loads the positions, codes, queries and keys of a chunk.
@@ -177,29 +178,29 @@ class LshWindow {
     half.chunk = chunk;
     half.count = order_->slot_count(chunk);
     half.key_positions = order_->positions(round, chunk);
-    half.round_codes = half.codes + (s_.normalize_duplicates ? round * capacity_ : 0);
+    half.round_codes = half.codes + (shape_.normalize_duplicates ? round * capacity_ : 0);
     for (int64_t i = 0; i < half.count; ++i) {
       half.positions[i] = half.key_positions[i];
       const int32_t* const codes = order_->codes(half.key_positions[i]);
-      if (!s_.normalize_duplicates)
+      if (!shape_.normalize_duplicates)
         half.codes[i] = codes[round];
       else
-        for (int64_t r = 0; r < s_.rounds; ++r) half.codes[r * capacity_ + i] = codes[r];
+        for (int64_t r = 0; r < shape_.rounds; ++r) half.codes[r * capacity_ + i] = codes[r];
     }
     std::fill(half.positions + half.count, half.positions + capacity_, Int{0});
-    for (int64_t r = 0; r < (s_.normalize_duplicates ? s_.rounds : 1); ++r)
+    for (int64_t r = 0; r < (shape_.normalize_duplicates ? shape_.rounds : 1); ++r)
       std::fill(half.codes + r * capacity_ + half.count, half.codes + (r + 1) * capacity_,
                 Int{LshOrder::kEmpty});
-    const T scale = static_cast<T>(s_.scale), epsilon = static_cast<T>(s_.epsilon);
+    const T scale = static_cast<T>(shape_.scale), epsilon = static_cast<T>(shape_.epsilon);
     for (int64_t i = 0; i < half.count; ++i) {
-      T* const row = half.queries + i * s_.dim;
-      std::copy_n(q_row(half.key_positions[i]), s_.dim, row);
-      half.key_scales[i] = scale / std::sqrt(dot(row, row, s_.dim) + epsilon);
+      T* const row = half.queries + i * shape_.dim;
+      std::copy_n(q_row(half.key_positions[i]), shape_.dim, row);
+      half.key_scales[i] = scale / std::sqrt(dot(row, row, shape_.dim) + epsilon);
     }
-    std::fill(half.queries + half.count * s_.dim, half.queries + round_up_to_tile_rows(half.count) * s_.dim,
-              T{0});
-    pack_gathered_rows([&](int64_t i) { return half.queries + i * s_.dim; }, half.key_scales, half.count,
-                       s_.dim, half.key_panels);
+    std::fill(half.queries + half.count * shape_.dim,
+              half.queries + round_up_to_tile_rows(half.count) * shape_.dim, T{0});
+    pack_gathered_rows([&](int64_t i) { return half.queries + i * shape_.dim; }, half.key_scales, half.count,
+                       shape_.dim, half.key_panels);
   }
 
   // Calls visit(chunk) for the chunks [begin, end) of a round, with the chunk in current_ and the chunk
@@ -228,8 +229,8 @@ class LshWindow {
   void prefetch_next_slot(int64_t i) const {
     if (i >= next_count_) return;
     __builtin_prefetch(order_->codes(next_positions_[i]));
-    prefetch_row(q_row(next_positions_[i]), s_.dim * int64_t{sizeof(T)});
-    prefetch_row(v_row(next_positions_[i]), s_.value_dim * int64_t{sizeof(T)});
+    prefetch_row(q_row(next_positions_[i]), shape_.dim * int64_t{sizeof(T)});
+    prefetch_row(v_row(next_positions_[i]), shape_.value_dim * int64_t{sizeof(T)});
   }
 
   // Computes ranges_. The range of a query contains the score columns of the keys in its cell and in its
@@ -237,7 +238,7 @@ class LshWindow {
   // of each query contains all keys of both chunks.
   void compute_column_ranges() {
     const bool wrapped = current_->chunk == 0 && previous_->count > 0;
-    if (s_.across_buckets || wrapped) {
+    if (shape_.across_buckets || wrapped) {
       const int64_t begin = previous_->count > 0 ? 0 : capacity_;
       std::fill_n(ranges_, current_->count, Range{begin, capacity_ + current_->count});
       return;
@@ -250,7 +251,7 @@ class LshWindow {
       int64_t end = i + 1;
       while (end < current_->count && codes[end] == codes[i]) ++end;
       if (i > 0) begin = capacity_ + i;
-      for (; i < end; ++i) ranges_[i] = {begin, capacity_ + (s_.causal ? i : end)};
+      for (; i < end; ++i) ranges_[i] = {begin, capacity_ + (shape_.causal ? i : end)};
     }
   }
   // Returns the smallest range of whole vectors that contains the columns of all queries in [begin, end).
@@ -319,8 +320,8 @@ class LshWindow {
 
   // Finds the cell and the look-back cell of query i in each round, for count_multiplicities().
   void find_cells(int64_t i) {
-    if (!s_.normalize_duplicates) return;
-    for (int64_t r = 0; r < s_.rounds; ++r) {
+    if (!shape_.normalize_duplicates) return;
+    for (int64_t r = 0; r < shape_.rounds; ++r) {
       query_codes_[r] = current_->codes[r * capacity_ + i];
       const LshOrder::Cell cell = order_->find_look_back_cell(r, static_cast<int32_t>(query_codes_[r]));
       look_back_codes_[r] = cell.code;
@@ -332,14 +333,14 @@ class LshWindow {
   // rounds.
   Vector<T> count_multiplicities(const Half& half, int64_t j) const {
     Vector<Int> count{};
-    for (int64_t r = 0; r < s_.rounds; ++r) {
+    for (int64_t r = 0; r < shape_.rounds; ++r) {
       count -= load(half.codes + r * capacity_ + j) == query_codes_[r];
       count -= load(half.codes + look_back_rounds_[r] * capacity_ + j) == look_back_codes_[r];
     }
     return __builtin_convertvector(count, Vector<T>);
   }
 
-  const LshAttentionShape& s_;
+  const LshAttentionShape& shape_;
   const LshDropoutTable<T>& dropout_;
   const PositionRows<const T> q_, v_;
   const int64_t capacity_;         // maximum number of keys in one element of halves_

@@ -26,39 +26,40 @@ class RelativeStep {
   RelativeStep(const RelativeAttentionStepShape& shape, const RelativeAttentionStepInputs<T>& inputs,
                const RelativeAttentionRingBuffers<T>& keys, const RelativeAttentionRingBuffers<T>& values,
                AttentionRows<T> out)
-      : s_(shape), in_(inputs), keys_(keys), values_(values), out_(out) {}
+      : shape_(shape), in_(inputs), keys_(keys), values_(values), out_(out) {}
 
   void run(int64_t batch, int64_t head, T* scores, T* content, T* position) const {
-    const int64_t query = s_.length - 1, count = s_.key_count(query);
-    std::copy_n(in_.k.row(batch, 0, head), s_.dim, keys_.row(s_, query, 0, batch, head));
-    std::copy_n(in_.v.row(batch, 0, head), s_.dim, values_.row(s_, query, 0, batch, head));
+    const int64_t query = shape_.length - 1, count = shape_.key_count(query);
+    std::copy_n(in_.k.row(batch, 0, head), shape_.dim, keys_.row(shape_, query, 0, batch, head));
+    std::copy_n(in_.v.row(batch, 0, head), shape_.dim, values_.row(shape_, query, 0, batch, head));
     const T* const q = in_.q.row(batch, 0, head);
-    for (int64_t d = 0; d < s_.dim; ++d) {
-      content[d] = q[d] + in_.content_bias[head * s_.dim + d];
-      position[d] = q[d] + in_.position_bias[head * s_.dim + d];
+    for (int64_t d = 0; d < shape_.dim; ++d) {
+      content[d] = q[d] + in_.content_bias[head * shape_.dim + d];
+      position[d] = q[d] + in_.position_bias[head * shape_.dim + d];
     }
     T maximum = -std::numeric_limits<T>::infinity();
     for (int64_t j = 0; j < count; ++j) {
-      const T* const key = keys_.row(s_, query, j, batch, head);
-      const T* const distance = in_.distance_embeddings + (j * s_.heads + head) * s_.dim;
-      scores[j] = static_cast<T>(s_.scale) * (dot(content, key, s_.dim) + dot(position, distance, s_.dim));
+      const T* const key = keys_.row(shape_, query, j, batch, head);
+      const T* const distance = in_.distance_embeddings + (j * shape_.heads + head) * shape_.dim;
+      scores[j] = static_cast<T>(shape_.scale) *
+                  (dot(content, key, shape_.dim) + dot(position, distance, shape_.dim));
       maximum = std::max(maximum, scores[j]);
     }
     T* const out = out_.row(batch, 0, head);
-    std::fill_n(out, s_.dim, T{0});
+    std::fill_n(out, shape_.dim, T{0});
     T sum = 0;
     for (int64_t j = 0; j < count; ++j) {
       const T weight = vmath::exp(scores[j] - maximum);
-      const T* const value = values_.row(s_, query, j, batch, head);
+      const T* const value = values_.row(shape_, query, j, batch, head);
       sum += weight;
 #pragma omp simd
-      for (int64_t d = 0; d < s_.dim; ++d) out[d] += weight * value[d];
+      for (int64_t d = 0; d < shape_.dim; ++d) out[d] += weight * value[d];
     }
-    for (int64_t d = 0; d < s_.dim; ++d) out[d] /= sum;
+    for (int64_t d = 0; d < shape_.dim; ++d) out[d] /= sum;
   }
 
  private:
-  const RelativeAttentionStepShape& s_;
+  const RelativeAttentionStepShape& shape_;
   const RelativeAttentionStepInputs<T>& in_;
   const RelativeAttentionRingBuffers<T>&keys_, &values_;
   const AttentionRows<T> out_;

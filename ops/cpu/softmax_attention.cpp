@@ -43,12 +43,12 @@ class SoftmaxAttentionHead {
  public:
   SoftmaxAttentionHead(const SoftmaxAttentionShape& shape, AttentionRows<const S> q, AttentionRows<const S> k,
                        AttentionRows<const S> v)
-      : s_(shape), q_(q), k_(k), v_(v) {}
+      : shape_(shape), q_(q), k_(k), v_(v) {}
 
   // Allocates the working memory from an arena.
   void take_memory(Arena& arena, bool backward) {
     const auto take = [&]<class U>(U*& target, int64_t elements) { target = arena.allocate<U>(elements); };
-    const int64_t keys = round_up_to_tile_columns<T>(s_.key_length);
+    const int64_t keys = round_up_to_tile_columns<T>(shape_.key_length);
     take(query_rows_, kQueries * depth());
     take(key_panels_, keys * depth());
     take(scores_, kQueries * kScoreStride);
@@ -73,13 +73,15 @@ class SoftmaxAttentionHead {
   void select(int64_t batch, int64_t head) {
     batch_ = batch;
     head_ = head;
-    valid_keys_ = get_valid_length(s_.key_lengths, batch, s_.key_length);
-    attended_ = {s_.pattern.get_head_pattern(head), s_.query_length, s_.key_length, valid_keys_, s_.causal};
+    valid_keys_ = get_valid_length(shape_.key_lengths, batch, shape_.key_length);
+    attended_ = {shape_.pattern.get_head_pattern(head), shape_.query_length, shape_.key_length, valid_keys_,
+                 shape_.causal};
   }
 
   void forward(AttentionRows<S> out, T* log_sums) {
-    pack_rows(k_row(0), k_.length_stride, valid_keys_, s_.dim, key_panels_);
-    pack_operand(v_row(0), v_.length_stride, valid_keys_, s_.value_dim, T{1}, key_capacity(), value_columns_);
+    pack_rows(k_row(0), k_.length_stride, valid_keys_, shape_.dim, key_panels_);
+    pack_operand(v_row(0), v_.length_stride, valid_keys_, shape_.value_dim, T{1}, key_capacity(),
+                 value_columns_);
     for_query_blocks([&] {
       std::fill_n(result_, kQueries * padded_value_dim(), T{0});
       std::fill_n(maximum_, kQueries, kMinusInfinity<T>);
@@ -92,9 +94,9 @@ class SoftmaxAttentionHead {
       for (int64_t i = 0; i < queries_; ++i) {
         const T inverse = sum_[i] == 0 ? T{0} : 1 / sum_[i];
         T* const row = result_ + i * padded_value_dim();
-        for (int64_t m = 0; m < s_.value_dim; ++m) row[m] *= inverse;
-        convert_elements(row, s_.value_dim, out.row(batch_, query_ + i, head_));
-        log_sums[(batch_ * s_.heads + head_) * s_.query_length + query_ + i] =
+        for (int64_t m = 0; m < shape_.value_dim; ++m) row[m] *= inverse;
+        convert_elements(row, shape_.value_dim, out.row(batch_, query_ + i, head_));
+        log_sums[(batch_ * shape_.heads + head_) * shape_.query_length + query_ + i] =
             sum_[i] == 0 ? kMinusInfinity<T> : maximum_[i] + std::log(sum_[i]);
       }
     });
@@ -102,9 +104,9 @@ class SoftmaxAttentionHead {
 
   void backward(AttentionRows<const S> out, const T* log_sums, AttentionRows<const S> g, AttentionRows<S> gq,
                 AttentionRows<S> gk, AttentionRows<S> gv) {
-    pack_rows(k_row(0), k_.length_stride, valid_keys_, s_.dim, key_panels_);
-    pack_operand(k_row(0), k_.length_stride, valid_keys_, s_.dim, scale(), key_capacity(), key_columns_);
-    pack_rows(v_row(0), v_.length_stride, valid_keys_, s_.value_dim, value_panels_);
+    pack_rows(k_row(0), k_.length_stride, valid_keys_, shape_.dim, key_panels_);
+    pack_operand(k_row(0), k_.length_stride, valid_keys_, shape_.dim, scale(), key_capacity(), key_columns_);
+    pack_rows(v_row(0), v_.length_stride, valid_keys_, shape_.value_dim, value_panels_);
     std::fill_n(gk_, sum_rows() * padded_dim(), T{0});
     std::fill_n(gv_, sum_rows() * padded_value_dim(), T{0});
     for_query_blocks([&] {
@@ -119,27 +121,27 @@ class SoftmaxAttentionHead {
       });
       if (gq.data)
         for (int64_t i = 0; i < queries_; ++i)
-          write_scaled(gq_ + i * padded_dim(), s_.dim, gq.row(batch_, query_ + i, head_));
+          write_scaled(gq_ + i * padded_dim(), shape_.dim, gq.row(batch_, query_ + i, head_));
     });
-    for (int64_t j = 0; j < s_.key_length; ++j) {
-      if (gk.data) write_scaled(gk_ + j * padded_dim(), s_.dim, gk.row(batch_, j, head_));
-      if (gv.data) convert_elements(gv_ + j * padded_value_dim(), s_.value_dim, gv.row(batch_, j, head_));
+    for (int64_t j = 0; j < shape_.key_length; ++j) {
+      if (gk.data) write_scaled(gk_ + j * padded_dim(), shape_.dim, gk.row(batch_, j, head_));
+      if (gv.data) convert_elements(gv_ + j * padded_value_dim(), shape_.value_dim, gv.row(batch_, j, head_));
     }
   }
 
  private:
-  T scale() const { return static_cast<T>(s_.scale); }
-  int64_t padded_dim() const { return round_up_to_tile_columns<T>(s_.dim); }
-  int64_t padded_value_dim() const { return round_up_to_tile_columns<T>(s_.value_dim); }
-  int64_t depth() const { return compute_packed_depth<S>(s_.dim); }
-  int64_t value_depth() const { return compute_packed_depth<S>(s_.value_dim); }
+  T scale() const { return static_cast<T>(shape_.scale); }
+  int64_t padded_dim() const { return round_up_to_tile_columns<T>(shape_.dim); }
+  int64_t padded_value_dim() const { return round_up_to_tile_columns<T>(shape_.value_dim); }
+  int64_t depth() const { return compute_packed_depth<S>(shape_.dim); }
+  int64_t value_depth() const { return compute_packed_depth<S>(shape_.value_dim); }
   int64_t key_capacity() const { return compute_packed_depth<S>(valid_keys_); }
   const S* k_row(int64_t j) const { return k_.row(batch_, j, head_); }
   const S* v_row(int64_t j) const { return v_.row(batch_, j, head_); }
 
   // Returns the number of rows of gk_ and gv_. The additional rows make room for an incomplete last tile of
   // kTileRows keys.
-  int64_t sum_rows() const { return s_.key_length + kTileRows; }
+  int64_t sum_rows() const { return shape_.key_length + kTileRows; }
 
   // Allocates the operands of matrix products that contain attention weights or gradients of scores. For
   // BFloat16, these operands are separate arrays of rounded values. For other types, scores_ and
@@ -182,14 +184,14 @@ class SoftmaxAttentionHead {
   // multiplied by the scale.
   template <class F>
   void for_query_blocks(F&& f) {
-    for (query_ = 0; query_ < s_.query_length; query_ += kQueries) {
-      queries_ = std::min(kQueries, s_.query_length - query_);
+    for (query_ = 0; query_ < shape_.query_length; query_ += kQueries) {
+      queries_ = std::min(kQueries, shape_.query_length - query_);
       std::fill_n(query_rows_, round_up_to_tile_rows(queries_) * depth(), S{});
       for (int64_t i = 0; i < queries_; ++i) {
         S* const row = query_rows_ + i * depth();
-        std::copy_n(q_.row(batch_, query_ + i, head_), s_.dim, row);
+        std::copy_n(q_.row(batch_, query_ + i, head_), shape_.dim, row);
         if constexpr (!kPairs)
-          for (int64_t d = 0; d < s_.dim; ++d) row[d] *= scale();
+          for (int64_t d = 0; d < shape_.dim; ++d) row[d] *= scale();
       }
       f();
     }
@@ -281,10 +283,10 @@ class SoftmaxAttentionHead {
   // Writes the dropout multipliers of the weights of query i to multipliers_, for the score columns in
   // `columns`. Returns false if dropout is not active.
   bool draw_multipliers(int64_t i, const KeySpan& span, const ScoreColumns& columns) {
-    if (!s_.dropout.is_active()) return false;
-    const int64_t row = (batch_ * s_.heads + head_) * s_.query_length + query_ + i;
-    compute_dropout_multipliers(s_.dropout,
-                                row * s_.key_length + span.first_key + columns.begin - span.first_column,
+    if (!shape_.dropout.is_active()) return false;
+    const int64_t row = (batch_ * shape_.heads + head_) * shape_.query_length + query_ + i;
+    compute_dropout_multipliers(shape_.dropout,
+                                row * shape_.key_length + span.first_key + columns.begin - span.first_column,
                                 columns.padded_end - columns.begin, multipliers_ + columns.begin);
     return true;
   }
@@ -293,15 +295,15 @@ class SoftmaxAttentionHead {
   // log-sum-exp of each query, and sum_ receives g . out.
   void load_gradients(AttentionRows<const S> out, const T* log_sums, AttentionRows<const S> g) {
     const S* const block = g.row(batch_, query_, head_);
-    pack_operand(block, g.length_stride, queries_, s_.value_dim, T{1}, kQueries, g_columns_);
-    pack_operand(query_rows_, depth(), queries_, s_.dim, T{1}, kQueries, query_columns_);
+    pack_operand(block, g.length_stride, queries_, shape_.value_dim, T{1}, kQueries, g_columns_);
+    pack_operand(query_rows_, depth(), queries_, shape_.dim, T{1}, kQueries, query_columns_);
     std::fill_n(g_rows_, round_up_to_tile_rows(queries_) * value_depth(), S{});
     std::fill_n(gq_, kQueries * padded_dim(), T{0});
     for (int64_t i = 0; i < queries_; ++i) {
       const S *const row = block + i * g.length_stride, *const out_row = out.row(batch_, query_ + i, head_);
-      std::copy_n(row, s_.value_dim, g_rows_ + i * value_depth());
-      sum_[i] = dot(row, out_row, s_.value_dim);
-      maximum_[i] = log_sums[(batch_ * s_.heads + head_) * s_.query_length + query_ + i];
+      std::copy_n(row, shape_.value_dim, g_rows_ + i * value_depth());
+      sum_[i] = dot(row, out_row, shape_.value_dim);
+      maximum_[i] = log_sums[(batch_ * shape_.heads + head_) * shape_.query_length + query_ + i];
     }
   }
 
@@ -359,7 +361,7 @@ class SoftmaxAttentionHead {
     });
   }
 
-  const SoftmaxAttentionShape& s_;
+  const SoftmaxAttentionShape& shape_;
   const AttentionRows<const S> q_, k_, v_;
   int64_t batch_ = 0, head_ = 0, valid_keys_ = 0;
   AttendedKeys attended_;

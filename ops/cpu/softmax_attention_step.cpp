@@ -22,7 +22,7 @@ class StepGroup {
   StepGroup(const SoftmaxAttentionShape& shape, int64_t batch, int64_t first, int64_t group,
             AttentionRows<const T> q, AttentionRows<const T> key, AttentionRows<const T> value,
             AttentionRows<T> k, AttentionRows<T> v, int64_t capacity, AttentionRows<T> out)
-      : s_(shape),
+      : shape_(shape),
         batch_(batch),
         first_(first),
         heads_(std::min(group, shape.heads - first)),
@@ -36,17 +36,17 @@ class StepGroup {
 
   void run() {
     for (int64_t h = 0; h < heads_; ++h) {
-      const int64_t last = (s_.key_length - 1) % capacity_, head = first_ + h;
-      std::copy_n(key_.row(batch_, 0, head), s_.dim, k_.row(batch_, last, head));
-      std::copy_n(value_.row(batch_, 0, head), s_.value_dim, v_.row(batch_, last, head));
+      const int64_t last = (shape_.key_length - 1) % capacity_, head = first_ + h;
+      std::copy_n(key_.row(batch_, 0, head), shape_.dim, k_.row(batch_, last, head));
+      std::copy_n(value_.row(batch_, 0, head), shape_.value_dim, v_.row(batch_, last, head));
       maximum_[h] = -std::numeric_limits<T>::infinity();
       sum_[h] = 0;
-      std::fill_n(out_row(h), s_.value_dim, T{0});
+      std::fill_n(out_row(h), shape_.value_dim, T{0});
     }
-    const T scale = static_cast<T>(s_.scale);
-    const AttendedKeys attended{s_.pattern.get_head_pattern(first_), s_.key_length, s_.key_length,
-                                s_.key_length, true};
-    const int64_t query = s_.key_length - 1;
+    const T scale = static_cast<T>(shape_.scale);
+    const AttendedKeys attended{shape_.pattern.get_head_pattern(first_), shape_.key_length, shape_.key_length,
+                                shape_.key_length, true};
+    const int64_t query = shape_.key_length - 1;
     // Each iteration processes a block of at most kBlock keys. The block consists of rows [begin, begin +
     // count) of the ring buffer and does not wrap around the end of the buffer.
     int64_t count = 0;
@@ -57,7 +57,7 @@ class StepGroup {
       for (int64_t j = 0; j < count; ++j)
         for (int64_t h = 0; h < heads_; ++h)
           scores_[h][j] =
-              scale * dot(q_.row(batch_, 0, first_ + h), k_.row(batch_, begin + j, first_ + h), s_.dim);
+              scale * dot(q_.row(batch_, 0, first_ + h), k_.row(batch_, begin + j, first_ + h), shape_.dim);
       for (int64_t h = 0; h < heads_; ++h) update_weights(h, count);
       for (int64_t j = 0; j < count; ++j)
         for (int64_t h = 0; h < heads_; ++h)
@@ -71,11 +71,11 @@ class StepGroup {
 
   void add_scaled(T factor, const T* x, T* y) const {
 #pragma omp simd
-    for (int64_t i = 0; i < s_.value_dim; ++i) y[i] += factor * x[i];
+    for (int64_t i = 0; i < shape_.value_dim; ++i) y[i] += factor * x[i];
   }
   void multiply(T* y, T factor) const {
 #pragma omp simd
-    for (int64_t i = 0; i < s_.value_dim; ++i) y[i] *= factor;
+    for (int64_t i = 0; i < shape_.value_dim; ++i) y[i] *= factor;
   }
 
   // Replaces the scores of head h by exp(score - maximum), and rescales the earlier sum and result of the
@@ -99,7 +99,7 @@ class StepGroup {
     sum_[h] += total;
   }
 
-  const SoftmaxAttentionShape& s_;
+  const SoftmaxAttentionShape& shape_;
   const int64_t batch_, first_, heads_;
   const AttentionRows<const T> q_, key_, value_;
   const AttentionRows<T> k_, v_;

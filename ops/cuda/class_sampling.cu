@@ -105,7 +105,7 @@ void sample_classes(Backend, int64_t rows, const T* logits, const ClassScorer& s
 
 void copy_tokens_at_position(Backend, int64_t batch, int64_t position, int64_t prefix, uint8_t* columns,
                              uint8_t* tokens) {
-  launch(advance_kernel, make_element_launch(batch), batch, GraphStep(position), prefix, columns, tokens);
+  launch(advance_kernel, make_elementwise_launch(batch), batch, GraphStep(position), prefix, columns, tokens);
 }
 
 template <class T>

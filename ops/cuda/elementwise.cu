@@ -47,32 +47,32 @@ __global__ void dropout_kernel(const T* x, DropoutMultipliers<T> factors, T* y, 
 
 template <class Function, class T>
 void unary_forward(Backend, const T* x, T* y, int64_t n) {
-  launch(unary_forward_kernel<Function, T>, make_element_launch(n), x, y, n);
+  launch(unary_forward_kernel<Function, T>, make_elementwise_launch(n), x, y, n);
 }
 
 template <class Function, class T>
 void unary_backward(Backend, const T* g, const T* x, const T* y, T* gx, int64_t n) {
-  launch(unary_backward_kernel<Function, T>, make_element_launch(n), g, x, y, gx, n);
+  launch(unary_backward_kernel<Function, T>, make_elementwise_launch(n), g, x, y, gx, n);
 }
 
 template <class Function, class T>
 void binary_forward(Backend, const T* a, const T* b, T* y, int64_t n) {
-  launch(binary_forward_kernel<Function, T>, make_element_launch(n), a, b, y, n);
+  launch(binary_forward_kernel<Function, T>, make_elementwise_launch(n), a, b, y, n);
 }
 
 template <class Function, class T>
 void binary_backward(Backend, const T* g, const T* a, const T* b, T* ga, T* gb, int64_t n) {
-  launch(binary_backward_kernel<Function, T>, make_element_launch(n), g, a, b, ga, gb, n);
+  launch(binary_backward_kernel<Function, T>, make_elementwise_launch(n), g, a, b, ga, gb, n);
 }
 
 template <class T>
 void affine(Backend, const T* x, T scale, T offset, T* y, int64_t n) {
-  launch(affine_kernel<T>, make_element_launch(n), x, scale, offset, y, n);
+  launch(affine_kernel<T>, make_elementwise_launch(n), x, scale, offset, y, n);
 }
 
 template <class T>
 void dropout_forward(Backend, const T* x, const DropoutMask& mask, T* y, int64_t n) {
-  launch(dropout_kernel<T>, make_element_launch(n), x, DropoutMultipliers<T>(mask), y, n);
+  launch(dropout_kernel<T>, make_elementwise_launch(n), x, DropoutMultipliers<T>(mask), y, n);
 }
 
 template <class T, class... Functions>

@@ -17,7 +17,7 @@ __global__ void add_gumbel_kernel(const T* x, GraphRandomStream stream, int64_t 
 
 template <class T>
 void add_gumbel_noise(Backend, const T* x, const RandomStream& stream, int64_t offset, T* y, int64_t n) {
-  launch(add_gumbel_kernel<T>, make_element_launch(n), x, GraphRandomStream(stream), offset, y, n);
+  launch(add_gumbel_kernel<T>, make_elementwise_launch(n), x, GraphRandomStream(stream), offset, y, n);
 }
 
 template <class T>

@@ -264,12 +264,13 @@ __global__ void add_partial_rows_kernel(const T* __restrict__ partial_sums, cons
 template <class T>
 void gather_middle_dim(Backend, const GatherShape& shape, const T* x, const int64_t* index, T* y) {
   const int64_t n = shape.outer_size * shape.index_size * shape.inner_size;
-  launch(gather_kernel<T>, make_element_launch(n), shape, x, index, y, n);
+  launch(gather_kernel<T>, make_elementwise_launch(n), shape, x, index, y, n);
 }
 
 template <class T>
 void scatter_add_middle_dim(Backend, const GatherShape& shape, const T* x, const int64_t* index, T* y) {
-  launch(scatter_add_kernel<T>, make_element_launch(shape.outer_size * shape.inner_size), shape, x, index, y);
+  launch(scatter_add_kernel<T>, make_elementwise_launch(shape.outer_size * shape.inner_size), shape, x, index,
+         y);
 }
 
 template <class T>
@@ -291,9 +292,11 @@ void scatter_add_rows(Backend, const T* g, const int64_t* index, T* table, int64
   const Scratch<T> partial_sums(2 * chunks * dim);
   const int table_rows = static_cast<int>(rows);
   fill_zero(counters.data(), counters_size * static_cast<int64_t>(sizeof(int)));
-  launch(count_tokens_kernel, make_element_launch(count), index, count, table_rows, slabs, counters.data());
+  launch(count_tokens_kernel, make_elementwise_launch(count), index, count, table_rows, slabs,
+         counters.data());
   launch(scan_kernel, LaunchConfig(dim3(1), dim3(kScanThreads)), counters.data(), counters_size);
-  launch(row_begins_kernel, make_element_launch(rows + 1), counters.data(), row_begins.data(), rows, slabs);
+  launch(row_begins_kernel, make_elementwise_launch(rows + 1), counters.data(), row_begins.data(), rows,
+         slabs);
   launch(sort_tokens_kernel, make_row_launch(slabs.count, kWarpSize), index, count, table_rows, slabs,
          counters.data(), order.data());
   constexpr int kWarpsPerBlock = 4;

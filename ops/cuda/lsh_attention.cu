@@ -212,14 +212,14 @@ __global__ void forward_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* 
 template <class S>
 void compute_key_factors(const LshAttentionShape& s, AttentionRows<const S> q, Compute<S>* key_factors) {
   const int64_t count = s.batch * s.heads * s.length;
-  launch(key_factors_kernel<S>, make_element_launch(count * kWarpSize), s, q, count, key_factors);
+  launch(key_factors_kernel<S>, make_elementwise_launch(count * kWarpSize), s, q, count, key_factors);
 }
 
 template <class T>
 void clear_masked_rows(const LshAttentionShape& s, AttentionRows<T> target, int64_t width) {
   if (!s.lengths) return;
   const int64_t count = s.batch * s.heads * s.length * width;
-  launch(clear_masked_kernel<T>, make_element_launch(count), s, target, width, count);
+  launch(clear_masked_kernel<T>, make_elementwise_launch(count), s, target, width, count);
 }
 
 template <class T>
@@ -227,14 +227,14 @@ LshDropoutMultipliers<T>::LshDropoutMultipliers(const LshAttentionShape& s)
     : is_active_(s.dropout.is_active()), table_(is_active_ ? 2 * s.chunk_length * s.chunk_length : 0) {
   const int64_t count = 2 * s.chunk_length * s.chunk_length;
   if (is_active_)
-    launch(multipliers_kernel<T>, make_element_launch(count), DropoutMultipliers<T>(s.dropout), table_.data(),
-           count);
+    launch(multipliers_kernel<T>, make_elementwise_launch(count), DropoutMultipliers<T>(s.dropout),
+           table_.data(), count);
 }
 
 template <class S>
 void LshRoundAccumulator<S>::write_rounded_result() const {
   if constexpr (!kIsSameType)
-    launch(round_sums_kernel<S>, make_element_launch(count_), sums_.data(), target_, count_);
+    launch(round_sums_kernel<S>, make_elementwise_launch(count_), sums_.data(), target_, count_);
 }
 
 template <class S>
@@ -248,7 +248,7 @@ void lsh_attention_forward(Backend, const LshAttentionShape& s, AttentionRows<co
   compute_key_factors(s, q, key_factors.data());
   clear_masked_rows(s, make_contiguous_rows(result.data(), s.length, s.heads, s.value_dim), s.value_dim);
   const int64_t rows = s.batch * s.heads * s.log_sum_round_count() * s.length;
-  launch(fill_infinite_kernel<T>, make_element_launch(rows), log_sums, rows);
+  launch(fill_infinite_kernel<T>, make_elementwise_launch(rows), log_sums, rows);
   const LshDropoutMultipliers<T> multipliers(s);
   const LshInputs<S> in{s, orders.view(), q, v, {}, key_factors.data(), nullptr, nullptr, multipliers.data()};
   const LshGrid grid(s);

@@ -272,7 +272,7 @@ void lsh_attention_backward(Backend, const LshAttentionShape& s, AttentionRows<c
       launch(key_gradient_kernel<Tiles, kWidth>, grid.make_launch<Tiles>(count_tiles(widest, kWidth)), in,
              grid, round, gk.data(), gv_result.data());
   });
-  launch(complete_query_gradient_kernel<S>, make_element_launch(rows * kWarpSize), in, gk.data(), q_rows,
+  launch(complete_query_gradient_kernel<S>, make_elementwise_launch(rows * kWarpSize), in, gk.data(), q_rows,
          rows);
   gq_result.write_rounded_result();
   gv_result.write_rounded_result();

@@ -157,7 +157,7 @@ void lsh_hash(Backend, const LshHashShape& s, const RandomStream& stream, Attent
   const int64_t columns1 = s.max_buckets.first / 2, columns2 = s.max_buckets.second / 2;
   const int64_t philox_blocks = (s.dim * columns1 + 3) / 4 + (s.dim * columns2 + 3) / 4;
   const Scratch<T> matrices(count * s.dim * (columns1 + columns2));
-  launch(draw_rotations_kernel<T>, make_element_launch(count * philox_blocks), rotations, count,
+  launch(draw_rotations_kernel<T>, make_elementwise_launch(count * philox_blocks), rotations, count,
          matrices.data());
   const int64_t blocks = count_tiles(s.length, kTileTokens);
   launch(hash_kernel<S>,

@@ -131,7 +131,7 @@ LshOrders::LshOrders(const LshAttentionShape& s, const int32_t* buckets)
   const int passes = (bits + kDigitBits - 1) / kDigitBits;
   launch(sort_kernel, make_row_launch(rounds, kSortThreads), s, buckets, passes, sorted_positions_.data(),
          scratch.data(), codes_.data());
-  launch(wrap_kernel, make_element_launch(rounds), s, buckets, view(), rounds, wrap_pairs_.data());
+  launch(wrap_kernel, make_elementwise_launch(rounds), s, buckets, view(), rounds, wrap_pairs_.data());
 }
 
 }  // namespace tapeformer::cuda

@@ -224,8 +224,8 @@ class RecurrentWeights {
 template <class T>
 void pack_frames(const PackedFrames& p, const T* x, int64_t width, int64_t stride, int64_t offset,
                  int64_t steps_back, T* packed) {
-  launch(pack_kernel<T>, make_element_launch(p.directions * p.frames * p.batch * width), p, x, width, stride,
-         offset, steps_back, packed);
+  launch(pack_kernel<T>, make_elementwise_launch(p.directions * p.frames * p.batch * width), p, x, width,
+         stride, offset, steps_back, packed);
 }
 
 LinearShape make_input_shape(const LstmShape& shape, int64_t rows) {
@@ -265,7 +265,7 @@ void lstm_forward(Backend, const LstmShape& shape, const T* x, const int64_t* le
                            .c = recurrent.data(),
                            .ldc = gate_size},
                    shape.directions, shape.batch * hidden, gate_size * hidden, shape.batch * gate_size);
-    launch(forward_step_kernel<T>, make_element_launch(shape.directions * active_rows * hidden),
+    launch(forward_step_kernel<T>, make_elementwise_launch(shape.directions * active_rows * hidden),
            packed_frames,
            ForwardStep<T>{s,
                           active_rows,
@@ -294,7 +294,7 @@ void lstm_backward(Backend, const LstmShape& shape, const T* g, const T* x, cons
     fill_with_zeros(gc, states);
     for (int64_t s = packer.steps() - 1; s >= 0; --s) {
       const int64_t active_rows = packer.active_rows(s);
-      launch(backward_step_kernel<T>, make_element_launch(shape.directions * active_rows * hidden),
+      launch(backward_step_kernel<T>, make_elementwise_launch(shape.directions * active_rows * hidden),
              packed_frames,
              BackwardStep<T>{s, active_rows, g, gates, cells, gh.data(), gc.data(), gz.data()});
       if (s == 0) break;
@@ -330,7 +330,7 @@ void lstm_backward(Backend, const LstmShape& shape, const T* g, const T* x, cons
                           DropoutMask{}, nullptr, nullptr, gx ? gx_rows.data() + d * rows * in : nullptr,
                           gradients[d].weight_ih, gradients[d].bias);
   if (gx)
-    launch(unpack_kernel<T>, make_element_launch(shape.batch * shape.frames * in), packed_frames,
+    launch(unpack_kernel<T>, make_elementwise_launch(shape.batch * shape.frames * in), packed_frames,
            gx_rows.data(), in, gx);
 }
 

@@ -157,7 +157,7 @@ void apply_optimizer_step(Backend, const UpdateRule* rule, const ParameterArrays
 
 template <class T>
 void update_moving_average(Backend, T* average, const T* value, const UpdateRule* rule, int64_t n) {
-  launch(average_kernel<T>, make_element_launch(n).with_bytes(3 * n * static_cast<int64_t>(sizeof(T))),
+  launch(average_kernel<T>, make_elementwise_launch(n).with_bytes(3 * n * static_cast<int64_t>(sizeof(T))),
          average, value, rule, n);
 }
 

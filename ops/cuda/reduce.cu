@@ -67,7 +67,7 @@ __global__ void scatter_kernel(const T* g, const int64_t* index, T* gx, int64_t 
 template <class T>
 void sum_middle_dim(Backend, const T* x, T* out, int64_t outer, int64_t size, int64_t inner) {
   if (inner != 1) {
-    launch(sum_columns_kernel<T>, make_element_launch(outer * inner), x, out, outer * inner, size, inner);
+    launch(sum_columns_kernel<T>, make_elementwise_launch(outer * inner), x, out, outer * inner, size, inner);
     return;
   }
   const int64_t blocks_per_row = (size + kElementsPerBlock - 1) / kElementsPerBlock;
@@ -83,14 +83,14 @@ void sum_middle_dim(Backend, const T* x, T* out, int64_t outer, int64_t size, in
 
 template <class T>
 void max_middle_dim(Backend, const T* x, T* out, int64_t* index, int64_t outer, int64_t size, int64_t inner) {
-  launch(max_kernel<T>, make_element_launch(outer * inner), x, out, index, outer * inner, size, inner);
+  launch(max_kernel<T>, make_elementwise_launch(outer * inner), x, out, index, outer * inner, size, inner);
 }
 
 template <class T>
 void scatter_middle_dim(Backend, const T* g, const int64_t* index, T* gx, int64_t outer, int64_t size,
                         int64_t inner) {
   const int64_t n = outer * size * inner;
-  launch(scatter_kernel<T>, make_element_launch(n), g, index, gx, n, size, inner);
+  launch(scatter_kernel<T>, make_elementwise_launch(n), g, index, gx, n, size, inner);
 }
 
 template <class T>

@@ -78,13 +78,13 @@ __global__ void relative_step_kernel(RelativeAttentionStepShape s, GraphStep que
 template <class T>
 void relative_scores(Backend, const RelativeScoresShape& s, const T* content, const T* position, T* scores) {
   const int64_t count = s.rows * s.queries * s.keys;
-  launch(relative_scores_kernel<T>, make_element_launch(count), s, content, position, scores, count);
+  launch(relative_scores_kernel<T>, make_elementwise_launch(count), s, content, position, scores, count);
 }
 
 template <class T>
 void relative_scores_backward(Backend, const RelativeScoresShape& s, const T* gradient, T* gposition) {
   const int64_t count = s.rows * s.queries * s.distances;
-  launch(relative_scores_backward_kernel<T>, make_element_launch(count), s, gradient, gposition, count);
+  launch(relative_scores_backward_kernel<T>, make_elementwise_launch(count), s, gradient, gposition, count);
 }
 
 template <class T>

@@ -34,7 +34,7 @@ __global__ void rotate_kernel(RotaryShape s, GraphStep first_position, Attention
 template <class T>
 void rotate_pairs(Backend, const RotaryShape& s, AttentionRows<const T> x, AttentionRows<T> out) {
   const int64_t pairs = s.batch * s.length * s.heads * (s.dim / 2);
-  launch(rotate_kernel<T>, make_element_launch(pairs), s, GraphStep(s.first_position), x, out, pairs);
+  launch(rotate_kernel<T>, make_elementwise_launch(pairs), s, GraphStep(s.first_position), x, out, pairs);
 }
 
 template <class T>

@@ -68,7 +68,7 @@ void compute_row_weights(Backend, const uint8_t* row_mask, T* weights, int64_t r
     fill_zero(count.data(), sizeof(unsigned));
     launch(count_rows_kernel, over_row_blocks(rows), row_mask, count.data(), rows);
   }
-  launch(weights_kernel<T>, make_element_launch(rows), row_mask, count.data(), weights, rows);
+  launch(weights_kernel<T>, make_elementwise_launch(rows), row_mask, count.data(), weights, rows);
 }
 
 template <class T>
@@ -81,7 +81,7 @@ void compute_weighted_sum(Backend, const T* values, const T* weights, T* total, 
 
 template <class T>
 void multiply_by_device_scalar(Backend, const T* x, const T* factor, T* y, int64_t n) {
-  launch(multiply_by_kernel<T>, make_element_launch(n), x, factor, y, n);
+  launch(multiply_by_kernel<T>, make_elementwise_launch(n), x, factor, y, n);
 }
 
 template <class T>

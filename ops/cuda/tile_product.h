@@ -296,7 +296,7 @@ void compute_row_dots(AttentionRows<const A> a, AttentionRows<const B> b, const 
                       Compute<A> sign, int64_t batch, int64_t length, int64_t heads, int64_t dim,
                       Compute<A>* dots) {
   const int64_t count = batch * length * heads;
-  launch(row_dots_kernel<A, B>, make_element_launch(count * kWarpSize), a, b, multipliers, sign, length,
+  launch(row_dots_kernel<A, B>, make_elementwise_launch(count * kWarpSize), a, b, multipliers, sign, length,
          heads, dim, count, dots);
 }
 

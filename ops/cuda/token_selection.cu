@@ -137,13 +137,13 @@ void select_top_k(Backend, const T* x, int64_t rows, int64_t length, int64_t cou
 template <class T>
 void gather_selected_tokens(Backend, const TokenSelection& s, const T* x, const Compute<T>* weights, T* y) {
   const int64_t n = s.batch * s.clusters * s.count * s.heads * s.dim;
-  launch(gather_tokens_kernel<T>, make_element_launch(n), s, x, weights, y, n);
+  launch(gather_tokens_kernel<T>, make_elementwise_launch(n), s, x, weights, y, n);
 }
 
 template <class T>
 void scatter_add_selected_tokens(Backend, const TokenSelection& s, const T* x, Compute<T>* weights, T* y) {
   const int64_t n = s.batch * s.length * s.heads * s.dim;
-  launch(scatter_tokens_kernel<T>, make_element_launch(n), s, x, weights, y, n);
+  launch(scatter_tokens_kernel<T>, make_elementwise_launch(n), s, x, weights, y, n);
 }
 
 template <class T>

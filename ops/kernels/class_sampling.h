@@ -15,7 +15,7 @@ namespace tapeformer {
 // they sample the same classes.
 struct ClassScorer {
   RandomStream stream;
-  int64_t first_row;  // number that is added to a row index to select the random numbers
+  int64_t row_offset;  // number that is added to a row index to select the random numbers
   int64_t classes;
   bool greedy;
   double inverse_temperature;
@@ -31,7 +31,7 @@ struct ClassScorer {
     const auto score = static_cast<double>(logit);
     if (greedy) return score;
     if (score < min_logit) return -INFINITY;
-    const double u = stream.uniform(static_cast<uint64_t>((first_row + row) * classes + c));
+    const double u = stream.uniform(static_cast<uint64_t>((row_offset + row) * classes + c));
     return score * inverse_temperature - std::log(-std::log(u));
   }
   // Returns the numerator of the softmax for a class. `max_logit` is the largest logit of the row.

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <filesystem>
 
 #include "core/errors.h"
@@ -40,6 +41,18 @@ ConfigPosition find_table_position(const std::string& key, const std::string& pa
   return path.empty() ? ConfigPosition{"--set " + key} : ConfigPosition{path, 1, 1};
 }
 
+// Adds the names of changed keys to problems at positions in files, because a --set option may be the cause.
+void mention_set_options(const ConfigLayer& set_options, std::vector<ConfigProblem>& problems) {
+  constexpr size_t kMaxNames = 4;
+  std::string names;
+  for (size_t i = 0; i < std::min(set_options.settings.size(), kMaxNames); ++i)
+    names += (i == 0 ? "" : ", ") + set_options.settings[i].name();
+  if (set_options.settings.size() > kMaxNames) names += ", …";
+  for (ConfigProblem& problem : problems)
+    if (!names.empty() && !is_set_option_position(problem.position))
+      problem.message += " (with --set " + names + ")";
+}
+
 }  // namespace
 
 Config load_config(const std::string& path, const std::vector<std::string>& sets,
@@ -71,7 +84,10 @@ Config load_config(const std::string& path, const std::vector<std::string>& sets
       const ConfigPosition* set = applier.find_position(key);
       return set ? *set : find_table_position(key, path, layers);
     };
-    check_config(config, catalogue, position, problems);
+    std::vector<ConfigProblem> contradictions;
+    check_config(config, catalogue, position, contradictions);
+    mention_set_options(layers.back(), contradictions);
+    problems.insert(problems.end(), contradictions.begin(), contradictions.end());
   }
   if (!problems.empty()) throw ConfigError(format_problems(problems, files.paths));
   for (std::string* name :

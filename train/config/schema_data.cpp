@@ -119,7 +119,7 @@ void add_text_keys(std::vector<SchemaKey>& keys) {
   table.set_scope(make_sentencepiece_scope(), KeyRole::data);
   table.add("sentencepiece_model", &DataConfig::sentencepiece_model,
             "file of a SentencePiece model; empty: train a model from the text");
-  table.set_scope(make_trained_sentencepiece_scope(), KeyRole::data);
+  table.set_scope(make_sentencepiece_training_scope(), KeyRole::data);
   table.add("vocabulary", &DataConfig::vocabulary, "tokens of a trained SentencePiece model")
       .require_range(2, 65536);
   table.set_scope(make_text_scope(), KeyRole::model);

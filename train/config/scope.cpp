@@ -142,7 +142,7 @@ KeyScope make_sentencepiece_scope() {
                           [](const Config& c) { return c.data.tokenizer == "sentencepiece"; }}});
 }
 
-KeyScope make_trained_sentencepiece_scope() {
+KeyScope make_sentencepiece_training_scope() {
   return combine_scopes(make_sentencepiece_scope(),
                         {{"SentencePiece models that are trained from the text", "data.sentencepiece_model",
                           [](const Config& c) { return c.data.sentencepiece_model.empty(); }}});

@@ -89,3 +89,16 @@ TEST_CASE("sinusoidal and grid positions are sines and cosines of the coordinate
   CHECK(g.data<double>()[6 * 8] == doctest::Approx(std::sin(1.0)));
   CHECK(g.data<double>()[6 * 8 + 4] == doctest::Approx(std::sin(2.0)));
 }
+
+TEST_CASE("the error about a parameter that does not fit into memory names the parameter") {
+  class Table final : public Module {
+   public:
+    Table() {
+      add_parameter("table", table_, {int64_t{1} << 25, int64_t{1} << 20}, make_constant_initializer(0));
+    }
+
+   private:
+    Tensor table_;
+  };
+  CHECK_THROWS_WITH_AS(Table(), doctest::Contains("MiB, for \"table\" (33554432, 1048576)"), OutOfMemory);
+}

@@ -340,3 +340,16 @@ TEST_CASE("data.eval_context and data.shuffle are errors if data.streams is true
             .find("data.shuffle: belongs to batches of independent examples, and data.streams is true") !=
         std::string::npos);
 }
+
+TEST_CASE("a contradiction at a position in a file names the --set options") {
+  const TempFolder folder;
+  const auto path = folder.write(
+      "a.toml", "[data]\ndataset = \"copy\"\n[train]\nsteps = 1\n[model]\ntype = \"sequence\"\n");
+  CHECK(
+      find_config_error(path, {"data.dataset=mnist"}) ==
+      path +
+          ":6:1: model.type: data set \"mnist\" needs type \"image\" or \"classification\", got \"sequence\" "
+          "(with --set data.dataset)");
+  CHECK(find_config_error(path, {"train.epochs=2", "train.steps=2"}).find("(with --set") ==
+        std::string::npos);
+}
