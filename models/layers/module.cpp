@@ -2,18 +2,19 @@
 
 #include <optional>
 
+#include "core/errors.h"
 #include "ops/view.h"
 
 namespace tapeformer {
 namespace {
 
-// Returns zeros for the parameter or the state `name`. The message of OutOfMemory names the tensor, because a
-// single option can make it too large.
+// Returns zeros for the parameter or the state `name`. The message of OutOfMemoryError names the tensor,
+// because a single option can make it too large.
 Tensor make_zeros(const std::string& name, const Shape& shape) {
   try {
     return Tensor::zeros(shape);
-  } catch (const OutOfMemory& error) {
-    throw OutOfMemory(concat_text(error.what(), ", for \"", name, "\" ", shape));
+  } catch (const OutOfMemoryError& error) {
+    throw OutOfMemoryError(concat_text(error.what(), ", for \"", name, "\" ", shape));
   }
 }
 

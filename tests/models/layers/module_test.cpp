@@ -100,5 +100,6 @@ TEST_CASE("the error about a parameter that does not fit into memory names the p
    private:
     Tensor table_;
   };
-  CHECK_THROWS_WITH_AS(Table(), doctest::Contains("MiB, for \"table\" (33554432, 1048576)"), OutOfMemory);
+  CHECK_THROWS_WITH_AS(Table(), doctest::Contains("MiB, for \"table\" (33554432, 1048576)"),
+                       OutOfMemoryError);
 }

@@ -348,7 +348,7 @@ TEST_CASE("a contradiction at a position in a file names the --set options") {
   CHECK(
       find_config_error(path, {"data.dataset=mnist"}) ==
       path +
-          ":6:1: model.type: data set \"mnist\" needs type \"image\" or \"classification\", got \"sequence\" "
+          ":6:8: model.type: data set \"mnist\" needs type \"image\" or \"classification\", got \"sequence\" "
           "(with --set data.dataset)");
   CHECK(find_config_error(path, {"train.epochs=2", "train.steps=2"}).find("(with --set") ==
         std::string::npos);
