@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "core/rng.h"
 
@@ -46,7 +47,15 @@ double find_closest_difference(const std::function<Tensor()>& f, double* element
   if (options.kink_step == 0 || error <= kTolerance * std::max(std::abs(exact), options.min_denominator))
     return difference;
   const double retried = compute_central_difference(f, element, weights, options.kink_step);
-  return std::abs(retried - exact) < error ? retried : difference;
+  return std::abs(retried - exact) >= error ? difference : retried;  // `error` may be NaN
+}
+
+// Returns the distance of the compared elements; see GradcheckOptions::max_elements.
+int64_t choose_stride(const Tensor& leaf, int64_t max_elements) {
+  if (max_elements == 0 || leaf.rank() == 0) return 1;
+  int64_t stride = std::max<int64_t>(leaf.numel() / max_elements, 1);
+  while (std::gcd(stride, leaf.size(-1)) > 1) ++stride;
+  return stride;
 }
 
 }  // namespace
@@ -65,8 +74,7 @@ GradcheckResult gradcheck_leaves(const std::function<Tensor()>& f, const std::ve
     const Tensor analytic = gradient(leaf);
     const std::vector<double> gradients =
         analytic.defined() ? analytic.to_vector() : std::vector<double>(static_cast<size_t>(leaf.numel()));
-    const int64_t stride =
-        options.max_elements > 0 ? std::max<int64_t>(leaf.numel() / options.max_elements, 1) : 1;
+    const int64_t stride = choose_stride(leaf, options.max_elements);
     double largest = options.min_denominator, error = 0;
     for (int64_t i = 0; i < leaf.numel(); i += stride) {
       const double exact = gradients[static_cast<size_t>(i)];

@@ -23,11 +23,12 @@ struct GradcheckResult {
 struct GradcheckOptions {
   // Step of the central differences. Each element is changed by plus and minus `step` and 2 * `step`.
   double step = 1e-5;
-  // A smaller step for elements whose gradient differs from the difference, because a function with a kink
-  // has wrong differences near the kink. If 0, all elements use `step`.
+  // If not 0, the difference is computed again with this step for elements where the first difference does
+  // not match the gradient, and the closer difference is used. A kink of the function within 2 * `step` of an
+  // element makes the first difference wrong.
   double kink_step = 0;
-  // Approximate number of compared elements of each input, which are evenly spaced. If 0, all elements are
-  // compared.
+  // If not 0, only every n-th element of an input is compared. n is at least numel / max_elements and has no
+  // common divisor with the last dimension.
   int64_t max_elements = 0;
   double min_denominator = 1e-8;  // lower bound of the denominator of the relative error
 };
@@ -39,8 +40,8 @@ GradcheckResult gradcheck(const std::function<Tensor(const std::vector<Tensor>&)
                           const std::vector<Tensor>& inputs, const GradcheckOptions& options = {});
 
 // Compares the gradients of leaves that f() uses, such as the parameters of a module, in the same way. The
-// leaves are contiguous float64 tensors on the CPU. The function changes their elements and restores them. It
-// replaces the gradients of the leaves.
+// leaves are contiguous float64 tensors on the CPU. The function changes their elements and restores them,
+// except if f() throws. It replaces the gradients of the leaves.
 GradcheckResult gradcheck_leaves(const std::function<Tensor()>& f, const std::vector<Tensor>& leaves,
                                  const GradcheckOptions& options = {});
 

@@ -78,7 +78,7 @@ class RandomStream {
   TAPEFORMER_HOST_DEVICE static double to_open_interval(const PhiloxBlock& bits) {
     const uint64_t word = (uint64_t{bits[0]} << 32) | bits[1];
     const double number = (static_cast<double>(word >> 11) + 0.5) * 0x1p-53;
-    return number < 1 ? number : 0x1.fffffffffffffp-1;  // the sum rounds to 2^53 if all bits are 1
+    return number < 1 ? number : 0x1.fffffffffffffp-1;  // if all 53 bits are 1, the sum rounds to 2^53
   }
 
  private:

@@ -1,6 +1,6 @@
-// Tests of an attention kind: whether its results, gradients and states agree with its capabilities. The
-// tests use only the interface of the kind, so they also test kinds outside the source tree. The command
-// "test-attention" prints their results.
+// Tests of an attention kind. They check that the results, the gradients and the recurrent states agree with
+// the declared capabilities. The tests use only the interface of the kind, so they also test kinds outside
+// the source tree. The command "test-attention" prints their results.
 #pragma once
 
 #include <string>
@@ -10,7 +10,8 @@
 
 namespace tapeformer {
 
-// Sizes of the tensors in the tests, and the device that is compared with the CPU.
+// Sizes of the tensors in the tests. If `device` is a CUDA device, its results are compared with the results
+// of the CPU.
 struct AttentionTestSetup {
   int64_t length = 9;  // number of tokens; at least 4
   int64_t heads = 2;   // at least 1
@@ -20,8 +21,8 @@ struct AttentionTestSetup {
 
 struct AttentionTestResult {
   std::string name;         // for example "causal mask"
-  std::string failure;      // what the test found; empty if the test passed or did not run
-  std::string skip_reason;  // why the test did not run; empty if it ran
+  std::string failure;      // description of the failure; empty if the test passed or did not run
+  std::string skip_reason;  // reason why the test did not run; empty if it ran
 };
 
 // Runs the tests that the capabilities of the kind allow, and returns one result for each test, including the

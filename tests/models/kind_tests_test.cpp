@@ -22,20 +22,22 @@ namespace {
 
 enum class Fault {
   none,
-  future,          // a query attends to later keys
-  gradient,        // the values have no gradient
-  ignored_length,  // masked keys are used
-  random,          // evaluation draws random numbers
-  unrepeatable,    // the result is different in each call
-  rounded_dtype,   // the result is float32
-  contiguous,      // the strides of the inputs are ignored
-  infinite,        // the result has infinite elements
-  step,            // step() gives the values without attention
-  state,           // the state has a size of 0 bytes
-  growth,          // the state has one byte per token
-  allocation,      // step() allocates memory
-  dropout,         // dropout has no effect
-  rounding,        // rounding errors of a replay change the result
+  future,           // a query attends to later keys
+  gradient,         // the values have no gradient
+  ignored_length,   // masked keys are used
+  random,           // evaluation draws random numbers
+  unrepeatable,     // the result is different in each call
+  rounded_dtype,    // the result is float32
+  contiguous,       // the strides of the inputs are ignored
+  infinite,         // the result has infinite elements
+  step,             // step() gives the values without attention
+  state,            // the state has a size of 0 bytes
+  growth,           // the state has one byte per token
+  allocation,       // step() allocates memory
+  dropout,          // dropout has no effect
+  selection,        // a replay selects tokens again
+  unequal_lengths,  // the result is NaN if queries and keys have different lengths
+  prefix,           // prefixes are refused
 };
 
 // A state without data, which only claims a size.
@@ -62,7 +64,9 @@ class FaultyAttention final : public Attention {
     if (fault_ == Fault::infinite) v = mul(v, INFINITY);
     if (fault_ == Fault::random) v = add(v, RandomStream(context.seed, name).uniform(0));
     if (fault_ == Fault::unrepeatable) v = add(v, static_cast<double>(++calls_));
-    if (fault_ == Fault::rounding) v = add(v, compute_unstable_number(v));
+    if (fault_ == Fault::selection) v = add(v, sum_values_of_largest_keys(k, v));
+    if (fault_ == Fault::unequal_lengths && q.size(1) != k.size(1)) v = mul(v, NAN);
+    if (fault_ == Fault::prefix && context.is_prefix) throw ShapeError("prefixes are refused");
     const Tensor result =
         softmax_attention(q, k, v,
                           {.causal = mask.causal && fault_ != Fault::future,
@@ -80,8 +84,23 @@ class FaultyAttention final : public Attention {
   }
 
  private:
-  // Returns a number in [-1, 1] that small changes of v change.
-  static double compute_unstable_number(const Tensor& v) { return std::sin(1e11 * v.to_vector().front()); }
+  // Selects the token with the largest key in each head, and returns the sum of the first values of these
+  // tokens.
+  static double sum_values_of_largest_keys(const Tensor& k, const Tensor& v) {
+    const std::vector<double> keys = k.to_vector(), values = v.to_vector();
+    const int64_t length = k.size(1), heads = k.size(2), dim = k.size(3);
+    double sum = 0;
+    for (int64_t i = 0; i < k.size(0) * heads; ++i) {
+      const auto index = [&](int64_t t) {
+        return static_cast<size_t>(((i / heads * length + t) * heads + i % heads) * dim);
+      };
+      int64_t largest = 0;
+      for (int64_t t = 1; t < length; ++t)
+        if (keys[index(t)] > keys[index(largest)]) largest = t;
+      sum += values[index(largest)];
+    }
+    return sum;
+  }
 
   Fault fault_;
   mutable int calls_ = 0;
@@ -127,7 +146,7 @@ TEST_CASE("every attention kind passes the tests of its capabilities") {
   }
 }
 
-TEST_CASE("the tests of attention kinds use each number of heads, width and length") {
+TEST_CASE("the tests of attention kinds pass for several lengths, numbers of heads and widths") {
   for (const AttentionTestSetup& setup : {AttentionTestSetup{4, 1, 1}, AttentionTestSetup{17, 3, 5}})
     for (const std::string kind : {"softmax", "linear", "performer", "local", "synthesizer"}) {
       CAPTURE(kind);
@@ -141,15 +160,17 @@ TEST_CASE("control: the tests of attention kinds find each fault of a wrong kind
   CHECK(list_failures(test_fault(Fault::none, without_dropout)) == "");
   const std::vector<std::pair<Fault, std::string>> cases = {
       {Fault::future, "causal mask: results of tokens before a changed token: relative difference"},
-      {Fault::gradient, "gradients: without a mask, the gradient of v differs from differences"},
+      {Fault::gradient, "gradients: without a mask, the gradient of v does not match central differences"},
       {Fault::ignored_length, "length mask: a padded sequence and the sequence without padding"},
-      {Fault::random, "evaluation: the result of an evaluation depends on the seed"},
+      {Fault::random, "evaluation: the result of evaluation depends on the seed"},
       {Fault::unrepeatable,
-       "repetition: a second evaluation pass with the same context gives another result"},
+       "repetition: a second evaluation pass with the same context gives a different result"},
       {Fault::rounded_dtype, "results: the dtype of the result is float32 for float64 inputs"},
-      {Fault::contiguous, "strides: strided inputs: relative difference"},
+      {Fault::contiguous, "strides: inputs with other strides: relative difference"},
       {Fault::infinite, "results: the result has elements that are not finite, without a mask"},
-      {Fault::rounding, "replay: a replay with other rounding errors: relative difference"}};
+      {Fault::selection, "replay: a replay with other rounding errors: relative difference"},
+      {Fault::unequal_lengths, "different lengths: the result has elements that are not finite"},
+      {Fault::prefix, "prefixes: exception: prefixes are refused"}};
   for (const auto& [bound_fault, bound_text] : cases) {
     const std::string& text = bound_text;  // clang 14 cannot capture a structured binding
     CAPTURE(text);
@@ -164,7 +185,8 @@ TEST_CASE("control: the tests of attention kinds find wrong recurrent forms and 
   CHECK(contains(list_failures(test_fault(Fault::step, capabilities)),
                  "recurrent form: step() with a new state and forward() at token 1"));
   CHECK(!contains(list_failures(test_fault(Fault::step, capabilities)), "state: "));
-  CHECK(contains(list_failures(test_fault(Fault::state, capabilities)), "state: the size of the state is 0"));
+  CHECK(contains(list_failures(test_fault(Fault::state, capabilities)),
+                 "state: expected a state of at least 1 byte, got 0"));
   capabilities.has_constant_size_state = true;
   CHECK(!contains(list_failures(test_fault(Fault::step, capabilities)), "state: "));
   CHECK(contains(list_failures(test_fault(Fault::growth, capabilities)),
@@ -181,7 +203,7 @@ TEST_CASE("control: the tests of attention kinds find wrong recurrent forms and 
 TEST_CASE("the tests of attention kinds refuse options that do not suit the length") {
   const AttentionKind& kind = find_attention_kind("linformer");
   CHECK_THROWS_AS(run_attention_tests(kind, kind.make_options({{"rank", int64_t{10}}})), OptionError);
-  CHECK_THROWS_WITH_AS(
-      run_attention_tests(kind, test_options("linformer"), {.length = 3}),
-      doctest::Contains("expected at least 4 tokens, a head and a dimension, not 3, 2 and 4"), ShapeError);
+  CHECK_THROWS_WITH_AS(run_attention_tests(kind, test_options("linformer"), {.length = 3}),
+                       doctest::Contains("expected length >= 4, heads >= 1 and dim >= 1, got 3, 2 and 4"),
+                       ShapeError);
 }

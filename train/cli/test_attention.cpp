@@ -17,9 +17,11 @@ const std::string kAttentionKeyPrefix = "attention.";
 // result contains its default value.
 OptionValues load_kind_options(const AttentionKind& kind, const std::vector<std::string>& config_settings) {
   const auto is_set = [&](const std::string& name) {
-    const std::string key = kAttentionKeyPrefix + name + "=";
-    return std::any_of(config_settings.begin(), config_settings.end(),
-                       [&](const std::string& set) { return set.starts_with(key); });
+    const std::string key = name + "=";
+    return std::any_of(config_settings.begin(), config_settings.end(), [&](const std::string& set) {
+      return set.starts_with(kAttentionKeyPrefix + key) ||
+             set.starts_with(kAttentionKeyPrefix + kind.name + "." + key);
+    });
   };
   std::vector<std::string> sets = {"model.attention=" + kind.name, "train.epochs=1"};
   for (const auto& [name, value] : kind.test_options)
@@ -48,7 +50,7 @@ std::vector<const AttentionKind*> choose_kinds(const CommandLine& line) {
   std::vector<const AttentionKind*> kinds;
   for (const std::string& name : line.positionals) kinds.push_back(&find_attention_kind(name));
   if (!kinds.empty()) return kinds;
-  if (!line.common_options.config_settings.empty()) throw ConfigError("--set needs the name of a kind");
+  if (!line.common_options.config_settings.empty()) throw ConfigError("--set requires a KIND argument");
   for (const AttentionKind& kind : list_attention_kinds()) kinds.push_back(&kind);
   return kinds;
 }
@@ -66,9 +68,10 @@ CommandSpec make_spec() {
                       size("heads", AttentionTestSetup{}.heads, "heads", 1, 64),
                       size("head-dim", AttentionTestSetup{}.dim, "dimensions of a head", 1, 256)},
           .details =
-              "Some kinds have other defaults of options in these tests, for short sequences. --set\n"
+              "For short sequences, the tests replace some default values of options. --set\n"
               "attention.NAME=VALUE changes an option of the kind. With --device cuda, the results\n"
-              "are also compared with those of the device.",
+              "are also compared with the results of the device. With the default, auto, only the\n"
+              "CPU is tested.",
           .uses_config = true};
 }
 

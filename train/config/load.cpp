@@ -44,13 +44,15 @@ ConfigPosition find_table_position(const std::string& key, const std::string& pa
 // Adds the names of changed keys to problems at positions in files, because a --set option may be the cause.
 void mention_set_options(const ConfigLayer& set_options, std::vector<ConfigProblem>& problems) {
   constexpr size_t kMaxNames = 4;
-  std::string names;
-  for (size_t i = 0; i < std::min(set_options.settings.size(), kMaxNames); ++i)
-    names += (i == 0 ? "" : ", ") + set_options.settings[i].name();
-  if (set_options.settings.size() > kMaxNames) names += ", …";
+  std::vector<std::string> names;
+  for (const Setting& setting : set_options.settings)
+    if (setting.table_name != "run") names.push_back(setting.name());
+  if (names.empty()) return;
+  std::string text = " (with --set " + names.front();
+  for (size_t i = 1; i < std::min(names.size(), kMaxNames); ++i) text += ", " + names[i];
+  text += names.size() > kMaxNames ? ", …)" : ")";
   for (ConfigProblem& problem : problems)
-    if (!names.empty() && !is_set_option_position(problem.position))
-      problem.message += " (with --set " + names + ")";
+    if (!is_set_option_position(problem.position)) problem.message += text;
 }
 
 }  // namespace

@@ -271,7 +271,7 @@ KeyScope make_attention_dropout_scope(const AttentionCatalogue& catalogue) {
   const auto explain = [explain_kind = catalogue.explain_missing_dropout](const Config& c) {
     for (const std::string& kind : c.model.attention)
       if (const std::string reason = explain_kind ? explain_kind(kind) : ""; !reason.empty())
-        return quote_toml_string(kind) + " does not: " + reason;
+        return quote_toml_string(kind) + " has no dropout of attention weights: " + reason;
     return std::string();
   };
   return combine_scopes(

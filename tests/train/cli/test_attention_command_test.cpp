@@ -44,6 +44,7 @@ TEST_CASE("test-attention prints the result of each test, and the reason if a te
 TEST_CASE("test-attention takes options of the kind, the length, the heads and their width") {
   CHECK(run_program({"test-attention", "local", "--set", "attention.form=blocks", "--length", "12"}).code ==
         0);
+  CHECK(run_program({"test-attention", "linformer", "--set", "attention.linformer.rank=4"}).code == 0);
   CHECK(run_program({"test-attention", "image", "--set", "attention.form=2d", "--set",
                      "attention.image_width=3", "--set", "attention.block_columns=1", "--set",
                      "attention.memory_columns=1", "--heads", "3", "--head-dim", "5"})
@@ -65,7 +66,7 @@ TEST_CASE("test-attention refuses unknown kinds, other keys, and sizes out of ra
                  "--set model.heads: \"test-attention\" takes only options of the kind"));
   CHECK(
       contains(find_usage_error({"local", "--set", "attention.windw=3"}), "did you mean attention.window?"));
-  CHECK(contains(find_usage_error({"--set", "attention.window=3"}), "--set needs the name of a kind"));
+  CHECK(contains(find_usage_error({"--set", "attention.window=3"}), "--set requires a KIND argument"));
   CHECK(
       contains(find_usage_error({"linear", "--length", "3"}), "--length: expected an integer of at least 4"));
   CHECK(contains(find_usage_error({"linformer", "--set", "attention.rank=12"}),

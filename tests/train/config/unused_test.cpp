@@ -362,7 +362,8 @@ TEST_CASE("the error for model.attention_dropout says why a kind does not have i
   const std::string text = error("[\"softmax\",\"linear\"]");
   CHECK(
       text.ends_with("belongs to models whose attention kinds all have dropout of attention weights, and "
-                     "model.attention is [\"softmax\", \"linear\"] (\"linear\" does not: it computes no "
+                     "model.attention is [\"softmax\", \"linear\"] (\"linear\" has no dropout of attention "
+                     "weights: it computes no "
                      "attention weights)"));
   CHECK(error("[\"softmax\",\"local\"]").empty());
 }
