@@ -348,9 +348,10 @@ __global__ void __launch_bounds__(Tiles::kThreads, choose_resident_blocks<Tiles,
 }
 
 // Returns a copy of the launch `shape` with its memory traffic and its number of floating-point operations,
-// which the WorkLog records. The kernel accesses feature_tensors tensors with rows of `dim` elements,
-// value_tensors tensors with rows of `value_dim` elements, and `states` states. For each token of each head,
-// the kernel also accesses `scalars` other elements and computes `multiply_adds` multiply-adds.
+// which the WorkLog records. `feature_tensors` is the number of accessed tensors whose rows have `dim`
+// elements, `value_tensors` is the number of those whose rows have `value_dim` elements, and `states` is the
+// number of accessed states. For each token of each head, the kernel also accesses `scalars` other elements
+// and computes `multiply_adds` multiply-adds.
 template <class Tiles, class S>
 LaunchConfig with_work(const LaunchConfig& shape, const LinearAttentionInputs<S>& in, int64_t length,
                        int64_t feature_tensors, int64_t value_tensors, int64_t scalars, int64_t states,

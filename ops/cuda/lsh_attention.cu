@@ -107,7 +107,8 @@ struct RoundUpdate {
   bool is_alone;
 };
 
-// Returns the update for average_rounds = true. The result is then the mean of the softmaxes of the rounds.
+// Returns the update of the sums of a query if the result of LSH attention is the mean of the softmaxes of
+// the rounds (average_rounds = true).
 template <class T>
 __device__ RoundUpdate<T> compute_mean_update(const RowSoftmax<T>& row, int64_t rounds, bool is_first) {
   const bool is_alone = row.sum == 0;
@@ -116,8 +117,9 @@ __device__ RoundUpdate<T> compute_mean_update(const RowSoftmax<T>& row, int64_t 
           is_alone ? kInfinity<T> : row.maximum + std::log(row.sum), is_alone};
 }
 
-// Returns the update for average_rounds = false. The result is then one softmax over the keys of all rounds.
-// `past_log_sum` is the log-sum-exp of the scores of the earlier rounds, or -inf in the first round.
+// Returns the update of the sums of a query if the result of LSH attention is one softmax over the keys of
+// all rounds (average_rounds = false). `past_log_sum` is the log-sum-exp of the scores of the earlier rounds,
+// or -inf in the first round.
 template <class T>
 __device__ RoundUpdate<T> compute_softmax_update(const RowSoftmax<T>& row, T past_log_sum, bool is_last) {
   const T largest = Maximum::apply(past_log_sum, row.maximum),

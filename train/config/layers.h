@@ -51,10 +51,10 @@ class ConfigLayerApplier {
 AttentionTables make_default_attention_tables(const AttentionCatalogue& catalogue,
                                               const std::vector<std::string>& kinds);
 
-// Sets config.attention to the options in the [attention] tables of all layers. The tables of a layer contain
-// options of the attention kinds in model.attention. If the layer does not set model.attention, the value is
-// taken from the nearest earlier layer that sets the key. If there is no such layer, the value is taken from
-// the first later layer that sets the key, or from the defaults. Options of kinds that the final
+// Sets config.attention to the options in the [attention] tables of all config layers. The options of a layer
+// belong to the attention kinds in the model.attention of the same layer. If the layer does not set
+// model.attention, the kinds are those of the nearest earlier layer that sets it, otherwise those of the
+// first later layer that sets it, and otherwise the default kind. Options of kinds that the final
 // model.attention does not contain are checked, but have no effect.
 void apply_attention_tables(const std::vector<ConfigLayer>& layers, const AttentionCatalogue& catalogue,
                             const ConfigLoadOptions& options, const std::vector<SchemaKey>& schema,

@@ -21,9 +21,9 @@ RunConfig make_process_run_config(const RunConfig& run, const ProcessGroup& proc
 std::vector<std::string> list_oversubscription_warnings(const std::vector<ProcessLocation>& locations,
                                                         const std::vector<int64_t>& thread_counts);
 
-// Logs the number of processes, their numbers of threads, and the warnings of
-// list_oversubscription_warnings(). In a run with one process, logs only the message of
-// describe_unused_tasks(), if there is one. All processes must call the function.
+// Logs the number of processes of the run, the number of threads of each process, and the warnings that
+// list_oversubscription_warnings() returns. If the run has one process, logs only the message of
+// describe_unused_tasks(), unless the message is empty. All processes must call this function.
 void log_processes(const ProcessGroup& processes);
 
 // Returns the version of the program, which must be the same on all processes.

@@ -97,8 +97,8 @@ class Task {
   // Returns the indices or ids of the examples of batch `number` as text. The error message about a loss that
   // is not finite contains this text.
   virtual std::string describe_examples(int64_t number) const = 0;
-  // Evaluates the model. All processes of the run must call this function, and usually the batches are
-  // distributed among these processes. Throws StoppedError if `stop` returns true between two batches. Each
+  // Evaluates the model. All processes of the run must call this function, because most tasks distribute the
+  // batches among the processes. Throws StoppedError if `stop` returns true between two batches. Each
   // process calls `stop` the same number of times.
   virtual TaskEvaluation evaluate(const StopCheck& stop) const = 0;
 
