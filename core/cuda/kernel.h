@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <numbers>
 
 #include "core/cuda/launch.h"
 #include "core/dropout.h"
@@ -111,6 +112,19 @@ __device__ inline float fast_exp2(float x) {
   return power;
 #endif
 }
+
+// Functions like those of DeviceMath. In float, exp(x) and exp_of_negative(x) take a third of the
+// instructions. Their relative error is at most 2^-22 + |x| 2^-24, and denormal results are 0.
+struct FastDeviceMath : DeviceMath {
+  template <class T>
+  __device__ static T exp(T x) {
+    return fast_exp2(std::numbers::log2e_v<T> * x);
+  }
+  template <class T>
+  __device__ static T exp_of_negative(T x) {
+    return exp(x > 0 ? T{0} : x);
+  }
+};
 
 // Binary operations, for the template parameter Operation of warp_reduce() and block_reduce().
 struct Plus {

@@ -27,6 +27,7 @@ void detail::log_launch(const LaunchConfig& launch, std::span<const ArgumentByte
                            .bytes = bytes + work.updated_bytes,
                            .flop = work.flop,
                            .operand_type = work.operand_type,
+                           .warp_instructions = work.warp_instructions,
                            .block_count = int64_t{grid.x} * grid.y * grid.z,
                            .thread_count = int64_t{block.x} * block.y * block.z,
                            .shared_bytes = static_cast<int64_t>(launch.shared_bytes)});

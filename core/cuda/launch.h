@@ -25,6 +25,7 @@ struct LaunchWork {
   int64_t updated_bytes = 0;
   double flop = 0;                                  // number of floating-point operations in matrix products
   OperandType operand_type = OperandType::float32;  // operand type of these matrix products
+  double warp_instructions = 0;  // number of instructions that all warps execute; 0 if it is not known
 };
 
 // The configuration of a launch: the sizes of the grid and of the blocks, and the bytes of dynamic shared
@@ -40,7 +41,8 @@ struct LaunchConfig {
       : grid(blocks), block(threads), shared_bytes(shared), where(location) {}
 
   // Each function returns a copy of the launch with other values in `work`: with_bytes() sets `bytes`,
-  // with_updated_bytes() sets `updated_bytes`, and with_flop() sets `flop` and `operand_type`.
+  // with_updated_bytes() sets `updated_bytes`, with_warp_instructions() sets `warp_instructions`, and
+  // with_flop() sets `flop` and `operand_type`.
   LaunchConfig with_bytes(int64_t bytes) const {
     LaunchConfig launch = *this;
     launch.work.bytes = bytes;
@@ -49,6 +51,11 @@ struct LaunchConfig {
   LaunchConfig with_updated_bytes(int64_t bytes) const {
     LaunchConfig launch = *this;
     launch.work.updated_bytes = bytes;
+    return launch;
+  }
+  LaunchConfig with_warp_instructions(double count) const {
+    LaunchConfig launch = *this;
+    launch.work.warp_instructions = count;
     return launch;
   }
   // S is the type of the operands in memory.

@@ -41,7 +41,8 @@ struct WorkRecord {
   int64_t bytes = 0;     // number of bytes read and written
   double flop = 0;       // number of floating-point operations in matrix products
   OperandType operand_type = OperandType::float32;
-  ProductShape product = {};  // only for WorkKind::product
+  double warp_instructions = 0;  // number of instructions that all warps of a kernel execute; 0 if unknown
+  ProductShape product = {};     // only for WorkKind::product
   // Only for WorkKind::kernel: the number of blocks, the threads per block, and the bytes of dynamic shared
   // memory per block.
   int64_t block_count = 0, thread_count = 0, shared_bytes = 0;

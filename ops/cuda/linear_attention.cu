@@ -4,8 +4,7 @@
 #include <type_traits>
 
 #include "core/instances.h"
-#include "ops/cuda/linear_attention_head.h"
-#include "ops/cuda/tensor_tiles.h"
+#include "ops/cuda/linear_attention_tensor_cores.h"
 
 // Linear attention in chunks of kTileTokens tokens. The sequence of each head is divided into segments, and
 // each thread block scans the chunks of one segment. With several segments per head, a few heads are enough
@@ -29,12 +28,6 @@ namespace {
 
 // The tensor that compute_chunk_output() computes.
 enum class Output { result, query_gradient, key_gradient, value_gradient };
-// The tensors that a scan computes:
-//   result                the result, from forward states
-//   query_gradient        dd and the gradient of the queries, from forward states
-//   key_value_gradients   the gradients of the keys and values, from reverse states
-enum class Scan { result, query_gradient, key_value_gradients };
-
 // Adds tokens [begin, end) of a head to the state. If is_first is true, overwrites the state. All threads of
 // the block must call the function, and must synchronise before they read the state.
 template <class Tiles, bool kIsReverse, int kWidth, class T = typename Tiles::Value,
@@ -76,14 +69,14 @@ __device__ void add_tokens_to_state(const typename Tiles::Memory& memory, const 
 }
 
 // Computes `states` (batch, heads, segments, state_size()). Each block computes the state of one segment.
-template <class Tiles, bool kIsReverse, int kWidth, bool kIsPacked, class T = typename Tiles::Value,
+template <class Tiles, bool kIsReverse, int kWidth, class T = typename Tiles::Value,
           class S = typename Tiles::Stored>
 __global__ void segment_state_kernel(LinearAttentionInputs<S> in, LinearAttentionSegments<T> segments,
                                      T* states) {
   const typename Tiles::Memory memory;
   const int64_t begin = blockIdx.x % segments.segments_per_head * segments.tokens_per_segment;
   add_tokens_to_state<Tiles, kIsReverse, kWidth>(
-      memory, LinearAttentionHead<S>(in, blockIdx.x / segments.segments_per_head, kIsPacked), begin,
+      memory, LinearAttentionHead<S>(in, blockIdx.x / segments.segments_per_head), begin,
       begin + segments.tokens_per_segment, true, states + int64_t{blockIdx.x} * in.state_size());
 }
 
@@ -219,14 +212,9 @@ struct ChunkScan {
         });
   }
 
-  // Computes dd and the gradients of the queries. The gradient with respect to phi(q) is the sum of (dn . v +
-  // dd) k over all keys. If all values have a common component, the terms of this component in dn . v and in
-  // dd cancel. If out, dn and the states were rounded to bfloat16, the terms would not cancel exactly, and
-  // the error would grow with the length of the sequence.
-  //
-  // For this reason, `Tiles` is SplitTensorTiles for bfloat16 tensors. It represents each operand by two
-  // bfloat16 numbers. In addition, dd is computed from a second float32 computation of the result instead of
-  // from in.out.
+  // Computes dd and the gradients of the queries. If the tensors are bfloat16, `Tiles` is SplitTensorTiles,
+  // and dd is computed from a second float32 computation of the result instead of from in.out. TensorCoreScan
+  // explains the reason.
   __device__ void store_query_gradient(int64_t begin) const {
     using Sums = typename Tiles::template Tile<kTileTokens, kWidth>;
     T dd[kRowsPerThread] = {};
@@ -306,7 +294,7 @@ template <class Tiles, Scan kScan, int kWidth>
 }
 
 // Computes the outputs of a scan. Each block scans one segment of one head.
-template <class Tiles, Scan kScan, int kWidth, bool kIsPacked, class T = typename Tiles::Value,
+template <class Tiles, Scan kScan, int kWidth, class T = typename Tiles::Value,
           class S = typename Tiles::Stored>
 __global__ void __launch_bounds__(Tiles::kThreads, choose_resident_blocks<Tiles, kScan, kWidth>())
     segment_scan_kernel(LinearAttentionInputs<S> in, LinearAttentionSegments<T> segments,
@@ -315,32 +303,27 @@ __global__ void __launch_bounds__(Tiles::kThreads, choose_resident_blocks<Tiles,
   const typename Tiles::Memory memory;
   const unsigned index = blockIdx.x / segments.segments_per_head,
                  segment = blockIdx.x % segments.segments_per_head;
-  const LinearAttentionHead<S> head(in, index, kIsPacked);
+  const LinearAttentionHead<S> head(in, index);
   const int64_t size = in.state_size(), count = segments.states_per_head;
   T* const state = segments.workspace ? segments.workspace + blockIdx.x * size
                                       : get_dynamic_shared_memory<T>() + Tiles::Memory::kBytes / sizeof(T);
-  const int64_t first = in.s.causal && kIsReverse ? segment + 1 : 0;
-  const int64_t last = in.s.causal && !kIsReverse && segment < count ? segment : count;
+  const SegmentRange range = find_segment_range(in.s, segments, segment, kIsReverse);
   for (int64_t e = threadIdx.x; e < size; e += blockDim.x) {
     T sum = 0;
-    for (int64_t c = first; c < last; ++c) sum += segments.states[(index * count + c) * size + e];
+    for (int64_t c = range.first_state; c < range.last_state; ++c)
+      sum += segments.states[(index * count + c) * size + e];
     state[e] = sum;
   }
   const ChunkScan<Tiles, kWidth> scan{memory, in, outputs, head, state};
-  const int64_t length = kIsReverse ? in.s.key_length : in.s.query_length,
-                begin = segment * segments.tokens_per_segment;
-  const int64_t end =
-      begin + segments.tokens_per_segment < length ? begin + segments.tokens_per_segment : length;
-  const int64_t chunks = (end - begin + kTileTokens - 1) / kTileTokens;
-  for (int64_t c = 0; c < chunks; ++c) {
-    const int64_t chunk = begin + (kIsReverse ? chunks - 1 - c : c) * kTileTokens;
+  for (int64_t c = 0; c < range.chunks; ++c) {
+    const int64_t chunk = range.begin + (kIsReverse ? range.chunks - 1 - c : c) * kTileTokens;
     if constexpr (kScan == Scan::result)
       scan.store_result(chunk);
     else if constexpr (kScan == Scan::query_gradient)
       scan.store_query_gradient(chunk);
     else
       scan.store_key_value_gradients(chunk);
-    if (!in.s.causal || c + 1 == chunks) continue;
+    if (!in.s.causal || c + 1 == range.chunks) continue;
     __syncthreads();  // all threads have read the state
     add_tokens_to_state<Tiles, kIsReverse, kWidth>(memory, head, chunk, chunk + kTileTokens, false, state);
     __syncthreads();
@@ -381,23 +364,48 @@ LinearAttentionSegments<T> choose_segments(const LinearAttentionShape& s, int64_
           .tokens_per_segment = tokens};
 }
 
-// Calls f(std::integral_constant<int, columns>, std::bool_constant<can_load_pack>). `columns` is the number
-// of columns of the tiles of results, and can_load_pack states whether 16-byte loads can read all rows. To
-// save compile time, `columns` is always 64 for bfloat16 rows that 16-byte loads cannot read.
-template <class S, class F>
-void with_width_and_packs(const LinearAttentionInputs<S>& in, F&& f) {
-  const LinearAttentionShape& s = in.s;
-  constexpr bool kHasPacks = std::is_same_v<S, BFloat16>;
-  if constexpr (kHasPacks)
-    if (!are_aligned_to_packs(in.q, s.dim) || !are_aligned_to_packs(in.k, s.dim) ||
-        !are_aligned_to_packs(in.v, s.value_dim) || !are_aligned_to_packs(in.g, s.value_dim))
-      return f(std::integral_constant<int, 64>{}, std::false_type{});
-  visit_tile_width<Compute<S>>(std::max(s.dim, s.value_dim),
-                               [&](auto columns) { f(columns, std::bool_constant<kHasPacks>{}); });
+// The kernels of a scan, their dynamic shared memory, and the numbers of instructions that a warp executes
+// per chunk (0 if they are not known).
+template <class S, class T = Compute<S>>
+struct ScanKernels {
+  void (*state)(LinearAttentionInputs<S>, LinearAttentionSegments<T>, T*);
+  void (*scan)(LinearAttentionInputs<S>, LinearAttentionSegments<T>, LinearAttentionOutputs<S>);
+  size_t state_bytes, scan_bytes;
+  bool has_state_in_memory;  // whether the scan kernel keeps its state in shared or global memory
+  int state_instructions = 0, scan_instructions = 0;
+};
+
+template <class Tiles, Scan kScan, class S = typename Tiles::Stored>
+ScanKernels<S> choose_kernels(const LinearAttentionInputs<S>& in, const LinearAttentionOutputs<S>& outputs) {
+  ScanKernels<S> kernels;
+  const int64_t width = std::max(in.s.dim, in.s.value_dim);
+  const auto set_segment_kernels = [&](auto columns) {
+    constexpr int kWidth = decltype(columns)::value;
+    kernels = {segment_state_kernel<Tiles, kScan == Scan::key_value_gradients, kWidth>,
+               segment_scan_kernel<Tiles, kScan, kWidth>, Tiles::Memory::kSliceBytes, Tiles::Memory::kBytes,
+               true};
+  };
+  const auto set_tensor_core_kernels = [&](auto columns) {
+    constexpr int kWidth = decltype(columns)::value;
+    using Operations = TensorCoreScan<kScan, kWidth>;
+    kernels = {tensor_core_state_kernel<kScan, kWidth>,
+               tensor_core_scan_kernel<kScan, kWidth>,
+               Operations::kSharedBytes,
+               Operations::kSharedBytes,
+               false,
+               kLinearState.count(kWidth),
+               Operations::kInstructions};
+  };
+  if constexpr (!std::is_same_v<S, BFloat16>)
+    visit_tile_width<S>(width, set_segment_kernels);
+  else if (uses_tensor_core_scan(in, outputs))
+    visit_tile_width<float>(width, set_tensor_core_kernels);
+  else
+    set_segment_kernels(std::integral_constant<int, 64>{});  // one width saves compile time
+  return kernels;
 }
 
-// Launches segment_scan_kernel. If the scan reads the states of segments, launches segment_state_kernel
-// before it.
+// Launches the scan kernel. If the scan reads the states of segments, launches the state kernel before it.
 template <class Tiles, Scan kScan, class T = typename Tiles::Value, class S = typename Tiles::Stored>
 void launch_scan(const LinearAttentionInputs<S>& in, const LinearAttentionOutputs<S>& outputs) {
   constexpr bool kIsReverse = kScan == Scan::key_value_gradients;
@@ -411,43 +419,43 @@ void launch_scan(const LinearAttentionInputs<S>& in, const LinearAttentionOutput
   if (heads == 0 || length == 0) return;
   if (summed_length > 0 && (!s.causal || summed_segments.segments_per_head > 1))
     segments.states_per_head = summed_segments.segments_per_head;
+  const ScanKernels<S> kernels = choose_kernels<Tiles, kScan>(in, outputs);
   const Scratch<T> states(heads * segments.states_per_head * in.state_size());
   segments.states = states.data();
-  const size_t state_bytes = static_cast<size_t>(in.state_size()) * sizeof(T);
+  const size_t state_bytes =
+      kernels.has_state_in_memory ? static_cast<size_t>(in.state_size()) * sizeof(T) : 0;
   const bool is_shared = state_bytes <= kMaxShared;
   const Scratch<T> workspace(is_shared ? 0 : heads * segments.segments_per_head * in.state_size());
   segments.workspace = workspace.data();
-  const int64_t causal = s.causal ? 1 : 0, matrix_size = s.dim * s.value_dim;
-  const int64_t multiply_adds_per_read = matrix_size + causal * kTileTokens * (s.dim + s.value_dim);
-  // The scan calls compute_chunk_output() read_count times per chunk. Without a causal mask, it accesses
-  // feature_tensors tensors with rows of `dim` elements and value_tensors tensors with rows of `value_dim`
-  // elements. With a causal mask, it accesses one more tensor of each width.
+  const auto count_instructions = [&](int64_t tokens, int per_chunk) {
+    return static_cast<double>(heads * count_tiles(tokens, kTileTokens) * kTensorCoreWarps * per_chunk);
+  };
+  if (segments.states_per_head > 0) {
+    const int64_t blocks = heads * summed_segments.segments_per_head;
+    launch(kernels.state,
+           with_work<Tiles, S>(make_row_launch(blocks, Tiles::kThreads, kernels.state_bytes), in,
+                               summed_length, 1, 1, kIsReverse ? 2 : 0, blocks, s.dim * s.value_dim)
+               .with_warp_instructions(count_instructions(summed_length, kernels.state_instructions)),
+           in, summed_segments, states.data());
+  }
+  // Without a causal mask, a scan accesses feature_tensors tensors with rows of `dim` elements and
+  // value_tensors tensors with rows of `value_dim` elements. With a causal mask, it accesses one more tensor
+  // of each width. It computes output_count outputs.
   const bool recomputes_result = kScan == Scan::query_gradient && std::is_same_v<S, BFloat16>;
-  const int64_t read_count = kScan == Scan::result                                 ? 1
-                             : kScan == Scan::query_gradient && !recomputes_result ? 1
-                                                                                   : 2;
+  const int64_t output_count = kIsReverse || recomputes_result ? 2 : 1;
   const int64_t feature_tensors = kScan == Scan::result ? 1 : 2;
   const int64_t value_tensors = kScan == Scan::result || recomputes_result ? 1 : 2;
-  with_width_and_packs(in, [&](auto columns, auto can_load_pack) {
-    constexpr int kWidth = decltype(columns)::value;
-    constexpr bool kIsPacked = decltype(can_load_pack)::value;
-    if (segments.states_per_head > 0) {
-      const int64_t blocks = heads * summed_segments.segments_per_head;
-      launch(segment_state_kernel<Tiles, kIsReverse, kWidth, kIsPacked>,
-             with_work<Tiles, S>(make_row_launch(blocks, Tiles::kThreads, Tiles::Memory::kSliceBytes), in,
-                                 summed_length, 1, 1, kIsReverse ? 2 : 0, blocks, matrix_size),
-             in, summed_segments, states.data());
-    }
-    const int64_t blocks = heads * segments.segments_per_head;
-    const LaunchConfig shape =
-        make_row_launch(blocks, Tiles::kThreads, Tiles::Memory::kBytes + (is_shared ? state_bytes : 0));
-    launch(
-        segment_scan_kernel<Tiles, kScan, kWidth, kIsPacked>,
-        with_work<Tiles, S>(shape, in, length, feature_tensors + causal, value_tensors + causal,
-                            kScan == Scan::result ? 1 : 2, blocks * segments.states_per_head / (1 + causal),
-                            read_count * multiply_adds_per_read + causal * matrix_size),
-        in, segments, outputs);
-  });
+  const int64_t causal = s.causal ? 1 : 0, matrix_size = s.dim * s.value_dim;
+  const int64_t multiply_adds_per_output = matrix_size + causal * kTileTokens * (s.dim + s.value_dim);
+  const int64_t blocks = heads * segments.segments_per_head;
+  const size_t shared_bytes = kernels.scan_bytes + (is_shared ? state_bytes : 0);
+  launch(kernels.scan,
+         with_work<Tiles, S>(make_row_launch(blocks, Tiles::kThreads, shared_bytes), in, length,
+                             feature_tensors + causal, value_tensors + causal, kScan == Scan::result ? 1 : 2,
+                             blocks * segments.states_per_head / (1 + causal),
+                             output_count * multiply_adds_per_output + causal * matrix_size)
+             .with_warp_instructions(count_instructions(length, kernels.scan_instructions)),
+         in, segments, outputs);
 }
 
 }  // namespace
@@ -457,7 +465,7 @@ void linear_attention_forward(Backend, const LinearAttentionShape& s, AttentionR
                               AttentionRows<const S> k, AttentionRows<const S> v, S* out,
                               Compute<S>* inverse_denominators) {
   launch_scan<TilesFor<S>, Scan::result>(
-      LinearAttentionInputs<S>{s, q, k, v, {}, {}, nullptr, nullptr},
+      make_inputs<S>({s, q, k, v, {}, {}, nullptr, nullptr}),
       {.out = make_contiguous_rows(out, s.query_length, s.heads, s.value_dim),
        .inverse_denominators = inverse_denominators});
 }
@@ -467,17 +475,12 @@ void linear_attention_backward(Backend, const LinearAttentionShape& s, Attention
                                AttentionRows<const S> k, AttentionRows<const S> v, const S* out,
                                const Compute<S>* inverse_denominators, AttentionRows<const S> g,
                                AttentionGradients<S> gradients) {
-  // ChunkScan::store_query_gradient() explains the use of SplitTensorTiles.
+  // TensorCoreScan explains the use of SplitTensorTiles.
   using Exact = std::conditional_t<std::is_same_v<S, BFloat16>, SplitTensorTiles, SimtTiles<S>>;
   const Scratch<Compute<S>> dd(s.batch * s.heads * s.query_length);
-  const LinearAttentionInputs<S> in{s,
-                                    q,
-                                    k,
-                                    v,
-                                    g,
-                                    make_contiguous_rows(out, s.query_length, s.heads, s.value_dim),
-                                    inverse_denominators,
-                                    dd.data()};
+  const auto in =
+      make_inputs<S>({s, q, k, v, g, make_contiguous_rows(out, s.query_length, s.heads, s.value_dim),
+                      inverse_denominators, dd.data()});
   launch_scan<Exact, Scan::query_gradient>(in, {.gq = gradients.gq});
   if (!gradients.gk.data && !gradients.gv.data) return;
   launch_scan<TilesFor<S>, Scan::key_value_gradients>(in, {.gk = gradients.gk, .gv = gradients.gv});

@@ -2,6 +2,9 @@
 // one head. The comment of linear_attention.cu defines d, dn, dd and the states.
 #pragma once
 
+#include <algorithm>
+#include <type_traits>
+
 #include "ops/cuda/linear_attention_rows.h"
 #include "ops/kernels/linear_attention.h"
 
@@ -22,6 +25,7 @@ struct LinearAttentionInputs {
   // Gradient with respect to the denominators, (batch, heads, query_length). The scan that computes the
   // gradient of the queries writes it.
   Compute<S>* dd;
+  bool can_load_packs = false;  // whether 16-byte loads can read all rows
 
   TAPEFORMER_HOST_DEVICE int64_t state_stride() const { return s.value_dim + kExtraStateColumns; }
   TAPEFORMER_HOST_DEVICE int64_t state_size() const { return s.dim * state_stride(); }
@@ -35,6 +39,23 @@ struct LinearAttentionOutputs {
   Compute<S>* inverse_denominators = nullptr;
 };
 
+// Returns `in` with the value of can_load_packs.
+template <class S>
+LinearAttentionInputs<S> make_inputs(LinearAttentionInputs<S> in) {
+  if constexpr (std::is_same_v<S, BFloat16>)
+    in.can_load_packs = are_aligned_to_packs(in.q, in.s.dim) && are_aligned_to_packs(in.k, in.s.dim) &&
+                        are_aligned_to_packs(in.v, in.s.value_dim) &&
+                        are_aligned_to_packs(in.g, in.s.value_dim);
+  return in;
+}
+// Returns whether tensor_core_scan_kernel supports the tensors.
+template <class S>
+bool uses_tensor_core_scan(const LinearAttentionInputs<S>& in, const LinearAttentionOutputs<S>& outputs) {
+  return std::is_same_v<S, BFloat16> && in.can_load_packs && std::max(in.s.dim, in.s.value_dim) <= 64 &&
+         are_aligned_to_packs(outputs.out, in.s.value_dim) && are_aligned_to_packs(outputs.gq, in.s.dim) &&
+         are_aligned_to_packs(outputs.gk, in.s.dim) && are_aligned_to_packs(outputs.gv, in.s.value_dim);
+}
+
 // The segments of consecutive tokens into which the sequence of each head is divided, and the states of
 // segments.
 template <class T>
@@ -46,6 +67,29 @@ struct LinearAttentionSegments {
   T* workspace = nullptr;  // one state per block; null if the state of a block is in shared memory
 };
 
+// The tensors that a scan computes:
+//   result                the result, from forward states
+//   query_gradient        dd and the gradient of the queries, from forward states
+//   key_value_gradients   the gradients of the keys and values, from reverse states
+enum class Scan { result, query_gradient, key_value_gradients };
+
+// The chunks that a block scans, and the states that it adds up to get the initial state.
+struct SegmentRange {
+  int64_t begin, chunks;            // first token and number of chunks
+  int64_t first_state, last_state;  // states [first_state, last_state) of the head
+};
+template <class T>
+__device__ SegmentRange find_segment_range(const LinearAttentionShape& s,
+                                           const LinearAttentionSegments<T>& segments, unsigned segment,
+                                           bool is_reverse) {
+  const int64_t length = is_reverse ? s.key_length : s.query_length, count = segments.states_per_head;
+  const int64_t begin = segment * segments.tokens_per_segment;
+  const int64_t end =
+      begin + segments.tokens_per_segment < length ? begin + segments.tokens_per_segment : length;
+  return {begin, (end - begin + kTileTokens - 1) / kTileTokens, s.causal && is_reverse ? segment + 1 : 0,
+          s.causal && !is_reverse && segment < count ? segment : count};
+}
+
 // The rows of the operands of one head.
 template <class S>
 struct LinearAttentionHead {
@@ -56,8 +100,8 @@ struct LinearAttentionHead {
   const Compute<S>* dd;
 
   // `head_index` is example * heads + head. It is a 32-bit integer, because a division of 64-bit integers
-  // takes many instructions and registers. `can_load_pack` states whether 16-byte loads can read all rows.
-  __device__ LinearAttentionHead(const LinearAttentionInputs<S>& in, unsigned head_index, bool can_load_pack)
+  // takes many instructions and registers.
+  __device__ LinearAttentionHead(const LinearAttentionInputs<S>& in, unsigned head_index)
       : example(head_index / static_cast<unsigned>(in.s.heads)),
         head(head_index % static_cast<unsigned>(in.s.heads)),
         row_offset(head_index * in.s.query_length) {
@@ -71,7 +115,7 @@ struct LinearAttentionHead {
       dn = {{in.g.row(example, 0, head), in.g.length_stride, in.s.query_length, in.s.value_dim},
             in.inverse_denominators + row_offset};
     dd = in.dd ? in.dd + row_offset : nullptr;
-    for (HeadRows<S>* rows : {&queries, &keys, &values, &dn}) rows->can_load_pack = can_load_pack;
+    for (HeadRows<S>* rows : {&queries, &keys, &values, &dn}) rows->can_load_pack = in.can_load_packs;
   }
 };
 

@@ -2,7 +2,7 @@
 // mapped by the feature map phi, or multiplied by a factor.
 #pragma once
 
-#include "core/cuda/kernel.h"
+#include "core/cuda/matrix_product.h"
 #include "ops/cuda/tile_product.h"
 #include "ops/kernels/feature_map_functions.h"
 
@@ -45,15 +45,26 @@ struct HeadRows : StridedRows<S> {
   }
   // Returns load() of each element of the Pack that begins at `feature`. Requires can_load_pack.
   __device__ ConvertedPack<S> load_pack(int64_t position, int64_t feature) const {
+    if (!contains(position, feature)) return {};
+    return convert_pack(
+        Pack<uint32_t>::load(reinterpret_cast<const uint32_t*>(data + position * stride + feature)),
+        position);
+  }
+  // Applies the feature map or the multiplier to adjacent elements of row `position`, which are given as
+  // pairs of bfloat16 numbers.
+  __device__ ConvertedPack<S> convert_pack(const Pack<uint32_t>& pairs, int64_t position) const {
     constexpr int kPackSize = Pack<S>::kSize;
-    ConvertedPack<S> result = {};
-    if (!contains(position, feature)) return result;
-    load_group<kPackSize>(data + position * stride + feature, result.values);
+    ConvertedPack<S> result;
+#pragma unroll
+    for (int v = 0; v < kPackSize; v += 2) {
+      result.values[v] = unpack_first(pairs.values[v / 2]);
+      result.values[v + 1] = unpack_second(pairs.values[v / 2]);
+    }
     if (use_feature_map) {
       visit_feature_map(feature_map, [&](auto phi) {
 #pragma unroll
         for (int v = 0; v < kPackSize; ++v)
-          result.values[v] = phi.template value<DeviceMath>(result.values[v]);
+          result.values[v] = phi.template value<FastDeviceMath>(result.values[v]);
       });
     } else if (multipliers) {
       const T factor = multipliers[position];

@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "core/instances.h"
+#include "ops/cuda/instruction_counts.h"
 #include "ops/cuda/row_stream.h"
 #include "ops/cuda/softmax_tiles.h"
 
@@ -268,15 +269,20 @@ __global__ void __launch_bounds__(Stream::kThreads, kResidentBlocks<Stream, Patt
 }
 
 // Returns a launch with blocks_per_head blocks along x for each head, and `column_tiles` blocks along y. The
-// launch has `multiply_adds` multiply-adds for each pair of a query and a key. In causal attention, only half
-// of the pairs are counted. Other attention patterns do not reduce this number.
+// launch has `multiply_adds` multiply-adds for each pair of a query and a key. A warp executes `instructions`
+// per tile on tensor cores, and more with dropout. In causal attention, only half of the pairs are counted.
+// Other attention patterns do not reduce this number.
 template <class Stream, class S>
 LaunchConfig make_launch(const SoftmaxAttentionShape& s, int64_t blocks_per_head, int64_t column_tiles,
-                         int64_t multiply_adds) {
+                         int64_t multiply_adds, const InstructionCounts& instructions) {
   const double pairs =
       static_cast<double>(s.batch * s.heads * s.query_length * s.key_length) * (s.causal ? 0.5 : 1.0);
+  const bool has_tensor_cores = std::is_same_v<Stream, TensorCoreRowStream<Stream::kColumns>>;
+  const int per_tile = instructions.count(Stream::kColumns) + (s.dropout.is_active() ? kDropoutMask : 0);
+  const double tiles = pairs / (kTileTokens * kTileTokens);
   return make_tile_launch(s.batch * s.heads * blocks_per_head, column_tiles, Stream::kThreads,
                           Stream::kSharedMemoryBytes)
+      .with_warp_instructions(has_tensor_cores ? tiles * kTensorCoreWarps * per_tile : 0)
       .template with_flop<S>(2 * pairs * static_cast<double>(multiply_adds));
 }
 
@@ -321,7 +327,7 @@ void softmax_attention_forward(Backend, const SoftmaxAttentionShape& s, Attentio
     using Stream = typename decltype(stream)::type;
     launch(forward_kernel<Stream, decltype(pattern)>,
            make_launch<Stream, S>(s, blocks_per_head, count_tiles(s.value_dim, Stream::kColumns),
-                                  s.dim + s.value_dim),
+                                  s.dim + s.value_dim, kSoftmaxResult),
            in, blocks_per_head, out, log_sums);
   });
 }
@@ -343,7 +349,7 @@ void softmax_attention_backward(Backend, const SoftmaxAttentionShape& s, Attenti
       const int64_t blocks_per_head = count_tiles(s.query_length, kTileTokens);
       launch(query_gradient_kernel<Stream, decltype(pattern)>,
              make_launch<Stream, S>(s, blocks_per_head, count_tiles(s.dim, Stream::kColumns),
-                                    2 * s.dim + s.value_dim),
+                                    2 * s.dim + s.value_dim, kSoftmaxQueryGradient),
              in, blocks_per_head, gradients.gq);
     });
   if (gradients.gk.data || gradients.gv.data)
@@ -353,7 +359,7 @@ void softmax_attention_backward(Backend, const SoftmaxAttentionShape& s, Attenti
                     widest = std::max(s.dim, s.value_dim);
       launch(key_gradient_kernel<Stream, decltype(pattern)>,
              make_launch<Stream, S>(s, blocks_per_head, count_tiles(widest, Stream::kColumns),
-                                    2 * (s.dim + s.value_dim)),
+                                    2 * (s.dim + s.value_dim), kSoftmaxKeyValueGradients),
              in, blocks_per_head, gradients.gk, gradients.gv);
     });
 }

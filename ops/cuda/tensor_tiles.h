@@ -198,16 +198,17 @@ __device__ void fill_operand_slice(uint32_t* slice, const Operand& operand, int6
 
 // Adds to the tile the product of 16 columns of the left operand and rows [first, first + 16) of the right
 // operand. left(part) returns a fragment with part `part` of the left operand, and `right` is a slice of the
-// right operand. If kParts is 2, the product of part 1 of both operands is omitted, because it is small.
-template <class Layout, int kParts, int kRows, int kColumns, class Left>
+// right operand. The product of part 1 of both operands is omitted, because it is small.
+template <class Layout, int kLeftParts, int kRightParts, int kRows, int kColumns, class Left>
 __device__ void add_part_products(TensorCoreTile<kRows, kColumns>& tile, Left left, const uint32_t* right,
                                   int first) {
 #pragma unroll
-  for (int left_part = kParts - 1; left_part >= 0; --left_part) {
+  for (int left_part = kLeftParts - 1; left_part >= 0; --left_part) {
     const LeftFragment fragment = left(left_part);
 #pragma unroll
-    for (int right_part = kParts - 1 - left_part; right_part >= 0; --right_part)
-      tile.template add_product<Layout>(fragment, right + right_part * Layout::kPartStride, first);
+    for (int right_part = kRightParts - 1; right_part >= 0; --right_part)
+      if (left_part == 0 || right_part == 0)
+        tile.template add_product<Layout>(fragment, right + right_part * Layout::kPartStride, first);
   }
 }
 
@@ -227,7 +228,7 @@ __device__ void add_products(TensorCoreTile<kRows, kColumns>& tile, const Tensor
 #pragma unroll
     for (int first = 0; first < kSliceDepth; first += 16)
       if (first < slice_depth)
-        add_part_products<RightLayout, kParts>(
+        add_part_products<RightLayout, kParts, kParts>(
             tile,
             [&](int part) {
               return tile.template load_fragment<LeftLayout>(memory.left + part * LeftLayout::kPartStride,
@@ -258,7 +259,7 @@ __device__ void add_tile_product(TensorCoreTile<kRows, kColumns>& tile,
   __syncthreads();
 #pragma unroll
   for (int first = 0; first < kTerms; first += 16)
-    add_part_products<Layout, kParts>(
+    add_part_products<Layout, kParts, kParts>(
         tile, [&](int part) { return weights.make_left_fragment(first, part); }, memory.left, first);
 }
 

@@ -222,13 +222,13 @@ struct StridedRows {
   }
 };
 
-// Returns whether 16-byte loads can read all rows of the tensor `rows`, which have `width` elements.
+// Returns whether all rows of the tensor `rows` are aligned to 16 bytes and have a multiple of 16 bytes. The
+// rows have `width` elements.
 template <class S>
-bool are_aligned_to_packs(const AttentionRows<const S>& rows, int64_t width) {
-  constexpr int64_t kPackSize = Pack<S>::kSize;
-  return reinterpret_cast<uintptr_t>(rows.data) % sizeof(Pack<S>) == 0 &&
-         rows.batch_stride % kPackSize == 0 && rows.length_stride % kPackSize == 0 &&
-         rows.head_stride % kPackSize == 0 && width % kPackSize == 0;
+bool are_aligned_to_packs(const AttentionRows<S>& rows, int64_t width) {
+  constexpr int64_t kPackBytes = 16, kPackSize = kPackBytes / sizeof(S);
+  return reinterpret_cast<uintptr_t>(rows.data) % kPackBytes == 0 && rows.batch_stride % kPackSize == 0 &&
+         rows.length_stride % kPackSize == 0 && rows.head_stride % kPackSize == 0 && width % kPackSize == 0;
 }
 
 // The submatrix of `rows` that begins at row `position` and column `feature`, as an operand of a matrix

@@ -9,6 +9,7 @@
 #include "ops/norm.h"
 #include "ops/softmax_attention.h"
 #include "tests/support/devices.h"
+#include "tests/support/lengths.h"
 #include "tests/support/op_table.h"
 #include "tests/support/random.h"
 
@@ -116,8 +117,8 @@ void check_attention(Device device) {
 // queries, keys and values over the tokens are not 0. In exact arithmetic, the mean of the values has almost
 // no effect on the gradients of queries and keys. The rounding error of the mean must not accumulate in these
 // gradients.
-void check_common_values(Device device) {
-  const Shape shape{1, 700, 1, 33};
+void check_common_values(Device device, int64_t length, int64_t dim) {
+  const Shape shape{1, length, 1, dim};
   const auto with_common = [&](int salt) {
     const Tensor x = normal(shape, salt), common = normal({shape[-1]}, salt + 100);
     for (int64_t i = 0; i < x.numel(); ++i) x.data<double>()[i] += common.data<double>()[i % shape[-1]];
@@ -152,6 +153,22 @@ Tensor unaligned(const Tensor& x) {
   Tensor view = Tensor::zeros({x.numel() + 1}, x.dtype(), x.device()).view(x.shape(), x.strides(), 1);
   view.copy_from(x);
   return view;
+}
+
+// Returns the result of attention f(q, k, v) and the gradients of q, k and v. `place` copies each tensor to
+// aligned or unaligned memory.
+template <class F, class Place>
+std::vector<Tensor> attention_outcome(F f, int64_t length, int64_t dim, Device device, Place place) {
+  const auto input = [&](int64_t width, int salt) {
+    return place(normal({2, length, 3, width}, salt, DType::float32).to(DType::bfloat16).to(device));
+  };
+  std::vector<Tensor> leaves;
+  for (int i = 0; i < 3; ++i) leaves.push_back(set_requires_grad(input(i == 2 ? dim + 8 : dim, i).alias()));
+  const Tensor y = f(leaves);
+  backward(y, input(dim + 8, 3));
+  std::vector<Tensor> all{y};
+  for (const Tensor& leaf : leaves) all.push_back(gradient(leaf));
+  return all;
 }
 
 }  // namespace
@@ -198,41 +215,63 @@ TEST_CASE("cuda: attention in bfloat16 gives the results and gradients of the CP
 
 TEST_CASE(
     "linear attention in bfloat16: gradients of queries are accurate for values with a large common part") {
-  check_common_values(kCpu);
+  check_common_values(kCpu, 700, 33);
 }
 TEST_CASE(
     "cuda: linear attention in bfloat16: gradients of queries are accurate for values with a large common "
     "part") {
-  for (const Device device : list_cuda_devices()) check_common_values(device);
+  for (const Device device : list_cuda_devices()) {
+    check_common_values(device, 700, 33);
+    check_common_values(device, 1500, 32);
+  }
 }
 
-TEST_CASE("cuda: attention in bfloat16 has the same bits with and without 16-byte loads") {
-  // Returns the result of attention and the gradients of q, k and v. `place` copies each tensor to aligned or
-  // unaligned memory.
-  const auto outcome = [](int64_t length, int64_t dim, bool softmax, bool causal, Device device, auto place) {
-    std::vector<Tensor> leaves;
-    const auto input = [&](int64_t width, int salt) {
-      return place(normal({2, length, 3, width}, salt, DType::float32).to(DType::bfloat16).to(device));
-    };
-    for (int i = 0; i < 3; ++i) leaves.push_back(set_requires_grad(input(i == 2 ? dim + 8 : dim, i).alias()));
-    const Tensor y = softmax ? softmax_attention(leaves[0], leaves[1], leaves[2], {.causal = causal})
-                             : linear_attention(leaves[0], leaves[1], leaves[2], {.causal = causal});
-    backward(y, input(dim + 8, 3));
-    std::vector<std::vector<double>> all{y.to_vector()};
-    for (const Tensor& leaf : leaves) all.push_back(gradient(leaf).to_vector());
-    return all;
-  };
+TEST_CASE("cuda: softmax attention in bfloat16 has the same bits with and without 16-byte loads") {
   for (const Device device : list_cuda_devices())
     for (const int64_t length : {30, 128, 195})
       for (const int64_t dim : {16, 32, 40, 72})
-        for (const bool softmax : {false, true})
-          for (const bool causal : {false, true}) {
-            CAPTURE(length);
-            CAPTURE(dim);
-            CAPTURE(softmax);
-            CHECK(outcome(length, dim, softmax, causal, device, aligned) ==
-                  outcome(length, dim, softmax, causal, device, unaligned));
-          }
+        for (const bool causal : {false, true}) {
+          CAPTURE(length);
+          CAPTURE(dim);
+          const auto f = [&](const std::vector<Tensor>& in) {
+            return softmax_attention(in[0], in[1], in[2], {.causal = causal});
+          };
+          const auto found = attention_outcome(f, length, dim, device, aligned),
+                     expected = attention_outcome(f, length, dim, device, unaligned);
+          for (size_t i = 0; i < found.size(); ++i) CHECK(found[i].to_vector() == expected[i].to_vector());
+        }
+}
+
+TEST_CASE("cuda: linear attention in bfloat16 has the same results with and without 16-byte loads") {
+  struct Case {
+    int64_t length, dim;
+    FeatureMap map;
+  };
+  // At length 1300, a thread block scans several chunks.
+  const Case cases[] = {{30, 24, FeatureMap::elu_plus_one},
+                        {195, 16, FeatureMap::relu},
+                        {195, 56, FeatureMap::squared_relu},
+                        {1300, 24, FeatureMap::exponential}};
+  for (const Device device : list_cuda_devices())
+    for (const Case& c : cases)
+      for (const bool causal : {false, true}) {
+        CAPTURE(c.length);
+        CAPTURE(c.dim);
+        CAPTURE(causal);
+        const Tensor key_lengths = lengths({c.length - 7, c.length}).to(device);
+        const auto f = [&](const std::vector<Tensor>& in) {
+          return linear_attention(in[0], in[1], in[2],
+                                  {.causal = causal, .key_lengths = key_lengths, .feature_map = c.map});
+        };
+        const auto found = attention_outcome(f, c.length, c.dim, device, aligned),
+                   again = attention_outcome(f, c.length, c.dim, device, aligned),
+                   expected = attention_outcome(f, c.length, c.dim, device, unaligned);
+        for (size_t i = 0; i < found.size(); ++i) {
+          CAPTURE(i);
+          check_errors(expected[i], found[i]);
+          CHECK(found[i].to_vector() == again[i].to_vector());
+        }
+      }
 }
 
 TEST_CASE("cuda: LSH attention in bfloat16 has the same bits with and without 16-byte loads") {

@@ -108,7 +108,7 @@ TEST_CASE("work beyond the memory of the device is refused") {
   CHECK(x.to_vector() == std::vector<double>(3, 2));
 }
 
-TEST_CASE("the estimated time is the largest of three limits plus the time between launches") {
+TEST_CASE("the estimated time is the largest of four limits plus the time between launches") {
   const DeviceModel& h200 = find_device_model("h200");
   constexpr double kLaunch = 2.2e-6;
   // The estimate for a copy assumes 90 % of the memory bandwidth.
@@ -134,5 +134,8 @@ TEST_CASE("the estimated time is the largest of three limits plus the time betwe
   CHECK(estimate_seconds(kernel, h200) == doctest::Approx(1e-6 + kLaunch));
   kernel.block_count *= 2;
   CHECK(estimate_seconds(kernel, h200) == doctest::Approx(2e-6 + kLaunch));
+  // Its 528 warp schedulers issue instructions in 70 % of their 1.83 billion cycles per second.
+  kernel.warp_instructions = 528 * 1.83e9;
+  CHECK(estimate_seconds(kernel, h200) == doctest::Approx(1 / 0.7 + kLaunch));
   CHECK_THROWS_AS(find_device_model("h20"), ConfigError);
 }

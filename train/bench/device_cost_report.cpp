@@ -32,7 +32,7 @@ std::string make_launch_name(const cuda::WorkRecord& work) {
 struct LaunchGroup {
   std::string name, op, note;
   int64_t launch_count = 0, block_count = 0, byte_count = 0;
-  double flop = 0, seconds = 0;
+  double flop = 0, warp_instructions = 0, seconds = 0;
 };
 
 std::vector<LaunchGroup> group_launches(const DeviceWork& work, const DeviceModel& device) {
@@ -45,6 +45,7 @@ std::vector<LaunchGroup> group_launches(const DeviceWork& work, const DeviceMode
     ++group.launch_count;
     group.byte_count += record.bytes;
     group.flop += record.flop;
+    group.warp_instructions += record.warp_instructions;
     group.seconds += estimate_seconds(record, device);
     const bool is_product = record.kind == cuda::WorkKind::product;
     group.block_count =
@@ -100,6 +101,7 @@ Report run_device_cost(const BenchmarkArguments& arguments) {
                        .add("blocks", group.block_count)
                        .add("megabytes", static_cast<double>(group.byte_count) / 1e6)
                        .add("gflop", group.flop / kGiga)
+                       .add("giga_warp_instructions", group.warp_instructions / kGiga)
                        .add("microseconds", group.seconds * kMicrosecondsPerSecond)
                        .add("share", group.seconds / seconds)
                        .add("note", group.note));

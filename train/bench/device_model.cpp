@@ -9,9 +9,11 @@ namespace tapeformer {
 namespace {
 
 // Constants of the time estimates. docs/device-cost.md explains each value.
-constexpr double kLaunchSeconds = 2.2e-6;     // time between two kernels in a CUDA graph
-constexpr double kWaveSeconds = 1e-6;         // latency of a block that loads, computes and stores
-constexpr double kAttainableRate = 0.7;       // share of the peak rate that library products attain
+constexpr double kLaunchSeconds = 2.2e-6;  // time between two kernels in a CUDA graph
+constexpr double kWaveSeconds = 1e-6;      // latency of a block that loads, computes and stores
+constexpr double kAttainableRate = 0.7;    // share of the peak rate that library products attain
+constexpr double kAttainableIssueRate =
+    0.7;  // share of the cycles in which a scheduler issues an instruction
 constexpr double kAttainableBandwidth = 0.9;  // share of the peak bandwidth that a copy attains
 // The side of a square tile. A thread block computes one tile of the result of a product.
 constexpr int64_t kTileSize = 128;
@@ -48,17 +50,23 @@ double DeviceModel::peak_rate(cuda::OperandType type) const {
   return float32_rate;
 }
 
+double DeviceModel::issue_rate() const {
+  constexpr double kSchedulers =
+      4;  // warp schedulers of a multiprocessor, which issue one instruction per cycle
+  return static_cast<double>(multiprocessor_count) * kSchedulers * clock;
+}
+
 const std::vector<DeviceModel>& list_device_models() {
   constexpr int64_t kKiB = 1 << 10, kGB = 1'000'000'000;
   static const auto* const list = new std::vector<DeviceModel>{
       {"h200", "NVIDIA H200 data sheet (SXM); CUDA C++ Programming Guide, compute capability 9.0", 4.8e12,
-       67e12, 494.7e12, 989.4e12, 34e12, 132, 2048, 228 * kKiB, 141 * kGB},
+       67e12, 494.7e12, 989.4e12, 34e12, 1.83e9, 132, 2048, 228 * kKiB, 141 * kGB},
       {"h100", "NVIDIA H100 data sheet (SXM); CUDA C++ Programming Guide, compute capability 9.0", 3.35e12,
-       67e12, 494.7e12, 989.4e12, 34e12, 132, 2048, 228 * kKiB, 80 * kGB},
+       67e12, 494.7e12, 989.4e12, 34e12, 1.83e9, 132, 2048, 228 * kKiB, 80 * kGB},
       {"a100", "NVIDIA A100 data sheet (80 GB SXM); CUDA C++ Programming Guide, compute capability 8.0",
-       2.039e12, 19.5e12, 156e12, 312e12, 9.7e12, 108, 2048, 164 * kKiB, 80 * kGB},
+       2.039e12, 19.5e12, 156e12, 312e12, 9.7e12, 1.41e9, 108, 2048, 164 * kKiB, 80 * kGB},
       {"4090", "NVIDIA Ada GPU architecture white paper; CUDA C++ Programming Guide, compute capability 8.9",
-       1.008e12, 82.6e12, 82.6e12, 165.2e12, 1.29e12, 128, 1536, 100 * kKiB, 24 * kGB},
+       1.008e12, 82.6e12, 82.6e12, 165.2e12, 1.29e12, 2.52e9, 128, 1536, 100 * kKiB, 24 * kGB},
   };
   return *list;
 }
@@ -90,7 +98,8 @@ double estimate_seconds(const cuda::WorkRecord& work, const DeviceModel& device)
     wave_seconds = static_cast<double>(count_waves(work, device)) * kWaveSeconds;
   }
   return std::max({static_cast<double>(work.bytes) / (kAttainableBandwidth * device.memory_bandwidth),
-                   rate > 0 ? work.flop / rate : 0, wave_seconds}) +
+                   rate > 0 ? work.flop / rate : 0,
+                   work.warp_instructions / (kAttainableIssueRate * device.issue_rate()), wave_seconds}) +
          kLaunchSeconds;
 }
 

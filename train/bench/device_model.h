@@ -18,11 +18,14 @@ struct DeviceModel {
   // Peak floating-point operations per second without structured sparsity. float32_rate and float64_rate do
   // not use tensor cores.
   double float32_rate, tf32_rate, bfloat16_rate, float64_rate;
+  double clock;  // boost clock in hertz, at which the tensor cores have the rates above
   int64_t multiprocessor_count;
   int64_t max_threads_per_multiprocessor, shared_bytes_per_multiprocessor;
   int64_t memory_bytes;
 
   double peak_rate(cuda::OperandType type) const;
+  // Returns the number of instructions of warps that all multiprocessors together issue per second.
+  double issue_rate() const;
 };
 
 // Returns all devices for which estimate_seconds() can estimate the time of a launch.

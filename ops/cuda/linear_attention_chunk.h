@@ -1,0 +1,263 @@
+// The chunks of a head in shared memory, the state of a head, and their products on tensor cores, for linear
+// attention with bfloat16 tensors. linear_attention.cu defines the symbols phi, d, dn and dd, and the states.
+#pragma once
+
+#include "ops/cuda/linear_attention_head.h"
+#include "ops/cuda/tensor_tiles.h"
+
+namespace tapeformer::cuda {
+
+// The rows of one operand for the tokens of a chunk, in shared memory. An element is the sum of kParts
+// bfloat16 numbers. Elements outside of the operand are 0.
+template <int kWidth, int kParts>
+class ChunkRows {
+ public:
+  // RowLayout is for products that sum over the elements of a row, and TokenLayout for products that sum over
+  // the tokens.
+  using RowLayout = SliceLayout<kAlongDepth, kTileTokens, kWidth>;
+  using TokenLayout = SliceLayout<kAlongTile, kWidth, kTileTokens>;
+  static constexpr int kPairs = kParts * RowLayout::kPartStride;  // size in shared memory, in pairs
+  // Number of tokens between two packs of a thread.
+  static constexpr int kTokenStep = kTensorCoreThreads * Pack<BFloat16>::kSize / kWidth;
+
+  __device__ explicit ChunkRows(uint32_t* memory) : pairs_(memory) {}
+
+  // The elements of a chunk that a thread copies from global memory to shared memory, as pairs.
+  struct Packs {
+    Pack<uint32_t> packs[kTileTokens / kTokenStep];
+  };
+  // Loads the rows of tokens [begin, begin + kTileTokens), without the feature map and the multipliers. All
+  // threads of the block call the function. A kernel fetches several operands before it stores the first, so
+  // that it waits for memory once.
+  __device__ static Packs fetch(const HeadRows<BFloat16>& rows, int64_t begin) {
+    const int count = count_valid_tokens(rows, begin);
+    const BFloat16* source = rows.data + (begin + token(0)) * rows.stride + feature();
+    Packs result;
+#pragma unroll
+    for (int n = 0; n < kTileTokens / kTokenStep; ++n, source += kTokenStep * rows.stride) {
+      result.packs[n] = {};
+      if (token(n) < count) result.packs[n] = Pack<uint32_t>::load(reinterpret_cast<const uint32_t*>(source));
+    }
+    return result;
+  }
+  // Writes the result of fetch() to shared memory. If kIsConverted is true, applies the feature map or the
+  // multipliers. All threads of the block call the function, and synchronise before they read the rows.
+  template <bool kIsConverted>
+  __device__ void store(const Packs& source, const HeadRows<BFloat16>& rows, int64_t begin) const {
+    const int count = count_valid_tokens(rows, begin);
+#pragma unroll
+    for (int n = 0; n < kTileTokens / kTokenStep; ++n) {
+      uint32_t* const target = pairs_ + RowLayout::offset(token(n), feature());
+      if constexpr (kIsConverted) {
+        ConvertedPack<BFloat16> elements = {};
+        if (token(n) < count) elements = rows.convert_pack(source.packs[n], begin + token(n));
+#pragma unroll
+        for (int part = 0; part < kParts; ++part)
+          extract_pack_part(elements, part).store(target + part * RowLayout::kPartStride);
+      } else {
+        static_assert(kParts == 1);
+        source.packs[n].store(target);
+      }
+    }
+  }
+  // Returns the pairs of tokens [token, token + 16) as the right operand of a product.
+  __device__ const uint32_t* operand(int token = 0) const {
+    return pairs_ + RowLayout::offset(token, 0);
+  }
+  // Sets `values` to element `feature` and the next element of a token. `feature` is even.
+  __device__ void load_pair(int token, int feature, float (&values)[2]) const {
+    const uint32_t* const source = pairs_ + RowLayout::offset(token, feature);
+    values[0] = unpack_first(source[0]);
+    values[1] = unpack_second(source[0]);
+    if constexpr (kParts > 1) {
+      values[0] += unpack_first(source[RowLayout::kPartStride]);
+      values[1] += unpack_second(source[RowLayout::kPartStride]);
+    }
+  }
+
+ private:
+  // Return the token and the first feature of pack n of the calling thread.
+  __device__ static int token(int n) {
+    return static_cast<int>(threadIdx.x / (kWidth / Pack<BFloat16>::kSize)) + n * kTokenStep;
+  }
+  __device__ static int feature() {
+    return static_cast<int>(threadIdx.x % (kWidth / Pack<BFloat16>::kSize)) * Pack<BFloat16>::kSize;
+  }
+  // Returns the number of tokens at or after `begin`, or 0 if feature() is beyond the width of the rows.
+  __device__ static int count_valid_tokens(const HeadRows<BFloat16>& rows, int64_t begin) {
+    return feature() < rows.width ? static_cast<int>(rows.count - begin) : 0;
+  }
+
+  uint32_t* pairs_;
+};
+
+// The rows of the tokens of a warp as left operands of products. Warp w of a block holds the rows of tokens
+// [16 w, 16 w + 16) of a chunk.
+template <int kWidth, int kParts>
+struct WarpRows {
+  LeftFragment fragments[kParts][kWidth / 16];
+
+  template <int kStoredParts>
+  __device__ explicit WarpRows(const ChunkRows<kWidth, kStoredParts>& rows) {
+    using Layout = typename ChunkRows<kWidth, kStoredParts>::RowLayout;
+#pragma unroll
+    for (int part = 0; part < kParts; ++part)
+#pragma unroll
+      for (int k = 0; k < kWidth; k += 16)
+        fragments[part][k / 16] = TensorCoreTile<kTileTokens, kWidth>::template load_fragment<Layout>(
+            rows.operand() + part * Layout::kPartStride, k);
+  }
+};
+
+// Returns a right operand with 16 rows whose columns 0 and 1 contain parts 0 and 1 of elements
+// [first, first + 16) of `vector`. The other columns are 0.
+__device__ inline RightFragment make_vector_fragment(const float* vector, int first) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize, column = lane / 4, row = first + lane % 4 * 2;
+  if (column > 1) return {};
+  return {{extract_bfloat16_part(vector[row], vector[row + 1], column),
+           extract_bfloat16_part(vector[row + 8], vector[row + 9], column)}};
+}
+// Returns a right operand with 16 rows whose column 0 contains ones. The other columns are 0.
+__device__ inline RightFragment make_ones_fragment() {
+  constexpr uint32_t kOnes = 0x3F803F80;  // two bfloat16 numbers
+  const uint32_t pair = static_cast<int>(threadIdx.x) % kWarpSize < 4 ? kOnes : 0;
+  return {{pair, pair}};
+}
+
+// The product of a (16, k) matrix and a vector whose two parts are the columns of a right operand. The lanes
+// that hold the elements of a row hold terms of the same sum.
+struct VectorProduct {
+  float sums[4] = {};
+
+  __device__ void add(const LeftFragment& left, const RightFragment& vector) {
+    add_matrix_product(sums[0], sums[1], sums[2], sums[3], left, vector);
+  }
+  // Returns the terms of the row lane / 4 + 8 i that the calling lane holds. The sum of the terms of the four
+  // lanes of a row is the product.
+  __device__ float terms(int i) const { return sums[2 * i] + sums[2 * i + 1]; }
+};
+
+// The state of a head. The threads hold its elements in registers, and shared memory holds a copy for
+// products, with kParts bfloat16 numbers per element. The vector of the state is a float32 array in shared
+// memory.
+template <int kWidth, int kParts>
+class ChunkState {
+ public:
+  // FeatureLayout is for products that sum over the dim rows of the matrix, and ValueLayout for products that
+  // sum over its value_dim columns.
+  using FeatureLayout = SliceLayout<kAlongTile, kWidth, kWidth>;
+  using ValueLayout = SliceLayout<kAlongDepth, kWidth, kWidth>;
+  static_assert(FeatureLayout::kPartStride == ValueLayout::kPartStride);
+  static constexpr int kPairs = kParts * FeatureLayout::kPartStride + kWidth;  // the vector has kWidth words
+
+  __device__ explicit ChunkState(uint32_t* memory) : pairs_(memory) {}
+
+  // Adds states [first, last) of a head, which LinearAttentionSegments describes, to the state. `states`
+  // points to state 0 of the head.
+  __device__ void add_states(const LinearAttentionInputs<BFloat16>& in, const float* states, int64_t first,
+                             int64_t last) {
+    const auto stride = static_cast<int>(in.state_stride());
+#pragma unroll 1
+    for (int64_t c = first; c < last; ++c) {
+      const float* const state = states + c * in.state_size();
+#pragma unroll
+      for (int i = 0; i < Matrix::kRowsPerThread; ++i) {
+        if (Matrix::row(i) >= in.s.dim) continue;
+        const float* const row = state + Matrix::row(i) * stride;
+#pragma unroll
+        for (int j = 0; j < Matrix::kColumnsPerThread; ++j)
+          if (Matrix::column(j) < in.s.value_dim) matrix_.elements[i][j] += row[Matrix::column(j)];
+        if (is_vector_lane()) vector_.sums[2 * i] += row[in.s.value_dim];
+      }
+    }
+  }
+  // Writes the state to `target`, which has the layout of LinearAttentionSegments::states.
+  __device__ void store(const LinearAttentionInputs<BFloat16>& in, float* target) const {
+#pragma unroll
+    for (int i = 0; i < Matrix::kRowsPerThread; ++i) {
+      if (Matrix::row(i) >= in.s.dim) continue;
+      float* const row = target + Matrix::row(i) * in.state_stride();
+#pragma unroll
+      for (int j = 0; j < Matrix::kColumnsPerThread; ++j)
+        if (Matrix::column(j) < in.s.value_dim) row[Matrix::column(j)] = matrix_.elements[i][j];
+      if (is_vector_lane()) row[in.s.value_dim] = vector_.terms(i);
+    }
+  }
+
+  // Adds the sum of features^T values over the tokens of a chunk to the matrix. Adds the sum of the features,
+  // each multiplied by its element of `multipliers`, to the vector. If `multipliers` is null, all multipliers
+  // are 1.
+  template <int kFeatureParts, int kValueParts>
+  __device__ void add_tokens(const ChunkRows<kWidth, kFeatureParts>& features,
+                             const ChunkRows<kWidth, kValueParts>& values, const float* multipliers) {
+    using Layout = typename ChunkRows<kWidth, 1>::TokenLayout;
+    constexpr int kLeftParts = kFeatureParts < kParts ? kFeatureParts : kParts;
+#pragma unroll
+    for (int token = 0; token < kTileTokens; token += 16) {
+      const RightFragment vector =
+          multipliers ? make_vector_fragment(multipliers, token) : make_ones_fragment();
+      LeftFragment fragments[kLeftParts];
+#pragma unroll
+      for (int part = 0; part < kLeftParts; ++part) {
+        fragments[part] =
+            Matrix::template load_fragment<Layout>(features.operand() + part * Layout::kPartStride, token);
+        vector_.add(fragments[part], vector);
+      }
+      add_part_products<Layout, kLeftParts, kValueParts>(
+          matrix_, [&](int part) { return fragments[part]; }, values.operand(), token);
+    }
+  }
+
+  // Copies the state to shared memory. All threads of the block call the function, and synchronise before
+  // they read the copy.
+  __device__ void publish() const {
+#pragma unroll
+    for (int i = 0; i < Matrix::kRowsPerThread; ++i) {
+#pragma unroll
+      for (int j = 0; j < Matrix::kColumnsPerThread; j += 2)
+#pragma unroll
+        for (int part = 0; part < kParts; ++part)
+          pairs_[part * FeatureLayout::kPartStride +
+                 FeatureLayout::offset(Matrix::row(i), Matrix::column(j))] =
+              extract_bfloat16_part(matrix_.elements[i][j], matrix_.elements[i][j + 1], part);
+      if (is_vector_lane()) vector()[Matrix::row(i)] = vector_.terms(i);
+    }
+  }
+  __device__ float* vector() const {
+    return reinterpret_cast<float*>(pairs_ + kParts * FeatureLayout::kPartStride);
+  }
+  // Adds the product of `rows` and the copy of the matrix to `sums`. Layout is FeatureLayout or ValueLayout.
+  template <class Layout, int kRowParts, class Sums>
+  __device__ void add_product(Sums& sums, const WarpRows<kWidth, kRowParts>& rows) const {
+#pragma unroll
+    for (int k = 0; k < kWidth; k += 16)
+      add_part_products<Layout, kRowParts, kParts>(
+          sums, [&](int part) { return rows.fragments[part][k / 16]; }, pairs_, k);
+  }
+  // Returns the product of `rows` and the copy of the vector.
+  template <int kRowParts>
+  __device__ VectorProduct multiply_vector(const WarpRows<kWidth, kRowParts>& rows) const {
+    VectorProduct product;
+#pragma unroll
+    for (int k = 0; k < kWidth; k += 16) {
+      const RightFragment fragment = make_vector_fragment(vector(), k);
+#pragma unroll
+      for (int part = kRowParts - 1; part >= 0; --part) product.add(rows.fragments[part][k / 16], fragment);
+    }
+    return product;
+  }
+
+ private:
+  using Matrix = TensorCoreTile<kWidth, kWidth>;  // (dim, value_dim)
+  // Returns whether the calling thread stores elements row(0) and row(1) of the vector. Of the warps that
+  // hold the same rows, one stores them.
+  __device__ static bool is_vector_lane() {
+    return Matrix::column(0) == 0;
+  }
+
+  uint32_t* pairs_;
+  Matrix matrix_;
+  VectorProduct vector_;
+};
+
+}  // namespace tapeformer::cuda
