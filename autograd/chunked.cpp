@@ -5,7 +5,6 @@
 namespace tapeformer {
 namespace {
 
-// Returns a leaf that shares the data of `x` and requires a gradient if `wanted` is true.
 Tensor make_leaf(const Tensor& x, bool wanted) {
   Tensor leaf = detach(x);
   if (wanted) set_requires_grad(leaf);
@@ -94,8 +93,7 @@ Tensor sum_in_chunks(const std::function<Tensor(const Tensor& rows, const std::v
   });
   for (size_t i = 0; i < leaves.size(); ++i) gradients[i + 1] = gradient(leaves[i]);
   return record("sum_in_chunks", total.to(x.dtype()), sources, [gradients, multiply](const Tensor& g) {
-    // `g` is usually 1, and then no multiplication is needed. If `g` is on a CUDA device, its value is not
-    // read, because the read would wait for the device.
+    // The value of `g` is not read on a CUDA device, because the read would wait for the device.
     if (g.device().is_cpu() && g.item() == 1) return gradients;
     Gradients result;
     for (const Tensor& one : gradients) result.push_back(one.defined() ? multiply(one, g) : one);

@@ -1,15 +1,14 @@
-// Declares report_gradient_complete(). With this function, a gradient function reports that the gradient of a
-// leaf is complete before the gradient function returns.
+// A function with which a gradient function reports early that the gradient of a leaf is complete.
 #pragma once
 
 #include "core/tensor.h"
 
 namespace tapeformer::tape {
 
-// Reports that the running gradient function has added its last term to the gradient of `leaf`. The leaf
-// must be an input of the running node. If backward() will not run another node that uses the leaf, this
-// function calls BackwardOptions::on_complete for the leaf immediately. If calls of backward() are nested,
-// it uses the options of the innermost call. Outside of backward(), it does nothing.
+// Called by a gradient function that has computed its last contribution to the gradient of `leaf`, which must
+// be an input of the op. Calls BackwardOptions::on_complete for the leaf, unless an earlier recorded op
+// also uses the leaf. If calls of backward() are nested, uses the options of the innermost call. Does nothing
+// outside of backward().
 void report_gradient_complete(const Tensor& leaf);
 
 }  // namespace tapeformer::tape

@@ -47,10 +47,10 @@ double find_closest_difference(const std::function<Tensor()>& f, double* element
   if (options.kink_step == 0 || error <= kTolerance * std::max(std::abs(exact), options.min_denominator))
     return difference;
   const double retried = compute_central_difference(f, element, weights, options.kink_step);
-  return std::abs(retried - exact) >= error ? difference : retried;  // `error` may be NaN
+  return std::abs(retried - exact) >= error ? difference : retried;  // `retried` if `error` is NaN
 }
 
-// Returns the distance of the compared elements; see GradcheckOptions::max_elements.
+// Returns the number n for which every n-th element is compared (GradcheckOptions::max_elements).
 int64_t choose_stride(const Tensor& leaf, int64_t max_elements) {
   if (max_elements == 0 || leaf.rank() == 0) return 1;
   int64_t stride = std::max<int64_t>(leaf.numel() / max_elements, 1);

@@ -23,9 +23,8 @@ struct GradcheckResult {
 struct GradcheckOptions {
   // Step of the central differences. Each element is changed by plus and minus `step` and 2 * `step`.
   double step = 1e-5;
-  // If not 0, the difference is computed again with this step for elements where the first difference does
-  // not match the gradient, and the closer difference is used. A kink of the function within 2 * `step` of an
-  // element makes the first difference wrong.
+  // A second step for elements whose difference does not match the gradient, for example because the function
+  // has a kink within 2 * `step`. The closer difference is used. If 0, there is no second step.
   double kink_step = 0;
   // If not 0, only every n-th element of an input is compared. n is at least numel / max_elements and has no
   // common divisor with the last dimension.

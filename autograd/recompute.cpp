@@ -32,8 +32,6 @@ Tensor recompute(const Segment& segment, const std::vector<Tensor>& inputs,
                     const RecordingScope record_again(true);
                     replayed = segment(leaves);
                   }
-                  // If the segment uses no tensor that requires a gradient, `replayed` does not require a
-                  // gradient.
                   if (requires_grad(replayed)) backward(replayed, g);
                   Gradients gradients(count);
                   for (size_t i = 0; i < leaves.size(); ++i) gradients[i] = gradient(leaves[i]);

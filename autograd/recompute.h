@@ -1,5 +1,5 @@
-// Activation checkpointing (Chen et al. 2016, "Training deep nets with sublinear memory cost"): a segment of
-// the model runs with recording off, keeps only its inputs, and is replayed with recording on in backward().
+// Activation checkpointing (Chen et al. 2016, "Training deep nets with sublinear memory cost"). The forward
+// pass of a segment keeps only the inputs of the segment, and backward() repeats the forward pass.
 #pragma once
 
 #include <functional>
@@ -11,9 +11,9 @@ namespace tapeformer {
 
 using Segment = std::function<Tensor(const std::vector<Tensor>& inputs)>;
 
-// Returns the inputs of a node that replays a function in backward(). The result contains `inputs`, followed
-// by the parameters that require a gradient. If only parameters require a gradient, the node is therefore
-// still recorded. backward() also finds the leaves that the replay uses among these inputs.
+// Returns the inputs of a node that replays a function in backward(): `inputs`, followed by the parameters
+// that require a gradient. With the parameters as inputs, the node is recorded even if no other input
+// requires a gradient, and backward() calls BackwardOptions::on_complete for the parameters.
 std::vector<Tensor> make_replay_inputs(std::vector<Tensor> inputs, const std::vector<Tensor>& parameters);
 
 // Computes segment(inputs), and records the call as one node. backward() replays the segment, that is, runs

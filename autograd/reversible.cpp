@@ -25,9 +25,9 @@ void add_branch(const ReversibleBranch& branch, const Tensor& x, const Tensor& t
   });
 }
 
-// Records branch(x) on the tape and subtracts the result from `target`. Returns a recorded scalar with an
-// uninitialized value. A call of backward() for this scalar propagates `g` as the gradient of branch(x). The
-// function returns a scalar instead of branch(x) to free the memory of branch(x).
+// Records branch(x) on the tape and subtracts the result from `target`. Returns a recorded scalar instead of
+// branch(x), to free the memory of branch(x). backward() for this scalar propagates the gradient `g` of
+// branch(x).
 Tensor run_and_subtract(const ReversibleBranch& branch, const Tensor& x, int64_t first, const Tensor& target,
                         const Tensor& g) {
   const RecordingScope record_again(true);
@@ -37,13 +37,12 @@ Tensor run_and_subtract(const ReversibleBranch& branch, const Tensor& x, int64_t
                 [g](const Tensor&) { return Gradients{g}; });
 }
 
-// Replays `branch` for the input x and subtracts the result from `target`. This changes `target` from an
-// output of the block to the corresponding input. `g` is the gradient of branch(x). Adds the gradient of x
-// to `gx`.
+// Replays `branch` for the input x. Subtracts the result from `target`, an output of the block, which
+// restores the input of the block. Adds the gradient of x to `gx`. `g` is the gradient of branch(x).
 void replay(const ReversibleBranch& branch, const Tensor& x, const Tensor& target, const Tensor& g,
             Tensor& gx) {
-  // The lines below change `gx` in place. own() copies `gx` if another tensor shares its memory, for example
-  // because a gradient function of the previous branch returned `gx` unchanged as the gradient of a leaf.
+  // `gx` is changed in place below, but a gradient function of the previous branch may have stored `gx` as
+  // the gradient of a leaf.
   gx = own(std::move(gx));
   for_each_chunk(x.size(0), branch.chunk_count, [&](int64_t first, int64_t last) {
     const Tensor leaf = view_rows(x, first, last);
@@ -69,8 +68,8 @@ void check_halves(const Tensor& x1, const Tensor& x2) {
         " must have equal shapes with at least two dimensions, and equal dtypes");
 }
 
-// If several blocks use the same parameter, removes the parameter from all of these blocks except the first
-// one, which backward() replays last.
+// Keeps each parameter only in the first block that uses the parameter. backward() replays this block last,
+// and then the gradient of the parameter is complete.
 std::vector<ReversibleBlock> with_distinct_parameters(std::vector<ReversibleBlock> blocks) {
   std::unordered_set<const void*> seen;
   for (ReversibleBlock& block : blocks)

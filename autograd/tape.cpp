@@ -83,9 +83,8 @@ class Tape {
 
   void retain(int64_t id) { ++(*this)[id].reference_count; }
 
-  // Releases one reference to a node. A node without references is cleared, which may release further nodes.
-  // The function clears these nodes in a loop instead of recursively, so that a deep graph cannot overflow
-  // the stack.
+  // Releases one reference to a node. Clears nodes without references in a loop instead of recursively, so
+  // that a deep graph does not overflow the stack.
   void release(int64_t id) {
     if (--(*this)[id].reference_count > 0) return;
     waiting_.push_back(id);
@@ -149,14 +148,13 @@ class Tape {
     has_queued_releases_.store(false, std::memory_order_relaxed);
     while (!queued_releases_.empty()) {
       const std::vector<int64_t> ids = std::exchange(queued_releases_, {});
-      lock.unlock();  // freeing a node may call queue_release() for other nodes
+      lock.unlock();  // release() can call queue_release(), which locks mutex_
       for (const int64_t id : ids) release(id);
       lock.lock();
     }
   }
-  // Releases the queued nodes of a tape without an owner, and deletes the tape if no nodes are left. The
-  // deletion is safe. A thread that waits for mutex_ in queue_release() holds a reference to a node, so no
-  // thread waits if no nodes are left.
+  // Releases the queued nodes of a tape without an owner, and deletes the tape if no nodes are left. Then no
+  // other thread waits for mutex_, because each thread in queue_release() refers to a node.
   void collect_orphan(std::unique_lock<std::mutex> lock) {
     collecting_ = true;
     release_queued(lock);
@@ -286,7 +284,7 @@ class IncompleteLeaves {
     for (; !uses_.empty() && uses_.back().node >= node; uses_.pop_back())
       options_.on_complete(uses_.back().leaf);
   }
-  // Calls on_complete for a leaf if the first node that uses the leaf is `node`, which must be the running
+  // Calls on_complete for a leaf if `node` is the first node that uses the leaf. `node` must be the running
   // node.
   void complete(int64_t node, const Tensor& leaf) {
     for (auto use = uses_.end(); use != uses_.begin() && (--use)->node == node;) {

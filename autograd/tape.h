@@ -1,15 +1,12 @@
 // The tape of recorded ops, on which backward() computes gradients in reverse order.
 //
 // Each thread has a separate tape, a sequence of nodes in creation order. A node contains the gradient
-// function of an op, the edges of the inputs of the op, and the number of references by tensors and later
-// nodes. A node without references is freed, so a discarded forward pass uses no memory. backward() and the
-// code that frees nodes use loops instead of recursion, so deep graphs do not overflow the stack.
+// function of an op. The node is freed when no tensor and no later node refers to it, so a discarded forward
+// pass uses no memory. Deep graphs do not overflow the stack, because backward() is not recursive.
 //
 // A recorded tensor belongs to the tape of the thread that recorded it. record() and backward() throw
 // ShapeError for a tensor recorded on another thread. Any thread may use a leaf, but two threads must not
-// use the same leaf at the same time. Any thread may destroy a recorded tensor. The thread that owns the tape
-// frees the node of the tensor when it next records an op. If this thread has ended, the thread that destroys
-// the tensor frees the node.
+// use the same leaf at the same time. Any thread may destroy a recorded tensor.
 #pragma once
 
 #include <cstdint>
@@ -136,7 +133,7 @@ namespace tape {
 
 // Returns true if an op with these inputs must be recorded.
 bool should_record(std::span<const Tensor* const> inputs);
-// Adds a node for `result` to the tape of this thread. record() calls this function.
+// Adds a node for `result` to the tape of this thread.
 void push_node(const char* op, const Tensor& result, std::span<const Tensor* const> inputs,
                GradientFunction gradient);
 

@@ -51,8 +51,8 @@ struct AccessCounts {
 // The accesses of all kernel launches by one op at one line of the source code.
 struct LaunchSiteCounts {
   int64_t launch_count = 0;
-  // Counts for each instruction that accesses memory. The compiler inserts a call that reports the access.
-  // The key is the address of the last byte of this call, relative to the start of the program.
+  // Counts for each instruction that accesses memory. The key is an address for addr2line, which returns the
+  // source line of the instruction.
   std::map<uint64_t, AccessCounts> counts_by_instruction = {};
 
   AccessCounts total() const {
@@ -74,7 +74,7 @@ class AccessLog {
   AccessLog(const AccessLog&) = delete;
   AccessLog& operator=(const AccessLog&) = delete;
 
-  // Returns the counts of all launches. May be called only while no kernel runs.
+  // Returns the counts of all launches. This function is not thread-safe, so no kernel must run at this time.
   const std::map<LaunchKey, LaunchSiteCounts>& launches() const { return launches_; }
 
   // Returns the log of this thread, or null if the thread has no log.

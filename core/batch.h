@@ -19,7 +19,6 @@ struct Batch {
   Tensor elements = {};
   Tensor targets = {};  // (batch,) float32; the data set defines their meaning
 
-  // Returns the tokens or the elements.
   const Tensor& inputs() const { return tokens.defined() ? tokens : elements; }
 };
 

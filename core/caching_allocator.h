@@ -27,7 +27,6 @@ class SystemAllocator {
   // Returns a block of `bytes` bytes, or nullptr if no memory is available.
   virtual void* allocate(int64_t bytes) = 0;
   virtual void release(void* block) noexcept = 0;
-  // Returns true if the blocks are in host memory, where the address sanitizer can check accesses.
   virtual bool is_host_memory() const = 0;
 };
 // Returns the object that allocates host memory.
@@ -54,11 +53,9 @@ class CachingAllocator {
   // Returns the cached blocks to the system.
   void trim();
 
-  // These functions manage separate caches for CUDA graphs. A captured graph reuses its blocks on every
-  // replay, so these blocks must not go back to the shared cache. Between begin_separate_cache() and
-  // end_separate_cache(), released blocks go to a separate cache, and new blocks come from this separate
-  // cache or from the system. end_separate_cache() returns the separate cache. adopt_cache() adds a separate
-  // cache to the shared cache when the graph is destroyed.
+  // A captured CUDA graph reuses its memory blocks on every replay, so other work must not use these blocks.
+  // begin_separate_cache() replaces the shared cache by an empty cache. end_separate_cache() restores the
+  // shared cache and returns the separate cache. adopt_cache() adds a separate cache to the shared cache.
   using Cache = std::vector<std::vector<void*>>;  // one list of blocks per size class
   void begin_separate_cache();
   Cache end_separate_cache();
@@ -82,10 +79,9 @@ class CachingAllocator {
   SystemAllocator& system_allocator_;
   mutable std::mutex mutex_;
   Cache free_blocks_;
-  // Contains the shared cache between begin_separate_cache() and end_separate_cache().
   Cache saved_shared_cache_;
-  // True between begin_separate_cache() and end_separate_cache(). During this time, released blocks are not
-  // marked as inaccessible for the address sanitizer, because each replay of the graph accesses the blocks.
+  // If true, released blocks remain accessible for the address sanitizer, because replays of a CUDA graph
+  // access them.
   bool uses_separate_cache_ = false;
   MemoryStats stats_;
   int64_t limit_;

@@ -42,11 +42,10 @@ struct DeviceChoice {
 // not available, and ConfigError for any other text.
 DeviceChoice choose_device(const std::string& text);
 
-// The device whose memory this thread may access. DeviceScope sets the device. Without a DeviceScope, the
-// device is the CPU. Functions of the CUDA backend that have no device parameter use this device.
+// The device on which this thread runs its op. Without a DeviceScope, the device is the CPU.
 inline constinit thread_local Device current_device{};
 
-// Name of the op that this thread runs, used in error messages. Empty if the thread runs no op.
+// Name of the op that this thread runs, for error messages and logs. Empty if the thread runs no op.
 inline constinit thread_local const char* current_op = "";
 
 // Sets current_device and current_op until the object is destroyed.
@@ -69,10 +68,9 @@ class DeviceScope {
   const char* previous_op_;
 };
 
-// Sets current_device to `device`, and calls f(backend), or f.operator()<T...>(backend), with the backend of
-// this device. Call Tensor::data() only inside f, because data() throws ShapeError for a tensor that is
-// not on current_device. A build without CUDA does not instantiate f for CUDA. In such a build, throws
-// DeviceError if `device` is a CUDA device.
+// Calls f.operator()<T...>(backend) with the backend of `device`. During the call, current_device is `device`
+// and current_op is `op`. Call Tensor::data() inside f, because it throws ShapeError for tensors that are not
+// on current_device. Throws DeviceError if `device` is a CUDA device and the build has no CUDA backend.
 template <class... T, class F>
 void run_on_device(Device device, const char* op, F&& f) {
   const DeviceScope scope(device, op);

@@ -125,7 +125,8 @@ decltype(auto) visit_floating_dtype(const char* op, DType dtype, F&& f) {
   return f(float{});
 }
 
-// Calls f(T{}) with the C++ type of an index dtype (uint8, int32 or int64).
+// Calls f(T{}) with the C++ type of an index dtype (uint8, int32 or int64). For other dtypes, throws
+// ShapeError with the name of the op.
 template <class F>
 decltype(auto) visit_index_dtype(const char* op, DType dtype, F&& f) {
   if (dtype == DType::uint8) return f(uint8_t{});

@@ -1,6 +1,5 @@
-// This file is compiled for plain x86-64 and runs before the instruction set of the processor is checked. It
-// calls no inline function of a library, because the linker may choose a copy of such a function that is
-// compiled for a newer processor.
+// The check of the processor uses this file, so it is compiled for plain x86-64. It calls no inline functions
+// of libraries, because the linker can take them from a file that is compiled for a newer processor.
 #include "core/instruction_set.h"
 
 #ifdef __x86_64__
@@ -44,7 +43,6 @@ class Writer {
     for (; *more && left_ > 1; ++more, --left_) *cursor_++ = *more;
     if (left_ > 0) *cursor_ = '\0';
   }
-  // Adds a blank and the name of each extension in the set.
   void add_names(ExtensionSet set) {
     for (int i = 0; i < kExtensionCount; ++i) {
       if (!(set >> i & 1)) continue;

@@ -25,7 +25,7 @@ class BlockRecordingScope {
 // address.
 LiveBlock find_live_block(const void* address);
 
-// CachingAllocator calls these functions when it has allocated a block or released a block.
+// CachingAllocator calls these functions for each block. Without a BlockRecordingScope, they do nothing.
 void record_allocated_block(const void* address, int64_t bytes);
 void record_released_block(const void* address);
 

@@ -6,7 +6,7 @@
 namespace tapeformer {
 namespace {
 
-// Returns the Levenshtein distance. Stores only one row of the dynamic programming table.
+// Returns the Levenshtein distance.
 size_t compute_edit_distance(const std::string& a, const std::string& b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
@@ -33,8 +33,7 @@ bool is_condition_met(const OptionCondition& condition, const OptionValue& value
   return is_listed(std::get<std::string>(value));
 }
 
-// Returns the condition as text, for example `form = "2d"`, `terms contains "dense" or "random"`, `blocks >
-// 0` or "config is empty".
+// Returns the condition as text, such as `form = "2d"`, `terms contains "dense" or "random"` or `blocks > 0`.
 std::string text_of(const OptionCondition& condition, const OptionValue& value) {
   if (std::holds_alternative<int64_t>(value)) return condition.option + " > 0";
   if (std::holds_alternative<bool>(value)) return condition.option + " is set";

@@ -18,14 +18,14 @@ class Printer {
         values_(tensor.to_vector()),
         shorten_(tensor.numel() > kLongestInFull) {}
 
-  // Prints the part of the tensor in which the indices of all dimensions before `dim` are fixed. In row-major
-  // order, this part consists of the elements [index, index + elements).
+  // Prints the elements [index, index + elements) in row-major order. Their indices differ only in the
+  // dimensions from `dim` on.
   void print(int dim, int64_t index, int64_t elements) {
     if (dim == shape_.rank()) return print_number(values_[static_cast<size_t>(index)]);
     const int64_t size = shape_[dim];
     const int64_t stride = size ? elements / size : 0;
     const bool shorten = shorten_ && size > 2 * kEdge;
-    // Indents the row, so that all rows are aligned.
+    // The spaces align the rows.
     const std::string separator =
         dim + 1 == shape_.rank() ? ", " : ",\n" + std::string(static_cast<size_t>(dim) + 1, ' ');
     out_ << '[';

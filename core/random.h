@@ -12,9 +12,9 @@ namespace tapeformer {
 Tensor randn(const Shape& shape, const RandomStream& stream, DType dtype = DType::float32,
              Device device = kCpu);
 
-// Returns a tensor whose elements are uniformly distributed between `low` and `high`. After rounding to
-// `dtype`, an element may equal `low` or `high`. Throws ShapeError if `dtype` is not a floating dtype, or
-// if `low` is greater than `high`.
+// Returns a tensor whose elements are uniformly distributed between `low` and `high`. The rounding to
+// `dtype` can make an element equal to `low` or `high`. Throws ShapeError if `dtype` is not a floating dtype,
+// or if `low` is greater than `high`.
 Tensor uniform(const Shape& shape, double low, double high, const RandomStream& stream,
                DType dtype = DType::float32, Device device = kCpu);
 

@@ -13,8 +13,8 @@ class DeviceToHostCopy;
 
 class Readback {
  public:
-  // Starts the copy. The caller may overwrite the scalar after the call. Throws ShapeError if the tensor
-  // is not a scalar of a floating dtype.
+  // Starts the copy. Ops that are launched later do not change the copied value. Throws ShapeError if the
+  // tensor does not have exactly one element of a floating dtype.
   explicit Readback(const Tensor& scalar);
   // Returns the value of the scalar. Waits for the copy, but not for work that was launched after the copy.
   double value() const;

@@ -2,9 +2,7 @@
 
 namespace tapeformer {
 
-// Computes the Philox block with the key `seed` and the counter `hash`, and uses its first 64 bits as the key
-// of the stream. `hash` is the FNV-1a hash of `name`. Unlike std::hash, FNV-1a gives the same value with
-// every standard library.
+// `hash` is the FNV-1a hash of `name`. Unlike std::hash, it is the same with every standard library.
 RandomStream::RandomStream(uint64_t seed, std::string_view name, uint64_t step) : step_(step) {
   uint64_t hash = 0xCBF29CE484222325;
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3;

@@ -38,8 +38,7 @@ TAPEFORMER_HOST_DEVICE inline PhiloxBlock philox4x32(uint64_t key, uint64_t coun
   return {c0, c1, c2, c3};
 }
 
-// A sequence of random numbers that a seed, a name and a step number determine. Element i of the sequence is
-// the same on every device and in every thread.
+// A sequence of random numbers that a seed, a name and a step number determine.
 class RandomStream {
  public:
   RandomStream() = default;
@@ -55,7 +54,7 @@ class RandomStream {
   TAPEFORMER_HOST_DEVICE uint64_t step() const { return step_; }
 
   TAPEFORMER_HOST_DEVICE PhiloxBlock block(uint64_t index) const { return philox4x32(key_, index, step_); }
-  // Returns 16 random bits of element i, for dropout. Eight elements share one Philox block.
+  // Returns 16 random bits of element i, for dropout.
   TAPEFORMER_HOST_DEVICE uint16_t bits16(uint64_t i) const {
     const PhiloxBlock bits = block(i / 8);
     return static_cast<uint16_t>(bits[(i % 8) / 2] >> (16 * (i % 2)));
@@ -68,7 +67,7 @@ class RandomStream {
     const double angle = 0x1p-32 * 6.283185307179586 * bits[2];
     return std::sqrt(-2 * std::log(to_open_interval(bits))) * std::cos(angle);
   }
-  // Returns a uniform integer in [0, n), n > 0, with a bias below n / 2^64.
+  // Returns a uniform integer in [0, n), n > 0. Each probability differs from 1 / n by less than 2^-64.
   TAPEFORMER_HOST_DEVICE uint64_t uniform_below(uint64_t i, uint64_t n) const {
     const PhiloxBlock bits = block(i);
     return ((uint64_t{bits[0]} << 32) | bits[1]) % n;

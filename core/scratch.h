@@ -7,9 +7,8 @@
 
 namespace tapeformer {
 
-// Memory for `count` elements from the allocator of current_device. On a CUDA device, the object may be
-// destroyed before the kernels that use the memory have run. Later work in the stream runs after these
-// kernels, so it cannot overwrite the memory too early.
+// Memory for `count` elements on current_device. A function can destroy the object while CUDA kernels that
+// use the memory still run, because the memory is reused only by later work in the same stream.
 template <class T>
 class Scratch {
  public:

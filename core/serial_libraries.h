@@ -1,4 +1,4 @@
-// A class that makes OpenMP, and libraries that use OpenMP, run in the calling thread only.
+// A class that limits OpenMP to the calling thread.
 #pragma once
 
 namespace tapeformer {

@@ -113,9 +113,8 @@ Tensor Tensor::to(Device device) const {
   return copy_as(dtype(), device);
 }
 
-// A copy between two devices copies raw bytes, so both tensors must be contiguous and have the same dtype. If
-// the source does not meet this condition, it is first converted on its own device. If this tensor is not
-// contiguous, the source is first copied to a contiguous tensor on the device of this tensor.
+// Only contiguous tensors of the same dtype can be copied between devices. Other tensors are converted on
+// their own device.
 void Tensor::copy_from(const Tensor& source) const {
   check(shape() == source.shape(), "copy_from", "the source has shape ", source.shape(), ", the target ",
         shape());

@@ -72,8 +72,8 @@ class TensorAttachment {
   TensorAttachment(const TensorAttachment&) = delete;
   TensorAttachment& operator=(const TensorAttachment&) = delete;
   virtual ~TensorAttachment() = default;
-  // Throws if the tensor must not be viewed, copied or converted, because the result would lose this
-  // attachment. Called by Tensor::view, Tensor::clone and Tensor::to.
+  // Tensor::view, Tensor::clone and Tensor::to call this function, because their results have no attachment.
+  // Autograd overrides it to throw ShapeError if recording is enabled.
   virtual void check_can_copy(const char* /*method*/) const {}
 };
 
@@ -131,16 +131,15 @@ class Tensor {
   // Returns a view of the same storage. `offset` counts elements from the first element of this tensor. The
   // bounds are not checked.
   //
-  // view(), clone() and to() are not recorded on the tape. If recording is enabled and the tensor requires a
-  // gradient, these functions throw ShapeError, because no gradient would flow through the result. Call
-  // reshape(), contiguous() or cast() (ops/view.h) instead, or alias() for a result without a gradient.
+  // view(), clone() and to() are not recorded on the tape. They throw ShapeError if recording is enabled and
+  // the tensor requires a gradient. Call reshape(), contiguous() or cast() (ops/view.h) for a result with a
+  // gradient, or alias() for a result without a gradient.
   Tensor view(const Shape& shape, const Shape& strides, int64_t offset = 0) const;
   // Returns a view with another shape. The tensor must be contiguous.
   Tensor view(const Shape& shape) const;
   // Returns a tensor that shares the data and has no attachment.
   Tensor alias() const { return alias(shape(), strides()); }
-  // Returns a view like view(shape, strides, offset), but without the attachment. Also accepts tensors that
-  // require a gradient.
+  // Returns the same view as view(shape, strides, offset), but also accepts tensors that require a gradient.
   Tensor alias(const Shape& shape, const Shape& strides, int64_t offset = 0) const;
   // Return contiguous copies.
   Tensor clone() const;
@@ -149,14 +148,13 @@ class Tensor {
   // device.
   Tensor to(Device device) const;
 
-  // Overwrites the elements.
   void copy_from(const Tensor& source) const;  // converts dtype and device; the shapes must be equal
   void fill(double value) const;
   // Adds `scale` times `source`, which must have the same shape and the same floating dtype.
   void add_scaled(const Tensor& source, double scale = 1) const;
 
-  // Returns an identifier, or null for an undefined tensor. Copies of a Tensor object have the same
-  // identifier. The results of view(), alias() and clone() have other identifiers.
+  // Returns a pointer that is equal for all copies of this Tensor object, and different for the results of
+  // view(), alias() and clone(). The pointer is null if the tensor is undefined.
   const void* id() const { return body_.get(); }
   long use_count() const { return body_ ? body_->reference_count.load() : 0; }
   bool owns_storage_alone() const { return body().storage->reference_count.load() == 1; }

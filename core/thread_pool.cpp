@@ -21,9 +21,8 @@ namespace tapeformer {
 namespace {
 
 // ThreadPool::state_ consists of two counts and two flags. Bits 0 to 14 are the number of workers inside the
-// loop. Bits 15 to 29 are the number of workers that have joined the loop, including the workers that have
-// left. A worker that joins adds kOneJoined + 1 to state_, which increments both counts.
-constexpr uint32_t kOpen = 1u << 31;     // set while workers may join
+// loop. Bits 15 to 29 are the number of workers that have joined the loop, including workers that have left.
+constexpr uint32_t kOpen = 1u << 31;     // set while workers can join
 constexpr uint32_t kWaiting = 1u << 30;  // set while the caller sleeps until the last worker leaves
 constexpr uint32_t kOneJoined = 1u << 15, kInside = kOneJoined - 1;
 
@@ -41,7 +40,7 @@ int64_t read_clock_nanoseconds(clockid_t clock) {
   return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
 }
 
-// Sleeps until futex_wake(word) is called, or returns immediately if `word` does not equal `value`. May also
+// Sleeps until futex_wake(word) is called, or returns immediately if `word` does not equal `value`. Can also
 // return without a call of futex_wake().
 void futex_wait(std::atomic<uint32_t>& word, uint32_t value) {
   syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, value, nullptr, nullptr, 0);
@@ -60,8 +59,7 @@ bool waits_passively() {
   return passive;
 }
 
-// Spins until done() returns true, for at most spin_time nanoseconds. With OMP_WAIT_POLICY=passive, calls
-// done() once. Returns the last result of done().
+// Spins until done() returns true, for at most spin_time nanoseconds. Returns the last result of done().
 template <class F>
 bool spin_until(int64_t spin_time, F&& done) {
   constexpr int kSpinsPerClockRead = 32;
@@ -82,9 +80,8 @@ bool spin_until(int64_t spin_time, F&& done) {
 // If OMP_PROC_BIND requires bound threads, binds a worker to an OpenMP place, which is a set of processors.
 // Without this function, the worker would inherit the place of the main thread.
 void bind(int number) {
-  // When a thread runs a parallel region for the first time, libgomp binds the thread to the first place. The
-  // region below runs before sched_setaffinity(), so that later regions in libraries do not change the
-  // affinity. The asm statement prevents the compiler from removing the region.
+  // In the first parallel region of a thread, libgomp binds the thread to the first place. Without this empty
+  // region, a later region in a library would undo sched_setaffinity(). The asm statement keeps the region.
 #pragma omp parallel num_threads(1)
   asm volatile("");
   const int places = omp_get_num_places();
@@ -103,8 +100,7 @@ void bind(int number) {
 class ProcessorAvoidance {
  public:
   ProcessorAvoidance() { sched_getaffinity(0, sizeof allowed_, &allowed_); }
-  // Excludes `processor`. If `processor` is -1, excludes no processor. Does nothing if the thread may run on
-  // only one processor.
+  // Excludes `processor`, or no processor if `processor` is -1.
   void avoid(int processor) {
     if (processor == avoided_ || CPU_COUNT(&allowed_) == 1) return;
     cpu_set_t set = allowed_;
@@ -118,8 +114,8 @@ class ProcessorAvoidance {
   int avoided_ = -1;
 };
 
-// While an object of this class exists, the calling thread is marked as inside a loop, and OpenMP runs in the
-// calling thread only.
+// During the lifetime of the object, is_in_loop of the calling thread is true, and OpenMP uses only this
+// thread.
 class LoopScope {
  public:
   LoopScope() { get_loop_thread_state().is_in_loop = true; }

@@ -16,13 +16,10 @@ struct LoopThreadState {
 LoopThreadState& get_loop_thread_state();
 
 // Worker threads that help the callers of run_loop(). Workers start when a loop first needs them, and never
-// end.
+// end. Between loops, a worker spins for a short time, and then sleeps.
 //
-// A loop consists of numbered ranges. The caller and the workers take the next range until no range is left.
-// At most `max_helpers` workers can join a loop while it is open. When no range is left, the caller closes
-// the loop and waits for the workers that have joined it. The caller does not wait for workers that the
-// system schedules too late to join. Between loops, a worker spins for a short time, and then sleeps until
-// the next loop starts.
+// The caller of a loop and the workers take one range at a time. When no range is left, the caller closes the
+// loop and waits for the workers that have joined it. A worker that wakes up later cannot join.
 class ThreadPool {
  public:
   using RangeFunction = void (*)(void* context, int64_t range);
@@ -51,7 +48,7 @@ class ThreadPool {
   std::atomic<uint32_t> helpers_{0};
   std::atomic<int> caller_processor_{-1};
   // Words that several threads change often are in separate cache lines.
-  alignas(64) std::atomic<int64_t> next_range_{0};   // next range to take
+  alignas(64) std::atomic<int64_t> next_range_{0};
   alignas(64) std::atomic<uint32_t> state_{0};       // flags and counts; thread_pool.cpp defines the bits
   alignas(64) std::atomic<uint32_t> generation_{0};  // number of loops started
   std::atomic<uint32_t> sleeping_worker_count_{0};   // workers that sleep until the generation changes

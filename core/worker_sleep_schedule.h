@@ -6,37 +6,29 @@
 
 namespace tapeformer {
 
-// If a worker shares its processor with another program, Linux preempts the worker when its time slice ends.
-// The caller of the loop must then wait until the worker has finished its range. Such a worker is called
-// contended. A contended worker works in periods that are shorter than its time slice. After each period, the
-// worker sleeps for as long as the period, so that the other program can run. Other threads of the loop
-// process the ranges in the meantime.
+// A worker is contended if it shares its processor with another program. Linux preempts such a worker when
+// its time slice ends, and the caller of the loop must wait for its range. A contended worker therefore works
+// in short periods. After each period, it sleeps for as long as it has worked, so that the other program can
+// run. Other threads process the ranges in the meantime.
 //
-// The schedule counts the processor time of a worker since its start, its last sleep or its last preemption.
-// If the worker is preempted when this time is at most kLongRunTime, the schedule marks the worker as
-// contended. If the worker is preempted when this time is longer, the schedule removes the mark.
+// A preemption marks the worker as contended if the worker has used at most kLongRunTime of processor time
+// since its last sleep or preemption. A preemption after a longer time removes the mark.
 //
-// The length of the periods stays constant for kUndisturbedPeriodsBeforeGrowth periods without preemption.
-// Each further period without preemption doubles the length of the next period. When the length exceeds
-// kLongRunTime, the schedule removes the mark.
+// After kUndisturbedPeriodsBeforeGrowth periods without preemption, each further period doubles the length of
+// the next one. A length above kLongRunTime removes the mark.
 class WorkerSleepSchedule {
  public:
   static constexpr int64_t kMillisecond = 1'000'000;
   // Minimum interval between readings of the processor time. Each reading needs a system call.
   static constexpr int64_t kCheckInterval = kMillisecond;
   static constexpr int64_t kMinStealTime = kMillisecond / 3;  // shorter interruptions are ignored
-  // A preemption marks a worker as contended only if the worker has used at most this processor time since
-  // its last sleep or preemption.
   static constexpr int64_t kLongRunTime = 20 * kMillisecond;
   // Limits of the length of the first period after a preemption. Later periods may be longer.
   static constexpr int64_t kMinFirstPeriod = kMillisecond / 2, kMaxFirstPeriod = 5 * kMillisecond;
-  // Number of periods without preemption that do not change the length of the next period. Each further
-  // period without preemption doubles the length.
   static constexpr int kUndisturbedPeriodsBeforeGrowth = 8;
 
-  // Starts to measure how long the worker is preempted. `wall` is the current time, and `cpu` is the
-  // processor time that the worker has used. A worker must call this function when it starts and after each
-  // sleep.
+  // Starts a measurement at the wall-clock time `wall`. `cpu` is the processor time that the worker has used.
+  // A worker must call this function when it starts and after each sleep.
   void restart(int64_t wall, int64_t cpu) {
     start_wall_time_ = wall;
     start_cpu_time_ = cpu;

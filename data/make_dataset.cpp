@@ -47,7 +47,6 @@ class ImageDataset : public Dataset {
   DatasetInfo info_;
 };
 
-// Returns the catalogue entry of a data set that make_dataset() supports. Throws ConfigError for other names.
 const CatalogueEntry& require_supported_entry(const std::string& name) {
   return require_catalogue_entry(name, [](const CatalogueEntry& set) {
     return set.type == DatasetType::images || set.type == DatasetType::text ||
@@ -82,8 +81,6 @@ std::shared_ptr<const Dataset> make_synthetic_dataset(const CatalogueEntry& set,
   return nullptr;
 }
 
-// Returns a copy of options.text_options in which `limit` is options.limit. If the data set is in a data
-// directory, `path` is set to the path of its text file in this directory.
 TextOptions make_text_options(const CatalogueEntry& set, const DatasetOptions& options) {
   TextOptions text = options.text_options;
   text.limit = options.limit;

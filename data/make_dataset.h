@@ -12,7 +12,7 @@
 namespace tapeformer {
 
 struct DatasetOptions {
-  std::string name;             // a data set of images, text or sequences (data/sets/catalogue.h)
+  std::string name;             // name of a data set (data/sets/catalogue.h)
   std::string split = "train";  // "train", "valid" or "test"
   std::string data_dir;         // data directory; empty: the directories of data/sets/directory.h
   int64_t limit = 0;            // maximum number of examples, from the start; 0: all
@@ -39,12 +39,12 @@ struct DatasetOptions {
   // Options of texts. `limit` replaces text_options.limit. For data sets in a data directory,
   // text_options.path is ignored.
   TextOptions text_options = {};
-  std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // if null, make_tokenizer() makes it
+  std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // null: a tokenizer is made from text_options
 };
 
-// Returns the DatasetInfo of make_dataset(options), so that a model can be built without its training data.
-// Reads files only if options.tokenizer is null and make_tokenizer() reads files. Throws ConfigError for an
-// unknown name or an invalid downscale.
+// Returns the same information as make_dataset(options)->info(), but does not need the training data. Reads
+// files only to make a tokenizer if options.tokenizer is null. Throws ConfigError for unknown names and
+// invalid options.
 DatasetInfo make_dataset_info(const DatasetOptions& options);
 
 // Returns a data set of images, text, synthetic sequences or sets of vectors. Image data sets have

@@ -19,7 +19,6 @@ struct Component {
   std::array<double, SetMixtureTask::kFeatures> mean;
 };
 
-// Returns the log-density of a mixture at `point`.
 double log_density(const std::vector<Component>& mixture, const float* point) {
   double density = 0;
   for (const Component& component : mixture) {

@@ -20,8 +20,7 @@ struct SymbolTaskOptions {
 // separator.
 class SymbolTask : public Dataset {
  public:
-  // Default numbers of examples. The training examples suffice for the 10,000 steps of the copy task with
-  // batches of 64, without repetition.
+  // Default numbers of examples. 640,000 examples are 10,000 steps with batches of 64.
   static constexpr int64_t kTrainExampleCount = 640000;
   static constexpr int64_t kEvalExampleCount = 1000;
 
@@ -41,8 +40,8 @@ class SymbolTask : public Dataset {
   }
 
  private:
-  // Writes an example: info().length + 1 tokens and info().length values of the mask. Both arrays contain
-  // zeros before the call.
+  // Writes an example to `tokens` (info().length + 1) and `mask` (info().length), which contain zeros before
+  // the call.
   virtual void write_example(const RandomStream& stream, int64_t* tokens, uint8_t* mask) const = 0;
 
   DatasetInfo info_;

@@ -50,7 +50,6 @@ Tensor flatten_targets(const Tensor& tokens) {
   return reshape(slice(tokens, 1, 1, tokens.size(1)), {-1});
 }
 
-// Returns the number of rows whose weight is not 0.
 double count_unmasked_rows(const Tensor& targets, const Tensor& weights) {
   if (!weights.defined()) return static_cast<double>(targets.numel());
   const uint8_t* const first = weights.data<uint8_t>();

@@ -28,7 +28,6 @@ EncoderOptions make_encoder_options(const ClassifierOptions& options) {
   return encoder;
 }
 
-// Returns `lengths` (batch,) plus `count`. If `lengths` is undefined, returns an undefined tensor.
 Tensor extend_lengths(const Tensor& lengths, int64_t count) {
   if (!lengths.defined() || count == 0) return lengths;
   const Tensor result = lengths.to(kCpu).clone();

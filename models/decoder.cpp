@@ -23,10 +23,9 @@ void Decoder::reset() {
   encoder_.reset();
 }
 
-// Writes the embeddings of the tokens to the input of the encoder.
 void Decoder::embed(const Tensor& tokens) {
-  // Without position features, the rows of the table have width 0. In this case, row 0 is used for all
-  // positions, because `position_` can exceed the number of rows.
+  // Without position features, all rows of the table are empty. Row 0 is used, because `position_` can exceed
+  // the number of rows.
   const int64_t row = model_.position_features.size(1) == 0 && !axial_positions_.defined() ? 0 : position_;
   embed_into(model_.value_embedding.weight, tokens, model_.position_features, row, encoder_.input(),
              axial_positions_);

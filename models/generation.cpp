@@ -33,9 +33,8 @@ void generate_recurrently(const AutoregressiveModel& model, const Sampler& sampl
   const Device device = columns.device();
   const Tensor tokens = Tensor::empty({batch}, DType::uint8, device);
   Decoder decoder(model, batch);
-  // Replaces token t of every sequence in `tokens` by token t + 1. If token t + 1 is in the prefix, copies it
-  // from `columns`. Otherwise, `draws` must be true, and the function draws the token and also writes it to
-  // `columns`.
+  // Replaces token t of every sequence in `tokens` by token t + 1. In the prefix, copies the new token from
+  // `columns`. After the prefix, draws the token, which requires draws = true, and stores it in `columns`.
   const auto step = [&](int64_t t, bool draws) {
     const Tensor& parameters = decoder.step(tokens);
     if (draws) sampler.draw(parameters, t, tokens);
@@ -44,8 +43,8 @@ void generate_recurrently(const AutoregressiveModel& model, const Sampler& sampl
   copy_tokens_at_position(columns, 0, prefix, tokens);
   if constexpr (kHasCuda)
     if (graphs && sampler.is_allocation_free() && !device.is_cpu() && length > 3) {
-      // Every step draws a token, and copy_tokens_at_position() ignores it in the prefix. The first step runs
-      // before the capture, because kernels must run once before a capture.
+      // The graph draws a token in every step. In the prefix, copy_tokens_at_position() replaces the drawn
+      // token. The first step runs outside the graph, because the first run of a kernel cannot be captured.
       step(0, true);
       cuda::Graph graph(device, 1, [&] { step(1, true); });
       for (int64_t t = 1; t + 1 < length; ++t) graph.launch(t - 1);

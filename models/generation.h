@@ -26,8 +26,7 @@ struct GenerationOptions {
   // Scale of the logistic distributions from which the bytes of images are sampled. The scale is used only if
   // all options in `sampling` have their default values.
   SamplingScale logistic_scale = SamplingScale::elu;
-  bool use_cuda_graphs =
-      true;  // captures a step in a CUDA graph and replays it (recurrent mode on CUDA devices)
+  bool use_cuda_graphs = true;  // replays a captured step in recurrent mode on CUDA devices
 };
 
 // Continues `prefix`, (batch, prefix length) uint8, to (batch, length) uint8 on the CPU. The random numbers
@@ -58,10 +57,10 @@ class Sampler {
   Tensor squared_logit_sum_, total_squared_logit_sum_;
 };
 
-// A sequence that grows by one token at a time. To predict a token, the model reads a window of at most
-// `window` tokens before it. If the window is full, its older half is removed, and the model reads the newer
-// half again with positions from 0. The memory and the average time per token therefore do not depend on the
-// length of the sequence. Both generation modes use the same windows.
+// A sequence that grows by one token at a time. The model predicts each token from a window of at most
+// `window` earlier tokens. When the window is full, its older half is removed, and the model reads the newer
+// half again from position 0. The memory and the average time per token do not depend on the length of the
+// sequence. Both generation modes use the same windows.
 class TokenStream {
  public:
   // The sequence can have at most `capacity` + 1 tokens. If `window` is 0, the window is the whole sequence.
@@ -81,7 +80,6 @@ class TokenStream {
   int64_t state_bytes() const { return decoder_ ? decoder_->state_bytes() : 0; }
 
  private:
-  // Throws ShapeError if the stream already contains `capacity` + 1 tokens.
   void check_capacity() const;
   // Increments size() and appends the token to the window. If the window is full, removes its older half.
   void append_to_window(int64_t token);

@@ -33,7 +33,8 @@ struct SetTransformerOptions {
 // Returns the problems of the options: invalid values and contradictions.
 std::vector<OptionProblem> find_option_problems(const SetTransformerOptions& options);
 
-// Pooling by multi-head attention, PMA(Z) = MAB(S, feedforward(Z)) with learned seeds S (section 3.2).
+// Pooling by multi-head attention (PMA, section 3.2). The queries are learned seeds, and the keys and values
+// are computed from feedforward(z).
 class AttentionPooling final : public Module {
  public:
   explicit AttentionPooling(const LearnedQueriesOptions& seeds);
@@ -59,9 +60,8 @@ class SetTransformer final : public ExampleModel {
   // negative log-likelihood of an element in nats, averaged over the sets.
   Tensor compute_loss(const Batch& batch, const ForwardContext& context) const override;
   // Models without a mixture have the score mean_absolute_error. Models with a mixture have the scores
-  // nats_per_element, log_likelihood and oracle_log_likelihood. The score oracle_log_likelihood is the mean
-  // of batch.targets, which contains the mean log-likelihood of the elements of each set under the mixture
-  // that generated the set.
+  // nats_per_element, log_likelihood and oracle_log_likelihood. The oracle is the mixture that generated a
+  // set. batch.targets contains its mean log-likelihood of the elements of each set.
   std::vector<std::string> score_names() const override;
   std::vector<double> compute_scores(const Batch& batch, uint64_t seed = 0) const override;
 
@@ -70,8 +70,7 @@ class SetTransformer final : public ExampleModel {
   Linear input_projection;
   Encoder encoder;
   AttentionPooling pooling;
-  // Post-norm layers with softmax attention. Their names are "layers.N", where N continues the layer numbers
-  // of the encoder.
+  // Post-norm layers with softmax attention. Their numbers follow the layer numbers of the encoder.
   std::vector<std::unique_ptr<EncoderLayer>> decoder;
   Linear predictor;
 

@@ -46,7 +46,6 @@ Tensor view_frames(const Tensor& x, int64_t b, int64_t first, int64_t count) {
   return x.alias({count, dim}, {dim, 1}, (b * frames + first) * dim);
 }
 
-// Calls f(b, length) for every sequence.
 template <class F>
 void for_sequences(const Tensor& lengths, F&& f) {
   for (int64_t b = 0; b < lengths.numel(); ++b) f(b, lengths.data<int64_t>()[b]);
@@ -59,16 +58,15 @@ void clear_beyond(const Tensor& y, const Tensor& lengths, int64_t kernel, const 
   });
 }
 
-// Divides the kernel positions into groups of at most `stride` adjacent positions. Within a group, the input
-// windows of different output positions do not overlap. Calls f(first, count) for each group, where [first,
-// first + count) are the columns of the group in the weight matrix (out, kernel * in).
+// Divides the kernel positions into groups of at most `stride`, so that the input windows of different steps
+// do not overlap within a group. For each group, calls f(first column, column count) with its columns of the
+// weight matrix (out, kernel * in).
 template <class F>
 void for_groups(const Sizes& s, int64_t stride, F&& f) {
   for (int64_t k = 0; k < s.kernel; k += stride) f(k * s.in, std::min(stride, s.kernel - k) * s.in);
 }
 
-// Computes y (batch, steps, out) += rows weightᵀ. `rows` (batch, steps, kernel * in) is a view of `padded`,
-// in which row t begins at frame stride * t. Consecutive rows overlap.
+// Computes y += rows weightᵀ. Row t of a sequence is the window of `padded` that begins at frame stride * t.
 template <class T, class Backend>
 void add_products(Backend backend, const Sizes& s, const Tensor& padded, const Tensor& weight, int64_t stride,
                   const Tensor& y) {
@@ -88,8 +86,8 @@ void add_products(Backend backend, const Sizes& s, const Tensor& padded, const T
   });
 }
 
-// Computes gw (out, kernel * in) += Σ_b g_bᵀ rows_b, summed in the order of the batch. rows_b (steps, kernel
-// * in) is the view of sequence b of `padded` with overlapping rows.
+// Adds the gradient of the weight to gw (out, kernel * in). The sequences are added in order, so the result
+// is deterministic.
 template <class T, class Backend>
 void compute_weight_gradient(Backend backend, const Sizes& s, const Tensor& padded, const Tensor& g,
                              int64_t stride, const Tensor& gw) {
@@ -111,9 +109,8 @@ void compute_weight_gradient(Backend backend, const Sizes& s, const Tensor& padd
   });
 }
 
-// Adds the gradient of the padded sequences to gpadded (batch, padded, in), one group of for_groups() at a
-// time. Within a group, the windows of different output positions do not overlap, so the rows that the matrix
-// product writes do not overlap.
+// Adds the gradient of the padded sequences to gpadded (batch, padded, in). The rows that a matrix product
+// writes do not overlap.
 template <class T, class Backend>
 void compute_padded_gradient(Backend backend, const Sizes& s, const Tensor& weight, const Tensor& g,
                              int64_t stride, const Tensor& gpadded) {

@@ -10,8 +10,8 @@ struct Conv1dOptions {
   int64_t padding_before = 0, padding_after = 0;  // number of zero frames added before and after a sequence
 };
 
-// Returns the number of steps of the result for a sequence of `frames` frames. Returns 0 if `frames` is 0, or
-// if the sequence with its zeros before and after is shorter than the kernel.
+// Returns the number of steps of the result for a sequence of `frames` frames. Returns 0 if `frames` is 0 or
+// if the padded sequence is shorter than the kernel.
 int64_t count_conv1d_steps(int64_t frames, int64_t kernel, const Conv1dOptions& options);
 
 // Computes y[b, t] = bias + Σ_k weight[:, k, :] x[b, stride * t + k - padding_before].

@@ -27,21 +27,21 @@ struct CtcLoss {
 };
 
 // Returns the loss of `logits` (batch, frames, classes), float32 or float64. The function applies log_softmax
-// to the logits. `frame_lengths` (batch,) is int64 in [0, frames], and `labels` (batch, longest) is int64.
-// `label_lengths` (batch,) is the int64 number of labels of each row; later labels of the row are ignored.
-// Labels must not be the blank. An utterance needs one frame per label, and one frame for the blank between
-// each pair of equal adjacent labels. An utterance with fewer frames is infeasible. Infeasible utterances
-// contribute nothing to the loss and the gradient, and `infeasible_count` counts them. Empty labels are
-// valid. Logits beyond a frame length are not read and have zero gradient.
+// to the logits. The other arguments are
+// - `frame_lengths` (batch,), int64 in [0, frames]; later logits are not read and have zero gradient,
+// - `labels` (batch, longest), int64 classes other than the blank,
+// - `label_lengths` (batch,), int64 in [0, longest]; later labels of a row are ignored.
+// They must be on the CPU for logits on any device, so that ctc_loss() does not wait for the device.
 //
-// The recursions use logarithms relative to the maximum over the states of the previous frame, so float32
-// stays accurate over thousands of frames. Results depend neither on the number of threads nor on the rest of
-// the batch. If the labels have probability zero, the loss is infinite and its gradient is zero. If the
-// logits of an utterance contain NaN, its loss is NaN.
+// An utterance needs one frame per label, and one frame for the blank between each pair of equal adjacent
+// labels. An utterance with fewer frames is infeasible and contributes nothing to the loss and the gradient.
 //
-// Lengths and labels must be on the CPU for logits on any device, so that ctc_loss() finds the feasible
-// utterances without waiting for the device. Throws ShapeError for wrong shapes, dtypes, lengths, labels
-// and blanks. For a wrong length or label, the message contains the index of the utterance.
+// Results depend neither on the number of threads nor on the rest of the batch, and float32 stays accurate
+// over thousands of frames. If the labels have probability zero, the loss is infinite and its gradient is
+// zero. If the logits of an utterance contain NaN, its loss is NaN.
+//
+// Throws ShapeError for wrong shapes, dtypes, lengths, labels and blanks. For a wrong length or label, the
+// message contains the index of the utterance.
 CtcLoss ctc_loss(const Tensor& logits, const Tensor& frame_lengths, const Tensor& labels,
                  const Tensor& label_lengths, const CtcOptions& options = {});
 

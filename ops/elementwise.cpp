@@ -76,7 +76,7 @@ Tensor apply_mask(const Tensor& x_any, const DropoutMask& mask) {
 
 }  // namespace
 
-// The gradient function passes the gradient of the sum to both inputs without a copy.
+// The gradient function of apply_binary() is not used, because the gradients of a and b need no kernel.
 Tensor add(const Tensor& a, const Tensor& b) {
   check_defined("add", "a", a, "b", b);
   if (!(a.shape() == b.shape())) {

@@ -8,9 +8,8 @@
 
 namespace tapeformer {
 
-// Returns x + g with g_i = -log(-log(u_i)), where u_i is element `offset` + i of the stream, a uniform random
-// number. The gradient of x is the gradient of the result. Throws ShapeError if x is not float32 or
-// float64.
+// Returns x + g with g_i = -log(-log(u_i)). The uniform random number u_i is element offset + i of the
+// stream. The gradient of x is the gradient of the result. Throws ShapeError if x is not float32 or float64.
 Tensor add_gumbel_noise(const Tensor& x, const RandomStream& stream, int64_t offset = 0);
 
 }  // namespace tapeformer

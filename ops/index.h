@@ -18,10 +18,9 @@ Tensor scatter_add(const Tensor& x, int dim, const Tensor& index, const Tensor& 
 
 // Returns a contiguous int64 copy of `index`, whose elements must be integers in [0, size).
 //
-// If `index` is on the CPU, the copy is on `device`, and the function throws ShapeError for the first
-// element out of range. If `index` is on another device, the copy is on that device. Its elements are then
-// not checked, because reading the elements would require synchronisation. ops/kernels/index.h describes how
-// kernels handle elements out of range.
+// If `index` is on the CPU, the copy is on `device`, and the function throws ShapeError for an element out of
+// range. If `index` is on another device, the copy is on that device, and the elements are not checked,
+// because this would require synchronisation.
 Tensor prepare_index(const char* op, const Tensor& index, int64_t size, Device device);
 
 }  // namespace tapeformer

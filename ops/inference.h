@@ -1,6 +1,6 @@
 // Ops for decoding one token at a time. The functions are not recorded on the tape, and write their results
-// to tensors that the caller provides. The constructor of DecodingLinear allocates memory. On a CUDA device,
-// a matrix product also allocates memory if it must round a float32 input to bfloat16.
+// to tensors that the caller provides. On a CUDA device, a matrix product allocates memory if it must round a
+// float32 input to bfloat16.
 #pragma once
 
 #include <functional>
@@ -18,9 +18,9 @@ void embed_into(const Tensor& table, const Tensor& tokens, const Tensor& positio
                 const Tensor& out, const Tensor& added_rows = {});
 
 // A linear layer for decoding, with the weight (out, in) and the bias (out,). `rows` is the maximum number of
-// rows of an input. On the CPU, the object keeps a packed copy of the weight in the operand dtype, which is
-// get_operand_dtype(weight) (ops/linear.h). On a CUDA device, the object keeps bfloat16 copies of a float32
-// weight and bias if the operand dtype is bfloat16.
+// rows of an input. On the CPU, the object keeps a packed copy of the weight in the dtype
+// get_operand_dtype(weight) (ops/linear.h). On a CUDA device, the object keeps bfloat16 copies of the weight
+// and the bias if they are float32 and this dtype is bfloat16.
 class DecodingLinear {
  public:
   DecodingLinear() = default;
@@ -34,8 +34,7 @@ class DecodingLinear {
 
   // Computes out = layer_norm(residual + x weightᵀ + bias), where the layer norm has the weight norm_weight
   // and the bias norm_bias. `branch_result` is a workspace with the shape and dtype of out. If `rounded_out`
-  // is defined, the function also writes `out` in bfloat16 to `rounded_out`. On a CUDA device, a small layer
-  // with bfloat16 inputs runs as one fused kernel.
+  // is defined, the function also writes `out` in bfloat16 to `rounded_out`.
   void forward_residual_norm_into(const Tensor& x, const Tensor& residual, const Tensor& norm_weight,
                                   const Tensor& norm_bias, const Tensor& branch_result, const Tensor& out,
                                   const Tensor& rounded_out = {}) const;

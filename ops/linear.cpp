@@ -23,8 +23,8 @@ void check_arguments(const Tensor& x, const Tensor& weight, const Tensor& bias) 
         "; expected equal dtypes, or a bfloat16 input with a float32 weight");
 }
 
-// Calls f.operator()<Y>() with the element type Y of a result of dtype `dtype`. Throws ShapeError if
-// inputs of type X do not support this result dtype.
+// Calls f.operator()<Y>() with the type Y of the result dtype. Throws ShapeError unless Y is X, or X is
+// BFloat16 and Y is float.
 template <class X, class F>
 void visit_result_type(DType dtype, F&& f) {
   if (dtype == kDTypeOf<X>) return f.template operator()<X>();

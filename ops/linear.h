@@ -31,8 +31,8 @@ std::string get_cpu_gemm_library_name();
 // in bfloat16 for backward().
 Tensor convert_to_operand_dtype(const Tensor& x);
 
-// Runs the backward pass of linear(x, weight, bias) without computing the result of linear(). `gradient` is
-// the gradient of this result. Gradient functions that recompute x call this function.
+// Runs the backward pass of linear(x, weight, bias) without computing the result. `gradient` is the gradient
+// of the result.
 void run_linear_backward(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& gradient);
 
 }  // namespace tapeformer

@@ -18,9 +18,9 @@ struct LogisticMixtureOptions {
 // Log-scales below -7 are replaced by -7. `targets` (rows,) contains integers in [0, levels).
 //
 // Let y be the target mapped to [-1, 1], h = 1 / (levels - 1) and s = exp(log-scale). The probability of y
-// under a component is sigmoid((y + h - mean) / s) - sigmoid((y - h - mean) / s). If this probability is at
-// most 1e-5, it is replaced by 2 h times the density at y. For the lowest and the highest level, the
-// interval extends to infinity, and the probability is not replaced.
+// under a component is sigmoid((y + h - mean) / s) - sigmoid((y - h - mean) / s). The second sigmoid is 0 for
+// the lowest level, and the first sigmoid is 1 for the highest level. For all other levels, a probability of
+// at most 1e-5 is replaced by 2 h times the density at y.
 Tensor logistic_mixture_loss(const Tensor& parameters, const Tensor& targets,
                              const LogisticMixtureOptions& options = {});
 

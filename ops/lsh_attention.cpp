@@ -12,7 +12,7 @@ namespace {
 constexpr const char* kHash = "compute_lsh_buckets";
 constexpr const char* kOp = "lsh_attention";
 
-// Epsilon per element, as in trax: kEpsilon * dim is added to the squared norm of a key.
+// kEpsilon * dim is added to the squared norm of a key, as in trax.
 constexpr double kEpsilon = 1e-6;
 // lsh_hash() (ops/kernels/lsh_attention.h) computes the index of a random block from the round, the head, the
 // example and the element. These limits keep the indices distinct.
@@ -57,8 +57,6 @@ LshHashShape hash_shape(const LshOptions& options) {
   return shape;
 }
 
-// If options.buckets is set and allow_any_length is false, throws ShapeError for a sequence with fewer
-// positions than buckets or with only one chunk.
 void check_length(const LshOptions& options, int64_t length) {
   if (options.allow_any_length || options.buckets == 0 || length == 0) return;
   check(length > options.chunk_length, kHash, "length ", length, " fits in one chunk of ",
@@ -69,7 +67,8 @@ void check_length(const LshOptions& options, int64_t length) {
 }
 
 // Returns the maximum number of buckets of each rotation over all sequences of at most shape.length
-// positions. The number of buckets of a rotation may be larger for a shorter sequence.
+// positions. A shorter sequence can have more buckets in the first rotation, because it uses only one
+// rotation.
 LshBucketCounts find_max_bucket_counts(const LshHashShape& shape, bool of_any_length) {
   const LshBucketCounts own = shape.compute_bucket_counts(shape.length);
   if (!of_any_length || own.total() == 1) return own;
@@ -195,8 +194,7 @@ Tensor lsh_attention(const Tensor& query, const Tensor& value, const Tensor& buc
   const Tensor lengths = prepare_key_lengths(kOp, options.key_lengths, query);
   const Tensor q = make_features_contiguous(query), v = make_features_contiguous(value);
   LshAttentionShape shape = make_shape(q, v, options);
-  // If all positions fit in one chunk, make_shape() reduces the number of rounds to 1, because the result
-  // does not depend on the buckets. The bucket of each position is then set to 0.
+  // If all positions fit in one chunk, shape.rounds is 1, and the result does not depend on the buckets.
   const Tensor ids =
       shape.rounds == options.rounds
           ? detach(buckets)

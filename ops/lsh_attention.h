@@ -51,23 +51,23 @@ struct LshOptions {
   Scale scale = Scale::unit_key;
   Combine combine = Combine::logsumexp;
   Hash hash = Hash::rotations;
-  bool share_rotations = false;   // if true, all examples share the rotations of a head and round
-  int64_t first_example = 0;      // added to the index of an example to select its rotations
-  bool allow_any_length = false;  // accept sequences with fewer positions than `buckets`, or of one chunk
+  bool share_rotations = false;   // if true, all examples use the same rotations
+  int64_t first_example = 0;      // example b uses the rotations of example first_example + b
+  bool allow_any_length = false;  // allow fewer positions than `buckets`, and sequences of one chunk
   bool causal = false;            // attend to the same and earlier positions
   // Valid lengths, (batch,) int64 in [0, length]. Later positions are masked. If undefined, no position is
   // masked.
   Tensor key_lengths = {};
   // Probability of setting an attention weight to zero. All chunks, rounds, heads and examples use the same
-  // contiguous mask (chunk_length, 2 * chunk_length), as in trax. Each row belongs to a query of a chunk. The
-  // first chunk_length columns belong to the keys of the previous chunk, and the other columns belong to the
-  // keys of the same chunk.
+  // mask, as in trax: (chunk_length, 2 * chunk_length), with columns for the previous chunk, followed by
+  // columns for the same chunk.
   double dropout = 0;
   RandomStream dropout_stream = {};
 };
 
-// Returns the options of a preset: "reformer" (the paper; the defaults above), "trax", or "fast_transformers"
-// (lsh-1 and lsh-4 of "Transformers are RNNs": 64 buckets, chunks of 32). Throws ConfigError for other names.
+// Returns the options of a preset: "reformer" (the defaults above), "trax", or "fast_transformers" (the
+// experiments of "Transformers are RNNs", with 64 buckets and chunks of 32). Throws ConfigError for other
+// names.
 LshOptions make_lsh_preset(const std::string& name);
 
 // Returns the number of buckets for sequences of `length` positions, or 1 if no hashing is needed. Throws

@@ -51,9 +51,8 @@ void check_arguments(const Tensor& input, const std::vector<LstmWeights>& direct
   for (const LstmWeights& w : directions) check_weights(w, input, directions[0].weight_hh.size(1));
 }
 
-// Allocates the gradients of the weights that require one. The kernel writes one gradient for both biases of
-// a direction. If both biases require a gradient, share_bias_gradients() then copies the gradient of bias_ih
-// to bias_hh.
+// Allocates the needed gradients of the weights, and returns their addresses. The kernel writes one gradient
+// for both biases of a direction, because these gradients are equal.
 template <class T>
 std::array<LstmDirectionGradients<T>, 2> get_gradient_rows(const std::vector<Tensor>& weights,
                                                            NeededGradients needs, Gradients& gradients) {

@@ -27,9 +27,8 @@ struct LstmWeights {
 //
 // If the precision of the device is bfloat16 (core/device_control.h), the operands of matrix products are
 // rounded to bfloat16, except in the recurrent products on CUDA. States and gates are float32. The
-// computation skips frames beyond the lengths. The tape keeps x, the result and 5 * hidden numbers per frame
-// and direction. Results depend on the number of threads only if the results of matrix products depend on
-// it. Throws ShapeError for mismatched shapes, dtypes and lengths.
+// tape keeps x, the result and 5 * hidden numbers per frame and direction. Throws ShapeError for mismatched
+// shapes, dtypes and lengths.
 Tensor lstm(const Tensor& x, const Tensor& lengths, const std::vector<LstmWeights>& directions);
 
 }  // namespace tapeformer

@@ -52,8 +52,8 @@ Gradients compute_gradients(const char* op, const SavedNorm& saved, const Tensor
   return {gx, gweight, gbias, separate ? gbranch : gx};
 }
 
-// Implements all functions of ops/norm.h. If `branch_input` is undefined, there is no residual branch.
-// `operand` is the dtype of LayerNormResult::operand.
+// Implements all functions of ops/norm.h. `branch_input` is undefined if there is no residual branch.
+// `operand` is the dtype of the second tensor of the result.
 LayerNormResult normalize(const char* op, const Tensor& input, const Tensor& branch_input,
                           const Tensor& weight, const Tensor& bias, const DropoutMask& dropout, double eps,
                           DType operand) {

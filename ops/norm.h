@@ -17,13 +17,13 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, dou
 Tensor residual_layer_norm(const Tensor& x, const Tensor& branch, const Tensor& weight, const Tensor& bias,
                            const DropoutMask& dropout = {}, double eps = kLayerNormEps);
 
-// The result of a layer norm. `operand` is `result` in the dtype get_operand_dtype(result) (ops/linear.h),
-// for use in matrix products. If both dtypes are equal, `operand` and `result` are the same tensor.
+// The result of a layer norm, and `operand`, the result converted to get_operand_dtype(result) (ops/linear.h)
+// for matrix products. If no conversion is needed, both members are the same tensor.
 struct LayerNormResult {
   Tensor result, operand;
 };
 // These functions return the results of layer_norm() and residual_layer_norm() as a LayerNormResult. One
-// kernel writes both tensors of the LayerNormResult.
+// kernel writes both tensors.
 LayerNormResult layer_norm_with_operand(const Tensor& x, const Tensor& weight, const Tensor& bias,
                                         double eps = kLayerNormEps);
 LayerNormResult residual_layer_norm_with_operand(const Tensor& x, const Tensor& branch, const Tensor& weight,

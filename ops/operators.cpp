@@ -3,7 +3,6 @@
 namespace tapeformer {
 namespace {
 
-// Sets a = result(). Throws ShapeError if `a` is undefined, or is a leaf that requires a gradient.
 template <class F>
 Tensor& assign(const char* op, Tensor& a, F&& result) {
   check_defined(op, "the left-hand side", a);

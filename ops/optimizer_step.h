@@ -8,8 +8,7 @@
 
 namespace tapeformer {
 
-// One parameter with its gradient and moments. All tensors are contiguous and have the same shape, dtype and
-// device.
+// The tensors of one parameter, which are contiguous and have the same shape, dtype and device.
 struct ParameterTensors {
   Tensor parameter, gradient, first_moment, second_moment;  // `second_moment` is undefined for SGD
 };

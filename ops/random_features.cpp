@@ -35,9 +35,8 @@ void orthonormalize(double* w, int64_t count, int64_t dim) {
   }
 }
 
-// Multiplies each of the `count` orthonormal rows of w (count, dim) by the norm of a random vector from
-// N(0, I), so that the row is distributed as N(0, I). Random vector i consists of `dim` elements of the
-// stream, beginning with element first + i * dim.
+// Multiplies each orthonormal row of w (count, dim) by the norm of a random vector from N(0, I), so that the
+// row is distributed as N(0, I).
 void scale_to_normal(double* w, int64_t count, int64_t dim, const RandomStream& stream, int64_t first) {
   for (int64_t i = 0; i < count; ++i) {
     double squares = 0;

@@ -10,18 +10,17 @@ namespace tapeformer {
 // Adds position scores to content scores. `content` and the result have shape (batch, heads, queries, keys).
 // `position` has shape (batch, heads, queries, distances). The last query is at the position of the last key.
 //
-// For each query, the last dimension of `position` contains the scores of the distances keys - 1, keys - 2, …
-// from the query to earlier keys. A negative distance stands for a key after the query. The result is -inf
-// for a distance that is not in `position`. If distances = keys, these are the keys after the query.
+// The last dimension of `position` contains the scores of the distances from keys - 1 down to
+// keys - distances. The distance from a query to a later key is negative. The result is -inf for distances
+// that are not in `position`.
 //
-// Throws ShapeError unless 1 <= queries <= keys <= distances < keys + queries. The gradient of the result
-// must be 0 where the result is -inf. The gradient of softmax() satisfies this condition.
+// Throws ShapeError unless 1 <= queries <= keys <= distances < keys + queries. backward() requires that the
+// gradient is 0 where the result is -inf. The gradient of softmax() satisfies this condition.
 Tensor relative_scores(const Tensor& content, const Tensor& position);
 
-// Keys and values of previous tokens. A ring buffer contains the keys and values of the newest `capacity`
-// tokens. A second ring buffer contains compressed keys and values. Compressed row r represents the tokens
-// from compression_rate * r to compression_rate * (r + 1) - 1. A query attends to the tokens in its window
-// and to the newest `max_compressed_rows` rows of tokens before the window.
+// Ring buffers with the keys and values of previous tokens, and with compressed keys and values. A compressed
+// row represents `compression_rate` consecutive tokens. A query attends to the tokens in its window and to
+// the newest `max_compressed_rows` rows of tokens before the window.
 struct RelativeAttentionCache {
   Tensor keys, values;  // (batch, capacity, heads, dim), contiguous
   KeyWindow window;     // causal window of a query; its span is at most `capacity`
@@ -36,9 +35,8 @@ struct RelativeAttentionCache {
 
 // The learned parts of the scores. Query q_i and key k_j have the score
 //   ((q_i + content_bias) · k_j + (q_i + position_bias) · distance_embeddings[i - j]) / sqrt(dim).
-// Row d of `distance_embeddings` is the embedding of the distance d. A query has the distances 0, 1, 2, …
-// from the tokens in its window. The compressed rows have the next larger distances, from the newest row to
-// the oldest row.
+// Row d of `distance_embeddings` is the embedding of the distance d. The compressed rows, from the newest to
+// the oldest, have the distances that follow the largest distance in the window.
 struct RelativeAttentionParameters {
   Tensor content_bias, position_bias;  // (heads, dim)
   // (distances, heads, dim), contiguous. The number of distances is at least the number of keys of a query.
@@ -47,7 +45,7 @@ struct RelativeAttentionParameters {
 
 // Processes one token of the causal form: appends k and v to the cache, then writes the attention of q to
 // `out`. q, k, v and out are (batch, heads, dim) with a contiguous last dimension. The call is not recorded
-// and allocates no memory. Throws ShapeError for mismatched shapes.
+// and allocates no memory. Throws ShapeError for mismatched shapes and for a full cache.
 void relative_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
                              const RelativeAttentionParameters& bias, RelativeAttentionCache& cache,
                              const Tensor& out);

@@ -13,9 +13,9 @@ namespace tapeformer {
 class RoundedWeights {
  public:
   RoundedWeights() = default;
-  // Allocates a bfloat16 copy of each weight that is a float32 tensor on a CUDA device with the precision
-  // bfloat16. Ignores all other tensors. If weights are adjacent in memory, their copies are also adjacent,
-  // so that linear layers can use several weights as one matrix.
+  // Allocates bfloat16 copies of the float32 weights on CUDA devices with the precision bfloat16. Ignores all
+  // other tensors. Copies of adjacent weights are adjacent, so that linear layers can use several weights as
+  // one matrix.
   explicit RoundedWeights(const std::vector<Tensor>& weights);
 
   // Rounds the weights to bfloat16 and writes the copies. Must be called before the first Scope is created,

@@ -54,9 +54,7 @@ void check_pattern(const SoftmaxAttentionOptions& options, const Tensor& q, cons
         "; none may be negative, and count must not exceed period");
 }
 
-// Returns the pattern with a pointer to the data of `key_blocks`, which kernels need. If `key_blocks` is on a
-// CUDA device, call this function inside dispatch_float_or_double(), because Tensor::data() throws
-// ShapeError for a tensor that is not on current_device.
+// Returns the pattern with a pointer to the data of `key_blocks`, which must be on current_device.
 KeyPattern with_key_blocks(KeyPattern pattern, const Tensor& key_blocks, int64_t heads, Device device) {
   if (!key_blocks.defined()) return pattern;
   check((key_blocks.rank() == 2 || (key_blocks.rank() == 3 && key_blocks.size(0) == heads)) &&
@@ -96,7 +94,7 @@ struct SoftmaxOperands {
   Tensor q, k, v, key_lengths, key_blocks;
   SoftmaxAttentionShape shape;
 
-  // Returns the shape with pointers to the data. Call this function inside dispatch_float_or_double().
+  // Returns the shape with pointers to the data, which must be on current_device.
   SoftmaxAttentionShape shape_with_data() const {
     SoftmaxAttentionShape s = with_key_lengths(shape, key_lengths);
     s.pattern = with_key_blocks(s.pattern, key_blocks, s.heads, q.device());
@@ -119,8 +117,8 @@ SoftmaxResult run_forward(const SoftmaxOperands& x) {
   return result;
 }
 
-// Returns the gradients of q, k and v. `result` is the result of the attention to all keys. If x contains a
-// subset of the keys, the gradient of q contains only the contribution of this subset.
+// Returns the gradients of q, k and v. `result` is the attention to all keys. If x contains only some of
+// them, the gradient of q is only the contribution of these keys.
 Gradients run_backward(const SoftmaxOperands& x, const SoftmaxResult& result, const Tensor& g) {
   const Gradients gradients{Tensor::empty(x.q.shape(), x.q.dtype(), x.q.device()),
                             Tensor::empty(x.k.shape(), x.k.dtype(), x.k.device()),
@@ -134,8 +132,7 @@ Gradients run_backward(const SoftmaxOperands& x, const SoftmaxResult& result, co
   return gradients;
 }
 
-// Divides the tokens of a sequence into `step` interleaved subsequences. Token t of the sequence is token t /
-// step of subsequence t mod step.
+// Divides a sequence into `step` subsequences. Subsequence s has the tokens s, s + step, s + 2 step, …
 struct Subsequences {
   int64_t step, length;
 
@@ -168,8 +165,7 @@ struct Subsequences {
 };
 
 // Returns whether each query attends to all keys at distances that are multiples of pattern.dilated.step, and
-// to no other keys. If dropout is active, returns false, because its random numbers depend on positions in
-// the whole sequence.
+// to no other keys. Returns false for dropout, which depends on positions in the whole sequence.
 bool is_interleaved(const SoftmaxAttentionOptions& options, const Tensor& q) {
   const KeyPattern& pattern = options.pattern;
   KeyPattern rest = pattern;
@@ -198,10 +194,8 @@ Tensor compute_interleaved_attention(const Tensor& q, const Tensor& k, const Ten
   return order.join(softmax_attention(order.split(q), order.split(k), order.split(v), own));
 }
 
-// Returns whether compute_strided_attention() supports the options. The attention must be causal, without key
-// lengths and without dropout. Its pattern must consist of a window of at most `step` tokens, and of the keys
-// at all distances that are multiples of `step`. These two sets have only the key at the position of the
-// query in common.
+// Returns whether compute_strided_attention() supports the options. The pattern must consist of a window of
+// at most `step` tokens, and of the keys at all distances that are multiples of `step`.
 bool is_strided(const SoftmaxAttentionOptions& options, const Tensor& q) {
   const KeyPattern& pattern = options.pattern;
   KeyPattern rest = pattern;
@@ -212,9 +206,9 @@ bool is_strided(const SoftmaxAttentionOptions& options, const Tensor& q) {
          pattern.dilated.before >= KeyWindow::kUnlimited && (!pattern.alternate_heads || q.size(2) % 2 == 0);
 }
 
-// Attention to a strided pattern. Attention is computed separately for two disjoint sets of keys: the keys in
-// the window of a query, and the earlier tokens of the subsequence of the query. The result is the mean of
-// the two attention results, weighted by the sums of exp(score) over each set.
+// Attention to a strided pattern. The result is a weighted mean of the attention to two sets of keys: the
+// keys in the window of a query, and the earlier tokens of its subsequence. The weights are the sums of
+// exp(score).
 class StridedAttention {
  public:
   explicit StridedAttention(const SoftmaxOperands& operands)
@@ -242,8 +236,7 @@ class StridedAttention {
   }
 
  private:
-  // Returns the operands of the subsequences. A token attends to the earlier tokens of its subsequence. The
-  // operands are not kept: backward() computes them again.
+  // Returns the operands of the attention to the earlier tokens of each subsequence.
   SoftmaxOperands far_operands() const {
     SoftmaxOperands far{
         order_.split(near_.q), order_.split(near_.k), order_.split(near_.v), {}, {}, near_.shape};

@@ -16,15 +16,14 @@ struct SoftmaxAttentionOptions {
   // pattern requires key_length = query_length. Kernels skip tiles of scores in which no query attends to a
   // key.
   KeyPattern pattern = {};
-  // The key blocks of pattern.table: int32 (rows, width) or (heads, rows, width) on the device of q. A block
-  // has pattern.table.block_size tokens. Row r holds the numbers of the key blocks to which the queries of
-  // block r attend. Negative numbers are ignored. If key_blocks is defined, the op sets all members of
-  // pattern.table except `block_size`.
+  // Numbers of key blocks, int32 (rows, width) or (heads, rows, width) on the device of q. The queries of
+  // block r attend to the key blocks in row r. Negative numbers are ignored. A block has
+  // pattern.table.block_size tokens. The op sets the other members of pattern.table.
   Tensor key_blocks = {};
   double scale = 0;    // multiplier of q_i . k_j; 0 stands for 1 / sqrt(dim)
   double dropout = 0;  // probability of setting an attention probability to zero
-  // Random stream of dropout. Query i and key j use the element ((batch * heads + head) * query_length + i) *
-  // key_length + j + dropout_offset, where `batch` and `head` are indices.
+  // Random stream of dropout. The score with the row-major index n in (batch, heads, query_length,
+  // key_length) uses the element n + dropout_offset.
   RandomStream dropout_stream = {};
   int64_t dropout_offset = 0;
 };

@@ -1,5 +1,5 @@
 // Selections of tokens, for attention within clusters. A selection is an int64 tensor (batch, heads,
-// clusters, count) with the positions of the tokens of each cluster, in increasing order. A token may be in
+// clusters, count) with the positions of the tokens of each cluster, in increasing order. A token can be in
 // several clusters.
 #pragma once
 

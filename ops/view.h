@@ -27,9 +27,7 @@ Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end);
 Tensor concat(const std::vector<Tensor>& parts, int dim);
 // Stacks tensors of equal shape along a new dimension.
 Tensor stack(const std::vector<Tensor>& parts, int dim);
-// Returns the slices x[…, i, …] along a dimension, without this dimension, as views. If the gradients of the
-// slices are the slices of one contiguous tensor in the same order, backward() uses this tensor without a
-// copy.
+// Returns the slices x[…, i, …] along a dimension, without this dimension, as views.
 std::vector<Tensor> unbind(const Tensor& x, int dim);
 
 // Returns the shape of the tensor for which unbind(…, dim) returns parts of these shapes.

@@ -15,7 +15,6 @@ constexpr double kMinRootMeanSquare = 1e-3;  // lower bound of rms(parameter) in
 constexpr double kTraxEpsilon = 1e-30;       // added to squared gradients if the form is "trax"
 enum Coefficient : int64_t { kMix, kRate, kShrink, kCoefficients };
 
-// Returns the elementwise maximum of x and `low`.
 Tensor clamp_to_minimum(const Tensor& x, double low) {
   return add(relu(add(x, -low)), low);
 }

@@ -32,11 +32,11 @@ class Adafactor {
  public:
   Adafactor(const OptimizerConfig& config, const std::vector<Tensor>& parameters);
 
-  // Computes the coefficients 1 / m, `rate` and `shrink` (defined above) for step `step`, where the first
-  // step has number 1. Copies the coefficients to the device of the parameters.
+  // Computes the coefficients 1 / m, `rate` and `shrink` of a step on the device of the parameters. The first
+  // step has number 1.
   void prepare_step(double lr, int64_t step);
   // Updates parameter `index` with `scale` times its gradient. `scale` is a float64 scalar on the device.
-  // Call prepare_step() first, because update_parameter() reads the coefficients from the device.
+  // Call prepare_step() first.
   void update_parameter(size_t index, const Tensor& parameter, const Tensor& gradient,
                         const Tensor& scale) const;
 
@@ -47,20 +47,17 @@ class Adafactor {
  private:
   // Running means of the squared gradient of one parameter.
   struct Moments {
-    Tensor row_means,
-        column_means;      // means over columns and over rows; defined for parameters of rank 2 or more
-    Tensor second_moment;  // elementwise means; defined for scalars and vectors
+    Tensor row_means, column_means;  // defined for parameters of rank 2 or more
+    Tensor second_moment;            // defined for scalars and vectors
   };
   // Updates the moments with the scaled gradient `g`. Returns `g` divided by the square root of the estimated
   // second moment of each element.
   Tensor update_moments(const Moments& moments, const Tensor& g) const;
-  // Returns element `index` of coefficients_ as a scalar tensor.
   Tensor get_coefficient(int64_t index) const;
 
   OptimizerConfig config_;
   std::vector<Moments> moments_;
-  // The coefficients of the update in the current step: 1 / m, `rate` and `shrink`, (3,). The comment of
-  // Adafactor defines them.
+  // 1 / m, `rate` and `shrink` of the current step, (3,).
   Tensor coefficients_;
 };
 

@@ -76,7 +76,8 @@ DatasetOptions make_dataset_options(const Config& config, const std::string& spl
   return options;
 }
 
-// Returns whether data.valid_share and data.valid_path determine the validation split of this data set.
+// Returns whether the keys data.valid_share and data.valid_path can define a validation split of the data
+// set.
 bool splits_by_share(const std::string& name) {
   const CatalogueEntry& set = require_catalogue_entry(name);
   return set.type == DatasetType::text || set.format == DatasetFormat::image_folder;
@@ -112,7 +113,6 @@ auto call_with_path_key(const DataConfig& data, const std::string& split, F&& f)
   }
 }
 
-// A model option and its config key.
 struct OptionKey {
   const char *option, *key;
   // Text that is appended to error messages about the option, such as `: expected "pre"` for model.norm.
@@ -142,7 +142,7 @@ KeyProblem make_key_problem(const OptionProblem& problem) {
   return {problem.option, problem.message};
 }
 
-// Returns the options of a Set Transformer. Options that depend on the sizes of the data keep their defaults.
+// Options that depend on the sizes of the data keep their defaults.
 SetTransformerOptions set_options_without_data(const Config& config) {
   const bool is_mixture = require_catalogue_entry(config.data.dataset).format == DatasetFormat::set_mixture;
   return {.encoder = make_encoder_options(config),
@@ -150,8 +150,7 @@ SetTransformerOptions set_options_without_data(const Config& config) {
           .decoder_layers = config.model.decoder_layers};
 }
 
-// Returns the options of an autoregressive model. Options that depend on the sizes of the data keep their
-// defaults.
+// Options that depend on the sizes of the data keep their defaults.
 AutoregressiveModelOptions make_options_without_data(const Config& config) {
   AutoregressiveModelOptions options;
   options.encoder = make_encoder_options(config);

@@ -45,9 +45,8 @@ auto translate_option_errors(F&& f) {
 // Returns whether data.dataset names a data set of type DatasetType::text.
 bool is_text_dataset(const Config& config);
 
-// Returns the vocabulary size and the sizes of the examples of the data set in the config. If the data set is
-// a text whose vocabulary depends on the text, and `tokenizer` is null, reads files to find the vocabulary.
-// Otherwise, reads no files.
+// Returns the vocabulary size and the sizes of the examples of the data set in the config. Reads files only
+// to find a vocabulary that depends on a text, and only if `tokenizer` is null.
 DatasetInfo get_dataset_info(const Config& config, std::shared_ptr<const Tokenizer> tokenizer = nullptr,
                              const std::string& data_dir = "");
 
@@ -57,16 +56,16 @@ struct SplitOptions {
   bool use_random_windows = false;                       // texts only; see TextOptions::use_random_windows
 };
 
-// Returns a split of the data set in the config: "train" with at most data.limit examples, or "valid" or
-// "test" with at most data.eval_limit examples. Throws DataError if the size of the examples in the files
-// differs from the size that get_dataset_info() returns. Throws ConfigError for "valid" if a data set of
-// images has no validation split.
+// Returns the split "train", "valid" or "test" of the data set in the config. A training split has at most
+// data.limit examples, and another split at most data.eval_limit examples. Throws DataError if the size of
+// the examples in the files differs from the size that get_dataset_info() returns. Throws ConfigError for
+// "valid" if a data set of images has no validation split.
 std::shared_ptr<const Dataset> make_split(const Config& config, const std::string& split,
                                           const SplitOptions& options = {});
 
 // Throws DataError if data.valid_path or data.test_path is set and contains no text (for texts) or no
-// pictures (for image folders). Training calls the function before the first step, because evaluations during
-// training read only one of the two paths.
+// pictures (for image folders). Training calls the function before the first step, so that a wrong path is
+// reported early.
 void check_evaluation_files(const Config& config);
 
 // Returns the split that training evaluates on: "valid" for expressions, for sets of vectors, and for images
@@ -112,9 +111,8 @@ Device prepare_device(const RunConfig& run);
 void set_precision(const RunConfig& run, Device device);
 
 // Returns an object that enables the timing of the algorithms of matrix products during its lifetime. Returns
-// null if the device is the CPU or run.time_products is false. The chosen algorithms are saved in `folder`.
-// The file name is `name` for the process of rank 0, and `name`, a dash and the rank for other processes. If
-// the folder does not exist, the choices are not saved.
+// null if the device is the CPU or run.time_products is false. If `folder` exists, the chosen algorithms are
+// saved in its file `name`. Processes with a rank r > 0 use the file "NAME-r".
 std::shared_ptr<cuda::ProductTuningScope> start_product_tuning(const RunConfig& run, Device device,
                                                                const std::filesystem::path& folder,
                                                                const std::string& name, int64_t rank);

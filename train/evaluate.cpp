@@ -28,9 +28,9 @@ TextScore count_text_units(const Batch& batch, const Tokenizer& tokenizer) {
   return score;
 }
 
-// The sums of each result over the examples of each batch. A process calls set() for the batches that it
-// scores, and an all_reduce then gives the sums of all batches to every process. total() adds the batches in
-// order, so the totals do not depend on the number of processes.
+// Sums of results, one sum for each result and batch. Each process sets the sums of its batches, and an
+// all_reduce gives all sums to every process. total() adds the batches in order, so the totals do not depend
+// on the number of processes.
 class BatchSums {
  public:
   BatchSums(int64_t results, int64_t batches)
@@ -53,8 +53,8 @@ class BatchSums {
 // The examples of an evaluation, and their order.
 struct ScoredExamples {
   int64_t count, batch_size;
-  // If true, process 0 scores all batches in order, and each batch continues the sequences of the previous
-  // batch (see compute_stream_indices()). Otherwise, the processes divide the batches.
+  // Whether each batch continues the sequences of the previous batch, as a segment memory requires. Process 0
+  // then scores all batches.
   bool in_streams = false;
 
   std::vector<int64_t> batch_indices(int64_t batch) const {
@@ -66,9 +66,8 @@ struct ScoredExamples {
   }
 };
 
-// Calls score(batch) for each batch of the examples and returns the sums of all batches. score() returns
-// `results` sums over the examples of the batch. The first sum is the sum of the losses. If this sum is not
-// finite, sum_over_batches() throws DivergenceError.
+// Returns the sums that score() returns for each batch. The first sum of a batch is the sum of its losses.
+// Throws DivergenceError if it is not finite.
 template <class Score>
 BatchSums sum_over_batches(const Dataset& dataset, const ScoredExamples& examples, int64_t results,
                            const Score& score, const StopCheck& stop, Communicator& processes) {

@@ -15,9 +15,8 @@
 
 namespace tapeformer {
 
-// The loss of a language model on a text. A token may consist of several bytes and characters.
+// The loss of a language model on a text, and the numbers of predicted tokens, bytes and characters.
 struct TextScore {
-  // Numbers of predicted tokens, bytes and characters.
   int64_t token_count = 0, byte_count = 0, character_count = 0;
   double nats = 0;  // sum of the negative log-likelihoods of the tokens
 
@@ -46,13 +45,16 @@ double count_unmasked_tokens(const Batch& batch);
 // is set, and the accuracy unless it is -1.
 std::vector<std::pair<std::string, double>> list_named_results(const Evaluation& evaluation);
 
-// Evaluates the first `max_examples` examples in order, without dropout. If `max_examples` is 0, evaluates
-// all examples. All unmasked tokens have equal weights. Attention kinds with the capability
-// has_random_evaluation use `seed`. If the model has a segment memory, process 0 evaluates all batches.
-// Otherwise, `processes` divide the batches. The result does not depend on the number of processes. All
-// processes must call the function with the same arguments. Throws DivergenceError if the loss of a batch is
-// not finite, and StoppedError if `stop` returns true before a batch. The function calls `stop` the same
-// number of times on all processes.
+// Evaluates the first `max_examples` examples in order, without dropout, or all examples if `max_examples` is
+// 0. All unmasked tokens have equal weights. Attention kinds with the capability has_random_evaluation use
+// `seed`.
+//
+// The processes divide the batches, but if the model has a segment memory, process 0 evaluates all batches.
+// All processes must call the function with the same arguments. The losses and scores do not depend on the
+// number of processes.
+//
+// Throws DivergenceError if the loss of a batch is not finite, and StoppedError if `stop` returns true before
+// a batch. `stop` is called the same number of times on all processes.
 Evaluation evaluate(const AutoregressiveModel& model, const Dataset& dataset, int64_t batch_size,
                     int64_t max_examples = 0, uint64_t seed = 0, const StopCheck& stop = {},
                     Communicator& processes = *get_single_process_communicator());

@@ -38,7 +38,6 @@ MetricRecord record_of(std::string_view line, const std::string& where) {
   return record;
 }
 
-// Returns whether a record is an evaluation: its split is neither "train" nor "epoch".
 bool is_evaluation(const Json& record) {
   const auto split = record.find("split");
   return split != record.end() && split->is_string() && *split != "train" && *split != "epoch";

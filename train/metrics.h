@@ -29,9 +29,10 @@ class MetricsWriter {
   void write(const MetricRecord& record);
   // Writes the waiting records. If the file cannot be written, keeps the records in memory.
   void flush();
-  // pending_record_count() returns the number of waiting records. last_error() returns the error message of
-  // the last attempt to write the waiting records. If no records are waiting, the functions return 0 and "".
+  // Returns the number of waiting records.
   int64_t pending_record_count() const { return waiting_record_count_; }
+  // Returns the error message of the last attempt to write the waiting records, or "" if no records are
+  // waiting.
   const std::string& last_error() const { return last_error_; }
 
  private:
@@ -41,9 +42,9 @@ class MetricsWriter {
   std::string last_error_;
 };
 
-// Prepares metrics.jsonl for a resume from a checkpoint of `step`: removes incomplete lines and the records
-// of later steps. If `evaluated` is false, also removes evaluations of `step`, because the resumed run
-// evaluates again. Replaces the file atomically. Does nothing if there is no file. Throws FileError.
+// Removes incomplete lines and the records of steps after `step`, for a resume from the checkpoint of `step`.
+// If `evaluated` is false, also removes the evaluations of `step`, which the resumed run repeats. Replaces
+// the file atomically. Does nothing if there is no file. Throws FileError.
 void drop_metrics_after(const Folder& run_dir, int64_t step, bool evaluated);
 
 // Returns all records. Converts null to NaN. Skips a last line without a line end, because another process

@@ -22,13 +22,14 @@ class Optimizer {
   Optimizer(const OptimizerConfig& config, NamedParameters parameters);
 
   // Updates each parameter that has a gradient, and removes the gradients. Gradients are multiplied by
-  // `gradient_scale` and then clipped. If clip_norm > 0, clipping multiplies each gradient by min(1,
-  // clip_norm / (norm + 1e-6)). `norm` is the norm of all gradients together (clip = "global") or of this
-  // gradient (clip = "per_tensor"). If clip_value > 0, clipping limits each element to the range from
-  // -clip_value to clip_value instead. Returns the norm of all gradients, a float64 scalar on the device of
-  // the parameters. The norm is computed after the multiplication by `gradient_scale` and before clipping.
-  // Does not wait for the device. The update rule depends on optimizer.kind:
+  // `gradient_scale` and then clipped:
+  // - clip_norm > 0: multiplies each gradient by min(1, clip_norm / (norm + 1e-6)). `norm` is the norm of all
+  //   gradients (clip = "global") or of this gradient (clip = "per_tensor").
+  // - clip_value > 0: limits each element to [-clip_value, clip_value].
+  // Returns the norm of all gradients after the multiplication and before clipping, a float64 scalar on the
+  // device of the parameters. Does not wait for the device.
   //
+  // The update rule depends on optimizer.kind:
   // - radam: Liu et al. 2020, as in the experiments of "Transformers are RNNs". eps is added to the square
   //   root of the uncorrected second moment. While rho_t of the paper is below 5, the update is SGD with
   //   momentum. Weight decay is decoupled.
@@ -37,11 +38,11 @@ class Optimizer {
   // - sgd: momentum, with L2 weight decay.
   // - adafactor: see train/adafactor.h.
   Tensor step(double lr, double gradient_scale = 1);
-  // prepare_step() and update_parameters() are the two parts of step(). prepare_step() increments the step
-  // counter and copies the coefficients of the step to the device. update_parameters() reads the coefficients
-  // on the device. A CUDA graph of update_parameters() can therefore be replayed after prepare_step() has set
-  // the coefficients of the next step.
+  // Does the first part of step(): increments the step counter and copies the coefficients of the step to the
+  // device.
   void prepare_step(double lr);
+  // Does the second part of step(). Reads the coefficients on the device, so that a CUDA graph of this
+  // function can be replayed after prepare_step().
   Tensor update_parameters(double gradient_scale = 1);
   int64_t step_count() const { return step_count_; }
 

@@ -9,7 +9,7 @@
 
 namespace tapeformer::cpu {
 
-// Converts `count` elements to float, which is exact.
+// Converts `count` elements to float. The conversion is exact.
 void widen(const BFloat16* source, int64_t count, float* target);
 
 // Converts `count` elements to BFloat16. Rounds to nearest even; NaN becomes a quiet NaN.

@@ -52,7 +52,7 @@ template <class Sum>
 
 typedef uint16_t PairElements [[gnu::vector_size(kVectorBytes)]];
 
-// Returns the pairs (halves[i], halves[kCount / 2 + i]).
+// Interleaves the first and the second half of the elements.
 template <int... kElement>
 [[gnu::always_inline]] inline PairElements interleave_halves(PairElements halves,
                                                              std::integer_sequence<int, kElement...>) {
@@ -60,8 +60,6 @@ template <int... kElement>
   return __builtin_shufflevector(halves, halves, (kElement / 2 + kElement % 2 * (kCount / 2))...);
 }
 
-// add_widened_products() and round_to_pairs() implement add_dot_products() and narrow_pairs() on processors
-// without AVX512-BF16.
 [[gnu::always_inline]] inline Vector<float> add_widened_products(Vector<float> sum, Pairs a, Pairs b) {
   using V = Vector<float>;
   const auto even = [](Pairs x) { return std::bit_cast<V>(x << 16); };

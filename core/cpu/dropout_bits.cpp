@@ -11,7 +11,6 @@ constexpr int kBlocks = 8;    // number of Philox blocks computed in parallel, o
 constexpr int kPerBlock = 8;  // number of elements that use the bits of one block
 constexpr int kGroup = kBlocks * kPerBlock;
 
-// Vectors of 32 bytes on every processor, with one lane per Philox block.
 typedef uint32_t Words [[gnu::vector_size(32)]];
 typedef int32_t Signed [[gnu::vector_size(32)]];
 typedef uint64_t Pairs [[gnu::vector_size(32)]];

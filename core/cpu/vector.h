@@ -99,8 +99,8 @@ template <int kDistance, class V, int... kLane>
 [[gnu::always_inline]] inline V rotate_lanes(V v, std::integer_sequence<int, kLane...>) {
   return __builtin_shufflevector(v, v, ((kLane + kDistance) % static_cast<int>(sizeof...(kLane)))...);
 }
-// Reduces the lanes of v with the binary function f and returns the result. Each step replaces v by f(v, w),
-// where w is v rotated by kDistance lanes, and halves kDistance.
+// Reduces the lanes of v with the binary function f. Each step combines lanes at the distance kDistance, and
+// then halves kDistance.
 template <int kDistance, class T, class F>
 [[gnu::always_inline]] inline T reduce_halves(Vector<T> v, F f) {
   if constexpr (kDistance == 0)
@@ -121,7 +121,7 @@ template <class T>
 }
 }  // namespace detail
 
-// Returns the sum of the lanes. The function repeatedly adds the upper half of the lanes to the lower half.
+// Returns the sum of the lanes.
 [[gnu::always_inline]] inline float sum(Vector<float> v) {
   return detail::sum_lanes<float>(v);
 }
@@ -177,8 +177,7 @@ Compute<T> dot(const T* x, const T* y, int64_t count) {
 }
 
 namespace detail {
-// One step of the transposition of a block. kHalf is a power of two. For each lane index i with (i & kHalf)
-// == 0, the function swaps a[i + kHalf] and b[i].
+// Swaps a[i + kHalf] and b[i] for each i with (i & kHalf) == 0.
 template <int kHalf, class V, int... kLane>
 [[gnu::always_inline]] inline void swap_pair_elements(V& a, V& b, std::integer_sequence<int, kLane...>) {
   constexpr int kCount = sizeof...(kLane);

@@ -16,11 +16,10 @@ namespace tapeformer::vmath {
 
 namespace detail {
 
-// The low bits of x + kRoundingShift contain round(x). The low bits of x + kBiasedRoundingShift contain
-// round(x) + 127, where 127 is the exponent bias.
+// Adding kRoundingShift to x rounds x to an integer n and writes n to the low bits of the sum. After adding
+// kBiasedRoundingShift, the low bits contain n + 127, the exponent bits of 2^n.
 inline constexpr float kRoundingShift = 0x1.8p23f, kBiasedRoundingShift = kRoundingShift + 127;
-// kLn2High + kLn2Low approximates ln 2 better than one float. The product of kLn2High and the exponent of a
-// float is exact.
+// ln 2 as a sum of two floats. kLn2High has 15 significant bits, so n * kLn2High is exact if |n| < 512.
 inline constexpr float kLn2High = 0x1.62e400p-1f, kLn2Low = 0x1.7f7d1cp-20f;
 inline constexpr float kInf = std::numeric_limits<float>::infinity();
 
@@ -81,7 +80,7 @@ template <class V>
 template <class V>
 [[gnu::always_inline]] inline V exp(V x) {
   const auto [r, higher_order_terms, n] = reduce_argument(x);
-  // The result is multiplied by 2^half and then by 2^(n - half), because 2^n can overflow.
+  // 2^n itself can be infinite or subnormal, which power_of_two() does not support.
   const Integer<V> half = n >> 1;
   return (1.0f + (r + higher_order_terms)) * power_of_two<V>(half) * power_of_two<V>(n - half);
 }

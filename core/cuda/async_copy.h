@@ -1,7 +1,6 @@
 // Asynchronous copies from global to shared memory (cp.async in the PTX ISA). A thread starts copies with
 // copy(), closes the group of started copies with commit(), and waits for groups with wait(). The emulation
-// copies only in wait(). A kernel that reads shared memory too early therefore reads the previous contents,
-// as can happen on a device.
+// copies only in wait(), so a kernel that reads shared memory too early reads the old contents.
 #pragma once
 
 #include <cstring>

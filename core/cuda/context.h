@@ -33,9 +33,8 @@ struct Context {
 // DeviceError if the device cannot be used, or if current_device is the CPU.
 const Context& get_context();
 
-// Throws CudaGraphError if a graph is being recorded on current_device. The message has the form "OP: it
-// ACTION, which a CUDA graph cannot repeat", where OP is the current op. An example of `action` is "waits for
-// the device".
+// Throws CudaGraphError if a graph is being recorded on current_device. `action` is the part of the message
+// that says what the current op does, for example "waits for the device".
 void throw_if_in_graph(const char* action);
 
 // Sets Context::step_offset of current_device during the lifetime of the object. `step_offset` is the address

@@ -15,7 +15,7 @@ bool is_emulated();
 struct DeviceInfo {
   std::string name;
   int major = 0, minor = 0;  // the compute capability is major.minor
-  int64_t memory_bytes = 0;  // size of the device memory in bytes
+  int64_t memory_bytes = 0;
 };
 // Returns the CUDA devices of the computer, or an empty list if there is no driver.
 std::vector<DeviceInfo> list_devices();

@@ -47,14 +47,14 @@ class Capture {
 struct Graph::Impl {
   Device device;
   int64_t steps_per_launch;
-  Scratch<int64_t> step_offset;  // number of steps since the recording, in device memory for the kernels
-  int64_t next_offset = 0;       // value of step_offset after all previous launches
+  Scratch<int64_t> step_offset;  // number of steps since the recording, which kernels read
+  int64_t next_offset = 0;       // value of step_offset when the last launch has finished
   CachingAllocator::Cache memory;
   cudaGraphExec_t executable{};
 
   Impl(Device graph_device, int64_t steps) : device(graph_device), steps_per_launch(steps), step_offset(1) {
     fill_zero(step_offset.data(), sizeof(int64_t));
-    // The kernel is launched once here, which loads the kernel. A kernel cannot be loaded during a capture.
+    // This launch loads the kernel, because a kernel cannot be loaded during a capture.
     cuda::launch(advance_kernel, make_row_launch(1, 1), step_offset.data(), int64_t{0});
   }
   ~Impl() {

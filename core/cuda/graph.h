@@ -20,19 +20,20 @@ namespace tapeformer::cuda {
 class Graph {
  public:
   // Calls `work` and records its launches without running them. Each launch of the graph advances the step
-  // counter by steps_per_launch. `work` must have run once before, because the first run loads kernels,
-  // selects the algorithms of matrix products and creates tensors that later runs reuse. The emulation
-  // throws DeviceError for a kernel that has not run before. If a tensor that `work` creates is kept after
-  // the call, each launch of the graph overwrites the tensor. This tensor must not be destroyed before the
-  // last launch.
+  // counter by steps_per_launch.
+  //
+  // `work` must have run once before, because the first run loads kernels and selects the algorithms of
+  // matrix products. The emulation throws DeviceError for a kernel that has not run before.
+  //
+  // Each launch of the graph overwrites the tensors that `work` has created. These tensors must not be
+  // destroyed between the constructor and the last launch.
   Graph(Device device, int64_t steps_per_launch, const std::function<void()>& work);
   ~Graph();
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
 
-  // Launches the graph asynchronously in the stream of the device. `step_offset` is the number of steps
-  // since the recording. Kernels add step_offset to the recorded steps of random streams and to the recorded
-  // decoding positions.
+  // Launches the graph asynchronously in the stream of the device. `step_offset` is the number of steps since
+  // the recording. Kernels add it to the steps of random streams and to decoding positions.
   void launch(int64_t step_offset);
 
  private:

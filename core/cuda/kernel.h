@@ -226,8 +226,7 @@ struct DropoutMultipliers {
     if (threshold == 0) return scale;
     return stream.current_stream().bits16(static_cast<uint64_t>(offset + i)) >= threshold ? scale : T{0};
   }
-  // Returns a mask for the eight elements with the indices 8 * group to 8 * group + 7 in the stream. Bit j is
-  // 1 if element 8 * group + j is kept. Element i of the tensor has the index offset + i in the stream.
+  // Returns 8 bits. Bit j is 1 if the element with the index 8 * group + j in the stream is kept.
   __device__ uint8_t compute_keep_mask(int64_t group) const {
     const PhiloxBlock random_bits = stream.current_stream().block(static_cast<uint64_t>(group));
     unsigned mask = 0;
@@ -235,15 +234,14 @@ struct DropoutMultipliers {
       mask |= static_cast<unsigned>((random_bits[j / 2] >> (j % 2 * 16) & 0xFFFF) >= threshold) << j;
     return static_cast<uint8_t>(mask);
   }
-  // Writes the multipliers of the elements i to i + kCount - 1 to `factors`. If one Philox block contains the
-  // random bits of all these elements, computes only this block. Otherwise computes two blocks.
+  // Writes the multipliers of the elements i to i + kCount - 1 to `factors`.
   template <int kCount>
   __device__ void fill_multipliers(int64_t i, T* factors) const {
     static_assert(kCount <= 4);
-    uint64_t bits16 = 0;  // 16 random bits per element; element i has the lowest bits
+    uint64_t bits16 = 0;  // 16 random bits for each element, beginning with element i in the lowest bits
     if (threshold != 0) {
       const RandomStream current = stream.current_stream();
-#pragma unroll 1  // the loop has one or two iterations, and its code is long
+#pragma unroll 1  // one or two iterations, each with a Philox block, which needs much code
       for (int drawn = 0; drawn < kCount;) {
         const auto element = static_cast<uint64_t>(offset + i + drawn);
         const PhiloxBlock bits = current.block(element / 8);

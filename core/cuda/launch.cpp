@@ -62,9 +62,8 @@ bool are_launches_synchronous() {
 }
 
 void detail::launch_kernel(const void* kernel, const LaunchConfig& launch, void** arguments) {
-  // By default, the static and the dynamic shared memory of a block may have at most 48 KiB together. If a
-  // launch needs more dynamic shared memory than this constant, the limit is raised. 24 KiB remain for
-  // static shared memory.
+  // By default, a block can use 48 KiB of static and dynamic shared memory together. This constant leaves 24
+  // KiB for static shared memory.
   constexpr size_t kMaxBytesWithoutAttribute = 24 << 10;
   const cudaStream_t stream = get_context().stream;
   if (launch.shared_bytes > kMaxBytesWithoutAttribute)

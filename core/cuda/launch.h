@@ -13,15 +13,13 @@
 
 namespace tapeformer::cuda {
 
-// The memory accesses and the matrix products of a launch, which WorkLog records. By default, WorkLog
-// computes the number of bytes from the arguments of the kernel. The caller of launch() sets the members
-// that cannot be derived from the arguments.
+// The memory accesses and the matrix products of a launch, which WorkLog records.
 struct LaunchWork {
   // Number of bytes that the kernel reads and writes. If -1, WorkLog uses the total size of the arrays to
   // which the arguments point.
   int64_t bytes = -1;
-  // Number of bytes that the kernel both reads and writes. `bytes` counts only one of these two accesses, so
-  // WorkLog adds updated_bytes to `bytes`.
+  // Number of bytes that are both read and written. WorkLog adds it to `bytes`, which counts these bytes
+  // once.
   int64_t updated_bytes = 0;
   double flop = 0;                                  // number of floating-point operations in matrix products
   OperandType operand_type = OperandType::float32;  // operand type of these matrix products
@@ -40,9 +38,7 @@ struct LaunchConfig {
                SourceLocation location = SourceLocation::current())
       : grid(blocks), block(threads), shared_bytes(shared), where(location) {}
 
-  // Each function returns a copy of the launch with other values in `work`: with_bytes() sets `bytes`,
-  // with_updated_bytes() sets `updated_bytes`, with_warp_instructions() sets `warp_instructions`, and
-  // with_flop() sets `flop` and `operand_type`.
+  // These functions return a copy of the launch with changed members of `work`.
   LaunchConfig with_bytes(int64_t bytes) const {
     LaunchConfig launch = *this;
     launch.work.bytes = bytes;
@@ -70,7 +66,7 @@ struct LaunchConfig {
   }
 };
 
-inline constexpr int kDefaultBlockSize = 256;  // default number of threads per block
+inline constexpr int kDefaultBlockSize = 256;  // in threads
 
 // Returns a launch for a kernel with a grid-stride loop over n elements (first_element(), element_stride()).
 inline LaunchConfig make_elementwise_launch(int64_t n, SourceLocation where = SourceLocation::current()) {

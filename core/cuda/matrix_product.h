@@ -37,14 +37,17 @@ __device__ inline float unpack_second(uint32_t pair) {
 }
 
 // The elements of the left operand, a (16, 16) matrix, that one lane holds. Each pair consists of two
-// adjacent elements of a row. The first pair begins at row = lane / 4 and column = 2 * (lane % 4). The next
-// three pairs begin at (row + 8, column), (row, column + 8) and (row + 8, column + 8).
+// adjacent elements of a row. With row = lane / 4 and column = 2 * (lane % 4), the first elements of the
+// pairs have the following positions:
+//   pairs[0]: (row, column)      pairs[1]: (row + 8, column)
+//   pairs[2]: (row, column + 8)  pairs[3]: (row + 8, column + 8)
 struct LeftFragment {
   uint32_t pairs[4];
 };
 // The elements of the right operand, a (16, 8) matrix, that one lane holds. Each pair consists of two
-// adjacent elements of column lane / 4. The first pair begins in row 2 * (lane % 4). The second pair begins
-// eight rows below the first pair.
+// adjacent elements of a column. With row = 2 * (lane % 4) and column = lane / 4, the first elements of the
+// pairs have the following positions:
+//   pairs[0]: (row, column)      pairs[1]: (row + 8, column)
 struct RightFragment {
   uint32_t pairs[2];
 };
@@ -59,10 +62,9 @@ struct Fragments {
   RightFragment right;
 };
 
-// Returns the 16 elements of a row of the left operand, or of a column of the right operand. Four consecutive
-// lanes, beginning with `first_lane`, hold two pairs of elements each. The first pair is at byte `offset` of
-// the Fragments of the lane, and belongs to the elements 0 to 7. The second pair is at byte offset + step,
-// and belongs to the elements 8 to 15.
+// Returns the 16 elements of a row of the left operand, or of a column of the right operand, from the
+// fragments of four consecutive lanes. The pair at byte `offset` of each lane belongs to the elements 0 to 7,
+// and the pair at byte offset + step to the elements 8 to 15.
 inline std::array<float, 16> collect_elements(const LaneValues& lanes, int first_lane, size_t offset,
                                               size_t step) {
   std::array<float, 16> elements;
@@ -124,11 +126,14 @@ __device__ inline void add_matrix_product(float& sum0, float& sum1, float& sum2,
 #endif
 }
 
-// Loads four 8 x 8 matrices of 16-bit elements from shared memory. Each lane passes the address `row` of one
-// row. This is row lane % 8 of matrix lane / 8. The address must be a multiple of 16. The lane receives two
-// elements of each matrix m in pairs[m]. The elements are at row lane / 4 and columns 2 * (lane % 4) and
-// 2 * (lane % 4) + 1 of the matrix, or of the transposed matrix if kTransposed is true. All lanes of the warp
-// must call the function. The instruction is ldmatrix.sync.aligned.m8n8.x4 in the PTX ISA.
+// Loads four (8, 8) matrices of 16-bit elements from shared memory. `row` is the address of row lane % 8 of
+// matrix lane / 8, and must be a multiple of 16.
+//
+// pairs[m] receives two adjacent elements of matrix m, or of the transposed matrix if kTransposed is true.
+// The first of these elements is in row lane / 4 and column 2 * (lane % 4).
+//
+// All lanes of the warp must call the function. The instruction is ldmatrix.sync.aligned.m8n8.x4 in the PTX
+// ISA.
 template <bool kTransposed>
 __device__ inline void load_matrices(const uint32_t* row, uint32_t (&pairs)[4]) {
 #ifdef TAPEFORMER_CUDA_EMULATED

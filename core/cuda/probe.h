@@ -1,5 +1,4 @@
-// A function that checks whether a device can run the kernels of this build. The function looks up a kernel
-// of probe.cu, which is compiled for the same architectures as all other kernels.
+// A check whether a device can run the kernels of this build.
 #pragma once
 
 namespace tapeformer::cuda {

@@ -20,16 +20,16 @@
 
 namespace tapeformer::cuda {
 
-// Counters of this process for all devices. A plan is a matrix product of one shape.
+// Counters of this process for all devices. A plan exists for each combination of shape, types, layout and
+// epilogue of a matrix product.
 struct ProductTuningCounts {
   int64_t timed_plans = 0;        // number of plans whose algorithms were measured
   int64_t reused_choices = 0;     // number of plans that use an existing choice, for example from the file
   int64_t failed_algorithms = 0;  // number of algorithms that could not run and were replaced by another one
-  // Number of product launches without a fused epilogue, because cuBLASLt has no algorithm for the epilogue.
-  // A separate kernel computes the epilogue.
+  // Number of product launches with the epilogue in a separate kernel, because cuBLASLt has no algorithm with
+  // this epilogue.
   int64_t unfused_products = 0;
 };
-// Returns the counters.
 ProductTuningCounts get_product_tuning_counts();
 
 // During the lifetime of the object, the algorithms of new matrix products on a CUDA device are measured. If

@@ -22,16 +22,13 @@ struct Offsets {
   int64_t to = 0, from = 0;
 };
 
-// Returns the offsets of the element with index `element` in row-major order. If the sizes and strides of the
-// layout are in groups of elements, `element` is the index of a group, and the offsets are in groups. A
-// layout with one dimension, as for contiguous arrays, needs no division.
+// Returns the offsets of the element with index `element` in row-major order.
 __device__ Offsets compute_offsets(const StridedLayout& layout, int64_t element) {
   Offsets offsets;
 #pragma unroll 1  // divisions need much code, and most layouts have one or two dimensions
   for (int dim = layout.rank - 1; dim > 0; --dim) {
     const int64_t size = layout.size[dim];
-    // GPUs have no instruction for integer division, and a 64-bit division takes several times as long as a
-    // 32-bit division.
+    // A 64-bit division takes several times as long as a 32-bit division.
     const int64_t quotient = element >> 32 == 0 && size >> 32 == 0
                                  ? static_cast<uint32_t>(element) / static_cast<uint32_t>(size)
                                  : element / size;
@@ -102,8 +99,8 @@ StridedLayout make_layout(const Shape& shape, const Shape& to, const Shape& from
   return layout;
 }
 
-// Returns whether an array with these strides can be accessed in groups of V elements. The elements of a
-// group must be contiguous, and the address of a group must be a multiple of the size of the group in bytes.
+// Returns true if the elements of each group of V elements are contiguous, and the address of the group is a
+// multiple of the size of the group in bytes.
 template <int V, class T>
 bool has_aligned_groups(const StridedLayout& layout, const int64_t (&strides)[Shape::kMaxRank],
                         const T* data) {
@@ -112,9 +109,8 @@ bool has_aligned_groups(const StridedLayout& layout, const int64_t (&strides)[Sh
   return grouped && strides[layout.rank - 1] == 1;
 }
 
-// Calls f(grouped_layout, V), where the group size V is an integral_constant. V is kGroup if both arrays can
-// be accessed in groups of kGroup elements, otherwise 1. The sizes and strides of grouped_layout are in
-// groups.
+// Calls f with the layout in groups of V elements, and with V as an integral_constant. V is kGroup if both
+// arrays have aligned groups of kGroup elements, otherwise 1.
 template <int kGroup, class To, class From, class F>
 void call_with_group_size(StridedLayout layout, const To* to, const From* from, F&& f) {
   const int last = layout.rank - 1;
@@ -135,12 +131,12 @@ void call_with_group_size(StridedLayout layout, const To* to, const From* from, 
 // one element, which saves compile time.
 template <class T>
 constexpr bool kUsesGroups = std::is_same_v<T, float> || std::is_same_v<T, BFloat16>;
-// The number of elements in a group. If both types use groups, a group of the larger type has 16 bytes.
+// If both types use groups, a group of the larger type has 16 bytes.
 template <class To, class From = To>
 constexpr int kGroupSize = kUsesGroups<To>&& kUsesGroups<From> ? 16 / std::max(sizeof(To), sizeof(From)) : 1;
 
-// Returns the number of distinct elements in memory of an array with these strides. A broadcast dimension,
-// which has stride 0, does not add elements.
+// Returns the number of elements of an array that are stored in memory. A broadcast dimension has stride 0,
+// and all its positions share the same elements.
 int64_t count_distinct_elements(const StridedLayout& layout, const int64_t (&strides)[Shape::kMaxRank]) {
   int64_t count = 1;
   for (int dim = 0; dim < layout.rank; ++dim)

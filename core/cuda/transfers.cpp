@@ -37,14 +37,12 @@ struct Slot {
   explicit Slot(int64_t bytes) : device(get_context().device), memory(std::make_unique<PinnedBuffer>(bytes)) {
     check_status(cudaEventCreateWithFlags(&copy_done, cudaEventDisableTiming));
   }
-  // Starts a copy in the stream of current_device, and records the event after the copy.
   void copy(void* to, const void* from, int64_t bytes) const {
     log_copy(bytes);
     check_status(
         cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, get_context().stream));
     check_status(cudaEventRecord(copy_done, get_context().stream));
   }
-  // Waits for the last copy.
   void wait() const { check_status(cudaEventSynchronize(copy_done)); }
 };
 
@@ -52,7 +50,7 @@ namespace {
 
 // Number of staging buffers per device, enough for the copies of about two training steps.
 constexpr size_t kMaxStages = 16;
-constexpr int64_t kMinStageBytes = 64 << 10;  // minimum size of a staging buffer
+constexpr int64_t kMinStageBytes = 64 << 10;
 
 // The pinned buffers of one device, for copies between host and device.
 struct DeviceSlots {

@@ -42,7 +42,7 @@ void WorkLog::add_copy(int64_t bytes, SourceLocation where) {
 }
 
 int64_t sum_array_bytes(std::span<const ArgumentBytes> arguments) {
-  std::map<const void*, int64_t> sizes;  // size of each block by its address
+  std::map<const void*, int64_t> sizes;
   for (const ArgumentBytes& argument : arguments)
     for (size_t offset = 0; offset + sizeof(void*) <= argument.size(); offset += sizeof(void*)) {
       const void* word = nullptr;

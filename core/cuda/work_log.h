@@ -1,5 +1,4 @@
 // A log of the work that is launched on a CUDA device: kernels, matrix products of cuBLAS, copies and fills.
-// This header does not include CUDA's headers.
 //
 // By default, the logged bytes of a kernel are the total size of the arrays to which its arguments point
 // (sum_array_bytes()), because most kernels read or write each array once. For other kernels, the code that
@@ -25,8 +24,7 @@ enum class OperandType : unsigned char { float32, tf32, bfloat16, float64 };
 struct ProductShape {
   int64_t m = 0, n = 0, k = 0, count = 1;
   int operand_bytes = 4, result_bytes = 4;
-  // If true, cuBLAS can divide the sum over k among several thread blocks. The value is false for the
-  // epilogue "bias gradient", because this epilogue also sums an operand over k.
+  // Whether cuBLAS can divide the sum over k among thread blocks. False for the epilogue "bias gradient".
   bool can_split_k = true;
   std::string epilogue = {};  // "", "bias", "bias and relu" or "bias gradient"
 };
@@ -36,10 +34,10 @@ enum class WorkKind : unsigned char { kernel, product, copy };
 // One kernel, matrix product, copy or fill.
 struct WorkRecord {
   WorkKind kind = WorkKind::kernel;
-  std::string op;        // name of the op that launched the work; empty for work outside of ops
-  SourceLocation where;  // location of the launch in the source code
-  int64_t bytes = 0;     // number of bytes read and written
-  double flop = 0;       // number of floating-point operations in matrix products
+  std::string op;  // name of the op that launched the work; empty for work outside of ops
+  SourceLocation where;
+  int64_t bytes = 0;  // number of bytes read and written
+  double flop = 0;    // number of floating-point operations in matrix products
   OperandType operand_type = OperandType::float32;
   double warp_instructions = 0;  // number of instructions that all warps of a kernel execute; 0 if unknown
   ProductShape product = {};     // only for WorkKind::product
@@ -51,9 +49,8 @@ struct WorkRecord {
 // The log of the work that this thread launches during the lifetime of the object. The constructor throws
 // ShapeError if the thread already has a log.
 //
-// The logged bytes of a kernel include only arrays that were allocated during the lifetime of the current
-// BlockRecordingScope (core/live_blocks.h). The work of a CUDA graph is logged while the graph is captured.
-// Replays of the graph are not logged.
+// Arrays that were allocated without a BlockRecordingScope (core/live_blocks.h) count as 0 bytes. The work of
+// a CUDA graph is logged when the graph is captured, not when it is replayed.
 class WorkLog {
  public:
   WorkLog();
@@ -85,10 +82,10 @@ using ArgumentBytes = std::span<const std::byte>;
 // blocks that contain these addresses. Each block is counted once.
 int64_t sum_array_bytes(std::span<const ArgumentBytes> arguments);
 
-// During the lifetime of the object, the emulation does not run the kernels, matrix products, copies and
-// fills that this thread launches. A WorkLog can then log work that would need too much time or memory on the
-// CPU. Results are undefined. The emulation also does not initialize device memory, so the memory uses no
-// physical pages. The constructor throws DeviceError in builds without the emulation.
+// During the lifetime of the object, the emulation does not run the work that this thread launches, and does
+// not initialize the device memory that this thread allocates. Results are undefined. A WorkLog can then log
+// work that would need too much time or memory on the CPU. The constructor throws DeviceError in builds
+// without the emulation.
 class SkippedWorkScope {
  public:
   SkippedWorkScope();

@@ -13,8 +13,6 @@ namespace {
 
 using tapeformer::cuda::emulation::access_recorder;
 
-// Passes an access to the recorder of this CPU thread, if there is one. `return_address` is the return
-// address of the hook.
 inline void record_access(const void* return_address, const void* address, size_t bytes, bool is_write) {
   if (access_recorder) access_recorder->record_access(return_address, address, bytes, is_write);
 }

@@ -17,15 +17,13 @@ uint64_t to_integer(const void* address) {
   return reinterpret_cast<uint64_t>(address);
 }
 
-// The loaded program or library that contains the __shared__ variables, which are thread-local in the
-// emulation. `base` is its load address, and [begin, end) is the address range of its thread-local variables
-// in this thread.
+// The program or library with the kernels. `base` is its load address. [begin, end) are the addresses of its
+// thread-local variables in this thread, which include the __shared__ variables.
 struct SharedVariableModule {
   uint64_t base = 0, begin = 0, end = 0;
 };
 
-// A callback for dl_iterate_phdr(). If the program or library `info` contains the thread-local variable
-// threadIdx, writes a SharedVariableModule to `result` and returns 1, which ends the iteration.
+// A callback for dl_iterate_phdr(), which finds the program or library that contains threadIdx.
 int find_module(dl_phdr_info* info, size_t, void* result) {
   for (int i = 0; i < info->dlpi_phnum; ++i) {
     const auto& header = info->dlpi_phdr[i];
@@ -47,8 +45,7 @@ const SharedVariableModule& get_thread_module() {
   return module;
 }
 
-// An access to `bytes` bytes counts as several accesses of equal width. Returns this width, which is the
-// largest power of two up to 16 that divides `address` and `bytes`.
+// Returns the largest power of two up to 16 that divides `address` and `bytes`.
 uint64_t find_access_width(uint64_t address, uint64_t bytes) {
   uint64_t width = kMaxWidth;
   while (address % width != 0 || bytes % width != 0) width /= 2;
@@ -74,7 +71,7 @@ AccessRecorder::AccessRecorder(int thread_count, const void* shared, size_t shar
 AccessRecorder::Space AccessRecorder::find_space(uint64_t address) const {
   if (dynamic_shared_.contains(address)) return Space::shared;
   if (static_shared_.contains(address)) {
-    // threadIdx and the other index variables are thread-local too, but do not count as shared memory.
+    // These variables are thread-local like __shared__ variables, but are not shared memory.
     for (const dim3* index : {&threadIdx, &blockIdx, &blockDim, &gridDim})
       if (address >= to_integer(index) && address < to_integer(index + 1)) return Space::other;
     return Space::shared;
@@ -196,7 +193,7 @@ void AccessRecorder::count_shared_request(const Request& request, AccessCounts& 
 
 std::map<uint64_t, AccessCounts> AccessRecorder::counts() const {
   std::map<uint64_t, AccessCounts> result;
-  // The return address is the end of the call instruction, so the byte before it belongs to the call.
+  // The return address can belong to the next source line, but the byte before it belongs to the call.
   for (const Instruction& instruction : instructions_)
     result[instruction.return_address - 1 - get_thread_module().base] += instruction.counts;
   return result;

@@ -31,8 +31,7 @@ class AccessRecorder {
   void record_access(const void* return_address, const void* address, size_t bytes, bool is_write);
   // Adds the requests of the block to the counts, and deletes the accesses of the block.
   void finish_block();
-  // Returns the counts of all finished blocks by instruction. The keys are the same as in
-  // LaunchSiteCounts::counts_by_instruction.
+  // Returns LaunchSiteCounts::counts_by_instruction (core/access_log.h) of all finished blocks.
   std::map<uint64_t, AccessCounts> counts() const;
 
  private:
@@ -50,10 +49,9 @@ class AccessRecorder {
     std::array<Access, 32> lanes;
     size_t lane_count = 0;
   };
-  // An instruction that accesses memory.
   struct Instruction {
-    uint64_t return_address = 0;  // return address of the hook
-    size_t access_count = 0;      // number of accesses by the current lane since the last barrier
+    uint64_t return_address = 0;
+    size_t access_count = 0;  // number of accesses by the current lane since the last barrier
     // The first request_count elements are the requests since the last barrier. The other elements are
     // unused.
     std::vector<Request> requests;
@@ -61,13 +59,12 @@ class AccessRecorder {
     AccessCounts counts = {};
   };
 
-  // Returns the memory space that contains an address.
   Space find_space(uint64_t address) const;
   // Groups the accesses of the threads [first_thread, end_thread), which form a warp, into requests, and
   // counts the requests.
   void count_warp_requests(size_t first_thread, size_t end_thread);
-  // Adds an access of the current lane to a request of its instruction. If lanes execute the instruction
-  // several times after a barrier, the n-th accesses of all lanes form the n-th request.
+  // Adds an access of the current lane to a request. Between two barriers, the n-th executions of an
+  // instruction by the lanes form one request.
   void add_to_request(const Access& access);
   // Adds the requests of an instruction since the last barrier to the counts, and deletes the requests.
   void count_requests(Instruction& instruction);
@@ -78,8 +75,8 @@ class AccessRecorder {
   AddressRange dynamic_shared_, static_shared_;
   std::vector<AddressRange> global_blocks_;    // allocated blocks of global memory, sorted by address
   std::vector<std::vector<Access>> accesses_;  // accesses of the block by thread
-  // Maps a key to an index in instructions_. The key of an access is 2 * `return_address` for global memory
-  // and 2 * `return_address` + 1 for shared memory.
+  // Maps 2 * return_address (for global memory) or 2 * return_address + 1 (for shared memory) to an index in
+  // instructions_. An instruction that accesses both has two elements in instructions_.
   std::unordered_map<uint64_t, size_t> instruction_index_;
   std::vector<Instruction> instructions_;
   // Indices of the instructions that the current lane has executed since the last barrier.

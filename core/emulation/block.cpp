@@ -1,7 +1,6 @@
 // Execution of the threads of an emulated block by fibers. A fiber runs threads of the block one after
 // another until a thread must wait at a barrier. Then another fiber runs threads that have not started. If at
-// most n threads wait at the same time, a block needs n + 1 fibers. A kernel without barriers needs only one
-// fiber.
+// most n threads wait at the same time, a block needs n + 1 fibers.
 #include <algorithm>
 #include <boost/context/fiber.hpp>
 #include <boost/context/protected_fixedsize_stack.hpp>
@@ -59,8 +58,7 @@ class StackPool {
     const stack_context stack = free_stacks_.back();
     free_stacks_.pop_back();
 #ifdef __SANITIZE_ADDRESS__
-    // The last functions of a finished fiber never returned, so the address sanitizer still rejects accesses
-    // to their stack frames.
+    // The address sanitizer still rejects accesses to frames of the fiber that used the stack before.
     ASAN_UNPOISON_MEMORY_REGION(static_cast<char*>(stack.sp) - kStackBytes, kStackBytes);
 #endif
     return stack;
@@ -76,8 +74,7 @@ class StackPool {
 
 thread_local StackPool stack_pool;
 
-// A stack allocator for boost::context. It takes the stack from StackPool and also stores the stack in
-// *taken.
+// An allocator for boost::context that takes the stack from stack_pool.
 struct PooledStack {
   stack_context* taken;
   stack_context allocate() {
@@ -109,7 +106,8 @@ struct Warp {
 
 // A fiber, and the thread of the block that it runs.
 struct Fiber {
-  boost::context::fiber context, scheduler;  // continuations of this fiber and of Block::run()
+  // `context` resumes this fiber, and `scheduler` resumes Block::run().
+  boost::context::fiber context, scheduler;
   stack_context stack;
   int thread = -1;
   bool is_done = false;
@@ -124,8 +122,7 @@ struct Fiber {
 // An exception that unwinds the stacks of the waiting threads if another thread of the block has failed.
 struct Aborted {};
 
-// An executor of the blocks of an emulated kernel. Each call of run() executes one block of the grid. The
-// other functions apply to the block that is being executed.
+// An executor of the blocks of an emulated kernel, one block per call of run().
 class Block {
  public:
   Block(dim3 size, size_t shared_bytes, const std::function<void()>& kernel)
@@ -150,14 +147,13 @@ class Block {
   int thread() const { return current_->thread; }
 
  private:
-  // Creates a fiber and runs it until a thread waits or no unstarted thread is left.
+  // Creates a fiber and resumes it.
   void start_fiber();
-  // Continues a fiber whose thread has waited.
+  // Runs a fiber until its thread waits at a barrier or the fiber ends.
   void resume(Fiber& fiber);
   // Suspends the current fiber until the barrier is complete. Throws Aborted if another thread of the block
   // has thrown an exception.
   void wait(const Barrier& barrier);
-  // Runs threads that have not started, one after another, in the calling fiber.
   void run_unstarted_threads(Fiber& fiber);
   // Sets threadIdx to the thread of the fiber.
   void select(const Fiber& fiber);
@@ -338,8 +334,7 @@ void Block::run(bool is_reversed) {
   warps_.resize(static_cast<size_t>((thread_count_ + 31) / 32));
   for (int thread = 0; thread < thread_count_; ++thread)
     warps_[static_cast<size_t>(thread / 32)].alive_lanes |= 1u << (thread % 32);
-  // Sets all bytes to 0xFF, so that elements of each floating-point type are NaN. If a kernel reads
-  // uninitialized shared memory, its results are then wrong.
+  // With bytes of 0xFF, uninitialized elements of each floating-point type are NaN.
   if (shared_bytes_ > 0) std::memset(shared_.get(), 0xFF, shared_bytes_);
   while (finished_count_ < thread_count_ && !failure_) {
     bool has_progress = false;

@@ -40,16 +40,17 @@ inline cublasStatus_t cublasSetWorkspace(cublasHandle_t, void*, size_t) {
 }
 const char* cublasGetStatusString(cublasStatus_t status);
 
-// Computes `count` products c (m, n) = alpha op(a) op(b) + beta c of column-major matrices. If c is bfloat16,
-// the sum over k is computed from two partial sums, and the first partial sum is rounded to bfloat16. The
-// math mode CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION of the handle disables this rounding. Returns
+// Computes `count` products c (m, n) = alpha op(a) op(b) + beta c of column-major matrices. Returns
 // CUBLAS_STATUS_NOT_SUPPORTED for an unsupported combination of types, or if c is bfloat16 and beta is not 0.
+//
+// If c is bfloat16, the sum over the first half of k is rounded to bfloat16, because cuBLAS can round partial
+// sums in this way. The math mode CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION disables the rounding.
 cublasStatus_t cublasGemmStridedBatchedEx_64(
     cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b, int64_t m, int64_t n, int64_t k,
     const void* alpha, const void* a, cudaDataType_t type_a, int64_t lda, long long stride_a, const void* b,
     cudaDataType_t type_b, int64_t ldb, long long stride_b, const void* beta, void* c, cudaDataType_t type_c,
     int64_t ldc, long long stride_c, int64_t count, cublasComputeType_t compute, cublasGemmAlgo_t algorithm);
-// Computes one product like cublasGemmStridedBatchedEx_64() with count = 1.
+// Calls cublasGemmStridedBatchedEx_64() for one product.
 cublasStatus_t cublasGemmEx_64(cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b,
                                int64_t m, int64_t n, int64_t k, const void* alpha, const void* a,
                                cudaDataType_t type_a, int64_t lda, const void* b, cudaDataType_t type_b,

@@ -18,16 +18,14 @@ float read_element(const void* matrix, const EmulatedLayout& layout, int64_t row
                                     : static_cast<const float*>(matrix)[index];
 }
 
-// Returns whether the emulation can multiply operands of the types of `a` and `b` and write a result of the
-// type of `d`.
+// Returns whether the emulation supports products d = a b with the types of the layouts.
 bool supports(const EmulatedLayout& a, const EmulatedLayout& b, const EmulatedLayout& d) {
   const bool is_known = a.type == CUDA_R_32F || a.type == CUDA_R_16BF;
   return is_known && a.type == b.type && (d.type == CUDA_R_32F || d.type == a.type);
 }
 
-// Applies the epilogue to `d`, the float32 result of the product. If the epilogue adds a bias, matmul.bias is
-// an input with the type of layout_d. For CUBLASLT_EPILOGUE_BGRADB, matmul.bias is a float32 output that
-// receives the sums of b over the dimension k, and `d` is not changed.
+// Applies the epilogue to `d`, the float32 result of the product. CUBLASLT_EPILOGUE_BGRADB does not change
+// `d`, but writes the sums of b over k to matmul.bias.
 void run_epilogue(const EmulatedMatmul& matmul, const void* b, const EmulatedLayout& layout_b, float* d,
                   const EmulatedLayout& layout_d, int64_t k) {
   const EmulatedLayout bias_layout{layout_d.type, layout_d.rows, 1, layout_d.rows};

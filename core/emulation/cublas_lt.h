@@ -93,8 +93,8 @@ inline cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPrefere
 inline size_t cublasLtGetVersion() {
   return tapeformer::cuda::emulation::cublas_lt_version;
 }
-// Writes the algorithms of emulation::product_algorithms, in the same order, to `results`, and their number
-// to `found`.
+// Writes at most `wanted` algorithms of emulation::product_algorithms, in the same order, to `results`, and
+// their number to `found`.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t matmul,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
@@ -107,15 +107,16 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDe
                                        const cublasLtMatmulAlgo_t* algorithm,
                                        cublasLtMatmulHeuristicResult_t* result);
 
-// Computes d = epilogue(alpha op(a) op(b) + beta c) for column-major matrices.
+// Computes d = epilogue(alpha op(a) op(b) + beta c) for column-major matrices. If d is bfloat16, c is
+// ignored.
 //
-// Algorithm number i computes the sum over k from i + 1 partial sums, so the results of different algorithms
-// differ slightly. If rounds_partial_sums is 1 and d is bfloat16, each algorithm uses two partial sums
-// instead, and rounds the first partial sum to bfloat16.
+// Algorithm i adds i + 1 partial sums over k, so that the results of the algorithms differ slightly. If
+// rounds_partial_sums is 1 and d is bfloat16, each algorithm adds two partial sums and rounds the first one
+// to bfloat16.
 //
 // Returns CUBLAS_STATUS_INVALID_VALUE if the shapes do not match, if the epilogue needs a bias that is not
-// set, or if c and d are different pointers. Returns CUBLAS_STATUS_NOT_SUPPORTED if EmulatedAlgorithm::fails
-// is true for the algorithm.
+// set, or if c and d are different pointers. Returns CUBLAS_STATUS_NOT_SUPPORTED if a test has set `fails` of
+// the algorithm (core/emulation/product_algorithms.h).
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t matmul, const void* alpha,
                               const void* a, cublasLtMatrixLayout_t layout_a, const void* b,
                               cublasLtMatrixLayout_t layout_b, const void* beta, const void* c,

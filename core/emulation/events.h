@@ -1,6 +1,5 @@
-// CPU emulation of CUDA events. All work of the emulation is synchronous, so an event only stores the time at
-// which it is recorded. cudaEventElapsedTime() also adds the seconds of the algorithms that ran between the
-// two events (EmulatedAlgorithm::seconds).
+// CPU emulation of CUDA events. The emulation is synchronous, so an event stores the time at which it is
+// recorded. Tests can add simulated time to matrix products (core/emulation/product_algorithms.h).
 #pragma once
 
 #include <chrono>

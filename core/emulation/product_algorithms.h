@@ -12,7 +12,6 @@ struct EmulatedAlgorithm {
   double seconds = 0;
   bool fails = false;  // true: cublasLtMatmul() with this algorithm returns an error
 };
-// The initial value of product_algorithms.
 inline constexpr std::array<EmulatedAlgorithm, 3> kDefaultProductAlgorithms = {{{0}, {1}, {2}}};
 inline std::array<EmulatedAlgorithm, 3> product_algorithms = kDefaultProductAlgorithms;
 // The result of cublasLtGetVersion().

@@ -80,11 +80,10 @@ struct LaneValues {
   alignas(16) unsigned char bytes[32][kMaxLaneValueBytes];
   uint32_t present_lanes = 0;  // bit mask of the participating lanes
 };
-// Passes a value of `bytes` bytes to the other lanes of `mask`, waits until all lanes of the mask have passed
-// a value, and returns all values. The reference is valid until the next exchange_lane_values() of this lane.
+// Passes a value of `bytes` bytes to the other lanes of `mask`. Waits until each lane of the mask has passed
+// a value or left the kernel. Returns all values. The reference is valid until the next call by this lane.
 const LaneValues& exchange_lane_values(uint32_t mask, const void* value, size_t bytes);
-// Throws std::logic_error. Called if the current thread reads the value of `lane`, but `lane` has passed no
-// value.
+// Throws std::logic_error, because the current thread reads the value of `lane`, which has passed no value.
 [[noreturn]] void throw_absent_lane(int lane);
 // Returns the lane of the current thread in its warp.
 int current_lane();

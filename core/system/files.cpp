@@ -16,7 +16,7 @@ namespace tapeformer {
 namespace {
 
 constexpr size_t kLargestTransfer = size_t{1} << 30;  // bytes; Linux transfers at most 2 GiB per call
-constexpr mode_t kMode = 0666;                        // permissions of new files, before the umask
+constexpr mode_t kMode = 0666;                        // permissions of new files before the umask is applied
 constexpr std::string_view kTemporaryMark = ".tmp-";
 constexpr size_t kTemporaryDigits = 16;  // number of random digits in a temporary name
 constexpr size_t kLongestStem = 200;     // maximum number of bytes copied from the file name
@@ -89,7 +89,7 @@ void File::sync() {
 }
 
 File open_regular_file(const std::string& path) {
-  // Without O_NONBLOCK, opening a pipe waits for its writer.
+  // With O_NONBLOCK, open() does not wait for the writer of a pipe.
   File file(path, O_RDONLY | O_NONBLOCK);
   file.size();
   return file;

@@ -15,8 +15,7 @@ namespace tapeformer {
 
 class FileError : public std::runtime_error {
  public:
-  // The message is "cannot ACTION PATH: TEXT". `error_number` is an errno value. TEXT defaults to the
-  // strerror message of `error_number`.
+  // The message is "cannot ACTION PATH: TEXT". The default of `text` is strerror(error_number).
   FileError(const std::string& action, const std::string& path, int error_number = errno);
   FileError(const std::string& action, const std::string& path, int error_number, const std::string& text);
   int error_number() const { return error_number_; }
@@ -45,8 +44,8 @@ class File {
   void read_at(void* data, size_t size, size_t offset) const;
   size_t size() const;  // throws if the file is not a regular file
   void truncate(size_t size);
-  // Writes the data to the disk. If the file is renamed after the call, readers of the new name never see
-  // incomplete content.
+  // Writes the data to the disk. Call sync() before a rename, so that the file is complete under its new name
+  // even after a crash.
   void sync();
 
  private:
@@ -60,16 +59,16 @@ File open_regular_file(const std::string& path);
 // Returns the contents of a regular file. Throws FileError if the file has more than `max_bytes` bytes.
 std::string read_file(const std::string& path, size_t max_bytes = SIZE_MAX);
 // Returns a path for a temporary file that will replace the file with the path `name`. The temporary file is
-// in the same folder, and its name is random and begins with a dot.
+// in the same folder, and its name begins with a dot and ends with random digits.
 std::string make_temporary_path(const std::string& name);
 // Returns whether `name` could be a result of make_temporary_path().
 bool is_temporary_name(std::string_view name);
 // Makes renames and new entries in a folder durable.
 void sync_directory(const std::string& path);
 void rename_path(const std::string& from, const std::string& to);
-// Replaces a file atomically: readers see the old or the new content. A failure leaves no temporary file. If
-// the path is a symbolic link to a file, replaces that file. If the target of the link does not exist,
-// replaces the link. If the path is a device or a pipe, writes the text to the device or pipe.
+// Creates or replaces a file atomically: readers see the old or the new content. A failure leaves no
+// temporary file. If the path is a symbolic link to an existing file, replaces that file, not the link. If
+// the path is a device or a pipe, writes the text to it.
 void replace_file(const std::string& path, std::string_view text);
 
 // An exclusive lock on a folder. The system releases the lock when the process ends.

@@ -11,7 +11,7 @@
 namespace tapeformer {
 namespace {
 
-constexpr mode_t kFileMode = 0666, kFolderMode = 0777;  // permissions of new entries, before the umask
+constexpr mode_t kFileMode = 0666, kFolderMode = 0777;  // permissions before the umask is applied
 
 File open_at(const File& folder, const std::string& path, const std::string& name, int flags) {
   const int all = flags | O_NOFOLLOW | O_CLOEXEC;
@@ -116,7 +116,7 @@ void Folder::remove_all(const std::string& name) const {
 }
 
 void Folder::sync() const {
-  // EINVAL: some network file systems do not support fsync() of folders.
+  // Some network file systems cannot sync folders and return EINVAL.
   if (::fsync(handle_.descriptor()) != 0 && errno != EINVAL) throw FileError("sync", path());
 }
 

@@ -9,8 +9,8 @@ namespace tapeformer {
 
 enum class LogLevel { debug, info, warning, error };
 
-// Writes a message if `level` is at least the level that set_log_level() has set. Any thread may call the
-// function. Control characters in the text are escaped (core/system/printable.h).
+// Writes a message if `level` is at least the level that set_log_level() has set. The function is
+// thread-safe. Control characters in the text are escaped (core/system/printable.h).
 void log_message(LogLevel level, const std::string& text);
 // Sets the lowest level of the messages that are written; the default is LogLevel::info.
 void set_log_level(LogLevel level);

@@ -17,8 +17,7 @@
 namespace tapeformer {
 namespace {
 
-// Finds the first line of a file that starts with `key` and has a value. Returns the value, which is the text
-// after the colon and the blanks.
+// Returns the text after the colon in the first line that starts with `key`, or "" if there is none.
 std::string value_of(const char* path, std::string_view key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {

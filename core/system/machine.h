@@ -13,7 +13,7 @@ struct BuildInfo {
   // Values of -march for which the CPU kernels were compiled, separated by spaces. The dynamic loader selects
   // the kernels for one of these values. Empty if the kernels were compiled for only one value.
   std::string all_kernel_architectures;
-  std::string instruction_set;  // extensions that the compiler may use in the kernels: "avx2 fma …"
+  std::string instruction_set;  // extensions that the kernels can use: "avx2 fma …"
   int vector_bytes = 0;         // length of the vectors in the kernels, in bytes
 };
 BuildInfo get_build_info();
@@ -23,8 +23,7 @@ struct BlasInfo {
   std::string core_type;  // processor type for which OpenBLAS selected its kernels, for example "Haswell"
   std::string threading;  // "openmp", "pthreads" or "sequential"
   int thread_count = 0;
-  // Returns whether OpenBLAS uses OpenMP. This library limits the threads of OpenMP, but it cannot limit
-  // other threads of OpenBLAS, which compete with the threads of this library for the cores.
+  // Returns whether OpenBLAS uses OpenMP. This library cannot limit other threads of OpenBLAS.
   bool uses_openmp() const { return threading == "openmp"; }
 };
 BlasInfo get_blas_info();

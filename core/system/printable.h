@@ -8,8 +8,8 @@
 namespace tapeformer {
 
 // Returns the text with control characters, line separators and bidirectional formatting characters escaped
-// as \uXXXX, and invalid UTF-8 bytes escaped as \xXX. Newlines and tabs are kept. Valid JSON stays valid JSON
-// with the same values.
+// as \uXXXX, and invalid UTF-8 bytes escaped as \xXX. Newlines and tabs are kept. If the text is valid JSON,
+// the result is valid JSON with the same values.
 std::string escape_text(std::string_view text);
 
 // Like escape_text(), but also escapes newlines and tabs, so the result is one line.

@@ -20,10 +20,9 @@ constexpr size_t kHeaderBytes = 4096;
 constexpr size_t kMaxOggPageBytes = 65307;
 constexpr sf_count_t kBlockFrames = 1 << 16;
 constexpr int64_t kBlocksPerSecond = 50;  // blocks per second of an AudioStream
-// A program that writes WAV data to a pipe does not know the length of the recording, so the header contains
-// a very large length. If the length in the header is at least kMinUnknownFrames samples per channel,
-// AudioStream treats the length as unknown.
-constexpr int64_t kMinUnknownFrames = int64_t{1} << 26;  // 2 GiB at 32 bytes per frame
+// A program that writes WAV data to a pipe does not know the length and writes a very large length to the
+// header. AudioStream ignores lengths of at least kMinUnknownFrames samples per channel.
+constexpr int64_t kMinUnknownFrames = int64_t{1} << 26;
 constexpr int kMaxFileRate = 1 << 20, kMaxFileChannels = 1024;
 
 using Sound = std::unique_ptr<SNDFILE, int (*)(SNDFILE*)>;
@@ -78,10 +77,8 @@ int64_t count_sphere_bytes(std::string_view header) {
   return count > 0 ? total : 0;
 }
 
-// Returns the offset in bytes of the end of the samples in a WAV file, according to the chunk headers.
-// Returns 0 if the data size is 0 or 0xFFFFFFFF, as in a WAV file that was written to a pipe. Also returns 0
-// if none of the first kMaxChunks chunks contains samples. In this case, libsndfile reports an error or finds
-// no samples.
+// Returns the offset of the end of the samples in a WAV file, in bytes. Returns 0 if the header has no size,
+// as in a file that was written to a pipe.
 int64_t count_wav_bytes(const std::filesystem::path& path) {
   constexpr int kMaxChunks = 1000;
   const File file(path.string(), O_RDONLY);
@@ -129,7 +126,7 @@ void check_length(const std::filesystem::path& path, const Bytes& header) {
     throw DataError(path.string() + ": truncated: the Ogg stream has no last page");
 }
 
-// Returns whether check_length() or libsndfile detects truncated files of this container.
+// Returns whether truncated files of this container cause an error.
 bool detects_truncation(std::string_view header, int format) {
   switch (format & SF_FORMAT_TYPEMASK) {
     case SF_FORMAT_WAV:
@@ -158,7 +155,6 @@ int64_t count_frames(const Sound& file, const SF_INFO& info, const std::filesyst
   return count;
 }
 
-// Throws DataError if the rate or the number of channels in the header is out of range.
 void check_format(const std::string& name, const SF_INFO& info) {
   if (info.samplerate < 1 || info.samplerate > kMaxFileRate)
     throw DataError(

@@ -70,7 +70,6 @@ void check_options(const FilterbankOptions& options) {
           options.preemphasis);
 }
 
-// Returns whether every filter covers at least one FFT bin.
 bool all_filters_have_bins(const FilterbankOptions& options, int64_t padded, int64_t bins) {
   const double low = convert_to_mel(options.low_hz),
                step = (convert_to_mel(compute_high_edge(options)) - low) / static_cast<double>(bins + 1);
@@ -105,8 +104,7 @@ int64_t power_of_two(int64_t at_least) {
   return result;
 }
 
-// Adds Gaussian noise with standard deviation `scale` to frame `index`, with the Box-Muller transform. Each
-// block of the random stream gives four values.
+// Adds Gaussian noise with standard deviation `scale` to frame `index`, with the Box-Muller transform.
 void add_noise(float* frame, int64_t length, float scale, const RandomStream& noise, int64_t index) {
   constexpr float kUnit = 0x1p-32f, kAngle = 6.2831853f * 0x1p-32f;
   const int64_t blocks = (length + 3) / 4;
@@ -133,7 +131,6 @@ int64_t FilterbankOptions::frame_shift() const {
   return convert_to_sample_count(shift_ms, rate);
 }
 
-// Precomputed tables of a Filterbank, and the computation of the power spectrum that uses them.
 struct Filterbank::Tables {
   int64_t length, shift, padded;
   std::vector<float> window;          // (length)
@@ -201,9 +198,8 @@ int64_t Filterbank::count_frames(int64_t samples) const {
 
 namespace {
 
-// Copies `length` samples of a signal to `frame`, starting at sample `start`, and multiplies them by
-// kSampleScale. The signal has `count` samples. Samples outside the signal are replaced by samples that are
-// mirrored at the ends of the signal. `samples` points to sample `first` of the signal.
+// Copies samples [start, start + length) of a signal to `frame` and multiplies them by kSampleScale. The
+// signal has `count` samples and is mirrored at its ends. `samples` points to sample `first`.
 void extract(const float* samples, int64_t first, int64_t count, int64_t start, int64_t length,
              float* frame) {
   if (start >= 0 && start + length <= count) {
@@ -298,8 +294,7 @@ Tensor FilterbankStream::compute_until(int64_t end) {
   const Tensor result = filterbank_.compute_frames({buffer_.data(), buffer_start_, sample_count()},
                                                    next_frame_, std::max(next_frame_, end), noise_);
   next_frame_ = std::max(next_frame_, end);
-  // Frames at the end of the signal may use mirrored samples. The buffer therefore keeps the last 2 *
-  // frame_length() samples, and all samples from the start of the next frame.
+  // Frames at the end of the signal use mirrored samples, so the buffer keeps at least two frames.
   const int64_t kept = std::min(filterbank_.find_first_sample(next_frame_),
                                 sample_count() - 2 * filterbank_.options().frame_length());
   if (const int64_t drop = std::max<int64_t>(0, kept - buffer_start_); drop > 0) {

@@ -44,11 +44,10 @@ class Filterbank {
 
   const FilterbankOptions& options() const { return options_; }
   // Returns the number of frames of a signal. With snip_edges, returns 0 for signals that are shorter than a
-  // frame. Without snip_edges, returns 0 for signals that are shorter than about half of frame_shift().
+  // frame. Without snip_edges, returns 0 for signals that are shorter than half of frame_shift().
   int64_t count_frames(int64_t sample_count) const;
   // Returns the features of a signal as a float32 CPU tensor with shape (frames, dims). The samples must be
-  // in [-1, 1). With dither, the noise of frame t comes from n = ceil(frame_length() / 4) blocks of the
-  // random stream, starting at block t * n.
+  // in [-1, 1). Dither depends only on `noise` and the index of the frame.
   Tensor compute(std::span<const float> samples, const RandomStream& noise = {}) const;
 
  private:
@@ -59,7 +58,8 @@ class Filterbank {
     const float* samples;
     int64_t first, count;
   };
-  // Returns the first sample of a frame, which is negative if the frame begins before the signal.
+  // Returns the index of the first sample of a frame. The index is negative if the frame begins before the
+  // signal.
   int64_t find_first_sample(int64_t frame) const;
   Tensor compute_frames(const Signal& signal, int64_t begin, int64_t end, const RandomStream& noise) const;
 

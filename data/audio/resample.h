@@ -25,7 +25,8 @@ class Resampler {
 
   // Converts input samples. Appends the output samples that can already be computed to `out`.
   void push(std::span<const float> samples, std::vector<float>& out);
-  // Ends the signal: appends the remaining output samples, or removes surplus samples from the end of `out`.
+  // Must be called after the last push(). Appends or removes samples at the end of `out`, so that the signal
+  // has the length that resample() returns.
   void finish(std::vector<float>& out);
 
  private:

@@ -16,7 +16,7 @@ class Tokenizer;
 struct DatasetInfo {
   std::string name, split;
   int64_t vocabulary = 0;                       // tokens are in [0, vocabulary)
-  int64_t length = 0;                           // an example has length + 1 tokens or vectors, with padding
+  int64_t length = 0;                           // tokens or vectors of a padded example, minus 1
   int64_t height = 0, width = 0, channels = 0;  // 0 if the examples are not images
   int64_t feature_count = 0;                    // size of each vector in a set; 0 for sequences of tokens
 
@@ -32,9 +32,9 @@ class Dataset {
 
   virtual const DatasetInfo& info() const = 0;
   virtual int64_t size() const = 0;
-  // Returns the number of examples in which a token of the text is a target. The number exceeds 1 if the
-  // examples are overlapping windows of a text. In this case, training draws the examples at random, and an
-  // epoch has size() / examples_per_token() examples.
+  // Returns in how many examples each token of a text is a target. The number exceeds 1 if the examples are
+  // overlapping windows. Training then draws the examples at random, and an epoch has size() /
+  // examples_per_token() examples.
   virtual int64_t examples_per_token() const { return 1; }
   // Returns the tokenizer of texts (data/text/tokenizer.h), or nullptr.
   virtual std::shared_ptr<const Tokenizer> tokenizer() const { return nullptr; }

@@ -3,8 +3,8 @@
 // separate thread.
 //
 // The constructor of Loader throws ConfigError if the data set is empty or the batch size is below 1. With
-// LastBatchPolicy::drop, it also throws ConfigError if the batch size exceeds the size of the data set. The
-// size is not checked if the loader draws overlapping examples at random.
+// LastBatchPolicy::drop, it also throws ConfigError if the batch size exceeds the size of the data set.
+// Random draws of overlapping examples allow any batch size.
 #pragma once
 
 #include <cstdint>

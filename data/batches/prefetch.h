@@ -15,9 +15,9 @@
 
 namespace tapeformer {
 
-// A queue of items. A separate thread calls make(step) for the steps [first, end) and stores at most `depth`
-// items that next() has not returned yet. The destructor waits for the current call of `make` and stops the
-// thread. Only one thread may call next().
+// A queue of items. A separate thread calls make(step) for the steps [first, end) in order. It prepares at
+// most `depth` items in advance. The destructor waits for the current call of `make`. Only one thread may
+// call next().
 template <class T>
 class PrefetchQueue {
  public:
@@ -77,7 +77,7 @@ class PrefetchQueue {
   std::exception_ptr failure_;
   bool is_done_ = false;
   std::condition_variable_any condition_;
-  std::jthread thread_;  // declared last, so that it is destroyed first
+  std::jthread thread_;  // destroyed first, because the thread uses the other members
 };
 
 }  // namespace tapeformer

@@ -12,8 +12,7 @@
 namespace tapeformer {
 namespace {
 
-// Number of bytes that read_with_checksum() reads at a time. The bytes fit into the cache of a core, so the
-// checksum is computed without reading the bytes from memory again.
+// Size of a part. A part fits into the cache of a core, so its checksum does not read memory again.
 constexpr size_t kPartBytes = size_t{1} << 20;
 
 }  // namespace

@@ -27,12 +27,10 @@ extern char** environ;
 namespace tapeformer {
 namespace {
 
-// Process ids of the programs that kill_running_commands() kills. Each program is the leader of a process
-// group. A value of 0 marks an unused element. A program that starts when all elements are in use is not
-// added, so kill_running_commands() does not kill this program.
+// Process groups that kill_running_commands() kills. A value of 0 marks an unused element. If the array is
+// full, a program is not added.
 std::array<std::atomic<pid_t>, 256> running;
 
-// An entry of a program in `running`. The constructor adds the entry, and the destructor removes the entry.
 class RunningProgram {
  public:
   explicit RunningProgram(pid_t process) : process_(process) {

@@ -58,8 +58,7 @@ std::string url_part(CURLU* parsed, CURLUPart part) {
   return owned.get();
 }
 
-// Returns true if the URL starts with http:// and its host is localhost, 127.0.0.1 or [::1]. Returns false if
-// the URL starts with https://. Throws ConfigError for all other URLs.
+// Returns true for http:// on this machine, and false for https://. Throws ConfigError for all other URLs.
 bool is_local(const std::string& url) {
   const std::unique_ptr<CURLU, void (*)(CURLU*)> parsed(curl_url(), curl_url_cleanup);
   if (!parsed || curl_url_set(parsed.get(), CURLUPART_URL, url.c_str(), 0) != CURLUE_OK)

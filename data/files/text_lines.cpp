@@ -43,7 +43,6 @@ std::vector<TextLine> read_lines(const std::filesystem::path& path) {
 
 namespace {
 
-// Appends a code point in UTF-8.
 void append_utf8(uint32_t point, std::string& text) {
   const int more = point < 0x80 ? 0 : point < 0x800 ? 1 : point < 0x10000 ? 2 : 3;
   constexpr std::array<uint32_t, 4> kLeads = {0, 0xC0, 0xE0, 0xF0};
@@ -94,7 +93,7 @@ std::string to_ascii_lower_case(std::string text) {
 std::string to_lower_case_utf8(const std::string& text) {
   const bool ascii = std::all_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x80; });
   if (ascii || find_invalid_utf8(text) != std::string::npos) return to_ascii_lower_case(text);
-  // The locale is created once and never freed, because several threads may use it.
+  // The locale is never freed, because other threads can use it until the process ends.
   static const locale_t locale = newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
   if (!locale) return to_ascii_lower_case(text);
   std::string lower;

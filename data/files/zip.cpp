@@ -42,7 +42,6 @@ class ZipArchive {
     fail("contains no file " + wanted);
   }
 
-  // Returns a pointer to the packed data of a member.
   const uint8_t* data_of(const Member& member) const {
     const int64_t at = member.local_header;
     if (number(at, 4) != kLocalMagic) fail("is damaged: a header is missing");

@@ -24,9 +24,9 @@ namespace fs = std::filesystem;
 
 constexpr const char* kSetName = "images";
 
-// Appends the pictures and faults of a folder and its subfolders to `list`. `prefix` is the path of the
-// folder relative to the root folder. `parents` are the paths of the folders that contain this folder, with
-// symbolic links resolved.
+// Appends the pictures and faults of a folder and its subfolders to `list`. `prefix` is the path relative to
+// the root folder. `parents` are the resolved paths of the enclosing folders, which are used to detect
+// circular links.
 void walk(const fs::path& folder, const std::string& prefix, std::vector<fs::path> parents,
           PicturePathList& list) {
   std::error_code error;
@@ -55,8 +55,7 @@ uint64_t hash_of(const std::string& path) {
   return uint64_t{bits[1]} << 32 | bits[0];
 }
 
-// The decoded pictures of a folder. `pixels` has one row for each picture that can be used, in the order of
-// the files. `faults` has one message for each picture that cannot be used.
+// The decoded pictures of a folder, and messages about pictures that cannot be used.
 struct DecodedImages {
   Tensor pixels;  // (count, dims) uint8
   Faults faults;
@@ -192,7 +191,6 @@ DecodedImages decode_or_read(const std::string& folder, const std::vector<std::s
   return decoded;
 }
 
-// Logs the faults of files as a warning. If `refuse` is true, throws DataError instead.
 void report_faults(const Faults& faults, const std::string& folder, bool refuse) {
   if (faults.empty()) return;
   const std::string text = format_faults(faults);

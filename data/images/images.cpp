@@ -126,7 +126,7 @@ Tensor downscale_images(const Tensor& pixels, int64_t height, int64_t width, int
     return static_cast<uint8_t>((sum + k * k / 2) / (k * k));
   };
   parallel_for(pixels.size(0) * rows, 64, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row)  // counts the output rows of all images
+    for (int64_t row = begin; row < end; ++row)
       for (int64_t i = 0; i < columns * channels; ++i) {
         const int64_t column = i / channels, channel = i % channels;
         target[row * columns * channels + i] =

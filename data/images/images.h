@@ -1,6 +1,5 @@
 // Loading of image data sets as bytes. The split "valid" contains the last `validation_count` examples of the
-// training files; "train" contains the remaining examples. Loading logs the sizes of the splits. Decoding
-// uses the thread pool, so load_images must be called from the main thread.
+// training files; "train" contains the remaining examples.
 //
 // Functions throw DataError with the path for missing or corrupt files. They throw ConfigError for an unknown
 // data set or split and for invalid options.

@@ -53,8 +53,7 @@ struct AxisWeights {
 std::vector<AxisWeights> axis_weights(int64_t from, int64_t to) {
   std::vector<AxisWeights> all;
   for (int64_t i = 0; i < to; ++i) {
-    // An input pixel has the width `to`, and an output pixel has the width `from`, so that all positions are
-    // integers. Output pixel i covers the interval [begin, end).
+    // In units of 1 / to of an input pixel, all positions are integers. Output pixel i covers [begin, end).
     const int64_t begin = i * from, end = begin + from;
     AxisWeights pixel_weights{begin / to, {}};
     for (int64_t pixel = pixel_weights.first; pixel * to < end; ++pixel) {

@@ -8,8 +8,8 @@
 
 namespace tapeformer {
 
-// Returns whether a file name has the extension of an image format. Formats that read_picture() does not
-// support are included, so that it can report these files.
+// Returns whether a file name has the extension of an image format. This includes formats that read_picture()
+// rejects.
 bool is_picture_name(const std::filesystem::path& path);
 
 // Reads a PNG or JPEG file as (height, width, channels) uint8, grey or RGB. The contents of the file
@@ -22,10 +22,9 @@ uint8_t convert_to_grey(double red, double green, double blue);
 
 // Crops a picture to the largest centred square and reduces the square to size x size pixels. `picture` is a
 // uint8 tensor with shape (height, width, 1) or (height, width, 3). Returns a uint8 tensor with shape (size,
-// size, channels). The value of an output pixel is the mean of the input pixels that it covers, with halves
-// rounded up. If the picture is RGB and `channels` is 1, convert_to_grey() converts the pixels. If the
-// picture is grey, the grey value is copied to all channels. Throws ShapeError if the square is smaller
-// than size x size.
+// size, channels). An output pixel is the mean of the input pixels that it covers. If `channels` differs from
+// the channels of the picture, RGB is converted to grey, or grey to RGB. Throws ShapeError if the square is
+// smaller than size x size.
 Tensor crop_and_resize_to_square(const Tensor& picture, int64_t size, int64_t channels);
 
 }  // namespace tapeformer

@@ -50,8 +50,8 @@ enum class SpeechLabelKind {
   phones_or_words  // words if a lexicon is given, else phones
 };
 
-// A file that a data set requires, or a folder if the data set has no checksums. The size and the SHA-256 are
-// computed from the unpacked contents, so plain files and .gz files have the same values.
+// A file that a data set requires. In a data set without checksums, it can be a folder. The size and the
+// SHA-256 are computed from the unpacked contents, so plain files and .gz files have the same values.
 struct CatalogueFile {
   std::string_view name;  // original name, without .gz
   int64_t bytes = 0;
@@ -78,9 +78,9 @@ struct CatalogueEntry {
   std::string_view train_part = {}, valid_part = {}, test_part = {};
   bool needs_path = false;  // whether the user sets the path, because the data is not in a data directory
 
-  std::span<const CatalogueFile> files =
-      {};                               // required files; if empty, list_dataset_reports() omits the data set
-  std::string_view system_folder = {};  // folder where a Debian package installs the files, or empty
+  // Required files. If empty, data/sets/verify.h does not check the data set.
+  std::span<const CatalogueFile> files = {};
+  std::string_view system_folder = {};          // folder where a Debian package installs the files, or empty
   std::string_view download_instructions = {};  // instructions for the user, in messages about missing files
   // https URL of a folder with the .gz files, or of a .tar.gz or .zip archive. If empty, the data set cannot
   // be fetched.
@@ -103,8 +103,7 @@ std::vector<std::string> list_dataset_names(const CatalogueFilter& filter = {});
 const CatalogueEntry* find_catalogue_entry(const std::string& name);
 
 // Returns the row with this name. Throws ConfigError if no row has this name or if `filter` rejects the row.
-// The message says that the name is not `description`, for example "a data set of speech". The message also
-// contains a similar name, or all names of the rows that `filter` accepts.
+// `description` is the expected kind of name in the message, for example "a data set of speech".
 const CatalogueEntry& require_catalogue_entry(const std::string& name, const CatalogueFilter& filter = {},
                                               const std::string& description = "a data set");
 

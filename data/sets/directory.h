@@ -1,7 +1,6 @@
 // Search for data sets in data directories. A data directory contains one folder per data set, named after
 // the data set, with the original files, plain or .gz. The search order is:
-//   1. the directory that the user names. If there is one, no other directory is searched, so that a mistyped
-//   path is an error;
+//   1. the directory that the user names, instead of 2 and 3;
 //   2. $TAPEFORMER_DATA;
 //   3. $XDG_DATA_HOME/tapeformer, or ~/.local/share/tapeformer;
 //   4. the folder of the Debian package of the data set.
@@ -41,8 +40,8 @@ std::optional<std::filesystem::path> find_dataset_folder(const CatalogueEntry& e
 // Returns the folder from find_dataset_folder(). Throws MissingDatasetError if there is none.
 std::filesystem::path require_dataset_folder(const CatalogueEntry& entry, const std::string& data_dir);
 
-// Returns the folder that contains the files of the data set: `folder`, or its subfolder an4 if the archive
-// of AN4 was unpacked in `folder`.
+// Returns the folder that contains the files of the data set. This is folder/an4 if the archive of AN4 was
+// unpacked in `folder`, and otherwise `folder`.
 std::filesystem::path find_contents_folder(const CatalogueEntry& entry, const std::filesystem::path& folder);
 
 // Returns folder/name, or folder/name.gz if only that file exists, or std::nullopt if neither exists.

@@ -33,7 +33,7 @@ struct TemporaryFile {
   }
 };
 
-// Creates a file. Replaces the file of an interrupted download, and does not follow links.
+// Replaces the file of an interrupted download.
 File create_file(const fs::path& path) {
   std::error_code ignored;
   fs::remove(path, ignored);
@@ -92,8 +92,7 @@ bool is_gzip(const fs::path& path) {
   return file.get() == 0x1F && file.get() == 0x8B;
 }
 
-// Verifies a temporary file and renames it to its final name. `origin` names the source of the file in
-// errors.
+// `origin` is the source of the file, for error messages.
 void verify_and_install(const CatalogueFile& file, const fs::path& folder, const TemporaryFile& part,
                         const std::string& origin) {
   check_published_digest(file, part.path, origin);
@@ -122,7 +121,7 @@ void unpack_member(TarReader& archive, const fs::path& path) {
   file.sync();
 }
 
-// Fetches a .tar.gz archive and unpacks its wanted files. Checks the size of each file before writing it.
+// Fetches a .tar.gz archive and unpacks its wanted files.
 void fetch_archive(std::vector<CatalogueFile> wanted, const fs::path& folder, const std::string& source) {
   int64_t max_bytes = kArchiveOverhead;
   for (const CatalogueFile& file : wanted) max_bytes += file.bytes;
@@ -145,7 +144,6 @@ void fetch_archive(std::vector<CatalogueFile> wanted, const fs::path& folder, co
   if (!wanted.empty()) throw DataError(concat_text(source, ": contains no file ", wanted.front().name));
 }
 
-// Fetches a .zip archive and unpacks its wanted files.
 void fetch_zip(const std::vector<CatalogueFile>& wanted, const fs::path& folder, const std::string& source) {
   int64_t max_bytes = kArchiveOverhead;
   for (const CatalogueFile& file : wanted) max_bytes += file.bytes;

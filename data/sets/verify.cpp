@@ -9,7 +9,6 @@
 namespace tapeformer {
 namespace {
 
-// Returns a report that says whether a file exists. Does not read the contents of the file.
 FileReport find_file(const CatalogueFile& known, const std::optional<std::filesystem::path>& folder) {
   FileReport file;
   file.name = known.name;

@@ -61,8 +61,7 @@ int64_t UtteranceChecker::check_file(const Utterance& utterance) {
   const std::string name = utterance.path.string();
   FilterbankOptions& bank = options_.feature_options.filterbank;
   if (utterance.source == SpeechSource::audio) {
-    // Number of seconds after which read_audio_info() stops counting samples, for recordings whose header
-    // does not contain the length. The value 0 means no limit.
+    // Limit for recordings without a length in the header, whose samples must be counted. 0: no limit.
     const double max_seconds = utterance.end_seconds          ? *utterance.end_seconds + 1
                                : utterance.begin_seconds == 0 ? options_.feature_options.max_seconds
                                                               : 0;

@@ -12,8 +12,8 @@
 
 namespace tapeformer {
 
-// Options of the checks. With the default options, the checks find faults of the corpus itself. Other options
-// also find utterances that a model cannot be trained on.
+// Options of UtteranceChecker. With the default options, it checks only the corpus. Other options also check
+// the corpus against a lexicon or a model.
 struct SpeechCheckOptions {
   FeatureOptions feature_options;
   // If true, all recordings must have the rate of the first recording. If false, recordings must have the
@@ -28,13 +28,13 @@ struct SpeechCheckOptions {
   int64_t subsampling = 0;
   int64_t max_frames = 0;       // maximum number of frames in an utterance; 0: no limit
   bool allow_commands = false;  // runs the commands in wav.scp; false: reports them as faults
-  // Names of the folders to check in a LibriSpeech folder or a folder of Kaldi data directories. If the list
-  // is empty, all of these folders are checked. Other corpora ignore the list.
+  // Names of the folders to check in LibriSpeech or in a folder of Kaldi data directories. If the list is
+  // empty, all folders are checked. Other corpora ignore the list.
   std::vector<std::string> parts;
 };
 
 // A check of the audio, features and labels of utterances. The features of all utterances must have the same
-// number of dimensions. SpeechCheckOptions::infer_sample_rate determines the valid rates of recordings.
+// number of dimensions.
 class UtteranceChecker {
  public:
   explicit UtteranceChecker(SpeechCheckOptions options = {});
@@ -42,12 +42,9 @@ class UtteranceChecker {
   Faults operator()(const Utterance& utterance);
 
  private:
-  // Checks the recording or the features of the utterance, and returns the number of frames. If the utterance
-  // has a command, runs the command and checks its output.
+  // Checks the file of the utterance, or the output of its command. Returns the number of frames.
   int64_t check_audio(const Utterance& utterance);
-  // Checks the file utterance.path, a recording or features, and returns the number of frames.
   int64_t check_file(const Utterance& utterance);
-  // Returns the phones of the utterance. Throws DataError if the lexicon does not contain a word.
   Words look_up_phones(const Utterance& utterance) const;
   void check_lengths(const Words& phones, int64_t frames) const;
 

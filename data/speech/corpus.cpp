@@ -30,8 +30,8 @@ void require_split(const std::string& corpus, const std::string& split) {
     throw ConfigError(corpus + ": expected the split train or test, not \"" + split + "\"");
 }
 
-// Returns all files below a folder whose extension, converted to lower case, is `extension`. Sorts them by
-// path.
+// Returns the files with an extension below a folder, sorted by path. `extension` is in lower case and also
+// matches upper case.
 std::vector<fs::path> files_below(const fs::path& folder, const std::string& extension) {
   if (!is_folder(folder)) throw DataError(folder.string() + ": no such folder");
   std::vector<fs::path> files;
@@ -43,7 +43,6 @@ std::vector<fs::path> files_below(const fs::path& folder, const std::string& ext
   return files;
 }
 
-// Detector of duplicate ids. Ids identify utterances in results and errors.
 class UniqueIds {
  public:
   // Adds an id. `location` is "path:line". Throws DataError if the id is a duplicate.
@@ -74,7 +73,6 @@ Words read_timit_labels(const fs::path& path, PhoneSet set, Faults* faults) {
   return phones;
 }
 
-// Returns the path with the name in upper case if it exists, otherwise the path with the name in lower case.
 fs::path path_in_any_case(const fs::path& folder, const std::string& name) {
   std::string upper = name;
   std::transform(upper.begin(), upper.end(), upper.begin(),
@@ -108,8 +106,8 @@ PhoneAssignmentReport assign_phones(Corpus& corpus, const Lexicon& lexicon, Unkn
 
 namespace {
 
-// Returns an utterance of AN4. `id` is the line of the .fileids list with the path of the utterance, and
-// `text` is the line with its transcript, "<s> WORDS </s> (id)".
+// `id` is a line of the .fileids list, a path without extension. `text` is the line with the transcript,
+// "<s> WORDS </s> (id)".
 Utterance make_an4_utterance(const fs::path& folder, const TextLine& id, const TextLine& text) {
   const fs::path name = id.text;
   Utterance utterance;

@@ -1,6 +1,5 @@
 // Corpora of speech: lists of utterances with their transcripts and the paths of their recordings or
-// features. The readers support the layouts of common corpora. They read only lists and transcripts, not
-// recordings. Texts, ids and names of speakers are UTF-8.
+// features. The readers of corpora do not read recordings. Texts, ids and names of speakers are UTF-8.
 //
 // Functions throw DataError with the file and line of the first fault. If `faults` is not null, readers
 // append all faults to `faults` instead of throwing. Missing or invalid labels of an utterance do not throw;

@@ -25,9 +25,8 @@ double SpeechBatch::compute_padding_share() const {
 
 namespace {
 
-// Returns the utterances that options.limit selects. If features are normalised by speaker, also returns the
-// other utterances of the selected speakers, because the statistics use them. The second result contains, for
-// each returned utterance, whether options.limit selects it.
+// Returns the utterances to read, and for each of them whether options.limit selects it. For normalisation by
+// speaker, the other utterances of the selected speakers are also read, because the statistics use them.
 std::pair<Corpus, std::vector<bool>> limit_corpus(const Corpus& corpus, const SpeechDatasetOptions& options) {
   const size_t count = corpus.utterances.size(), limit = static_cast<size_t>(options.limit);
   if (limit == 0 || limit >= count) return {corpus, std::vector<bool>(count, true)};
@@ -66,8 +65,7 @@ SpeechDataset::SpeechDataset(const Corpus& corpus, PhoneTable phones, SpeechData
   std::erase_if(examples_, [](const Example& example) { return !example.is_chosen; });
 }
 
-// Returns the example of an utterance. `store_index` is the index of the utterance in store_. Throws
-// DataError if the utterance has no usable audio or labels.
+// Throws DataError if the utterance has no usable audio or labels.
 SpeechDataset::Example SpeechDataset::make_example(const Utterance& utterance, int64_t store_index,
                                                    bool is_chosen) {
   if (!utterance.fault.empty()) throw DataError(utterance.fault);
@@ -114,8 +112,7 @@ void SpeechDataset::choose_examples(const Corpus& corpus, const std::vector<bool
                 " utterances shorter than their labels");
 }
 
-// Computes the statistics for normalisation. Adds features in the order of the utterances, because
-// floating-point sums depend on the order.
+// Adds the features in the order of the utterances, because floating-point sums depend on the order.
 void SpeechDataset::gather_statistics(const std::string& corpus_name) {
   if (options_.normalization == Normalization::global && options_.global_statistics) {
     global_statistics_ = *options_.global_statistics;
@@ -214,8 +211,8 @@ std::vector<std::vector<int64_t>> plan_batches(std::span<const int64_t> frames,
   std::vector<int64_t> order(frames.size());
   std::iota(order.begin(), order.end(), 0);
   if (options.shuffle) order = make_epoch_permutation(options.seed, epoch, count);
-  // With shuffling, lengths that differ by less than about 5 % can have the same rank. The stable sort keeps
-  // the random order of utterances with the same rank, so each epoch has different batches.
+  // With shuffling, a rank covers lengths that differ by at most about 5 %. The stable sort keeps the random
+  // order within a rank, so the batches differ between epochs.
   const auto rank = [&](int64_t i) {
     const int64_t length = frames[static_cast<size_t>(i)];
     return options.shuffle

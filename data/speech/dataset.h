@@ -39,8 +39,8 @@ struct SpeechDatasetOptions {
   int64_t subsampling = 1;                // frames per step of the model
   bool reject_faulty_utterances = false;  // throws at the first unusable utterance
   SpeechPurpose purpose = SpeechPurpose::training;
-  // Maximum number of utterances, spread evenly over the corpus; 0: all. Statistics of a speaker always use
-  // all utterances of the speaker.
+  // Maximum number of utterances, spread evenly over the corpus; 0: all. Statistics of a speaker use all
+  // usable utterances of the speaker, not only the selected ones.
   int64_t limit = 0;
 };
 
@@ -62,7 +62,7 @@ struct SpeechDatasetReport {
   // Ids of utterances with fewer steps than CTC needs for the labels. Training leaves these utterances out,
   // and scoring keeps them.
   std::vector<std::string> too_short_ids;
-  // Phones of the utterances that are not in the phone table. Empty for SpeechPurpose::training.
+  // Phones that occur in the utterances but not in the phone table. Empty for SpeechPurpose::training.
   std::set<std::string> unseen_phones;
 };
 
@@ -88,14 +88,14 @@ class SpeechDataset {
   const Words& reference_phones(int64_t i) const { return example(i).utterance.phones; }
   // Returns whether CTC can align the labels with the frames. Always true in training.
   bool is_alignable(int64_t i) const { return example(i).is_alignable; }
-  // Returns the normalised features with deltas, (frames, dims). If dither is on, its noise differs between
-  // epochs, so the features of recordings are computed again in each epoch after the first. All epochs use
-  // the statistics of the first epoch.
+  // Returns the normalised features with deltas, (frames, dims). With dither, the features of recordings are
+  // computed again, with new noise, in each epoch after the first. The statistics of speakers and of the
+  // training set are not computed again.
   Tensor features(int64_t i, int64_t epoch = 0) const;
 
-  // Returns the batch of these utterances. If `augment` is not null, applies SpecAugment with random numbers
-  // from `stream`, which is the stream of the training step. `epoch` selects the random numbers of the
-  // dither. Pads the features to at least `min_frames` frames.
+  // Returns the batch of these utterances. Pads the features to the length of the longest utterance and to at
+  // least `min_frames` frames. If `augment` is not null, applies SpecAugment with random numbers from
+  // `stream`. `epoch` selects the random numbers of the dither.
   SpeechBatch batch(std::span<const int64_t> indices, const SpecAugmentOptions* augment = nullptr,
                     const RandomStream& stream = {}, int64_t epoch = 0, int64_t min_frames = 0) const;
   // Returns the lengths and labels of these utterances as a batch in which `features` is undefined.
@@ -117,14 +117,13 @@ class SpeechDataset {
   PhoneTable phone_table_;
   SpeechDatasetOptions options_;
   std::shared_ptr<const FeatureStore> store_;
-  // The filterbank that computes features again, with new dither, in each epoch after the first.
-  // std::nullopt if dither is off.
+  // Computes features with new dither in each epoch after the first. std::nullopt if dither is off.
   std::optional<Filterbank> filterbank_;
   std::vector<Example> examples_;
   // One element per speaker for Normalization::speaker, and a single element for Normalization::global. Empty
   // for other normalisations.
   std::vector<FeatureStatistics> statistics_;
-  FeatureStatistics global_statistics_;  // result of global_statistics()
+  FeatureStatistics global_statistics_;
   SpeechDatasetReport report_;
 };
 

@@ -37,7 +37,6 @@ int64_t sample_at(double seconds, int64_t rate) {
   return std::llround(std::min(seconds, 1e9) * static_cast<double>(rate));
 }
 
-// Returns the options that select the samples of the utterance.
 AudioOptions make_audio_range_options(const fs::path& path, const Utterance& utterance,
                                       const FeatureOptions& options) {
   AudioOptions audio = options.make_audio_options();
@@ -58,7 +57,6 @@ std::string source_of(const Utterance& utterance) {
   return utterance.command.empty() ? utterance.path.string() : "\"" + utterance.command + "\"";
 }
 
-// Concatenates pieces of features along the frames.
 Tensor concat_pieces(const std::vector<Tensor>& pieces, int64_t dims) {
   int64_t frames = 0;
   for (const Tensor& piece : pieces) frames += piece.size(0);
@@ -95,7 +93,6 @@ Tensor compute_recording_features(const fs::path& path, const Utterance& utteran
   return features;
 }
 
-// Returns the features of a recording, which is a file or the output of a command.
 Tensor compute_audio_features(const Utterance& utterance, const FeatureOptions& options,
                               const Filterbank& filterbank, const RandomStream& noise) {
   if (utterance.command.empty())
@@ -116,15 +113,14 @@ Tensor require_valid(const Utterance& utterance, Tensor features) {
   return features;
 }
 
-// Returns whether a fault may disappear although the files do not change. The output of a command can vary,
-// and permissions are not part of the cache key.
+// A command can succeed in a later run, and the user can get read permission. Neither changes the cache key.
 bool may_be_transient(const Utterance& utterance) {
   return !utterance.command.empty() || (access(utterance.path.c_str(), R_OK) != 0 && errno != ENOENT);
 }
 
 constexpr char kSuffix[] = ".features";
 
-// Returns the checksum of the first `bytes` bytes of a file, which is read in blocks.
+// Returns the checksum of the first `bytes` bytes of a file.
 Checksum compute_start_checksum(const File& file, size_t bytes) {
   constexpr size_t kBlock = size_t{1} << 24;
   std::vector<char> block(std::min(kBlock, bytes));
@@ -134,8 +130,7 @@ Checksum compute_start_checksum(const File& file, size_t bytes) {
   return checksum;
 }
 
-// Creates a temporary file next to `path`. The file is locked while it is open, so that other processes do
-// not remove it.
+// The file is locked while it is open, so that other processes do not remove it.
 File create_unfinished(const std::string& path) {
   File file(make_temporary_path(path), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW);
   ::flock(file.descriptor(), LOCK_EX | LOCK_NB);
@@ -148,7 +143,7 @@ bool is_unfinished_cache(const std::string& name) {
   return is_temporary_name(name) || name.ends_with(".tmp");  // files of older versions end in .tmp
 }
 
-// Removes unfinished files that no process has open. Ignores folders without write permission.
+// Removes unfinished files that no process has locked.
 void remove_leftovers(const fs::path& folder) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {
@@ -159,7 +154,7 @@ void remove_leftovers(const fs::path& folder) {
       const File file(entry.path().string(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
       if (::flock(file.descriptor(), LOCK_EX | LOCK_NB) == 0) fs::remove(entry.path(), ignored);
     } catch (const FileError&) {
-      // Ignores a file that cannot be opened, for example because another process removed the file.
+      // The file cannot be opened, for example because another process removed it.
     }
   }
 }

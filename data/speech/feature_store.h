@@ -1,12 +1,10 @@
-// A store of the features of a corpus. The features are computed once, with the dither of epoch 0. The
-// features are in memory or in a file of a cache folder. make_cache_key() returns the name of the file, a
-// hash of the options and of the utterances. The store contains features before normalisation and
-// augmentation.
+// A store of the features of a corpus, in memory or in a file of a cache folder. The features are computed
+// once, with the dither of epoch 0. They are not normalised or augmented.
 //
 // FeatureStore does not throw for unusable recordings and feature files; error() returns the reason for each
-// utterance. The cache file also contains these reasons. FeatureStore does not keep the cache file if an
-// error is transient, which means that the error can disappear although the files do not change. All errors
-// of utterances with a command, system errors and missing read permissions are transient.
+// utterance. The cache file also contains these errors, but it is not kept if one of them is transient. An
+// error is transient if it can disappear although the files do not change: an error of a command, a system
+// error or a missing read permission.
 //
 // If the CRC-32 or the magic at the end of a cache file is wrong, FeatureStore logs a warning and computes
 // the features again.
@@ -75,7 +73,7 @@ class FeatureStore {
   struct Entry {
     int64_t frames = 0, dims = 0, offset = 0;
     std::string error;
-    bool is_error_transient = false;  // the error may disappear although the files do not change
+    bool is_error_transient = false;
   };
   void compute(const Corpus& corpus, const FeatureOptions& options, File* file);
   void load_or_write_cache(const Corpus& corpus, const FeatureOptions& options);

@@ -30,7 +30,6 @@ std::vector<float> delta_filter(int64_t order, int64_t window) {
 
 using DeltaFilters = std::vector<std::vector<float>>;
 
-// Returns the filters of the features and of their derivatives up to `order`.
 DeltaFilters make_delta_filters(int64_t order, int64_t window) {
   check(order >= 0 && order <= 10 && window >= 1 && window <= 1000, "add_deltas", "order ", order,
         " and window ", window, " are out of range");
@@ -39,8 +38,7 @@ DeltaFilters make_delta_filters(int64_t order, int64_t window) {
   return filters;
 }
 
-// The last frames of a signal that has `count` frames with `dims` values each. `values` points to frame
-// `first` of the signal; earlier frames are not available.
+// The frames [first, count) of a signal. The shape of `values` is (count - first, dims).
 struct Frames {
   const float* values;
   int64_t first, count, dims;
@@ -70,9 +68,8 @@ struct Range {
   int64_t first, last;
 };
 
-// Returns a random range within [0, size). The width is uniformly distributed in [0, min(max_width, size)].
-// The start is uniformly distributed over all starts at which the range fits. `i` is the index of the range.
-// The function uses the random numbers 2 * i and 2 * i + 1 of the stream.
+// Returns the random range with index `i`, which lies within [0, size). First the width is drawn from
+// [0, min(max_width, size)], and then the start.
 Range draw_range(const RandomStream& stream, int64_t i, int64_t max_width, int64_t size) {
   max_width = std::min(max_width, size);
   const auto number = static_cast<uint64_t>(2 * i);

@@ -47,8 +47,8 @@ class Cursor {
   }
   [[noreturn]] void fail(const std::string& message) const { throw DataError(location_ + ": " + message); }
 
-  // Throws DataError if the rest of the file is shorter than rows * columns values plus `extra` bytes.
-  // Prevents large allocations, because sizes in a damaged file can be arbitrary.
+  // Throws DataError if the rest of the file is shorter than rows * columns values plus `extra` bytes. Called
+  // before memory is allocated, because a damaged file can contain any size.
   void require(int64_t rows, int64_t columns, int64_t value_bytes, int64_t extra = 0) const {
     int64_t bytes = 0;
     if (rows < 0 || columns < 0 || __builtin_mul_overflow(rows * columns, value_bytes, &bytes) ||
@@ -65,7 +65,7 @@ class Cursor {
 };
 
 Tensor read_plain(Cursor& cursor, DType dtype) {
-  // A byte before each size contains the number of bytes of the size.
+  // Each size is stored as a byte with the value 4, followed by an int32.
   const auto size = [&] {
     if (cursor.value<char>() != 4) cursor.fail("expected sizes of 4 bytes");
     return int64_t{cursor.value<int32_t>()};

@@ -19,7 +19,7 @@ struct Entry {
 };
 using Table = std::map<std::string, Entry>;
 
-// A fault. If `in_utterance` is true, only one utterance is unusable, and the other utterances can be used.
+// If `in_utterance` is true, the fault makes only one utterance unusable, otherwise the whole directory.
 struct Problem {
   std::string text;
   bool in_utterance = false;
@@ -38,7 +38,6 @@ bool is_usable(const Problems& problems) {
   return std::all_of(problems.begin(), problems.end(), [](const Problem& p) { return p.in_utterance; });
 }
 
-// Name of the blank of CTC in PhoneTable.
 constexpr char kBlankName[] = "<blank>";
 constexpr char kBlankFault[] = "\"<blank>\" is the blank of CTC and cannot be the name of a phone";
 
@@ -67,7 +66,7 @@ Table read_table(const fs::path& path, Problems& problems) {
   return table;
 }
 
-// Returns whether the path exists. Returns false if it cannot be accessed.
+// Returns false if the path does not exist or cannot be accessed.
 bool path_exists_at(const fs::path& path) {
   std::error_code error;
   return fs::exists(path, error);
@@ -78,7 +77,6 @@ fs::path resolve(const fs::path& folder, const std::string& name) {
   return path.is_absolute() || path_exists_at(path) ? path : folder / path;
 }
 
-// Sets the path and offset of a matrix from an entry "id path.ark:offset".
 void set_matrix(const fs::path& folder, const Entry& entry, Utterance& utterance, Problems& problems) {
   const std::string text = entry.values.size() == 1 ? entry.values[0] : "";
   const size_t colon = text.rfind(':');
@@ -100,8 +98,7 @@ void set_matrix(const fs::path& folder, const Entry& entry, Utterance& utterance
                                  utterance.path.string(), " with ", size, " bytes"));
 }
 
-// A recording in a file or from a command. Either `path` is the file, or `command` is a shell command that
-// writes the recording to its standard output.
+// Either `path` is a file, or `command` is a shell command that writes the recording to its standard output.
 struct Recording {
   fs::path path;
   std::string command;
@@ -223,7 +220,7 @@ Corpus read_lists(const fs::path& folder, bool allow_commands, Problems& problem
   return corpus;
 }
 
-// Adds faults of recordings and matrices. Skips missing files, which read_lists() reports.
+// Skips missing files and offsets outside of a file, which are reported when the lists are read.
 void check_contents(const Corpus& corpus, UtteranceChecker& content_check, Problems& problems) {
   for (const Utterance& utterance : corpus.utterances) try {
       if (utterance.command.empty() && !path_exists_at(utterance.path)) continue;

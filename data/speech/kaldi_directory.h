@@ -16,10 +16,11 @@ namespace tapeformer {
 bool is_kaldi_directory(const std::filesystem::path& folder);
 
 // Reads a data directory. Relative paths are resolved in the current directory, as in Kaldi, and then in
-// `folder`. If feats.scp exists, wav.scp is not read. Commands ("id command |") are errors unless
-// `allow_commands` is true. The contents of `text` are words; copy_words_to_phones converts them to labels.
-// Faults of single utterances, such as a missing file, an invalid offset or an empty transcript, do not
-// throw; SpeechDataset reports them.
+// `folder`. If feats.scp exists, wav.scp is not read. The contents of `text` are stored as words, even if
+// they are phones.
+//
+// Throws DataError for commands ("id command |") unless `allow_commands` is true. Does not throw for a
+// missing file, an offset outside of a file or an empty transcript; SpeechDataset reports these faults.
 Corpus read_kaldi_directory(const std::filesystem::path& folder, bool allow_commands = false);
 
 // Returns all faults of the directory, including faults of single utterances. Commands are faults unless
@@ -37,7 +38,8 @@ Faults find_kaldi_faults(const std::filesystem::path& folder, UtteranceChecker& 
 // Copies the words of each utterance to its phones, for directories whose text consists of phones.
 void copy_words_to_phones(Corpus& corpus);
 
-// Writes the files wav.scp, text and utt2spk, sorted by id.
+// Writes the files wav.scp, text and utt2spk, sorted by id. The file `text` contains the phones of an
+// utterance, or its words if it has no phones.
 void write_kaldi_directory(const std::filesystem::path& folder, const Corpus& corpus);
 
 }  // namespace tapeformer

@@ -19,26 +19,24 @@ struct AlignedPhone {
   bool operator==(const AlignedPhone&) const = default;
 };
 
-// Weights of the errors. An alignment minimises the weighted number of errors.
+// Weights of the errors in align_phones().
 struct ErrorWeights {
   int64_t substitution = 1, deletion = 1, insertion = 1;
 };
-// Equal weights, which minimise the number of errors (Levenshtein distance), as in Kaldi's compute-wer.
+// Equal weights, as in Kaldi's compute-wer. An alignment then has the smallest number of errors.
 inline constexpr ErrorWeights kEqualWeights;
-// The weights of sclite. An alignment with these weights may have more errors than an alignment with equal
-// weights.
+// The weights of sclite. An alignment with these weights can have more errors than with equal weights.
 inline constexpr ErrorWeights kScliteWeights{4, 3, 3};
 
-// Returns an alignment with the smallest weighted number of errors. If several alignments are optimal, the
-// columns are chosen one by one from the last to the first. A match or a substitution is preferred to a
-// deletion, and a deletion to an insertion.
+// Returns an alignment with the smallest weighted number of errors. Ties are resolved from the end of the
+// sequences: a match or a substitution is preferred to a deletion, and a deletion to an insertion.
 std::vector<AlignedPhone> align_phones(const Words& reference, const Words& hypothesis,
                                        const ErrorWeights& weights = kEqualWeights);
 
 struct PhoneScore {
   int64_t substitution_count = 0, deletion_count = 0, insertion_count = 0;
-  int64_t reference_count = 0;        // number of phones in the references
-  int64_t utterance_count = 0;        // number of utterances
+  int64_t reference_count = 0;  // number of phones in the references
+  int64_t utterance_count = 0;
   int64_t wrong_utterance_count = 0;  // number of utterances with errors
   // Number of errors for each pair (reference phone, hypothesis phone). The reference phone of an insertion
   // and the hypothesis phone of a deletion are empty.

@@ -47,13 +47,13 @@ PhoneTable read_phone_table(const std::filesystem::path& path);
 
 enum class PhoneSet { timit61, timit48, timit39 };
 
-// Returns the phones of a set, sorted. The set of 61 phones contains q and h#.
+// Returns the phones of a set, sorted.
 Words list_timit_phones(PhoneSet set);
 
-// Maps a phone of the 61 or 48 phones of TIMIT to another set. Returns "" for q, which has no counterpart in
-// the smaller sets. Throws DataError if the name is not a phone of TIMIT.
+// Maps a phone of the set of 61 or 48 phones to `set`. Returns "" for q, unless `set` is the set of 61
+// phones. Throws DataError if the name is not a phone of TIMIT.
 std::string map_timit_phone(const std::string& phone, PhoneSet set);
-// Maps each phone of a sequence. Removes q, which has no counterpart in the smaller sets.
+// Maps each phone of a sequence. Leaves out phones for which the result is "".
 Words map_timit_phone(const Words& phones, PhoneSet set);
 
 }  // namespace tapeformer

@@ -18,7 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kSpeakersToDivide = 10;  // minimum number of speakers for which "auto" splits by speaker
+// Minimum number of speakers for a split by speaker if options.split_unit is "auto".
+constexpr size_t kSpeakersToDivide = 10;
 constexpr std::array<const char*, 3> kSplits = {"train", "valid", "test"};
 constexpr char kUnfinishedParts[] = ".unfinished";
 constexpr char kUnknownWords[] = "unknown-words.txt", kProposals[] = "proposed-lexicon.txt";
@@ -42,7 +43,6 @@ std::string as_word(std::string text) {
   return text;
 }
 
-// The recordings below a folder. find() accepts paths and file names, with or without extension, and ids.
 class Recordings {
  public:
   explicit Recordings(const fs::path& folder) : folder_(fs::absolute(folder).lexically_normal()) {
@@ -73,8 +73,8 @@ class Recordings {
   fs::path relative(size_t i) const { return paths_[i].lexically_relative(folder_); }
   std::string id(size_t i) const { return as_word(relative(i).replace_extension().string()); }
 
-  // Returns the index of the recording `name`. Throws DataError with `location` if no recording or several
-  // recordings match.
+  // Returns the index of a recording. `name` is a path or a file name, with or without extension, or an id.
+  // Throws DataError with `location` if no recording or several recordings match.
   size_t find(const std::string& name, const std::string& location) const {
     fs::path wanted = fs::path(name).lexically_normal();
     if (wanted.is_absolute()) wanted = wanted.lexically_relative(folder_);
@@ -127,7 +127,6 @@ Lexicon merge_lexicons(const std::vector<fs::path>& paths) {
   return all;
 }
 
-// The inputs and results of one call of prepare_speech.
 struct Preparation {
   const SpeechPreparationOptions& options;
   const Lexicon lexicon;
@@ -138,8 +137,7 @@ struct Preparation {
   std::set<size_t> used = {};
 };
 
-// Adds the sample rate and the number of channels of a recording to the report. Throws DataError if the
-// recording cannot be read or contains no samples.
+// Throws DataError if the recording cannot be read or contains no samples.
 void add_audio_info(const fs::path& path, SpeechPreparationReport& report) {
   const AudioInfo info = read_audio_info(path);
   if (info.sample_count == 0) throw DataError(path.string() + ": contains no samples");
@@ -147,7 +145,7 @@ void add_audio_info(const fs::path& path, SpeechPreparationReport& report) {
   report.multichannel_count += info.channel_count > 1;
 }
 
-// Adds the utterance of a transcript. Throws DataError if the transcript or its recording cannot be used.
+// Throws DataError if the transcript or its recording cannot be used.
 void add_utterance(const Transcript& transcript, const std::string& rule, Preparation& p) {
   const size_t i = p.recordings.find(transcript.recording, transcript.location);
   if (!p.used.insert(i).second)

@@ -16,16 +16,17 @@
 namespace tapeformer {
 
 struct SpeechPreparationOptions {
-  std::filesystem::path audio_folder;                // folder of recordings, searched recursively
-  std::filesystem::path transcript_path;             // file or folder of transcripts; see read_transcripts()
-  std::filesystem::path output_folder;               // output folder
-  std::vector<std::filesystem::path> lexicon_paths;  // for each word, the first lexicon with the word is used
+  std::filesystem::path audio_folder;     // folder of recordings, searched recursively
+  std::filesystem::path transcript_path;  // file or folder of transcripts; see read_transcripts()
+  std::filesystem::path output_folder;
+  std::vector<std::filesystem::path> lexicon_paths;  // the first lexicon that contains a word is used
   TranscriptColumns columns;
-  // Rule for the speaker of a transcript that does not name a speaker. With "folder", the speaker is the
-  // top-level folder below `audio_folder`. With "prefix", the speaker is the file name before the first - or
-  // _. With "none", every utterance has a separate speaker. The rule "auto" is "folder" if all recordings are
-  // in subfolders and the number of subfolders is above 1 and below the number of recordings. Otherwise,
-  // "auto" is "none".
+  // Speaker of a transcript that does not name a speaker:
+  // - "folder": the top-level folder below `audio_folder`.
+  // - "prefix": the file name before the first - or _.
+  // - "none": every utterance has a separate speaker.
+  // - "auto": as "folder" if all recordings are in top-level folders, there are at least two of these folders
+  //   and at least one contains several recordings. Otherwise as "none".
   std::string speaker_rule = "auto";
   // Unit of the split. With "speaker", all utterances of a speaker are in the same split. With "utterance",
   // each utterance is assigned separately. "auto" selects "speaker" if there are at least 10 speakers, and
@@ -44,7 +45,7 @@ struct UnknownWord {
 };
 
 struct SpeechPreparationReport {
-  int64_t recording_count = 0, transcript_count = 0;         // numbers of recordings and transcripts
+  int64_t recording_count = 0, transcript_count = 0;
   int64_t train_count = 0, valid_count = 0, test_count = 0;  // numbers of written utterances
   int64_t speaker_count = 0;
   int64_t unknown_word_utterance_count = 0;             // utterances left out because of unknown words

@@ -129,7 +129,7 @@ Words parse_espeak_phonemes(const std::string& text) {
   std::replace(spaced.begin(), spaced.end(), '_', ' ');
   std::erase_if(spaced, [](char c) { return std::strchr("',;%=|", c) && c != '\0'; });
   Words phones = split_words(spaced);
-  // In the output of espeak-ng, a colon is a pause, and parentheses contain the name of another language.
+  // espeak-ng prints ":" for a pause and, for example, "(fr)" for a change of language.
   std::erase_if(phones, [](const std::string& phone) { return phone == ":" || phone[0] == '('; });
   return phones;
 }
@@ -140,8 +140,7 @@ void write_synthetic_speech(const fs::path& folder, const SyntheticSpeechOptions
     throw ConfigError(
         "synthetic-speech: expected at least 1 sentence for training, none negative, a rate of at "
         "least 1000, and noise from loud to quiet");
-  // Existing directories are replaced only after all data is generated. The data of an interrupted run is
-  // removed.
+  // Removes the data of an interrupted run.
   const fs::path unfinished = folder / kUnfinished;
   fs::remove_all(unfinished);
   std::vector<std::string> made;

@@ -180,7 +180,6 @@ std::string with_ascii_marks(std::string text) {
   struct Mark {
     const char *mark, *plain;
   };
-  // Quotes, dashes, dots and spaces are replaced. Characters without width are removed.
   constexpr std::array<Mark, 30> kMarks = {
       {{"‘", "'"},      {"’", "'"},     {"ʼ", "'"},     {"′", "'"},      {"“", " "},      {"”", " "},
        {"„", " "},      {"«", " "},     {"»", " "},     {"‹", " "},      {"›", " "},      {"‐", "-"},
@@ -198,9 +197,8 @@ std::string without_edges(const std::string& word, std::string_view edges) {
   return first == std::string::npos ? "" : word.substr(first, word.find_last_not_of(edges) + 1 - first);
 }
 
-// Removes punctuation at both ends of a word. Tries four sets of punctuation characters, from the smallest to
-// the largest, and stops at the first result that the lexicon contains. If there is no such result, returns
-// the result of the largest set.
+// Removes punctuation at both ends of a word. Removes dashes, dots and apostrophes only if the lexicon does
+// not contain the word with them.
 std::string bare_word(const std::string& word, const Lexicon& lexicon) {
   std::string bare;
   for (const std::string_view edges : {"\"()[]{}<>,;:!?*_~`^|\\/", "\"()[]{}<>,;:!?*_~`^|\\/-",

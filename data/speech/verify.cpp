@@ -24,7 +24,6 @@ const std::set<std::string> kCmudictPhones = {"AA", "AE", "AH", "AO", "AW", "AY"
                                               "L",  "M",  "N",  "NG", "OW", "OY", "P",  "R",  "S",  "SH",
                                               "T",  "TH", "UH", "UW", "V",  "W",  "Y",  "Z",  "ZH"};
 
-// Appends a fault. Puts the location of the utterance before the text, unless the text begins with it.
 void add_fault(Faults& faults, const Utterance& utterance, const std::string& text) {
   faults.push_back(text.starts_with(utterance.location) ? text : utterance.location + ": " + text);
 }
@@ -36,8 +35,7 @@ void check_utterances(const Corpus& corpus, UtteranceChecker& content_check, Fau
   }
 }
 
-// Checks that phones are in order and end within the recording, with a tolerance of 0.1 s. Other checks
-// report unreadable recordings and invalid lines.
+// Checks that phones are in order and end at most 0.1 s after the end of the recording.
 void check_timit_times(const Utterance& utterance, Faults& faults) {
   AudioInfo info;
   try {
@@ -58,7 +56,6 @@ void check_timit_times(const Utterance& utterance, Faults& faults) {
     }
 }
 
-// Reports FLAC files that no transcript names.
 void check_librispeech_files(const fs::path& folder, const Corpus& corpus, Faults& faults) {
   std::set<fs::path> named;
   for (const Utterance& utterance : corpus.utterances) named.insert(utterance.path);
@@ -67,8 +64,6 @@ void check_librispeech_files(const fs::path& folder, const Corpus& corpus, Fault
       faults.push_back(entry.path().string() + ": no transcript names it");
 }
 
-// Returns the folders in checks.parts. If checks.parts is empty, returns all folders for which `holds_part`
-// is true.
 template <class HoldsPart>
 std::vector<fs::path> part_folders(const fs::path& folder, const SpeechCheckOptions& checks,
                                    HoldsPart&& holds_part) {

@@ -12,7 +12,6 @@ namespace {
 constexpr int64_t kMaxModelBytes = int64_t{1} << 28;
 constexpr int64_t kByteTokens = 256;
 
-// A range of the bytes of a text.
 struct TextRange {
   std::shared_ptr<const TextSource> text;
   int64_t first = 0, last = 0;
@@ -41,7 +40,7 @@ TextRange select_shared_range(const TextOptions& options, const std::string& spl
                                   ", expected less than 1"));
   auto text = open_text(options.path);
   const auto bytes = static_cast<double>(text->size());
-  // For tokenizers other than "bytes", boundaries move to the start of a character.
+  // Tokenizers other than "bytes" require valid UTF-8, so a split must not begin within a character.
   const auto boundary = [&](int64_t offset) {
     return options.tokenizer_name == kByteTokenizerName ? offset : find_character_start(*text, offset);
   };
@@ -78,7 +77,6 @@ class MappedTokens final : public TokenSequence {
   TextRange range_;
 };
 
-// Tokens in memory.
 template <class T>
 class StoredTokens final : public TokenSequence {
  public:
@@ -96,8 +94,8 @@ class StoredTokens final : public TokenSequence {
   std::vector<T> tokens_;
 };
 
-// Divides a range into parts of about 1 MiB and returns the ends of the parts. A part ends at the end of a
-// file, after a line end or, in a long line, between two characters.
+// Divides a range into parts of at most about 1 MiB, at line ends if possible, and returns the ends of the
+// parts. No part ends within a character.
 std::vector<int64_t> part_ends(const TextRange& range) {
   constexpr int64_t kPartBytes = 1 << 20, kSearchedBytes = 1 << 16;
   std::vector<int64_t> ends;
@@ -117,7 +115,6 @@ std::vector<int64_t> part_ends(const TextRange& range) {
   return ends;
 }
 
-// Encodes a text in parallel and stores the tokens as T.
 template <class T>
 std::unique_ptr<const TokenSequence> make_stored_tokens(const TextRange& range, const Tokenizer& tokenizer) {
   const std::vector<int64_t> ends = part_ends(range);
@@ -243,8 +240,7 @@ Batch TextDataset::batch(std::span<const int64_t> indices) const {
       read(batch.tokens.data<uint8_t>() + i * width);
     else
       read(batch.tokens.data<int64_t>() + i * width);
-    // Number of predictions that are also in the previous window. The repeated predictions are masked in this
-    // window.
+    // Number of predictions that are also in the previous window.
     const int64_t repeated = uses_random_windows_ || uses_segments_ || index == 0
                                  ? 0
                                  : (index - 1) * stride + info_.length - start;

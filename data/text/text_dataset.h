@@ -18,23 +18,22 @@ struct TextOptions {
   int64_t vocabulary = 2000;             // number of tokens of a trained SentencePiece model
   int64_t sequence_length = 256;         // number of predictions per window
   // Shares of the text in `path` for validation and tests. The test share is at the end of the text, and the
-  // validation share is before it. If valid_path is set, valid_share is ignored; if test_path is set,
-  // test_share is ignored.
+  // validation share is before it.
   double valid_share = 0.05, test_share = 0.05;
-  // Paths of the validation and test texts. If a path is empty, the split is a share of the text in `path`.
+  // Paths of the validation and test texts. If a path is set, the share of this split is ignored.
   std::string valid_path, test_path;
   // Number of predictions that are masked at the start of each evaluation window except the first window.
   // Must be less than sequence_length.
   int64_t eval_context = 0;
-  // If not 0, only the first `limit` consecutive windows of the split are used. Random windows are then drawn
-  // from the tokens of these consecutive windows.
+  // Maximum number of consecutive windows of the split; 0: all windows. Random windows are drawn from the
+  // tokens of these windows.
   int64_t limit = 0;
-  // If true, a window starts at every token, so the windows overlap, and training draws windows at random. If
-  // false, the windows are consecutive.
+  // If true, a window starts at every token, and training draws windows at random. If false, the windows are
+  // consecutive.
   bool use_random_windows = false;
-  // If true, the examples are consecutive segments, for models with a segment memory. Each token is predicted
-  // in at most one segment. Positions after the end of the text are masked. Requires eval_context = 0 and
-  // use_random_windows = false.
+  // If true, the windows are segments for models with a segment memory. No token is predicted in two
+  // segments. The last segment is padded with zeros, and predictions after the end of the text are masked.
+  // Requires eval_context = 0 and use_random_windows = false.
   bool use_segments = false;
 };
 
@@ -61,11 +60,9 @@ class TokenSequence {
 
 // Data set of windows of `sequence_length` + 1 tokens. All tokens of a window except the first are predicted.
 //
-// In evaluation, windows follow each other so that each token of the split except the first is predicted
-// once. Each window except the first repeats `eval_context` predictions of the previous window and masks
-// these predictions. The last window ends at the end of the split, so it may repeat and mask more
-// predictions. With TextOptions::use_segments, the last window begins where the previous window ends and is
-// padded with zeros.
+// In evaluation, each token of the split except the first is predicted once. Each window except the first
+// repeats `eval_context` predictions of the previous window and masks them. The last window ends at the end
+// of the split, so it can repeat and mask more predictions, unless TextOptions::use_segments is true.
 class TextDataset final : public Dataset {
  public:
   // Throws DataError if the split is shorter than a window, and ConfigError for invalid shares or an invalid
@@ -91,7 +88,7 @@ class TextDataset final : public Dataset {
   std::unique_ptr<const TokenSequence> tokens_;
   DatasetInfo info_;
   bool uses_random_windows_, uses_segments_;
-  int64_t eval_context_;  // number of masked predictions at the start of a window
+  int64_t eval_context_;  // 0 in training
   int64_t size_ = 0;
 };
 

@@ -51,7 +51,6 @@ File open_checked(const fs::path& path) try {
   throw DataError(error.what());
 }
 
-// Throws DataError if the files contain no bytes.
 void check_size(const std::vector<fs::path>& files, int64_t bytes) {
   if (bytes == 0)
     throw DataError(concat_text(files.empty() ? "no file" : files.front().string(),
@@ -77,7 +76,7 @@ void require_text_files(const std::string& path) {
   check_size(files, bytes);
 }
 
-// The contents of a file. Plain files are mapped into memory, and gzip files are unpacked into memory.
+// The contents of one file.
 class TextSource::Part {
  public:
   Part(const fs::path& path, int64_t first) : first_(first), name_(path.string()) {

@@ -35,8 +35,8 @@ class Tokenizer {
   virtual std::vector<int32_t> encode(std::string_view text) const = 0;
   // Returns the text of a token as bytes. Control tokens have an empty text.
   virtual std::string_view get_token_text(int64_t token) const = 0;
-  // Returns the data from which deserialize_tokenizer() makes the tokenizer. The result is empty for bytes.
-  // Otherwise, it contains the characters in the order of their tokens, or the SentencePiece model.
+  // Returns the data for deserialize_tokenizer(): an empty text for "bytes", the characters in the order of
+  // their tokens for "characters", and the model for "sentencepiece".
   virtual std::string serialize() const = 0;
 
   // Returns the concatenated texts of the tokens.
@@ -46,7 +46,7 @@ class Tokenizer {
 inline constexpr char kByteTokenizerName[] = "bytes", kCharacterTokenizerName[] = "characters",
                       kSentencePieceTokenizerName[] = "sentencepiece";
 
-// Returns the number of characters in a UTF-8 text. Does not count a character whose first byte is missing.
+// Returns the number of characters in a UTF-8 text, without continuation bytes at its start.
 int64_t count_characters(std::string_view text);
 
 std::shared_ptr<const Tokenizer> make_byte_tokenizer();

@@ -30,8 +30,6 @@ bool accepts(const OptionSpec& option, const std::vector<T>& list) {
   return std::all_of(list.begin(), list.end(), [&](const T& element) { return accepts(option, element); });
 }
 
-// Returns whether the default value of an option is within the range and the choices of the option. If the
-// value is a list, checks each element.
 bool accepts_default(const OptionSpec& option) {
   return std::visit([&](const auto& value) { return accepts(option, value); }, option.default_value);
 }

@@ -50,7 +50,7 @@ struct AttentionCapabilities {
   // Supported features of training.
   Capability weight_dropout = false;  // dropout of attention weights in training
   Capability bfloat16 = false;        // bfloat16 inputs; if unsupported, models pass float32 inputs
-  Capability reversible = true;       // works in reversible layers, where recomputed inputs are inexact
+  Capability reversible = true;       // tolerates rounding errors of recomputed inputs in reversible layers
   // Properties of the kind.
   bool has_constant_size_state = false;  // the size of the recurrent state does not depend on the token count
   bool shares_query_key = false;         // queries are used as keys: models have no key projection
@@ -96,10 +96,10 @@ struct KeyWindow;  // ops/kernels/key_window.h
 class Attention : public Module {
  public:
   // Returns the attention of q (batch, q_length, heads, dim) to k (batch, k_length, heads, dim) and v (batch,
-  // k_length, heads, value_dim). The result is (batch, q_length, heads, value_dim). If there is a segment
-  // memory, k and v begin with the keys and values of the memory. The inputs have the same dtype: float32,
-  // float64 or, with AttentionCapabilities::bfloat16, bfloat16. The strides are arbitrary. `name` is the full
-  // name of the layer. It is the prefix of the names of random streams and of entries in context.decisions.
+  // k_length, heads, value_dim). The result is (batch, q_length, heads, value_dim). With a segment memory, k
+  // and v begin with the keys and values of the memory. All inputs have the same dtype: float32, float64 or,
+  // if the kind supports it, bfloat16. The strides are arbitrary. `name` is the full name of the layer.
+  // Implementations use `name` as the prefix of the names of random streams and stored decisions.
   virtual Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
                          const ForwardContext& context, const std::string& name) const = 0;
 
@@ -107,21 +107,21 @@ class Attention : public Module {
   virtual std::unique_ptr<AttentionState> make_state(const AttentionStateOptions& shape) const;
   // Appends one token to the state and writes its causal attention to `out`. q and k are (batch, heads, dim);
   // v and out are (batch, heads, value_dim). The last dimension of q, k and v is contiguous, and `out` is
-  // contiguous. All tensors have the dtype of the state. If the kind has
-  // AttentionCapabilities::can_round_step_results, `out` may be bfloat16 for float32 inputs. Allocates no
-  // memory. Throws std::invalid_argument if the kind has no recurrent form.
+  // contiguous. All tensors have the dtype of the state. As an exception, `out` can be bfloat16 for float32
+  // inputs if the kind has can_round_step_results. Allocates no memory. Throws std::invalid_argument if the
+  // kind has no recurrent form.
   virtual void step(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& state,
                     const Tensor& out) const;
 
-  // Compresses x (batch, count, width) to (batch, count / rate, width), where `rate` is
-  // SegmentMemorySize::compression_rate. x contains layer inputs that leave the uncompressed segment memory.
-  // Throws std::invalid_argument if the kind has no compressed memory.
+  // Compresses x (batch, count, width), consecutive inputs of the layer, for the compressed segment memory.
+  // Returns (batch, count / rate, width), where `rate` is SegmentMemorySize::compression_rate. Throws
+  // std::invalid_argument if the kind has no compressed memory.
   virtual Tensor compress(const Tensor& x) const;
-  // Appends a row of the compressed memory to the state. The row represents
-  // SegmentMemorySize::compression_rate tokens. The function must be called directly after step() has
-  // processed the last of these tokens. k and v (batch, heads, dim) are the key and the value of the row.
-  // Queries attend to the row only after its tokens have left the uncompressed memory. Throws
-  // std::invalid_argument if the kind has no recurrent form with a compressed memory.
+  // Appends a row to the compressed memory of the state. k and v (batch, heads, dim) are the key and the
+  // value of the row. The row represents the newest SegmentMemorySize::compression_rate tokens. The caller
+  // must append one row after each group of compression_rate calls of step(). Queries attend to the row only
+  // when its tokens are outside the uncompressed memory. Throws std::invalid_argument if the kind has no
+  // recurrent form with a compressed memory.
   virtual void append_compressed_row(const Tensor& k, const Tensor& v, AttentionState& state) const;
 };
 
@@ -130,8 +130,8 @@ struct AttentionSetup {
   int64_t heads = 1, dim = 1;  // number of heads, and width of a query, of a key and of a value
   int64_t max_length = 0;      // maximum number of tokens of a sequence; 0: unlimited
   double dropout = 0;          // probability of dropping an attention weight
-  // The attention of the first layer with the same kind and options. Null if this layer is the first one. A
-  // kind may share the parameters of `first_equal_attention` by Module::add_alias().
+  // The attention of the first layer with the same kind and options. Null if this layer is the first one.
+  // Layers can share a parameter of this object by Module::add_alias().
   const Attention* first_equal_attention = nullptr;
 };
 
@@ -142,8 +142,8 @@ struct AttentionSize {
 };
 
 // Tells whether an attention kind reads queries and keys. Every kind reads values. A layer has no projection
-// for unused queries or keys: it passes the values in place of unused queries, and the queries in place of
-// unused keys.
+// for an input that the kind does not read. In place of unused queries, forward() receives the values. In
+// place of unused keys, it receives the queries.
 struct UsedAttentionInputs {
   bool use_queries = true, use_keys = true;
 };

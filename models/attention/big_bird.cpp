@@ -17,9 +17,9 @@ struct BigBirdOptions {
 };
 
 // The pattern of "Big Bird: Transformers for Longer Sequences" (Zaheer et al. 2020, section 2): a window of
-// blocks, global blocks at both ends and random blocks. In the causal pattern, the keys of a query are
-// independent of the sequence length. Only the first blocks are therefore global, and the random blocks
-// precede the window.
+// blocks, global blocks at both ends and random blocks. In the causal pattern, the keys of a query must not
+// depend on the sequence length. Therefore, the last blocks are not global, and random blocks precede the
+// window.
 class BigBirdPattern {
  public:
   explicit BigBirdPattern(const BigBirdOptions& options) : options_(options) {}
@@ -67,8 +67,7 @@ class BigBirdPattern {
       from.pop_back();
     }
   }
-  // Returns the candidates for the random key blocks of the query block `query`: all key blocks that are
-  // outside the window and not global. In the causal pattern, candidates precede the query block.
+  // Returns the key blocks that are outside the window of the query block and not global.
   std::vector<int32_t> candidates(int64_t query, int64_t blocks, bool causal) const {
     const int64_t end = causal ? query : blocks - options_.global_blocks;
     std::vector<int32_t> all;

@@ -11,9 +11,8 @@ namespace {
 
 constexpr const char* kCompressive = "compressive";
 
-// Attention of a Compressive Transformer (Rae et al. 2020): the attention of Transformer-XL with a second,
-// compressed memory. When `rate` layer inputs have left the first memory, they are compressed to one row of
-// the second memory. In the keys and values, the compressed rows come first.
+// Attention of a Compressive Transformer (Rae et al. 2020): the attention of Transformer-XL with a second
+// memory of compressed rows. Each row represents `rate` older inputs of the layer.
 class CompressiveKind final : public RelativeAttention {
  public:
   CompressiveKind(const RelativeAttentionOptions& options, const std::string& compression,

@@ -25,9 +25,11 @@ struct EtcOptions {
 
 // Global-local attention (Ainslie et al. 2020, "ETC: Encoding long and structured inputs in transformers").
 // The first tokens are global; the other tokens are called long tokens. Global tokens attend to all tokens. A
-// long token attends to the global tokens and to the long tokens at a distance of at most `radius`, in one
-// softmax. The score of query i and key j is q_i · (k_j + a(i, j)) / √dim. The label a(i, j) is a learned
-// vector for the distance of i and j or for their segments.
+// long token attends to the global tokens and to the long tokens at a distance of at most `radius`.
+//
+// The score of query i and key j is q_i · (k_j + a(i, j)) / √dim, where the label a(i, j) is a learned
+// vector. For two global or two long tokens, the label depends on their distance. For a global and a long
+// token, the label depends on whether the long token is in the segment of the global token.
 class EtcKind final : public Attention {
  public:
   EtcKind(const EtcOptions& options, const AttentionSetup& setup)
@@ -66,11 +68,11 @@ class EtcKind final : public Attention {
   }
 
  private:
-  // Inputs of the score functions. `queries`, `keys` and `values` are (batch, heads, length, dim), and
-  // `queries` is divided by √dim. `masks` (batch or 1, length) is -inf for masked keys and 0 for other keys.
-  // The first `globals` tokens are global, and the remaining long_length() tokens are long tokens. The long
-  // tokens are divided into one segment for each global token. Element (i, j) of `segments` (globals,
-  // long_length()) is 1 if long token j is in segment i, and 0 otherwise.
+  // Inputs of the score functions. The first `globals` tokens are global, and the others are long tokens. The
+  // long tokens are divided into one segment for each global token.
+  // - queries, keys, values: (batch, heads, length, dim). `queries` is divided by √dim.
+  // - masks: (batch or 1, length), -inf for masked keys and 0 for other keys.
+  // - segments: (globals, long_length()). Element (i, j) is 1 if long token j is in segment i, else 0.
   struct Inputs {
     Tensor queries, keys, values, masks, segments;
     int64_t globals;
@@ -80,9 +82,8 @@ class EtcKind final : public Attention {
     int64_t long_length() const { return keys.size(2) - globals; }
   };
 
-  // Returns one learned vector (label) for each distance from -reach to reach, (1, heads, 2 * reach + 1,
-  // dim). `labels` is long_labels_ or global_labels_. Distances are clipped to the range of `labels`, which
-  // is -max_distance to max_distance.
+  // Returns the labels of the distances from -reach to reach, (1, heads, 2 * reach + 1, dim). `labels` is
+  // long_labels_ or global_labels_. Distances beyond max_distance have the label of max_distance.
   Tensor labels_of_distances(const Tensor& labels, int64_t reach) const {
     const Tensor rows = Tensor::empty({2 * reach + 1}, DType::int64);
     for (int64_t i = 0; i < rows.numel(); ++i)
@@ -103,9 +104,9 @@ class EtcKind final : public Attention {
     return result;
   }
 
-  // Returns the dot product of the query and the segment label for each pair of a query and a key, (batch,
-  // heads, queries, keys). `same` (queries, keys) is 1 for pairs in the same segment and 0 for other pairs.
-  // The label of a pair is row `first` + `same` of segment_labels_.
+  // Returns the dot products of queries and segment labels, (batch, heads, queries, keys). `same` (queries,
+  // keys) is 1 for pairs in the same segment and 0 for other pairs. The label of a pair is row `first` +
+  // `same` of segment_labels_.
   Tensor segment_scores(const Tensor& queries, const Tensor& same, int64_t first) const {
     const Tensor labels = permute(slice(segment_labels_, 0, first, first + 2), {1, 0, 2});
     const Tensor scores =

@@ -9,8 +9,6 @@ namespace {
 constexpr const char* kOneDimension = "1d";
 constexpr const char* kTwoDimensions = "2d";
 
-// Returns the window of a query along one axis: the block of the query and `memory` positions before the
-// block. If `both_sides` is true, the window also includes `memory` positions after the block.
 KeyWindow make_block_window(int64_t block, int64_t memory, bool both_sides) {
   return {.block_size = block, .before = memory, .after = both_sides ? memory : 0};
 }
@@ -41,10 +39,8 @@ void check_image_length(const OptionValues& options, int64_t length) {
     check_option_at_most_length(options, name, length);
 }
 
-// Implements AttentionKind::count_multiply_adds for a query far from the borders of the image. In form 1d, a
-// query attends to the memory and to (block + 1) / 2 tokens of its block on average. In form 2d, a query
-// attends to memory_rows + block_rows / 2 rows on average, and to block_columns + 2 * memory_columns keys in
-// each row.
+// Implements AttentionKind::count_multiply_adds. Counts the keys of a query far from the borders of the
+// image. A causal query attends to half of its block on average.
 double count_image_multiply_adds(const OptionValues& options, const AttentionSize& size) {
   const auto value = [&](const char* name) { return static_cast<double>(options.get<int64_t>(name)); };
   if (options.get<std::string>("form") == kOneDimension)

@@ -52,7 +52,6 @@ KindInputs map_inputs(const KindInputs& inputs, const std::function<Tensor(const
   return {f(inputs.q), f(inputs.k), f(inputs.v)};
 }
 
-// Returns the tokens before `end`.
 Tensor take_tokens(const Tensor& x, int64_t end) {
   return slice(x, 1, 0, end);
 }
@@ -88,7 +87,6 @@ class KindTester {
   Tensor attend(const Attention& attention, const KindInputs& inputs, const AttentionMask& mask,
                 const ForwardContext& context) const;
   AttentionMask select_mask() const { return kind_.capabilities.causal ? kCausalMask : kOpenMask; }
-  // Returns the number of tokens of a shorter sequence.
   int64_t prefix_length() const { return (setup_.length + 1) / 2; }
   std::vector<std::pair<std::string, AttentionMask>> list_masks() const;
 
@@ -254,8 +252,8 @@ std::string KindTester::test_causal_mask() const {
     return concat({take_tokens(x, end), neg(slice(x, 1, end, setup_.length))}, 1);
   };
   for (const bool training : {false, true}) {
-    // The second pass repeats the decisions of the first pass. Otherwise, the changed tokens could change the
-    // choice of the keys that earlier queries attend to.
+    // The second pass repeats the decisions of the first pass, such as LSH buckets. Otherwise, the changed
+    // tokens could change the keys that earlier queries attend to.
     StoredDecisions decisions;
     const ForwardContext context{.training = training, .seed = 5, .step = 2, .decisions = &decisions};
     const Tensor before = attend(*attention, inputs_, kCausalMask, context);
@@ -328,7 +326,8 @@ std::string KindTester::test_weight_dropout() const {
 
 std::string KindTester::test_replay() const {
   const auto attention = make();
-  // Tokens have equal queries and keys in pairs, so that rounding errors decide comparisons of their scores.
+  // Pairs of tokens have equal queries and keys, so their scores are equal. A rounding error can then change
+  // decisions that compare scores, unless the replay repeats the decisions of the first pass.
   const auto repeat_tokens = [&](const Tensor& x) {
     std::vector<Tensor> tokens;
     for (int64_t t = 0; t < setup_.length; ++t) tokens.push_back(slice(x, 1, t / 2 * 2, t / 2 * 2 + 1));
@@ -355,9 +354,8 @@ std::string KindTester::test_prefix() const {
   const Tensor prefix =
       attend(*attention, map_inputs(inputs_, take_prefix), kCausalMask, {.is_prefix = true});
   if (!has_only_finite_elements(prefix)) return "a prefix gives elements that are not finite";
-  // If the attention kind has no recurrent form, later tokens may influence which earlier tokens a query
-  // attends to. The results of the prefix and of the whole sequence may then differ, so they are not
-  // compared.
+  // Without a recurrent form, later tokens can change the keys that earlier queries attend to. The results of
+  // a prefix and of the whole sequence can then differ.
   if (!kind_.capabilities.recurrent) return "";
   return compare(prefix, take_prefix(attend(*attention, inputs_, kCausalMask, {})), 1e-10,
                  "a prefix and the same tokens of the whole sequence");
@@ -397,8 +395,7 @@ std::string KindTester::test_state() const {
                       "layers.0.attention"})
         ->bytes();
   };
-  // The test compares two large capacities, because the size of a state with a window depends on the capacity
-  // if the capacity is less than the window.
+  // The size of a state with a window is constant only for capacities larger than the window.
   constexpr int64_t kLong = 1 << 16;
   const int64_t bytes = count_bytes(kLong), doubled = count_bytes(2 * kLong);
   if (bytes <= 0) return concat_text("expected a state of at least 1 byte, got ", bytes);

@@ -7,8 +7,8 @@ namespace {
 constexpr const char* kSlidingForm = "sliding";
 constexpr const char* kBlockForm = "blocks";
 
-// Returns the window that the options describe. Without a causal mask, a sliding window also contains tokens
-// after the query, but a window of blocks never contains blocks after the block of the query.
+// Without a causal mask, a sliding window also contains tokens after the query, but a window of blocks never
+// contains blocks after the block of the query.
 KeyWindow make_key_window(const OptionValues& options) {
   const auto window = options.get<int64_t>("window");
   if (options.get<std::string>("form") == kSlidingForm)
@@ -20,9 +20,7 @@ std::unique_ptr<Attention> make_local_attention(const OptionValues& options, con
   return make_softmax_attention(make_key_window(options), setup.dropout);
 }
 
-// Implements AttentionKind::count_multiply_adds. A query that is far from the start of the sequence attends
-// to the window.before keys before its block and, on average, to (window.block_size + 1) / 2 keys of its
-// block. For short sequences, count_sparse_attention_multiply_adds() limits the number of keys.
+// Implements AttentionKind::count_multiply_adds. On average, a query attends to half of its block.
 double count_window_multiply_adds(const OptionValues& options, const AttentionSize& size) {
   const KeyWindow window = make_key_window(options);
   return count_sparse_attention_multiply_adds(

@@ -7,9 +7,8 @@
 namespace tapeformer {
 namespace {
 
-// Attention of "Reformer" (Kitaev et al. 2020). Every training step draws new random rotations for the
-// hashes, even if dropout is off. Evaluation always draws the rotations of step 0. If backward() repeats the
-// forward pass, the repeated pass uses the buckets of the first pass.
+// Attention of "Reformer" (Kitaev et al. 2020). Each training step draws new random rotations for the hashes.
+// Evaluation always uses the rotations of step 0. A replay in backward() uses the buckets of the first pass.
 class LshKind final : public Attention {
  public:
   LshKind(const LshOptions& options, double dropout) : options_(options), dropout_(dropout) {}
@@ -46,8 +45,8 @@ class LshKind final : public Attention {
   double dropout_;
 };
 
-// The values that an option accepts. Except in kPresets, the first value is "preset", which keeps the setting
-// of the preset. The other values are in the order of the enum or bool that they select.
+// The choices of each option. Except in kPresets, the first choice is "preset", which keeps the setting of
+// the preset. The next choices are the values of an enum in order, or false and true.
 using Choices = std::initializer_list<const char*>;
 constexpr Choices kPresets{"reformer", "trax", "fast_transformers"};
 constexpr Choices kWraps{"preset", "none", "round", "global"};
@@ -57,8 +56,7 @@ constexpr Choices kScales{"preset", "unit_key", "rsqrt_dim"};
 constexpr Choices kCombines{"preset", "logsumexp", "mean"};
 constexpr Choices kHashes{"preset", "rotations", "hyperplanes"};
 
-// Sets `option` to the enum or bool that the value of option `name` selects. If the value is "preset", does
-// not change `option`.
+// Sets `option` to the value that is chosen for option `name`. The choice "preset" does not change `option`.
 template <class E>
 void choose(const OptionValues& values, const char* name, Choices choices, E& option) {
   const auto found = std::find(choices.begin(), choices.end(), values.get<std::string>(name));

@@ -15,8 +15,9 @@ constexpr const char* kMemoryCompressed = "memory-compressed";
 
 // Attention to keys and values that a convolution with kernel size and stride `factor` compresses (Liu et al.
 // 2018, "Generating Wikipedia by summarizing long sequences"). Each head has a separate convolution. In
-// causal attention, a query attends to the compressed keys whose tokens are all at its position or before. A
-// learned key precedes the compressed keys, because all compressed keys are masked for the first queries.
+// causal attention, a query attends to a compressed key only if all tokens of the key are at the position of
+// the query or before. The first queries have no such key. Therefore, a learned key precedes the compressed
+// keys.
 class MemoryCompressedKind final : public Attention {
  public:
   MemoryCompressedKind(int64_t factor, const AttentionSetup& setup)
@@ -46,8 +47,8 @@ class MemoryCompressedKind final : public Attention {
  private:
   int64_t compressed_length(int64_t length) const { return (length + factor_ - 1) / factor_; }
 
-  // Converts a mask of uncompressed keys to a mask of the learned key and the compressed keys. Each element
-  // of key_lengths is repeated `copies` times in the result.
+  // Converts a mask of uncompressed keys to a mask of the learned key and the compressed keys.
+  // causal_attention() divides each sequence into `copies` sequences, which have the same key length.
   AttentionMask compressed_mask(const AttentionMask& mask, int64_t copies) const {
     if (!mask.key_lengths.defined()) return mask;
     const Tensor lengths = mask.key_lengths.to(kCpu);
@@ -57,9 +58,9 @@ class MemoryCompressedKind final : public Attention {
     return {.causal = mask.causal, .key_lengths = rows};
   }
 
-  // Returns the attention of the queries to the learned key, which is key 0, and to the compressed keys.
-  // Query i attends to the keys up to key t = (i + 1) / factor, rounded down. Queries with equal (i + 1) %
-  // factor form a group, in which t is the index of the query. Each group is therefore a sequence with an
+  // Returns the causal attention to `keys` (batch, steps, heads, dim), where key 0 is the learned key. Query
+  // i attends to the keys 0 to (i + 1) / factor. Among the queries with the same remainder (i + 1) % factor,
+  // each query attends to one more key than the query before it. These queries form a sequence with an
   // ordinary causal mask.
   Tensor causal_attention(const Tensor& q, const Tensor& keys, const Tensor& values,
                           const AttentionMask& mask, ForwardContext context, const std::string& name) const {

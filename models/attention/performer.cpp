@@ -19,8 +19,7 @@ struct PerformerOptions {
     return relu ? RandomFeatureMap::relu : RandomFeatureMap::softmax_query;
   }
   RandomFeatureMap key_map() const { return relu ? RandomFeatureMap::relu : RandomFeatureMap::softmax_key; }
-  // Returns the options of the linear attention whose queries and keys are random features. The features are
-  // not negative, so relu does not change them.
+  // Random features are not negative, so relu does not change them.
   LinearAttentionOptions linear() const { return {.feature_map = FeatureMap::relu, .eps = eps}; }
 };
 
@@ -94,10 +93,10 @@ class PerformerKind final : public Attention {
     return make_random_projection(x.size(-1), options_.projection, stream).to(x.dtype()).to(x.device());
   }
 
-  // Returns the random projection of the layer `name`, and caches it until projection_index() changes. On a
-  // CUDA device, projections that are redrawn in training are not cached, because a captured graph would use
-  // the same cached projection in every step. Instead, each call copies a projection to the device. This copy
-  // throws DeviceError during a graph capture.
+  // Returns the random projection of the layer `name`, from a cache if possible. On a CUDA device,
+  // projections that are redrawn in training are not cached, because a captured graph would use the same
+  // projection in every step. Without the cache, the copy to the device makes the capture throw
+  // CudaGraphError.
   Tensor projection_of(const std::string& name, const ForwardContext& context, const Tensor& x) const {
     const uint64_t index = projection_index(context);
     if (redraws(context) && !x.device().is_cpu()) return draw(name, index, x);

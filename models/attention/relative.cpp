@@ -87,9 +87,8 @@ Tensor RelativeAttention::forward(const Tensor& q, const Tensor& k, const Tensor
   return contiguous(move_heads_first(matmul(weights, move_heads_first(v))));
 }
 
-// A compressed row is appended to the state before its tokens leave the uncompressed memory. The ring buffer
-// of compressed rows therefore has (m.tokens + segment_length_) / m.compression_rate more rows than the
-// compressed memory.
+// The ring buffer of compressed rows also holds rows whose tokens are still in the uncompressed memory or in
+// the current segment. It is therefore larger than the compressed memory.
 std::unique_ptr<AttentionState> RelativeAttention::make_state(const AttentionStateOptions& shape) const {
   const NoGradScope no_grad;
   const SegmentMemorySize& m = memory_size();

@@ -11,10 +11,10 @@ struct RelativeAttentionOptions {
   int64_t max_distance = 0;  // larger distances are replaced by this distance; 0: no limit
 };
 
-// For query i and key j, the score is ((q_i + u) · k_j + (q_i + w) · W r(i - j)) / √dim, where r(d) is the
-// vector of the sinusoids of distance d. The biases u and w and the matrix W are parameters of the layer. The
-// positions i and j are indices into the sequence of all memory rows followed by the tokens of the segment. A
-// compressed row of the memory therefore has a single position.
+// The score of query i and key j is ((q_i + u) · k_j + (q_i + w) · W r(i - j)) / √dim, where r(d) is the
+// vector of the sinusoids of distance d. The vectors u and w and the matrix W are parameters of the layer.
+// Positions count the rows of the memory and then the tokens of the segment. A compressed row has one
+// position.
 class RelativeAttention : public Attention {
  public:
   RelativeAttention(const RelativeAttentionOptions& options, const AttentionSetup& setup);
@@ -36,9 +36,8 @@ class RelativeAttention : public Attention {
   int64_t max_key_count() const { return options_.memory_size.max_rows() + segment_length_; }
   // Returns the sinusoids of the distances first, first + step, …, (count, width) float32.
   Tensor compute_sinusoids(int64_t width, int64_t first, int64_t count, int64_t step) const;
-  // Returns the projected sinusoids W r(d) in decreasing order of the distance d, (1, heads, keys +
-  // later_keys, dim). The distances are keys - 1 to -later_keys. With a causal mask, `later_keys` is 0.
-  // Otherwise, it is the number of queries - 1.
+  // Returns the projected sinusoids W r(d) of the distances d from keys - 1 down to -later_keys, (1, heads,
+  // keys + later_keys, dim).
   Tensor project_distances(int64_t keys, int64_t later_keys) const;
 
   RelativeAttentionOptions options_;

@@ -24,16 +24,15 @@ struct RoutingOptions {
   double local_share = 0, decay = 0;
 };
 
-// Divides each row of x, along the last dimension, by its Euclidean norm.
 Tensor normalize_rows(const Tensor& x) {
   return div(x, sqrt(add(sum(square(x), -1, true), 1e-12)));
 }
 
 // Attention of "Efficient Content-Based Sparse Attention with Routing Transformers" (Roy et al. 2020). The
-// first `local_heads_` heads attend to a sliding window. The remaining heads attend within clusters: a
+// first `local_heads_` heads attend to a sliding window. The remaining heads attend within clusters. A
 // cluster contains the tokens whose queries have the largest cosine similarity to the centroid of the
-// cluster. Centroids are moving averages of unit queries. Queries are also used as keys. If backward()
-// repeats the forward pass, the repeated pass uses the clusters of the first pass.
+// cluster. Centroids are moving averages of normalised queries. Queries are also used as keys. A replay in
+// backward() uses the clusters of the first pass.
 class RoutingKind final : public Attention {
  public:
   RoutingKind(const RoutingOptions& options, const AttentionSetup& setup)

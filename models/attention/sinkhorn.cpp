@@ -68,10 +68,9 @@ class SinkhornKind final : public Attention {
   }
 
   // Returns attention without a causal mask, (batch, length, heads, dim). A token of a mixed block is a
-  // weighted sum of tokens, which can include masked tokens and padding. The function adds log(m) to the
-  // score of a mixed token, where m is the weight of its valid tokens divided by the weight of all its
-  // tokens. For this purpose, the keys have an additional feature log(m) * √dim, and the queries have an
-  // additional feature 1.
+  // weighted sum of tokens. Some of these tokens can be masked or padding. If the valid tokens have the share
+  // m of the total weight, log(m) is added to the score of the mixed token. For this purpose, the keys have
+  // an additional feature log(m) * √dim, and the queries have an additional feature 1.
   Tensor to_all_blocks(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
                        const ForwardContext& context, const std::string& name) const {
     const int64_t batch = q.size(0), length = q.size(1), blocks = block_count(length), block = options_.block;
@@ -103,8 +102,8 @@ class SinkhornKind final : public Attention {
 
   // Returns attention with a causal mask, (batch, length, heads, dim). The queries of the first block attend
   // only to their block. The queries of a later block also attend to a mixed block, which is a weighted sum
-  // of the earlier blocks. The weights are the softmax of scores that depend only on tokens up to the first
-  // token of the queries' block. balanced() cannot be used here, because normalising a column would use later
+  // of the earlier blocks. The weights depend only on tokens up to the first token of the block of the
+  // queries. They are normalised over the earlier blocks only. Sinkhorn iterations would also use later
   // blocks.
   Tensor to_earlier_blocks(const Tensor& q, const Tensor& k, const Tensor& v, const ForwardContext& context,
                            const std::string& name) const {
@@ -191,7 +190,7 @@ class SinkhornKind final : public Attention {
   double dropout_;
   Tensor hidden_, output_;  // weights of the sorting network, (heads, dim, dim) and (heads, dim, blocks)
   // Buffers. causal_ (blocks, blocks) is the result of make_causal_score_mask(). Row i of counts_ (blocks, 1)
-  // is the number of tokens up to and including the first token of block i + 1.
+  // is (i + 1) * block + 1, the number of keys whose mean selects the mixed block of block i + 1.
   Tensor causal_, counts_;
 };
 

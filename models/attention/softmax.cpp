@@ -39,8 +39,8 @@ class SoftmaxKind : public Attention {
     return softmax_attention(q, k, v, options);
   }
   std::unique_ptr<AttentionState> make_state(const AttentionStateOptions& shape) const override {
-    // A pattern may cache each table of key blocks that it returns. make_state() therefore requests a table
-    // on the CPU, and the state owns and frees the copy on the device.
+    // A pattern can keep every table that it returns. The table is therefore requested on the CPU, and only
+    // the state owns the copy on the device.
     SparsePattern pattern = pattern_({shape.capacity, shape.heads, true, kCpu, shape.name});
     if (pattern.key_blocks.defined()) pattern.key_blocks = pattern.key_blocks.to(shape.device);
     return std::make_unique<SoftmaxState>(shape, pattern);
@@ -72,7 +72,7 @@ class SharedSoftmaxKind final : public SoftmaxKind {
   }
 };
 
-// Returns the number of multiply-adds of a causal pass. A query attends to half of the keys on average.
+// A query attends to half of the keys on average.
 double count_softmax_multiply_adds(const OptionValues&, const AttentionSize& size) {
   const auto length = static_cast<double>(size.length);
   return 2 * static_cast<double>(size.dim) * 0.5 * length * length;

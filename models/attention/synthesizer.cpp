@@ -157,7 +157,6 @@ std::unique_ptr<Attention> make_synthesizer(const OptionValues& options, const A
   return std::make_unique<SynthesizerKind>(options, setup);
 }
 
-// Returns the inputs that the terms read. Only "dot-product" reads keys; random terms read no input.
 UsedAttentionInputs select_synthesizer_inputs(const OptionValues& options) {
   const auto terms = options.get<Names>("terms");
   const bool keys = contains(terms, "dot-product");

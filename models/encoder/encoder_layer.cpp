@@ -12,8 +12,6 @@
 namespace tapeformer {
 namespace {
 
-// Throws ShapeError unless `attention_result`, the result of an attention kind, has the expected shape and
-// dtype.
 void check_attention_result(const Tensor& attention_result, const Shape& expected, DType dtype,
                             const char* name) {
   check(attention_result.defined(), name, "the attention kind returned an undefined tensor");
@@ -142,9 +140,8 @@ Tensor MultiHeadAttention::prepend_and_update_memory(const Tensor& x, const Forw
   return memory.defined() ? concat({memory.to(x.dtype()), x}, 1) : x;
 }
 
-// The reconstruction loss is computed only in the first forward pass, because a replay in backward() does not
-// call this function. In recomputed and reversible layers, recording is off in the first pass. The function
-// therefore turns recording on if context.loss_terms collects losses.
+// Recomputed and reversible layers turn recording off in the first pass. The reconstruction loss needs it,
+// because replays in backward() do not call this function.
 void MultiHeadAttention::compress_memory(const Tensor& x, const Tensor& evicted,
                                          const ForwardContext& context, const std::string& name) const {
   const RecordingScope scope(context.loss_terms != nullptr);
@@ -194,9 +191,9 @@ EncoderLayer::EncoderLayer(const EncoderOptions& options, int64_t layer_index,
   add_child("norm2", norm2);
 }
 
-// Executor of run_layer() that records the ops on the tape. `first_row` is the index of row 0 of the input in
-// the whole batch, (batch * length) rows. The dropout masks depend on this index. `chunks` is the number of
-// chunks in which the feed-forward branch processes the rows.
+// Executor of run_layer() that records the ops on the tape. `first_row` is the index of the first row of the
+// input among the batch * length rows of the whole batch. Dropout masks depend on it. The feed-forward branch
+// processes the rows in `chunks` chunks.
 struct EncoderLayer::TapeExecutor {
   const EncoderLayer& layer;
   const AttentionMask& mask;
@@ -231,8 +228,8 @@ struct EncoderLayer::TapeExecutor {
   }
   Tensor run_branch(ResidualBranch branch, const Tensor& x, const Tensor& x_operand) const {
     const Tensor operand = x_operand.defined() ? x_operand : convert_to_operand_dtype(x);
-    // In post-norm layers, the result of the branch can be bfloat16, because normalize_sum() accepts it. In
-    // other layers, the result is added to the residual and must have the same dtype.
+    // A post-norm layer accepts a bfloat16 result of the branch. In other layers, the result is added to x
+    // and must have the dtype of x.
     const DType result_dtype = layer.form_ == ResidualForm::post_norm ? get_operand_dtype(x) : x.dtype();
     if (branch == ResidualBranch::attention)
       return layer.attention.forward(x, operand, mask, context, layer.name_, result_dtype);

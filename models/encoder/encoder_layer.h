@@ -59,8 +59,7 @@ inline ResidualForm choose_residual_form(const EncoderOptions& options) {
 struct HiddenStates {
   Tensor x1;
   Tensor x2 = {};  // defined in reversible layers only
-  // In post-norm layers, `x1` converted to get_operand_dtype(x1), or undefined if `x1` has not been
-  // converted. Undefined in other layers.
+  // In post-norm layers, an optional copy of `x1` in the dtype of matrix products, get_operand_dtype(x1).
   Tensor x1_operand = {};
 };
 
@@ -95,8 +94,8 @@ struct ProjectedHeads {
   Tensor query, key, value;
 };
 
-// Returns the multi-head self-attention of x. If there is a segment memory, the keys and values that
-// executor.project() returns begin with the rows of the memory.
+// Returns the multi-head self-attention of x. The values replace unused queries, and the queries replace
+// unused keys.
 template <class Executor>
 Tensor run_attention(const Executor& executor, const Tensor& x) {
   const ProjectedHeads heads = executor.project(x);
@@ -108,13 +107,13 @@ Tensor run_attention(const Executor& executor, const Tensor& x) {
 
 class MultiHeadAttention final : public Module {
  public:
-  // `layer` selects the attention kind from the pattern, and `first_equal_attention` is the member of
-  // AttentionSetup. Throws OptionError if the attention kind rejects an option.
+  // `layer` selects the attention kind from the pattern. See AttentionSetup for `first_equal_attention`.
+  // Throws OptionError if the attention kind rejects an option.
   explicit MultiHeadAttention(const EncoderOptions& options, int64_t layer = 0,
                               const Attention* first_equal_attention = nullptr);
-  // Computes self-attention of x (batch, length, width). `operand` is x in the dtype get_operand_dtype(x). If
-  // `operand` is undefined, the function converts x. The result has the shape of x and the dtype
-  // `result_dtype`, which linear() must support for this operand. `name` is the full name of the layer.
+  // Computes self-attention of x (batch, length, width). `operand` is x converted to get_operand_dtype(x), or
+  // undefined. The result has the shape of x. Its dtype is `result_dtype`, the dtype of x or of the operand.
+  // `name` is the full name of the layer.
   Tensor forward(const Tensor& x, const Tensor& operand, const AttentionMask& mask,
                  const ForwardContext& context, const std::string& name, DType result_dtype) const;
 
@@ -133,16 +132,15 @@ class MultiHeadAttention final : public Module {
   struct TapeExecutor;
 
   // Returns the projections of x (batch, length, width) in dtype `dtype`, each (batch, length, heads,
-  // head_dim). Queries are projections of x; keys and values are projections of `source`. One matrix product
-  // computes all projections of the same input.
+  // head_dim). Queries are projections of x; keys and values are projections of `source`.
   ProjectedHeads project(const Tensor& x, const Tensor& source, DType dtype) const;
   // Returns the segment memory of the layer followed by x, or x if the memory is empty. Stores x for the next
   // segment.
   Tensor prepend_and_update_memory(const Tensor& x, const ForwardContext& context,
                                    const std::string& name) const;
-  // Compresses `evicted`, the inputs that leave the uncompressed memory when the segment x is stored. Stores
-  // the compressed rows in the segment memory, and adds compute_reconstruction_loss() to the loss if the rows
-  // need gradients.
+  // Compresses `evicted`, the old inputs that the segment x displaces from the uncompressed memory, and
+  // stores the rows in the compressed memory. If the rows need gradients, adds compute_reconstruction_loss()
+  // to the loss.
   void compress_memory(const Tensor& x, const Tensor& evicted, const ForwardContext& context,
                        const std::string& name) const;
   // Returns the attention-reconstruction loss (Rae et al. 2020, algorithm 2): the mean squared difference
@@ -159,8 +157,8 @@ class MultiHeadAttention final : public Module {
 
 class EncoderLayer final : public Module {
  public:
-  // The full name of the layer, for random streams and decisions, is "layers.N", where N is `layer_index`.
-  // `first_equal_attention` is the member of AttentionSetup.
+  // The full name of the layer is "layers.N", where N is `layer_index`. See AttentionSetup for
+  // `first_equal_attention`.
   EncoderLayer(const EncoderOptions& options, int64_t layer_index,
                const Attention* first_equal_attention = nullptr);
   // Applies a post-norm or pre-norm layer to x (batch, length, width). The result has the shape of x.
@@ -169,9 +167,8 @@ class EncoderLayer final : public Module {
   void apply(HiddenStates& states, const AttentionMask& mask, const ForwardContext& context) const;
 
   // Return the results of run_residual_branch() for the attention branch and the feed-forward branch. x is
-  // (batch, length, width) in run_attention_branch() and (count, width) in run_feedforward_branch(). If x
-  // contains only a part of the rows of a batch, `first_row` is the index of row 0 of x in the whole batch.
-  // The dropout masks depend on this index.
+  // (batch, length, width) in run_attention_branch() and (count, width) in run_feedforward_branch().
+  // `first_row` is the index of the first row of x in the whole batch. The dropout masks depend on it.
   Tensor run_attention_branch(const Tensor& x, const AttentionMask& mask,
                               const ForwardContext& context) const;
   Tensor run_feedforward_branch(const Tensor& x, int64_t first_row, const ForwardContext& context) const;

@@ -38,7 +38,7 @@ RecurrentEncoder::RecurrentEncoder(const Encoder& encoder, int64_t batch, int64_
     second_half_view_ = concatenated_halves_.view({batch, o.width()}, {2 * o.width(), 1}, o.width());
   }
   attention_result_ = buffer({batch, o.width()});
-  // On the CPU, DecodingLinear takes operands in the dtype of the weights and rounds the operands itself.
+  // On the CPU, DecodingLinear rounds its operands itself.
   const DType operand = like.device().is_cpu() ? like.dtype() : get_operand_dtype(like);
   if (operand != like.dtype())
     for (Tensor* t : {&branch_operand_, &attention_result_operand_})
@@ -87,8 +87,8 @@ void RecurrentEncoder::reset() {
 }
 
 // Executor of run_layer() that processes one token of every sequence. The results are stored in buffers of
-// the RecurrentEncoder. In post-norm layers, run_branch() returns the input of the last linear layer of the
-// branch, and normalize_sum() computes the linear layer and the norm in one call.
+// the RecurrentEncoder. In post-norm layers, run_branch() omits the last linear layer of the branch.
+// normalize_sum() computes this layer together with the norm.
 struct RecurrentEncoder::TokenExecutor {
   const RecurrentEncoder& step;
   const Layer& layer;
@@ -127,10 +127,11 @@ struct RecurrentEncoder::TokenExecutor {
     return step.branch_result_;
   }
 
-  // Stores x (batch, width), the input of the attention, in layer.inputs_to_compress. If
-  // layer.inputs_to_compress is full, compresses it to one row and appends the row to the state. In a
-  // captured graph, `slot` is constant, so the compressed rows are wrong. Results do not depend on these
-  // rows, because a graph decodes at most one segment, and only queries of later segments attend to the rows.
+  // Stores x (batch, width), the input of the attention. After every `rate` inputs, compresses them to one
+  // row and appends the row to the state.
+  //
+  // A captured graph repeats the same `slot`, so it computes wrong rows. The results are correct
+  // nevertheless: a graph decodes at most one segment, and only later segments read the rows.
   void compress(const Tensor& x) const {
     const int64_t batch = x.size(0), width = x.size(1), rate = layer.inputs_to_compress.size(1);
     const int64_t slot = step.position_ % rate;

@@ -2,7 +2,7 @@
 // and x2, which both start as the embedding. Each layer computes
 //   y1 = x1 + dropout(attention(norm1 x2)),   y2 = x2 + dropout(feedforward(norm2 y1)).
 // backward() computes the inputs of each layer from its outputs (autograd/reversible.h), so activation memory
-// does not depend on the number of layers. Only the decisions of attention kinds are kept per layer.
+// does not depend on the number of layers. Each layer keeps only its discrete decisions, such as LSH buckets.
 //
 // As in the code of Kitaev et al., the final norm reads both halves of the state, 2 * width features.
 #pragma once
@@ -15,9 +15,8 @@
 
 namespace tapeformer {
 
-// Returns one reversible block for each layer. The blocks process rows (batch * length, width). In forward
-// and in backward, the feed-forward branch processes the rows in `chunks` chunks. The layers must outlive the
-// blocks.
+// Returns one reversible block for each layer, which processes rows (batch * length, width). The feed-forward
+// branch processes the rows in `chunks` chunks. The layers must outlive the blocks.
 std::vector<ReversibleBlock> make_reversible_blocks(const std::vector<std::unique_ptr<EncoderLayer>>& layers,
                                                     int64_t chunks, int64_t length, const AttentionMask& mask,
                                                     const ReplayContext& context);

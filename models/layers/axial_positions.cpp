@@ -24,8 +24,8 @@ bool are_all_positive(const std::vector<int64_t>& numbers) {
   return std::all_of(numbers.begin(), numbers.end(), [](int64_t number) { return number > 0; });
 }
 
-// Appends a problem if an axis is longer than kMaxAxisOverLength * length. Also appends a problem if
-// `positions`, the product of the shape, is below `length`. The sizes of the shape must be positive.
+// Appends a problem if the grid is too large or too small for sequences of `length` tokens. The sizes of the
+// shape must be positive.
 void check_coverage(const std::vector<int64_t>& shape, int64_t positions, int64_t length,
                     std::vector<OptionProblem>& problems) {
   const int64_t largest = *std::max_element(shape.begin(), shape.end());
@@ -83,8 +83,7 @@ AxialPositions::AxialPositions(const AxialShape& axial, int64_t max_length)
       axial_shape_(axial),
       max_length_(std::min(axial.position_count(), max_length > 0 ? max_length : axial.position_count())),
       coordinates_(axial.shape.size()) {
-  // In each iteration, the loop divides `inner` by the size of axis a. The result is the row-major stride of
-  // this axis.
+  // Row-major stride of the current axis.
   int64_t inner = axial.position_count();
   for (size_t a = 0; a < tables.size(); ++a) {
     const int64_t size = axial.shape[a];

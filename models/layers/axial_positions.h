@@ -20,20 +20,19 @@ struct AxialShape {
   int64_t width() const;
 };
 
-// Returns the problems of an axial shape: sizes that are not positive, and features that do not add up to
-// `width`. If `length` > 0, a shape with fewer than `length` positions, or with an axis longer than 4 *
-// `length`, is also a problem.
+// Returns the problems of an axial shape, for example features that do not add up to `width`. If `length` is
+// positive, the shape must have at least `length` positions, and no axis may exceed 4 * length.
 std::vector<OptionProblem> find_option_problems(const AxialShape& axial, int64_t width, int64_t length = 0);
 
-// The learned tables of axial positions, one per axis. The table of axis a is (shape[a], dims[a]), and its
-// values are drawn from N(0, 1). The parameters have the names "0", "1" and so on.
+// The learned tables of axial positions. The table of axis a is (shape[a], dims[a]), with values from N(0,
+// 1). The name of the parameter is the number of the axis.
 class AxialPositions final : public Module {
  public:
-  // The maximum length of sequences is `max_length`. If `max_length` is 0 or exceeds the number of positions
-  // of the grid, the maximum length is the number of positions.
+  // `max_length` is the maximum length of sequences. If it is 0 or exceeds the number of positions of the
+  // grid, the maximum length is the number of positions.
   explicit AxialPositions(const AxialShape& axial, int64_t max_length = 0);
   // Returns the embeddings of positions 0 … length - 1, (length, width). Throws ShapeError if `length`
-  // exceeds `max_length`.
+  // exceeds the maximum length.
   Tensor forward(int64_t length) const;
 
   std::vector<Tensor> tables;
@@ -41,8 +40,7 @@ class AxialPositions final : public Module {
  private:
   AxialShape axial_shape_;
   int64_t max_length_;
-  // The coordinates of all positions, one (max_length,) int64 tensor per axis. The tensors are registered as
-  // buffers, so that move() transfers them to the device of the tables.
+  // The coordinates of the positions, one (max_length,) int64 tensor per axis.
   std::vector<Tensor> coordinates_;
 };
 

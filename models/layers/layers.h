@@ -8,11 +8,10 @@
 
 namespace tapeformer {
 
-// The affine map activation(x weightᵀ + bias). weight (out, in) and bias (out,) are drawn from U(-1/√in,
-// 1/√in). If `owns_weight` is false, the weight is an alias of a parameter of another module. The parent
-// module registers the alias with add_alias().
+// The map activation(x weightᵀ + bias). weight (out, in) and bias (out,) are drawn from U(-1/√in, 1/√in).
 class Linear final : public Module {
  public:
+  // If `owns_weight` is false, the parent module must set `weight` with add_alias().
   Linear(int64_t in, int64_t out, bool owns_weight = true);
   // Computes linear() (ops/linear.h) with this weight and bias.
   Tensor forward(const Tensor& x, Activation activation = Activation::none, const DropoutMask& dropout = {},
@@ -37,7 +36,7 @@ class Conv1dRelu final : public Module {
   Conv1dOptions options_;
 };
 
-// A table of `count` vectors: weight (count, dim), drawn from N(0, std²).
+// A table of `count` vectors, weight (count, dim). The values are drawn from N(0, std²).
 class Embedding final : public Module {
  public:
   Embedding(int64_t count, int64_t dim, double std = 1);
@@ -54,8 +53,7 @@ class LayerNorm final : public Module {
   Tensor forward(const Tensor& x) const;
   // Computes forward(x + dropout(branch)) in one op.
   Tensor forward(const Tensor& x, const Tensor& branch, const DropoutMask& dropout) const;
-  // Returns the result of forward() as LayerNormResult::result. LayerNormResult::operand contains the same
-  // values in the dtype of the operands of matrix products, get_operand_dtype(result) (ops/linear.h).
+  // Returns the result of forward(), and a copy in the dtype that matrix products use for their operands.
   LayerNormResult forward_with_operand(const Tensor& x) const;
   LayerNormResult forward_with_operand(const Tensor& x, const Tensor& branch,
                                        const DropoutMask& dropout) const;
@@ -68,11 +66,10 @@ class FeedForward {
  public:
   FeedForward(int64_t dim, int64_t hidden, Activation activation)
       : linear1(dim, hidden), linear2(hidden, dim), activation_(activation) {}
-  // Applies the block to x (…, dim). The result has dtype `result_dtype`; see linear() for dtypes.
-  // `hidden_dropout` applies to the hidden units.
+  // Applies the block to x (…, dim). The result has dtype `result_dtype`.
   Tensor forward(const Tensor& x, const DropoutMask& hidden_dropout, DType result_dtype) const;
-  // Runs the backward pass of y = forward(x, hidden_dropout, dtype), where `g` is the gradient of y.
-  // Recomputes the hidden activations, but not y.
+  // Runs the backward pass of forward(). `g` is the gradient of the result. The hidden activations are
+  // recomputed.
   void run_backward(const Tensor& x, const DropoutMask& hidden_dropout, const Tensor& g) const;
   Activation activation() const { return activation_; }
 

@@ -5,11 +5,11 @@
 
 namespace tapeformer {
 
-// Collects the terms of a forward pass. The caller of a model sets ForwardContext::loss_terms and adds sum()
-// to the loss of the model. A layer adds a term once per forward pass and not in replays.
+// The terms of a forward pass. The caller of a model sets ForwardContext::loss_terms and adds sum() to the
+// loss of the model. Replays in backward() add no terms.
 class LossTerms {
  public:
-  // Adds the scalar tensor `term` to the sum. The addition is recorded on the tape.
+  // Adds a scalar. The addition is recorded on the tape.
   void add(const Tensor& term) { sum_ = sum_.defined() ? tapeformer::add(sum_, term) : term; }
   // Returns the sum of the terms, or an undefined tensor if there are none.
   const Tensor& sum() const { return sum_; }

@@ -8,8 +8,7 @@
 namespace tapeformer {
 namespace {
 
-// Returns zeros for the parameter or the state `name`. The message of OutOfMemoryError names the tensor,
-// because a single option can make it too large.
+// Returns zeros. If the memory is exhausted, the error names the tensor.
 Tensor make_zeros(const std::string& name, const Shape& shape) {
   try {
     return Tensor::zeros(shape);

@@ -1,8 +1,8 @@
 // The base class of models and layers. A module owns named parameters, state, buffers and child modules.
 //
-// Modules are neither copied nor moved. The full name of a parameter is its path through the modules, for
-// example "layers.0.attention.query_projection.weight". Forward passes are pure functions of their inputs,
-// the parameters and a ForwardContext.
+// The full name of a parameter is its path through the modules, for example
+// "layers.0.attention.query_projection.weight". The result of a forward pass depends only on its inputs, the
+// parameters, the state and the ForwardContext.
 #pragma once
 
 #include <functional>
@@ -18,9 +18,9 @@
 
 namespace tapeformer {
 
-// Discrete results of a forward pass, such as the buckets of LSH attention. backward() can replay a forward
-// pass with inputs that have different rounding errors, but the replay must use the same discrete results.
-// The first pass therefore stores each decision under a name, and the replay reads the stored decision.
+// Discrete results of a forward pass, such as the buckets of LSH attention. If backward() replays the pass,
+// rounding errors could change these results. The first pass therefore stores each decision under a name, and
+// the replay reads it.
 class StoredDecisions {
  public:
   // Returns the decision stored under `name`. If there is none, stores and returns decide().
@@ -39,19 +39,18 @@ class SegmentMemory;  // models/layers/segment_memory.h
 struct ForwardContext {
   bool training = false;         // true in training; otherwise, dropout and `step` are not used
   bool disable_dropout = false;  // disables dropout in training
-  bool is_prefix = false;        // true if sequences are prefixes, which can be shorter than in training
+  bool is_prefix = false;        // whether sequences are prefixes of any length, as in generation
   uint64_t seed = 0;             // seed of dropout and other random numbers
   uint64_t step = 0;             // optimizer step; passes with equal seed and step draw equal random numbers
-  // Index of the first example of this pass in the whole batch, if the pass processes a slice of a batch.
-  // Random numbers depend on this index. If the sequences of the slice are padded to the same length as the
-  // sequences of the whole batch, each example draws the same random numbers as in a pass of the whole batch.
+  // If the pass processes a slice of a batch: index of the first example of the slice in the batch. Random
+  // numbers depend on this index, so that an example draws the same numbers as in a pass of the whole batch.
+  // This requires that both passes pad the sequences to the same length.
   int64_t first_example = 0;
-  // Memory of the earlier segments of the sequences, or null. The object must outlive backward(), because a
-  // recomputed forward pass reads it.
+  // Memory of the earlier segments of the sequences, or null. The object must outlive backward(), because
+  // replays read it.
   SegmentMemory* memory = nullptr;
   LossTerms* loss_terms = nullptr;  // collects terms that layers add to the loss, or null
-  // Decisions of the pass. The first pass stores them, and replays read them. Null if the pass is not
-  // replayed.
+  // Decisions that replays must repeat, or null if the pass is not replayed.
   StoredDecisions* decisions = nullptr;
 
   // Returns a mask that drops elements with probability p, or an empty mask if dropout is disabled. The mask
@@ -62,12 +61,11 @@ struct ForwardContext {
   }
 };
 
-// A ForwardContext for a part of a model that backward() replays. If the context passed to the constructor
-// has decisions, ReplayContext uses these decisions; otherwise, it owns new decisions. Copies share the
-// decisions, so a replayed function can hold a copy.
+// A ForwardContext for a part of a model that backward() replays. If the context has no decisions, the
+// ReplayContext and its copies own new decisions together.
 class ReplayContext {
  public:
-  // `replayed` is false if the part of the model runs only once. No decisions are created in this case.
+  // If `replayed` is false, the part of the model runs only once, and no decisions are created.
   explicit ReplayContext(const ForwardContext& context, bool replayed = true);
   const ForwardContext& operator*() const { return context_; }
 
@@ -104,7 +102,7 @@ class Module {
   // positions.
   NamedTensors buffers() const;
   // Returns the leaves of the tape in a forward pass of this module: its parameters(), and the parameters of
-  // other modules that it or its children use through an alias. A leaf may occur twice.
+  // other modules that it or its children use through an alias. The list can contain a leaf twice.
   std::vector<Tensor> leaves() const;
   // Returns the tensors that add_statistics() registered in this module and its children. The tensors contain
   // sums over the training forward passes since the last update_state().
@@ -115,11 +113,11 @@ class Module {
   // Sets parameters and state to the values of their initializers. The values depend only on the seed and the
   // name of the tensor.
   void initialize(uint64_t seed) const;
-  // Converts floating-point parameters, state and buffers to `dtype`. The results are new tensors without
-  // gradients.
+  // Converts floating-point parameters, state, buffers and statistics to `dtype`. The results are new tensors
+  // without gradients.
   void convert(DType dtype);
-  // Moves parameters, state and buffers to `device`. The results are new tensors, so optimizers must be
-  // created after the call.
+  // Moves parameters, state, buffers and statistics to `device`. The results are new tensors, so optimizers
+  // must be created after the call.
   void move(Device device);
 
  protected:
@@ -132,12 +130,11 @@ class Module {
   // Registers a tensor that convert() and move() change but that is neither trained nor saved.
   void add_buffer(std::string name, Tensor& tensor);
   // Sets `sums` to float32 zeros and registers it as statistics. Forward passes in training add to `sums`
-  // without recording on the tape, and their results must not depend on `sums`. update_state() calls `update`
-  // to compute new state.
+  // without recording on the tape. Their results must not depend on `sums`. update_state() calls `update`,
+  // which computes new state from `sums`.
   void add_statistics(Tensor& sums, const Shape& shape, std::function<void()> update);
-  // Stores parameters one after another in memory, in the order of the argument. convert() and move()
-  // preserve this layout. concat() of the parameters along the first dimension returns a view instead of a
-  // copy. Requires that all parameters have the same dtype.
+  // Stores parameters of equal dtype one after another in memory, so that concat() along the first dimension
+  // returns a view instead of a copy. convert() and move() preserve this layout.
   void keep_adjacent(std::vector<Tensor*> parameters);
   // Makes `alias` refer to the parameter `tensor` of another module. convert() and move() preserve the alias
   // if they are called on a module that contains this module and the other module.
@@ -151,7 +148,7 @@ class Module {
     std::string name;
     Tensor* tensor;
     Initializer initializer;  // empty for buffers
-    bool is_parameter;        // whether the tensor is a parameter
+    bool is_parameter;
   };
   struct Statistics {
     Tensor* sums;
@@ -169,15 +166,14 @@ class Module {
   std::vector<RegisteredTensor> registered_tensors_;
   std::vector<Statistics> statistics_;
   std::vector<std::pair<std::string, Module*>> children_;
-  std::vector<std::pair<Tensor*, const Tensor*>> aliases_;  // pairs of an alias and its parameter
+  std::vector<std::pair<Tensor*, const Tensor*>> aliases_;  // (alias, parameter)
   std::vector<std::vector<Tensor*>> adjacent_groups_;       // arguments of the calls of keep_adjacent()
 };
 
-// A limit for the total number of elements in parameters and state. While a ParameterLimitScope exists, it
-// applies to all models that the same thread constructs: constructing a larger model throws
-// ParameterLimitError. A program that loads a checkpoint sets the limit to about the size of the checkpoint.
-// A config that does not match the checkpoint then cannot exhaust the memory. ParameterLimitScope objects
-// must not be nested.
+// A limit for the total number of elements in the parameters and the state of the models that a thread
+// constructs. The limit applies while the ParameterLimitScope exists. Constructing a larger model throws
+// ParameterLimitError. The limit prevents a config that does not match its checkpoint from exhausting the
+// memory. ParameterLimitScope objects must not be nested.
 class ParameterLimitScope {
  public:
   explicit ParameterLimitScope(int64_t elements);

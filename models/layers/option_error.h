@@ -14,8 +14,7 @@ struct OptionProblem {
   std::string message;  // for example "expected an even number, got 7"
 };
 
-// Thrown if an option is invalid or contradicts another option. The error message consists of the option, a
-// colon and the problem.
+// Thrown if an option is invalid or contradicts another option. The message is "OPTION: PROBLEM".
 class OptionError : public ConfigError {
  public:
   OptionError(const std::string& option, const std::string& problem)

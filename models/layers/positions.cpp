@@ -6,7 +6,6 @@
 namespace tapeformer {
 namespace {
 
-// Writes the `dim` sinusoids of a position to `row`.
 void write_sinusoids(double* row, int64_t dim, double position, double base) {
   for (int64_t i = 0; i < dim; ++i) {
     const double angle = position / std::pow(base, static_cast<double>(i / 2 * 2) / static_cast<double>(dim));

@@ -15,8 +15,7 @@ struct ImageLayout {
 // al. 2017, section 3.5). In the row of position p, element 2i is sin(p / 10000^(2i/dim)), and element 2i + 1
 // is the cosine of the same angle.
 Tensor make_sinusoidal_position_features(int64_t length, int64_t dim);
-// Writes row `position` of the result of make_sinusoidal_position_features() to `row`, an array of `dim`
-// elements.
+// Writes the embedding of one position to `row`, an array of `dim` elements.
 void write_sinusoids(int64_t position, int64_t dim, double* row);
 
 // Returns position features for the first `length` bytes of an image, (length, dim) float64. Row p describes

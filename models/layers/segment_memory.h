@@ -14,8 +14,8 @@ namespace tapeformer {
 
 // Sizes of the segment memory of a layer.
 struct SegmentMemorySize {
-  int64_t tokens = 0;            // number of newest inputs, which are kept uncompressed
-  int64_t compressed_rows = 0;   // number of rows of compressed older inputs; requires tokens > 0
+  int64_t tokens = 0;            // maximum number of inputs that are kept uncompressed
+  int64_t compressed_rows = 0;   // maximum number of rows of compressed older inputs; requires tokens > 0
   int64_t compression_rate = 1;  // number of inputs that are compressed to one row
 
   // Returns the maximum number of memory rows that a segment reads.
@@ -34,21 +34,21 @@ class SegmentMemory {
   void add_layer(const std::string& name, const SegmentMemorySize& size, int64_t width);
 
   // Starts a segment. Until the next call, read() returns inputs of the previous segments.
-  // `preceding_token_count` is the number of tokens of the same text before the new segment. read() does not
-  // return inputs before these tokens, because such inputs belong to other texts.
+  // `preceding_token_count` is the number of tokens of the same text before the new segment. Older inputs
+  // belong to other texts, and read() does not return them.
   void start_segment(int64_t preceding_token_count);
   // Returns the earlier inputs of a layer for the first `batch` texts, (batch, rows, width). The compressed
   // rows come first. Returns an undefined tensor if the layer has no memory or no earlier input.
   Tensor read(const std::string& layer, int64_t batch) const;
-  // Stores a copy of the inputs x (batch, length, width) of a layer, without gradients, for the next segment.
-  // `length` must be a multiple of the rate, except in the last segment of a text.
+  // Stores a copy of the inputs x (batch, length, width) of a layer for the next segment. `length` must be a
+  // multiple of compression_rate, except in the last segment of a text.
   //
-  // If the layer has a compressed memory and inputs leave the uncompressed memory, returns a copy of these
-  // inputs, (batch, count, width), where `count` is a multiple of the rate. The caller must compress the copy
-  // and pass the rows to write_compressed(). Otherwise, returns an undefined tensor.
+  // If the layer has a compressed memory, returns a copy of the older inputs that no longer fit into the
+  // uncompressed memory, (batch, count, width). `count` is a multiple of compression_rate. The caller must
+  // compress these inputs and call write_compressed(). Otherwise, or if all inputs fit, returns an undefined
+  // tensor.
   //
-  // A replay of the layer calls write() a second time in the same segment. The second call stores nothing and
-  // returns an undefined tensor.
+  // A second call in the same segment, as in a replay, does nothing and returns an undefined tensor.
   Tensor write(const std::string& layer, const Tensor& x);
   // Appends rows (batch, count, width) to the compressed memory of a layer for the next segment.
   void write_compressed(const std::string& layer, const Tensor& rows);

@@ -10,7 +10,7 @@ namespace {
 constexpr int64_t kKernel = 3;
 constexpr Conv1dOptions kHalving{.stride = 2, .padding_before = 1};
 
-// Returns the columns [index * width, (index + 1) * width) of a window, which contain frame `index`.
+// Returns frame `index` of a window (batch, frames * width).
 Tensor view_frame(const Tensor& window, int64_t index, int64_t width) {
   return window.view({window.size(0), width}, {window.size(1), 1}, index * width);
 }

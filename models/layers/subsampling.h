@@ -1,7 +1,7 @@
 // Subsampling of speech frames to encoder steps, by concatenating neighbouring frames or by convolutions.
-// There is one convolution with kernel 3 and stride 2 for each factor of 2 (as in ESPnet and wav2vec). Both
-// forms give frames / factor steps, rounded down. Step t depends only on frames up to (t + 1) * factor - 1,
-// so both forms work in streaming recognition.
+// There is one convolution with kernel 3 and stride 2 for each factor of 2 (as in ESPnet and wav2vec). The
+// number of steps is frames / factor, rounded down. A step does not depend on later frames, so both forms
+// work in streaming recognition.
 #pragma once
 
 #include <memory>
@@ -62,11 +62,11 @@ class StreamingSubsampling {
  private:
   struct Layer {
     DecodingLinear convolution;
-    // The three input frames of one convolution step, (batch, 3 * in). Frame 0 is the last frame of the
-    // previous step.
+    // The three input frames of a step, (batch, 3 * in). The first one is the last frame of the previous
+    // step.
     Tensor window;
     Tensor output;             // (batch, channels)
-    int64_t pair_frame_count;  // number of frames since the last step of this convolution, 0 or 1
+    int64_t pair_frame_count;  // number of frames since the last step, 0 or 1
   };
   static bool push(Layer& layer, const Tensor& frame);
 

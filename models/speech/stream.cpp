@@ -7,8 +7,7 @@
 namespace tapeformer {
 namespace {
 
-// Capacity, in encoder steps, of attention states whose size does not depend on the capacity. The number is
-// larger than every attention window.
+// Capacity, in encoder steps, of attention states of constant size. Larger than every attention window.
 constexpr int64_t kEndless = int64_t{1} << 40;
 
 const Encoder& require_causal_encoder(const SpeechModel& model) {

@@ -9,16 +9,15 @@ namespace tapeformer {
 
 class StreamingSpeechModel {
  public:
-  // The model must outlive the stream. `capacity` is the maximum number of encoder steps between resets. If
-  // `capacity` is 0, the maximum is SpeechModelOptions::max_steps(). There is no maximum if the attention
-  // state has a constant size. Throws ConfigError if the model is not a causal Transformer, and
-  // std::invalid_argument if its attention kind has no recurrent form.
+  // The model must outlive the stream. `capacity` is the maximum number of encoder steps between resets, or 0
+  // for SpeechModelOptions::max_steps(). Attention kinds with a state of constant size have no maximum.
+  // Throws ConfigError if the model is not a causal Transformer, and std::invalid_argument if its attention
+  // kind has no recurrent form.
   explicit StreamingSpeechModel(const SpeechModel& model, int64_t batch = 1, int64_t capacity = 0);
 
   // Takes one frame of every utterance, (batch, features) of the model's dtype. Returns true if the frame
-  // completes a step of the encoder. If the model subsamples, only every second or fourth frame completes a
-  // step. Allocates no memory. Throws ShapeError if the shape does not match or if the frame exceeds the
-  // capacity.
+  // completes a step of the encoder. Allocates no memory. Throws ShapeError if the shape does not match or if
+  // the frame exceeds the capacity.
   //
   // Accuracy drops if the stream is longer than the training utterances. Use StreamDecoder
   // (models/speech/stream_decoder.h) for such streams.
@@ -33,9 +32,9 @@ class StreamingSpeechModel {
  private:
   const SpeechModel& model_;
   int64_t batch_size_;
-  int64_t capacity_;             // maximum number of steps, unless has_unlimited_capacity_
-  bool has_unlimited_capacity_;  // whether the attention states take any number of steps
-  int64_t frame_count_ = 0;      // frames since the last reset
+  int64_t capacity_;  // maximum number of steps, unless has_unlimited_capacity_
+  bool has_unlimited_capacity_;
+  int64_t frame_count_ = 0;  // frames since the last reset
   StreamingSubsampling subsampling_;
   RecurrentEncoder encoder_;
   DecodingLinear projection_, head_;

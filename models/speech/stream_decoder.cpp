@@ -14,9 +14,9 @@ constexpr int64_t kEnergyBlockFrames = 100, kEnergyBlocks = 10;
 constexpr double kLowShare = 0.5;
 // Maximum number of frames that two lanes (StreamDecoder::Lane) process in parallel.
 constexpr int64_t kMaxContext = 100;
-// StreamDecoder::lanes_agree() compares the labels that began in this number of frames.
+// Two lanes agree only if their newest labels in the last kAgreement frames are equal.
 constexpr int64_t kAgreement = 20;
-// Maximum number of frames between the times at which two lanes decode the same label.
+// Two lanes can decode the same label up to kJitter frames apart.
 constexpr int64_t kJitter = 10;
 
 int64_t check_window(const SpeechModel& model, int64_t window) {
@@ -130,9 +130,9 @@ bool StreamDecoder::lanes_agree() const {
          active_->recent_label(count_steps(kAgreement)) == next_->recent_label(count_steps(kAgreement));
 }
 
-// Prevents a missing or repeated label if next_ replaces active_ while lanes_agree() is false. If only next_
-// has decoded a label in the last kJitter frames, emits this label. If only active_ has decoded a label in
-// the last kJitter frames, suppresses this label in the next kJitter frames.
+// Prevents a missing or repeated label when next_ replaces active_ without agreement. A recent label that
+// only next_ has decoded is emitted. A recent label that only active_ has decoded is suppressed for a short
+// time, because next_ can still decode it.
 void StreamDecoder::reconcile_labels() {
   const int64_t jitter = count_steps(kJitter), near = count_steps(kAgreement);
   const int64_t old_label = active_->recent_label(jitter), new_label = next_->recent_label(jitter);

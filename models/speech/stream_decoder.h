@@ -55,9 +55,8 @@ class StreamDecoder {
  public:
   static constexpr int64_t kMinWindowFrames = 50;
 
-  // The model must outlive the decoder. options.max_window_frames must be 0 or at least kMinWindowFrames, and
-  // must not exceed the capacity of the attention state. Otherwise, throws OptionError. Also throws the
-  // errors of StreamingSpeechModel.
+  // The model must outlive the decoder. Throws OptionError if options.max_window_frames is invalid or exceeds
+  // the capacity of the attention state. Also throws the errors of StreamingSpeechModel.
   StreamDecoder(const SpeechModel& model, const StreamDecoderOptions& options);
 
   // Takes one float32 frame, (1, features), on the CPU. Returns the labels that begin at this frame; the
@@ -74,12 +73,11 @@ class StreamDecoder {
   // A recurrent state of the model and the labels decoded with it. Counts are in steps of the encoder.
   struct Lane {
     Lane(const SpeechModel& model, int64_t capacity) : stream(model, 1, capacity) {}
-    // Passes a frame to `stream`. If the frame completes a step, updates the other members. Returns whether
-    // the frame completes a step. Throws DivergenceError if logits are not finite. `number` is the number of
-    // the frame in the stream, for the error message.
+    // Passes a frame to `stream`. Returns whether the frame completes a step. Throws DivergenceError with the
+    // frame number `number` if logits are not finite.
     bool push(const Tensor& frame, int64_t number);
     void reset();
-    // Returns the newest label if it began within the last `steps`, else the blank.
+    // Returns the newest label if it began in the last `steps` steps, and otherwise the blank.
     int64_t recent_label(int64_t steps) const {
       return steps_since_label <= steps ? newest_label : kSpeechBlank;
     }
@@ -106,12 +104,12 @@ class StreamDecoder {
   int64_t max_overlap_frames_;  // maximum number of frames that active_ and next_ process in parallel
   LowEnergyCounter low_energy_counter_;
   std::unique_ptr<Lane> active_, next_;
-  bool lanes_overlap_ = false;  // whether frames are also passed to next_
+  bool lanes_overlap_ = false;  // whether both lanes process the frames
   bool is_in_pause_ = false;    // whether the decoder waits for the energy to rise after a pause
   Tensor previous_frame_;       // the previous frame, (1, features)
   // Label that is not emitted again while remaining_suppression_steps_ > 0.
   int64_t suppressed_label_ = kSpeechBlank;
-  int64_t remaining_suppression_steps_ = 0;  // remaining steps in which `suppressed_label_` is suppressed
+  int64_t remaining_suppression_steps_ = 0;
   int64_t frame_count_ = 0, restart_count_ = 0;
   std::vector<int64_t> labels_;
 };

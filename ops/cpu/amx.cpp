@@ -14,11 +14,10 @@
 namespace tapeformer::cpu::amx {
 namespace {
 
-// Number of rows of a tile. A tile of sums has kSide columns, and a tile of an operand has kTileDepth
-// columns.
+// A tile of sums is (kSide, kSide). A tile of an operand is stored as (kSide, kTileDepth).
 constexpr int64_t kSide = 16;
 constexpr int64_t kTile = kSide * kTileDepth;  // number of elements of an operand tile
-constexpr int64_t kMaxDepth = 512;  // maximum number of rows that add_transposed_product() packs at a time
+constexpr int64_t kMaxDepth = 512;             // maximum number of rows that are packed at a time
 constexpr int64_t kFloatBytes = sizeof(float), kBFloat16Bytes = sizeof(BFloat16);
 
 int64_t round_up(int64_t n, int64_t multiple) {
@@ -53,8 +52,7 @@ struct Block {
   BFloat16 values[kTileDepth * kPanelColumns];
 };
 
-// Packs the matrix x (rows, width) into tiles for add_transposed_product(). If kLeft is true, x is the left
-// operand `a`, and each tile is transposed. Otherwise x is the right operand `b`.
+// Packs x (rows, width) into tiles of an operand. The tiles of a left operand are transposed.
 template <bool kLeft>
 void pack_rows(int64_t rows, int64_t width, const BFloat16* x, BFloat16* panels) {
   alignas(64) Block padded;
@@ -89,9 +87,8 @@ struct alignas(64) TileConfiguration {
   uint8_t rows[16] = {};
 };
 
-// Configures the tile registers for a product with `rows` rows, at most 32. Registers 0, 1 and 4 have the
-// first 16 rows, and registers 2, 3 and 5 have the next 16 rows. If `rows` is at most 16, registers 0 to 5
-// all have `rows` rows. Registers 6 and 7, for the right operand, always have 16 rows.
+// Configures the tile registers for a product with `rows` rows, at most 32. If `rows` exceeds 16, registers
+// 2, 3 and 5 hold the rows after the first 16.
 TAPEFORMER_AMX void configure_tiles(int64_t rows) {
   TileConfiguration configuration;
   for (int i = 0; i < 8; ++i) {
@@ -118,8 +115,8 @@ inline void before_tile_loads() {
   asm volatile("" ::: "memory");
 }
 
-// Computes c += a b if kAccumulate is true, otherwise c = a b, for up to 32 rows of 32 columns. `steps`, the
-// number of tiles along the inner dimension, is at least 1. `stride` is the row stride of c in bytes.
+// Computes c += a b if kAccumulate is true, otherwise c = a b, for up to 32 rows and 32 columns. `steps` is
+// the number of tiles along the inner dimension, at least 1. `stride` is the row stride of c in bytes.
 template <bool kAccumulate>
 TAPEFORMER_AMX void multiply_batches_square(const Left& a, const BFloat16* panel, int64_t steps, float* c,
                                             int64_t stride) {
@@ -221,8 +218,7 @@ void multiply_rows(int64_t rows, int64_t depth, int64_t columns, const BFloat16*
   }
 }
 
-// Adds one block of the product in add_transposed_product() to c (rows, columns), with at most 32 rows and
-// columns. `a` was packed by pack_rows<true>(), and `panel` was packed by pack_rows<false>().
+// Adds the product of two packed operands to c (rows, columns), with at most 32 rows and columns.
 void add_block(int64_t rows, int64_t columns, int64_t depth, const BFloat16* a, const BFloat16* panel,
                float* c, int64_t c_stride) {
   const int64_t steps = depth / kTileDepth;

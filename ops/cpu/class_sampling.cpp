@@ -11,7 +11,7 @@ namespace tapeformer::cpu {
 
 namespace {
 
-// Returns the smallest logit that top_k and top_p keep. `sorted` is working memory.
+// Returns the smallest logit that top_k and top_p keep.
 template <class T>
 double find_smallest_kept(const T* logits, const ClassScorer& score, std::vector<double>& sorted) {
   if (!score.is_restricted()) return -INFINITY;
@@ -20,7 +20,7 @@ double find_smallest_kept(const T* logits, const ClassScorer& score, std::vector
       sorted.begin(), sorted.end(), [](double x) { return std::isnan(x); }, -INFINITY);
   std::sort(sorted.begin(), sorted.end(), std::greater<>());
   if (score.top_k > 0) {
-    // Keeps all classes whose logit is not less than the k-th largest logit.
+    // Keeps all classes with a logit equal to the k-th largest logit.
     const double last = sorted[static_cast<size_t>(score.top_k - 1)];
     sorted.erase(std::upper_bound(sorted.begin(), sorted.end(), last, std::greater<>()), sorted.end());
   }

@@ -13,7 +13,7 @@ namespace tapeformer::cpu {
 namespace {
 
 constexpr double kImpossible = kCtcLogZero, kMinLogProbability = kCtcMinLogProbability;
-// Number of elements before and after the states in each row of alpha and beta. The elements are kImpossible.
+// Padding of the rows of alpha and beta, because the recursions read states s - 2 to s + 2.
 constexpr int64_t kMargin = 2;
 
 // Returns log(exp(a) + exp(b) + exp(c)).
@@ -53,8 +53,7 @@ class Utterance {
         skip_(row_),
         emission_(states_),
         normalizers_(frames),
-        // beta_ has two rows, because backward() reads the row of the next frame and writes the row of this
-        // frame at the same time.
+        // One row for the next frame, and one row for this frame.
         beta_(2 * row_),
         posterior_(states_) {}
 
@@ -86,7 +85,6 @@ class Utterance {
     return value;
   }
 
-  // Writes the class of each state to state_class_, and the penalties of skip transitions to skip_.
   void init_states(const int64_t* labels, int64_t blank) {
     T* const skip = skip_.data() + kMargin;
     std::fill_n(skip_.data(), row_, T(kImpossible));
@@ -97,7 +95,7 @@ class Utterance {
     }
   }
 
-  // For each state in `span`, writes the log-probability of its class at frame t to emission_.
+  // Writes the log-probabilities of the classes of the states at frame t to emission_.
   void emit(const T* logits, int64_t t, CtcStateRange span) {
     const T* const row = logits + t * classes_;
     const T shift = normalizers_.data()[t];
@@ -110,9 +108,9 @@ class Utterance {
     }
   }
 
-  // Runs the forward recursion and returns the loss. For each frame t and state s, alpha_t(s) is the
-  // log-probability of all path prefixes that end in state s at frame t. Row t % rows of `alpha` receives
-  // alpha_t minus a constant, because the recursion subtracts the maximum of each row from the next row.
+  // Runs the forward recursion and returns the loss. alpha_t(s) is the log-probability of the path prefixes
+  // that end in state s at frame t. `alpha` contains the last `rows` frames. The maximum of each row is
+  // subtracted from the next row.
   T forward(const T* logits, T* alpha, int64_t rows) {
     T* row = alpha + kMargin;
     CtcStateRange span = find_ctc_state_range(0, frames_, states_);
@@ -150,15 +148,13 @@ class Utterance {
     return largest;
   }
 
-  // The result of backward_step(). The members are the maxima of `row` and of posterior_ over the states of
-  // one frame.
+  // Maxima over the states of a frame.
   struct Largest {
     T beta, posterior;
   };
-  // Processes one frame of the backward recursion. beta(s) is the log-probability of all path suffixes
-  // after this frame, given state s at this frame. Writes beta + emission to `row`, and alpha + beta to
-  // posterior_. `after` is the `row` of the next frame. `shift` is the maximum of `after` and is subtracted
-  // from beta.
+  // Computes beta(s), the log-probability of the path suffixes after this frame, given state s at this frame.
+  // Writes beta + emission to `row`, and alpha + beta to posterior_. `after` is the `row` of the next frame.
+  // `shift` is subtracted from beta.
   Largest backward_step(const T* after, const T* alpha, T* row, CtcStateRange span, T shift) {
     const T* const skip = skip_.data() + kMargin;
     const T* const emission = emission_.data();
@@ -177,8 +173,7 @@ class Utterance {
   }
 
   void backward(const T* logits, const T* alpha, T scale, T* gradient) {
-    // Initially, `after` holds beta at the end of the utterance. Each path ends in one of the last two
-    // states.
+    // Each path ends in one of the last two states.
     T* after = beta_.data() + kMargin;
     T* row = after + row_;
     std::fill_n(beta_.data(), 2 * row_, T(kImpossible));
@@ -188,7 +183,7 @@ class Utterance {
     for (int64_t t = frames_ - 1; t >= 0; --t) {
       const CtcStateRange span = find_ctc_state_range(t, frames_, states_);
       emit(logits, t, span);
-      // The last frame has no transition to a next frame, so its step does not add neighbouring states.
+      // The last frame has no transition to a next frame.
       const Largest largest = t == frames_ - 1
                                   ? last_frame(after, alpha + t * row_ + kMargin, row, span)
                                   : backward_step(after, alpha + t * row_ + kMargin, row, span, shift);
@@ -233,8 +228,7 @@ class Utterance {
 
   int64_t frames_, classes_, states_, row_;
   Scratch<int32_t> state_class_;
-  // For each state s, skip_ contains 0 if a path may go directly from state s - 2 to state s, and kImpossible
-  // otherwise.
+  // skip_[s] is 0 if a path can go directly from state s - 2 to state s, and kImpossible otherwise.
   Scratch<T> skip_, emission_, normalizers_, beta_, posterior_;
 };
 

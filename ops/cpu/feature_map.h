@@ -1,4 +1,4 @@
-// Feature maps of linear attention, and copies of rows to and from the panels of outer_product_scan.h.
+// Feature maps of linear attention, from rows to the panels of outer_product_scan.h.
 #pragma once
 
 #include <algorithm>
@@ -20,10 +20,10 @@ struct TokenRows {
   T* row(int64_t token, int64_t head) const { return data + token * token_stride + head * head_stride; }
 };
 
-// Calls f for each vector of the rows of the first `count` tokens. The arguments of f are a pointer to the
-// vector, the head, the token, the index of the vector in the panels of the head, and the number of elements
-// of the vector. f should capture by value and be inlined. For whole vectors, the number of elements is then
-// a compile-time constant, so that f needs no masked loads and stores.
+// Calls f(vector, head, token, panel_index, elements) for each vector of the first `count` tokens.
+// `panel_index` is the index of the vector in the panels of its head, and `elements` is the number of its
+// elements. f must be inlined, so that `elements` is a constant for whole vectors and f needs no masked loads
+// and stores.
 template <class T, class F>
 [[gnu::always_inline]] inline void for_each_vector(TokenRows<T> rows, int64_t count, F f) {
   using S = std::remove_const_t<T>;
@@ -47,8 +47,7 @@ template <class T, class F>
     }
 }
 
-// Computes panels = phi(x), padded with zeros to whole vectors. The panels of a head have
-// compute_panel_size(dim) elements.
+// Computes panels = phi(x), padded with zeros to whole vectors.
 template <class S, class T>
 void apply_feature_map(FeatureMap map, TokenRows<const S> x, int64_t count, T* panels) {
   const int64_t size = compute_panel_size<T>(x.dim);

@@ -9,8 +9,8 @@ namespace tapeformer::cpu {
 
 namespace {
 
-// Calls f(i, j) for each element i of `index` (outer, count, inner). j is the position of the element that
-// index[i] selects in an array (outer, size, inner).
+// Calls f(i, j) for each element i of `index` (outer, count, inner). j is the element of the tensor (outer,
+// size, inner) that index[i] selects.
 template <class F>
 void for_indexed(const GatherShape& s, const int64_t* index, F f) {
   parallel_for(s.outer_size,
@@ -45,8 +45,7 @@ void gather_rows(Backend, const T* table, int64_t, const int64_t* index, T* y, i
                });
 }
 
-// Divides the columns among the threads, so rows with equal indices are added in a fixed order without
-// atomics.
+// Divides the columns among the threads, so that rows with equal indices are added in a fixed order.
 template <class T>
 void scatter_add_rows(Backend, const T* g, const int64_t* index, T* table, int64_t, int64_t count,
                       int64_t dim) {

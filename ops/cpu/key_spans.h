@@ -1,5 +1,5 @@
-// A map from keys to the columns of a block of scores in sparse attention. If no query of the block attends
-// to a tile of keys, the tile has no columns.
+// Blocks of scores in sparse attention. A block has columns only for the tiles of keys to which at least one
+// of its queries attends.
 #pragma once
 
 #include <algorithm>
@@ -16,10 +16,9 @@ struct KeySpan {
   int64_t column(int64_t position) const { return position - first_key + first_column; }
 };
 
-// The columns of a span that a tile of rows uses. A row contains the scores of one query. The columns [begin,
-// end) contain all keys to which a query of the tile attends. `begin` and `padded_end` are multiples of the
-// vector length, and the rows have weights in all columns of [begin, padded_end). The weight is zero if the
-// query does not attend to the key.
+// The columns of a span that a tile of rows uses. Each row contains the scores of one query. The queries
+// attend to no key outside [begin, end). The attention weights are stored for [begin, padded_end), with zeros
+// for masked keys. `begin` and `padded_end` are multiples of the vector length.
 struct ScoreColumns {
   int64_t begin = 0, end = 0, padded_end = 0;
   bool is_full = false;  // all rows attend to all keys of [begin, padded_end)
@@ -30,9 +29,8 @@ struct ScoreColumns {
 // time. The columns of a block are divided into spans of keys.
 template <class T, int64_t kQueries, int64_t kKeys>
 class KeyBlockIterator {
-  // for_each_key_tile() divides each span into tiles of kTileRows keys. If the number of keys is not a
-  // multiple of kTileRows, the last tile extends beyond the span, into a gap of kGap columns that no key
-  // uses.
+  // If the vector length is not a multiple of kTileRows, the last tile of keys can extend beyond its span.
+  // The span is then followed by a gap of kGap unused columns.
   static constexpr bool kAligned = kLanes<T> % kTileRows == 0;
   static constexpr int64_t kGap = kAligned ? 0 : kTileColumns<T>, kMargin = kAligned ? 0 : kTileRows;
   static constexpr int64_t kMaxSpans = kKeys / kTileColumns<T>;
@@ -79,8 +77,8 @@ class KeyBlockIterator {
         if (const ScoreColumns& columns = columns_[i / kTileRows][s]; !columns.is_empty())
           f(spans_[s], i, columns);
   }
-  // Calls f(first row, first key, first column) for each tile of kTileRows x kTileColumns<T> scores that
-  // contains columns of [begin, end) in the ScoreColumns of its rows.
+  // Calls f(first row, first key, first column) for each tile of kTileRows x kTileColumns<T> scores. Skips
+  // tiles outside the ScoreColumns of their rows.
   template <class F>
   void for_each_score_tile(F&& f) const {
     for (int64_t s = 0; s < span_count_; ++s)
@@ -91,16 +89,14 @@ class KeyBlockIterator {
               j < columns.end && j + kTileColumns < T >> columns.begin)
             f(i, spans_[s].first_key + j - spans_[s].first_column, j);
   }
-  // Calls f(span, columns) for each span of keys to which a row in the tile of row i attends. `columns` is
-  // the range of score columns that the tile reads in this span.
+  // Calls f(span, columns) for each span to which the tile of row i attends.
   template <class F>
   void for_each_span(int64_t i, F&& f) const {
     for (int64_t s = 0; s < span_count_; ++s)
       if (const ScoreColumns& columns = columns_[i / kTileRows][s]; !columns.is_empty())
         f(spans_[s], columns);
   }
-  // Calls f(begin, end) for each range of columns in [columns.begin, columns.padded_end) to which row i does
-  // not attend.
+  // Calls f(begin, end) for each masked range of columns of row i in [columns.begin, columns.padded_end).
   template <class F>
   void for_each_masked_range(int64_t i, const KeySpan& span, const ScoreColumns& columns, F&& f) const {
     const int64_t query = first_query_ + i;
@@ -116,8 +112,8 @@ class KeyBlockIterator {
       masked_begin = is_last ? columns.padded_end : std::min(span.column(run.end), end_column);
     }
   }
-  // Calls f(first key, first column, first row, end row) for each tile of kTileRows keys and each group of
-  // adjacent row tiles. All row tiles of a group have weights for the tile of keys.
+  // Calls f(first key, first column, first row, end row) for each tile of kTileRows keys and each range of
+  // rows that have weights for these keys.
   template <class F>
   void for_each_key_tile(F&& f) const {
     for (int64_t s = 0; s < span_count_; ++s)

@@ -17,27 +17,23 @@
 namespace tapeformer::cpu {
 namespace {
 
-// linear_backward() divides the rows into parts and sums the gradients of each part separately. The maximum
-// number of parts is kMaxParts, or the number of threads if there are more threads. Each part except the
-// first has a buffer for its weight gradient.
+// Maximum number of parts of linear_backward(), unless there are more threads. Each part except the first
+// needs a buffer of the size of the weight.
 constexpr int64_t kMaxParts = 8;
 constexpr int64_t kGrainRows = 32;   // minimum number of rows per thread
 constexpr int64_t kBlockRows = 256;  // maximum number of rows per block, so that a block stays in the cache
 constexpr int64_t kMinBlockRows = 64;
-// Maximum number of elements (rows * out) of the result for a block. Blocks of kMinBlockRows rows may exceed
-// this maximum.
+// Maximum number of elements (rows * out) of the result of a block with more than kMinBlockRows rows.
 constexpr int64_t kBlockElements = 1 << 14;
 
-// Divides the rows [begin, end) into blocks of at most `max_rows` rows, and calls f(first, count) for each
-// block.
 template <class F>
 void for_blocks(int64_t begin, int64_t end, int64_t max_rows, F&& f) {
   for (int64_t row = begin; row < end; row += max_rows) f(row, std::min(max_rows, end - row));
 }
 
-// Computes `out`, the gradient of the loss with respect to one row of x wᵀ + bias, from `g`, the gradient
-// with respect to the same row of the result y. For relu, y > 0 means that x wᵀ + bias was positive and that
-// dropout kept the element, so the dropout mask is not needed. If y is NaN, the gradient is not set to 0.
+// Computes `out`, the gradient of one row of x wᵀ + bias, from `g`, the gradient of the same row of y. relu
+// needs no dropout multipliers: y > 0 means that the input of relu was positive and that dropout kept the
+// element.
 template <class T, class Y>
 void start_row(const Y* g, const Y* y, const Y* preactivation, Activation activation, T scale,
                const T* multipliers, T* out, int64_t n) {
@@ -60,7 +56,6 @@ void start_row(const Y* g, const Y* y, const Y* preactivation, Activation activa
   }
 }
 
-// Computes sums += row.
 template <class T, class Y>
 void add_row(const Y* row, int64_t width, T* sums) {
 #pragma omp simd
@@ -72,7 +67,6 @@ struct BufferSizes {
   int64_t row = 0, multipliers = 0, sums = 0, operands = 0, inputs = 0;
 };
 
-// The working memory of a thread.
 template <class O, class T>
 struct Buffers {
   Buffers(Arena arena, const BufferSizes& sizes)
@@ -84,7 +78,7 @@ struct Buffers {
         bytes(arena.used_bytes()) {}
 
   T *row, *multipliers;  // gradient and dropout multipliers of one row
-  T* sums;               // result of the matrix product of a block of rows
+  T* sums;               // product of a block of rows
   O *operands, *inputs;  // gradients and inputs of a block, rounded to O
   int64_t bytes;
 };
@@ -142,7 +136,7 @@ struct LinearGradient {
 
   bool plain() const { return activation == Activation::none && !dropout.is_active(); }
   bool draws() const { return dropout.is_active() && activation != Activation::relu; }
-  // Returns whether products with operands of type O read the rows of g without copying them.
+  // Returns whether matrix products can read g without a copy.
   template <class O>
   bool direct() const {
     return plain() && std::is_same_v<O, Y>;
@@ -156,8 +150,7 @@ struct LinearGradient {
             .inputs = std::is_same_v<O, X> ? 0 : block * shape.in};
   }
 
-  // Returns row `row` of the gradient with respect to x wᵀ + bias. The result points to g itself or to
-  // `buffer`.
+  // Returns row `row` of the gradient of x wᵀ + bias. The result points to `g` or to `buffer`.
   const T* row(int64_t row, T* buffer, T* multipliers) const {
     const int64_t out = shape.out, at = row * out;
     if (plain()) return convert_if_needed(g + at, out, buffer);
@@ -169,8 +162,8 @@ struct LinearGradient {
   }
 };
 
-// Computes gx of rows [begin, end), and the sums gw and gbias over these rows. gw and gbias may be null. If
-// `weight` is null, gx is not computed.
+// Computes gx, gw and gbias for the rows [begin, end). If `weight`, `gw` or `gbias` is null, this gradient is
+// not computed.
 template <class O, class X, class Y, class T>
 void backward_rows(const LinearGradient<X, Y, T>& gradient, const PackedOperand<O>* weight,
                    const Buffers<O, T>& buffers, int64_t begin, int64_t end, T* gw, T* gbias) {
@@ -211,8 +204,8 @@ void linear_forward(Backend, const LinearShape& shape, const X* x, const Compute
       [&]<class O>() { forward_rows<O>(shape, x, w, bias, activation, dropout, preactivation, y); });
 }
 
-// Divides the rows into parts. The sums gw and gbias of the parts are added in the order of the parts. The
-// gradients therefore do not depend on the scheduling of threads.
+// Divides the rows into parts. The sums of the parts are added in order, so that the gradients do not depend
+// on the scheduling of threads.
 template <class X, class Y>
 void linear_backward(Backend, const LinearShape& shape, const Y* g, const X* x, const Compute<X>* w,
                      Activation activation, const DropoutMask& dropout, const Y* preactivation, const Y* y,
@@ -222,8 +215,7 @@ void linear_backward(Backend, const LinearShape& shape, const Y* g, const X* x, 
   const int64_t team = std::min<int64_t>(get_thread_count(), (shape.rows + kGrainRows - 1) / kGrainRows);
   const int64_t many = std::min({shape.rows / kBlockRows, team * kMaxRangesPerThread, kMaxParts});
   const int64_t parts = std::max({team, many, int64_t{1}});
-  // Long parts start at multiples of kMinBlockRows, because products of fewer rows take as long as products
-  // of kMinBlockRows rows.
+  // A product of fewer than kMinBlockRows rows takes as long as a product of kMinBlockRows rows.
   const int64_t group = shape.rows >= 4 * parts * kMinBlockRows ? kMinBlockRows : 1;
   const auto first_row = [&](int64_t part) {
     return part == parts ? shape.rows : shape.rows * part / parts / group * group;

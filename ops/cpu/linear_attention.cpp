@@ -33,30 +33,32 @@ struct PerHead {
   T* operator[](int64_t head) const { return data + head * stride; }
 };
 
-// Linear attention for several heads of a sequence. For each token, the rows of these heads are usually
-// adjacent in memory.
+// Linear attention for several heads of a sequence.
 //
-// The comments use these symbols, with the shape for one head:
-//   z (dim,) is the sum of phi(k) over the keys.
-//   d (length,) is phi(q) . z + eps, the denominator of out.
-//   dn (length, value_dim) is g / d, the gradient of the numerator of out.
-//   dd (length,) is -(g . out) / d, the gradient of the denominator of out.
-// The states are sums over tokens:
-//   key_value is the sum of phi(k) v^T in forward(), and the sum of phi(q) dn^T for the gradient of v.
-//   value_key is the sum of v phi(k)^T, for the gradient of q. This gradient also needs z.
-//   dn_query is the sum of dn phi(q)^T, for the gradient of k. This gradient also needs the sum of dd phi(q).
-// S is the type of the tensors. All sums have the compute type T of S.
+// Symbols, with the shape for one head:
+//   z (dim,): sum of phi(k) over the keys
+//   d (length,): phi(q) . z + eps, the denominator of out
+//   dn (length, value_dim): g / d, the gradient of the numerator of out
+//   dd (length,): -(g . out) / d, the gradient of d
+//
+// States, which are sums over tokens:
+//   key_value (dim, value_dim): sum of phi(k) v^T for out, or of phi(q) dn^T for the gradient of v
+//   value_key (value_dim, dim): sum of v phi(k)^T for the gradient of q
+//   dn_query (value_dim, dim): sum of dn phi(q)^T for the gradient of k
+//   key_sum (dim,): z
+//   query_sum (dim,): sum of dd phi(q) for the gradient of k
+//
+// S is the type of the tensors. The states have the compute type T.
 template <class S>
 class HeadGroup {
   using T = Compute<S>;
-  static constexpr bool kRounds = !std::is_same_v<S, T>;  // whether storing a sum in a tensor rounds the sum
+  static constexpr bool kRounds = !std::is_same_v<S, T>;  // whether results are rounded to S
 
  public:
   HeadGroup(const LinearAttentionShape& shape, int64_t group, AttentionRows<const S> q,
             AttentionRows<const S> k, AttentionRows<const S> v)
       : shape_(shape), q_(q), k_(k), v_(v), group_(group) {}
 
-  // Allocates the working memory from an arena.
   void take_memory(Arena& arena) {
     const auto take = [&](int64_t elements) {
       const int64_t stride = (elements + kPanelWidth<T> - 1) / kPanelWidth<T> * kPanelWidth<T>;
@@ -77,7 +79,7 @@ class HeadGroup {
     state_elements_ = take(0).data - states_.data;
   }
 
-  // Selects heads [head, head + group) of a sequence and clears the states.
+  // Selects a sequence and the heads from `head` on, and clears the states.
   void select(int64_t batch, int64_t head) {
     batch_ = batch;
     head_ = head;
@@ -167,7 +169,7 @@ class HeadGroup {
   }
   static void clear(T* panel, int64_t elements) { std::fill_n(panel, compute_panel_size<T>(elements), T{0}); }
 
-  // Returns the number of valid keys of a chunk. The features of masked keys are zero.
+  // Returns the number of valid keys of a chunk.
   int64_t valid(Chunk c) const { return std::clamp<int64_t>(valid_keys_ - c.begin, 0, c.count); }
 
   void load_keys_and_values(Chunk c) {
@@ -180,8 +182,7 @@ class HeadGroup {
             __attribute__((always_inline)) { store(values[head] + at, load_first(row, left)); });
   }
 
-  // Computes dn, the gradient of the numerators of the outputs, for a chunk. If `first_pass` is true, also
-  // computes dd, the gradient of the denominators.
+  // Computes dn of a chunk. If `first_pass` is true, also computes dd.
   void load_gradients(Chunk c, TokenRows<const S> out, const T* inverse_denominators, TokenRows<const S> g,
                       bool first_pass) {
     const PerHead<const T> inverse{
@@ -224,10 +225,11 @@ class HeadGroup {
         inverse_[h][t] = 1 / (sum(load(dots + t * kLanes<T>)) + static_cast<T>(shape_.eps));
   }
 
-  // Computes dd, the gradient of the denominators of the outputs, without the rounding error of the stored
-  // outputs. If the values v are nearly equal, this rounding error would dominate the gradient of q, which is
-  // a small difference of large terms. The product g . out is therefore recomputed from phi(q) and
-  // features_gradient_, which contains the sum of (dn . v) phi(k) for each query.
+  // Computes dd without the stored outputs, because they are rounded. If the values v are nearly equal, the
+  // gradient of q is a small difference of large terms, and the rounding error would dominate it.
+  //
+  // features_gradient_ contains the sum of (dn . v) phi(k) for each query. Its dot product with phi(q) is
+  // g . out.
   void set_exact_dd(Chunk c, int64_t h) {
     T* const dots = partial_dots_[h];
     std::fill_n(dots, c.count * kLanes<T>, T{0});
@@ -242,8 +244,7 @@ class HeadGroup {
   }
 
   // query_gradient(), key_gradient() and value_gradient() each compute one gradient of a chunk. kMode selects
-  // whether a function adds the chunk to the states, computes the gradient from the states, or both. A
-  // function does nothing if the pointer `data` of its argument gq, gk or gv is null.
+  // whether a function adds the chunk to the states, computes the gradient from the states, or both.
   template <ScanMode kMode>
   void query_gradient(Chunk c, AttentionRows<S> gq) {
     if (!gq.data) return;
@@ -303,7 +304,7 @@ class HeadGroup {
   PerHead<T> dd_;                                  // one number per token of the sequence
   PerHead<T> inverse_, ones_;                      // one number per token of the chunk
   PerHead<T> partial_dots_;                        // one vector per token of the chunk
-  PerHead<T> states_;                              // the memory of the states, which are the members below
+  PerHead<T> states_;                              // start of the memory of the states below
   PerHead<T> key_sum_, query_sum_;                 // (dim,)
   PerHead<T> value_key_, dn_query_, key_value_;    // (value_dim, dim), (value_dim, dim), (dim, value_dim)
   int64_t state_elements_ = 0;

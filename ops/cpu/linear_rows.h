@@ -16,8 +16,9 @@ inline constexpr int64_t kMaxRowsWithoutPacking = 4;  // maximum number of rows 
 inline constexpr int64_t kMinMultiplicationsPerThread =
     1 << 17;  // minimum number of multiplications per thread
 
-// Applies bias, activation and dropout to one row of n elements. `bias` and `multipliers` (of dropout) may be
-// null. For gelu, writes the input of the activation to `preactivation`.
+// Applies bias, activation and dropout to a row of n elements. `multipliers` contains the dropout
+// multipliers. If `bias` or `multipliers` is null, skips this operation. For gelu, writes the input of the
+// activation to `preactivation`.
 template <class T, class Y>
 void apply_epilogue(T* y, const T* bias, Activation activation, Y* preactivation, const T* multipliers,
                     int64_t n) {
@@ -39,8 +40,7 @@ void apply_epilogue(T* y, const T* bias, Activation activation, Y* preactivation
   }
 }
 
-// Applies bias, activation and dropout to y like apply_epilogue(), but writes the result to `target`, which
-// can have a type different from y. The contents of y are unspecified after the call.
+// Like apply_epilogue(), but writes the result to `target`, and leaves y unspecified.
 template <class T, class Y>
 void apply_epilogue_into(T* y, const T* bias, Activation activation, Y* preactivation, const T* multipliers,
                          int64_t n, Y* target) {
@@ -57,9 +57,9 @@ void apply_epilogue_into(T* y, const T* bias, Activation activation, Y* preactiv
   }
 }
 
-// Computes y (rows, out) = x (rows, in) wᵀ for at most kMaxRowsWithoutPacking rows, as in decoding. The
-// operands are rounded to O. Unlike BLAS, the function does not pack the weights. The loop computes four
-// outputs at a time to hide the latency of additions.
+// Computes y (rows, out) = x (rows, in) wᵀ for at most kMaxRowsWithoutPacking rows, as in decoding. Rounds
+// the operands to O. Unlike BLAS, does not pack the weights. The loop computes four outputs at a time to hide
+// the latency of additions.
 template <class O, class X, class W, class T>
 void multiply_few_rows(const LinearShape& shape, const X* x, const W* w, T* y) {
   constexpr int64_t kOutputs = 4;

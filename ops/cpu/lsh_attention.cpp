@@ -120,16 +120,15 @@ class LshForward : public LshWindow<T> {
     clock_.lap(&LshStageTimes::scatter);
   }
 
-  // Prefetches the result of query i of this chunk, and the inputs of query i of the next chunk.
+  // Prefetches the memory for the result of query i, and the inputs of query i of the next chunk.
   void prefetch(int64_t i) {
     prefetch_row(running_.rows[2].row(current_->key_positions[i]), shape_.value_dim * int64_t{sizeof(T)});
     this->prefetch_next_slot(i);
   }
 
-  // Replaces the scores of query i in row `row` of scores_ by unnormalized attention weights, multiplied by
-  // the dropout multipliers. The weight of a key is exp(score - maximum), or 0 if the key is masked. If
-  // normalize_duplicates is true, the weight is divided by the number of times that the query attends to the
-  // key in all rounds. sum_ receives the sum of the weights without dropout.
+  // Replaces row `row` of scores_, the scores of query i, by unnormalized attention weights after dropout. If
+  // normalize_duplicates is true and the query attends to a key n times in all rounds, its weight is divided
+  // by n. sum_ receives the sum of the weights before dropout.
   template <bool kCausal>
   void probabilities(int64_t i, int64_t row, Range range) {
     T* const scores = scores_ + row * score_stride_;
@@ -195,7 +194,7 @@ class LshForward : public LshWindow<T> {
   }
 
   // Normalizes row `row` of result_, divides it by the number of rounds, and adds it to the result of
-  // `position`. The result is then the mean over the rounds.
+  // `position`.
   void add_mean(int32_t position, int64_t row) {
     T* const out = running_.rows[2].row(position);
     const bool alone = sum_[row] == 0;

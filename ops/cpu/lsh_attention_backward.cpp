@@ -5,8 +5,7 @@
 namespace tapeformer::cpu {
 namespace {
 
-// Workspace of one head. It holds copies of q, v and g, and the gradients gq and gv, which are summed over
-// the rounds of LSH attention.
+// Workspace of one head: copies of q, v and g, and the sums of gq and gv over the rounds.
 template <class T>
 struct BackwardHead {
   BackwardHead(const LshAttentionShape& s, Arena& arena)
@@ -19,9 +18,9 @@ struct BackwardHead {
   static int64_t look_back_size(const LshAttentionShape& s) { return s.chunk_length * (s.dim + s.value_dim); }
 
   std::array<PositionRows<T>, 5> rows;  // q, v, g, gq, gv
-  T* deltas;                            // dot products of the rows of g and of the result, (length,)
-  // Look-back buffers (segments, chunk_length, dim + value_dim). The buffer of a segment holds gradients of
-  // the queries (dim) and values (value_dim) of the chunk before the segment.
+  T* deltas;  // (length,) dot product of g and the attention result at each position
+  // (segments, chunk_length, dim + value_dim): gradients of the queries and values of the chunk before each
+  // segment.
   T* look_backs;
 };
 
@@ -61,9 +60,9 @@ class LshBackward : public LshWindow<T> {
     ones_ = arena.allocate<T>(capacity_);
   }
 
-  // Computes the gradients from a segment, which consists of chunks [begin, end) of a round. The first round
-  // writes the gradients of the positions in the segment to gq and gv, and later rounds add to gq and gv. The
-  // gradients of the chunk before the segment are written to the look-back buffer of the segment.
+  // Adds the gradients from chunks [begin, end) of a round, which form a segment, to gq and gv. Round 0
+  // overwrites gq and gv. The gradients of the chunk before the segment are written to a look-back buffer,
+  // because another thread may process that chunk.
   void run(int64_t example, int64_t head, const LshOrder& order, int64_t round, int64_t begin, int64_t end) {
     this->select_head(example, head, order);
     std::fill_n(ones_, capacity_, T{1});
@@ -83,8 +82,7 @@ class LshBackward : public LshWindow<T> {
     clock_.lap(&LshStageTimes::scatter);
   }
 
-  // Adds the gradients in the look-back buffer of a segment to gq and gv of the chunk before the segment. The
-  // segment begins at chunk `begin` of a round.
+  // Adds the look-back buffer of the segment that begins at chunk `begin` to gq and gv.
   void add_look_back_cell(const LshOrder& order, int64_t round, int64_t begin) {
     const LshOrder::Chunk chunk = order.find_previous_chunk(round, begin);
     if (!chunk.exists) return;
@@ -98,10 +96,10 @@ class LshBackward : public LshWindow<T> {
   }
 
  private:
-  // Packed operands and gradient sums of one half of the window. The rows are padded to whole tiles.
+  // Packed operands and gradient sums of one chunk of the window, with rows padded to whole tiles.
   struct Sums {
-    T *value_panels, *query_columns;  // packed by pack_gathered_rows() and pack_row_in_column_panels()
-    T *gq, *gk, *gv;                  // sums of the gradients of the queries, keys and values
+    T *value_panels, *query_columns;
+    T *gq, *gk, *gv;
   };
   Sums& sums_of(const Half& half) { return sums_[&half - this->halves_]; }
   const T* g_row(int32_t position) const { return rows_of_.rows[2].row(position); }
@@ -120,14 +118,13 @@ class LshBackward : public LshWindow<T> {
     for (int64_t i = 0; i < half.count; ++i)
       pack_row_in_column_panels(half.queries + i * shape_.dim, shape_.dim, i, padded_capacity_,
                                 sums.query_columns);
-    for (int64_t m = 0; m < this->padded_dim(); m += kWidth)  // zeros the unused rows, because 0 * NaN is NaN
+    for (int64_t m = 0; m < this->padded_dim(); m += kWidth)  // unused rows have weight 0, but 0 * NaN is NaN
       std::fill(sums.query_columns + m * padded_capacity_ + half.count * kWidth,
                 sums.query_columns + (m + kWidth) * padded_capacity_, T{0});
     for (T* rows : {sums.gq, sums.gk}) std::fill_n(rows, padded_capacity_ * this->padded_dim(), T{0});
     std::fill_n(sums.gv, padded_capacity_ * this->padded_value_dim(), T{0});
   }
 
-  // Copies the gradients g of the chunk's queries to g_rows_, and packs them in g_columns_.
   void load_gradients() {
     for (int64_t i = 0; i < current_->count; ++i) {
       const T* const row = g_row(current_->key_positions[i]);
@@ -138,8 +135,7 @@ class LshBackward : public LshWindow<T> {
               g_rows_ + round_up_to_tile_rows(current_->count) * shape_.value_dim, T{0});
   }
 
-  // Adds the gradients from the scores of queries [first, first + count) of the chunk to the sums of both
-  // halves.
+  // Adds the gradients from queries [first, first + count) of the chunk to sums_.
   void block(int64_t first, int64_t count) {
     const int64_t tiles = round_up_to_tile_rows(count) / kTileRows;
     for (int64_t t = 0; t < tiles; ++t) {
@@ -185,11 +181,11 @@ class LshBackward : public LshWindow<T> {
     if (i < this->next_count_) prefetch_row(g_row(this->next_positions_[i]), shape_.value_dim * kSize);
   }
 
-  // Computes the attention weights of query i and the gradients of its scores, in row `row` of the block.
-  // Each score is replaced by m p, where p is the attention weight of the key and m is its dropout
-  // multiplier. Each element of score_gradients_ contains g . v and is replaced by p (m g . v - delta) times
-  // the scale of the key (LshWindowHalf::key_scales). `delta` is the dot product of g and the attention
-  // result. If average_rounds is true, it is the result of this round. Elements of masked keys become 0.
+  // Computes row `row` of the block, which belongs to query i of the chunk, in place:
+  //   scores:    q . k  ->  m p
+  //   gradients: g . v  ->  p (m g . v - delta) key_scale
+  // p: attention weight of the key; m: its dropout multiplier; delta: dot product of g and the attention
+  // result, or of g and the result of this round if average_rounds is true.
   template <bool kCausal>
   void row_gradient(int64_t i, int64_t row, Range range) {
     T* const scores = scores_ + row * score_stride_;
@@ -215,9 +211,8 @@ class LshBackward : public LshWindow<T> {
       softmax_row<kCausal>(i, range, log_sum, rows_of_.deltas[position], scores, gradients);
   }
 
-  // If query i attends to no key, its result is the row of v at `position`, and the gradient g is added to
-  // this row of gv. If average_rounds is true, this applies to each round separately, and g / rounds is
-  // added.
+  // The result of a query that attends to no key is its own row of v, so g is added to this row of gv. If
+  // average_rounds is true, the result of each round has the weight 1 / rounds.
   void add_alone(int64_t i, int64_t position) {
     if (log_sums_[this->compute_log_sum_index(position, shape_.average_rounds ? current_->round : 0)] !=
         std::numeric_limits<T>::infinity())
@@ -247,9 +242,8 @@ class LshBackward : public LshWindow<T> {
       pass(log_sum, [](const Half&, int64_t, Vector<T> p) { return p; });
       return;
     }
-    // A key is weighted by 1 / multiplicity, so its score may exceed the log-sum-exp by the logarithm of the
-    // multiplicity. The multiplicity is at most 2 * rounds. exp_of_negative() requires arguments of at most
-    // 0. Therefore log(2 * rounds) is subtracted in the exponent, and the result is multiplied by 2 * rounds.
+    // exp_of_negative() requires arguments of at most 0. A key that is found n times has the weight
+    // exp(score) / n each time, so its score exceeds log_sum by at most log(n), and n is at most 2 * rounds.
     const T max_multiplicity = static_cast<T>(2 * shape_.rounds);
     this->find_cells(i);
     pass(log_sum + std::log(max_multiplicity), [&](const Half& half, int64_t j, Vector<T> p) {
@@ -261,7 +255,6 @@ class LshBackward : public LshWindow<T> {
   void mean_row(int64_t i, Range range, T log_sum, T* scores, T* gradients) {
     const T share = 1 / static_cast<T>(shape_.rounds);
     const T* const multipliers = dropout_.row(i);
-    // The sum of `total` is `share` times the dot product of g and the attention result of this round.
     Vector<T> total{};
     this->template for_each_key_vector<kCausal>(
         i, range, [&](const Half&, int64_t, int64_t column, Vector<Int> seen) {
@@ -281,8 +274,8 @@ class LshBackward : public LshWindow<T> {
         });
   }
 
-  // Adds the gradients from queries [first, first + count) of the chunk to gk and gv of a half of the window.
-  // The scores of the keys of this half begin at column `offset`.
+  // Adds the gradients from queries [first, first + count) to gk and gv of `half`, whose score columns begin
+  // at `offset`.
   void add_for_keys(const Half& half, int64_t offset, int64_t first, int64_t count) {
     const Sums& sums = sums_of(half);
     const int64_t tiles = round_up_to_tile_rows(count) / kTileRows;
@@ -313,12 +306,11 @@ class LshBackward : public LshWindow<T> {
     this->multiply_adds_ += kTileRows * columns_width * depth;
   }
 
-  // Adds the gradient sums of a half to gq and gv of the positions in this half. In the first round,
-  // overwrites gq and gv. If the chunk of the half belongs to another segment, `look_back` is not null, and
-  // the sums are written to `look_back` instead.
+  // Adds the gradient sums of `half` to gq and gv, or overwrites gq and gv in round 0. If `look_back` is not
+  // null, writes the sums to `look_back` instead.
   //
-  // The key is key_scale * q with key_scale = scale / n and n² = |q|² + epsilon. The gradient of q through
-  // the key is therefore gk - q (q . gk) / n², where gk includes key_scale.
+  // The key is k = q scale / n with n² = |q|² + epsilon. The gradient of q through k is gk - q (q . gk) / n²,
+  // where gk includes the factor scale / n.
   void finish(const Half& half, T* look_back) {
     const Sums& sums = sums_of(half);
     const T scale = static_cast<T>(shape_.scale);
@@ -346,8 +338,8 @@ class LshBackward : public LshWindow<T> {
 
   const BackwardHead<T> rows_of_;
   const T* const log_sums_;
-  Sums sums_[2] = {};             // one per half of the window
-  T* g_columns_ = nullptr;        // gradients g of the chunk, in panels of padded_capacity_ rows
+  Sums sums_[2] = {};
+  T* g_columns_ = nullptr;        // g of the chunk, packed in panels of padded_capacity_ rows
   T* ones_ = nullptr;             // (capacity_,)
   T* g_rows_ = nullptr;           // (padded_capacity_, value_dim)
   T* score_gradients_ = nullptr;  // (kQueriesPerBlock, score_stride_)

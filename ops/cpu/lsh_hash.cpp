@@ -11,10 +11,9 @@
 namespace tapeformer::cpu {
 namespace {
 
-// Fills `panels` with a matrix (dim, columns) of random numbers with a standard normal distribution, in
-// panels of kTileColumns columns. The elements are generated in column-major order. Each Philox block gives
-// four elements by the Box-Muller transform. The elements are computed in float for all T, so that float and
-// double use the same rotation.
+// Fills `panels` with a (dim, columns) matrix of normal random numbers, in panels of kTileColumns columns.
+// The numbers are drawn in column-major order. They are computed in float, so that float and double use the
+// same rotation.
 template <class T>
 void draw_rotation(const RandomStream& stream, uint64_t first_block, int64_t dim, int64_t columns,
                    T* panels) {
@@ -37,8 +36,7 @@ void draw_rotation(const RandomStream& stream, uint64_t first_block, int64_t dim
   }
 }
 
-// Returns the index of the maximum of the concatenation of x and -x, which has 2 * count elements. If several
-// elements are equal to the maximum, returns the lowest index.
+// Returns the index of the first maximum of the concatenation of x and -x.
 template <class T>
 int32_t argmax_of_both_signs(const T* x, int64_t count) {
   using Int = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
@@ -72,8 +70,8 @@ int32_t argmax_of_both_signs(const T* x, int64_t count) {
   return static_cast<int32_t>(x[largest] >= -x[smallest] ? largest : count + smallest);
 }
 
-// A thread uses the rotations of several rounds at a time if these rotations together have at most this
-// number of bytes. The rotations and a tile of queries then stay in the cache.
+// Maximum size of the rotations that a thread uses at a time. The rotations and a tile of queries then stay
+// in the cache.
 constexpr int64_t kRotationBytes = 128 << 10;
 
 // Computes the LSH buckets of one head per call of run(). S is the type of the queries, and T the type of the
@@ -164,9 +162,8 @@ class HeadHash {
                     panels + rotation.width1 * shape_.dim);
   }
 
-  // Returns the `count` queries that begin at `position`. If the queries have type T, a full tile is read in
-  // place. Incomplete tiles and queries of other types are copied to `copy`, converted to T, and padded with
-  // zeros to a full tile.
+  // Returns `count` queries as rows of type T. Full tiles of type T are not copied. Other tiles are converted
+  // to `copy` and padded with zeros.
   Rows rows_of(int64_t example, int64_t head, int64_t position, int64_t count, T* copy) const {
     const S* const first = q_.row(example, position, head);
     if constexpr (std::is_same_v<S, T>)

@@ -6,12 +6,14 @@
 
 namespace tapeformer::cpu {
 
-// Calls f(example, head, order, rows, for_segments) for each head of each sequence. `order` holds the sorted
-// positions of the head, and `rows` is the working memory of the head, of type Head. for_segments(g) calls
-// g(window, segment, first chunk, end chunk) for each segment of kChunksPerLshSegment chunks. Each thread has
-// its own `window`, which make(rows) returns. Heads run in parallel. If there are fewer heads than threads,
-// the segments of each head run in parallel instead. The results are the same in both cases if the segments
-// of one for_segments() call write different data.
+// Calls f(example, head, order, rows, for_segments) for each head of each sequence, where
+// - `order` holds the sorted positions of the head,
+// - `rows` is the workspace of the head, of type Head,
+// - for_segments(g) calls g(window, segment, first_chunk, end_chunk) for each segment of chunks.
+// Each thread has its own `window`, which make(rows) returns.
+//
+// Heads run in parallel. If there are fewer heads than threads, the segments of each head run in parallel
+// instead, so the calls of g in one for_segments() must write different data.
 template <class Head, class Make, class F>
 void for_each_lsh_head(const LshAttentionShape& s, Make&& make, const int32_t* buckets, F&& f) {
   Arena measuring_arena(nullptr), measuring_head_arena(nullptr);
@@ -26,7 +28,7 @@ void for_each_lsh_head(const LshAttentionShape& s, Make&& make, const int32_t* b
   const int64_t head_work = s.rounds * (s.length / s.chunk_length + 1) * chunk_work;
   auto run = [&](int64_t begin, int64_t end) {
     const int64_t slot = heads_at_once > 1 ? get_thread_index() : 0;
-    Arena head_arena(head_memory.data() + measuring_head_arena.used_bytes() * slot);  // workspace of one head
+    Arena head_arena(head_memory.data() + measuring_head_arena.used_bytes() * slot);
     LshOrder order(s, head_arena.allocate<int32_t>(LshOrder::get_workspace_size(s)));
     const Head rows(s, head_arena);
     for (int64_t task = begin; task < end; ++task) {

@@ -28,17 +28,16 @@ LshOrder::FirstChunkLookBack LshOrder::find_first_chunk_look_back(int64_t round,
       shape_.wrap == LshWrap::global ? (round + shape_.rounds - 1) % shape_.rounds : round;
   const int32_t first_chunk_position = positions(round, 0)[shape_.chunk_length - 1];
   const int32_t target_position = positions(target_round, chunks_ - 1)[0];
-  // If across_buckets is false, the first chunk looks back at the last chunk only if one bucket extends from
-  // the first to the last chunk of the same round. This is the case if the last position of the first chunk
-  // and the first position of the last chunk have the same bucket, because the positions are sorted by
-  // bucket.
+  // If across_buckets is false, the first chunk looks back only if it shares a bucket with the last chunk of
+  // the same round. Positions are sorted by bucket, so the shared bucket must end the first chunk and begin
+  // the last chunk.
   const int32_t* const ids = buckets + round * shape_.length;
   if (!shape_.across_buckets && (target_round != round || ids[first_chunk_position] != ids[target_position]))
     return none;
   return {codes(first_chunk_position)[round], {target_round, codes(target_position)[target_round]}};
 }
 
-// Sorts the positions of a round by counting, which preserves the order of positions within a bucket.
+// Sorts the positions of a round with a stable counting sort, and assigns their codes.
 void LshOrder::sort_round(int64_t round, const int32_t* buckets) {
   if (valid_length_ == 0) return;
   const int32_t highest = *std::max_element(buckets, buckets + valid_length_);
@@ -54,7 +53,7 @@ void LshOrder::sort_round(int64_t round, const int32_t* buckets) {
   for (int64_t i = 0; i < valid_length_; ++i) sorted[counters_[buckets[i]]++] = static_cast<int32_t>(i);
 
   int32_t code = 0, bucket = buckets[sorted[0]];
-  int64_t free_slots = shape_.chunk_length;  // free slots of the chunk
+  int64_t free_slots = shape_.chunk_length;
   for (int64_t slot = 0; slot < valid_length_; ++slot, --free_slots) {
     const int32_t position = sorted[slot], next = buckets[position];
     if (!shape_.across_buckets && next != bucket) {

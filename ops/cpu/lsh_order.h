@@ -11,20 +11,19 @@
 namespace tapeformer::cpu {
 
 // A slot is an index into the sorted positions of a round. Chunk c consists of the `chunk_length` slots that
-// begin at slot c * chunk_length. A cell is the part of a bucket that lies in one chunk, or a whole chunk if
-// across_buckets is true. A query attends to the keys in its cell and in the look-back cell of this cell
-// (find_look_back_cell()).
+// begin at slot c * chunk_length. A cell is the part of a bucket in one chunk, or a whole chunk if
+// across_buckets is true. A query attends to the keys in its cell and in the look-back cell.
 //
-// Each cell of a round has a code. The cells of a bucket have consecutive codes. If across_buckets is false,
-// one code is unused between two buckets, so that the code before the first cell of a bucket belongs to no
-// cell.
+// A code identifies a cell of a round. The look-back cell of code c is code c - 1, except in the first chunk
+// (FirstChunkLookBack). If across_buckets is false, one code is unused between two buckets, so that the first
+// cell of a bucket has no look-back cell.
 class LshOrder {
  public:
   // Codes of a missing cell, and of an empty slot after the last position of a chunk.
   static constexpr int32_t kNone = -1, kEmpty = -2;
 
-  // Returns the number of int32 elements of the working memory, which holds the sorted positions (rounds,
-  // length), the codes (length, rounds) and the counters of a counting sort (length + 1).
+  // Returns the number of int32 elements of the working memory: sorted positions (rounds, length), codes
+  // (length, rounds) and counters (length + 1).
   static int64_t get_workspace_size(const LshAttentionShape& s) {
     return 2 * s.rounds * s.length + s.length + 1;
   }
@@ -44,8 +43,7 @@ class LshOrder {
   // Returns the codes of a position in all rounds.
   const int32_t* codes(int64_t position) const { return codes_ + position * shape_.rounds; }
 
-  // A cell of a round. Queries of a cell attend to the keys of the cell, and to the keys of its look-back
-  // cell, find_look_back_cell(), if the look-back cell exists.
+  // A cell of a round. If no position of the round has this code, the cell does not exist.
   struct Cell {
     int64_t round;
     int32_t code;
@@ -54,8 +52,7 @@ class LshOrder {
     const FirstChunkLookBack& look_back = first_chunk_look_backs_[static_cast<size_t>(round)];
     return code == look_back.code ? look_back.target : Cell{round, code - 1};
   }
-  // A chunk of a round, returned by find_previous_chunk(). `exists` is false if the argument of
-  // find_previous_chunk() has no previous chunk.
+  // The result of find_previous_chunk(). If there is no previous chunk, `exists` is false.
   struct Chunk {
     bool exists;
     int64_t round, chunk;
@@ -67,9 +64,8 @@ class LshOrder {
   }
 
  private:
-  // The look-back of the first chunk of a round. `code` is the code of the cell in the first chunk that looks
-  // back, and `target` is its look-back cell, which is in the last chunk of the same or another round. If the
-  // first chunk does not look back, `code` is kNone.
+  // The look-back of the first chunk of a round, from the cell `code` to `target`, a cell of the last chunk.
+  // If the first chunk does not look back, `code` is kNone.
   struct FirstChunkLookBack {
     int32_t code;
     Cell target;

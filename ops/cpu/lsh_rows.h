@@ -1,6 +1,5 @@
-// Compact copies of the rows of one head. In a (batch, length, heads, dim) tensor, consecutive rows of a head
-// are heads * dim elements apart. Such rows use few cache sets and, for long sequences, more pages than the
-// TLB holds.
+// Copies of the rows of one head in adjacent memory. In a tensor (batch, length, heads, dim), the rows of a
+// head are heads * dim elements apart, which causes more cache and TLB misses.
 #pragma once
 
 #include <array>
@@ -20,12 +19,12 @@ struct PositionRows {
   operator PositionRows<const T>() const { return {data, stride}; }  // NOLINT
 };
 
-// Allocates kParts arrays of `length` rows, where the rows of array k have `widths[k]` elements. The arrays
-// are interleaved: the rows of all arrays for one position are adjacent in memory.
+// Allocates kParts arrays of `length` rows, where the rows of array k have `widths[k]` elements. The rows of
+// all arrays for one position are adjacent in memory.
 template <class T, size_t kParts>
 std::array<PositionRows<T>, kParts> allocate_rows(Arena& arena, int64_t length,
                                                   const std::array<int64_t, kParts>& widths) {
-  constexpr int64_t kLineElements = 64 / static_cast<int64_t>(sizeof(T));  // elements of a cache line
+  constexpr int64_t kLineElements = 64 / static_cast<int64_t>(sizeof(T));  // cache lines have 64 bytes
   std::array<PositionRows<T>, kParts> parts{};
   int64_t stride = 0;
   for (const int64_t width : widths) stride += (width + kLineElements - 1) / kLineElements * kLineElements;

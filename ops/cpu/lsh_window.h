@@ -1,7 +1,7 @@
-// LshWindow, the base class of the forward and backward passes of LSH attention. A window is a chunk together
-// with the previous chunk. Both chunks are gathered and packed. A row of scores has `capacity` columns for
-// the keys of the previous chunk, followed by `capacity` columns for the keys of the chunk itself. `capacity`
-// is the chunk length rounded up to whole tiles.
+// LshWindow, the base class of the forward and backward passes of LSH attention. A window consists of the
+// current chunk and the previous chunk. A row of scores has `capacity` columns for the keys of the previous
+// chunk, and then `capacity` columns for the keys of the current chunk. `capacity` is the chunk length
+// rounded up to whole tiles.
 #pragma once
 
 #include <cmath>
@@ -23,8 +23,8 @@ namespace tapeformer::cpu {
 template <class T>
 using LaneInt = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
 
-// Number of chunks per segment. A thread processes whole segments of a round. The number is constant, so that
-// sums do not depend on the number of threads.
+// Number of chunks per segment, the smallest part of a round that a thread processes. The number is constant,
+// so that sums do not depend on the number of threads.
 inline constexpr int64_t kChunksPerLshSegment = 16;
 
 inline void prefetch_row(const void* row, int64_t bytes) {
@@ -33,8 +33,7 @@ inline void prefetch_row(const void* row, int64_t bytes) {
 }
 
 // Packs `count` rows in the layout of pack_rows() (tile_product.h). row(i) returns a pointer to the `dim`
-// elements of row i, which are multiplied by factors[i]. The function transposes blocks of kLanes x kLanes
-// elements.
+// elements of row i, which are multiplied by factors[i].
 template <class T, class Row>
 void pack_gathered_rows(Row&& row, const T* factors, int64_t count, int64_t dim, T* panels) {
   constexpr int64_t kWidth = kTileColumns<T>, kSide = kLanes<T>;
@@ -76,24 +75,23 @@ void pack_row_in_column_panels(const T* x, int64_t dim, int64_t i, int64_t capac
   }
 }
 
-// One of the two chunks of a window: positions, codes, queries and packed keys.
+// One of the two chunks of a window.
 template <class T>
 struct LshWindowHalf {
   using Int = LaneInt<T>;
   int64_t count = 0, round = 0, chunk = 0;
-  const int32_t* key_positions = nullptr;  // positions of the keys
-  Int* positions = nullptr;                // the elements of `key_positions`, converted to Int
-  // Codes of the keys (rounds, capacity). If normalize_duplicates is false, `codes` has only one row, with
-  // the codes of round `round`. In each row, the elements after the first `count` elements are kEmpty.
+  const int32_t* key_positions = nullptr;
+  Int* positions = nullptr;  // `key_positions`, converted to Int
+  // Codes of the keys (rounds, capacity), or only the row of round `round` if normalize_duplicates is false.
+  // Elements [count, capacity) of a row are kEmpty.
   Int* codes = nullptr;
-  const Int* round_codes = nullptr;  // codes of round `round`
-  T* queries = nullptr;              // (rows, dim)
-  T* key_scales = nullptr;  // key i is key_scales[i] * query i; the scale includes the scale of the scores
-  T* key_panels = nullptr;  // keys in panels for matrix products
+  const Int* round_codes = nullptr;  // row of `codes` for round `round`
+  T* queries = nullptr;              // (count, dim), padded with rows of zeros to whole tiles
+  T* key_scales = nullptr;           // scale / sqrt(|query|² + epsilon)
+  T* key_panels = nullptr;           // queries times key_scales, packed by pack_gathered_rows()
 };
 
-// The dropout multipliers of the attention weights of a chunk. Like a row of scores, a row of multipliers has
-// two halves of capacity_ columns.
+// The dropout multipliers of a chunk. A row has the same columns as a row of scores.
 template <class T>
 class LshDropoutTable {
  public:
@@ -107,7 +105,7 @@ class LshDropoutTable {
     }
     active_ = s.dropout.is_active();
   }
-  // Returns the row of slot i, or nullptr without dropout.
+  // Returns the multipliers of query i of the chunk, or nullptr if dropout is not active.
   const T* row(int64_t i) const { return active_ ? table_.data() + i * 2 * capacity_ : nullptr; }
 
  private:
@@ -172,7 +170,6 @@ class LshWindow {
            position;
   }
 
-  // Loads the positions, codes, queries and keys of a chunk.
   void gather_chunk(Half& half, int64_t round, int64_t chunk) {
     half.round = round;
     half.chunk = chunk;
@@ -225,7 +222,6 @@ class LshWindow {
     StageClock::count_multiply_adds(std::exchange(multiply_adds_, 0));
   }
 
-  // Prefetches the codes, the query and the value of slot i of the next chunk.
   void prefetch_next_slot(int64_t i) const {
     if (i >= next_count_) return;
     __builtin_prefetch(order_->codes(next_positions_[i]));
@@ -233,9 +229,8 @@ class LshWindow {
     prefetch_row(v_row(next_positions_[i]), shape_.value_dim * int64_t{sizeof(T)});
   }
 
-  // Computes ranges_. The range of a query contains the score columns of the keys in its cell and in its
-  // look-back cell. If across_buckets is true, or if the first chunk looks back at the last chunk, the range
-  // of each query contains all keys of both chunks.
+  // Sets ranges_ to ranges of score columns that contain all keys of each query. A range can also contain
+  // other keys, which for_each_key_vector() masks.
   void compute_column_ranges() {
     const bool wrapped = current_->chunk == 0 && previous_->count > 0;
     if (shape_.across_buckets || wrapped) {
@@ -254,7 +249,7 @@ class LshWindow {
       for (; i < end; ++i) ranges_[i] = {begin, capacity_ + (shape_.causal ? i : end)};
     }
   }
-  // Returns the smallest range of whole vectors that contains the columns of all queries in [begin, end).
+  // Returns the smallest range of whole vectors that contains the ranges of queries [begin, end).
   Range find_column_range(int64_t begin, int64_t end) const {
     Range bounds{2 * capacity_, 0};
     for (int64_t i = begin; i < std::min(end, current_->count); ++i) {
@@ -265,9 +260,8 @@ class LshWindow {
     return {bounds.begin / kLanes<T> * kLanes<T>, round_up_to_vector<T>(bounds.end)};
   }
 
-  // Computes the columns `range` of scores = left rightᵀ for a tile of kTileRows queries. `left` has one row
-  // per query, and `right` has one row per key. panels(half) returns the packed rows of `right` for the keys
-  // of `half`, which is the previous chunk or the current chunk.
+  // Computes scores = left rightᵀ for a tile of kTileRows queries, in the columns `range`. `left` is
+  // (kTileRows, depth). panels(half) returns the packed rows of `right`, which has one row per key.
   template <class Panels>
   void compute_score_tile(const T* left, int64_t depth, Range range, Panels&& panels, T* scores) {
     constexpr int64_t kWidth = kTileColumns<T>;
@@ -278,9 +272,8 @@ class LshWindow {
       multiply_adds_ += kTileRows * kWidth * depth;
     }
   }
-  // Adds weights * x to result (kTileRows, columns_width), using only the score columns in `range`. The
-  // matrix `weights` has one column per score column, and x has one row per key. columns(half) returns the
-  // rows of x for the keys of a half, packed in panels of `multiply_panel` rows.
+  // Adds weights * x to `result` (kTileRows, columns_width) for the score columns in `range`. x has one row
+  // per key. columns(half) returns the rows of x for a chunk, packed in panels of `multiply_panel` rows.
   template <class Columns>
   void add_weighted_columns(const T* weights, Range range, int64_t columns_width, int64_t multiply_panel,
                             Columns&& columns, T* result) {
@@ -297,8 +290,8 @@ class LshWindow {
     add(columns(*current_), capacity_, std::max<int64_t>(range.begin - capacity_, 0), range.end - capacity_);
   }
 
-  // Calls f(half, first key in the half, first score column, mask) for each vector of keys in `range`. The
-  // mask selects the keys that query i attends to.
+  // Calls f(half, key, column, mask) for each vector of keys in `range`. `key` is the index of the first key
+  // in `half`, and `column` is its score column. `mask` selects the keys that query i attends to.
   template <bool kCausal, class F>
   void for_each_key_vector(int64_t i, Range range, F&& f) {
     const Int position = current_->positions[i];
@@ -318,7 +311,7 @@ class LshWindow {
     visit(*current_, code, capacity_, std::max<int64_t>(range.begin - capacity_, 0), range.end - capacity_);
   }
 
-  // Finds the cell and the look-back cell of query i in each round, for count_multiplicities().
+  // Prepares count_multiplicities() for query i.
   void find_cells(int64_t i) {
     if (!shape_.normalize_duplicates) return;
     for (int64_t r = 0; r < shape_.rounds; ++r) {
@@ -328,9 +321,8 @@ class LshWindow {
       look_back_rounds_[r] = cell.round;
     }
   }
-  // Returns the multiplicities of the keys [j, j + kLanes<T>) of `half`, for the query of the last
-  // find_cells() call. The multiplicity of a key is the number of times that the query attends to it in all
-  // rounds.
+  // Returns how often the query of find_cells() attends to each of the keys [j, j + kLanes<T>) of `half`,
+  // summed over the rounds.
   Vector<T> count_multiplicities(const Half& half, int64_t j) const {
     Vector<Int> count{};
     for (int64_t r = 0; r < shape_.rounds; ++r) {
@@ -343,16 +335,15 @@ class LshWindow {
   const LshAttentionShape& shape_;
   const LshDropoutTable<T>& dropout_;
   const PositionRows<const T> q_, v_;
-  const int64_t capacity_;         // maximum number of keys in one element of halves_
-  const int64_t padded_capacity_;  // capacity_ rounded up to whole tiles
-  const int64_t score_stride_;     // stride of a row of scores
+  const int64_t capacity_;         // chunk_length rounded up to a multiple of kTileColumns
+  const int64_t padded_capacity_;  // capacity_ rounded up to a multiple of kTileRows
+  const int64_t score_stride_;
   int64_t example_ = 0, head_ = 0;
   const LshOrder* order_ = nullptr;
   Half halves_[2];
-  // current_ is the chunk whose queries are processed, and previous_ is the chunk before it. The queries
-  // attend to keys of both chunks.
+  // current_ is the chunk whose queries are processed.
   Half *current_ = &halves_[0], *previous_ = &halves_[1];
-  Range* ranges_ = nullptr;  // columns that each query of the chunk may attend to
+  Range* ranges_ = nullptr;  // score columns of each query of the chunk
   T* scores_ = nullptr;      // (kQueriesPerBlock, score_stride_)
   Int *query_codes_ = nullptr, *look_back_codes_ = nullptr, *look_back_rounds_ = nullptr;
   const int32_t* next_positions_ = nullptr;  // positions of the next chunk

@@ -1,10 +1,9 @@
-// Each step of the recurrence is a product of few rows, computed by recurrent_operand.h. With 320 cells in
-// float32 on one core of a Zen 5, such a product takes 13 us for 1 row, 25 us for 8 rows and 49 us for 16
-// rows. oneDNN pads the rows to blocks of 16 rows and takes 51 us per block. The other products have many
-// rows and use oneDNN if it is the fastest library (packed_operand.h).
+// The steps of the recurrence are products of few rows and use recurrent_operand.h, because oneDNN pads the
+// rows to blocks of 16. With 320 cells in float32 on one core of a Zen 5, oneDNN takes 51 us per block, and
+// recurrent_operand.h takes 13 us for 1 row and 25 us for 8 rows. Products of many rows use packed_operand.h.
 //
-// Type parameters: T is the type of weights, states and sums. Matrix products convert their operands to O,
-// which is BFloat16 in bfloat16 precision and T otherwise.
+// T is the type of weights, states and sums. O is the type of the operands of matrix products: BFloat16 in
+// bfloat16 precision, otherwise T.
 #include "ops/kernels/lstm.h"
 
 #include <algorithm>
@@ -23,13 +22,13 @@
 namespace tapeformer::cpu {
 namespace {
 
-// Number of frames of each sequence whose products with the input weights are computed at once. For usual
-// batch sizes, the products then stay in the last-level cache.
+// Number of frames of each sequence whose products with the input weights are computed at once. The number is
+// small, so that the recurrence reads the products from the cache.
 constexpr int64_t kFramesAhead = 8 * kTileRows;
 constexpr int64_t kGradientFrames = 256;  // maximum number of frames in a product for weight gradients
 
-// The sequences of one direction that a thread processes, in order of decreasing length. Because of this
-// order, the sequences with more than t frames are the first elements of `sequences`.
+// The sequences of one direction that a thread processes, longest first. The sequences with more than t
+// frames are therefore the first rows.
 struct Rows {
   int64_t direction;
   std::vector<int64_t> sequences;
@@ -38,7 +37,7 @@ struct Rows {
   int64_t at(int64_t row) const { return sequences[static_cast<size_t>(row)]; }
 };
 
-// Divides the sequences among the threads. Sequences are independent, so threads do not wait for each other.
+// Divides the sequences of each direction among the threads.
 std::vector<Rows> divide_sequences(const LstmShape& shape, const int64_t* lengths) {
   std::vector<int64_t> order(static_cast<size_t>(shape.batch));
   std::iota(order.begin(), order.end(), 0);
@@ -56,9 +55,8 @@ std::vector<Rows> divide_sequences(const LstmShape& shape, const int64_t* length
   return shares;
 }
 
-// Computes the addresses of the elements of frame t of sequence b, for one direction. The arrays are `gates`
-// (directions, batch, frames, 4 hidden), `cells` (directions, batch, frames, hidden) and `out` (batch,
-// frames, directions * hidden).
+// Addresses of frame t of sequence b in `gates` (directions, batch, frames, 4 hidden), `cells` (directions,
+// batch, frames, hidden) and `out` (batch, frames, directions * hidden).
 template <class T>
 struct Layout {
   const LstmShape& shape;
@@ -100,8 +98,8 @@ class ValidFrames {
   std::vector<int64_t> first_;
 };
 
-// Computes h and c of one frame. `gates` holds W x and receives the gates i, f, g, o. `recurrent` holds U h,
-// where h is from the previous frame. `c` holds c of the previous frame and receives c of this frame.
+// Computes h and c of one frame. `gates` holds W x and receives the gates i, f, g, o. `recurrent` holds U h
+// of the previous frame. `c` is updated in place.
 template <class T>
 void forward_cell(int64_t hidden, const T* bias, const T* recurrent, T* gates, T* c, T* h) {
 #pragma omp simd
@@ -121,9 +119,8 @@ void forward_cell(int64_t hidden, const T* bias, const T* recurrent, T* gates, T
   }
 }
 
-// Computes gz, the gradient with respect to the pre-activations of the gates. g is the gradient of the
-// output, and gh is the gradient of h from the next step. Replaces gc, the gradient of c, by the gradient of
-// c of the previous frame.
+// Computes gz, the gradient of the pre-activations of the gates. g is the gradient of the output, and gh is
+// the gradient of h from the next step. Replaces gc, the gradient of c, by the gradient of the previous c.
 template <class T>
 void backward_cell(int64_t hidden, const T* g, const T* gh, const T* gates, const T* c, const T* c_before,
                    T* gc, T* gz) {
@@ -157,7 +154,6 @@ void for_frames(const Rows& rows, const int64_t* lengths, bool ascending, F&& st
   }
 }
 
-// The right operands of the forward products of one direction.
 template <class O, class T>
 struct ForwardWeights {
   const PackedOperand<O>& input;
@@ -171,8 +167,7 @@ void forward_rows(const LstmShape& shape, const Rows& rows, const T* x, const in
   const Layout<T> at{shape, rows.direction};
   const int64_t hidden = shape.hidden, all = 4 * hidden, stride = weights.recurrent.out_stride();
   const Scratch<O> rounded(std::is_same_v<O, T> ? 0 : kFramesAhead * shape.in);
-  // Computes W x for a block of frames of all sequences. The block is small, so the following steps read it
-  // from the cache.
+  // Computes W x for a block of frames of all sequences.
   const auto input_products = [&](int64_t first) {
     for (const int64_t b : rows.sequences)
       if (const int64_t count = std::min(kFramesAhead, lengths[b] - first); count > 0) {
@@ -181,7 +176,7 @@ void forward_rows(const LstmShape& shape, const Rows& rows, const T* x, const in
                                at.gates(gates, b, first));
       }
   };
-  int64_t block = -1;  // index of the current block
+  int64_t block = -1;
   Scratch<T> bias(all), c(rows.count() * hidden), recurrent(rows.count() * stride);
   Scratch<O> h(rows.count() * hidden);
   for (int64_t i = 0; i < all; ++i)
@@ -206,8 +201,8 @@ void forward_rows(const LstmShape& shape, const Rows& rows, const T* x, const in
     for (int64_t t = lengths[b]; t < shape.frames; ++t) std::fill_n(at.out(out, b, t), hidden, T{0});
 }
 
-// The arguments that the parts of lstm_backward() share. gz (directions, valid frames, 4 hidden) is the
-// gradient with respect to the pre-activations of the gates.
+// The arguments of lstm_backward(). gz (directions, valid frames, 4 hidden) is the gradient of the
+// pre-activations of the gates.
 template <class O, class T>
 struct LstmBackward {
   const LstmShape& shape;
@@ -222,8 +217,8 @@ struct LstmBackward {
   }
 };
 
-// Computes gz for the frames of the sequences in `rows`, and `gbias`, the sum of gz over these frames.
-// `recurrent` contains weight_hh.
+// Computes gz for the sequences in `rows`, and gbias, the sum of gz over their frames. `recurrent` contains
+// weight_hh.
 template <class O, class T>
 void backward_rows(const LstmBackward<O, T>& gradient, const Rows& rows, const RecurrentOperand<O>& recurrent,
                    T* gbias) {
@@ -253,8 +248,8 @@ void backward_rows(const LstmBackward<O, T>& gradient, const Rows& rows, const R
   });
 }
 
-// Returns rows [begin, end) of the input x as operands of type O. The rows are copied to `buffer` if they
-// must be converted, or if there are padding frames between the rows.
+// Returns rows [begin, end) of x without padding frames, as type O. Copies the rows to `buffer` only if x has
+// padding frames or another type.
 template <class O, class T>
 const O* gather_input_rows(const LstmBackward<O, T>& gradient, int64_t begin, int64_t end, O* buffer) {
   const int64_t in = gradient.shape.in;
@@ -268,8 +263,8 @@ const O* gather_input_rows(const LstmBackward<O, T>& gradient, int64_t begin, in
   return buffer;
 }
 
-// Writes to `h` the output of the previous frame for each of the rows [begin, end). For the first frame of a
-// sequence, writes zeros.
+// Writes h of the previous step to `h` for each of the rows [begin, end), or zeros for the first step of a
+// sequence.
 template <class O, class T>
 void gather_previous_states(const LstmBackward<O, T>& gradient, int64_t direction, int64_t begin, int64_t end,
                             O* h) {
@@ -319,8 +314,7 @@ void sum_weight_gradients(const LstmBackward<O, T>& gradient, int64_t direction,
   }
 }
 
-// Computes the weight gradients. The valid frames are divided into parts. Each part sums the gradients of its
-// frames; then the sums are added in the order of the parts.
+// Computes the weight gradients. The valid frames are divided into parts, whose sums are added in order.
 template <class O, class T>
 void compute_weight_gradients(const LstmBackward<O, T>& gradient,
                               const LstmDirectionGradients<T>* gradients) {
@@ -354,7 +348,7 @@ void compute_weight_gradients(const LstmBackward<O, T>& gradient,
   }
 }
 
-// Computes gx, the sum of gz weight_ih over the directions, with zeros for padding frames.
+// Computes gx, the sum of gz weight_ih over the directions. gx of padding frames is 0.
 template <class O, class T>
 void compute_input_gradient(const LstmBackward<O, T>& gradient, const LstmDirectionWeights<T>* directions,
                             T* gx) {

@@ -50,8 +50,8 @@ T normalize_row(const T* sum, T* normalized, int64_t dim, double eps) {
   return inverse;
 }
 
-// Returns g + g_rounded for the row that starts at element `first`. The sum is the gradient of the result.
-// Either array may be null. `sum` is a workspace of `dim` elements.
+// Returns g + g_rounded, the gradient of the result, for the row that begins at element `first`. Either array
+// may be null. `sum` is a workspace of `dim` elements.
 template <class T>
 const T* compute_result_gradient(const T* g, const BFloat16* g_rounded, int64_t first, int64_t dim, T* sum) {
   if constexpr (std::is_same_v<T, float>)
@@ -64,8 +64,8 @@ const T* compute_result_gradient(const T* g, const BFloat16* g_rounded, int64_t 
   return g + first;
 }
 
-// Computes gx, the gradient of the loss with respect to one row of the input of the normalisation. Adds the
-// gradients of weight and bias to gweight and gbias.
+// Computes gx, the gradient of one row of the input. Adds the gradients of weight and bias to gweight and
+// gbias.
 template <class T>
 void backpropagate_row(const T* g, const T* normalized, const T* weight, T inverse, T* gx, T* gweight,
                        T* gbias, int64_t dim) {
@@ -84,9 +84,8 @@ void backpropagate_row(const T* g, const T* normalized, const T* weight, T inver
   for (int64_t i = 0; i < dim; ++i) gx[i] = inverse * (g[i] * weight[i] - mean_g - normalized[i] * mean_gn);
 }
 
-// Computes gbranch = gx * m, where m are the dropout multipliers of the row. `first` is the index of the
-// first element of the row in the tensor. `multipliers` is a workspace of `dim` elements, which is not used
-// if dropout is not active.
+// Computes gbranch = gx * m, where m are the dropout multipliers of the row that begins at element `first`.
+// `multipliers` is a workspace of `dim` elements.
 template <class T, class B>
 void compute_branch_gradient(const T* gx, const DropoutMask& dropout, int64_t first, T* multipliers,
                              B* gbranch, int64_t dim) {

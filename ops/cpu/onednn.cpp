@@ -17,20 +17,18 @@ namespace {
 
 using dnnl::memory;
 
-// A product has two compiled kernels: one for blocks of kBlock rows, and one for blocks of kLastBlock rows.
-// Most rows are computed in blocks of kBlock rows, and the remaining rows in blocks of kLastBlock rows. The
-// last block is padded with zeros.
+// A product computes blocks of kBlock rows, and the remaining rows in blocks of kLastBlock rows. The last
+// block is padded with zeros.
 constexpr int64_t kBlock = 64, kLastBlock = 16;
 // multiply_transposed() sums over blocks of kDepth rows, and over the remaining rows in blocks of kLastDepth
-// rows. The last block is padded with zeros. Each block size has a compiled kernel.
+// rows. The last block is padded with zeros.
 constexpr int64_t kDepth = 256, kLastDepth = 64;
 
 const dnnl::engine& engine() {
   static const dnnl::engine cpu(dnnl::engine::kind::cpu, 0);
   return cpu;
 }
-// Returns the stream of the calling thread. On the CPU, execute() returns after the primitive has finished,
-// so callers need not wait for the stream.
+// On the CPU, execute() returns after the primitive has finished, so callers need not wait for the stream.
 const dnnl::stream& stream() {
   thread_local const dnnl::stream thread_stream(engine());
   return thread_stream;
@@ -88,8 +86,8 @@ class Kernel {
 #endif
   }
 
-  // Sets the data pointer of an argument if it has changed. Setting the pointer makes oneDNN write zeros to
-  // the padding of a packed matrix, which would be a data race with other threads that read the matrix.
+  // set_data_handle() writes zeros to the padding of a packed matrix. Other threads may read the matrix at
+  // the same time, so the pointer is set only if it has changed.
   static void set_data(const memory& argument, const void* data) {
     if (argument.get_data_handle() != data) argument.set_data_handle(const_cast<void*>(data));
   }
@@ -130,7 +128,6 @@ class Reorder {
   dnnl::reorder reorder_;
 };
 
-// Returns the cached value for `key`. The first call for a key creates the value by make().
 template <class Value, class Key, class Make>
 const Value& get_cached(const Key& key, Make&& make) {
   static std::mutex mutex;
@@ -141,13 +138,12 @@ const Value& get_cached(const Key& key, Make&& make) {
   return *value;
 }
 
-// Returns whether oneDNN uses an extension of the processor. cpu_isa has one bit per extension.
+// Returns whether oneDNN uses all instruction sets in `extension`, which has one bit per instruction set.
 bool is_present(dnnl::cpu_isa extension) {
   static const auto all = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
   return (all & static_cast<unsigned>(extension)) == static_cast<unsigned>(extension);
 }
 
-// Copies `bytes` bytes to `memory` and pads them with zeros to `padded` bytes. Returns the copy.
 const char* make_padded_copy(const char* from, int64_t bytes, int64_t padded, GrowingMemory& memory) {
   char* const copy = memory.get<char>(padded);
   std::copy_n(from, bytes, copy);
@@ -196,8 +192,7 @@ class Product {
   }
 
  private:
-  // Returns the conversions that pack a matrix of layout `from`. Each conversion packs one slice of at most
-  // kSlice columns.
+  // Returns the conversions that pack a matrix of layout `from`, one per slice of columns.
   std::vector<Reorder> reorders(const memory::desc& from) const {
     // The packed layouts of oneDNN have blocks of at most 64 columns, so a slice consists of whole blocks.
     constexpr int64_t kSlice = 128;

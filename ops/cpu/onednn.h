@@ -1,8 +1,8 @@
 // Matrix products that oneDNN computes. multiply() and multiply_transposed() run in the calling thread and
 // can be called in parallel loops. pack() uses all threads.
 //
-// The kernels that oneDNN applies to a block of rows are not public in version 2. Therefore each size of a
-// block of rows has its own `matmul` primitive, which is compiled once.
+// Each size of a block of rows has its own `matmul` primitive, because the block kernels of oneDNN 2 are not
+// public.
 #pragma once
 
 #include <cstdint>

@@ -1,13 +1,10 @@
-// The main loop of linear attention. For each token, an outer product is added to a state matrix, and the
-// state is multiplied by a vector:
-//   state += a_t b_t^T,   out_t += c_t^T state,
-// in the order of the tokens. The forward pass and all three gradients are this scan with different operands.
-// A tile of the state stays in registers for a chunk of tokens, so the state is loaded and stored once per
-// chunk. The scan needs 2 * rows * columns multiply-adds per token.
+// The main loop of linear attention, a scan over the tokens t:
+//   state += a_t b_tᵀ,   out_t += c_tᵀ state.
+// The forward pass and all three gradients are this scan with different operands. A tile of the state stays
+// in registers for a chunk of tokens, so the state is loaded and stored once per chunk.
 //
 // The operands of a chunk are stored in panels. The first panel holds elements 0 to kPanelWidth - 1 of each
-// token, the second panel holds the next kPanelWidth elements of each token, and so on. A tile therefore
-// reads consecutive memory of each operand.
+// token, the second panel holds the next kPanelWidth elements of each token, and so on.
 #pragma once
 
 #include <algorithm>
@@ -29,8 +26,7 @@ template <class T>
 constexpr int64_t compute_panel_size(int64_t elements) {
   return (elements + kPanelWidth<T> - 1) / kPanelWidth<T> * kPanelWidth<T> * kChunkTokens;
 }
-// Returns the index of an element of a token in the panels of a chunk. A vector of elements is contiguous if
-// its first element is a multiple of the vector length.
+// Returns the index of an element of a token in the panels of a chunk.
 template <class T>
 constexpr int64_t compute_panel_index(int64_t token, int64_t element) {
   return element / kPanelWidth<T> * kPanelWidth<T> * kChunkTokens + token * kPanelWidth<T> +
@@ -40,7 +36,8 @@ constexpr int64_t compute_panel_index(int64_t token, int64_t element) {
 enum class ScanMode { update, read, update_then_read };
 
 // The operands of a scan over a chunk of tokens, stored in panels. The names are those of the formula at the
-// top of this file.
+// top of this file. For each token, a and c have one element per row of the state, and b and out have one
+// element per column.
 template <class T>
 struct ScanOperands {
   const T* a = nullptr;  // one element per token and row of the state
@@ -51,9 +48,9 @@ struct ScanOperands {
 
 namespace detail {
 
-// Scans `count` tokens with a tile of the state. The tile has kRows rows of kVectors vectors, begins at
-// `state`, and has the row stride `state_stride`. The operands point to the first token of the scan. kStep is
-// 1, or -1 to scan the tokens in reverse order. In a and c, consecutive tokens are kLeft elements apart.
+// Scans `count` tokens with a tile of the state, which has kRows rows of kVectors vectors. The operands point
+// to the first token. If kStep is -1, the order is reversed. In a and c, consecutive tokens are kLeft
+// elements apart.
 template <ScanMode kMode, int kStep, int kRows, int kVectors, int64_t kLeft, class T>
 void scan_tile(T* state, int64_t state_stride, ScanOperands<T> o, int64_t count) {
   constexpr bool kUpdate = kMode != ScanMode::read, kRead = kMode != ScanMode::update;
@@ -84,8 +81,7 @@ void scan_tile(T* state, int64_t state_stride, ScanOperands<T> o, int64_t count)
       for (int j = 0; j < kVectors; ++j) store(state + r * state_stride + j * kLanes<T>, tile[r][j]);
 }
 
-// Scans `count` tokens with all rows of the state, for kVectors vectors of adjacent columns that begin at
-// `column`.
+// Scans `count` tokens with kVectors vectors of columns of the state, which begin at `column`.
 template <ScanMode kMode, int kStep, int kVectors, class T>
 void scan_columns(T* state, int64_t rows, int64_t padded_columns, int64_t column, ScanOperands<T> o,
                   int64_t count) {

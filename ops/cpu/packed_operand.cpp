@@ -15,12 +15,12 @@ namespace tapeformer::cpu {
 namespace {
 
 constexpr int64_t kGrainElements = 1 << 17;  // minimum number of elements per thread for packing
-constexpr int64_t kWidenedRows = 64;         // number of rows that are widened to float at a time
+constexpr int64_t kWidenedRows = 64;         // rows that multiply() widens to float at a time
 
-thread_local GrowingMemory left_memory, right_memory;  // operands that are widened to float
+thread_local GrowingMemory left_memory, right_memory;  // BFloat16 operands, widened to float
 
-// Returns the type in which products multiply operands of type `wanted`. If `wanted` is bfloat16 and neither
-// AMX nor oneDNN provides fast bfloat16 products, returns float32. Otherwise returns `wanted`.
+// Returns `wanted`, or float32 if `wanted` is bfloat16 and no library has fast bfloat16 products on this
+// processor.
 DType choose_operand_dtype(DType wanted) {
   if (wanted != DType::bfloat16 || uses_amx_for_bfloat16()) return wanted;
   if constexpr (onednn::kIsBuilt)
@@ -35,8 +35,8 @@ const onednn::Product* library_product(DType operand, int64_t depth, int64_t col
   return nullptr;
 }
 
-// Divides `rows` rows of `width` elements into groups of `group` rows, and calls f(begin, end) in parallel
-// for ranges of whole groups. The last group may have fewer rows.
+// Calls f(begin, end) in parallel for ranges of rows that begin at multiples of `group`. A row has `width`
+// elements.
 template <class F>
 void for_row_groups(int64_t rows, int64_t group, int64_t width, F&& f) {
   const int64_t grain = kGrainElements / std::max<int64_t>(group * width, 1) + 1;
@@ -46,8 +46,7 @@ void for_row_groups(int64_t rows, int64_t group, int64_t width, F&& f) {
 
 }  // namespace
 
-// The environment variable DNNL_MAX_CPU_ISA can disable AMX in oneDNN. In builds with oneDNN, the variable
-// also disables amx.h.
+// In builds with oneDNN, the environment variable DNNL_MAX_CPU_ISA of oneDNN also disables amx.h.
 bool uses_amx_for_bfloat16() {
   if constexpr (amx::kIsBuilt) {
     if constexpr (onednn::kIsBuilt)

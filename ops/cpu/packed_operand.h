@@ -1,7 +1,8 @@
-// Products of many rows with a matrix that is packed once, and products aᵀ b of matrices with many rows. The
-// products run in the calling thread. amx.h computes bfloat16 products on processors with AMX. oneDNN
-// computes float products, and bfloat16 products without AMX, if it is the fastest library
-// (onednn::is_fastest()). Otherwise the kernels of packed_product.h and OpenBLAS are used.
+// Products of many rows with a matrix that is packed once, and products aᵀ b of matrices with many rows. They
+// run in the calling thread and use
+// - amx.h for bfloat16 on processors with AMX,
+// - oneDNN for float, and for bfloat16 without AMX, if onednn::is_fastest() is true,
+// - packed_product.h and OpenBLAS otherwise.
 #pragma once
 
 #include <cstdint>
@@ -46,9 +47,8 @@ const To* convert_if_needed(const From* from, int64_t count, To* buffer) {
 }
 
 // The packed right operand b of matrix products a b. Operands have type O (float, double or BFloat16), and
-// results have type Compute<O>. If O is BFloat16 and the processor has no bfloat16 instructions, the operands
-// are rounded to BFloat16 and multiplied in float. Compared with bfloat16 instructions, the order of the sums
-// differs, and subnormal numbers are not replaced by zero.
+// results have type Compute<O>. Without bfloat16 instructions, BFloat16 operands are multiplied in float. The
+// results then differ slightly: the order of the sums is different, and subnormal numbers do not become zero.
 template <class O>
 class PackedOperand {
  public:
@@ -68,8 +68,8 @@ class PackedOperand {
   void multiply_converted(int64_t rows, const void* a, T* out) const;
 
   int64_t depth_, columns_, out_stride_;
-  DType operand_dtype_;             // type of the packed elements
-  bool is_packed_for_amx_;          // whether b is packed for amx.h
+  DType operand_dtype_;  // type of the packed elements
+  bool is_packed_for_amx_;
   const onednn::Product* product_;  // nullptr if amx.h or packed_product.h computes the products
   std::optional<Scratch<char>> packed_data_;
 };

@@ -1,8 +1,6 @@
-// Products of many rows with a matrix that is packed in panels (tile_product.h). The products are blocked for
-// the caches. A panel stays in L1 while it is multiplied with the tiles of a block of rows. The tiles of the
-// block are packed and stay in L2 (Goto and van de Geijn, "Anatomy of high-performance matrix
-// multiplication", 2008). The weights are packed once for all rows, whereas BLAS would pack them in each
-// call.
+// Products of many rows with a matrix that is packed in panels (tile_product.h). BLAS would pack the matrix
+// in each call. The loops are blocked so that a panel stays in L1 and a block of packed rows stays in L2
+// (Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", 2008).
 #pragma once
 
 #include <algorithm>
@@ -14,13 +12,12 @@
 namespace tapeformer::cpu {
 
 // Sizes of blocks that stay in the caches. For float, kPanelBlockDepth rows of a panel have 16 KiB, which is
-// half of a typical L1 cache. kBlockRows packed rows of the same depth have 128 or 192 KiB and stay in the L2
-// cache.
+// half of a typical L1 cache. kBlockRows packed rows of this depth have at most 192 KiB and stay in L2.
 inline constexpr int64_t kPanelBlockDepth = kVectorBytes == 64 ? 128 : 256;
 inline constexpr int64_t kBlockRows = 32 * kTileRows;
 
-// Divides rows into blocks of nearly equal size, because a small last block would read all panels for few
-// rows. Returns the number of rows per block, which is a multiple of kTileRows and at most `max_rows`.
+// Returns the number of rows per block, which is a multiple of kTileRows and at most `max_rows`. The blocks
+// have nearly equal size, because a small last block would read all panels for few rows.
 inline int64_t choose_block_rows(int64_t rows, int64_t max_rows) {
   const int64_t tile_count = (rows + kTileRows - 1) / kTileRows,
                 block_count = std::max<int64_t>((rows + max_rows - 1) / max_rows, 1);
@@ -68,13 +65,13 @@ void multiply_tile(int64_t rows, int64_t columns, int64_t depth, const T* left, 
     }
 }
 
-// Computes c (rows, columns) = a (rows, depth) b, or c += a b if kAccumulate is true. b is packed in panels
-// of `depth` rows.
+// Computes c (rows, columns) = a (rows, depth) b, or c += a b if kAccumulate is true. `panels` holds b in
+// panels of kTileColumns columns and `depth` rows.
 template <bool kAccumulate = false, class T>
 void multiply_packed_panels(int64_t rows, int64_t columns, int64_t depth, const T* a, int64_t a_stride,
                             const T* panels, T* c, int64_t c_stride) {
-  // Each thread has one buffer on the heap, because the stack of a thread may be too small. The buffer is not
-  // taken from the allocator, because the allocator's peak would then depend on the scheduling of threads.
+  // The buffer is on the heap, because the stack of a thread may be too small. It is not taken from the
+  // allocator, so that the allocator's peak does not depend on the scheduling of threads.
   struct TileBuffer {
     alignas(64) T values[kBlockRows * kPanelBlockDepth];
   };

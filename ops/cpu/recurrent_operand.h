@@ -11,8 +11,8 @@
 namespace tapeformer::cpu {
 
 // The packed right operand. Operands have type O (float, double or BFloat16), and sums have type Compute<O>.
-// If the processor has AMX, amx.h multiplies BFloat16 operands. Otherwise BFloat16 operands are multiplied in
-// float. Compared with AMX, the order of the sums differs, and subnormal numbers are not replaced by zero.
+// Without AMX, BFloat16 operands are multiplied in float. The results then differ slightly: the order of the
+// sums is different, and subnormal numbers do not become zero.
 template <class O>
 class RecurrentOperand {
  public:

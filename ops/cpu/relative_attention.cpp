@@ -12,7 +12,6 @@
 namespace tapeformer::cpu {
 namespace {
 
-// Returns the minimum number of rows per thread for rows of `work` elements.
 int64_t choose_relative_grain(int64_t work) {
   constexpr int64_t kMinElements = 1 << 15;
   return std::max<int64_t>(kMinElements / std::max<int64_t>(work, 1), 1);

@@ -38,7 +38,6 @@ class Angles {
     }
   }
 
-  // Writes the cosines and sines of the angles of the current position, and advances to the next position.
   template <class C>
   void write_and_advance(C* cosines, C* sines) {
     for (size_t i = 0; i < frequencies_.size(); ++i) {

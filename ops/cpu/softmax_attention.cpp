@@ -21,31 +21,28 @@ namespace {
 // multiple of kTileColumns.
 constexpr int64_t kQueries = 96;
 constexpr int64_t kKeys = kVectorBytes == 64 ? 256 : 240;
-// The stride of a row of scores in elements. The last tile of keys can extend beyond the last of the kKeys
-// columns, and the 32 additional elements make room for this tile.
+// Stride of a row of scores. The last tile of keys can extend beyond the first kKeys columns.
 constexpr int64_t kScoreStride = kKeys + 32;
 
 template <class T>
 constexpr T kMinusInfinity = -std::numeric_limits<T>::infinity();
 
-// Softmax attention of one head at a time. S is the type of the tensors and of the packed operands of matrix
-// products. Scores, statistics and sums have the compute type T. Tiles of scores in which no query attends to
-// a key are skipped.
+// Softmax attention of one head at a time. S is the type of the tensors and operands, and T is the type of
+// scores and sums. Tiles of scores in which no query attends to a key are skipped.
 //
-// If S is BFloat16, the scale is applied to the scores and to the sums of the gradients, because scaled
-// operands would be rounded again. Otherwise the scale is applied when operands are packed. If S is BFloat16,
-// attention weights and gradients of scores are rounded before they are used as operands.
+// If S is BFloat16, weights and gradients of scores are rounded before they are used as operands. The scale
+// is then applied to scores and sums, because scaled operands would be rounded again. For other types, the
+// packed operands include the scale.
 template <class S>
 class SoftmaxAttentionHead {
   using T = Compute<S>;
-  static constexpr bool kPairs = std::is_same_v<S, BFloat16>;  // operands are packed in pairs
+  static constexpr bool kPairs = std::is_same_v<S, BFloat16>;  // operands are stored in pairs
 
  public:
   SoftmaxAttentionHead(const SoftmaxAttentionShape& shape, AttentionRows<const S> q, AttentionRows<const S> k,
                        AttentionRows<const S> v)
       : shape_(shape), q_(q), k_(k), v_(v) {}
 
-  // Allocates the working memory from an arena.
   void take_memory(Arena& arena, bool backward) {
     const auto take = [&]<class U>(U*& target, int64_t elements) { target = arena.allocate<U>(elements); };
     const int64_t keys = round_up_to_tile_columns<T>(shape_.key_length);
@@ -139,13 +136,11 @@ class SoftmaxAttentionHead {
   const S* k_row(int64_t j) const { return k_.row(batch_, j, head_); }
   const S* v_row(int64_t j) const { return v_.row(batch_, j, head_); }
 
-  // Returns the number of rows of gk_ and gv_. The additional rows make room for an incomplete last tile of
-  // kTileRows keys.
+  // Returns the number of rows of gk_ and gv_, with room for an incomplete last tile of keys.
   int64_t sum_rows() const { return shape_.key_length + kTileRows; }
 
-  // Allocates the operands of matrix products that contain attention weights or gradients of scores. For
-  // BFloat16, these operands are separate arrays of rounded values. For other types, scores_ and
-  // score_gradients_ are the operands.
+  // Allocates the operands that contain weights or gradients of scores. For types other than BFloat16,
+  // scores_ and score_gradients_ are these operands.
   void take_operands(Arena& arena, bool backward) {
     constexpr int64_t kSize = kQueries * kScoreStride;
     score_gradients_ = arena.allocate<T>(backward ? kSize : 0);
@@ -159,8 +154,7 @@ class SoftmaxAttentionHead {
     }
   }
 
-  // Packs the columns of x. BFloat16 elements are packed in pairs; elements of other types are multiplied by
-  // `factor`.
+  // Packs x by pack_columns(). BFloat16 elements are not multiplied by `factor`.
   static void pack_operand(const S* x, int64_t stride, int64_t count, int64_t dim, T factor, int64_t capacity,
                            S* panels) {
     if constexpr (kPairs)
@@ -168,7 +162,7 @@ class SoftmaxAttentionHead {
     else
       pack_columns(x, stride, count, dim, factor, capacity, panels);
   }
-  // Returns scores or gradients multiplied by the scale, unless the packed operands include the scale.
+  // Applies the scale if the packed operands do not include it.
   Vector<T> scaled(Vector<T> x) const {
     if constexpr (kPairs) return scale() * x;
     return x;
@@ -179,9 +173,7 @@ class SoftmaxAttentionHead {
     convert_elements(row, count, target);
   }
 
-  // Calls f() for each block of queries, after setting query_, queries_ and query_rows_ to the queries of the
-  // block. query_rows_ is padded with rows of zeros to whole tiles. Unless S is BFloat16, the queries are
-  // multiplied by the scale.
+  // Calls f() for each block of queries, with query_, queries_ and query_rows_ set to the block.
   template <class F>
   void for_query_blocks(F&& f) {
     for (query_ = 0; query_ < shape_.query_length; query_ += kQueries) {
@@ -196,15 +188,13 @@ class SoftmaxAttentionHead {
       f();
     }
   }
-  // Calls f() for each block of keys to which the block of queries attends. During the call, key_blocks_
-  // describes this block of keys.
+  // Calls f() for each block of keys that the queries attend to, with key_blocks_ set to the block.
   template <class F>
   void for_key_blocks(F&& f) {
     for (key_blocks_.set_queries(attended_, query_, queries_); key_blocks_.find_next_block();) f();
   }
 
-  // Computes scores = left right^T for the tiles of key_blocks_. `left` is (queries, depth), and `panels`
-  // contains the right operand.
+  // Computes scores = left rightᵀ for the tiles of key_blocks_. `panels` holds the packed rows of `right`.
   void score_tiles(const S* left, int64_t depth, const S* panels, T* scores) {
     key_blocks_.for_each_score_tile([&](int64_t i, int64_t key, int64_t column) {
       compute_tile_product<Left::rows, false>(left + i * depth, depth, panels + key * depth, depth,
@@ -230,8 +220,8 @@ class SoftmaxAttentionHead {
       store(target, weight);
   }
 
-  // Applies the online softmax to row i of the scores: writes exp(score - maximum) after dropout to
-  // weight_rows_, and rescales sum_ and result_ of the row to the new maximum.
+  // Updates the online softmax of query i. Writes m exp(score - maximum) to weight_rows_, where m is the
+  // dropout multiplier. Rescales sum_ and result_ to the new maximum.
   void update_probabilities(int64_t i) {
     T* const row = scores_ + i * kScoreStride;
     S* const weights = weight_rows_ + i * kScoreStride;
@@ -271,8 +261,8 @@ class SoftmaxAttentionHead {
     sum_[i] += sum(total);
   }
 
-  // Rounds `columns` of rows i and i + 1 of `weights` to BFloat16, and writes the result to `operand` in the
-  // layout Left::columns. If row i is the last query of the block, row i + 1 is set to zero first.
+  // Rounds rows i and i + 1 of `weights` to BFloat16, and stores them as pairs in `operand`. If row i is the
+  // last query of the block, row i + 1 is zero.
   void round_pair(T* weights, int64_t i, const ScoreColumns& columns, S* operand) const {
     T *const even = weights + i * kScoreStride, *const odd = even + kScoreStride;
     if (i + 1 == queries_) std::fill_n(odd, kScoreStride, T{0});
@@ -280,8 +270,7 @@ class SoftmaxAttentionHead {
       store_pairs(operand + i * kScoreStride + 2 * j, narrow_pairs(load(even + j), load(odd + j)));
   }
 
-  // Writes the dropout multipliers of the weights of query i to multipliers_, for the score columns in
-  // `columns`. Returns false if dropout is not active.
+  // Writes the dropout multipliers of query i to multipliers_. Returns false if dropout is not active.
   bool draw_multipliers(int64_t i, const KeySpan& span, const ScoreColumns& columns) {
     if (!shape_.dropout.is_active()) return false;
     const int64_t row = (batch_ * shape_.heads + head_) * shape_.query_length + query_ + i;
@@ -291,8 +280,8 @@ class SoftmaxAttentionHead {
     return true;
   }
 
-  // Loads and packs the rows of g for a block of queries, and packs the queries. maximum_ receives the
-  // log-sum-exp of each query, and sum_ receives g . out.
+  // Packs g and the queries of a block. In backward, maximum_ holds the log-sum-exp of each query, and sum_
+  // holds the dot product of g and the result.
   void load_gradients(AttentionRows<const S> out, const T* log_sums, AttentionRows<const S> g) {
     const S* const block = g.row(batch_, query_, head_);
     pack_operand(block, g.length_stride, queries_, shape_.value_dim, T{1}, kQueries, g_columns_);
@@ -307,10 +296,11 @@ class SoftmaxAttentionHead {
     }
   }
 
-  // Computes the attention weights of query i of the block and the gradients of its scores. Each score is
-  // replaced by m p, where p is the attention probability of the key and m is its dropout multiplier. Each
-  // element of score_gradients_ contains g . v and is replaced by p (m g . v - g . out). For BFloat16, the
-  // results are also rounded and written to the operands of the following products.
+  // Computes row i of the block in place:
+  //   scores_:          q . k  ->  m p
+  //   score_gradients_: g . v  ->  p (m g . v - g . out)
+  // p: attention weight of the key; m: its dropout multiplier. For BFloat16, the results are also rounded and
+  // written to the operands of the following products.
   void row_gradient(int64_t i) {
     T *const row = scores_ + i * kScoreStride, *const gradient = score_gradients_ + i * kScoreStride;
     const T log_sum = maximum_[i], g_out = sum_[i];
@@ -334,11 +324,10 @@ class SoftmaxAttentionHead {
     });
   }
 
-  // Adds the product weightsᵀ x to `sums` for the current blocks of queries and keys. `weights` has one row
-  // per query and one column per key. x has one row per query and is packed in `columns` by pack_columns().
-  // `sums` has one row per key.
+  // Adds weightsᵀ x to `sums` for the current blocks of queries and keys. `weights` is (queries, keys), and x
+  // is (queries, columns_width), packed in `columns` by pack_columns().
   void add_for_keys(const S* weights, const S* columns, int64_t columns_width, T* sums) {
-    // kStep is 2 for BFloat16, because weights are stored in pairs of queries, and otherwise 1.
+    // Elements per column of `weights`: BFloat16 weights are stored in pairs of queries.
     constexpr int64_t kStep = compute_packed_depth<S>(1);
     key_blocks_.for_each_key_tile([&](int64_t key, int64_t column, int64_t first, int64_t end) {
       for (int64_t m = 0; m < columns_width; m += kTileColumns<T>)
@@ -348,8 +337,8 @@ class SoftmaxAttentionHead {
             sums + key * columns_width + m, columns_width);
     });
   }
-  // Adds the product weight_rows_ x to `sums` for the current blocks of queries and keys. x has one row per
-  // key and is packed in `columns` by pack_columns(). `sums` has one row per query.
+  // Adds weight_rows_ x to `sums` for the current blocks of queries and keys. x is (keys, columns_width),
+  // packed in `columns` by pack_columns().
   void add_for_queries(const S* columns, int64_t columns_width, T* sums) {
     key_blocks_.for_each_tile([&](const KeySpan& span, int64_t i, const ScoreColumns& range) {
       const int64_t key = span.first_key + range.begin - span.first_column;
@@ -365,21 +354,20 @@ class SoftmaxAttentionHead {
   const AttentionRows<const S> q_, k_, v_;
   int64_t batch_ = 0, head_ = 0, valid_keys_ = 0;
   AttendedKeys attended_;
-  KeyBlockIterator<T, kQueries, kKeys> key_blocks_;  // the current block of keys
-  int64_t query_ = 0, queries_ = 0;  // index of the first query of the block, and number of queries
-  // pack_rows() packs the arrays whose names end with _panels_, and pack_columns() packs the arrays whose
-  // names end with _columns_. Unless S is BFloat16, query_rows_, query_columns_ and key_columns_ are
-  // multiplied by the scale.
+  KeyBlockIterator<T, kQueries, kKeys> key_blocks_;
+  int64_t query_ = 0, queries_ = 0;  // first query and number of queries of the block
+  // Arrays named _panels_ are packed by pack_rows(), and arrays named _columns_ by pack_columns(). Unless S
+  // is BFloat16, query_rows_, query_columns_ and key_columns_ include the scale.
   S *query_rows_ = nullptr, *query_columns_ = nullptr;    // queries of the block
   S *key_panels_ = nullptr, *key_columns_ = nullptr;      // keys of the sequence
   S *value_panels_ = nullptr, *value_columns_ = nullptr;  // values of the sequence
   S *g_rows_ = nullptr, *g_columns_ = nullptr;            // gradients of the results of the block
-  // weight_rows_ holds probabilities in forward, and gradients of scores in backward. weight_pairs_ and
-  // gradient_pairs_ hold probabilities and gradients of scores for products with Left::columns.
+  // weight_rows_: weights in forward, gradients of scores in backward. weight_pairs_, gradient_pairs_:
+  // weights and gradients of scores in the layout Left::columns.
   S *weight_rows_ = nullptr, *weight_pairs_ = nullptr, *gradient_pairs_ = nullptr;
-  T *scores_ = nullptr, *score_gradients_ = nullptr;                     // (kQueries, kScoreStride)
-  T* multipliers_ = nullptr;                                             // one multiplier per key
-  T *maximum_ = nullptr, *sum_ = nullptr;                                // one element per query of the block
+  T *scores_ = nullptr, *score_gradients_ = nullptr;  // (kQueries, kScoreStride)
+  T* multipliers_ = nullptr;                          // dropout multipliers (kScoreStride,)
+  T *maximum_ = nullptr, *sum_ = nullptr;             // one element per query of the block
   T *result_ = nullptr, *gq_ = nullptr, *gk_ = nullptr, *gv_ = nullptr;  // rows padded to whole tiles
 };
 

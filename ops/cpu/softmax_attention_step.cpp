@@ -47,8 +47,7 @@ class StepGroup {
     const AttendedKeys attended{shape_.pattern.get_head_pattern(first_), shape_.key_length, shape_.key_length,
                                 shape_.key_length, true};
     const int64_t query = shape_.key_length - 1;
-    // Each iteration processes a block of at most kBlock keys. The block consists of rows [begin, begin +
-    // count) of the ring buffer and does not wrap around the end of the buffer.
+    // Each iteration processes at most kBlock keys, which do not wrap around the end of the ring buffer.
     int64_t count = 0;
     for (PositionRun run = attended.find_keys(query, query + 1, 0); !run.is_empty();
          run = attended.find_keys(query, query + 1, run.begin + count)) {

@@ -1,8 +1,8 @@
-// Products of small matrices, one tile of the result at a time. The tile stays in registers for the whole
-// depth. The right operand is packed in panels. A panel is a matrix of kTileColumns columns.
+// Products of small matrices, one tile of the result at a time. The tile stays in registers during the sum
+// over the depth. The right operand is packed in panels, which are matrices of kTileColumns columns.
 //
-// Elements of BFloat16 operands that are adjacent along the depth are stored in pairs
-// (core/cpu/bfloat16_pairs.h). If the depth is odd, a zero is added. The sums are float.
+// In BFloat16 operands, two elements that are adjacent along the depth are stored as a pair
+// (core/cpu/bfloat16_pairs.h). An odd depth is padded with zero. Sums are float.
 #pragma once
 
 #include <algorithm>
@@ -19,8 +19,7 @@ inline constexpr int64_t kTileRows = kVectorBytes == 64 ? 8 : 6;
 template <class T>
 inline constexpr int64_t kTileColumns = 2 * kLanes<T>;
 
-// round_up_to_tile_rows() and round_up_to_tile_columns() return n rounded up to a multiple of kTileRows or
-// kTileColumns.
+// Returns n rounded up to a multiple of kTileRows or kTileColumns.
 constexpr int64_t round_up_to_tile_rows(int64_t n) {
   return (n + kTileRows - 1) / kTileRows * kTileRows;
 }
@@ -29,16 +28,17 @@ constexpr int64_t round_up_to_tile_columns(int64_t n) {
   return (n + kTileColumns<T> - 1) / kTileColumns<T> * kTileColumns<T>;
 }
 
-// Returns the depth of a packed operand with elements of type S. This is `depth`, which is rounded up to an
-// even number if S is BFloat16.
+// Returns `depth`, rounded up to an even number if S is BFloat16.
 template <class S>
 constexpr int64_t compute_packed_depth(int64_t depth) {
   return std::is_same_v<S, BFloat16> ? (depth + 1) / 2 * 2 : depth;
 }
 
-// The layout of the left operand a. Left::rows stores element (row, k) in a[row * stride + k], and
-// Left::columns stores it in a[k * stride + row]. For BFloat16, Left::columns stores the elements (row, k)
-// and (row, k + 1) for even k as a pair that begins at a[k * stride + 2 * row].
+// The layout of the left operand a:
+//   rows:    element (row, k) is a[row * stride + k]
+//   columns: element (row, k) is a[k * stride + row]
+// For BFloat16, `columns` stores the elements (row, k) and (row, k + 1) with even k as a pair
+// at a[k * stride + 2 * row].
 enum class Left { rows, columns };
 
 // Computes one tile c (kRows, kTileColumns) = a b, or adds a b to the tile if kAccumulate is true. a is
@@ -70,9 +70,8 @@ void compute_tile_product(const T* a, int64_t a_stride, const T* b, int64_t dept
     for (int j = 0; j < 2; ++j) store(c + r * c_stride + j * kLanes<T>, tile[r][j]);
 }
 
-// Computes one tile c (kRows, kTileColumns) = a b, or adds a b to the tile if kAccumulate is true, for
-// BFloat16 operands. `depth` is even. The panel b stores the elements (k, column) and (k + 1, column) for
-// even k as a pair that begins at b[k * kTileColumns + 2 * column].
+// Like compute_tile_product() above, for BFloat16 operands. `depth` is even. The panel b stores the
+// elements (k, column) and (k + 1, column) with even k as a pair at b[k * kTileColumns + 2 * column].
 template <Left kLeft, bool kAccumulate, int kRows = static_cast<int>(kTileRows)>
 void compute_tile_product(const BFloat16* a, int64_t a_stride, const BFloat16* b, int64_t depth, float* c,
                           int64_t c_stride) {
@@ -99,9 +98,8 @@ void compute_tile_product(const BFloat16* a, int64_t a_stride, const BFloat16* b
     for (int j = 0; j < 2; ++j) store(c + r * c_stride + j * kVectorElements, tile[r][j]);
 }
 
-// Packs x (count, dim), multiplied by `scale`, in panels of kTileColumns columns. Row i of each panel
-// contains the elements of row i of x. Each panel has `capacity` rows, of which the first `count` are
-// written. Columns beyond dim are zero. BFloat16 elements are converted to float.
+// Packs x (count, dim), multiplied by `scale`, in panels of `capacity` rows and kTileColumns columns. Only
+// the first `count` rows are written. Columns beyond dim are zero. BFloat16 elements are converted to float.
 template <class S, class T>
 void pack_columns(const S* x, int64_t stride, int64_t count, int64_t dim, T scale, int64_t capacity,
                   T* panels) {
@@ -115,9 +113,8 @@ void pack_columns(const S* x, int64_t stride, int64_t count, int64_t dim, T scal
     }
 }
 
-// Packs the transpose of x (count, dim) in panels of kTileColumns columns. Each panel has `dim` rows and
-// contains kTileColumns rows of x as columns. If count is not a multiple of kTileColumns, the remaining
-// columns of the last panel are zero. BFloat16 elements are converted to float.
+// Packs the transpose of x (count, dim) in panels of `dim` rows and kTileColumns columns. Columns beyond
+// `count` are zero. BFloat16 elements are converted to float.
 template <class S, class T>
 void pack_rows(const S* x, int64_t stride, int64_t count, int64_t dim, T* panels) {
   constexpr int64_t kPanelColumns = kTileColumns<T>;
@@ -139,8 +136,8 @@ void pack_rows(const S* x, int64_t stride, int64_t count, int64_t dim, T* panels
   }
 }
 
-// Packs the columns of x (count, dim) in panels of `capacity` rows, without conversion to float. Two elements
-// of a column in adjacent rows are stored as a pair. `capacity` must be even.
+// Packs x (count, dim) in panels of `capacity` rows, without conversion to float. `capacity` must be even.
+// Elements (i, j) and (i + 1, j) with even i are stored as a pair.
 inline void pack_columns(const BFloat16* x, int64_t stride, int64_t count, int64_t dim, int64_t capacity,
                          BFloat16* panels) {
   constexpr int64_t kPanelColumns = kTileColumns<float>, kVectorElements = kLanes<float>;
@@ -160,8 +157,8 @@ inline void pack_columns(const BFloat16* x, int64_t stride, int64_t count, int64
     }
 }
 
-// Packs the transpose of x (count, dim) in panels of kTileColumns columns, without conversion to float. Two
-// adjacent elements of a row of x are stored as a pair. Each panel has compute_packed_depth(dim) rows.
+// Packs the transpose of x (count, dim) in panels of compute_packed_depth(dim) rows, without conversion to
+// float. Elements (i, j) and (i, j + 1) with even j are stored as a pair.
 inline void pack_rows(const BFloat16* x, int64_t stride, int64_t count, int64_t dim, BFloat16* panels) {
   constexpr int64_t kPanelColumns = kTileColumns<float>, kVectorElements = kLanes<float>;
   const int64_t depth = compute_packed_depth<BFloat16>(dim);

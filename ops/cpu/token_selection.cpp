@@ -20,7 +20,6 @@ bool precedes(const T* row, int64_t a, int64_t b) {
   return !nan_a && row[a] != row[b] ? row[a] > row[b] : a < b;
 }
 
-// Returns the minimum number of rows of `width` elements in a range of parallel_for().
 int64_t choose_rows_per_range(int64_t width) {
   return std::max<int64_t>((1 << 13) / std::max<int64_t>(width, 1), 1);
 }

@@ -1,5 +1,5 @@
-// Lists of arrays that one launch processes. A list is passed as a kernel parameter, so it has a maximum
-// number of entries. Each thread block processes one chunk of the arrays of one entry.
+// Lists of arrays that one launch processes. A list is a kernel parameter, so its size is limited. Each
+// thread block processes at most kElementsPerChunk elements of one entry.
 #pragma once
 
 #include <cstdint>

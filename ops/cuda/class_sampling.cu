@@ -6,16 +6,13 @@
 namespace tapeformer::cuda {
 namespace {
 
-// Returns a threshold for the logits of a row: top_k and top_p exclude the classes whose logit is below it.
-// All lanes of a warp call the function for the same row.
-//
-// The function bisects the range of the finite logits. Each step computes the number of classes (top_k) or
-// the sum of the weights of the classes (top_p) whose logit is at least the middle of the interval. After the
-// last step, the width of the interval is 2⁻⁸⁰ times the width of the range.
+// Returns the threshold of top_k and top_p for a row, which exclude classes with smaller logits. All lanes of
+// a warp call the function for the same row. The threshold is found by bisection of the range of the finite
+// logits.
 template <class T>
 __device__ double find_logit_threshold(const T* logits, const ClassScorer& score) {
   const auto lane = static_cast<int64_t>(threadIdx.x % kWarpSize);
-  double largest = -INFINITY;           // largest logit
+  double largest = -INFINITY;
   double negated_smallest = -INFINITY;  // maximum of -logit over the finite logits
   for (int64_t c = lane; c < score.classes; c += kWarpSize) {
     const auto logit = static_cast<double>(logits[c]);
@@ -24,8 +21,8 @@ __device__ double find_logit_threshold(const T* logits, const ClassScorer& score
   }
   largest = warp_reduce<Maximum>(largest);
   double threshold = -warp_reduce<Maximum>(negated_smallest);
-  // Returns the sum of the weights of the classes whose logit is at least `from`, or the number of these
-  // classes if use_weights is false.
+  // Returns the number of classes whose logit is at least `from`, or the sum of their weights if use_weights
+  // is true.
   const auto sum_above = [&](double from, bool use_weights) {
     double sum = 0;
     for (int64_t c = lane; c < score.classes; c += kWarpSize)
@@ -33,7 +30,7 @@ __device__ double find_logit_threshold(const T* logits, const ClassScorer& score
         sum += use_weights ? score.compute_softmax_weight(logit, largest) : 1;
     return warp_reduce<Plus>(sum);
   };
-  // Returns a threshold, at least `lower`, for which sum_above() is at least min_sum.
+  // Returns the largest threshold, at least `lower`, for which sum_above() is at least min_sum.
   const auto bisect = [&](double lower, bool use_weights, double min_sum) {
     constexpr int kSteps = 80;
     double upper = largest;

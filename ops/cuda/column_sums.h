@@ -1,7 +1,7 @@
-// Sums of the columns of a matrix, in one launch. Each thread block sums some of the rows, writes the partial
-// sums, and calls complete_column_sums(). The partial sums are divided into groups. The last thread block of
-// a group that calls the function adds the partial sums of the group. The last thread block that completes a
-// group adds the sums of all groups. The order of the additions depends only on the shape.
+// Sums of the columns of a matrix, in one launch. Each thread block writes one row of partial sums and calls
+// complete_column_sums(). The last block of each group of kPartialSumsPerGroup blocks adds the partial sums
+// of the group. The last of these blocks adds the sums of the groups. The order of the additions depends only
+// on the shape.
 #pragma once
 
 #include <optional>
@@ -19,15 +19,15 @@ __host__ __device__ inline int64_t count_partial_sum_groups(int64_t partial_sum_
   return (partial_sum_count + kPartialSumsPerGroup - 1) / kPartialSumsPerGroup;
 }
 
-// The arrays that a kernel uses to sum columns. The sums of the columns [0, second_target_begin) are written
-// to targets[0], and the sums of the other columns to targets[1].
+// The arrays that a kernel uses to sum columns. Columns before second_target_begin are summed to targets[0],
+// and the other columns to targets[1].
 template <class T>
 struct ColumnSums {
   int64_t partial_sum_count, column_count, second_target_begin;
   T* partial_sums;  // (partial_sum_count, column_count)
   T* targets[2];    // (second_target_begin,) and (column_count - second_target_begin,). A target may be null.
-  // The counters of strip s are row s of an array (strips, groups + 1): one counter per group, and one for
-  // all groups. All counters are 0 before and after the launch.
+  // Numbers of blocks that have arrived (strips, groups + 1): one per group, and one for all groups. A strip
+  // is a range of columns. All counters are 0 before and after the launch.
   unsigned* arrival_counters;
 };
 
@@ -101,7 +101,7 @@ __device__ void reduce_partial_sums(const ColumnSums<T>& sums, int64_t first, in
   }
 }
 
-// Completes the sums of the columns [begin, end), which are strip number `strip`. Each block must write row
+// Completes the sums of strip `strip`, which consists of columns [begin, end). Each block must write row
 // `row` of `partial_sums` in these columns before it calls the function. All threads of the block call the
 // function.
 template <class T>

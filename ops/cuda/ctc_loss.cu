@@ -7,11 +7,11 @@
 namespace tapeformer::cuda {
 namespace {
 
-// A row of alpha or beta has kMargin additional states on each side, with the value kCtcLogZero.
+// A row of alpha or beta has kMargin additional states with the value kCtcLogZero on each side, so that
+// states s - 2 to s + 2 can be read for each state s.
 constexpr int64_t kMargin = 2;
 constexpr int64_t kMaxThreads = 512;
 
-// The arguments and the workspaces of the kernels.
 template <class T>
 struct CtcBatch {
   CtcShape shape;
@@ -21,9 +21,9 @@ struct CtcBatch {
   const T* normalizers;  // (batch, frames): log-sum-exp of the logits of each frame
   T scale;
   T *losses, *gradient;
-  // Number of elements of a row of alpha or beta: 2 * max_labels + 1 states, and kMargin more on each side.
+  // Elements of a row of alpha or beta: 2 * max_labels + 1 states, and kMargin more on each side.
   int64_t row_size;
-  int64_t alpha_rows;    // number of rows of alpha per utterance: `frames`, or 2 if `gradient` is null
+  int64_t alpha_rows;    // `frames`, or 2 if `gradient` is null
   T* alpha;              // (batch, alpha_rows, row_size); replaced by alpha + beta if `gradient` is not null
   T* beta;               // (batch, 2, row_size)
   int* next_occurrence;  // (batch, max_labels): index of the next equal label, or -1
@@ -37,7 +37,7 @@ __device__ T log_sum(T a, T b, T c) {
   return largest + std::log(std::exp(a - largest) + std::exp(b - largest) + std::exp(c - largest));
 }
 
-// The logits and labels of one utterance. Each thread of the block has a copy of this object.
+// The logits and labels of one utterance.
 template <class T>
 struct CtcUtterance {
   int64_t frames, states, classes, blank;
@@ -63,9 +63,9 @@ struct CtcUtterance {
   }
 };
 
-// Returns the maximum of `value` over the threads of the block. The caller increases or decreases call_index
-// by 1 between calls, so that consecutive calls use different buffers and need only one barrier. The barrier
-// also makes earlier writes of the block to alpha or beta visible to all threads.
+// Returns the maximum of `value` over the threads of the block. call_index must change by 1 between calls.
+// Consecutive calls then use different buffers and need only one barrier. The barrier also makes earlier
+// writes to alpha or beta visible to the block.
 template <class T>
 __device__ T alternating_block_max(T value, int64_t call_index) {
   __shared__ T warp_values[2][kWarpSize];
@@ -121,7 +121,7 @@ __device__ void add_beta(const CtcUtterance<T>& u, T* alpha, T* beta, int64_t ro
     for (int64_t s = int64_t{threadIdx.x} - kMargin; s < u.states + kMargin; s += blockDim.x) {
       T row_value = T(kCtcLogZero);
       if (s >= span.begin && s < span.end) {
-        // Every path ends in one of the last two states.
+        // Value for the last frame: every path ends in one of the last two states.
         T beta_value = s >= u.states - 2 ? T{0} : T(kCtcLogZero);
         if (t + 1 < u.frames)
           beta_value = log_sum(next_row[s], next_row[s + 1], next_row[s + 2] + u.skip_penalty(s + 2)) - shift;
@@ -159,8 +159,7 @@ __global__ void paths_kernel(CtcBatch<T> batch) {
   // them.
   __syncthreads();
   add_beta(u, alpha, batch.beta + b * 2 * batch.row_size, batch.row_size);
-  // Computes next_occurrence and is_first_occurrence. gradient_kernel uses these arrays to add the posteriors
-  // of equal labels.
+  // Links equal labels, so that gradient_kernel can add their posteriors.
   const int64_t count = u.states / 2, offset = b * batch.shape.max_labels;
   for (int64_t i = threadIdx.x; i < count; i += blockDim.x) {
     int64_t next = i + 1, first = 0;

@@ -120,8 +120,8 @@ bool multiply(Plan& plan, const ProductArrays& arrays) {
   return false;
 }
 
-// Measures the total time of a few consecutive products several times, and returns the shortest total time in
-// seconds. Returns nullopt if the algorithm is not supported.
+// Returns the time of a few consecutive products in seconds, which is the minimum of several measurements.
+// Returns nullopt if the algorithm is not supported.
 std::optional<double> measure_seconds(const Plan& plan, const Algorithm& algorithm,
                                       const ProductArrays& arrays) {
   // In the emulation, a product has a fixed time, so one product is enough.
@@ -136,8 +136,6 @@ std::optional<double> measure_seconds(const Plan& plan, const Algorithm& algorit
   return seconds;
 }
 
-// Moves `algorithm` to the front of the algorithms of the plan. The order of the other algorithms does not
-// change.
 void move_to_front(Plan& plan, const Algorithm& algorithm) {
   std::erase_if(plan.algorithms, [&](const Algorithm& candidate) {
     return std::memcmp(&candidate, &algorithm, sizeof(algorithm)) == 0;
@@ -145,11 +143,10 @@ void move_to_front(Plan& plan, const Algorithm& algorithm) {
   plan.algorithms.insert(plan.algorithms.begin(), algorithm);
 }
 
-// Measures all algorithms of the plan. Moves the fastest one to the front, and removes the algorithms that
-// are not supported. The measurements overwrite arrays.c.
+// Moves the fastest algorithm of the plan to the front, and removes the algorithms that are not supported.
+// Overwrites arrays.c.
 void time_algorithms(Plan& plan, const ProductArrays& arrays) {
-  // A later algorithm is chosen only if its time is below this fraction of the time of the fastest algorithm
-  // so far.
+  // A later algorithm is chosen only if it takes less than this fraction of the shortest time.
   constexpr double kMaxTimeRatio = 0.97;
   std::vector<Algorithm> working_algorithms;
   Algorithm fastest{};
@@ -171,8 +168,7 @@ void time_algorithms(Plan& plan, const ProductArrays& arrays) {
   add_product_tuning_counts({.timed_plans = 1});
 }
 
-// Restores a saved choice: `saved` contains the bytes of an algorithm. If cuBLASLt accepts this algorithm for
-// the plan, moves the algorithm to the front.
+// Moves the algorithm with the bytes `saved` to the front if cuBLASLt accepts it for the plan.
 void restore_choice(Plan& plan, const std::string& saved) {
   Algorithm algorithm{};
   cublasLtMatmulHeuristicResult_t result{};
@@ -188,9 +184,9 @@ void restore_choice(Plan& plan, const std::string& saved) {
       {.reused_choices = is_accepted ? 1 : 0, .failed_algorithms = is_accepted ? 0 : 1});
 }
 
-// Moves the chosen algorithm of a plan to the front. If ProductAlgorithmChoices has a choice with this name,
-// uses this choice. Otherwise measures the algorithms and saves the fastest one as the choice. While a graph
-// is recorded, algorithms cannot be measured, and the first algorithm of cuBLASLt is saved.
+// Moves the algorithm that ProductAlgorithmChoices holds under `name` to the front. If there is none, chooses
+// the fastest algorithm and saves it. Algorithms cannot be measured while a graph is recorded, so the first
+// algorithm is saved in this case.
 void choose_algorithm(Plan& plan, const std::string& name, const ProductArrays& arrays) {
   ProductAlgorithmChoices& choices = ProductAlgorithmChoices::current();
   if (const auto choice = choices.find_choice(name)) return restore_choice(plan, *choice);

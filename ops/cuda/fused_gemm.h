@@ -6,10 +6,10 @@
 
 namespace tapeformer::cuda {
 
-// The functions below return true if the product has been computed. If cuBLASLt has no algorithm for the
-// product, if a pointer is not aligned to 16 bytes, or if m, n or k is 0, the functions return false and do
-// nothing. Functions with an epilogue ignore alpha and beta of the product and use alpha = 1 and beta = 0.
-// Products are summed in float32, and the results are deterministic.
+// Each function below returns true if it has computed the product. It returns false and does nothing if
+// cuBLASLt has no algorithm for the product, if a pointer is not aligned to 16 bytes, or if m, n or k is 0.
+// Sums are float32, and results are deterministic. Functions with a bias or its gradient use alpha = 1 and
+// beta = 0.
 
 // Computes `product` with the algorithm of cuBLASLt that timing has chosen. Returns false if beta is not 0 or
 // if no ProductTuningScope (core/cuda/product_algorithms.h) exists for the device.

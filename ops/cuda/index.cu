@@ -89,12 +89,11 @@ __global__ void embed_kernel(const T* table, int64_t rows, const Index* tokens, 
   }
 }
 
-// The following kernels compute scatter_add_rows(), the gradient of an embedding. A stable counting sort
-// orders the tokens by their row of the table. In the sort, each warp processes one slab, which is a range of
-// consecutive tokens. Then each warp sums the gradients of one chunk of the sorted tokens. All chunks have
-// the same length, so the work of a warp does not depend on the number of tokens per row. If the tokens of a
-// row are in several chunks, each of these chunks has a partial sum, and the last kernel adds the partial
-// sums.
+// The following kernels compute scatter_add_rows(), the gradient of an embedding:
+// 1. A stable counting sort orders the tokens by table row. Each warp sorts one slab of consecutive tokens.
+// 2. Each warp sums the gradients of one chunk of sorted tokens. All chunks have the same length, so the work
+//    of a warp does not depend on the number of tokens per row.
+// 3. If the tokens of a row are in several chunks, the last kernel adds the partial sums of these chunks.
 constexpr int kTokensPerChunk = 128;
 constexpr int kColumnsPerLane = 4;
 constexpr int kTokensPerLoad = 4;  // number of tokens whose gradients a lane loads at a time; a divisor of 32
@@ -103,9 +102,8 @@ constexpr int64_t kMaxCounters = 1 << 19;  // maximum number of counters, unless
 constexpr int kScanThreads = 1024;         // number of threads of the block of scan_kernel
 
 struct Slabs {
-  int64_t count, length;  // number of slabs, and number of tokens per slab
+  int64_t count, length;  // length: tokens per slab
 };
-// Returns the slabs for `count` tokens and a table with `rows` rows.
 Slabs choose_slabs(int64_t count, int64_t rows) {
   const int64_t max_slabs = std::max<int64_t>(kMaxCounters / (rows + 1), 1);
   const int64_t slabs = std::min(max_slabs, (count + kMinTokensPerSlab - 1) / kMinTokensPerSlab);
@@ -156,9 +154,8 @@ __global__ void row_begins_kernel(const int* counters, int* row_begins, int64_t 
     row_begins[row] = counters[row * slabs.count];
 }
 
-// Writes the token indices to `order` (count,), sorted by table row. Each warp processes one slab, 32 tokens
-// at a time. The counter of a row and a slab holds the index in `order` of the next token of this row and
-// slab.
+// Writes the token indices to `order` (count,), sorted by table row. Each warp processes one slab. For each
+// row and slab, `counters` holds the next free index in `order`.
 __global__ void sort_tokens_kernel(const int64_t* index, int64_t count, int rows, Slabs slabs, int* counters,
                                    int* order) {
   const int64_t begin = blockIdx.x * slabs.length;
@@ -184,9 +181,9 @@ __global__ void sort_tokens_kernel(const int64_t* index, int64_t count, int rows
   }
 }
 
-// Sums the gradients of the tokens of one chunk per warp, separately for each row of the table. If the chunk
-// contains all tokens of a row, adds the sum to the table. Otherwise writes the sum to partial_sums (chunks,
-// 2, dim). The second index is 1 if the chunk contains the first token of the row, otherwise 0.
+// Sums the gradients of one chunk per warp, separately for each row of the table. If the chunk contains all
+// tokens of a row, adds the sum to the table. Otherwise writes it to partial_sums (chunks, 2, dim), at index
+// 1 if the first token of the row is in the chunk, or else at index 0.
 template <class T>
 __global__ void sum_chunks_kernel(const T* __restrict__ g, const int64_t* __restrict__ index,
                                   const int* __restrict__ order, const int* __restrict__ row_begins, int rows,

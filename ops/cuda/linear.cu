@@ -29,7 +29,6 @@ __device__ int64_t row_stride() {
   return int64_t{gridDim.y} * kRowsPerBlock;
 }
 
-// The arguments of epilogue_kernel.
 template <class Y>
 struct EpilogueArrays {
   int64_t rows, out;
@@ -69,14 +68,13 @@ __global__ void epilogue_kernel(EpilogueArrays<Y> f) {
   }
 }
 
-// The arguments of backward_start_kernel.
 template <class Y, class Operand>
 struct BackwardArrays {
   using T = Compute<Y>;
   int64_t rows, out;
   const Y *g, *y, *preactivation;
   DropoutMultipliers<T> dropout;
-  Operand* gz;         // (rows, out); null if gz is equal to g, so that only the sums are computed
+  Operand* gz;         // (rows, out); null if only `sums` is computed
   ColumnSums<T> sums;  // gradient of the bias. If sums.partial_sums is null, the gradient is not computed.
 };
 
@@ -134,9 +132,8 @@ const BFloat16* find_rounded_copy(const float* array) {
   return found == rounded_copies->end() ? nullptr : found->second;
 }
 
-// One or two arrays of T as operands of cuBLAS products, with elements of type `Operand`. If Operand is T,
-// first() and second() return the arrays themselves. Otherwise they return bfloat16 copies, which the
-// constructor computes if rounded_copies does not contain them. The second array may be null.
+// One or two arrays as operands of cuBLAS products, converted to type `Operand` if necessary. Copies in
+// rounded_copies are reused. The second array may be null.
 template <class Operand, class T>
 class Operands {
  public:
@@ -215,8 +212,8 @@ void with_operand_type(F&& f) {
 // Computes y = x wᵀ. Returns true if the epilogue of the product has also added the bias and, if `relu` is
 // true, applied relu. The gelu epilogue of cuBLASLt is not used, because it computes the tanh approximation.
 //
-// The relu epilogue may write 0 where x wᵀ + bias is NaN, so NaN can be missing in y. Training checks the
-// weights and gradients for NaN.
+// The relu epilogue may replace NaN by 0. Training therefore cannot rely on NaN in y, and checks the weights
+// and gradients.
 template <class Operand, class X, class Y>
 bool compute_forward_product(const LinearShape& shape, const X* x, const Compute<X>* w,
                              const Compute<X>* bias, bool relu, Y* y) {
@@ -259,8 +256,8 @@ void compute_input_gradient(const LinearShape& shape, const Operand* gz, const C
                                    .ldc = in});
 }
 
-// Computes gw = gzᵀ x. If gbias is not null, the epilogue of the product may also compute gbias, which is the
-// sum of the rows of gz. Returns true if the function has computed gbias.
+// Computes gw = gzᵀ x. Returns true if the epilogue of the product has also computed gbias, the sum of the
+// rows of gz. gbias may be null.
 template <class Operand, class X, class T = Compute<X>>
 bool compute_weight_gradient(const LinearShape& shape, const Operand* gz, const X* x, T* gw, T* gbias) {
   const int64_t rows = shape.rows, in = shape.in, out = shape.out;
@@ -328,8 +325,7 @@ void linear_backward(Backend, const LinearShape& shape, const Y* g, const X* x, 
   with_operand_type<X>([&](auto tag) {
     using Operand = decltype(tag);
     constexpr bool kRoundsGradient = !std::is_same_v<Operand, Y>;
-    // gz is the gradient with respect to x wᵀ + bias, in the type `Operand`. If use_g is true, gz is equal to
-    // g. Otherwise backward_start_kernel computes gz and the gradient of the bias.
+    // Without activation, dropout and rounding, gz, the gradient of x wᵀ + bias, is equal to g.
     const bool use_g = activation == Activation::none && !dropout.is_active() && !kRoundsGradient;
     const Scratch<Operand> buffer(use_g ? 0 : rows * out);
     const auto launch_backward_start = [&](Operand* gz) {

@@ -42,8 +42,8 @@ __device__ void compute_exclusive_sums(int* counters) {
 // Writes the positions of the `count` largest elements of a row to `positions`, in increasing order. Each
 // block processes one row. Among equal elements, the elements at the lowest positions are selected.
 //
-// A radix search first finds the sort key of the smallest selected element, and stores this key in `prefix`.
-// After the search, `remaining` is the number of selected elements with this key.
+// The first loop is a radix search. After the loop, `prefix` is the sort key of the smallest selected
+// element, and `remaining` is the number of selected elements with this key.
 template <class T>
 __global__ void select_kernel(const T* x, int64_t length, int64_t count, int64_t* positions) {
   __shared__ int histogram[kRadix], larger[kSelectThreads], equal[kSelectThreads];
@@ -94,7 +94,6 @@ __global__ void select_kernel(const T* x, int64_t length, int64_t count, int64_t
   }
 }
 
-// Implements gather_selected_tokens(). In each iteration, a thread writes one element of y.
 template <class T>
 __global__ void gather_tokens_kernel(TokenSelection s, const T* x, const Compute<T>* weights, T* y,
                                      int64_t n) {
@@ -108,7 +107,6 @@ __global__ void gather_tokens_kernel(TokenSelection s, const T* x, const Compute
   }
 }
 
-// Implements scatter_add_selected_tokens(). In each iteration, a thread writes one element of y.
 template <class T>
 __global__ void scatter_tokens_kernel(TokenSelection s, const T* x, Compute<T>* weights, T* y, int64_t n) {
   for (int64_t i = first_element(); i < n; i += element_stride()) {

@@ -57,7 +57,7 @@ struct WarpRow {
   }
 };
 
-inline constexpr int kRowsPerBlock = 8;  // number of rows per block, with one warp per row
+inline constexpr int kRowsPerBlock = 8;  // one warp per row
 
 // Returns a launch for a kernel whose warps process n rows. If n exceeds max_blocks * kRowsPerBlock, each
 // warp must loop over several rows:
@@ -74,17 +74,14 @@ __device__ inline int64_t warp_row_stride() {
   return int64_t{gridDim.x} * kRowsPerBlock;
 }
 
-// Returns whether all pointers are multiples of 16 bytes.
 template <class... T>
 bool are_aligned_to_packs(const T*... pointers) {
   return ((reinterpret_cast<uintptr_t>(pointers) % 16 == 0) && ...);
 }
 
-// Calls f(WarpRow<T, V, K>{}) with the smallest K for rows of `dim` elements, and returns true. If the rows
-// are too wide for every WarpRow type, returns false and does not call f. `is_aligned` states whether all
-// arrays are aligned to 16 bytes. For float, V is Pack<T>::kSize if is_aligned is true and `dim` is a
-// multiple of this size, and `dim` can be at most 32 * kWarpSize. Otherwise V is 1, and `dim` can be at most
-// 8 * kWarpSize, because wider types would increase the compile time.
+// Calls f(WarpRow<T, V, K>{}) with a WarpRow type for rows of `dim` elements, and returns true. If the rows
+// are too wide for every WarpRow type, returns false. `is_aligned` tells whether all arrays are aligned to 16
+// bytes. For unaligned rows of float, there are only narrow types, to limit the compile time.
 template <class T, class F>
 bool visit_warp_row(int64_t dim, bool is_aligned, F&& f) {
   if constexpr (sizeof(T) > sizeof(float)) {  // double has a single row type, because only tests use double

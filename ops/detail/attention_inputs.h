@@ -63,9 +63,8 @@ Tensor allocate_attention_result(const Tensor& q, const Tensor& v);
 Tensor allocate_query_statistics(const Tensor& q);
 
 // Returns uninitialised gradients of q, k and v. If an element of `needs` is false, the corresponding
-// gradient is undefined. If all three gradients are needed, and q, k and v are slices of one tensor that
-// unbind() returned, the gradients are also slices of one tensor. The backward pass of unbind() then copies
-// nothing.
+// gradient is undefined. If q, k and v are the results of one unbind() and all gradients are needed, the
+// gradients are slices of one tensor. The backward pass of unbind() then needs no copy.
 Gradients allocate_attention_gradients(NeededGradients needs, const Tensor& q, const Tensor& k,
                                        const Tensor& v);
 // Returns the data and strides of the gradients of q, k and v. For an undefined gradient, the data is null.

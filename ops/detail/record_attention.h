@@ -19,8 +19,8 @@ struct AttentionBackwardArguments {
   AttentionGradients<T> gradients;
 };
 
-// Records `out` as the result of an attention op with the inputs q, k and v. Returns `out`. backward(backend,
-// AttentionBackwardArguments<T>) calls the backward kernel.
+// Records `out` as the result of an attention op with the inputs q, k and v. Returns `out`. `backward` is a
+// function with the parameters (Backend, AttentionBackwardArguments<T>), which computes the gradients.
 template <class F>
 Tensor record_attention(const char* op, const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
                         F&& backward) {

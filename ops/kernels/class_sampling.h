@@ -15,7 +15,7 @@ namespace tapeformer {
 // they sample the same classes.
 struct ClassScorer {
   RandomStream stream;
-  int64_t row_offset;  // number that is added to a row index to select the random numbers
+  int64_t row_offset;  // row r uses the random numbers of row row_offset + r of the stream
   int64_t classes;
   bool greedy;
   double inverse_temperature;
@@ -48,10 +48,10 @@ TAPEFORMER_FOR_EACH_BACKEND(
     template <class T, class Index>
     void sample_classes(Backend, int64_t rows, const T* logits, const ClassScorer& score, Index* out);
 
-    // Copies one token of each sequence between `columns` (length, batch), which contains one sequence per
-    // column, and `tokens` (batch,), the input of the next decoding step. If position < prefix_length, row
-    // `position` of `columns` is copied to `tokens`. Otherwise `tokens` is copied to row `position` of
-    // `columns`. On CUDA, each replay of a graph advances the position (GraphStep).
+    // Copies the tokens at a position between `columns` (length, batch), in which each column is a sequence,
+    // and `tokens` (batch,), the input of the next decoding step. If position < prefix_length, copies from
+    // `columns` to `tokens`. Otherwise copies from `tokens` to `columns`. On CUDA, each replay of a graph
+    // advances the position (GraphStep).
     void copy_tokens_at_position(Backend, int64_t batch, int64_t position, int64_t prefix_length,
                                  uint8_t* columns, uint8_t* tokens);
 

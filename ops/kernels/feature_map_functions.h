@@ -1,6 +1,6 @@
 // The feature maps of linear attention as function objects for both backends. The objects have the interface
-// of ops/kernels/elementwise_functions.h. In CPU kernels, T may be a vector type. derivative(x, y) depends
-// only on y, so backward kernels need not load x. value(NaN) is NaN.
+// of ops/kernels/elementwise_functions.h, and propagate NaN. derivative(x, y) depends only on y, so backward
+// kernels do not load x. In CPU kernels, T can be a vector type.
 #pragma once
 
 #include "ops/kernels/elementwise_functions.h"

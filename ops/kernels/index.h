@@ -1,6 +1,5 @@
-// Kernels of gather and scatter. On the CPU, each index must be in range. On CUDA, an index cannot be
-// checked without synchronisation, so an element that is gathered with an index out of range is NaN. If a
-// kernel handles an index out of range in another way, the comment of the kernel describes it.
+// Kernels of gather and scatter. On the CPU, each index must be in range. On CUDA, an index cannot be checked
+// without synchronisation, so gather kernels write NaN for an index out of range.
 #pragma once
 
 #include <cstdint>

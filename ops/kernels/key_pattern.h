@@ -7,8 +7,8 @@
 
 namespace tapeformer {
 
-// The consecutive positions [begin, end) of keys or of queries. An empty run begins at kUnbounded, a number
-// that is larger than all positions.
+// The consecutive positions [begin, end) of keys or of queries. kUnbounded is larger than all positions. An
+// empty run begins and ends at kUnbounded.
 struct PositionRun {
   static constexpr int64_t kUnbounded = KeyWindow::kUnlimited;
   int64_t begin = kUnbounded, end = kUnbounded;
@@ -26,13 +26,15 @@ struct PositionRun {
   }
 };
 
-// Each set of (query, key) pairs in this file has the two functions below. The result of either function can
+// Each set of (query, key) pairs in this file has the two functions below. The runs that they return can
 // extend beyond the last position of the sequence.
-//   find_keys(first, end, from)      returns the first run of keys, at or after position `from`, to which the
-//                                    queries [first, end) attend. For a single query, the run is exact. For
-//                                    several queries, the run can contain additional keys.
-//   find_queries(first, end, from)   returns the first run of queries, at or after position `from`, that
-//                                    attend to the keys [first, end). The run can contain additional queries.
+//
+// find_keys(first, end, from) returns the first run of keys, at or after position `from`, to which the
+// queries [first, end) attend. For a single query, the run is exact. For several queries, the run can contain
+// additional keys.
+//
+// find_queries(first, end, from) returns the first run of queries, at or after position `from`, that attend
+// to the keys [first, end). The run can contain additional queries.
 
 // The set of pairs whose key is in the window of the query. The window may be empty.
 struct WindowKeys {
@@ -126,9 +128,8 @@ struct BlockTableKeys {
 };
 
 // The set of pairs whose key is in a rectangle around the query. The tokens are an image in raster order with
-// `width` tokens per row. The window `row_window` selects the rows of the rectangle relative to the row of
-// the query. The window `column_window` selects the columns relative to the column of the query. If `width`
-// is 0, the set is empty.
+// `width` tokens per row. The windows row_window and column_window contain the rows and columns of the
+// rectangle. If `width` is 0, the set is empty.
 struct GridKeys {
   int64_t width = 0;
   KeyWindow row_window = {}, column_window = {};
@@ -179,7 +180,6 @@ struct KeyPattern {
   // If true, heads with even indices use only the window, and heads with odd indices use only the other sets.
   bool alternate_heads = false;
 
-  // Returns a window that contains no keys.
   TAPEFORMER_HOST_DEVICE static KeyWindow make_empty_window() {
     return {.block_size = 1, .before = 0, .after = -1};
   }
@@ -190,11 +190,10 @@ struct KeyPattern {
     return dilated.step == 0 && periodic.period == 0 && table.width == 0 && grid.width == 0 &&
            global.prefix_end == 0 && global.suffix_begin == PositionRun::kUnbounded;
   }
-  // Returns whether heads may have different patterns.
   bool differs_by_head() const { return alternate_heads || table.head_stride > 0; }
   // Returns the maximum number of positions from the first key of a query to the query itself, both included.
-  // In causal attention, a query has at most this number of keys. If there is no maximum, the result is at
-  // least kUnbounded.
+  // In causal attention, a query has at most this number of keys. If there is no maximum, the result is not
+  // less than kUnbounded.
   int64_t max_causal_key_count() const {
     return has_only_window() ? window.max_causal_key_count() : PositionRun::kUnbounded;
   }
@@ -267,19 +266,14 @@ struct AttendedPairs {
   int64_t query_length = 0, key_length = 0, valid_keys = 0;
   bool causal = false;
 
-  // Returns the end of the range [0, end) of keys to which valid_keys and `causal` limit a query. If query >=
-  // query_length, the result is 0. Otherwise the result is at least the result for the previous query.
+  // Returns the end of the range [0, end) of keys to which valid_keys and `causal` limit a query. The end
+  // does not decrease from one query to the next. If query >= query_length, the result is 0.
   TAPEFORMER_HOST_DEVICE int64_t key_end(int64_t query) const {
     if (query >= query_length) return 0;
     int64_t end = valid_keys;
     if (causal && query + 1 + key_length - query_length < end) end = query + 1 + key_length - query_length;
     return end < 0 ? 0 : end;
   }
-  // find_keys() returns the first run of keys, at or after position `from`, for the queries [first, end). For
-  // a single query, the run is exact. For several queries, the run can contain additional keys.
-  //
-  // find_queries() returns the first run of queries, at or after position `from`, for the keys [first, end).
-  // The run can contain additional queries.
   TAPEFORMER_HOST_DEVICE PositionRun find_keys(int64_t first, int64_t end, int64_t from) const {
     const PositionRun run = pattern.find_keys(first, end, from);
     const int64_t max_end = key_end(end - 1);

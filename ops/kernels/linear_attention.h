@@ -45,9 +45,10 @@ TAPEFORMER_FOR_EACH_BACKEND(
 
     // Computes one token of the causal form, equations 18 to 20 of the paper. Adds phi(k) vᵀ to the state kv
     // (batch, heads, dim, value_dim) and phi(k) to the state key_sum (batch, heads, dim). Then computes out
-    // from q and the updated states. The states are contiguous. q, k, v and out have length 1. The type O of
-    // out is T or bfloat16. If O is bfloat16, T must be float. The kernel ignores query_length, key_length,
-    // causal and key_lengths of the shape.
+    // from q and the updated states.
+    //
+    // The states are contiguous. q, k, v and out have length 1. O is T, or O is bfloat16 and T is float. Of
+    // the shape, the kernel uses batch, heads, dim, value_dim, feature_map and eps.
     template <class T, class O>
     void linear_attention_step(Backend, const LinearAttentionShape& shape, AttentionRows<const T> q,
                                AttentionRows<const T> k, AttentionRows<const T> v, T* kv, T* key_sum,

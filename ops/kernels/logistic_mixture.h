@@ -13,10 +13,9 @@ inline constexpr int64_t kMaxMixtures = 64;
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // Computes nll (rows,), the negative log-likelihoods of targets (rows,) in [0, levels). The result for a
-    // target out of range, which can occur only on CUDA, is NaN. If `gradient` (rows, 3 * mixtures) is not
-    // null, also writes scale[row] times the derivatives of nll to `gradient`. If `scale` is null, all scales
-    // are 1.
+    // Computes nll (rows,), the negative log-likelihoods of targets (rows,) in [0, levels). On CUDA, the
+    // result for a target out of range is NaN. If `gradient` (rows, 3 * mixtures) is not null, also writes
+    // the derivatives of nll, multiplied by scale[row], to `gradient`. If `scale` is null, all scales are 1.
     template <class T>
     void compute_logistic_mixture_nll(Backend, int64_t rows, int64_t mixtures, int64_t levels,
                                       const T* parameters, const int64_t* targets, const T* scale, T* nll,

@@ -12,9 +12,9 @@
 
 namespace tapeformer {
 
-// Numbers of buckets of the first and the second rotation. The bucket of a position is argmax1 + first *
-// argmax2, where argmax1 and argmax2 are its buckets in the two rotations. If only one rotation is used,
-// `second` is 1. If no hashing is needed, both members are 1. Each member is either 1 or an even number.
+// Numbers of buckets of the first and the second rotation. A position with the buckets b1 and b2 in the two
+// rotations has the bucket b1 + first * b2. If only one rotation is used, `second` is 1. If no hashing is
+// needed, both numbers are 1. All other numbers are even.
 struct LshBucketCounts {
   int64_t first = 1, second = 1;
   TAPEFORMER_HOST_DEVICE int64_t total() const { return first * second; }
@@ -28,12 +28,12 @@ struct LshHashShape {
   // Numbers of buckets that the caller sets. If total() is 1, the numbers are derived from the valid length.
   LshBucketCounts requested_buckets;
   bool allow_two_rotations = true;  // false: always one rotation
-  LshBucketCounts max_buckets;      // maximum of compute_bucket_counts() over all sequences, per rotation
+  LshBucketCounts max_buckets;      // maximum numbers of buckets over all sequences
   // If true, a round has one rotation for all examples and heads.
   bool share_all_rotations = false;
   // If true, a round has one rotation per head, which all examples share.
   bool share_rotations_across_examples = false;
-  int64_t first_example = 0;         // index of example 0 in the random stream
+  int64_t first_example = 0;         // example b uses the rotations of example first_example + b
   const int64_t* lengths = nullptr;  // valid lengths (batch,); null if no position is masked
 
   // Returns the total number of buckets for a sequence of `valid` positions if no number is requested: two
@@ -76,8 +76,8 @@ struct LshAttentionShape {
   bool normalize_duplicates = false;
   bool across_buckets = false;  // true: queries also attend to keys of other buckets
   bool causal = false;          // true: queries do not attend to later positions
-  // If true, the result is the mean over the rounds. If false, the weight of a round is its sum of
-  // exponentials.
+  // If true, the result is the mean over the rounds. If false, the weight of a round is proportional to the
+  // sum of exp(score) over the keys of the round.
   bool average_rounds = false;
   double scale = 1;                  // multiplier of the scores
   double epsilon = 0;                // key = q / sqrt(|q|² + epsilon)
@@ -95,18 +95,18 @@ struct LshAttentionShape {
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // Computes buckets (batch, heads, rounds, length). The bucket of a masked position is the number of
-    // buckets of its sequence.
+    // Computes buckets (batch, heads, rounds, length). If a sequence has n buckets, the bucket of its masked
+    // positions is n.
     //
-    // Both backends use the same rotation matrices (dim, buckets / 2) of normal random numbers. Each example,
-    // head and round has its own matrix, which begins at the block
-    //   first_block = ((example * 2¹² + head) * 2⁸ + round) * 2²⁴
-    // of the random stream. A block has four normal numbers, which are consecutive elements of the matrix in
-    // column-major order. For the second rotation, first_block is 2²³ larger.
+    // Both backends use the same rotation matrices (dim, buckets / 2) of normal random numbers. The matrix of
+    // an example, head and round begins at the block
+    //   ((example * 2¹² + head) * 2⁸ + round) * 2²⁴
+    // of the random stream. The matrix of the second rotation begins 2²³ blocks later. A block contains four
+    // numbers, and the matrix is in column-major order.
     //
     // `example` is the index in the batch plus first_example. If share_rotations_across_examples is true,
-    // `example` is replaced by 0. If share_all_rotations is true, `example` and `head` are replaced by 0. A
-    // sequence with fewer buckets than max_buckets uses only the first columns of the matrix.
+    // `example` is 0. If share_all_rotations is true, `example` and `head` are 0. A sequence with fewer
+    // buckets than max_buckets uses only the first columns of the matrix.
     template <class T> void lsh_hash(Backend, const LshHashShape& shape, const RandomStream& stream,
                                      AttentionRows<const T> q, int32_t* buckets);
 

@@ -29,10 +29,10 @@ struct LstmDirectionGradients {
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // Computes out (batch, frames, directions * hidden), with zeros beyond the valid lengths. For
-    // lstm_backward(), also writes the gates i, f, g and o to gates (directions * batch * frames, 4 hidden),
-    // and the cell state c to cells (directions * batch * frames, hidden), for frames within the valid
-    // lengths. The order of the rows of `gates` and `cells` depends on the backend.
+    // Computes out (batch, frames, directions * hidden), with zeros beyond the valid lengths. Also computes
+    // gates (directions * batch * frames, 4 hidden), the gates i, f, g and o, and cells (directions * batch *
+    // frames, hidden), the cell state c. lstm_backward() reads these arrays. They contain only frames within
+    // the valid lengths, in an order that depends on the backend.
     template <class T>
     void lstm_forward(Backend, const LstmShape& shape, const T* x, const int64_t* lengths,
                       const LstmDirectionWeights<T>* directions, T* out, T* gates, T* cells);

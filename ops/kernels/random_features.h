@@ -29,8 +29,8 @@ TAPEFORMER_FOR_EACH_BACKEND(
     void random_features_forward(Backend, const RandomFeatureShape& shape, const T* x, T* y);
 
     // Computes gu (rows, features), the gradient of u, from the features y and their gradient g. Also
-    // computes gx (rows, dim), the gradient of x for a constant u, which is nonzero only for softmax_key. The
-    // maximum in softmax_query is treated as a constant.
+    // computes gx (rows, dim), the gradient of x from the term |scale * x|^2 / 2, which is 0 except for
+    // softmax_key. The maximum in softmax_query is treated as a constant.
     template <class T> void random_features_backward(Backend, const RandomFeatureShape& shape, const T* x,
                                                      const T* y, const T* g, T* gu, T* gx);
 

@@ -12,8 +12,8 @@ namespace tapeformer {
 struct RelativeScoresShape {
   int64_t rows, queries, keys, distances;
 
-  // Returns the column of the position scores for the distance from a key to a query. If the result is at
-  // least `distances`, the position scores have no such column, and the score is -inf.
+  // Returns the column of the position scores for a query and a key. If the result is at least `distances`,
+  // the score is -inf.
   TAPEFORMER_HOST_DEVICE int64_t column(int64_t query, int64_t key) const {
     return key + queries - 1 - query;
   }
@@ -23,8 +23,8 @@ struct RelativeScoresShape {
 // keys are the tokens in its window, and at most max_compressed_rows compressed rows. Each compressed row
 // represents `compression_rate` tokens before the window.
 //
-// The distance of a key is its index in the list of the keys from the newest to the oldest key. The tokens in
-// the window come first in this list, and the compressed rows follow.
+// The keys have the distances 0, 1, 2, … from the newest to the oldest key. The compressed rows follow the
+// tokens in the window.
 struct RelativeAttentionStepShape {
   int64_t batch, heads, dim;
   int64_t capacity;  // number of tokens in the ring buffers
@@ -33,7 +33,7 @@ struct RelativeAttentionStepShape {
   KeyWindow window;
   int64_t compression_rate, max_compressed_rows;
   int64_t compressed_capacity;  // number of compressed rows in the ring buffers
-  int64_t distances;            // number of distances that have an embedding; at least key_count(query)
+  int64_t distances;            // number of distance embeddings, at least the number of keys
   double scale;                 // multiplier of the scores
 
   // Returns the number of keys of a query that are tokens of its window.
@@ -47,9 +47,8 @@ struct RelativeAttentionStepShape {
   }
 };
 
-// The ring buffers of the keys, or the ring buffers of the values: one buffer for tokens, and one buffer for
-// compressed rows. Token p is in row p % capacity of `tokens`, and compressed row r is in row r %
-// compressed_capacity of `compressed_rows`.
+// The ring buffers of the keys, or of the values. Token p is in row p % capacity of `tokens`, and compressed
+// row r is in row r % compressed_capacity of `compressed_rows`.
 template <class T>
 struct RelativeAttentionRingBuffers {
   AttentionRows<T> tokens, compressed_rows;

@@ -45,9 +45,9 @@ TAPEFORMER_FOR_EACH_BACKEND(
     // Computes causal attention for one token per sequence. The token is at position key_length - 1. On CUDA,
     // each replay of a graph advances this position (GraphStep). q, key, value and out have length 1.
     //
-    // `keys` and `values` are the cache. Both are ring buffers of `capacity` rows, and position p is in row
-    // p % capacity. The kernel first writes `key` and `value` to the row of the token. Then it computes the
-    // attention over the keys that `pattern` contains, which must be among the last `capacity` positions.
+    // `keys` and `values` are ring buffers of `capacity` rows, with position p in row p % capacity. The
+    // kernel writes `key` and `value` to the ring buffers, and then computes the attention. The keys that
+    // `pattern` contains must be among the last `capacity` positions.
     //
     // The kernel ignores query_length, causal, key_lengths and dropout of the shape, and allocates no memory.
     template <class T>

@@ -119,8 +119,7 @@ Figures budget_of(const Workload& workload, const std::string& file) {
   return {};
 }
 
-// Returns text that can be pasted into kBudgets. The text has one line for each file that exceeds its budget
-// or has no budget, and is empty if there is no such file.
+// Returns new lines of kBudgets for the files that exceed their budgets or have no budget.
 std::string exceeded(const Workload& workload, const BenchmarkedModel& choice) {
   std::string lines;
   for (const auto& [file, found] : figures_of(workload, choice))

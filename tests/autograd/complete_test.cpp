@@ -18,8 +18,8 @@ class Completed {
  public:
   explicit Completed(std::vector<std::pair<std::string, Tensor>> leaves) : leaves_(std::move(leaves)) {}
 
-  // Runs backward(). Checks that no gradient changes after on_complete() was called for its leaf. Returns the
-  // names of the leaves in the order of the calls.
+  // Runs backward(), and returns the names of the leaves in the order of the calls of on_complete(). Checks
+  // that the gradient of a leaf does not change after the call.
   std::string order(const Tensor& result) {
     std::string names;
     std::vector<double> values(leaves_.size(), -1);

@@ -247,7 +247,7 @@ TEST_CASE("view(), clone() and to() of a tensor that requires a gradient throw i
     CHECK_THROWS_WITH_AS(tensor.clone(), doctest::Contains("clone: the tensor requires a gradient"),
                          ShapeError);
     CHECK_THROWS_WITH_AS(tensor.to(DType::float32), doctest::Contains("to: the tensor requires"), ShapeError);
-    CHECK(tensor.to(kCpu).id() == tensor.id());  // to() returns the same tensor if the device does not change
+    CHECK(tensor.to(kCpu).id() == tensor.id());
     CHECK(detach(tensor).clone().to_vector() == tensor.to_vector());
     CHECK_FALSE(requires_grad(tensor.alias()));
     const NoGradScope no_grad;

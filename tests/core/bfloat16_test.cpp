@@ -14,8 +14,7 @@ using namespace tapeformer;
 
 namespace {
 
-// Returns floats whose bit patterns are evenly spaced in [0, 2^32), the midpoints between neighbouring
-// bfloat16 numbers, and the floats next to these midpoints.
+// Returns floats of all magnitudes, and floats at and next to the midpoints of neighbouring bfloat16 numbers.
 std::vector<float> floats() {
   std::vector<float> values;
   for (uint64_t bits = 0; bits < 1ull << 32; bits += 4093)

@@ -32,9 +32,8 @@ class ThreadCountScope {
 };
 
 // Simulates a worker thread that runs `loops` loops of `loop` nanoseconds. If `slice` is not 0, another
-// program shares the processor. Whenever the worker has run for `slice` nanoseconds, the other program
-// interrupts the worker for `slice` nanoseconds. Returns the number of interruptions divided by the number of
-// times that the schedule makes the worker rest.
+// program interrupts the worker for `slice` nanoseconds whenever the worker has run for `slice` nanoseconds.
+// Returns the number of interruptions per rest of the worker.
 double compute_interrupted_share(WorkerSleepSchedule& schedule, int64_t slice, int64_t loop, int loops) {
   int64_t wall = 0, cpu = 0, in_slice = 0, interrupted = 0, rests = 0;
   schedule.restart(wall, cpu);

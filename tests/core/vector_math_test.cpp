@@ -18,9 +18,8 @@ double sigmoid_of(double x) {
 }
 
 // Returns the error of `value` in units in the last place (ulp) of `exact`. For subnormal numbers, the ulp is
-// the ulp of the smallest normal number. If `value` or float(exact) is infinite or NaN, the error is 0 if
-// these two floats are equal or both NaN, or if `exact` is close to the largest float. Otherwise, the error
-// is 1e30.
+// the ulp of the smallest normal number. Wrong infinities and NaN have the error 1e30. If `exact` is close to
+// the largest float, infinity is not an error.
 double ulps(float value, double exact) {
   const auto rounded = static_cast<float>(exact);
   if (std::isnan(rounded) || std::isinf(rounded) || std::isinf(value) || std::isnan(value)) {

@@ -45,10 +45,9 @@ TEST_CASE("set-mixture: the mean log-likelihood is near its expectation, and poi
   const Batch batch = set.batch(set_indices(400));
   const auto targets = batch.targets.to_vector();
   const double mean = std::accumulate(targets.begin(), targets.end(), 0.0) / 400;
-  // If the four components of a mixture do not overlap, the expected log-likelihood of a point is minus the
-  // sum of two entropies. The entropy of a component, which is a two-dimensional Gaussian with the standard
-  // deviation 0.3, is 0.430. The entropy of the random weights has the mean 1/2 + 1/3 + 1/4. Overlapping
-  // components increase the log-likelihood by a few hundredths.
+  // The expected log-likelihood of a point of four distant components is minus the sum of two entropies. The
+  // entropy of a component (a two-dimensional Gaussian with the standard deviation 0.3) is 0.430. The mean
+  // entropy of the random weights is 1/2 + 1/3 + 1/4. Overlaps increase the log-likelihood slightly.
   const double distant = -0.430 - (1.0 / 2 + 1.0 / 3 + 1.0 / 4);
   CHECK(mean > distant - 0.02);
   CHECK(mean < distant + 0.1);

@@ -34,11 +34,9 @@ Tensor xl_outputs(int64_t memory, const Tensor& tokens) {
                      tokens);
 }
 
-// Runs a forward and a backward pass for each segment of a text. If `with_terms` is true, the loss includes
-// the loss terms of the attention layers. Returns a map that contains:
-//   - for each parameter, the accumulated gradient under the name of the parameter,
-//   - for each state tensor NAME of the segment memory, its final values under "memory NAME",
-//   - under "terms", the sum of the loss terms of each segment that has loss terms.
+// Runs a forward and a backward pass for each segment of a text. Returns the gradients by the names of the
+// parameters, and the final state of the segment memory under "memory NAME". If `with_terms` is true, the
+// loss includes the loss terms of the attention layers, whose sum for each segment is returned under "terms".
 std::map<std::string, std::vector<double>> gradients(const AutoregressiveModelOptions& options,
                                                      bool with_terms) {
   const Tensor tokens = random_tokens(2, kLongText + 1, 2 * kText);
@@ -186,8 +184,7 @@ TEST_CASE("the gradient of the reconstruction loss equals differences, and means
     return terms.sum();
   };
   backward(terms_of(*model));
-  // Parameters of the last layer affect only the loss term of this layer, so the finite differences contain
-  // no other terms.
+  // Only the last layer is tested, because parameters of the first layer also change the term of the last.
   constexpr double kStep = 1e-5;
   int parameters = 0;
   for (const auto& [name, parameter] : model->parameters()) {

@@ -179,9 +179,8 @@ TEST_CASE("a token stream with a window continues with the newer half of a full 
   }
 }
 
-// A window of a token stream has at most 4 tokens in this test. If the window is full when a token is
-// appended, the window keeps only the new token and the token before it. The window therefore begins at token
-// 0, then at token 3, and then at token 6.
+// If a token is appended to a full window of 4 tokens, the window keeps only this token and the token before
+// it. The windows therefore begin at the tokens 0, 3 and 6.
 TEST_CASE("the windows of a token stream give the distributions of their tokens alone") {
   AutoregressiveModel model(small_options("linear", OutputHead::categorical));
   model.initialize(3);
@@ -224,8 +223,7 @@ TEST_CASE("cuda: a device draws the sequences of the CPU, and the host waits onl
     }
 }
 
-// No other test of this program samples from float32 logits on a device. So this test launches the sampling
-// kernels for the first time.
+// No other test of this program samples from float32 logits on a device, so the kernels have not run before.
 TEST_CASE("cuda: sampling kernels run before the capture of a graph, even if the first tokens are given") {
   for (const Device device : list_cuda_devices())
     for (const OutputHead head : {OutputHead::logistic_mixture, OutputHead::categorical}) {

@@ -84,8 +84,6 @@ class FaultyAttention final : public Attention {
   }
 
  private:
-  // Selects the token with the largest key in each head, and returns the sum of the first values of these
-  // tokens.
   static double sum_values_of_largest_keys(const Tensor& k, const Tensor& v) {
     const std::vector<double> keys = k.to_vector(), values = v.to_vector();
     const int64_t length = k.size(1), heads = k.size(2), dim = k.size(3);

@@ -73,8 +73,8 @@ std::vector<double> attention_row(const RoutingInputs& in, int64_t b, int64_t h,
 }
 
 // Returns the members of each cluster for head h of sequence b. result[c][i] is true if token i is one of the
-// `size` tokens that are nearest to the centroid of cluster c. Only the first `valid` tokens of the sequence
-// can be members. `state_head` is the index of head h in the tensor of centroids.
+// `size` tokens that are nearest to centroid c. Tokens from `valid` are padding and are never members.
+// `state_head` is the index of the head in the tensor of centroids.
 std::vector<std::vector<bool>> members_of(const Attention& attention, const RoutingInputs& in, int64_t b,
                                           int64_t h, int64_t state_head, int64_t size, int64_t valid) {
   const Tensor centroids = centroids_of(attention);
@@ -188,8 +188,7 @@ TEST_CASE("routing: causal attention excludes later keys, but later queries may 
     slice(other.v, 1, changed, changed + 1).fill(7);
     const Tensor after = run_routing(*attention, other, true);
     CHECK(max_difference(slice(before, 1, 0, changed), slice(after, 1, 0, changed)) == 0);
-    // A later query can replace an earlier token in a cluster, which changes earlier results. `moved` counts
-    // the positions whose queries have this effect.
+    // A later query can replace an earlier token in a cluster, which changes earlier results.
     RoutingInputs another(17);
     slice(another.q, 1, changed, changed + 1).fill(7);
     const Tensor changed_query = run_routing(*attention, another, true);
@@ -240,7 +239,8 @@ TEST_CASE("routing: update_state() moves centroids towards their mean queries, o
   StoredDecisions decisions;
   const ForwardContext training{.training = true, .decisions = &decisions};
   run_routing(*attention, in, true, {}, training);
-  run_routing(*attention, in, true, {}, training);  // a replay adds nothing to the statistics
+  // The second run replays the stored decisions, so it adds nothing to the statistics.
+  run_routing(*attention, in, true, {}, training);
   CHECK(max_difference(centroids, initial) == 0);
   REQUIRE(attention->statistics().size() == 1);
   double tokens = 0;

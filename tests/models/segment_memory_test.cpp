@@ -68,7 +68,7 @@ TEST_CASE("a memory that is shorter or longer than a segment has the newest toke
 
 TEST_CASE("outputs depend on the memory, and no gradient passes through it") {
   const auto model = segment_model(xl_options(kText));
-  // The symbols 0 to 3 are in the first segment only.
+  // Symbols 0 to 3 occur only in the first segment, so their embeddings must get no gradient.
   const Tensor first = Tensor::from_vector<uint8_t>({0, 1, 2, 3}, {1, 4}),
                second = Tensor::from_vector<uint8_t>({7, 8, 9, 8, 7}, {1, 5}),
                changed = Tensor::from_vector<uint8_t>({3, 2, 1, 0}, {1, 4});

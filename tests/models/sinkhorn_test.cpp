@@ -55,7 +55,6 @@ Tensor sinkhorn_weight(const Attention& attention, const std::string& name) {
   return {};
 }
 
-// A matrix of doubles.
 struct Matrix {
   Matrix(int64_t row_count, int64_t column_count)
       : rows(row_count), columns(column_count), values(static_cast<size_t>(row_count * column_count)) {}
@@ -121,8 +120,8 @@ class SinkhornReference {
   double at(const Tensor& x, int64_t i, int64_t d) const {
     return x.data<double>()[((example_ * x.size(1) + i) * kSinkhornHeads + head_) * kSinkhornDim + d];
   }
-  // Returns the score of block `column` before normalization. A network with one hidden layer computes the
-  // score from the sum of the valid keys in [begin, end), divided by `count`.
+  // Returns the score of block `column`, computed by a network with one hidden layer. The input of the
+  // network is the sum of the valid keys in [begin, end), divided by `count`.
   double score(int64_t begin, int64_t end, int64_t count, int64_t column) const {
     double total = 0;
     for (int64_t h = 0; h < kSinkhornDim; ++h) {

@@ -51,9 +51,8 @@ class Weights {
   Tensor weights_;
 };
 
-// Returns the largest difference between `weights` and softmax attention in which query i of head h attends
-// to the keys j for which contains(h, i, j) is true. If `causal` is true, the query attends only to keys j <=
-// i. Returns 1 if any other key has a nonzero weight.
+// Returns the largest error of `weights`. The reference is softmax attention to the keys j for which
+// contains(h, i, j) is true. Returns 1 if any other key has a nonzero weight.
 template <class Contains>
 double error_of(const Weights& weights, int64_t length, bool causal, Contains contains) {
   const Sequence s(length);

@@ -70,8 +70,8 @@ void check_layer_norm(Device device) {
     }
 }
 
-// Returns the attention cases of the op table with inputs that are exact in bfloat16. Attention in bfloat16
-// then rounds only probabilities, states, features and results.
+// Returns the attention cases of the op table. The inputs are exact in bfloat16, so their conversion causes
+// no error.
 std::vector<OpCase> attention_cases() {
   std::vector<OpCase> table;
   add_attention_cases(table);
@@ -113,10 +113,9 @@ void check_attention(Device device) {
   }
 }
 
-// Checks that the errors of linear attention in bfloat16 are small for a long sequence if the means of
-// queries, keys and values over the tokens are not 0. In exact arithmetic, the mean of the values has almost
-// no effect on the gradients of queries and keys. The rounding error of the mean must not accumulate in these
-// gradients.
+// Checks the errors of linear attention in bfloat16 for inputs whose means over the tokens are not 0. The
+// mean of the values nearly cancels in the gradients of queries and keys, so its rounding error must not
+// accumulate there.
 void check_common_values(Device device, int64_t length, int64_t dim) {
   const Shape shape{1, length, 1, dim};
   const auto with_common = [&](int salt) {

@@ -128,9 +128,8 @@ TEST_CASE("cuda: an index out of range is an error if it is on the CPU, and give
 
 namespace {
 
-// Takes two optimizer steps for `arrays` parameters of various sizes and for one parameter that is not
-// aligned to 16 bytes. Returns the gradient norms of the two steps. After these norms, the result contains
-// the parameter, the average and the moments of each parameter after the two steps.
+// Takes two optimizer steps for `arrays` parameters of various sizes and one unaligned parameter. Returns the
+// gradient norms of the two steps, and then the final parameter, average and moments of each parameter.
 std::vector<Tensor> after_steps(Device device, DType dtype, const UpdateRule& rule, const Clipping& clipping,
                                 bool with_second, int arrays) {
   std::vector<ParameterTensors> slots;
@@ -178,7 +177,7 @@ TEST_CASE(
       for (const Clipping& clipping : {Clipping{.gradient_scale = -0.5}, Clipping{.max_norm = 3},
                                        Clipping{.gradient_scale = 2, .max_norm = 10, .per_tensor = true}})
         for (const bool adaptive : {false, true}) {
-          // 390 arrays and the array that is not aligned need more than one launch.
+          // 390 arrays need more than one launch.
           const int arrays = dtype == DType::float32 && clipping.max_norm == 3 && adaptive ? 390 : 70;
           const auto run = [&](Device where) {
             return after_steps(where, dtype, adaptive ? adam : sgd, clipping, adaptive, arrays);
@@ -228,8 +227,8 @@ std::vector<Tensor> column_sums(Device device, int64_t rows, int64_t dim) {
 }  // namespace
 
 TEST_CASE("cuda: sums over the rows of many blocks equal the CPU and repeat bit by bit") {
-  // A kernel computes up to 512 partial sums of each column, and adds the partial sums in groups. The sizes
-  // cover different numbers of partial sums, wide rows, and more columns than the device has counters.
+  // The sizes cover different numbers of partial sums. With 65601 columns, a kernel needs more than
+  // kArrivalCounterCount counters.
   for (const Device device : list_cuda_devices())
     for (const auto& [rows, dim] : std::vector<std::pair<int64_t, int64_t>>{
              {0, 5}, {1, 33}, {127, 1}, {130, 32}, {4099, 33}, {150, 1025}, {2, 65601}}) {

@@ -86,8 +86,8 @@ void check_rounding(Device device) {
       const std::vector<Tensor> inputs = get_inputs(rows, in, out);
       const auto exact = compute_result_and_gradients(inputs, kCpu, DType::float64, Activation::none, 0),
                  found = compute_result_and_gradients(inputs, device, DType::float32, Activation::none, 0);
-      // The bounds of the errors are relative to the sums of the absolute values of the terms. A linear layer
-      // with the absolute values of the inputs computes these sums.
+      // A linear layer with the absolute values of the inputs computes the sums of the absolute values of all
+      // terms. The error bounds are proportional to these sums.
       std::vector<Tensor> sizes;
       for (const Tensor& input : inputs) sizes.push_back(sqrt(square(input)));
       const Tensor g = sqrt(square(normal({rows, out}, 17).to(DType::bfloat16).to(DType::float64)));
@@ -208,11 +208,10 @@ double relative_error(const Tensor& a, const Tensor& b) {
 }
 
 // Checks that an LSTM with the precision bfloat16 is deterministic, and that its errors are proportional to
-// the unit roundoff of bfloat16. The CPU rounds the operands of all products. A CUDA device does not round
-// the operands of the recurrent products.
+// the unit roundoff of bfloat16.
 //
-// If the inputs are exact in bfloat16, the result and the gradients of the biases on a CUDA device must
-// therefore have the accuracy of float32.
+// Unlike the CPU, a CUDA device does not round the operands of the recurrent products. If the inputs are
+// exact in bfloat16, the result and the gradients of the biases therefore have the accuracy of float32.
 void check_lstm(Device device) {
   constexpr double kSingle = 1e-5;  // bound of the relative error of float32 after 70 steps
   const double unit = unit_of(Precision::bfloat16);
@@ -232,7 +231,6 @@ void check_lstm(Device device) {
         const double error = relative_error(found[i], exact[i]);
         if (is_product || rounds_states) {
           CHECK(error > unit / 64);
-          // If rounding also affects the states, the bound is twice as large.
           CHECK(error < (rounds_states ? 2 * unit : unit));
         } else {
           CHECK(error < kSingle);
@@ -320,8 +318,7 @@ TEST_CASE("cuda: bfloat16 products are summed in float32 for sums of any length"
 }
 
 TEST_CASE("cuda: results in bfloat16 are rounded once: parts of a long sum stay float32") {
-  // The first half of a row sums to a number that is not exact in bfloat16. The second half sums to 1 minus
-  // this number.
+  // The sum of the first half of a row is not exact in bfloat16. The sum of the whole row is 1.
   constexpr int64_t kHalf = 40001, kSize = 8;
   const Tensor rows = Tensor::full({kSize, 2 * kHalf}, 1);
   rows.view({kSize, kHalf - 1}, {2 * kHalf, 1}, kHalf).fill(-1);

@@ -86,8 +86,8 @@ TEST_CASE(
   const NoGradScope no_grad;
   for (const Device device : list_cuda_devices()) {
     const Bfloat16Scope scope(device);
-    // The first five pairs test two CUDA kernels, which support up to 128 and up to 256 outputs. The kernels
-    // do not support the last four pairs.
+    // The first five pairs use the fused CUDA kernels for up to 128 and up to 256 outputs. These kernels do
+    // not support the last four pairs.
     for (const int64_t rows : {1, 31, 32, 33, 70})
       for (const auto& [in, out] : std::vector<std::pair<int64_t, int64_t>>{{8, 2},
                                                                             {64, 128},

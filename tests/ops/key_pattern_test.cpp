@@ -26,8 +26,8 @@ KeyPattern head_pattern(const PatternCase& c, int64_t head) {
   return pattern.get_head_pattern(head);
 }
 
-// Returns whether the runs that next(position) returns contain each position in [begin, end) for which
-// expected(position) is true. If `exact` is true, the runs must contain no other position.
+// Returns whether the runs of `next` contain all positions in [begin, end) for which `expected` is true. If
+// `exact` is true, the runs must contain no other position.
 template <class Next, class Expected>
 bool runs_match(int64_t begin, int64_t end, bool exact, Next next, Expected expected) {
   for (int64_t position = begin; position < end;) {

@@ -45,9 +45,8 @@ std::vector<int64_t> rows_of(int64_t length) {
   return rows;
 }
 
-// The largest differences between linear attention and its quadratic form. `output` is the difference of the
-// results at the positions in rows_of(). `gradient` is the difference of the gradients of v, divided by the
-// largest gradient. For the gradients, the cotangent is 1 at the positions in rows_of() and 0 elsewhere.
+// The largest differences between linear attention and its quadratic form. `gradient` is the difference of
+// the gradients of v, divided by the largest gradient. Only the queries in rows_of() are used.
 struct Differences {
   double output = 0, gradient = 0;
 };

@@ -65,8 +65,7 @@ class HashValues {
       : case_(c), dim_(c.dim), q_(q.to_vector()), stream_(stream) {}
 
   // `difference` is the maximum of the rotated values minus the value of a bucket. `bound` is the largest
-  // difference that rounding errors can cause. With two rotations, a Gap describes the rotation for which
-  // difference / bound is larger.
+  // difference that rounding errors can cause.
   struct Gap {
     double difference = 0, bound = 1;
     bool is_near_tie() const { return difference <= bound; }
@@ -266,7 +265,7 @@ TEST_CASE("control: a wrong bucket is an error, and a bucket of an equal value i
   CHECK(differences.near_ties == 0);
 
   const int64_t second = move_to_tie(c, values, q, own % first);
-  // The moved query has other values in the second rotation, so the expected buckets are computed again.
+  // The moved query can have another bucket in the second rotation, so the buckets are computed again.
   const Tensor tied = compute_lsh_buckets(q, c.options(), stream);
   const int32_t found = tied.data<int32_t>()[0];
   REQUIRE((found % first == own % first || found % first == second));

@@ -67,12 +67,10 @@ inline std::vector<KeyCounts> key_counts(const int32_t* ids, int64_t length, int
   return counts;
 }
 
-// Writes the log weight of each key for each query to `out` (length, length). If a query finds a key n times,
-// the log weight is log(n) if `multiplicities` is true, and 0 otherwise. If a query does not find a key, the
-// log weight is -inf.
-//
-// The log weight of the key at the position of the query is 0 if the query finds no other key, and -inf
-// otherwise. All log weights of queries at and after `valid` are -inf.
+// Writes the log weight of each key for each query to `out` (length, length):
+//   a key that the query finds n times: log(n) if `multiplicities` is true, otherwise 0
+//   the key at the position of the query: 0 if the query finds no other key, otherwise -inf
+//   all other keys, and all keys of queries at and after `valid`: -inf
 inline void log_weights(const KeyCounts& counts, int64_t length, int64_t valid, bool multiplicities,
                         double* out) {
   for (int64_t i = 0; i < length; ++i) {

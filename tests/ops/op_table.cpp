@@ -281,8 +281,8 @@ void add_mixtures(std::vector<OpCase>& table) {
   }
 }
 
-// Adds cases of LSTMs. Before its activation, a gate is a sum of in + hidden products and two biases. The
-// float32 tolerance is multiplied by the square root of the number of these terms.
+// Adds cases of LSTMs. A gate is a sum of in + hidden + 2 terms. The float32 tolerance grows with the square
+// root of this number.
 void add_lstm(std::vector<OpCase>& table) {
   const auto add = [&](int64_t directions, const std::vector<int64_t>& lengths, int64_t frames, int64_t in,
                        int64_t hidden, bool large = false) {

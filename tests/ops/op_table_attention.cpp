@@ -104,7 +104,6 @@ void add_windows(std::vector<OpCase>& table) {
         }
 }
 
-// Adds cases of softmax attention with each key pattern.
 void add_patterns(std::vector<OpCase>& table) {
   for (const AttentionSizes& size : {AttentionSizes{2, 9, 9, 2, 3, 2}, {1, 193, 193, 2, 9, 5}})
     for (const bool causal : {false, true})
@@ -295,9 +294,8 @@ void add_float_attention_cases(std::vector<OpCase>& table) {
                        },
                        {normal({2, 3, 2, 5})},
                        features > 33});
-  // The features of softmax_query are divided by their maximum, which backward() treats as a constant. The
-  // gradients of the features therefore do not pass a gradient check. The gradients of attention pass the
-  // check, because the maximum cancels in attention.
+  // backward() treats the maximum in softmax_query as a constant, so the features alone do not pass a
+  // gradient check. The maximum cancels in attention.
   for (const bool causal : {false, true})
     for (const int64_t length : {0, 5, 130})
       table.push_back({concat_text("attention, random features, ", causal ? "causal, " : "", length),

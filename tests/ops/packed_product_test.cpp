@@ -8,10 +8,9 @@ using namespace tapeformer;
 
 namespace {
 
-// Returns the largest difference between a product that multiply_packed_panels() computes and the same
-// product computed in double. The operands are a (rows, depth) and b (depth, columns). If `from_transpose` is
-// true, pack_rows() packs the transpose of b. Otherwise, pack_columns() packs b. Returns infinity if the
-// product changes memory after its last column.
+// Returns the largest error of multiply_packed_panels() for operands a (rows, depth) and b (depth, columns).
+// If `from_transpose` is true, packs the transpose of b. Returns infinity if the product changes memory after
+// its last column.
 template <class T>
 double packed_error(int64_t rows, int64_t columns, int64_t depth, bool from_transpose) {
   constexpr DType kType = std::is_same_v<T, float> ? DType::float32 : DType::float64;
@@ -26,7 +25,7 @@ double packed_error(int64_t rows, int64_t columns, int64_t depth, bool from_tran
   else
     cpu::pack_columns(b.data<T>(), columns, depth, columns, T{1}, depth, panels.data());
 
-  // c has an extra column after the columns of the product. The product must not change this column.
+  // The product must not change the extra column of c.
   std::vector<T> c(static_cast<size_t>(rows * (columns + 1)), T{7});
   cpu::multiply_packed_panels(rows, columns, depth, a.data<T>(), depth + 3, panels.data(), c.data(),
                               columns + 1);
@@ -44,10 +43,8 @@ double packed_error(int64_t rows, int64_t columns, int64_t depth, bool from_tran
   return worst;
 }
 
-// Returns the largest difference between a product that compute_tile_product() computes from BFloat16
-// operands and the same product computed in double. `left` is the memory layout of the left operand. If
-// `from_transpose` is true, pack_rows() packs the transpose of the right operand (depth, columns). Otherwise,
-// pack_columns() packs the right operand.
+// Returns the largest error of compute_tile_product() for BFloat16 operands. `left` is the memory layout of
+// the left operand. If `from_transpose` is true, packs the transpose of the right operand.
 double pair_error(cpu::Left left, bool from_transpose, int64_t columns, int64_t depth) {
   constexpr int64_t kRows = cpu::kTileRows, kWidth = cpu::kTileColumns<float>;
   const auto rounded = [](int64_t n, int salt) { return test::normal({n}, salt).to(DType::bfloat16); };

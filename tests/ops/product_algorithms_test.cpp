@@ -50,7 +50,6 @@ void make_fastest(size_t number) {
   for (size_t i = 0; i < product_algorithms.size(); ++i) product_algorithms[i].seconds = i == number ? 0 : 1;
 }
 
-// Returns the emulated CUDA devices. The list is empty if CUDA is not emulated.
 std::vector<Device> emulated_devices() {
   return cuda::is_emulated() ? list_cuda_devices() : std::vector<Device>{};
 }
@@ -81,8 +80,7 @@ std::string get_token_text(const std::filesystem::path& path) {
   return read_file(path.string());
 }
 
-// Counts timed plans, reused choices, failed algorithms and unfused products since the construction of the
-// object.
+// The changes of ProductTuningCounts since the construction of the object.
 class Counted {
  public:
   int64_t timed() const { return cuda::get_product_tuning_counts().timed_plans - before_.timed_plans; }

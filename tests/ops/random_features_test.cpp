@@ -14,7 +14,6 @@ namespace {
 
 constexpr int64_t kProjectedDim = 5, kFeatureCount = 12;
 
-// Returns the dot product of the rows a and b of a matrix.
 double row_product(const Tensor& matrix, int64_t a, int64_t b) {
   const int64_t dim = matrix.size(1);
   const double* const data = matrix.data<double>();

@@ -50,9 +50,8 @@ Tensor by_definition(const std::vector<Tensor>& in, const SoftmaxAttentionOption
   return out;
 }
 
-// Sizes near the tiles and blocks of the CPU kernels. With AVX-512, tiles have 8 by 32 elements (8 by 16 in
-// float64), and blocks have 96 queries by 256 keys. Otherwise, tiles have 6 by 16 elements (6 by 8 in
-// float64), and blocks have 96 queries by 240 keys.
+// Sizes near the tiles and blocks of the CPU kernels. Tiles have up to 8 by 32 elements, and blocks have 96
+// queries by 240 or 256 keys.
 const std::vector<AttentionSizes> kGradientSizes = {
     {2, 0, 0, 3, 4, 4},       {2, 0, 5, 1, 4, 4},        {2, 5, 0, 1, 4, 3},       {1, 1, 1, 1, 1, 1},
     {2, 5, 5, 3, 3, 1},       {1, 1, 300, 2, 3, 2},      {1, 95, 95, 1, 32, 32},   {1, 97, 241, 1, 31, 33},

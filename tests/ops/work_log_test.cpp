@@ -16,8 +16,8 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Returns the records of the device work of f(). The records include the bytes of a tensor only if the tensor
-// was allocated while a BlockRecordingScope existed, so each test creates a BlockRecordingScope first.
+// Returns the records of the device work of f(). Their bytes include only tensors that were allocated during
+// a BlockRecordingScope.
 template <class F>
 std::vector<cuda::WorkRecord> records_of(F&& f) {
   const cuda::WorkLog log;

@@ -123,8 +123,7 @@ std::string name_in(const std::string& head) {
   return head.substr(begin, end - begin);
 }
 
-// Finds functions by their braces, in code without comments and literals. Outside of functions, `head_`
-// contains the code after the last ';', '{' or '}'.
+// Finds functions by their braces, in code without comments and literals.
 class FunctionFinder {
  public:
   std::vector<FunctionBody> run(const std::string& plain) {
@@ -149,8 +148,7 @@ class FunctionFinder {
   }
 
   void outside(char c) {
-    // A '{' directly after a name begins an initializer. An initializer is not part of `head_` and does not
-    // end a statement.
+    // A '{' directly after a name begins an initializer, which is skipped.
     if (initializer_ > 0 || (c == '{' && previous_ != ' ' && previous_ != '\n' && !head_.empty())) {
       initializer_ += c == '{' ? 1 : c == '}' ? -1 : 0;
       return;
@@ -168,7 +166,7 @@ class FunctionFinder {
   }
 
   std::vector<FunctionBody> functions_;
-  std::string head_;
+  std::string head_;  // the code after the last ';', '{' or '}' outside of functions
   int line_ = 1, head_line_ = 1, depth_inside_ = 0, initializer_ = 0;
   char previous_ = '\n';
 };

@@ -61,8 +61,8 @@ const std::vector<Folder>& folders() {
   return *list;
 }
 
-// Returns the subfolders that a folder may include only if its `may_include` names them. For example, "ops/"
-// does not allow "ops/cpu/".
+// Returns the subfolders that `may_include` must name explicitly. For example, "ops/" does not allow
+// "ops/cpu/".
 const Names& closed_folders() {
   static const auto* const list = new Names{
       "ops/kernels/",       "ops/cpu/",         "ops/cuda/",        "train/config/", "train/checkpoint/",
@@ -76,8 +76,8 @@ const Names& closed_folders() {
 struct Vendor {
   std::string prefix;
   Names where;
-  // Folders in which headers may also include headers of the library. In all other folders except tests/,
-  // only source files may include headers of the library.
+  // Folders whose headers can include the library. In all other folders except tests/, only source files can
+  // include it.
   Names headers = {};
 };
 

@@ -20,15 +20,15 @@ std::vector<std::string> include_problems(const SourceFile& file, const std::vec
 std::vector<std::string> internal_problems(const SourceFile& file, const std::vector<SourceFile>& tree);
 
 // Finds cycles of includes between units, and returns each cycle as a text "A -> B -> A". A unit consists of
-// the files whose paths differ only in the extension, for example a header and its source file. A cycle that
-// shares a unit with a returned cycle can be missing from the result.
+// the files whose paths differ only in the extension. If several cycles share a unit, the result can omit all
+// but one of them.
 std::vector<std::string> unit_cycles(const std::vector<SourceFile>& tree);
 
 struct FolderInclude {
   std::string from, to;  // paths of folders
 };
 // Finds cycles of includes between folders, and returns each cycle as a text "A -> B -> A". Ignores the
-// includes in `allowed`. A cycle that shares a folder with a returned cycle can be missing from the result.
+// includes in `allowed`. If several cycles share a folder, the result can omit all but one of them.
 std::vector<std::string> folder_cycles(const std::vector<SourceFile>& tree,
                                        const std::vector<FolderInclude>& allowed);
 

@@ -12,7 +12,6 @@ std::string problem_of(const std::string& path, const std::string& line) {
   return joined(include_problems({path, line + "\n"}, tree()));
 }
 
-// Returns the files of the tree outside of tests/.
 std::vector<SourceFile> sources() {
   std::vector<SourceFile> files;
   for (const SourceFile& file : tree())

@@ -102,8 +102,7 @@ TEST_CASE("work beyond the memory of the device is refused") {
   choice.batch_size = 64;
   CHECK_THROWS_AS(count_training_step_work(choice, find_cuda_device(), 1 << 30), OutOfMemoryError);
   CHECK_THROWS_AS(count_training_step_work(choice, kCpu, kMemory), DeviceError);
-  // After count_training_step_work() throws, the emulation executes kernels again and does not only count
-  // their work.
+  // After the exception, the emulation computes the results of kernels again.
   const Tensor x = Tensor::full({3}, 2, DType::float32, find_cuda_device());
   CHECK(x.to_vector() == std::vector<double>(3, 2));
 }

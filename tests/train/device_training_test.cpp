@@ -48,8 +48,7 @@ Config small_config(const std::string& attention, bool reversible) {
   return config;
 }
 
-// Returns whether the test uses this attention kind in reversible layers. The test does so for kinds that use
-// the queries as keys, like the attention of "Reformer".
+// Kinds that use the queries as keys are tested in reversible layers, as in "Reformer".
 bool is_used_reversible(const std::string& attention) {
   return find_attention_kind(attention).capabilities.shares_query_key;
 }
@@ -111,8 +110,7 @@ void check_precisions(const std::string& device) {
       config.run.precision = tf32 ? "float32" : "bfloat16";
       config.run.tf32 = tf32;
       const std::vector<double> found = outcome_on(device, config).losses;
-      // The precision changes the losses. A device may ignore TF32 in small products;
-      // device_precision_test.cpp tests large products.
+      // A real device can ignore TF32 in products as small as these.
       if (!tf32 || device == "cuda-emulated") CHECK(found != expected);
       REQUIRE(found.size() == expected.size());
       const double tolerance = tf32 ? form.tf32_tolerance : form.bfloat16_tolerance;
@@ -129,8 +127,7 @@ Config short_speech_config(const std::filesystem::path& corpus, const std::strin
   return config;
 }
 
-// Checks that the losses of a speech model that is trained in bfloat16 are near `single`, the losses in
-// float32.
+// Checks the losses of training in bfloat16. `single` contains the losses of the same training in float32.
 void check_speech_precision(const std::string& device, Config config, const std::vector<double>& single) {
   config.run.precision = "bfloat16";
   const std::vector<double> rounded = outcome_on(device, config).losses;
@@ -258,8 +255,8 @@ TEST_CASE(
     graphs.run(layout(1), 8, work(1));
     CHECK(sum.item() == 36);
     CHECK(graphs.captured_step_count() == 2);
-    // StepGraphs stores at most four layouts. The layout of length 5 is the fifth layout, so StepGraphs
-    // removes all graphs. The last step captures the layout of length 1 again.
+    // StepGraphs stores at most four layouts. The fifth layout, of length 5, removes all graphs. The last
+    // step therefore captures the layout of length 1 again.
     for (const int64_t length : {3, 4, 5, 1, 1}) graphs.run(layout(length), 9, work(100));
     CHECK(sum.item() == 536);
     CHECK(graphs.captured_step_count() == 3);

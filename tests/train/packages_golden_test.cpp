@@ -111,8 +111,8 @@ TEST_CASE("performer equals the package performer-pytorch without its eps, for t
     for (const bool relu : {false, true}) {
       PackageCase package((relu ? "performer.relu" : "performer.softmax") + form_name(causal));
       const Tensor projection = package.constant("projection");
-      // random_features() divides relu features by sqrt(features) before it adds the offset. The package does
-      // not divide them, so its offset 1e-3 corresponds to 1e-3 / sqrt(features).
+      // The package adds 1e-3 to relu features. random_features() divides relu features by sqrt(features), so
+      // the offset is divided too.
       const double offset = 1e-3 / std::sqrt(static_cast<double>(projection.size(0)));
       const auto features = [&](const Tensor& x, RandomFeatureMap map) {
         return random_features(x, projection, relu ? RandomFeatureMap::relu : map, relu ? offset : 0);

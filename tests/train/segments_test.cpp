@@ -21,9 +21,8 @@ namespace {
 
 constexpr int64_t kSegmentTokens = 4, kMemoryTokens = 10;
 
-// A text that consists of parts of 64 bytes. From the ninth byte of a part on, each byte equals the byte 8
-// positions before. A segment has 4 bytes and does not contain this earlier byte, but the segment memory
-// does.
+// A text that consists of parts of 64 bytes. Each part repeats 8 random bytes. Segments have 4 bytes, so a
+// model needs the segment memory to predict a repeated byte.
 class PeriodicText {
  public:
   explicit PeriodicText(uint64_t parts = 60) {
@@ -61,8 +60,8 @@ class PeriodicText {
     return config;
   }
 
-  // Returns the config of a model with a compressed memory. The memory of uncompressed tokens is too short to
-  // contain the byte 8 positions before, so only the compressed memory has information about this byte.
+  // Returns the config of a model with a compressed memory. The uncompressed memory has 4 tokens, so only the
+  // compressed memory has information about the byte 8 positions before.
   Config compressive_config(int64_t steps, const std::string& compression = "convolution") const {
     Config compressive = config(steps);
     compressive.model.attention = {"compressive"};
@@ -83,8 +82,7 @@ std::string checkpoint_bytes(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Returns a model with the weights of the latest checkpoint of a run, after setting the option `option` of
-// its attention kind to `value`.
+// Returns the model of the latest checkpoint of a run, with another value of an option of its attention kind.
 std::unique_ptr<AutoregressiveModel> model_with_option(Config config, const fs::path& run_dir,
                                                        const std::string& option, int64_t value,
                                                        const DatasetInfo& data) {
@@ -116,7 +114,7 @@ TEST_CASE("a run with a segment memory resumes within an epoch with the same bit
   const fs::path whole = text.dir / "whole", cut = text.dir / "cut";
   train(config, whole);
   fs::copy(whole, cut, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
-  // An epoch has 96 batches, so the rest of the run contains the start of an epoch.
+  // An epoch has 96 batches, so an epoch begins in the resumed part of the run.
   for (int step = 75; step <= 120; step += 5)
     fs::remove_all(cut / "checkpoints" / concat_text("step-00000", step < 100 ? "0" : "", step));
   fs::remove(cut / "checkpoints/latest");
@@ -145,8 +143,8 @@ TEST_CASE("a memory improves bits/byte in training and at evaluation") {
   CHECK(nats(kMemoryTokens, 8) == with_memory);
   CHECK(with_memory < 0.7 * nats(0, 8));
   CHECK(nats(0, 8) > 1.5);  // random predictions have a loss of ln 8 = 2.08 nats
-  // With one stream, only one segment starts with an empty memory, instead of 8 segments with 8 streams. The
-  // loss is therefore smaller.
+  // The memory is empty at the first segment of each stream. Therefore, the loss is smaller with one stream
+  // than with 8 streams.
   CHECK(nats(kMemoryTokens, 1) < with_memory);
   // The recurrent form uses the same memory, so it gives the same loss up to rounding.
   const auto model = model_with_option(config, text.dir / "run", "memory", kMemoryTokens, dataset->info());

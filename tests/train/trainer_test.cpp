@@ -131,8 +131,8 @@ TEST_CASE("a run that was killed after a checkpoint continues from it") {
   }
   train(config, dir.path() / "whole");
   train(config, dir.path() / "cut");
-  // Changes the files as if the process had been killed before the checkpoint of step 15. The metrics contain
-  // later steps than the latest checkpoint.
+  // Removes the checkpoints after step 10, as if the process had been killed. The metrics still contain later
+  // steps.
   for (const char* step : {"step-00000015", "step-00000020"})
     fs::remove_all(dir.path() / "cut/checkpoints" / step);
   fs::remove(dir.path() / "cut/checkpoints/latest");

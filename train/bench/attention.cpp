@@ -13,12 +13,12 @@ namespace {
 
 constexpr const char* kCausalMask = "causal";
 
-// Returns the numbers of operations and bytes of one causal forward and backward pass over all sequences.
-// - The number of operations is three times the number of operations in the matrix products of the forward
-//   pass, because backward computes the gradients of both operands of each product.
-// - The number of bytes is a lower bound. The forward pass reads q, k and v and writes the result. Backward
-//   reads these four tensors and the gradient of the result, and writes three gradients.
-// If queries and keys are shared, q and k are one tensor.
+// Returns the work of one causal forward and backward pass over all sequences. Backward computes two matrix
+// products for each matrix product of the forward pass.
+//
+// The number of bytes is a lower bound. The forward pass reads q, k and v and writes the result. Backward
+// reads these four tensors and the gradient of the result, and writes three gradients. If the kind shares
+// queries and keys, k is not a separate tensor.
 WorkCounts count_attention_work(const AttentionKind& kind, const OptionValues& options,
                                 const AttentionTimingOptions& sizes, int64_t length) {
   const double tensor_count = kind.capabilities.shares_query_key ? 3 + 4 + 2 : 4 + 5 + 3;
@@ -28,8 +28,6 @@ WorkCounts count_attention_work(const AttentionKind& kind, const OptionValues& o
       tensor_count * sequence_count * static_cast<double>(length * sizes.head_dim * size_of(sizes.dtype))};
 }
 
-// Returns the dtype that --dtype or --precision selects, or float32 if both are empty. Throws ConfigError if
-// the two options differ.
 DType select_dtype(const OptionValues& options) {
   const auto& precision = options.get<std::string>("precision");
   const auto& dtype = options.get<std::string>("dtype");
@@ -38,14 +36,11 @@ DType select_dtype(const OptionValues& options) {
   return (dtype.empty() ? precision : dtype) == "bfloat16" ? DType::bfloat16 : DType::float32;
 }
 
-// An attention kind, and the values of its options during the measurement.
 struct MeasuredKind {
   const AttentionKind* kind;
   OptionValues options;
 };
 
-// Returns the attention kind named `only`, or all causal kinds if `only` is empty. All options have their
-// default values.
 std::vector<MeasuredKind> list_default_kinds(const std::string& only) {
   if (!only.empty()) find_attention_kind("--kind", only);
   std::vector<MeasuredKind> kinds;
@@ -55,7 +50,7 @@ std::vector<MeasuredKind> list_default_kinds(const std::string& only) {
   return kinds;
 }
 
-// Returns the attention kinds of a config, and sets `heads`, `head_dim` and `dtype` in `timing_options`.
+// Also sets `heads`, `head_dim` and `dtype` in `timing_options`.
 std::vector<MeasuredKind> list_configured_kinds(const BenchmarkArguments& arguments,
                                                 AttentionTimingOptions& timing_options) {
   const Config config =

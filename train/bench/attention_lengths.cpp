@@ -100,8 +100,7 @@ std::vector<AttentionTiming> measure_attention(const AttentionKind& kind, const 
   std::vector<LengthMeasurement> measurements;
   for (int64_t length = timing_options.min_length; length <= timing_options.max_length; length *= 2) {
     measurements.emplace_back(kind, options, timing_options, length).run();
-    // Doubling the length multiplies the time by at most four, so the next length could exceed
-    // `max_pass_seconds`.
+    // Doubling the length multiplies the time by at most four.
     if (4 * measurements.back().last_seconds() > timing_options.max_pass_seconds) break;
   }
   for (LengthMeasurement& measurement : measurements) measurement.clear_times();

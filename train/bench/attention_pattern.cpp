@@ -1,6 +1,5 @@
 // The benchmark "attention-pattern": a picture of attention weights with a row for each query and a column
-// for each key. The weights are measured by changing one value vector at a time, so an attention kind need
-// not return its weights.
+// for each key.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -21,9 +20,8 @@ constexpr int64_t kHeadDim = 64;
 constexpr double kAttended = 1e-6;
 
 // Returns attention weights of shape (queries, keys) for one head with initial parameters and random queries
-// and keys. To measure the weights of key j, value j changes from 0 to a random vector, while all other
-// values are 0. The weight of key j for query i is |change of result i| / |value j|. If the kind computes
-// only weighted sums of the values, this ratio is the magnitude of the attention weight.
+// and keys. Changes the value of one key at a time from 0 to a random vector. The weight of the key for a
+// query is the norm of the change of the result, divided by the norm of the random vector.
 std::vector<double> measure_attention_weights(const AttentionKind& kind, const OptionValues& options,
                                               int64_t length) {
   const NoGradScope no_grad;
@@ -76,8 +74,7 @@ Tensor make_picture(const std::vector<double>& weights, int64_t length) {
   return picture;
 }
 
-// Returns the mean number of keys per query with a weight above kAttended times the largest weight of the
-// query.
+// Returns the mean number of keys to which a query attends.
 double count_attended_keys(const std::vector<double>& weights, int64_t length) {
   int64_t attended = 0;
   for (int64_t row = 0; row < length; ++row) {

@@ -9,7 +9,7 @@
 namespace tapeformer {
 namespace {
 
-// The name of a model option, and the different name of the benchmark option that sets the model option.
+// A model option, and the benchmark option that sets it, if their names differ.
 struct OptionName {
   const char *model, *benchmark;
 };
@@ -24,8 +24,7 @@ std::string format_problem_with_option(const Benchmark& benchmark, const OptionP
   for (const OptionName& known : kOptionNames)
     if (option == known.model) name = known.benchmark;
   if (benchmark.has_option(name)) return "--" + name + ": " + problem.message;
-  // The benchmark has no option that sets the rejected value. If the value belongs to the attention kind, the
-  // message names --attention, because this option selects the kind and the default values of its options.
+  // --attention selects the attention kind and thereby the default values of its options.
   return (of_kind ? "--attention: " : "") + option + ": " + problem.message;
 }
 

@@ -18,7 +18,6 @@
 
 namespace tapeformer {
 
-// Numbers of milliseconds and of microseconds per second, and the factor 1e9 of the prefix giga.
 inline constexpr double kMillisecondsPerSecond = 1e3, kMicrosecondsPerSecond = 1e6, kGiga = 1e9;
 inline constexpr uint64_t kInputSeed = 1;  // seed of random inputs
 
@@ -41,7 +40,7 @@ struct Benchmark {
   bool has_option(const std::string& option) const;
 };
 
-// The condition that --config is not given. Options with this condition have no effect if a config is given.
+// Condition of options that have no effect if --config is given.
 inline const OptionCondition kWithoutConfig{"config", {""}};
 
 // Returns the option "precision" with the choices float32 and bfloat16.

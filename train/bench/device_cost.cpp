@@ -7,7 +7,6 @@
 namespace tapeformer {
 namespace {
 
-// Throws DeviceError unless the device is a CUDA device of this build.
 void require_cuda_device(Device device) {
   if (!kHasCuda || device.is_cpu())
     throw DeviceError(

@@ -24,10 +24,11 @@ struct DeviceWork {
   double flop_count() const;
 };
 
-// A counter of the work of a CUDA device. The counted bytes include only arrays that were allocated during
-// the lifetime of the counter. During this time, an emulated device does not compute the work, and its memory
-// has a limit of `memory_bytes`. The member functions are inline because they call functions that builds
-// without CUDA do not define.
+// A counter of the work of a CUDA device. It counts only the bytes of arrays that were allocated during its
+// lifetime. While the counter exists, an emulated device does not compute the work, and its memory is limited
+// to `memory_bytes`.
+//
+// The member functions are inline, because builds without CUDA do not define the functions that they call.
 class WorkCounter {
  public:
   WorkCounter(Device device, int64_t memory_bytes)
@@ -44,8 +45,7 @@ class WorkCounter {
   WorkCounter(const WorkCounter&) = delete;
   WorkCounter& operator=(const WorkCounter&) = delete;
 
-  // Calls f, and returns the work that f submits to the device. DeviceWork::parameter_count is 0 in the
-  // result.
+  // Returns the work that f submits to the device. Does not set DeviceWork::parameter_count.
   template <class F>
   DeviceWork count_work(F&& f) const {
     allocator_.reset_peak();
@@ -61,22 +61,19 @@ class WorkCounter {
   std::optional<cuda::SkippedWorkScope> skipped_work_;
 };
 
-// A callback that receives a model and a function `step`. Each call of `step` runs a training step, or
-// decodes the second token of each sequence. The first training step or token has already been processed,
-// because it requires additional work.
+// A callback that receives a function `step` and a model. Each call of `step` runs a training step, or
+// decodes the second token of each sequence.
 using StepVisitor = std::function<void(const std::function<void()>& step, const Module& model)>;
-// call_with_training_step() prepares a training step and calls `visitor` with this step.
-// call_with_decoding_step() does the same for a decoding step. Both functions throw DeviceError if the device
-// is the CPU.
+// Make a model and call `visitor`. Run the first training step, or decode the first token, before this call,
+// because it requires additional work. Throw DeviceError if the device is the CPU.
 void call_with_training_step(const BenchmarkedModel& choice, Device device, const StepVisitor& visitor);
 void call_with_decoding_step(const BenchmarkedModel& choice, int64_t batch, Device device,
                              const StepVisitor& visitor);
 
-// count_training_step_work() returns the work of the second training step. count_decoding_step_work() returns
-// the work of decoding the second token of every sequence of a batch. The results exclude work that only the
-// first step or token requires. A real device computes the steps, and an emulated device only counts their
-// work. The functions throw OutOfMemoryError if an emulated device needs more than `memory_bytes`, and
-// DeviceError if the device is the CPU.
+// Return the work of the second training step, or of decoding the second token of each sequence of a batch.
+//
+// Throw OutOfMemoryError if an emulated device needs more than `memory_bytes`, and DeviceError if the device
+// is the CPU.
 DeviceWork count_training_step_work(const BenchmarkedModel& choice, Device device, int64_t memory_bytes);
 DeviceWork count_decoding_step_work(const BenchmarkedModel& choice, int64_t batch, Device device,
                                     int64_t memory_bytes);

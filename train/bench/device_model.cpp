@@ -15,7 +15,7 @@ constexpr double kAttainableRate = 0.7;    // share of the peak rate that librar
 constexpr double kAttainableIssueRate =
     0.7;  // share of the cycles in which a scheduler issues an instruction
 constexpr double kAttainableBandwidth = 0.9;  // share of the peak bandwidth that a copy attains
-// The side of a square tile. A thread block computes one tile of the result of a product.
+// Side of the square tile of a product that one thread block computes.
 constexpr int64_t kTileSize = 128;
 constexpr int64_t kMinSplitDepth = 1024;  // minimum length of each part if a product splits k
 constexpr int64_t kMaxBlocks = 32;        // maximum number of resident blocks of a multiprocessor

@@ -27,7 +27,7 @@ class Replica {
                                                  ReducerOptions{.use_bfloat16 = bfloat16});
   }
 
-  // Runs a training step. If `together` is true, sums the gradients over all processes.
+  // If `together` is true, sums the gradients over all processes.
   void step(bool together) {
     const Tensor loss = model_.compute_loss(
         batch_, {.training = true, .seed = choice_.seed, .step = static_cast<uint64_t>(number_++)});
@@ -62,7 +62,8 @@ double measure_slowest_process(Communicator& processes, F&& f) {
 struct StepTimes {
   std::vector<double> together, alone, one_process, reduce, copy;
 
-  // Returns the ratio alone / together of each round, in ascending order.
+  // Returns, for each round, the time of an independent step divided by the time of a data-parallel step. The
+  // list is in ascending order.
   std::vector<double> ratios() const {
     std::vector<double> list;
     for (size_t i = 0; i < alone.size(); ++i) list.push_back(alone[i] / together[i]);
@@ -71,7 +72,6 @@ struct StepTimes {
   }
 };
 
-// Measures data-parallel steps, independent steps, steps of a single process, all_reduce and memory copies.
 // The measurements alternate, so that other load on the machine affects all of them.
 StepTimes measure(const BenchmarkedModel& choice, int64_t repeats, Communicator& processes, bool bfloat16,
                   int all_threads) {
@@ -133,8 +133,6 @@ Report run_distributed(const BenchmarkArguments& arguments) {
       .add("ratio_to_limit", compute_median(ratios))
       .add("lowest_ratio", ratios.front())
       .add("highest_ratio", ratios.back());
-  // The time of one process on all threads is reported only if mpirun has bound process 0 to enough
-  // processors.
   if (processors >= static_cast<size_t>(all_threads))
     report.add("threads_of_one_process", all_threads)
         .add("seconds_one_process", compute_median(times.one_process))

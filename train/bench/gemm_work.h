@@ -61,9 +61,8 @@ class GemmRunner {
  private:
   std::vector<GemmShape> products_;
   Tensor a_, b_, c_;
-  // The weight, or the gradient of the weight, in float32. Defined only if the kernels of linear layers
-  // compute the products. GemmRunner uses these kernels on the CPU if the dtype is bfloat16 or the library is
-  // oneDNN.
+  // A float32 weight or weight gradient for the kernels of linear layers. Only bfloat16 products and oneDNN
+  // products on the CPU use these kernels. Undefined for other products.
   Tensor weight_;
 };
 

@@ -99,15 +99,14 @@ Report measure(const AutoregressiveModel& model, int64_t batch, int64_t tokens, 
       rates.back().bytes_per_second = copy->measure_bytes_per_second();
       continue;
     }
-    // Measures the bandwidth with the weights themselves, because small weights stay in the last-level cache,
-    // which is faster than memory.
+    // Small weights stay in the last-level cache. The bandwidth of a large copy would therefore be too low a
+    // limit.
     reads.push_back(read_seconds(weights, stored));
     ratios.push_back(times.back() / reads.back());
     rates.back().bytes_per_second =
         static_cast<double>(count_parameters(model) * size_of(stored)) / reads.back();
   }
-  // A CUDA device computes the first tokens without a graph, so allocations_per_token excludes the
-  // allocations of these tokens.
+  // The first tokens are not counted, because they also allocate the state and the CUDA graph.
   const int64_t uncounted = std::min<int64_t>(tokens, 3);
   const auto later_allocations = static_cast<double>(allocations(tokens) - allocations(uncounted));
   Report report;
@@ -144,8 +143,7 @@ Report measure_recompute(const AutoregressiveModel& model, int64_t batch, int64_
       .add("peak_resident_bytes", get_peak_resident_bytes());
 }
 
-// Returns whether the option "mode" selects recomputation. "auto" selects the recurrent form if all attention
-// kinds have a recurrent form.
+// The mode "auto" selects the recurrent form if all attention kinds have a recurrent form.
 bool uses_recomputation(const OptionValues& options, const AttentionPattern& attention) {
   const auto& mode = options.get<std::string>("mode");
   const bool recurrent = supports(attention, &AttentionCapabilities::recurrent);

@@ -15,8 +15,8 @@ AccessesByLaunch count_accesses(const std::function<void()>& step) {
   return log.launches();
 }
 
-// Returns the instruction for which `excess` returns the largest value, as a text for addr2line. Returns an
-// empty text if no value is positive.
+// Returns the address of the instruction with the largest `excess`, in hexadecimal for the program addr2line.
+// Returns "" if no value is positive.
 template <class F>
 std::string find_worst_instruction(const LaunchSiteCounts& launch, F excess) {
   const auto worst =

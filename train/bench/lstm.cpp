@@ -37,14 +37,13 @@ std::vector<GemmShape> list_training_gemms(const LstmStack& model, int64_t rows)
   return products;
 }
 
-// Returns the operations and bytes of one forward and backward pass. The bytes are a lower bound, because the
-// function assumes that all weights stay in the caches during a pass. A direction of a layer has `hidden`
-// cells and four gates per cell.
+// Returns the operations and bytes of one forward and backward pass. The bytes are a lower bound, because
+// each pass reads the weights only once. A direction of a layer has `hidden` cells and four gates per cell.
 // - Forward reads the input and writes the gates, the cells and the output.
 // - Backward reads the gradient of the output, the gates and the cells, and writes gradients of the gates.
 // - The matrix products of backward read the gradients of the gates twice, read the input and the output
 //   once, and write the gradient of the input.
-// - Forward and backward each read the weights once. Backward writes the gradients of the weights in float32.
+// - Backward writes the gradients of the weights in float32.
 WorkCounts count_training_work(const LstmStack& model, int64_t rows, DType stored) {
   const LstmOptions& options = model.options();
   const auto hidden = static_cast<double>(options.hidden);

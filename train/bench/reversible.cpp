@@ -64,8 +64,7 @@ struct Timing {
   std::string clock;
 };
 
-// Measures forward and backward passes. Each repeat runs all models in turn, so that background load affects
-// all of them equally.
+// Each repeat runs all models in turn, so that background load affects all of them equally.
 std::vector<Sample> measure(const std::vector<AutoregressiveModelOptions>& models, int64_t batch,
                             const Timing& timing) {
   std::vector<std::unique_ptr<Step>> steps;
@@ -176,8 +175,7 @@ Report run_reversible(const BenchmarkArguments& arguments) {
   return report.add("depths", rows).add("chunks", chunked);
 }
 
-// Returns the options of the benchmark. The default model is small, because the benchmark stores the
-// activations of 32 layers.
+// The default sizes are small, because the benchmark stores the activations of up to 32 layers.
 std::vector<OptionSpec> make_options() {
   std::vector<OptionSpec> list = make_model_option_specs();
   for (OptionSpec& option : list) {

@@ -36,7 +36,6 @@ CtcBatch make_random_utterances(int64_t batch, int64_t frames, uint64_t seed) {
   return result;
 }
 
-// A model with its optimizer.
 class Learner {
  public:
   Learner(const Config& config, int64_t longest, Device device)

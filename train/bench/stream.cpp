@@ -125,8 +125,8 @@ Labels find_labels(const Words& phones, const PhoneTable& table) {
 }
 
 // Reads the recordings of the split in --split and counts the phone errors in each recording. Skips faulty
-// utterances, and utterances that are segments of a recording. Throws DataError if no recordings remain. The
-// recordings are decoded without a window, so their errors do not depend on the option --window.
+// utterances and segments of recordings. Throws DataError if no recordings remain. Decodes without a window,
+// so that the errors do not depend on the option --window.
 std::vector<Clip> read_clips(const LoadedSpeechRun& run, const BenchmarkArguments& arguments) {
   const Corpus corpus =
       read_corpus_part(run.config, arguments.options.get<std::string>("split"), arguments.data_access);

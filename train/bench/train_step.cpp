@@ -20,12 +20,10 @@ constexpr int64_t kWarmUp = 2;
 // Returns the operations and bytes of a training step. The bytes are a lower bound: each kernel reads its
 // inputs from memory once and writes its results once, and elementwise kernels are fused.
 // - Products: list_training_gemms() with operands and results of dtype get_operand_dtype(device).
-// - Attention: each product in forward needs two products of the same size in backward. The forward pass
-//   reads q, k and v, and writes the result. The backward pass reads these four tensors and the gradient of
-//   the result, and writes three gradients. Each tensor has batch × length × width elements.
-// - Residual stream, float32: each of the two residual branches of a layer reads the stream and the output of
-//   the branch, and writes the sum. The backward pass of a branch reads the gradient and the sum, and writes
-//   a gradient.
+// - Attention: forward reads q, k and v, and writes the result. Backward reads these four tensors and the
+//   gradient of the result, and writes three gradients. Each tensor has batch × length × width elements.
+// - Residual branches, float32: forward reads the input and the output of the branch, and writes their sum.
+//   Backward reads the gradient and the sum, and writes a gradient. A layer has two branches.
 // - Optimizer, float32: reads the weight, the gradient and two moments; writes the weight and two moments.
 WorkCounts count_step_work(const BenchmarkedModel& choice, double attention_flops, int64_t parameters,
                            Device device) {
@@ -57,6 +55,7 @@ Report run_train_step(const BenchmarkArguments& arguments) {
   step.run();
   const int64_t added = get_device_allocator(device).stats().peak_bytes - before;
 
+  // Backward computes two products for each product of forward.
   const double in_attention =
       3 * count_attention_flops(choice.model, length) * static_cast<double>(choice.batch_size);
   const WorkCounts work = count_step_work(choice, in_attention, count_parameters(step.model()), device);

@@ -76,14 +76,12 @@ void remove_checkpoint(const Folder& parent, const std::string& name) {
 }
 
 void point_link(const Folder& parent, const std::string& link, const std::string& target) {
-  // If a program has copied the run directory and followed symlinks, the copy has a folder in place of the
-  // link.
+  // A copy of a run directory has a folder in place of the link if the copying program followed symlinks.
   if (parent.get_entry_kind(link) == Folder::Kind::folder) remove_checkpoint(parent, link);
   parent.replace_link(link, target);
 }
 
-// Returns the target of a link if the target is the name of an entry in the folder of the link. Returns
-// std::nullopt otherwise.
+// Returns the target of a link, or std::nullopt if the target is not the name of an entry in the same folder.
 std::optional<std::string> read_link_name(const fs::path& link) {
   std::error_code error;
   const std::string target = fs::read_symlink(link, error).string();
@@ -97,9 +95,8 @@ bool is_real_folder(const fs::path& path) {
   return fs::is_directory(fs::symlink_status(path, error));
 }
 
-// Renames the complete checkpoint `temporary` to `name`. If a checkpoint `name` exists, exchanges the two
-// folders atomically, so that a complete checkpoint exists at every moment. The old checkpoint then has the
-// name `temporary`.
+// Renames the checkpoint `temporary` to `name`. If a checkpoint `name` exists, exchanges the two folders
+// atomically, so that `name` is a complete checkpoint at every moment.
 void install(const Folder& parent, const std::string& temporary, const std::string& name) {
   if (parent.get_entry_kind(name) == Folder::Kind::none)
     parent.rename(temporary, name);
@@ -273,8 +270,6 @@ TrainingState Checkpoint::read_state() const {
   return parse_state(read_state_text());
 }
 
-// Returns the checksum of the file `name` in `state`, or std::nullopt if the checkpoint has no checksums at
-// all. Throws CheckpointError if the checkpoint has checksums, but none for this file.
 std::optional<Checksum> Checkpoint::find_checksum(const TrainingState& state, const std::string& name) const {
   if (state.checksums.empty()) return std::nullopt;
   const auto found = state.checksums.find(name);

@@ -40,8 +40,8 @@ class RunDirectory {
 
   // Prepares the folder for a training run that continues from `step`, which is 0 for a new run. Removes
   // files that a killed process left unfinished, and writes config.toml. Removes the records of later steps
-  // from metrics.jsonl. `evaluated` is false if the checkpoint of `step` was saved before the evaluation of
-  // this step. In this case, the evaluation of `step` is also removed.
+  // from metrics.jsonl. If `evaluated` is false, also removes the evaluation of `step`, because the run
+  // repeats it.
   //
   // Throws CheckpointError if config.toml or metrics.jsonl exists and is not a regular file, or if
   // `checkpoints` exists and is not a folder.

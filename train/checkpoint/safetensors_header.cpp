@@ -22,8 +22,6 @@ template <class... Args>
   throw CheckpointError(concat_text(message...));
 }
 
-// Formats a tensor name for an error message. Truncates long names, escapes control characters and adds
-// quotes.
 std::string format_tensor_name(std::string name) {
   if (name.size() > 100) name = name.substr(0, 97) + "...";
   return "\"" + escape_line(name) + "\"";
@@ -145,8 +143,8 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
   std::set<std::string> names_, fields_;
 };
 
-// Returns the size of a tensor in bytes, or std::nullopt if the size overflows. The overflow check replaces
-// dimensions of 0 by 1, because the strides of an empty tensor are products of the other dimensions.
+// Returns the size of a tensor in bytes, or std::nullopt if the size overflows. For an empty tensor, the
+// product of the other dimensions must not overflow either, because strides are such products.
 std::optional<uint64_t> compute_byte_count(const SafetensorsEntry& entry) {
   uint64_t bound = static_cast<uint64_t>(size_of(entry.dtype));
   for (const int64_t size : entry.shape)

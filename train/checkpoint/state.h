@@ -15,7 +15,7 @@ struct TrainingState {
   int64_t step = 0;
   int64_t last_evaluation_step = -1;  // step of the last evaluation; -1: no evaluation
   int64_t optimizer_step_count = 0;
-  std::optional<double> best_loss = {};  // lowest TaskEvaluation::selection_metric of all evaluations
+  std::optional<double> best_loss = {};  // lowest selection metric of all evaluations (train/tasks/task.h)
   double training_seconds = 0;           // training time in seconds
   // Wall-clock and processor time of the current epoch, and wall-clock time of the last complete epoch, in
   // seconds. The times are set only for tasks that report epochs.
@@ -34,8 +34,8 @@ struct TrainingState {
 std::string to_json(const TrainingState& state);
 
 // Parses state.json and checks the type and range of each entry. Throws CheckpointError if an entry is
-// missing or invalid. The message names the file and the key of the entry. Does not verify the checksum of
-// the text, because an error about an invalid entry is more specific than an error about the checksum.
+// missing or invalid. The message names the file and the key of the entry. Callers verify the checksum of the
+// text afterwards, because an error about an entry is more specific than an error about the checksum.
 TrainingState parse_training_state(const std::string& text, const std::string& path);
 
 // Throws CheckpointError if `text` does not match the checksum at its end. A text without this checksum is

@@ -133,7 +133,7 @@ OptionValues parse_option_values(const std::vector<OptionSpec>& specs, const cxx
     if (is_flag(spec)) {
       values.set(spec.name, parsed[spec.name].as<bool>());
     } else if (std::holds_alternative<std::vector<std::string>>(spec.default_value)) {
-      // Reads the occurrences of the option directly, because cxxopts splits lists at commas.
+      // cxxopts would split each value at its commas.
       std::vector<std::string> items;
       for (const auto& occurrence : parsed.arguments())
         if (occurrence.key() == spec.name) items.push_back(occurrence.value());
@@ -182,8 +182,6 @@ std::vector<std::string> list_positional_words(const CommandSpec& spec, const cx
   for (const std::string& word : parsed.unmatched()) {
     if (!word.starts_with("-") || word == "-") continue;
     const std::string name = word.substr(0, word.find('='));
-    // `letters` is the index of the first character of `name` that is not a dash, or name.size() if `name`
-    // has only dashes.
     const size_t letters = std::min(name.find_first_not_of('-'), name.size());
     const std::string near = find_nearest_name(name.substr(letters), names);
     throw ConfigError("unknown option " + (letters < name.size() ? name : word) + " of \"tapeformer " +
@@ -263,7 +261,7 @@ std::optional<CommandLine> parse_command(const CommandSpec& spec, const Argument
     check_positionals(spec, line.positionals);
     if (line.common_options.quiet && get_process_rank() == 0) set_log_level(LogLevel::warning);
     set_thread_count(static_cast<int>(line.common_options.threads));
-    // Throws for invalid device names, also in commands that use no device.
+    // Rejects an invalid --device even if the command uses no device.
     choose_device(line.common_options.device);
     return line;
   } catch (const cxxopts::exceptions::missing_argument&) {

@@ -49,8 +49,8 @@ struct CommandSpec {
 
 struct CommonOptions {
   std::string device = "auto";
-  // Number of CPU threads. The value 0 selects ProcessGroup::default_thread_count if there are several
-  // processes, and run.threads otherwise.
+  // Number of CPU threads. If 0, a single process uses run.threads. Several processes use
+  // ProcessGroup::default_thread_count.
   int64_t threads = 0;
   std::optional<int64_t> seed;
   std::string data_dir;  // if empty, the default folders of data/sets/directory.h are used

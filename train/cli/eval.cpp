@@ -66,7 +66,6 @@ std::vector<OptionSpec> make_eval_options() {
           make_allow_commands_option()};
 }
 
-// Throws ConfigError if the command line has an option that only speech models accept.
 void refuse_speech_options(const CommandLine& line) {
   for (const char* option : {"trn", "alignments"})
     if (!line.options.get<std::string>(option).empty())
@@ -104,8 +103,7 @@ std::string describe_context(const TextDataset& text, int64_t memory) {
                                                 " predictions of each window but the first are not scored"));
 }
 
-// Adds the text `context` and the numbers of tokens, bytes and characters to the report. `context` describes
-// the windows in which the text is scored.
+// `context` describes the windows in which the text is scored.
 void report_text(const Evaluation& result, const std::string& context, Report& report) {
   report.add("context", context)
       .add("tokens", result.text_score->token_count)

@@ -105,10 +105,9 @@ std::vector<int64_t> to_integers(const Tensor& tokens) {
   return {values.begin(), values.end()};
 }
 
-// Returns the number of tokens at the beginning of an example that the model receives as a prefix. If the
-// example has no mask, the prefix is the first token. If the example has a mask, the prefix ends with the
-// first token whose prediction is not masked. In the copy task, this token is the separator, whose random
-// position cannot be predicted.
+// Returns the number of tokens of an example that the model receives as a prefix. Without a mask, this is 1.
+// With a mask, the prefix ends with the first token whose prediction is scored. In the copy task, this token
+// is the separator. Its position is random and cannot be predicted.
 int64_t count_given_tokens(const Batch& example) {
   if (!example.mask.defined()) return 1;
   const auto mask = example.mask.to_vector();

@@ -127,8 +127,8 @@ int64_t compute_window_limit(const LoadedRun& run, bool recompute) {
   return recompute ? model.max_length : model.position_limit();
 }
 
-// Returns the value of --window. The default is data.sequence_length if the model has neither a position
-// limit nor a segment memory, and 0 otherwise.
+// Returns the value of --window. By default, the window is max_length of the model if the model has neither a
+// position limit nor a segment memory, and 0 otherwise.
 int64_t parse_window(const LoadedRun& run, bool recompute, const CommandLine& line) {
   const AutoregressiveModelOptions& model = run.model->options();
   const auto window = line.options.get<int64_t>("window");
@@ -144,7 +144,7 @@ int64_t parse_window(const LoadedRun& run, bool recompute, const CommandLine& li
 }
 
 // Returns the number of tokens to generate and the window. `prompt` is the number of tokens in the prompt.
-// Throws ConfigError if there is no window and the prompt and --length exceed the positions of the model.
+// Without a window, throws ConfigError if the text is longer than the model allows.
 TextLength compute_text_length(const LoadedRun& run, const GenerationOptions& options, int64_t prompt,
                                const CommandLine& line) {
   const bool recompute = options.mode == GenerationMode::recompute;
@@ -154,7 +154,7 @@ TextLength compute_text_length(const LoadedRun& run, const GenerationOptions& op
                             : "the model has " + run.config.model.positions + " positions for",
                   " data.sequence_length = ", limit, " tokens only; with --window ", limit,
                   ", longer texts continue from their newest tokens");
-  // The model does not read the last generated token, so a text may have limit + 1 tokens.
+  // The model never reads the last token, so a text can have limit + 1 tokens.
   const int64_t room = window > 0 || limit == INT64_MAX ? INT64_MAX : limit + 1 - prompt;
   if (room < 1)
     throw ConfigError(
@@ -303,8 +303,8 @@ void generate_text(const LoadedRun& run, const GenerationOptions& options, const
     output.write(i + 1 < count ? "\n---\n" : "\n");
     output.flush();
   };
-  // If there is one process, it prints each text during generation. If there are several processes, process 0
-  // prints all texts at the end.
+  // A single process prints each text during generation. With several processes, process 0 prints all texts
+  // at the end.
   TextOutput output(line.common_options.json || several);
   Speed speed;
   std::vector<std::string> texts(static_cast<size_t>(count));

@@ -35,8 +35,7 @@ CudaReport make_cuda_report() {
   return report;
 }
 
-// Computes a few matrix products of linear layers on a CUDA device and times the algorithms of these
-// products. Adds the results of cuda::get_product_tuning_counts() to the report.
+// Times the algorithms of four matrix products on a CUDA device and reports how many were timed or failed.
 void report_products(Device device, Report& report) {
   if constexpr (kHasCuda) {
     const cuda::ProductTuningScope timed(device, "");

@@ -17,10 +17,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Returns the folder of the configs. `named` is the value of --configs, or empty without this option. If
-// `named` is not empty, returns `named`. Otherwise, returns the first of these folders that contains
-// "reformer": the configs of the installed program, `configs` in a folder above the program, and ./configs.
-// Throws ConfigError if `named` is not a folder or no folder contains "reformer".
+// Returns `named`, the value of --configs, if it is not empty. Otherwise, searches these folders for one that
+// contains "reformer": the configs of the installed program, `configs` in a folder above the program, and
+// ./configs. Throws ConfigError if `named` is not a folder or the search finds none.
 fs::path find_configs_folder(const fs::path& named) {
   std::error_code error;
   if (!named.empty()) {
@@ -40,7 +39,6 @@ fs::path find_configs_folder(const fs::path& named) {
                     " or ./configs; name one with --configs");
 }
 
-// Returns a help text that lists the config keys and the settings "measure.NAME" of each reproduction.
 std::string format_settings_help() {
   std::string text;
   for (const Reproduction& known : list_reproductions()) {
@@ -166,8 +164,7 @@ void print_table(const TableResult& result, const ReproductionOptions& options, 
            ": table.html, table.md, table.csv, table.json");
 }
 
-// Logs the message of a reproduction that a signal stopped. Process 0 logs the message at the level "info".
-// The other processes log an error, because they do not print messages of the level "info".
+// Processes other than process 0 log an error, because they do not print messages of the level "info".
 void print_stopped(const std::string& text) {
   log_message(get_process_rank() == 0 ? LogLevel::info : LogLevel::error, text);
 }

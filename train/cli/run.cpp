@@ -54,7 +54,7 @@ bool asks_for_help(const Arguments& words) {
   return std::find(words.begin(), end, "--help") != end || std::find(words.begin(), end, "-h") != end;
 }
 
-// Returns whether the command, such as "info" or --help, also works in a process that cannot join the other
+// Returns whether the command, such as "info" or --help, can run in a process that fails to join the other
 // processes.
 bool runs_without_joining(const Arguments& words) {
   return !words.empty() && (words.front() == "--version" || words.front() == "help" ||
@@ -128,9 +128,8 @@ void require_same_command(const Arguments& words) {
   require_same_settings(processes, settings);
 }
 
-// Joins the other processes of the run. If there are several processes, the launcher reports signals, so the
-// signal handlers print nothing. Throws ConfigError if joining fails, unless runs_without_joining(words) is
-// true.
+// Joins the other processes of the run. If mpirun or srun started several processes, it reports signals, so
+// the signal handlers of these processes print nothing.
 void join(const Arguments& words) {
   try {
     if (init_process_group().communicator->size() > 1) suppress_signal_message();
@@ -141,8 +140,7 @@ void join(const Arguments& words) {
 
 int run_and_report_errors(const Arguments& words) {
   try {
-    // join() must be called before any output. Without join(), every process would print the help, and an
-    // error that occurs in all processes would be printed several times.
+    // Joins before any output, so that the processes together print the help or a common error only once.
     join(words);
     if (words.empty()) throw ConfigError("which command?\n" + format_help_text());
     require_same_command(words);
@@ -151,8 +149,8 @@ int run_and_report_errors(const Arguments& words) {
   } catch (const FirstProcessError&) {
     return destroy_process_group(0, "", print_error);  // process 0 prints the error
   } catch (const ProcessLostError& error) {
-    // After SIGTERM, the process prints no error, because a launcher that sends SIGTERM to the remaining
-    // processes also reports the lost process.
+    // If the launcher sent SIGTERM after another process was lost, the launcher also reports the lost
+    // process.
     return destroy_process_group(kFailureExitStatus, error.what(),
                                  has_received_sigterm() ? nullptr : print_error);
   } catch (const ConfigError& error) {

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// write_image_grid() enlarges images by a factor of at most kMaxScale, as long as the grid is at most
+// Images are enlarged by the largest integer factor up to kMaxScale for which the grid is at most
 // kMaxGridPixels pixels wide.
 constexpr int64_t kMaxGridPixels = 4000, kMaxScale = 4;
 
@@ -66,8 +66,7 @@ LoadedRun load_run(const CommandLine& line, ConfigPurpose purpose) {
 
 std::shared_ptr<const Dataset> open_split(Config config, std::shared_ptr<const Tokenizer> tokenizer,
                                           const std::string& split, int64_t limit, const CommandLine& line) {
-  // data.eval_limit is the limit of evaluations during training. Commands use `limit` instead, so that 0
-  // selects all examples.
+  // `limit` replaces data.eval_limit, which limits only the evaluations during training.
   config.data.eval_limit = limit;
   if (limit > 0) config.data.limit = limit;
   return make_split(config, split,

@@ -12,9 +12,8 @@ namespace {
 
 const std::string kAttentionKeyPrefix = "attention.";
 
-// Returns the options with which an attention kind is tested. The --set options override `kind.test_options`,
-// which are options for short sequences. If a test option has no effect together with the --set options, the
-// result contains its default value.
+// Returns the options with which an attention kind is tested: `kind.test_options`, overridden by the --set
+// options. A test option that the --set options make unused has its default value.
 OptionValues load_kind_options(const AttentionKind& kind, const std::vector<std::string>& config_settings) {
   const auto is_set = [&](const std::string& name) {
     const std::string key = name + "=";

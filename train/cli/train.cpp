@@ -96,7 +96,6 @@ int dry_run(const Config& config, const TrainerOptions& options, const CommonOpt
   return 0;
 }
 
-// Returns the results of a training run.
 Report report_of(const TrainResult& result, const std::string& run_dir) {
   Report report;
   report.add("run_dir", run_dir)

@@ -20,8 +20,7 @@ bool has_one_kind(const Kinds& kinds) {
 }
 
 // Returns the value of model.attention in a config layer, or std::nullopt if the layer does not set
-// model.attention. For a value of the wrong type, returns an empty list; ConfigLayerApplier reports the wrong
-// type.
+// model.attention. Skips values of the wrong type, which ConfigLayerApplier reports.
 std::optional<Kinds> read_kinds(const ConfigLayer& layer) {
   std::optional<Kinds> kinds;
   for (const auto& setting : layer.settings) {
@@ -35,8 +34,9 @@ std::optional<Kinds> read_kinds(const ConfigLayer& layer) {
   return kinds;
 }
 
-// Returns the attention kinds of each config layer. The options in the [attention] tables of a layer apply to
-// the kinds of this layer. apply_attention_tables() describes how model.attention determines the kinds.
+// Returns, for each config layer, the attention kinds to which its [attention] tables apply. A layer without
+// model.attention uses the value of an earlier layer or, if no earlier layer sets it, of the first layer that
+// sets it.
 std::vector<Kinds> list_kinds_of_layers(const std::vector<ConfigLayer>& layers, const Kinds& default_kinds) {
   std::optional<Kinds> first;
   for (const auto& layer : layers)
@@ -74,9 +74,8 @@ class AttentionApplier {
                    const std::vector<SchemaKey>& schema, Config& config, std::vector<ConfigProblem>& problems)
       : catalogue_(catalogue), options_(options), schema_(schema), config_(config), problems_(problems) {}
 
-  // Checks the options in the [attention] tables of `layer`. Each option must belong to one of the attention
-  // kinds in `kinds` and have a valid value. A valid option is copied to the entry of the kind in
-  // config.attention, if that entry exists.
+  // Checks that each option in the [attention] tables of `layer` belongs to one of `kinds` and has a valid
+  // value. Copies the valid options to config.attention.
   void apply(const ConfigLayer& layer, const Kinds& kinds) {
     // Maps the kind and the option, separated by a period, to the name of the first setting of the option.
     std::map<std::string, std::string> names;
@@ -113,8 +112,8 @@ class AttentionApplier {
       table->second.set(option, *value);
   }
 
-  // Returns whether a setting comes from a --set option that applies to several configs. Such an option is
-  // ignored if it belongs to an attention kind that the config does not use.
+  // Returns whether a setting comes from a --set option that applies to several configs. Such an option can
+  // belong to an attention kind that this config does not use.
   bool is_shared(const Setting& setting) const {
     return options_.unused_key_policy == UnusedKeyPolicy::ignore &&
            is_set_option_position(setting.key_position);

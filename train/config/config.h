@@ -19,7 +19,7 @@ namespace tapeformer {
 struct RunConfig {
   std::string name;  // name of the run; default: the stem of the config file
   int64_t seed = 1;
-  std::string device = "auto";        // device of the run: auto | cpu | cuda | cuda:N
+  std::string device = "auto";        // auto | cpu | cuda | cuda:N
   std::string precision = "float32";  // precision of matrix products: float32 | bfloat16
   bool tf32 = false;                  // rounds operands of float32 products to TF32 (CUDA only)
   bool cuda_graphs = true;            // runs steps of training and decoding as CUDA graphs (CUDA only)
@@ -38,16 +38,14 @@ struct DataConfig {
   int64_t validation = 0;    // number of held-out training examples
   int64_t max_length = 128;  // generated data: maximum number of tokens of a sequence, or elements of a set
   int64_t symbols = 10;  // number of symbols, without the separator, of the data sets copy and duplication
-  // Keys of the data set listops, which ListOpsOptions (data/listops.h) documents. `min_length` also applies
-  // to generated sets of vectors.
+  // Keys of the data set listops (data/listops.h). `min_length` also applies to generated sets of vectors.
   int64_t min_length = 0, max_depth = 10, max_args = 10;
   int64_t components = 4;  // number of mixture components, for the data set set-mixture
   // The validation and test splits of texts and of the data set "images". A split is a share of the data, or
   // the files at a separate path.
   double valid_share = 0.05, test_share = 0.05;
   std::string valid_path = {}, test_path = {};  // empty: the splits are shares of data.path
-  // The keys of texts; see TextOptions (data/text/text_dataset.h). For texts, limit and eval_limit are
-  // numbers of windows.
+  // Keys of texts (data/text/text_dataset.h). For texts, limit and eval_limit are numbers of windows.
   std::string tokenizer = "bytes";       // bytes | characters | sentencepiece
   std::string sentencepiece_model = {};  // model file; empty: train a model from the text
   int64_t vocabulary = 2000;             // number of tokens of a trained SentencePiece model
@@ -101,7 +99,7 @@ struct ModelConfig {
   std::string norm = "post";
   std::string activation = "relu";
   std::string positions = "sinusoidal";
-  std::vector<int64_t> axial_shape, axial_dims;  // number of positions, and of features, per axis
+  std::vector<int64_t> axial_shape, axial_dims;  // for each axis: positions, features
   bool recompute = false;
   bool reversible = false;
   int64_t feedforward_chunks = 1;
@@ -113,12 +111,12 @@ struct ModelConfig {
   // A run or checkpoint whose weights are the initial weights of a new run; empty: random weights.
   std::string init = {};
   // The keys of speech models.
-  std::string encoder = "transformer";  // type of the encoder: transformer | lstm
+  std::string encoder = "transformer";  // transformer | lstm
   int64_t hidden = 320;                 // cells of an LSTM layer per direction
   bool bidirectional = true;
   bool causal = false;
   int64_t subsampling = 1;
-  std::string subsampling_kind = "stack";  // method of subsampling: stack | conv
+  std::string subsampling_kind = "stack";  // stack | conv
   int64_t max_frames = 2400;               // maximum number of frames of an utterance, for Transformers
   std::string ctc_mean = "utterance";
 };
@@ -172,7 +170,7 @@ struct Config {
   RunConfig run;
   DataConfig data;
   ModelConfig model;
-  AttentionTables attention;  // options of the attention kinds in model.attention
+  AttentionTables attention;
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
   TrainConfig train;
@@ -184,8 +182,8 @@ struct KeyProblem {
   std::string message;
 };
 
-// Attention kinds and checks of models, which the caller of the config code provides. `list_options` returns
-// the options of a kind and is called only with elements of `kind_names`.
+// The attention kinds and the checks of models. The caller of the config code provides them, because the
+// config code does not depend on models. `list_options` returns the options of a kind in `kind_names`.
 struct AttentionCatalogue {
   std::vector<std::string> kind_names;
   std::function<std::vector<OptionSpec>(const std::string&)> list_options;
@@ -197,8 +195,8 @@ struct AttentionCatalogue {
   std::function<std::vector<KeyProblem>(const Config&)> find_model_problems = nullptr;
 };
 
-// The purpose for which a command reads a config. The purpose determines the keys that the command uses. A
-// --set option for any other key is an error.
+// The purpose for which a command reads a config. A --set option for a key that the command does not use is
+// an error.
 enum class ConfigPurpose {
   training,       // all keys of the config
   evaluation,     // keys of the model and the data set
@@ -229,21 +227,25 @@ struct ConfigLoadOptions {
 // base file of a file, relative to the folder of the file. A --set option has the form "table.key=value",
 // where the value is a TOML value or a bare word.
 //
-// A layer consists of the keys of one file or of all --set options. The layers are applied in the order base
-// files, file at `path`, --set options. Each layer overrides only the keys that it sets. If a layer sets only
-// one of train.steps and train.epochs to a positive value, the other key becomes 0. The table [attention]
-// contains the options of the attention kind in model.attention. If model.attention has several kinds, each
-// kind has a table [attention.KIND]. If a later layer removes a kind from model.attention, the options of
-// this kind are dropped.
+// The keys are set in this order: base files, file at `path`, --set options. Later values override earlier
+// values. If a file, or the --set options, set only one of train.steps and train.epochs to a positive value,
+// the other key becomes 0.
 //
-// If `options.unused_key_policy` is UnusedKeyPolicy::refuse, it is an error if the file or a --set option
-// sets a key that has no effect. Base files may set such keys, and the file may set such a key to its default
-// value. If a key of the file has no effect only because of a --set option, the function logs a warning
-// instead of an error. In the result, all keys without effect have their default values.
+// The table [attention] contains the options of the attention kind in model.attention. If there are several
+// kinds, each kind has a table [attention.KIND]. Options of kinds that are not in the final model.attention
+// are dropped.
+//
+// If `options.unused_key_policy` is UnusedKeyPolicy::refuse, keys without effect are errors, with these
+// exceptions:
+// - Base files can set such keys.
+// - The file can set such a key to its default value.
+// - If a key of the file has no effect because of a --set option, a warning is logged.
+//
+// In the result, all keys without effect have their default values.
 //
 // The paths in [data] and in model.init are relative to the working directory and become absolute. Only
-// training reads data.feature_cache and data.image_cache from a file. For other commands, only --set sets
-// these two keys.
+// training reads data.feature_cache and data.image_cache from a file. Other commands read them only from
+// --set.
 Config load_config(const std::string& path, const std::vector<std::string>& config_settings,
                    const AttentionCatalogue& catalogue, const ConfigLoadOptions& options = {});
 
@@ -251,10 +253,10 @@ Config load_config(const std::string& path, const std::vector<std::string>& conf
 // text, load_config() returns the same Config.
 std::string to_toml(const Config& config);
 
-// Returns the reason why a key ("table.key") has no effect in a config. Error messages contain the name of
-// the key and the reason, such as
-//   data.downscale: belongs to data sets of images of a known size, and data.dataset is "copy"
-// Returns "" if the key has an effect. Throws std::out_of_range for an unknown name.
+// Returns the reason why a key ("table.key") has no effect in a config, or "" if the key has an effect. For
+// example, the reason for data.downscale can be
+//   belongs to data sets of images of a known size, and data.dataset is "copy"
+// Throws std::out_of_range for an unknown name.
 std::string explain_unused_key(const Config& config, const std::string& name,
                                const AttentionCatalogue& catalogue);
 
@@ -270,7 +272,8 @@ std::vector<std::string> find_differing_keys(const Config& a, const Config& b);
 // Returns true if a resumed run may change the value of a key ("table.key").
 bool may_change_on_resume(const std::string& name);
 
-// Returns the value of a key ("table.key") as TOML text. Throws std::out_of_range for an unknown name.
+// Returns the value of a key ("table.key") as TOML text. For options of attention kinds that the config does
+// not use, returns "none". Throws std::out_of_range for an unknown name.
 std::string format_config_value(const Config& config, const std::string& name);
 
 }  // namespace tapeformer

@@ -13,8 +13,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A reader of a config file and the files that it extends. read() reads extended files first. `chain`
-// contains the paths of the files that are being read, so that cycles are detected.
+// A reader of a config file and the files that it extends. `chain` contains the files that lead to the
+// current file, so that cycles are detected.
 class FileReader {
  public:
   FileReader(ConfigFiles& files, std::vector<ConfigProblem>& problems) : files_(files), problems_(problems) {}
@@ -119,9 +119,8 @@ void ConfigLayerApplier::apply_setting(const Setting& setting, Config& config) {
   positions_[setting.name()] = setting.value_position;
 }
 
-// Appends a problem for data.allow_commands, because commands can be allowed only on the command line. In a
-// config file, the value false is not a problem. If options_.unused_key_policy is not
-// UnusedKeyPolicy::refuse, no value in a config file is a problem.
+// Appends a problem for data.allow_commands. A config file can set the key only to false. If unused keys in
+// files are ignored, it can set the key to any value.
 void ConfigLayerApplier::reject_allow_commands_setting(const Setting& setting) {
   const bool by_user = is_set_option_position(setting.key_position),
              *value = std::get_if<bool>(&setting.value.value);

@@ -21,8 +21,7 @@ struct ConfigFiles {
 // Appends problems to `problems`, for example if files extend each other in a cycle.
 ConfigFiles read_config_files(const std::string& path, std::vector<ConfigProblem>& problems);
 
-// An object that applies config layers to a Config. It ignores [attention] tables, which
-// apply_attention_tables() handles.
+// An object that applies config layers to a Config, except for [attention] tables.
 class ConfigLayerApplier {
  public:
   // The arguments must outlive the applier. Problems of the settings are appended to `problems`.
@@ -52,9 +51,11 @@ AttentionTables make_default_attention_tables(const AttentionCatalogue& catalogu
                                               const std::vector<std::string>& kinds);
 
 // Sets config.attention to the options in the [attention] tables of all config layers. The options of a layer
-// belong to the attention kinds in the model.attention of the same layer. If the layer does not set
-// model.attention, the kinds are those of the nearest earlier layer that sets it, otherwise those of the
-// first later layer that sets it, and otherwise the default kind. Options of kinds that the final
+// belong to the attention kinds of the first of these layers that sets model.attention:
+// - the same layer
+// - the nearest earlier layer
+// - the first later layer
+// If no layer sets it, the options belong to the default kind. Options of kinds that the final
 // model.attention does not contain are checked, but have no effect.
 void apply_attention_tables(const std::vector<ConfigLayer>& layers, const AttentionCatalogue& catalogue,
                             const ConfigLoadOptions& options, const std::vector<SchemaKey>& schema,

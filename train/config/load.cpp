@@ -29,9 +29,8 @@ void name_after_file(const std::string& path, Config& config, std::vector<Config
   problems.push_back({position, "run.name: the name of the config file is not valid UTF-8; set run.name"});
 }
 
-// Returns the position at which to report a problem with a key that no layer sets. This is the position of
-// the table of the key in the file `path`, or the start of the file if the file has no such table. If `path`
-// is empty, the position is "--set KEY".
+// Returns the position to report for a key that no layer sets: the table of the key in the file `path`, or
+// otherwise the start of the file. If there is no file, the position is "--set KEY".
 ConfigPosition find_table_position(const std::string& key, const std::string& path,
                                    const std::vector<ConfigLayer>& layers) {
   const std::string table = key.substr(0, key.find('.'));
@@ -41,7 +40,7 @@ ConfigPosition find_table_position(const std::string& key, const std::string& pa
   return path.empty() ? ConfigPosition{"--set " + key} : ConfigPosition{path, 1, 1};
 }
 
-// Adds the names of changed keys to problems at positions in files, because a --set option may be the cause.
+// Adds the keys of the --set options to problems of files, because a --set option can cause these problems.
 void mention_set_options(const ConfigLayer& set_options, std::vector<ConfigProblem>& problems) {
   constexpr size_t kMaxNames = 4;
   std::vector<std::string> names;

@@ -26,8 +26,8 @@ std::string shorten(const std::string& text) {
   return text.size() <= 60 ? text : text.substr(0, 57) + "...";
 }
 
-// A config file whose text rename_duplicate() may have changed. `marks` contains the texts that the function
-// has inserted. position() converts a position in the changed text to a position in the file.
+// A config file. `marks` contains the texts that were inserted to rename duplicate keys. position() converts
+// a position in the changed text to a position in the file.
 struct Source {
   struct Mark {
     int64_t line, column, length;
@@ -92,9 +92,8 @@ std::pair<size_t, size_t> find_bare_key_before(const std::string& text, size_t l
   return {begin, end};
 }
 
-// Handles an error that reports a duplicate key or table. Appends a problem, and appends a unique mark to the
-// duplicate name in `text`, so that the text can be parsed again to find further problems. Returns false if
-// the error has another cause or the name is quoted.
+// If the error reports a duplicate key or table, appends a problem and makes the name unique in `text`, so
+// that parsing can continue. Returns false for other errors and for quoted names.
 bool rename_duplicate(std::string& text, const toml::parse_error& error, int count, Source& source,
                       std::vector<ConfigProblem>& problems) {
   const std::string_view description = error.description();
@@ -217,9 +216,9 @@ std::optional<std::string> read_text(const std::string& path, std::string& probl
   return text;
 }
 
-// Parses the value of a --set option as a TOML value. If the text is not valid TOML, returns the text as a
-// string. If an invalid text starts like a list, an inline table or a quoted string, returns std::nullopt and
-// sets `problem` instead, because the text is probably a misspelled TOML value.
+// Parses the value of a --set option as a TOML value. If the text is not valid TOML, returns it as a string.
+// If it starts like a list, an inline table or a quoted string, it is probably a misspelled TOML value. In
+// this case, returns std::nullopt and sets `problem`.
 std::optional<RawValue> find_set_option_value(const std::string& text, std::string& problem) {
   try {
     const toml::table parsed = toml::parse(std::string_view("value = " + text));

@@ -13,11 +13,10 @@ namespace tapeformer {
 // position in the file. Problems of --set options come last.
 std::string format_problems(std::vector<ConfigProblem> problems, const std::vector<std::string>& files);
 
-// The next three functions return error messages. If a known name is similar to the name in the config, the
-// message suggests the known name.
+// The error messages below suggest a known name if it is similar to the name in the config.
 
-// Returns the message for an unknown key. `names` contains the known keys of the same table. The text
-// `context` is inserted after the name of the unknown key.
+// Returns the message for an unknown key. `names` contains the known keys of the same table. `context`
+// follows the name of the unknown key, such as ` of attention kind "lsh"`.
 std::string describe_unknown_key(const Setting& setting, const std::vector<std::string>& names,
                                  const std::string& context, const std::vector<SchemaKey>& schema);
 // Returns the message for a key outside of all tables.

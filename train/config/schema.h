@@ -17,9 +17,8 @@ std::vector<std::string> list_config_tables();
 // catalogue has no names, model.attention accepts any text.
 std::vector<SchemaKey> make_config_schema(const AttentionCatalogue& catalogue);
 
-// Returns the reason why a config does not meet the condition of a key. Error messages contain the name of
-// the key and the reason, such as
-//   data.downscale: belongs to data sets of images of a known size, and data.dataset is "copy"
+// Returns the reason why a config does not meet a condition, such as
+//   belongs to data sets of images of a known size, and data.dataset is "copy"
 std::string describe_unmet_condition(const KeyCondition& condition, const Config& config);
 
 // Returns whether the model has attention layers.

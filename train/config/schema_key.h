@@ -12,16 +12,15 @@
 
 namespace tapeformer {
 
-// The declaration of a config key. It contains the name and type of the key, functions that get and set the
-// value in a Config, and the configs and commands that use the key. The OptionValue of a list of integers is
-// a list of doubles. In this case, `requires_integers` is true.
+// The declaration of a config key: its name and type, functions that get and set its value in a Config, and
+// the configs and commands that use it.
 struct SchemaKey {
   std::string table_name;
   OptionSpec spec;
   KeyScope scope;  // configs in which the key has an effect
   KeyRole role = KeyRole::training;
-  bool is_used_by_benchmarks = false;    // whether benchmarks use the key
-  bool is_changeable_on_resume = false;  // whether a resumed run may change the value
+  bool is_used_by_benchmarks = false;
+  bool is_changeable_on_resume = false;
   std::function<OptionValue(const Config&)> get;
   std::function<void(Config&, const OptionValue&)> set;
   bool requires_integers = false;  // whether the elements of a list must be integers

@@ -10,9 +10,9 @@
 
 namespace tapeformer {
 
-// A condition on the value of the config key `key`. `config_description` is a text that describes the configs
-// that meet the condition. The error message for other configs contains "belongs to CONFIG_DESCRIPTION, and
-// KEY is VALUE", where CONFIG_DESCRIPTION and KEY are these members, and VALUE is the value of the key.
+// A condition on the value of the config key `key`. `config_description` describes the configs that meet the
+// condition, for example "Transformers". The error message for other configs is "belongs to
+// CONFIG_DESCRIPTION, and KEY is VALUE".
 struct KeyCondition {
   std::string config_description;
   std::string key;
@@ -26,12 +26,11 @@ struct KeyCondition {
 // an effect in every config.
 using KeyScope = std::vector<KeyCondition>;
 
-// The group of settings to which a key belongs. The role determines which commands use the key; see
-// SchemaKey::explain_unused_by().
+// The group of settings to which a key belongs. The role determines which commands use the key.
 enum class KeyRole {
   process,   // settings of the process: name, device, threads and seed
   model,     // settings of the model and its input
-  features,  // settings of the features of speech
+  features,  // settings of speech features
   data,      // settings of the data set
   training,
 };
@@ -47,7 +46,7 @@ KeyScope make_color_image_scope();       // data sets whose images can be read a
 KeyScope make_symbol_sequence_scope();
 KeyScope make_generated_sequence_scope();
 KeyScope make_listops_scope();
-KeyScope make_variable_length_scope();  // generated data sets with data.min_length
+KeyScope make_variable_length_scope();  // data sets that generate examples of random length
 KeyScope make_gaussian_mixture_scope();
 KeyScope make_speech_or_known_image_size_scope();
 KeyScope make_text_scope();

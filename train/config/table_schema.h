@@ -11,7 +11,7 @@
 
 namespace tapeformer {
 
-// The maximum value of the keys that are sizes. The product of three such sizes fits in int64_t.
+// The maximum value of keys such as model.layers. The product of three such values fits in int64_t.
 inline constexpr double kMaxSize = 1 << 20;
 
 template <class T>

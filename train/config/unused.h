@@ -17,8 +17,8 @@ struct UserSettings {
   const Config& config;                 // config of all files with --set
 };
 
-// Appends a problem for every setting that has no effect, if `options.unused_key_policy` does not allow such
-// settings. If a setting of the file has no effect only because of a --set option, logs a warning instead.
+// Appends a problem for every setting without effect that `options.unused_key_policy` does not allow. If a
+// --set option removes the effect of a setting in the file, logs a warning instead.
 void check_unused_keys(const UserSettings& layers, const ConfigLoadOptions& options,
                        const AttentionCatalogue& catalogue, const std::vector<SchemaKey>& schema,
                        std::vector<ConfigProblem>& problems);

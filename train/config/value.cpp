@@ -40,8 +40,6 @@ bool is_in_range(double value, const OptionSpec& spec) {
   return std::isfinite(value) && value >= spec.min && value <= spec.max;
 }
 
-// Returns the number in a raw value, or std::nullopt if the value is not a number. If `requires_integers` is
-// true, also returns std::nullopt for floating-point numbers.
 std::optional<double> to_number(const RawValue& raw, bool requires_integers) {
   if (auto integer = std::get_if<int64_t>(&raw.value)) return static_cast<double>(*integer);
   if (auto number = std::get_if<double>(&raw.value); number && !requires_integers) return *number;
@@ -53,8 +51,8 @@ bool is_choice(const std::string& text, const OptionSpec& spec) {
          std::find(spec.choices.begin(), spec.choices.end(), text) != spec.choices.end();
 }
 
-// Converts a list to the type of the option. If an element has the wrong type, is out of range or is not one
-// of the choices, returns std::nullopt and sets `culprit` to a description of the element.
+// Converts a list to the type of the option. If an element is invalid, returns std::nullopt and sets
+// `culprit` to a description of the element.
 std::optional<OptionValue> convert_list(const std::vector<RawValue>& raw, const OptionSpec& spec,
                                         const ListConstraints& form, std::string& culprit) {
   std::vector<double> numbers;
@@ -76,9 +74,8 @@ std::optional<OptionValue> convert_list(const std::vector<RawValue>& raw, const 
   return texts;
 }
 
-// Converts a value to the type of the option. Returns std::nullopt if the value has the wrong type, is out of
-// range or is not one of the choices. If the cause is an element of a list, sets `culprit` to a description
-// of this element.
+// Converts a value to the type of the option. Returns std::nullopt if the value is invalid. If an element of
+// a list is invalid, sets `culprit` to a description of the element.
 std::optional<OptionValue> convert(const RawValue& raw, const OptionSpec& spec, const ListConstraints& form,
                                    std::string& culprit) {
   const OptionValue& type = spec.default_value;

@@ -28,10 +28,9 @@ struct ListConstraints {
   bool allow_scalar = false;
 };
 
-// Converts a value to the type of spec.default_value. An integer is converted to a floating-point number if
-// the type requires it. A floating-point number is not converted to an integer. If the value has the wrong
-// type, is out of range or is not one of the choices, returns std::nullopt and sets `error` to "expected …,
-// got …" or, if a choice has a similar name, to "got …; did you mean …? Expected …".
+// Converts a value to the type of spec.default_value. Integers are converted to floating-point numbers, but
+// not the reverse. If the value has the wrong type, is out of range or is not one of the choices, returns
+// std::nullopt and sets `error` to a text such as "expected …, got …".
 std::optional<OptionValue> convert_to_option_value(const RawValue& raw, const OptionSpec& spec,
                                                    const ListConstraints& form, std::string& error);
 

@@ -155,7 +155,7 @@ std::string format_config_value(const Config& config, const std::string& name) {
   for (const auto& key : make_config_schema(AttentionCatalogue{}))
     if (key.name() == name) return format_option_value(key.get(config), key.list_constraints());
   if (!name.starts_with(kAttentionTable)) throw std::out_of_range("no config key " + name);
-  // list_attention_entries() has no entry for keys of attention kinds that the config does not use.
+  // Attention kinds that the config does not use have no entries.
   const auto entries = list_attention_entries(config);
   const auto found = entries.find(name);
   return found == entries.end() ? "none" : format_option_value(found->second);

@@ -42,8 +42,8 @@ class Communicator {
   // wait(). Sums of bfloat16 are rounded after each addition. All processes get bitwise equal sums, as MPI
   // requires.
   virtual void start_all_reduce(const Tensor& values) = 0;
-  // Waits for all started reductions. If is_stream_ordered() is true, does not block for reductions of
-  // tensors on the device. Instead, later launches on the device wait for these reductions.
+  // Waits for all started reductions. If is_stream_ordered() is true, the host does not wait for reductions
+  // of CUDA tensors, but later launches on the device do.
   virtual void wait() = 0;
   // Replaces each element of `values` with its sum over all processes.
   void all_reduce(const Tensor& values) {
@@ -52,8 +52,7 @@ class Communicator {
   }
   // Replaces the elements of `values` with the elements on process 0. The tensor must be contiguous.
   virtual void broadcast(const Tensor& values) = 0;
-  // Returns whether reductions of tensors on a CUDA device run in stream order, so that wait() does not block
-  // for them.
+  // Returns whether reductions of CUDA tensors run in stream order.
   virtual bool is_stream_ordered() const { return false; }
   // Blocks until all processes have called barrier().
   virtual void barrier() = 0;

@@ -55,7 +55,7 @@ void GradientReducer::begin_step() {
   for (Bucket& bucket : buckets_) bucket.incomplete_count = bucket.slots.size();
 }
 
-// Copies the gradient of a parameter to the send buffer of its bucket. Writes zeros if there is no gradient.
+// Copies the gradient of a parameter to the reduction buffer of its bucket, or zeros if there is no gradient.
 void GradientReducer::copy_gradient_to_slot(const ParameterSlot& slot) {
   if (const Tensor g = gradient(slot.parameter); g.defined())
     slot.reduction_buffer.copy_from(g);
@@ -78,7 +78,6 @@ void GradientReducer::start_complete_reductions() {
   communicator_.start_all_reduce(buckets_[next_bucket_++].reduction_buffer);
 }
 
-// Sets ParameterSlot::has_gradient of each slot to whether any process has a gradient of the parameter.
 void GradientReducer::exchange_gradient_flags() {
   const Tensor counts = Tensor::zeros({static_cast<int64_t>(slots_.size())}, DType::int64);
   for (size_t i = 0; i < slots_.size(); ++i)
@@ -94,9 +93,9 @@ void GradientReducer::finish_step(const std::vector<Tensor>& additional) {
   while (next_bucket_ < buckets_.size()) start_complete_reductions();
   for (const Tensor& values : additional) communicator_.start_all_reduce(values);
   communicator_.wait();
-  // On the CPU, the flags are exchanged in every step, because a parameter may get its first gradient in a
-  // later step. For example, the segment memory is empty in the first step. On a CUDA device, the flags of
-  // the first step are valid for all steps, because a captured graph repeats one step.
+  // On the CPU, a parameter can get its first gradient in a later step, for example because the segment
+  // memory is empty in the first step. On a CUDA device, the flags of the first step are valid for all steps,
+  // because a captured graph repeats one step.
   if (!are_gradient_flags_known_ || is_on_cpu()) exchange_gradient_flags();
   for (const Bucket& bucket : buckets_)
     if (bucket.reduction_buffer.dtype() != bucket.sums.dtype())

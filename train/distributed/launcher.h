@@ -9,7 +9,7 @@ namespace tapeformer {
 
 struct LaunchInfo {
   std::string launcher_name;  // "mpirun", "a PMI launcher" or "srun"; empty if the process was started alone
-  int rank = 0, size = 1;     // number of this process, from 0, and number of processes
+  int rank = 0, size = 1;     // rank of this process, and number of processes
 };
 
 // A function that returns the value of an environment variable, or null if it is not set.
@@ -36,8 +36,8 @@ std::vector<std::string> make_standalone_environment();
 // PMI_SIZE". Callers append this text to error messages. Returns "" if no launcher started the process.
 std::string describe_variables_to_unset(const LaunchInfo& launch);
 
-// Returns a message if Slurm has allocated several tasks, but the process runs alone because srun has not
-// started it. Otherwise returns "".
+// If Slurm has allocated several tasks, but no launcher has started this process, returns a warning that the
+// process runs alone. Otherwise returns "".
 std::string describe_unused_tasks(const LaunchInfo& launch, const EnvironmentLookup& environment);
 
 // Throws ConfigError if srun started the process without PMIx. Without PMIx, Open MPI cannot connect the

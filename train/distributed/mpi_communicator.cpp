@@ -17,7 +17,7 @@ constexpr int64_t kMaxCount = 1 << 30;  // maximum number of elements per MPI ca
 
 // MPI handles of this process. The worker thread creates them before their first use.
 struct MpiState {
-  MPI_Comm shutdown = MPI_COMM_NULL;  // communicator of all_reduce_with_timeout()
+  MPI_Comm shutdown = MPI_COMM_NULL;  // separate communicator for the end of the run
   MPI_Datatype bfloat16 = MPI_DATATYPE_NULL;
   MPI_Op add_bfloat16 = MPI_OP_NULL;
 };
@@ -142,7 +142,7 @@ MpiCommunicator::~MpiCommunicator() {
   worker_->enqueue([] { MPI_Finalize(); });
 }
 
-// Runs a job on the worker thread and waits until all jobs have ended.
+// Runs a job on the worker thread. Waits for this job and all earlier jobs.
 void MpiCommunicator::run(Worker::Job job) {
   worker_->enqueue(std::move(job));
   worker_->wait(wait_check_);

@@ -33,13 +33,11 @@ class MpiCommunicator final : public Communicator {
   // ProcessLostError if a process has ended.
   void set_wait_check(std::function<void()> check) { wait_check_ = std::move(check); }
 
-  // Replaces each element of `values`, which must be in host memory, with its sum over all processes. Returns
-  // true on success. Returns false if the sum takes longer than `timeout_seconds`. If a process has ended or
-  // MPI reports an error, returns false and sets `error_message`. After a result of false, the caller must
-  // only call abort().
+  // Replaces each element of `values`, a tensor in host memory, with its sum over all processes. Returns
+  // false after `timeout_seconds`, or if a process has ended or MPI reports an error. In the case of an
+  // error, sets `error_message`. If the result is false, the caller must call abort().
   //
-  // The function uses a separate MPI communicator. Another process may be in a different collective function,
-  // and MPI must not match the two calls.
+  // Uses a separate MPI communicator, because other processes can be in a different collective function.
   bool all_reduce_with_timeout(const Tensor& values, double timeout_seconds, std::string& error_message);
   // Ends all processes of the run with an exit status.
   [[noreturn]] void abort(int exit_status);

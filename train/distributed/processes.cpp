@@ -25,13 +25,13 @@ namespace tapeformer {
 namespace {
 
 ProcessGroup* this_run = nullptr;           // null until init_process_group() succeeds
-const std::string* join_failure = nullptr;  // error of init_process_group(), or null
+const std::string* join_failure = nullptr;  // message of the error of init_process_group(), or null
 
 #ifdef TAPEFORMER_MPI
-// Maximum times in seconds for which a process waits for the other processes to end before it aborts the run.
-// A process with an error waits for kShutdownSeconds. A process without an error waits for kForever.
+// Seconds for which a process waits for the other processes to end before it aborts the run. A process with
+// an error waits for kShutdownSeconds, and a process without an error waits for kForever.
 constexpr double kShutdownSeconds = 5, kForever = 1e12;
-constexpr int kAbortStatus = 1;  // status with which a process aborts the run if its `exit_status` is 0
+constexpr int kAbortStatus = 1;  // exit status of a process without an error that aborts the run
 
 ProcessLocation find_own_location() {
   ProcessLocation location{.host = {}, .pid = getpid(), .processors = {}};

@@ -20,7 +20,7 @@ struct ProcessLocation {
 struct ProcessGroup {
   std::shared_ptr<Communicator> communicator = get_single_process_communicator();
   std::vector<ProcessLocation> locations;  // locations of all processes, by rank; empty for one process
-  int local_rank = 0;                      // number of processes with a lower rank on the same host
+  int local_rank = 0;                      // rank among the processes on the same host
   int default_thread_count = 0;            // result of compute_default_thread_count(); 0: all processors
 };
 
@@ -45,12 +45,11 @@ std::shared_ptr<Communicator> make_communicator(const ProcessGroup& processes, D
 // Leaves the run and returns the exit status of this process. The result is `exit_status` or, if
 // `exit_status` is 0, the largest exit status of all processes.
 //
-// If `error` is not empty, prints it with `print`. Processes other than process 0 add their rank to the
-// error, and do not print an error that process 0 also has. If `print` is null, nothing is printed.
+// If `error` is not empty and `print` is not null, prints the error. Processes other than process 0 add their
+// rank to the error, and do not print an error that process 0 also has.
 //
-// The function waits for the other processes to leave. A process with an error waits at most 5 seconds and
-// then aborts the run. A process without an error waits without a limit. If this process detects that another
-// process has ended without leaving the run, it prints a message and aborts the run.
+// The function waits for the other processes to leave. It aborts the run if another process has ended without
+// leaving, or if this process has an error and has waited for 5 seconds.
 using PrintError = void (*)(const std::string& error);
 int destroy_process_group(int exit_status, const std::string& error = "", PrintError print = nullptr);
 

@@ -59,9 +59,8 @@ void read_configs(const RunChoice& choice, FoundRun& found) {
                      : load_config(path, choice.config_settings, make_attention_catalogue(), options);
 }
 
-// Calls load() with the config of the run and returns the result. If load(found.config) throws
-// CheckpointError, but load(found.training_config) succeeds, then RunChoice::config_settings do not match the
-// weights. In this case, throws ConfigError.
+// Returns load(found.config). If only the config without RunChoice::config_settings matches the weights,
+// throws ConfigError.
 template <class Load>
 auto load_fitting(const FoundRun& found, Load&& load) {
   try {
@@ -79,14 +78,13 @@ fs::path find_run_folder(const fs::path& checkpoint) {
   return parent.filename() == kCheckpointFolderName ? parent.parent_path() : fs::path();
 }
 
-// Makes the model of a run, loads its weights and sets its precision. First compares the shapes in
-// list_expected_tensors(options) with the tensors of the checkpoint, so that a wrong config does not make a
-// model that exhausts the memory. Throws CheckpointError if the tensors do not match, and DivergenceError if
-// a weight is not finite.
+// Makes the model of a run, loads its weights and sets its precision. Checks the sizes first, so that a wrong
+// config cannot exhaust the memory. Throws CheckpointError if the tensors do not match, and DivergenceError
+// if a weight is not finite.
 template <class Run, class Options, class Make>
 void load_weights(Run& run, Device device, const Options& options, const Make& make) {
-  // The model may have at most this number of elements more than the checkpoint. For models that are only
-  // slightly too large, load_model() reports the tensors that differ.
+  // Number of elements by which the model can exceed the checkpoint. For small differences, load_model()
+  // reports the tensors that differ.
   constexpr int64_t kAllowedElements = int64_t{1} << 24;
   const Checkpoint checkpoint(run.checkpoint_folder.string());
   check_model_sizes(checkpoint, list_expected_tensors(options));

@@ -38,7 +38,7 @@ struct FoundRun {
 };
 
 struct LoadedRun {
-  // The timed algorithms of matrix products, or null if products are not timed.
+  // Makes matrix products use the fastest measured algorithms. Null if algorithms are not measured.
   std::shared_ptr<cuda::ProductTuningScope> product_tuning_scope;
   Config config;
   DatasetInfo dataset_info;                    // vocabulary and example sizes of the training data
@@ -48,12 +48,11 @@ struct LoadedRun {
   int64_t step = 0;  // training step of the checkpoint
 
   bool generates_images() const { return dataset_info.channels > 0; }
-  // Returns the folder of pictures in the run directory, or "" for a checkpoint outside of a run directory.
+  // Returns the folder of generated images in the run directory, or "" if there is no run directory.
   std::filesystem::path samples_folder() const;
 };
 
 struct LoadedExampleRun {
-  // The timed algorithms of matrix products, or null if products are not timed.
   std::shared_ptr<cuda::ProductTuningScope> product_tuning_scope;
   Config config;
   std::unique_ptr<ExampleModel> model;
@@ -61,10 +60,9 @@ struct LoadedExampleRun {
 };
 
 struct LoadedSpeechRun {
-  // The timed algorithms of matrix products, or null if products are not timed.
   std::shared_ptr<cuda::ProductTuningScope> product_tuning_scope;
   Config config;
-  SpeechMetadata metadata;  // metadata of the training data
+  SpeechMetadata metadata;
   std::unique_ptr<SpeechModel> model;
   std::filesystem::path checkpoint_folder;
 };
@@ -72,10 +70,9 @@ struct LoadedSpeechRun {
 // find_run() finds a checkpoint, and the other functions load it. load_speech_run() loads speech models.
 // load_example_run() loads classifiers and Set Transformers. load_run() loads all other models.
 //
-// All functions throw CheckpointError if there is no run at the path or if the checkpoint is damaged. All
-// functions throw ConfigError if RunChoice::config_settings do not match the config or the weights. A load
-// function also throws ConfigError if it does not load models of the type in the checkpoint, and
-// DivergenceError if a weight is not finite.
+// The functions throw CheckpointError if there is no run at the path or if the checkpoint is damaged. They
+// throw ConfigError if RunChoice::config_settings are invalid or do not match the weights, or if the model
+// has another type. They throw DivergenceError if a weight is not finite.
 FoundRun find_run(const RunChoice& choice);
 LoadedRun load_run(const FoundRun& found);
 LoadedRun load_run(const RunChoice& choice);

@@ -41,8 +41,8 @@ int64_t compute_window_frames(const LoadedSpeechRun& run, double seconds) {
   return frames;
 }
 
-// Sets the scales and the offsets that convert normalized features back to logarithms of filterbank energies.
-// The decoder finds pauses by these energies. Uses the statistics of the training set.
+// Sets the scales and the offsets that undo the normalization of the features, because the decoder finds
+// pauses by the energies.
 void set_scale(const LoadedSpeechRun& run, StreamDecoderOptions& options) {
   const auto dims = static_cast<size_t>(run.metadata.feature_dim / (run.config.data.deltas + 1));
   options.feature_scales.assign(dims, 1);

@@ -32,8 +32,7 @@ std::vector<double> compute_window_nats(const AutoregressiveModel& model, std::s
   return nats;
 }
 
-// Throws ConfigError unless the model has a recurrent form, a state of constant size, and at least `tokens`
-// positions.
+// Throws ConfigError if the model cannot carry its state over `tokens` tokens.
 void check_carried(const AutoregressiveModel& model, int64_t tokens) {
   const auto& attention = model.options().encoder.attention;
   if (const std::string reason =

@@ -26,14 +26,13 @@ class CheckpointWriter {
                    Optimizer& optimizer);
 
   // Saves a checkpoint and removes old checkpoints. If there is a moving average of the weights, the model
-  // file contains the averaged weights, and the optimizer state contains the weights with which training
-  // continues. If saving fails, throws CheckpointError if `must_succeed` is true, and otherwise calls `warn`
-  // and returns false. Earlier checkpoints stay intact.
+  // file contains the average, and the optimizer state contains the current weights. If saving fails, throws
+  // CheckpointError if `must_succeed` is true, and otherwise calls `warn` and returns false. Earlier
+  // checkpoints then stay intact.
   bool save(const TrainingState& state, bool must_succeed, const WarningFunction& warn);
 
-  // Writes `state`, which contains a new evaluation, to the saved checkpoint of `state.step`. If `is_best` is
-  // true, points the link `best` to this checkpoint. If writing fails, calls `warn`, and a resumed run
-  // evaluates again.
+  // Replaces the state in the checkpoint of `state.step` after an evaluation. If `is_best` is true, points
+  // the link `best` to this checkpoint. If writing fails, calls `warn`. A resumed run then evaluates again.
   void record_evaluation(const TrainingState& state, bool is_best, const WarningFunction& warn);
 
  private:

@@ -17,8 +17,7 @@
 namespace tapeformer {
 namespace {
 
-// Config keys that can have different values on the processes of a run, for example because the machines have
-// different devices and paths.
+// Config keys that may differ between processes, because machines can have different devices and paths.
 constexpr const char* kLocalKeys[] = {"run.device",      "run.threads",      "data.path",
                                       "data.valid_path", "data.test_path",   "data.sentencepiece_model",
                                       "data.lexicon",    "data.image_cache", "data.feature_cache",

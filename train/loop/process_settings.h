@@ -11,9 +11,9 @@
 
 namespace tapeformer {
 
-// Returns the table [run] for this process. If there are several processes, the function replaces 0 in
-// run.threads by ProcessGroup::default_thread_count. It also replaces the device "cuda" by "cuda:N", where N
-// is ProcessGroup::local_rank. If there is a CUDA device, it replaces "auto" by "cuda:N" as well.
+// Returns the table [run] for this process. If there are several processes, the value 0 of run.threads
+// becomes ProcessGroup::default_thread_count, and the device "cuda" becomes "cuda:N", where N is
+// ProcessGroup::local_rank. The device "auto" becomes "cuda:N" if there is a CUDA device.
 RunConfig make_process_run_config(const RunConfig& run, const ProcessGroup& processes);
 
 // Returns a warning for each host on which the total number of threads exceeds the number of processors that
@@ -21,9 +21,9 @@ RunConfig make_process_run_config(const RunConfig& run, const ProcessGroup& proc
 std::vector<std::string> list_oversubscription_warnings(const std::vector<ProcessLocation>& locations,
                                                         const std::vector<int64_t>& thread_counts);
 
-// Logs the number of processes of the run, the number of threads of each process, and the warnings that
-// list_oversubscription_warnings() returns. If the run has one process, logs only the message of
-// describe_unused_tasks(), unless the message is empty. All processes must call this function.
+// Logs the number of processes and of their threads, and warns about hosts with too many threads. If the run
+// has one process, only logs a message if Slurm has allocated several tasks. All processes must call this
+// function.
 void log_processes(const ProcessGroup& processes);
 
 // Returns the version of the program, which must be the same on all processes.
@@ -33,9 +33,9 @@ SharedSettings list_version_settings();
 // number of threads and the paths of data, caches and initial weights may differ.
 SharedSettings list_shared_settings(const Config& config);
 
-// is_true_on_any_process() returns whether a condition holds on any process, and all_reduce_max_signal()
-// returns the largest signal number of all processes. Both functions return the same value on all processes.
+// Returns, on all processes, whether `condition` is true on any process.
 bool is_true_on_any_process(Communicator& processes, bool condition);
+// Returns the largest `signal` of all processes on all processes.
 int all_reduce_max_signal(Communicator& processes, int signal);
 
 }  // namespace tapeformer

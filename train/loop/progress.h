@@ -1,6 +1,5 @@
 // Progress of a training run on standard error. A terminal shows one line that is rewritten; other outputs
-// get a line every 10 seconds. If a terminal is too narrow, the learning rate and the epoch are left out. The
-// class Progress is not thread-safe.
+// get a line every 10 seconds. The class Progress is not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +31,8 @@ class Progress {
  public:
   using Clock = std::function<double()>;  // returns seconds since a fixed time
 
-  // `first_step` is the step from which a resumed run continues. If `total_steps` is 0, no remaining time is
-  // shown. `unit` is the unit of the speed: "tokens" or "frames".
+  // A resumed run continues from `first_step`. If `total_steps` is 0, no remaining time is shown. `unit` is
+  // the unit of the speed: "tokens" or "frames".
   Progress(std::ostream& out, ProgressStyle style, int64_t first_step, int64_t total_steps, Clock clock = {},
            std::string unit = "tokens");
   ~Progress() { finish(); }
@@ -58,7 +57,7 @@ class Progress {
   Clock clock_;
   std::string unit_;
   double start_time_, last_shown_time_ = -1e300;
-  std::string line_;  // progress line that the terminal shows, without line end
+  std::string line_;  // line on the terminal, without line end
 };
 
 // Returns a text such as "7s", "3:05", "1:02:03" or "2d 03:00:00".

@@ -18,7 +18,7 @@ bool is_same_task(const std::string& saved, const std::string& current) {
   if (saved.empty()) return false;
   const Json saved_json = Json::parse(saved);
   Json current_json = Json::parse(current);
-  // Checkpoints of earlier versions lack the length of the longest utterance.
+  // Old checkpoints have no entry longest_frames.
   if (!saved_json.contains("longest_frames")) current_json.erase("longest_frames");
   return saved_json == current_json;
 }

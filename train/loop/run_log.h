@@ -16,13 +16,13 @@ namespace tapeformer {
 
 class RunLog {
  public:
-  // Opens metrics.jsonl in the run directory. If `run_dir` is null, writes no records and shows no progress.
-  // Processes other than process 0 pass null. `unit` is the unit of the speed: "tokens" or "frames".
+  // Opens metrics.jsonl in the run directory. If `run_dir` is null, as on processes other than process 0,
+  // writes no records and shows no progress. `unit` is the unit of the speed: "tokens" or "frames".
   RunLog(const Folder* run_dir, bool quiet, const RunState& state, const char* unit);
 
-  // Creates a TensorBoard event file and writes the config to this file. Later calls of write() also add
-  // records to the file. Does nothing if the run has no steps left. If the file cannot be written, logs a
-  // warning, and writes no more events.
+  // Creates a TensorBoard event file that contains the config. Later calls of write() also add records to the
+  // file. Does nothing if the run has no steps left. If the file cannot be written, logs a warning and closes
+  // it.
   void open_event_file(const Folder& run_dir, const RunState& state, const std::string& config_toml);
 
   // Writes a record. If the file cannot be written, for example because the disk is full, logs a warning
@@ -40,8 +40,7 @@ class RunLog {
   void finish() { progress_.finish(); }
 
  private:
-  // Calls `write`, which writes events. If `write` throws FileError, logs a warning and closes the event
-  // file.
+  // Calls `write`. If it throws FileError, logs a warning and closes the event file.
   void try_to_write_events(const std::function<void()>& write);
 
   std::optional<MetricsWriter> metrics_writer_;

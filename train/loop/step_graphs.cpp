@@ -6,7 +6,7 @@
 namespace tapeformer {
 namespace {
 
-constexpr size_t kMaxGraphs = 4;  // maximum number of graphs, each of which holds the memory of a step
+constexpr size_t kMaxGraphs = 4;  // each graph holds the memory of a step
 
 }  // namespace
 
@@ -16,7 +16,7 @@ StepGraphs::~StepGraphs() = default;
 
 void StepGraphs::capture(Entry& entry, int64_t step, const std::function<StepOutputs()>& launch_step) {
   if constexpr (kHasCuda) {
-    get_device_allocator(device_).trim();  // frees cached blocks, because the graph allocates its own memory
+    get_device_allocator(device_).trim();  // frees cached blocks for the memory of the graph
     entry.captured_step = step;
     try {
       entry.graph =

@@ -43,10 +43,8 @@ class StepGraphs {
   StepGraphs(Device device, int64_t micro_batch_count);
   ~StepGraphs();
 
-  // Runs step number `step`. `launch_step` launches the step. For the first step of a layout, calls
-  // `launch_step`. For the second step, captures the launches of `launch_step` as a graph and replays the
-  // graph. For later steps, replays the graph. Between steps of equal layout, only the step number and the
-  // values in the batch tensors may differ.
+  // Runs step number `step`, by a call of `launch_step` or by a replay of the graph of `layout`. Between
+  // steps of equal layout, only the step number and the values in the batch tensors may differ.
   StepOutputs run(const StepLayout& layout, int64_t step, const std::function<StepOutputs()>& launch_step);
 
   // The next two functions return the number of captured steps and the number of replayed steps.
@@ -55,9 +53,9 @@ class StepGraphs {
 
  private:
   struct Entry {
-    bool has_run = false;  // whether the first step has run without a graph and made all lazy allocations
-    int64_t captured_step = 0;  // number of the captured step
-    StepOutputs outputs;        // tensors that each replay writes
+    bool has_run = false;  // whether the first step of the layout has run
+    int64_t captured_step = 0;
+    StepOutputs outputs;  // tensors that each replay writes
     std::shared_ptr<cuda::Graph> graph;
   };
   void capture(Entry& entry, int64_t step, const std::function<StepOutputs()>& launch_step);

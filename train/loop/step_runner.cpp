@@ -49,9 +49,9 @@ std::optional<StepLayout> StepRunner::fetch_batches(bool with_dropout) {
   return capturable ? std::optional(layout) : std::nullopt;
 }
 
-// Computes the weight of each micro-batch in the loss of the step. With these weights, the gradient summed
-// over the processes equals the gradient of one batch with all examples. Copies the weights to
-// `device_loss_weights_`, where a captured graph reads them.
+// Computes the weights of the micro-batches in the loss of the step, so that the gradient summed over the
+// processes is the gradient of one large batch. Copies the weights to the device, where a captured graph
+// reads them.
 void StepRunner::compute_loss_weights() {
   const int64_t micro_steps = config_.train.accumulate;
   loss_weights_.assign(1, 1);
@@ -81,8 +81,7 @@ BatchLoss StepRunner::forward(int64_t micro_batch, bool with_dropout, LossTerms&
                                                            .step = static_cast<uint64_t>(number),
                                                            .first_example = slice.first_example,
                                                            .loss_terms = &terms});
-  // In a run with several processes, read_pending_step() checks the losses after the processes have exchanged
-  // the losses.
+  // With several processes, read_pending_step() checks the losses.
   if (device_.is_cpu() && !reducer_ && !std::isfinite(batch.loss.item()))
     check_finite_loss(batch.loss.item(), state_.step, task_.describe_examples(number), state_);
   return batch;
@@ -100,7 +99,6 @@ void StepRunner::run_backward(const Tensor& loss, int64_t micro_batch) {
   backward(loss, weight, options);
 }
 
-// Launches the forward and backward passes of the fetched micro-batches and the update of the weights.
 StepOutputs StepRunner::launch(bool with_dropout) {
   const int64_t micro_steps = config_.train.accumulate;
   StepOutputs outputs;
@@ -114,9 +112,7 @@ StepOutputs StepRunner::launch(bool with_dropout) {
     outputs.processed_unit_count += batch.processed_unit_count;
     if (reducer_ && micro_batch + 1 == micro_steps) {
       reducer_->begin_step();
-      // On the CPU, the losses are known before the backward pass. Therefore the all_reduce of the StepStatus
-      // starts here. The step then waits for the all_reduce of the status and of the gradients at the same
-      // time.
+      // On the CPU, the losses are known here. The status is then reduced at the same time as the gradients.
       if (device_.is_cpu())
         communicator_.start_all_reduce(status_.emplace(make_status(outputs)).status_matrix());
     }
@@ -160,9 +156,8 @@ StepResult StepRunner::run(const StopRequest& stop) {
   for (const Tensor& term : outputs.loss_terms)
     pending.loss_terms.push_back(term.defined() ? std::optional<Readback>(term) : std::nullopt);
   pending_steps_.push_back(std::move(pending));
-  // The losses of the previous step are read after the launch of this step, so the device stays busy. If a
-  // loss is not finite, at most one further step has changed the weights. No checkpoint is written before all
-  // losses are read.
+  // The losses of the previous step are read after the launch of this step, so that the device stays busy. No
+  // checkpoint is written before all losses are read.
   wait_for_losses(state_.step);
   return result;
 }

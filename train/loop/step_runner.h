@@ -32,16 +32,16 @@ class StepRunner {
   StepRunner(const Config& config, Device device, const RunState& state, Task& task, Optimizer& optimizer,
              const Schedule& schedule, Communicator& processes);
 
-  // Runs step number `state.step`, and then calls wait_for_losses(state.step), which checks the previous
-  // steps. On the CPU in a run with one process, checks the loss of this step too. Throws DivergenceError if
-  // a checked value is not finite. `stop` is the request of this process to stop. The processes exchange
-  // their requests, and agreed_stop_request() returns the result.
+  // Runs step number `state.step`, and then waits for the losses of the previous steps. On the CPU in a run
+  // with one process, also checks the loss of this step. Throws DivergenceError if a loss or a gradient norm
+  // is not finite. `stop` is the request of this process to stop; agreed_stop_request() returns the request
+  // of all processes.
   StepResult run(const StopRequest& stop = {});
   // Waits for the losses of the steps before `end_step`. Throws DivergenceError if a loss or a gradient norm
   // is not finite.
   void wait_for_losses(int64_t end_step);
-  // Discards the losses that were not read. A dry run calls this function if it only counts the work of the
-  // steps, because the losses of such steps have no meaningful values.
+  // Discards the losses that were not read. A dry run does this if it only counts the work of the steps,
+  // because their losses have no meaningful values.
   void discard_losses() { pending_steps_.clear(); }
   // Returns the loss of the last step whose losses were read.
   std::optional<double> last_loss() const { return last_loss_; }
@@ -62,7 +62,7 @@ class StepRunner {
   // A step whose losses are being copied to the host, or exchanged with the other processes.
   struct PendingStep {
     int64_t step;
-    std::vector<double> loss_weights;  // weights of the micro-batches in the loss of the step
+    std::vector<double> loss_weights;  // weights of the micro-batches
     std::vector<Readback> losses;
     std::vector<std::optional<Readback>> loss_terms;  // nullopt for a micro-batch without terms
     Readback grad_norm;
@@ -78,7 +78,7 @@ class StepRunner {
   BatchLoss forward(int64_t micro_batch, bool with_dropout, LossTerms& terms);
   void run_backward(const Tensor& loss, int64_t micro_batch);
   StepOutputs launch(bool with_dropout);
-  // Returns the values of this step that this process sends to the other processes.
+  // Returns the values that this process sends to the other processes.
   StepStatus make_status(const StepOutputs& outputs) const;
 
   const Config& config_;
@@ -95,8 +95,7 @@ class StepRunner {
   // Copy of loss_weights_ on the device. Undefined if there is one micro-batch per step and one process.
   Tensor device_loss_weights_;
   StopRequest stop_request_;  // request of this process in the current step
-  // Status of the current step. It is set by launch() on the CPU in a run with several processes, else
-  // nullopt.
+  // Status of the current step. Only launch() on the CPU sets it, in a run with several processes.
   std::optional<StepStatus> status_;
   std::deque<PendingStep> pending_steps_;
   std::optional<double> last_loss_, last_loss_terms_;

@@ -18,10 +18,10 @@ struct StopRequest {
 
 class StepStatus {
  public:
-  // Makes the status of this process. The vectors have one element per micro-batch. `losses` contains the
-  // losses, `terms` contains the sums of the terms that layers add to the loss, and `weights` contains the
-  // weights of the micro-batches in the loss of the step. `processed_unit_count` is the number of predictions
-  // or frames that this process has computed, and `stop` is the request of this process to stop.
+  // Makes the status of this process. `losses`, `terms` and `weights` have one element per micro-batch: its
+  // loss, the sum of the terms that layers add to the loss, and its weight in the loss of the step.
+  // `processed_unit_count` is the number of predictions or frames of this process, and `stop` is its request
+  // to stop.
   StepStatus(const Communicator& processes, const std::vector<double>& losses,
              const std::vector<double>& terms, const std::vector<double>& weights,
              int64_t processed_unit_count, const StopRequest& stop);
@@ -42,11 +42,10 @@ class StepStatus {
   struct NonFiniteLoss {
     int rank;
     int64_t micro_batch;
-    double loss;  // infinite or not a number
+    double loss;  // weighted sum of the losses of the process
   };
-  // Returns the first process with a loss that is not finite, the index of the first micro-batch of this
-  // process with such a loss, and the weighted sum of the losses of this process. If all losses are finite,
-  // returns std::nullopt.
+  // Returns the first process with a loss that is not finite, and the first such micro-batch of this process.
+  // If all losses are finite, returns std::nullopt.
   std::optional<NonFiniteLoss> find_non_finite_loss() const;
 
  private:

@@ -101,7 +101,7 @@ EventWriter::EventWriter(const Folder& folder) : file_(folder.create_file(make_f
 
 void EventWriter::write_session_start(int64_t step) {
   constexpr int kStart = 1;
-  write_event(step, encode_bytes_field(7, encode_integer_field(1, kStart)));  // field session_log.status
+  write_event(step, encode_bytes_field(7, encode_integer_field(1, kStart)));  // session_log.status is START
 }
 
 void EventWriter::write_scalars(const MetricRecord& record) {

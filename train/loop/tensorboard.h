@@ -1,8 +1,8 @@
 // TensorBoard event files: scalars of metrics, sample images and the config of a run.
 //
-// An event file is a TFRecord file of protobuf messages of type tensorflow.Event. The messages are encoded
-// without libprotobuf, because a program that links libprotobuf and libsentencepiece crashes when it starts:
-// libsentencepiece exports the symbols of its own copy of protobuf.
+// An event file is a TFRecord file of protobuf messages of type tensorflow.Event. libprotobuf is not used,
+// because libsentencepiece exports the symbols of its own copy of protobuf. A program that links both
+// libraries crashes when it starts.
 #pragma once
 
 #include <string>
@@ -19,8 +19,8 @@ class EventWriter {
   // Creates a file "events.out.tfevents.…" in a folder.
   explicit EventWriter(const Folder& folder);
 
-  // Writes an event that makes TensorBoard discard the events of `step` and later steps in earlier files,
-  // because a resumed run repeats these steps.
+  // Writes the start of a session. TensorBoard then discards the events of `step` and later steps in earlier
+  // files, which a resumed run repeats.
   void write_session_start(int64_t step);
   // Writes each number of a record, except "step", as a scalar. The name of the scalar consists of the split
   // and the field, for example "train/loss_nats". Skips values that are not finite.
@@ -32,8 +32,7 @@ class EventWriter {
   void write_text(const std::string& name, int64_t step, const std::string& markdown);
 
  private:
-  // Writes an event to the TFRecord file. The event consists of the current time, `step` and `field`, which
-  // is an encoded protobuf field such as a summary.
+  // Writes an event with the current time, `step` and `field`, an encoded protobuf field such as a summary.
   void write_event(int64_t step, const std::string& field);
 
   File file_;

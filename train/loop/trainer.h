@@ -63,38 +63,36 @@ using StepTimeModel = std::function<double(const std::function<void()>& step)>;
 
 class Trainer {
  public:
-  // Loads the data and builds the model. If this fails, throws ConfigError, DataError or DeviceError. In a
-  // run with several processes, all processes must call the same functions of their trainers, and process 0
-  // writes the run directory. Throws ConfigError if the configs, the program versions or the data of the
-  // processes differ.
+  // Loads the data and builds the model. Throws ConfigError, DataError or DeviceError if this fails, and
+  // ConfigError if the configs, the program versions or the data of the processes differ. All processes of a
+  // run must call the same functions of their trainers. Process 0 writes the run directory.
   Trainer(Config config, TrainerOptions options);
   ~Trainer();
 
-  // Trains until the last step, the time limit or a signal. Throws RunDirectoryError if the run directory
-  // cannot be used. Throws CheckpointError if the checkpoint is damaged or the last checkpoint cannot be
-  // saved. Process 0 throws these exceptions, and the other processes then throw FirstProcessError. Throws
-  // DivergenceError if a loss, a gradient norm or a weight is not finite. Earlier checkpoints are kept.
+  // Trains until the last step, the time limit or a signal. Earlier checkpoints are kept. Throws
+  // - RunDirectoryError if the run directory cannot be used,
+  // - CheckpointError if the checkpoint is damaged or the last checkpoint cannot be saved,
+  // - DivergenceError if a loss, a gradient norm or a weight is not finite.
+  // Process 0 throws the first two exceptions, and the other processes then throw FirstProcessError.
   TrainResult run();
   // Runs a few steps without writing files, and measures the time of the last step. If `time_model` is set,
-  // it estimates the time of the last step instead, and the losses of the steps are discarded.
+  // it estimates this time instead, and the losses are discarded.
   DryRunResult dry_run(const StepTimeModel& time_model = {});
 
   const Module& model() const { return task_->model(); }
   const std::filesystem::path& run_dir() const { return options_.run_dir; }
-  // Returns the captured graphs of steps, or null if steps are not captured; see StepRunner::graphs().
+  // Returns StepRunner::graphs().
   const StepGraphs* graphs() const { return step_runner_->graphs(); }
 
  private:
   // Starts a new run or loads the last checkpoint, and opens the log. Returns the state of the checkpoint as
   // JSON, or "" for a new run.
   std::string open_run(const RunDirectory& directory);
-  // On process 0, sets `directory` and calls open_run(). Copies the weights, the optimizer state and the
-  // TrainingState of process 0 to all processes. If process 0 cannot open the run, throws an exception on all
-  // processes.
+  // On process 0, sets `directory` and calls open_run(). Then copies the weights, the optimizer state and the
+  // TrainingState to all processes. If process 0 fails, throws an exception on all processes.
   void open_run_on_all_processes(std::optional<RunDirectory>& directory);
   void restore(const TrainingState& state);
   TrainingState make_state() const;
-  // Runs a step and reports the results of the step.
   void train_step(const StopSignalScope& signals);
   void report_step(const StepResult& step);
   void report_epoch();
@@ -111,8 +109,7 @@ class Trainer {
   CheckpointWriter::WarningFunction make_warning_function();
 
   bool is_due(int64_t every) const { return every > 0 && state_.step % every == 0; }
-  // Returns whether an epoch ended with the current step, and the number of this epoch is a multiple of
-  // `every`. Epochs are counted from 1.
+  // Returns whether the current step ended an epoch whose number, counted from 1, is a multiple of `every`.
   bool is_epoch_due(int64_t every) const;
   bool is_evaluation_due() const {
     return is_due(config_.train.eval_every) || is_epoch_due(config_.train.eval_epochs);

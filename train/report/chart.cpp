@@ -207,9 +207,8 @@ std::string Plot::curve(const Series& series, size_t index) const {
   const std::vector<PagePoint> points = page_points(series);
   const char* const colour = select_colour(index);
   std::string corners, marks;
-  // If a curve has more than kMaxMarkers points, only one of `every` consecutive points has a marker and an
-  // error bar. The first of these points depends on the index of the curve, so that the markers of two equal
-  // curves are at different points.
+  // In long curves, only one of `every` points has a marker and an error bar. The first of these points
+  // depends on `index`, so that equal curves have markers at different points.
   const size_t every = (points.size() + kMaxMarkers - 1) / kMaxMarkers;
   for (size_t i = 0; i < points.size(); ++i) {
     const PagePoint& p = points[i];

@@ -16,9 +16,8 @@ struct Series {
   std::string name;
   std::vector<std::pair<double, double>> points;  // (x, y), connected in this order
   bool is_reference = false;                      // whether to draw a thin dotted line without markers
-  // For each point, half the length of the vertical error bar, such as a standard deviation. Points have no
-  // bar if the list is empty, or if the value is 0 or not finite. Long curves have bars only at points with
-  // markers.
+  // For each point, half the length of its vertical error bar, such as a standard deviation. The value 0 or
+  // an empty list means no bar. Long curves have bars only at points with markers.
   std::vector<double> error_bars = {};
   double circle_area = 0;  // relative area of the circles at the points, if Chart::circle_area_unit is set
 };

@@ -35,7 +35,7 @@ std::string format_tick(double value, double step) {
   return fmt::format("{:.{}g}", value, std::clamp(digits, 6, 15));
 }
 
-// Returns ticks at values with a constant difference, even if the scale is logarithmic.
+// Returns ticks at multiples of a round number, even if the scale is logarithmic.
 std::vector<Tick> make_even_ticks(const AxisRange& range, Scale scale) {
   const double low = invert_transform(scale, range.low), high = invert_transform(scale, range.high);
   const double step = find_round_step((high - low) / kMaxTicks);
@@ -49,7 +49,6 @@ std::vector<Tick> make_even_ticks(const AxisRange& range, Scale scale) {
   return result;
 }
 
-// Returns ticks at powers of the base of a logarithmic axis.
 std::vector<Tick> make_power_ticks(const AxisRange& range, Scale scale) {
   const double step = std::max(1.0, std::ceil(find_round_step((range.high - range.low) / kMaxTicks)));
   std::vector<Tick> result;

@@ -40,9 +40,8 @@ struct Tick {
   std::string label;
 };
 
-// Returns ticks at round numbers. Ticks of a linear axis have equal steps. Ticks of a logarithmic axis are
-// powers of its base. If the range contains fewer than three powers, the ticks are 1, 2 and 5 times powers of
-// ten. If the range contains fewer than three of these ticks too, the ticks have equal steps.
+// Returns ticks at multiples of a round number. A logarithmic axis instead has ticks at powers of its base,
+// or at 1, 2 and 5 times powers of ten, if there are at least three such ticks.
 std::vector<Tick> make_axis_ticks(const AxisRange& range, Scale scale);
 
 }  // namespace tapeformer

@@ -16,7 +16,7 @@ namespace tapeformer {
 // Returns the name of the run directory for a row and a seed: "ROW-seed-N".
 std::string make_run_name(const Row& row, int64_t seed);
 
-// Settings that all commands of a reproduction share: folders, number of threads and device.
+// Settings that all commands of a reproduction share.
 struct CommandContext {
   std::filesystem::path output_folder, log_folder, runs_folder;
   int64_t threads = 1;

@@ -1,6 +1,6 @@
-// The estimates of --dry-run: the time, memory and disk space that the trainings and measurements of a table
-// need. The speed of each model is measured in a few training steps, with as many models at the same time as
-// in the real run. All files are temporary.
+// The estimates of --dry-run: time, memory and disk space of the trainings and measurements of a table. A few
+// training steps of each model are measured, with as many models in parallel as in the real run. All files
+// are temporary.
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,7 +18,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A temporary folder. The destructor removes the folder and its contents.
 class ScratchFolder {
  public:
   ScratchFolder()
@@ -37,8 +36,8 @@ class ScratchFolder {
   fs::path path_;
 };
 
-// Returns the estimated bytes of all checkpoints of a run. A checkpoint contains the weights, two moments and
-// an optional average in float32.
+// Returns the estimated bytes of all checkpoints of a run. Assumes that a checkpoint contains the weights,
+// two moments and an optional average in float32.
 int64_t run_bytes(const Config& config, int64_t parameters) {
   constexpr int64_t kBestAndNext = 2;  // the best checkpoint, and the checkpoint that is being written
   const int64_t tensors = 3 + (config.optimizer.ema > 0 ? 1 : 0);
@@ -46,7 +45,7 @@ int64_t run_bytes(const Config& config, int64_t parameters) {
 }
 
 // Returns the estimated seconds of the measurements of a row. `step` is the time of a training step in
-// seconds.
+// seconds, and a forward pass is assumed to take a third of this time.
 double estimate_measuring_seconds(const Table& table, const Trial& trial, double step, int64_t seeds) {
   constexpr double kForwardShare = 1.0 / 3;
   const double forward = step * kForwardShare / static_cast<double>(trial.config.data.batch_size);
@@ -85,9 +84,8 @@ RowEstimate estimate_row(const Table& table, const Trial& trial, const Json& out
   return estimate;
 }
 
-// Returns the trials that are run to estimate the trainings. The result contains the trials of all trained
-// rows for the first seed. If the number of these trials is less than `parallel`, it also contains trials for
-// the other seeds, so that as many trainings run at the same time as in the real run.
+// Returns the trials that are run for the estimate: the first seed of each trained row. If these trials are
+// fewer than `parallel`, adds other seeds, so that as many trainings run in parallel as in the real run.
 std::vector<Trial> list_estimated_trials(const ReproductionOptions& options, const CommandContext& context,
                                          const std::vector<Row>& rows, int64_t parallel) {
   std::vector<Trial> trials;

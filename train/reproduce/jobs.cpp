@@ -33,7 +33,6 @@ File open_output_file(const std::filesystem::path& path) {
   return File(descriptor, path.string());
 }
 
-// Returns pointers to the texts, and a null pointer at the end.
 std::vector<char*> list_pointers(const std::vector<std::string>& texts) {
   std::vector<char*> pointers;
   for (const std::string& text : texts) pointers.push_back(const_cast<char*>(text.c_str()));

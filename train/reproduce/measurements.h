@@ -10,7 +10,7 @@ namespace tapeformer {
 
 inline constexpr double kBytesPerMebibyte = 1024.0 * 1024.0;
 
-// A column of a table, and the entry in the JSON output of a command that contains the value of the column.
+// A column of a table that shows an entry of the JSON output of a command.
 struct OutputField {
   Column column;
   std::string key;    // name of the entry
@@ -32,16 +32,14 @@ OutputField make_test_bits_per_dim_field();
 OutputField make_test_loss_field();
 OutputField make_test_accuracy_field();
 
-// Returns a measurement of the training time. Unless `figure` is empty, the measurement also adds a curve of
-// the training loss by step to the figure with this name.
+// Returns a measurement of the training time. Unless `figure` is empty, the training loss by step is also
+// added to the figure with this name.
 Measurement make_training_curve_measurement(const std::string& figure);
 
-// Options of make_generation_measurement(). If `measures_latency` is false, the measured value is the number
-// of images that are generated per second. If `measures_latency` is true, the measured value is the time in
-// seconds that the generation of all `image_count` images takes.
+// Options of make_generation_measurement(). The measured value is the number of generated images per second
+// or, if `measures_latency` is true, the time in seconds for all images.
 struct GenerationMeasurementOptions {
-  // `column` and `label` are the name and the label of the table column. `mode` is "recurrent" or
-  // "recompute".
+  // Name and label of the table column, and the mode "recurrent" or "recompute".
   std::string column, label, mode;
   int64_t image_count = 1, batch_size = 1;
   std::string device = {};  // empty: the device of the table
@@ -57,16 +55,16 @@ Measurement make_generation_measurement(const GenerationMeasurementOptions& spee
 double fit_power_law_exponent(const std::vector<std::pair<double, double>>& points);
 
 // Returns shortest, 2 * shortest, 4 * shortest and so on, up to `longest`. `longest` is the value of the
-// setting measure.`option`. Throws ConfigError if `longest` is less than `shortest`.
+// measurement option `option`. Throws ConfigError if it is less than `shortest`.
 std::vector<int64_t> list_doubled_lengths(const char* option, int64_t shortest, int64_t longest);
 
-// The next three functions are for measurements of the time and memory of an operation for several lengths.
-// make_scaling_columns() returns the columns "milliseconds_N" and "mebibytes_N" for each length N, and two
-// columns for the fitted exponents. read_scaling_results() returns the values of these columns. It reads them
-// from `rows`, a list of objects with the entries length, seconds and peak_bytes. make_scaling_figures()
-// returns the figures "time" and "memory". `curve` is the name of the curve in both figures.
+// Returns the columns "milliseconds_N" and "mebibytes_N" for each length N, and two columns for the fitted
+// exponents.
 std::vector<Column> make_scaling_columns(const std::vector<int64_t>& lengths);
+// Returns the values of make_scaling_columns(), and curves with the name `curve`. `rows` is a list of objects
+// with the entries length, seconds and peak_bytes.
 MeasurementResults read_scaling_results(const Json& rows, const std::string& curve);
+// Returns the figures "time" and "memory" for these curves. `x` is the label of the x-axis.
 std::vector<Figure> make_scaling_figures(const std::string& title, const std::string& x);
 
 }  // namespace tapeformer

@@ -32,7 +32,7 @@ struct ReproductionOptions {
   DataAccessOptions data_access = {""};
   bool quiet = false;  // disables the printing of progress
   // Values from the command line that override all configs. extract_measurement_options() removes the
-  // settings measure.NAME from `overrides.config_settings` and sets `measurement_options`.
+  // settings measure.NAME.
   ConfigOverrides overrides = {};
   // All --set options, as recorded in the files of the table.
   std::vector<std::string> all_config_settings = {};
@@ -60,15 +60,14 @@ struct Reproduction {
   Table (*make_table)(const ReproductionOptions& options);
   // Options that --set measure.NAME=VALUE changes.
   std::vector<OptionSpec> measurement_options = {};
-  // `config_keys` contains the config tables, such as "model", and the keys, such as "run.precision", that
-  // the user can set with --set. Keys in `reserved_keys` cannot be set with --set, because the reproduction
-  // sets them itself.
+  // Config tables, such as "model", and config keys, such as "run.precision", that --set can change.
   std::vector<std::string> config_keys = {};
+  // Config keys that --set cannot change, because the reproduction sets them.
   std::vector<std::string> reserved_keys = {};
 };
 
-// Returns an integer option of Reproduction::measurement_options. The default value 0 selects a value that
-// depends on the scale.
+// Returns an integer option for Reproduction::measurement_options. With the default value 0, select_size()
+// returns a value for the scale.
 OptionSpec make_size_option(const char* name, std::string help);
 
 // Returns the names of the config tables that affect a training. Reproductions that train models use this
@@ -95,8 +94,8 @@ Reproduction make_speech_scaling_reproduction();
 Reproduction make_speech_table_reproduction();
 Reproduction make_survey_table_reproduction();
 
-// Fills `measurement_options` from the settings measure.NAME in `overrides.config_settings` and removes these
-// settings from the list. Throws ConfigError for settings that the reproduction does not support.
+// Moves the settings measure.NAME from the --set options to options.measurement_options. Throws ConfigError
+// for settings that the reproduction does not support.
 void extract_measurement_options(const Reproduction& reproduction, ReproductionOptions& options);
 
 // Throws ConfigError if a --set option has no effect in any of the rows.

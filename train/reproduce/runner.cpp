@@ -18,7 +18,6 @@ namespace {
 
 constexpr char kTraining[] = "training";
 
-// A row and a seed for which run_reproduction() trains or measures a model.
 struct PlannedTrial {
   const Row* row;
   int64_t seed;
@@ -94,8 +93,7 @@ class Runner {
     log_warning(result_.failures.back());
     add_failure_status(status);
   }
-  // Adds the exit status of a failed command to result_.failure_status. Ignores the status 0. If the statuses
-  // of two failures differ, sets result_.failure_status to kFailureExitStatus.
+  // If the statuses of two failures differ, sets result_.failure_status to kFailureExitStatus.
   void add_failure_status(int status) {
     if (status == 0) return;
     result_.failure_status =
@@ -160,7 +158,7 @@ void Runner::measure(const PlannedTrial& trial, const StopSignalScope& signals) 
   }
 }
 
-// Waits for all processes, and replaces the failures in `result_` by the failures of all processes.
+// Replaces the failures in `result_` by the failures of all processes.
 void Runner::gather_failures() {
   processes_.barrier();
   const Json own = {{"status", result_.failure_status}, {"failures", result_.failures}};

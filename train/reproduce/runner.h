@@ -21,13 +21,12 @@ struct TableResult {
 
 // Trains the chosen rows with all seeds, and then measures them. Resumes unfinished training runs of an
 // earlier call, and does not repeat finished runs and measurements. A failure of one row does not stop the
-// other rows. Writes table.json after the measurements of each row, and the other files of the table at the
-// end. Throws ConfigError for an unknown row or invalid settings, and the exceptions of ResultStore.
+// other rows. Writes the files of the table. Throws ConfigError for an unknown row or invalid settings, and
+// the exceptions of ResultStore.
 //
-// Several processes divide the trainings and their measurements among themselves. Process 0 writes the files
-// of the table. The result contains the failures of all processes. If a signal stops the call, the result
-// contains only the failures of this process, and the caller must not use the Communicator of the processes
-// again.
+// Several processes divide the trainings and their measurements, and the result contains the failures of all
+// processes. If a signal stops the call, the result contains only the failures of this process, and the
+// Communicator of the processes must not be used again.
 TableResult run_reproduction(const Reproduction& reproduction, const ReproductionOptions& options);
 
 // Returns the estimated time, memory and disk space of each chosen row, without writing files.

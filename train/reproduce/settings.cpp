@@ -76,8 +76,7 @@ void extract_measurement_options(const Reproduction& reproduction, ReproductionO
     } else if (name == "run.name" || contains(reproduction.reserved_keys, name)) {
       throw make_setting_error(setting, "the reproduction sets " + name + " itself");
     } else {
-      // A reproduction that takes the config table [train] trains models, and takes the keys of all config
-      // tables. load_config() checks whether the key exists.
+      // A reproduction that trains models takes all config keys. load_config() checks whether the key exists.
       const auto& taken = reproduction.config_keys;
       if (!contains(taken, name) && !contains(taken, setting.table_name) && !contains(taken, "train"))
         throw make_setting_error(setting, taken_settings(reproduction, setting));

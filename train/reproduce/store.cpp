@@ -23,7 +23,6 @@ void create_folder(const fs::path& path) {
   if (error) throw FileError("create", path.string(), error.value());
 }
 
-// Returns the object in a file, or std::nullopt if the file is not a JSON object.
 std::optional<Json> read_object(const fs::path& path) {
   Json json = Json::parse(read_file(path.string()), nullptr, false);
   if (!json.is_object()) return std::nullopt;

@@ -22,9 +22,8 @@ namespace tapeformer {
 class ResultStore {
  public:
   // Creates the folder if it does not exist, and locks it. Throws ConfigError if another run uses the folder,
-  // or if the folder belongs to another table, scale, program version or device, or to other settings. Throws
-  // ConfigError if this process does not see the files of process 0. Throws FileError if a file cannot be
-  // read or written.
+  // if the folder belongs to another table, scale, program version, device or settings, or if this process
+  // does not see the files of process 0. Throws FileError if a file cannot be read or written.
   ResultStore(const Reproduction& reproduction, const ReproductionOptions& options,
               const ProcessGroup& processes);
 
@@ -37,8 +36,7 @@ class ResultStore {
   std::vector<int64_t> list_seeds(const Row& row) const;
 
   // Returns the settings of the commands of this process. The commands use as many threads as this process.
-  // With several processes, the commands use the device that make_process_run_config() selects for this
-  // process.
+  // With several processes, make_process_run_config() selects their device.
   CommandContext make_command_context() const;
 
  private:

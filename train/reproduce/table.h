@@ -27,8 +27,7 @@ struct Row {
   std::vector<std::string> fixed_settings = {};    // settings that --set may not change
   NamedValues paper_values = {};                   // published values, by Column::name
   bool is_trained = true;  // whether the model of the row is trained; requires Table::needs_training
-  // Name of the line that contains the cells of this row in the printed table. Several rows can share a line.
-  // If empty, the name of the line is `name`.
+  // Line of the printed table that shows this row. Several rows can have the same line. Empty: `name`.
   std::string line_name = {};
 };
 
@@ -62,41 +61,41 @@ struct Trial {
 
 // A measurement of a trial: commands of this program, and a function that reads their JSON output.
 struct Measurement {
-  // Name under which ResultStore::put() stores the results of the measurement (train/reproduce/store.h).
-  std::string name;
+  std::string name;  // name of the results in the result store
   std::vector<Column> columns = {};
-  // Arguments of the program, one list for each command. The runner replaces {run} by the run directory,
-  // {config} by the resolved config, and {limit} by the value of data.eval_limit. It also replaces {file} by
-  // a path in the output folder that ends with the name of the run. Then the runner appends common options,
-  // such as --json and --threads. It appends --device only if the command does not contain this option.
+  // Arguments of the program, one list for each command. The runner replaces these placeholders:
+  //   {run}     run directory
+  //   {config}  path of the config file of the trial
+  //   {limit}   value of data.eval_limit
+  //   {file}    path in the output folder, without an extension
+  // It also appends common options, such as --json. It appends --device only if the command lacks this
+  // option.
   std::vector<Words> commands = {};
   // If set, returns the commands of a trial, which replace `commands`.
   std::function<std::vector<Words>(const Trial&)> make_trial_commands = nullptr;
   // Returns the results of the measurement. `outputs` has the output of each command.
   std::function<MeasurementResults(const std::vector<Json>& outputs, const Trial&)> read_results = nullptr;
   std::vector<std::string> row_names = {};  // names of the measured rows; empty: all rows
-  // If true, only the first seed is measured. This is for results that do not depend on the seed, such as
-  // speeds.
+  // Set for results that do not depend on the seed, such as speeds.
   bool measures_first_seed_only = false;
   // Returns the estimated time of the measurement in seconds, for --dry-run. `forward_seconds` is the time of
   // the forward pass for one example. If the function is empty, the estimate is 0.
   std::function<double(double forward_seconds, const Trial&)> estimate_seconds = nullptr;
 };
 
-// The columns that determine the circles of a figure. The figure has one circle for each line of the printed
-// table.
+// Columns for a figure with one circle for each line of the printed table.
 struct CircleColumns {
   // Names of the columns with the coordinates of the circle. The error bar is the standard deviation of y
   // over the seeds.
   std::string x, y;
-  std::string area;       // name of the column whose values are proportional to the areas of the circles
+  std::string area;       // name of the column with the areas of the circles
   std::string area_unit;  // unit of the area in the legend, such as "MiB"
 };
 
 struct Figure {
-  std::string name, title;  // the file is NAME.svg
+  std::string name, title;  // `name` is the file name without ".svg"
   Axis x, y;
-  std::optional<CircleColumns> circles = {};  // if set, the figure has no curves
+  std::optional<CircleColumns> circles = {};  // if set, the figure has circles instead of curves
 };
 
 struct Table {

@@ -16,7 +16,7 @@ namespace {
 
 constexpr char kNotRun[] = "not run", kNoValue[] = "–";
 
-// All stored results of a row: the seeds and, for each seed, the object that ResultStore::get() returns.
+// All stored results of a row. `known` has one object with the results of each seed.
 struct RowResults {
   std::vector<int64_t> seeds;
   std::vector<Json> known;
@@ -65,9 +65,8 @@ std::string seeds_option(const Seeds& seeds) {
   return text.empty() ? "" : " --seeds " + text;
 }
 
-// Returns the cell of a row in a column. The cell contains the values with their seeds, the mean and the
-// spread of the values, and the commit, machine, thread count and date of the last result. If a training or a
-// measurement has failed, the cell contains the error message.
+// Returns the cell of a row in a column, without the entries paper, command and config. The commit, machine,
+// threads and date are from the result of the last seed.
 Json make_cell(const Measurement& measurement, const Column& column, const RowResults& results) {
   Json cell = {{"status", kNotRun}, {"values", Json::array()}, {"mean", nullptr}, {"spread", nullptr}};
   std::vector<double> values;
@@ -143,7 +142,6 @@ struct SeedPoints {
   std::vector<double> x, y;
 };
 
-// Returns the curves of a figure. Point i of a curve is the mean of point i over the seeds.
 Json collect_curves(const Table& table, const Figure& figure, const std::vector<RowResults>& all) {
   Json series = Json::array();
   std::vector<std::string> names;

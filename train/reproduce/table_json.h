@@ -1,4 +1,4 @@
-// table.json of a reproduction: an object with
+// table.json of a reproduction, a JSON object with these keys:
 //
 //   table, title, source, notes, reference, scale, command, settings, device, version, commit, machine,
 //   threads, date
@@ -11,7 +11,8 @@
 //            spread: the sample standard deviation, or null for one seed
 //            text: the result, if it is a text and not a number
 //   figures  [{name, title, x, y, area_label, series: [{name, points, errors, area}]}]
-//            points: point i of a curve is the mean over the seeds of point i
+//            points: [x, y] of each point, the means over the seeds
+//            errors: the sample standard deviation of y at each point, or 0 for one seed
 //            area_label, area: only in figures with circles
 //   pictures [PNG file]
 //   printed  {header, rows}: the table as text

@@ -43,8 +43,8 @@ class AutoregressiveTask final : public DatasetTask {
     const Batch batch = next_batch(number, slot);
     batches_[slot] = batch;
     preceding_[slot] = number % batches_per_epoch() * (batch.tokens.size(1) - 1);
-    // If the batch has a mask, the host computes the weights of the loss chunks from the values of the mask.
-    // A graph cannot repeat this computation.
+    // With a mask and several loss chunks, the host computes the weight of each chunk from the mask. A CUDA
+    // graph cannot repeat a computation of the host.
     if (!captures_steps_ || (batch.mask.defined() && model_->options().loss_chunks > 1)) return std::nullopt;
     BatchLayout layout = make_layout(batch);
     if (memory_)
@@ -101,8 +101,7 @@ class AutoregressiveTask final : public DatasetTask {
   }
 
  private:
-  // Copies `from` to the device tensor `to`. Allocates `to` if it is undefined. Later batches of the same
-  // layout use the same tensor, from which captured graphs read.
+  // Allocates `to` only once, because captured graphs read from its memory.
   void copy_to_device(const Tensor& from, Tensor& to) const {
     if (!to.defined()) to = Tensor::empty(from.shape(), from.dtype(), model_->predictor.weight.device());
     to.copy_from(from);
@@ -110,7 +109,7 @@ class AutoregressiveTask final : public DatasetTask {
 
   bool captures_steps_ = false;
   std::map<int64_t, Batch> batches_;       // indexed by slot
-  std::map<int64_t, int64_t> preceding_;   // number of tokens of a stream before the batch, indexed by slot
+  std::map<int64_t, int64_t> preceding_;   // tokens of each text stream before the batch, indexed by slot
   std::unique_ptr<SegmentMemory> memory_;  // null if the model has no segment memory
   std::map<std::pair<int64_t, BatchLayout>, Batch> on_device_;
   std::unique_ptr<AutoregressiveModel> model_;

@@ -11,8 +11,7 @@
 namespace tapeformer {
 namespace {
 
-// Returns a text with the size of a data set and the checksum of up to 64 examples that are spread over the
-// set.
+// Returns the size of a data set and a checksum of up to 64 of its examples as text.
 std::string digest_of(const Dataset& set) {
   constexpr int64_t kExamples = 64;
   const int64_t count = std::min(set.size(), kExamples);
@@ -58,10 +57,6 @@ Batch DatasetTask::next_batch(int64_t number, int64_t slot) {
   return sliced->batch;
 }
 
-// Loads the slice of batch `number` that belongs to this process, and computes the loss divisors of the slice
-// and of the batch. If the batch has no mask, the divisor is proportional to the number of examples, so the
-// divisor of the batch is computed from the slice. If the batch has a mask, or if the slice is empty, the
-// whole batch is loaded to compute the divisor.
 DatasetTask::SlicedBatch DatasetTask::load_slice(int64_t number) const {
   const std::vector<int64_t> indices = loader_->indices_at(number);
   const auto count = static_cast<int64_t>(indices.size());
@@ -72,6 +67,7 @@ DatasetTask::SlicedBatch DatasetTask::load_slice(int64_t number) const {
   slice.loss_divisor = count_loss_items_(batch);
   slice.batch_loss_divisor = slice.loss_divisor;
   if (slice.example_count < count) {
+    // Without a mask, all examples have the same number of items, so the whole batch need not be loaded.
     const bool equal_counts = !batch.mask.defined() && slice.example_count > 0;
     slice.batch_loss_divisor = equal_counts ? slice.loss_divisor / static_cast<double>(slice.example_count) *
                                                   static_cast<double>(count)

@@ -45,7 +45,7 @@ class DatasetTask : public Task {
   int64_t evaluation_batch_size() const { return evaluation_batch_size_; }
   int64_t batches_per_epoch() const { return loader_->batches_per_epoch(); }
   Communicator& communicator() const { return communicator_; }
-  // Returns the slice of the next batch that this process computes, in host memory, for fetch_batch().
+  // Returns this process's slice of the next batch, in host memory.
   Batch next_batch(int64_t number, int64_t slot);
 
  private:

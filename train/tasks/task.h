@@ -3,8 +3,7 @@
 // all tasks.
 //
 // A batch depends only on the config and the batch number. A checkpoint therefore contains no data loader
-// state: a resumed run continues with the next batch number. Task::state() returns tensors that pass from
-// batch to batch, such as a segment memory.
+// state: a resumed run continues with the next batch number.
 #pragma once
 
 #include <compare>
@@ -51,8 +50,8 @@ struct BatchSlice {
 // Returns the range [first, second) of `count` examples that process `rank` of `size` computes.
 std::pair<int64_t, int64_t> compute_slice_range(int64_t count, int rank, int size);
 
-// The shapes of the tensors of a batch. A CUDA graph that is captured for one batch can be replayed for every
-// batch with an equal layout that Task::fetch_batch() assigns to the same slot.
+// The shapes of the tensors of a batch. A captured CUDA graph can be replayed for batches with equal layouts
+// in the same slot.
 struct BatchLayout {
   std::vector<int64_t> token_shape, mask_shape;  // `mask_shape` is empty if there is no mask
   int64_t memory_token_count = 0;  // number of tokens that the model reads from its segment memory
@@ -67,8 +66,8 @@ class Task {
   virtual ~Task() = default;
 
   virtual const Module& model() const = 0;
-  // Returns the tensors that pass from batch to batch in addition to the model, such as a segment memory.
-  // Checkpoints store these tensors. Loading a checkpoint changes them in place.
+  // Returns the tensors, such as a segment memory, that a batch leaves for the next batch. Checkpoints store
+  // these tensors. Loading a checkpoint overwrites them in place.
   virtual NamedTensors state() const { return {}; }
   virtual int64_t count_training_examples() const = 0;
   virtual int64_t count_evaluation_examples() const = 0;
@@ -86,11 +85,10 @@ class Task {
   // Fetches batch `number` and assigns it to `slot`, for later calls of get_slice() and compute_loss(). The
   // slot is the index of the batch among the micro-batches of a step.
   //
-  // Returns the layout of the batch if its loss can be captured as a CUDA graph. The graph can be replayed
-  // for other batches of this layout in the same slot, which are fetched into the same device tensors.
-  // Otherwise returns std::nullopt.
+  // Returns the layout of the batch if its loss can be captured as a CUDA graph, else std::nullopt. Batches
+  // with equal layouts in the same slot use the same device tensors, so that the graph can be replayed.
   virtual std::optional<BatchLayout> fetch_batch(int64_t number, int64_t slot) = 0;
-  // Returns the slice that this process computes of the last batch that fetch_batch() assigned to `slot`.
+  // Returns this process's slice of the batch in `slot`.
   virtual BatchSlice get_slice(int64_t slot) const = 0;
   // Returns the training loss over the examples of get_slice(slot). The slice must not be empty.
   virtual BatchLoss compute_loss(int64_t slot, const ForwardContext& context) = 0;
@@ -102,7 +100,7 @@ class Task {
   // process calls `stop` the same number of times.
   virtual TaskEvaluation evaluate(const StopCheck& stop) const = 0;
 
-  // Adds fields that are computed from a training loss to a record of metrics.jsonl.
+  // Adds metrics that depend on the training loss, such as bits_per_dim, to a record of metrics.jsonl.
   virtual void add_metrics(double /*loss*/, MetricRecord& /*record*/) const {}
   // Returns the unit of the speed in the progress line.
   virtual const char* speed_unit() const { return "tokens"; }

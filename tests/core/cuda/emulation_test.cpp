@@ -94,9 +94,8 @@ __global__ void load_from_odd_address(const uint32_t* row) {
   load_matrices<false>(row + 1, pairs);
 }
 
-// Copies three packs of 16 bytes per thread to shared memory, in two groups. The last pack is zeros. Writes
-// the shared memory to `out` before the first wait, after waiting for one group and after waiting for all
-// groups.
+// Copies three packs per thread to shared memory, in two groups. Writes the shared memory to `out` before the
+// first wait and after each wait.
 __global__ void copy_in_groups(const Pack<int>* x, Pack<int>* out) {
   auto* const shared = get_dynamic_shared_memory<Pack<int>>() + 3 * threadIdx.x;
   AsyncCopies copies;

@@ -157,7 +157,7 @@ TEST_CASE("a FLAC that was written to a pipe has no number of samples and is rea
   write_sound(path, SF_FORMAT_FLAC | SF_FORMAT_PCM_16, tone(100000, 440, 16000), 16000);
   const Audio whole = read_audio(path);
   std::string bytes = read_file(path);
-  // Sets the number of samples in the header to 0. The field has 36 bits and ends with byte 25 of the file.
+  // Sets the number of samples in the header, a field of 36 bits, to 0.
   bytes[21] = static_cast<char>(bytes[21] & 0xF0);
   for (size_t i = 22; i < 26; ++i) bytes[i] = 0;
   write_file(path, bytes);
@@ -280,7 +280,7 @@ TEST_CASE("decoding of a small FLAC of ten hours stops at the limit of the calle
   CHECK(contains(decoding_error(path, {.max_seconds = 30}), expected));
   CHECK(read_audio(path, {.end_sample = 16000 * 30, .max_seconds = 30}).samples.size() == 480000);
   CHECK(contains(decoding_error(path, {.end_sample = 16000 * 31, .max_seconds = 30}), expected));
-  // Decoding also stops at the limit if the number of samples in the header is 0, which means unknown.
+  // Decoding also stops at the limit if the header does not contain the number of samples.
   std::string bytes = read_file(path);
   bytes[21] = static_cast<char>(bytes[21] & 0xF0);
   for (size_t i = 22; i < 26; ++i) bytes[i] = 0;

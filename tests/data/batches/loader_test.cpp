@@ -13,8 +13,7 @@ using namespace tapeformer::test;
 
 namespace {
 
-// A data set in which example i consists of the token i. batch() throws DataError if the batch contains the
-// example with the index `bad`. `batches` is the number of calls of batch().
+// A data set in which example i consists of the token i. The example `bad` causes a DataError.
 class Counting : public Dataset {
  public:
   explicit Counting(int64_t size, int64_t bad = -1) : size_(size), bad_(bad) {

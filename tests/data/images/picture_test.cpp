@@ -38,7 +38,7 @@ TEST_CASE("crop_and_resize_to_square() crops at the centre and averages areas") 
   CHECK(crop_and_resize_to_square(picture, 1, 1).to_vector() ==
         std::vector<double>{3});  // 11 / 4 is rounded up
   CHECK(crop_and_resize_to_square(picture, 1, 3).to_vector() == std::vector<double>{3, 3, 3});
-  // If 3 pixels in a row are reduced to 2, each result is 2/3 of an outer pixel plus 1/3 of the middle pixel.
+  // In each direction, a result covers an outer pixel and half of the middle pixel.
   const Tensor three = Tensor::from_vector<uint8_t>({0, 90, 0, 0, 0, 0, 0, 0, 180}, {3, 3, 1});
   CHECK(crop_and_resize_to_square(three, 2, 1).to_vector() == std::vector<double>{20, 20, 0, 80});
   const Tensor red = Tensor::from_vector<uint8_t>({255, 0, 0}, {1, 1, 3});

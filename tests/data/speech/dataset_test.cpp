@@ -138,8 +138,7 @@ TEST_CASE("a feature cache stores faults of recordings, but no faults of command
   CHECK(!FeatureStore(corpus, cached).is_from_cache());
   CHECK(FeatureStore(corpus, cached).is_from_cache());
 
-  // The command prints a file that does not exist yet, so the command fails. The cache does not store this
-  // failure, so the command is run again when the file exists.
+  // The cache does not store that a command failed, so the command runs again when its file exists.
   corpus.utterances[1].path.clear();
   corpus.utterances[1].command = "cat " + (dir / "late.wav").string() + " 2>/dev/null";
   const FeatureStore failed(corpus, cached);
@@ -183,8 +182,7 @@ TEST_CASE("the index of a feature cache with overflowing sizes is not used") {
   const auto bytes_of = [](const std::vector<int64_t>& values) {
     return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(int64_t));
   };
-  // Writes a cache file that contains only an index with a valid checksum. In the index, one utterance has 2
-  // frames of `dims` features. The features are missing.
+  // The checksum of the index is valid, but the size of its utterance, 2 frames of `dims` floats, overflows.
   for (const int64_t dims : {int64_t{1} << 61, int64_t{1} << 62, INT64_MAX}) {
     const std::string index = bytes_of({1, 2, dims, 0, 0, 0});
     write_file(path, index + bytes_of({int64_t{compute_checksum(index).crc32}}) + "tapeformer features 3\n");
@@ -431,9 +429,9 @@ TEST_CASE("plans of batches respect max_frames, contain every utterance once and
 
 namespace {
 
-// Checks that all utterances of AN4 and all training utterances of the spoken digits are usable, except those
-// that are too short for their labels. Also checks that CMUdict contains every word of the digits, and that
-// batches contain less than 15 % padding.
+// Checks that all utterances of AN4 and all training utterances of the spoken digits are usable, or too short
+// for their labels. Also checks that CMUdict contains all words of the digits, and that batches have little
+// padding.
 void check_corpora(const std::filesystem::path& data) {
   const Lexicon cmudict = Lexicon::read(data / "cmudict" / "cmudict.dict");
   Corpus digits = read_spoken_digits(data / "fsdd", "train");
@@ -453,8 +451,7 @@ void check_corpora(const std::filesystem::path& data) {
                         << " phones, " << set.report().too_short_ids.size() << " too short; "
                         << batches.size() << " batches, " << 100 * compute_padding_share(lengths, batches)
                         << " % padding");
-    CHECK(compute_padding_share(lengths, batches) <
-          0.15);  // corpora with few utterances may have more padding
+    CHECK(compute_padding_share(lengths, batches) < 0.15);
     CHECK(set.batch(batches[0]).features.size(2) == set.dims());
   }
 }

@@ -126,9 +126,8 @@ std::vector<ScoredUtterance> random_pairs(uint64_t count) {
   return pairs;
 }
 
-// Runs sclite and returns a map from the id of each utterance to its numbers of substitutions, deletions and
-// insertions. In the output of sclite, a line such as "id: (spk-7)" contains the id. The following line
-// "Scores: (#C #S #D #I) c s d i" contains the counts.
+// Runs sclite, and returns the numbers of substitutions, deletions and insertions by the id of the utterance.
+// For each utterance, sclite prints the lines "id: (spk-7)" and "Scores: (#C #S #D #I) c s d i".
 std::map<std::string, std::array<int64_t, 3>> sclite_counts(const std::filesystem::path& folder) {
   const std::string command =
       "cd '" + folder.string() +
@@ -176,8 +175,7 @@ TEST_CASE("alignments of 1,000 random pairs with the weights of sclite have the 
   }
   MESSAGE("errors: ours " << our_errors << ", sclite " << sclite_errors << "; sclite counts more in "
                           << worse_pairs << " of " << pairs.size() << " pairs");
-  // Negative control: for some pairs, the alignment of sclite has more errors than the alignment with the
-  // fewest errors, so the weights of the errors affect the alignment.
+  // Negative control: for some pairs, the weights of sclite lead to more errors than equal weights.
   CHECK(worse_pairs > 10);
 }
 

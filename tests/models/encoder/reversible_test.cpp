@@ -19,9 +19,8 @@ namespace {
 
 const ForwardContext kTraining{.training = true, .seed = 5, .step = 2};
 
-// Attention that assigns each position to one of two buckets by a low-order bit of the first element of its
-// query. Rounding errors can change this bit, so that a replay computes different buckets. If `keep` is true,
-// a replay reuses the buckets of the first pass.
+// Attention with two buckets. The bucket of a position is a low-order bit of its query, which rounding errors
+// can change in a replay. If `keep` is true, a replay reuses the buckets of the first pass.
 class RoundingAttention final : public Attention {
  public:
   explicit RoundingAttention(bool keep) : keep_(keep) {}
@@ -68,7 +67,6 @@ void register_test_kinds() {
   CHECK(registered);
 }
 
-// Returns the names of the attention kinds that support reversible layers, and "test-deciding".
 std::vector<std::string> tested_kinds() {
   register_test_kinds();
   std::vector<std::string> names = reversible_kinds();
@@ -125,8 +123,7 @@ Tensor stored_forward(const Encoder& encoder, const Tensor& x, const ForwardCont
   return encoder.norm.forward(concat({x1, x2}, -1));
 }
 
-// Returns the largest relative error of the gradients in `b`. The absolute error of a tensor is divided by
-// the largest absolute gradient of this tensor in `a`, or by 1e-4 if this is larger.
+// Returns the largest error of the gradients in `b`, relative to the largest gradient of the tensor in `a`.
 double gradient_error(const Pass& a, const Pass& b) {
   double worst = 0;
   for (size_t i = 0; i < a.gradients.size(); ++i) {
@@ -160,8 +157,7 @@ int64_t activation_peak(const EncoderOptions& options) {
   encoder.initialize(3);
   const Tensor x = set_requires_grad(normal({2, 64, options.width()}, 4, DType::float32));
   int64_t peak = 0;
-  // The first pass allocates the gradients. The second pass adds to the gradients, and may copy a gradient
-  // that shares memory with another tensor. The third pass makes no such copies, so it is measured.
+  // The third pass is measured, because the first two passes also allocate or copy gradients.
   for (int run = 0; run < 3; ++run) {
     const int64_t before = get_device_allocator().stats().active_bytes;
     get_device_allocator().reset_peak();
@@ -216,8 +212,7 @@ TEST_CASE("control: a replay that draws other random numbers gives wrong gradien
     const ReplayContext context(kTraining);
     auto blocks = make_reversible_blocks(encoder.layers, 1, 7, {}, context);
     if (!replays_draws) {
-      // Replaces the second branch of each block. The first call computes the forward pass. The second call
-      // is the replay, which draws the random numbers of another step.
+      // In its second call, the replay, the branch g of each block draws the random numbers of another step.
       const ForwardContext other{.training = true, .seed = 5, .step = 3};
       const auto others = make_reversible_blocks(encoder.layers, 1, 7, {}, ReplayContext(other));
       for (size_t i = 0; i < blocks.size(); ++i) {
@@ -249,8 +244,7 @@ TEST_CASE("backward() reconstructs the inputs of a reversible stack of any depth
       const Shape shape{21, encoder.options().width()};
       const Tensor x1 = set_requires_grad(normal(shape, 1, dtype)),
                    x2 = set_requires_grad(normal(shape, 2, dtype));
-      // `inputs` receives two tensors: the input of the first branch of block 0 in the forward pass and in
-      // the backward pass.
+      // The inputs of the first branch of block 0, first in the forward pass and then in the backward pass.
       std::vector<Tensor> inputs;
       const auto first = blocks[0].f.function;
       blocks[0].f.function = [&](const Tensor& rows, int64_t row) {

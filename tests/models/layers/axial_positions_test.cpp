@@ -47,8 +47,7 @@ TEST_CASE("the tables of axial positions are drawn from N(0, 1) and get gradient
   small.convert(DType::float64);
   const Tensor cotangent = normal({5, 3}, 1);
   backward(small.forward(5), cotangent);
-  // Position p uses row p / 3 of the first table (2, 1) and row p % 3 of the second table (3, 2). The
-  // gradient of a row is the sum of the cotangents of the positions that use the row.
+  // Positions 3 and 4 use row 1 of the first table. Only position 2 uses row 2 of the second table.
   CHECK(gradient(small.tables[0]).to_vector()[1] ==
         doctest::Approx(cotangent.to_vector()[9] + cotangent.to_vector()[12]));
   CHECK(gradient(small.tables[1]).to_vector()[5] == cotangent.to_vector()[8]);

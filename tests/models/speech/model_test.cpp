@@ -200,9 +200,7 @@ TEST_CASE("the speech models of Transformers are RNNs have the published sizes")
   SpeechModelOptions transformer;
   transformer.encoder.attention = {{"linear", find_attention_kind("linear").default_options()}};
   const SpeechModel model(transformer);
-  // Each of the 9 layers has 4 * (192 * 192 + 192) parameters in attention, 4 * 192 parameters in the two
-  // norms, and 2 * 192 * 768 + 768 + 192 parameters in the feed-forward layer. The norm after the last layer
-  // has 384 parameters.
+  // The encoder has 9 layers with attention, feed-forward and two norms, and a norm after the last layer.
   CHECK(count_parameters(*model.encoder) == 9 * (4 * (192 * 192 + 192) + 2 * 192 * 768 + 960 + 768) + 384);
   SpeechModelOptions recurrent;
   recurrent.encoder_kind = SpeechEncoderKind::lstm;
@@ -261,7 +259,7 @@ TEST_CASE("a stream of frames gives the logits of the causal model, in constant 
 }
 
 TEST_CASE("streams continue after the maximum length with the next positions") {
-  // The window of local attention may be longer than the maximum sequence length of the model.
+  // The window of local attention is longer than the maximum sequence length, which is allowed.
   AttentionLayerChoice local{"local", find_attention_kind("local").default_options()};
   local.options.set("window", int64_t{50});
   for (const bool is_local : {false, true}) {

@@ -93,7 +93,7 @@ TEST_CASE("a stream decoder neither loses nor repeats labels at restarts") {
 TEST_CASE("a stream decoder starts a new state when speech begins after a pause") {
   SpeechModel model(streaming_options("linear", 2));
   model.initialize(3);
-  // Sets the weights so that the blank is the most probable class of silent frames, in which feature 0 is 1.
+  // The blank becomes the most probable class if feature 0 is 1. Only silent frames have this feature.
   for (int64_t i = 0; i < model.input_projection->weight.size(0); ++i)
     for (const int64_t frame : {0, 1})
       model.input_projection->weight.data<float>()[i * 2 * kClasses + frame * kClasses] =

@@ -92,7 +92,7 @@ TEST_CASE("pruning keeps the newest checkpoints and the checkpoints that latest 
   }
   prune_checkpoints(run.path(""), 2);
   CHECK(list_checkpoint_steps(run.path("")) == std::vector<int64_t>{20, 50, 60});
-  // `latest` now points to an older step than the newest checkpoint.
+  // After this save, `latest` points to step 30, although step 60 is newer.
   save_checkpoint(run.path(""), 30, contents_of(30));
   prune_checkpoints(run.path(""), 1);
   CHECK(list_checkpoint_steps(run.path("")) == std::vector<int64_t>{20, 30, 60});
@@ -219,9 +219,9 @@ void save_in_a_loop(const std::string& run_dir, int64_t step, CheckpointContents
   }
 }
 
-// Runs save_in_a_loop() in a child process, and kills the process after `rounds` complete rounds and a delay
-// of `share` * `round_time`. If `rounds` is not 0, `round_time` is first set to the mean duration of these
-// rounds, so the kill can interrupt a save on fast and slow disks.
+// Runs save_in_a_loop() in a child process. Kills the process after `rounds` rounds and a delay of `share` *
+// `round_time`. If `rounds` is not 0, measures `round_time` first, so that the kill can interrupt a save on
+// slow and fast disks.
 void save_and_kill(const std::string& run_dir, int64_t step, CheckpointContents& contents, int rounds,
                    double share, std::chrono::duration<double>& round_time) {
   int done[2];

@@ -39,7 +39,7 @@ std::string resume_error(const Config& config, const fs::path& run) {
   return message_of<CheckpointError>([&] { train(config, run, true); });
 }
 
-// Changes state.json by edit(json) and updates its entry "crc32", the checksum of the text before this entry.
+// Edits state.json. The last entry "crc32" is the checksum of the text before this entry.
 template <class F>
 void edit_state(const fs::path& checkpoint, F&& edit) {
   auto state = nlohmann::ordered_json::parse(read_file(checkpoint / "state.json"));
@@ -86,8 +86,7 @@ TEST_CASE("a checkpoint without checksums loads") {
   auto state = nlohmann::ordered_json::parse(read_file(checkpoint / "state.json"));
   state.erase("crc32");
   write_file(checkpoint / "state.json", state.dump(2) + "\n");
-  // A state.json file with the entry "files", which contains the checksums of the other files, is valid only
-  // with the entry "crc32".
+  // The entry "files" contains the checksums of the other files. It requires the entry "crc32".
   CHECK(contains(load_error(dir / "run"), "does not match the checksum in it"));
   state.erase("files");
   write_file(checkpoint / "state.json", state.dump(2) + "\n");
@@ -173,8 +172,7 @@ TEST_CASE("sizes in state.json and config.toml that do not match the tensors all
       const auto load_it = [&] {
         load_speech_run(find_run({.path = run.string(), .config_settings = sets}));
       };
-      // If `sets` is empty, the test has damaged the checkpoint. Otherwise, the checkpoint is valid and
-      // `sets` contains the wrong values, so the error is a ConfigError.
+      // Wrong values in `sets` are a ConfigError, because the checkpoint is valid.
       const std::string error =
           sets.empty() ? message_of<CheckpointError>(load_it) : message_of<ConfigError>(load_it);
       CHECK(get_device_allocator(kCpu).stats().peak_bytes - before < (int64_t{1} << 20));

@@ -31,9 +31,8 @@ TEST_CASE("bench list prints the names that bench accepts") {
   }
 }
 
-// Checks the roofline figures of a benchmark that took `seconds`. The times at the matrix rate and at the
-// memory bandwidth must match the numbers of operations and bytes. `nearer_limit` must name the limit with
-// the larger share.
+// Checks that the roofline figures of a benchmark that took `seconds` are consistent. The numbers of
+// operations and bytes must equal the rates of the machine times the times at these rates.
 void check_roofline(const nlohmann::json& figures, double seconds) {
   const double matrix = figures["seconds_at_matrix_rate"], memory = figures["seconds_at_memory_rate"];
   CHECK(figures["gflops"].get<double>() * seconds ==
@@ -51,7 +50,6 @@ TEST_CASE("bench small-op reports the time of an op with and without recording")
       parse_json_output(run_program({"bench", "small-op", "--ops", "100", "--repeats", "3", "--json"}));
   CHECK(figures["benchmark"] == "small-op");
   CHECK(figures["elements"] == 16);
-  // A recorded op takes longer than an unrecorded op.
   CHECK(figures["microseconds_unrecorded"] > 0);
   CHECK(figures["microseconds_per_op"] > figures["microseconds_unrecorded"]);
 }
@@ -80,10 +78,9 @@ TEST_CASE("bench train-step reports the work of a step, also in bfloat16 and for
   CHECK(figures["seconds_per_step"] > 0);
   CHECK(figures["precision"] == "float32");
   check_roofline(figures, figures["seconds_per_step"]);
-  // In the forward pass, the linear layers read `weights` elements of matrices, and read and write
-  // `activations` elements of inputs and results. The factor 3 accounts for the forward pass and the two
-  // gradients. Attention accesses 12 tensors (tokens, width), and so does the residual stream. The optimizer
-  // accesses 7 numbers per parameter.
+  // The linear layers access `weights` and `activations` in the forward pass and for each of the two
+  // gradients, 3 times in total. Attention and the residual stream each access 12 tensors (tokens, width).
+  // The optimizer accesses 7 numbers per parameter.
   const double tokens = 64, width = 64, hidden = 1024, outputs = 30;
   const double weights = 4 * width * width + 2 * width * hidden + width * outputs;
   const double activations = tokens * (4 * 2 * width + 2 * (width + hidden) + width + outputs);
@@ -100,11 +97,10 @@ TEST_CASE("bench train-step reports the work of a step, also in bfloat16 and for
   CHECK(halves["precision"] == "bfloat16");
   check_roofline(halves, halves["seconds_per_step"]);
   CHECK(halves["gigabytes"] < 0.8 * figures["gigabytes"].get<double>());
-  // The limit detects a benchmark that measures the matrix rate without computing the matrix products.
+  // The rate would be higher if the benchmark measured it without computing the matrix products.
   CHECK(halves["matrix_gflops"] < 1e5);
 
-  // The work of LSH attention is linear in the length. If the benchmark counted the work of softmax
-  // attention, twice the length would give four times the work.
+  // The work of LSH attention is linear in the length. The work of softmax attention would be quadratic.
   const auto lsh_work = [](const char* length) {
     return parse_json_output(run_program(
         {"bench", "train-step", "--layers", "1", "--heads", "1", "--attention", "lsh", "--length", length,
@@ -167,8 +163,8 @@ TEST_CASE("bench attention reports the time, the memory and the work for each le
         {"bench", "attention", "--kind", "linear", "--shortest", "1024", "--longest", "1024", "--heads", "1",
          "--repeats", "1", "--patience", "100", "--dtype", "bfloat16", "--device", device, "--json"}));
     CHECK(halves["dtype"] == "bfloat16");
-    // Eight bfloat16 tensors have 64 elements per token each. The other memory, which contains the float32
-    // states of linear attention, is smaller than these tensors.
+    // q, k, v, the result and their gradients are eight bfloat16 tensors with 64 elements per token. The
+    // float32 states of linear attention are smaller.
     CHECK(halves["lengths"][0]["bytes_per_token"] >= 8 * 64 * 2);
     CHECK(halves["lengths"][0]["bytes_per_token"] < 8 * 64 * 4);
     if (device != "cpu")

@@ -1,5 +1,5 @@
-// Tests of `tapeformer reproduce` with very small models. The tests check the files, the rows of the table,
-// and repeated calls with the same output folder. One test is about `tapeformer generate` with LSH attention.
+// Tests of `tapeformer reproduce` with very small models, and a test of `tapeformer generate` with LSH
+// attention.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -410,10 +410,8 @@ TEST_CASE("reproduce reformer-complexity and reformer-speed fit exponents") {
   CHECK(row_of(complexity, "attention-lsh")["cells"]["memory_attention"]["paper"] == 1);
   CHECK(!row_of(complexity, "attention-lsh")["cells"].contains("memory_depth"));
   CHECK(complexity["reference"] == "formula");
-  // This test does not check the fitted exponents, because in such small models, the gradients of the weights
-  // need more memory than the activations. An additional Reformer layer needs memory only for the gradients
-  // of its weights. These weights are five matrices (width, width) and vectors with less than a tenth of the
-  // elements of the matrices.
+  // An additional Reformer layer needs memory only for the gradients of its weights, which are five matrices
+  // (width, width) and some vectors.
   const double matrices = 5.0 * 64 * 64 * sizeof(float) / (1 << 20);
   const double added = last_slope(complexity, "memory_depth", "reformer");
   CHECK(added >= matrices);
@@ -449,8 +447,7 @@ TEST_CASE("reproduce survey-table trains classifiers and measures time and memor
   CHECK(mean(table, "linear", "parameters_added") == 0);
   // Each of the two layers has two projections of 128 positions to 32 rows.
   CHECK(mean(table, "linformer", "parameters_added") == 2 * 2 * 128 * 32);
-  // An autoregressive model needs a causal form. Linformer has no causal form, so the table has no row
-  // linformer-mnist.
+  // An autoregressive model needs a causal form, which Linformer does not have.
   std::map<std::string, std::string> lines;
   for (const auto& row : table["rows"]) lines[row["name"]] = row["line"];
   CHECK(lines.at("linear-mnist") == "linear");

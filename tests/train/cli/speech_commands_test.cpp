@@ -375,8 +375,6 @@ TEST_CASE("an untrusted checkpoint cannot run shell commands: eval ignores allow
                  "wav.scp:1: a command instead of a file; commands are run only if "
                  "allow_commands is set"));
   CHECK_FALSE(fs::exists(touched));
-  // Training with the config of this checkpoint is an error, and the message suggests the option
-  // --allow-commands.
   const auto trained_again =
       run_program({"train", foreign.string(), "--run-dir", (dir / "again").string(), "--dry-run"});
   CHECK(trained_again.code == 2);

@@ -191,8 +191,7 @@ TEST_CASE("long lines are scored in overlapping windows") {
   CHECK(nats.size() == 129);
   const auto first = compute_token_losses(*loaded.model, std::span(tokens).first(41));
   for (size_t i = 0; i < first.size(); ++i) CHECK(std::abs(nats[i] - first[i]) < 1e-5);
-  // The second window consists of the tokens 20 to 60. The losses with the indices 40 to 59 come from this
-  // window.
+  // The losses 40 to 59 come from the second window, which contains the tokens 20 to 60.
   const auto second = compute_token_losses(*loaded.model, std::span(tokens).subspan(20, 41));
   for (size_t i = 40; i < 60; ++i) CHECK(std::abs(nats[i] - second[i - 20]) < 1e-5);
 }

@@ -11,8 +11,7 @@
 
 namespace tapeformer::test {
 
-// Returns a config for images of 7 x 7 pixels. `dataset` is Fashion-MNIST or another data set of 28 x 28
-// pixels.
+// Returns a config for a data set of images of 28 x 28 pixels, which are reduced to 7 x 7 pixels.
 inline Config make_tiny_image_config(const std::string& dataset = "fashion-mnist") {
   Config config;
   config.run = {.name = "tiny", .seed = 3, .device = "cpu", .threads = 1};

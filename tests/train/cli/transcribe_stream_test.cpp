@@ -220,7 +220,7 @@ TEST_CASE("transcribe --stream keeps its phone error rate beyond the trained len
     CHECK(alone_score.error_rate_percent() < 10);
     CHECK(restarted_score.error_rate_percent() < alone_score.error_rate_percent() + 5);
     CHECK(restarted[0]["restarts"] > 50);
-    // Without restarts, the cache of softmax attention is too short for the stream.
+    // Without restarts, the stream does not fit into the cache of softmax attention.
     CHECK(endless[0].contains("error") == (run == softmax));
   }
 

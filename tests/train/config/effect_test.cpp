@@ -16,8 +16,8 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Keys for which the test does not require that another value changes the result. Most of these keys
-// control files, the device, speed, memory, precision or the duration of training.
+// Keys whose new value does not have to change the result. For example, they control files, the device or
+// speed.
 const std::set<std::string> kNeutral = {"run.name",
                                         "run.device",
                                         "run.threads",
@@ -51,8 +51,8 @@ const std::set<std::string> kNeutral = {"run.name",
 // Keys that the test does not change, because they determine which other keys the config uses.
 const std::set<std::string> kDeciding = {"data.dataset", "model.type", "model.encoder"};
 
-// Returns new values for some keys. For these keys, the values that other_value() computes would be invalid
-// or without effect.
+// Returns new values for keys that need a specific value. A value from the rules of other_value() would be
+// invalid or without effect.
 const std::map<std::string, OptionValue>& special_values() {
   static const std::map<std::string, OptionValue> values = {
       {"data.limit", int64_t{6}},

@@ -1,5 +1,5 @@
-// Tests of keys without effect. It is an error to set such a key, but a key without effect that is inherited
-// from another config file is ignored.
+// Tests of keys that have no effect, such as model.heads for an LSTM. Setting such a key is an error. If the
+// key is inherited from another config file, it is ignored.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -164,8 +164,7 @@ TEST_CASE("configs of earlier versions load, although they contain keys without 
   for (const SchemaKey& key : make_config_schema(AttentionCatalogue{})) {
     if (key.table_name != table) text += "[" + key.table_name + "]\n";
     table = key.table_name;
-    // Earlier versions also wrote keys without effect, and such a key could have an inherited value instead
-    // of its default value. In this test, model.heads is such a key.
+    // Earlier versions also wrote inherited values of keys without effect, here of model.heads.
     const std::string value = key.name() == "model.heads" ? "6" : format_config_value(config, key.name());
     text += key.spec.name + " = " + value + "\n";
     if (key.name() == "data.lexicon") text += "allow_commands = false\n";

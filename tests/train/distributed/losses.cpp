@@ -1,8 +1,11 @@
 // A program that tests run with mpirun in 1, 2 and 4 processes. It trains several models for 50 steps in
 // float32 and float64, and prints the losses and a sum of each state tensor. The first argument is a folder
-// that contains a corpus in the layout of AN4 and the data set "mnist". The optional second argument names a
-// fault. "nan" sets a weight of process 1 to NaN, "drift" changes a weight of process 1, and "throw" throws
-// an exception in process 1. "mismatch" starts a reduction whose size differs between the processes.
+// that contains a corpus in the layout of AN4 and the data set "mnist". The second argument is optional and
+// names a fault:
+// - "nan" sets a weight of process 1 to NaN.
+// - "drift" changes a weight of process 1.
+// - "throw" throws an exception in process 1.
+// - "mismatch" starts a reduction whose size differs between the processes.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -46,7 +49,7 @@ std::vector<Case> cases(const std::string& folder) {
   list.push_back({"copy-lsh-reversible", reversible});
   Config routing = lsh;
   set_attention(routing, "routing");
-  routing.attention.at("routing").set("decay", 0.5);  // moves centroids far in each step
+  routing.attention.at("routing").set("decay", 0.5);  // so that the centroids change in each step
   list.push_back({"copy-routing", routing});
   Config image = make_tiny_image_config("mnist");
   image.data.batch_size = 8;

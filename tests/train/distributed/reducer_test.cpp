@@ -54,8 +54,8 @@ TEST_CASE("gradients are reduced in buckets from the last parameter to the first
   CHECK(reducer.bucket_count() == 2);
   CHECK(reducer.count_bytes_per_step() == 65 * 4);
   reducer.begin_step();
-  // backward() computes the gradients in the order 0, 1, 2, 3. The bucket of the parameters 0 and 1 is
-  // complete first, but the reducer always starts with the bucket of the last parameter.
+  // backward() completes the bucket of the parameters 0 and 1 first. The reducer still starts with the bucket
+  // of the parameters 2 and 3, which has 35 elements.
   Tensor loss = sum(square(parameters[3]));
   for (const int i : {2, 1, 0}) loss = add(loss, sum(square(parameters[static_cast<size_t>(i)])));
   backward(loss, {}, {.on_complete = [&](const Tensor& leaf) { reducer.mark_complete(leaf); }});
@@ -72,7 +72,7 @@ TEST_CASE("the gradients of a reversible block are reduced while backward() repl
   Echo processes(2);
   std::vector<Tensor> parameters;
   std::vector<ReversibleBlock> blocks;
-  std::vector<size_t> reductions;  // value of processes.started.size() at each replay of a branch
+  std::vector<size_t> reductions;  // number of started reductions at each replay of a branch
   for (int i = 0; i < 3; ++i) {
     const Tensor weight = set_requires_grad(Tensor::full({2, 4}, 0.5));
     const auto branch = [&processes, &reductions, weight](const Tensor& rows, int64_t) {

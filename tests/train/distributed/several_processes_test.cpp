@@ -69,10 +69,9 @@ double largest_difference(const CheckpointContents& a, const CheckpointContents&
   return largest;
 }
 
-// Trains `total` steps without interruption: with one process in the run directory "whole", and with two
-// processes in "pair". Then trains `saved` steps with two processes, and resumes this run with 1, 2 and 4
-// processes. The resumed weights must equal the weights of "whole" up to rounding. The weights after resuming
-// with two processes must equal the weights of "pair" bit for bit.
+// Checks that a run of `total` steps can be interrupted after `saved` steps with two processes, and resumed
+// with 1, 2 or 4 processes. The weights must be near the weights of an uninterrupted run with one process.
+// After resuming with two processes, they must equal an uninterrupted run with two processes bit for bit.
 void check_resumes(const TempDir& dir, const std::string& config, int64_t saved, int64_t total) {
   REQUIRE(Job(1, train_words(dir, config, "whole")).wait() == 0);
   REQUIRE(Job(2, train_words(dir, config, "pair")).wait() == 0);

@@ -78,8 +78,8 @@ TEST_CASE("positions of points follow the scales of the axes") {
   CHECK(count(svg, "<circle") == 3 + 1);               // markers of the measured curve and its legend
   const auto square = pixels(svg, 0), line = pixels(svg, 1);
   REQUIRE(square.size() == 3);
-  // On logarithmic axes, a power law is a straight line, and the line of a square is twice as steep as the
-  // line of a linear function. The y coordinates of SVG grow downwards.
+  // On logarithmic axes, a power law is a straight line, and its exponent is the slope. The y coordinates of
+  // SVG grow downwards.
   CHECK(square[2].first - square[1].first ==
         doctest::Approx(square[1].first - square[0].first).epsilon(0.01));
   CHECK(square[1].second - square[2].second ==

@@ -1,4 +1,4 @@
-// Pictures of the attention weights of all attention kinds. The sequences are short, so that single weights
+// Pictures of the weights of different attention patterns. The sequences are short, so that single weights
 // are visible. The survey "Efficient Transformers" (Tay et al. 2020), section 3, describes these patterns.
 #include "core/errors.h"
 #include "train/reproduce/commands.h"

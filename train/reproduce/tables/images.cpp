@@ -13,8 +13,7 @@ struct PublishedImages {
 };
 
 // Published values: bits/dim and images per second from tables 1, 2 and 4, and seconds per image at batch
-// size 1 from table 5. In the paper, softmax and LSH attention recompute the prefix for each byte. Linear
-// attention uses its recurrent form, and "stateful softmax" uses a cache of keys and values.
+// size 1 from table 5. The recurrent values of softmax attention are those of "stateful softmax".
 const std::vector<PublishedImages> kMnist = {{"softmax",
                                               {{"bits_per_dim", 0.621},
                                                {"recompute_images_per_second", 0.45},
@@ -79,9 +78,8 @@ std::vector<std::string> kind_settings(const std::string& row, int64_t chunk) {
           concat_text("attention.chunk_length=", chunk), "attention.rounds=" + row.substr(4)};
 }
 
-// Returns the row of an attention kind. At the paper scale, the row uses the config of the kind. At the other
-// scales, it uses small.toml with the attention kind of the row. At the smoke scale, the model and the images
-// are smaller, and training has few steps.
+// Returns the row of an attention kind. Each kind has a config file for the paper scale. All kinds share
+// small.toml at the other scales.
 Row make_row(const PaperImages& set, const PublishedImages& published, TableScale scale) {
   Row row{.name = published.name, .paper_values = published.paper};
   const std::string folder = set.folder + std::string("/");
@@ -174,7 +172,6 @@ Table make_image_table(const PaperImages& set, const ReproductionOptions& option
   return table;
 }
 
-// Returns the table of samples and completions, as in the figures of the paper.
 Table sample_table(const PaperImages& set, const ReproductionOptions& options) {
   const int64_t count = options.select_size("count", 4, 16, 64);
   const auto pictures = [](const std::string& what) {

@@ -25,7 +25,7 @@ constexpr Model kModels[] = {{"transformer", false, false, false, {2, 2}, {1, 1}
                              {"lsh-transformer", true, false, false, {1, 1}, {1, 1}, {1, 1}},
                              {"reformer", true, true, true, {1, 1}, {1, 0}, {1, 0}}};
 
-// A series of measurements in which one config key takes several values. The other keys keep their values.
+// A series of measurements in which only the value of one config key changes.
 struct Sweep {
   const char *name, *label, *key;
   std::vector<int64_t> values;
@@ -42,8 +42,8 @@ std::vector<Sweep> sweeps_of(const ReproductionOptions& options) {
            list_doubled_lengths("widest", std::max<int64_t>(widest / 16, kWidth), widest)}};
 }
 
-// Returns the number of chunks in which a feed-forward block of hidden width `feedforward` is computed. With
-// this number, the hidden activations of a chunk have as many elements as the input of the block.
+// Returns the number of chunks for which the hidden activations of a chunk have as many elements as the input
+// of the feed-forward block.
 int64_t choose_chunks(int64_t feedforward) {
   return std::max<int64_t>(feedforward / kWidth, 1);
 }

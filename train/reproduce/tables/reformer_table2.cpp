@@ -1,7 +1,5 @@
 // "Reformer" (Kitaev et al. 2020), table 2: accuracy on the duplication task of one-layer models. Each model
-// is trained with one number of hash rounds and evaluated with several. The column "full" uses LSH attention
-// with a single chunk, which is exact attention with normalised keys. The column "full-raw" uses softmax
-// attention with shared queries and keys, without normalisation.
+// is trained with one number of hash rounds and evaluated with several.
 #include <array>
 
 #include "core/errors.h"
@@ -10,9 +8,9 @@
 namespace tapeformer {
 namespace {
 
-// Values of `rounds` for full attention. kFull selects LSH attention with one chunk. This attention is exact,
-// normalises keys and masks the position of the query. kFullRaw selects softmax attention with shared queries
-// and keys, without normalisation and without this mask.
+// Values of `rounds` for exact attention. kFull selects LSH attention with a single chunk, which needs no
+// hashing. kFullRaw selects softmax attention with shared queries and keys. Unlike LSH attention, it neither
+// normalises the keys nor masks the position of the query.
 constexpr int64_t kFull = 0, kFullRaw = -1;
 
 struct TrainedModel {
@@ -32,8 +30,6 @@ std::string name_of(int64_t rounds) {
   return rounds == kFull ? "full" : "lsh-" + std::to_string(rounds);
 }
 
-// Returns the settings of attention with a number of rounds. Full attention has a single chunk, which needs
-// no hashing.
 std::vector<std::string> settings_of(const Config& base, int64_t rounds) {
   const auto text = [](const char* key, int64_t value) {
     return "attention." + std::string(key) + "=" + std::to_string(value);

@@ -45,9 +45,8 @@ std::vector<std::string> speech_settings(const std::string& name, TableScale sca
   return all;
 }
 
-// Returns the lowest validation error rate, and the medians of the wall-clock time and of the processor time
-// of an epoch. Also returns the curves of the error rate over epochs and over processor time. The second
-// curve does not use wall-clock time, because wall-clock time depends on the load of the machine.
+// Reads the results of a training run. The x values of `by_time` are processor times, because wall-clock
+// times depend on the load of the machine.
 MeasurementResults read_learning_curve(const std::string& run_dir, const std::string& model) {
   std::vector<double> seconds, cpu_seconds;
   Curve by_epoch{"epochs", model, {}}, by_time{"time", model, {}};
@@ -71,8 +70,6 @@ MeasurementResults read_learning_curve(const std::string& run_dir, const std::st
           .curves = {by_epoch, by_time}};
 }
 
-// Returns the config file of a model for the corpus in data.dataset. Model sizes, parts and features depend
-// on the corpus.
 std::string config_file(const ReproductionOptions& options, const std::string& name) {
   const std::string dataset = find_config_setting_value(options, "data.dataset");
   const std::string corpus = dataset.empty() ? "an4" : dataset == "synthetic-speech" ? "synthetic" : dataset;

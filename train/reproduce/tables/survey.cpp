@@ -13,9 +13,9 @@
 namespace tapeformer {
 namespace {
 
-// Sizes that some attention kinds derive from the length of the sequences.
+// Values for attention options that depend on the length of the sequences.
 struct Grid {
-  int64_t side;   // power of two near the square root of the length
+  int64_t side;   // power of two, about the square root of the length
   int64_t width;  // width of the images; equal to `side` for other sequences
 };
 
@@ -25,8 +25,8 @@ using Settings = std::vector<std::string>;
 //   type             class of the model in the survey. FP is fixed patterns, M is memory, LP is learnable
 //                    patterns, LR is low rank, KR is kernels, and RC is recurrence.
 //   complexity       complexity for n tokens, as stated in the survey
-//   cost             cost for n tokens, up to a constant factor, according to this complexity. Parameters
-//                    other than n have the values in `settings`.
+//   cost             complexity as a function of n, up to a constant factor. In this table, other symbols
+//                    are constants or functions of n.
 //   listops, images  published accuracies in percent, from table 1 of "Long Range Arena" (Tay et al. 2020).
 //                    0 means that no accuracy is published.
 struct SurveyKind {
@@ -216,7 +216,6 @@ int64_t count_model_parameters(const Config& config) {
   return count_parameters(*make_example_model(config, get_dataset_info(config)));
 }
 
-// Returns a text that states how a model with this attention generates a token.
 std::string decoding_of(const AttentionPattern& attention) {
   if (!supports(attention, &AttentionCapabilities::causal)) return "no";
   if (!supports(attention, &AttentionCapabilities::recurrent)) return "yes, recomputes the prefix";
@@ -247,10 +246,8 @@ Measurement properties() {
           .measures_first_seed_only = true};
 }
 
-// Combines the measurements of the attention kinds of a model. Each element of `outputs` is the output of
-// `bench attention` at one length, with one measurement for each attention kind. Returns an array with one
-// measurement for each output. Its time is the sum over the kinds, and its peak memory is the maximum.
-// Outputs without measurements are skipped.
+// A model can have several attention kinds. Returns the sum of their times and the maximum of their peak
+// memory at each length. `outputs` has the output of `bench attention` for each length.
 Json sums_over_kinds(const std::vector<Json>& outputs) {
   Json sums = Json::array();
   for (const Json& output : outputs) {
@@ -275,8 +272,7 @@ double find_value(const MeasurementResults& results, const std::string& name) {
 }
 
 // Returns the text in the column "complexity holds". The text is "yes" if the measured exponents of time and
-// memory are at most kTolerance above the exponent of the stated complexity. The exponent of the stated
-// complexity is fitted to the values of kind.cost() at the measured lengths.
+// memory are at most kTolerance above the exponent of kind.cost().
 std::string verdict(const MeasurementResults& scaling, const SurveyKind& kind) {
   constexpr size_t kNeededLengths = 6;
   constexpr double kTolerance = 0.15;
@@ -335,8 +331,6 @@ Measurement make_attention_by_length_measurement(const ReproductionOptions& opti
   return measurement;
 }
 
-// Returns the measurement of decoding at batch size 1: the time per generated token, and the size of the
-// state after the last token.
 Measurement make_decoding_cost_measurement() {
   return {.name = "decoding_cost",
           .columns = {{.name = "milliseconds_per_token", .label = "ms a token", .decimal_places = 3},

@@ -21,8 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// If a training part has at least kManySpeakers speakers, hold_out() holds out whole speakers instead of
-// single utterances.
+// Minimum number of speakers in a training part for which whole speakers are held out.
 constexpr size_t kManySpeakers = 10;
 
 // Returns the path of the folder of a part. The path is absolute, or relative to the folder of the corpus.
@@ -44,7 +43,6 @@ PhoneSet parse_timit_set(const std::string& name) {
   return name == "timit48" ? PhoneSet::timit48 : PhoneSet::timit39;
 }
 
-// Reads the part `split` of the corpus in `folder`.
 Corpus read_part(const Config& config, const fs::path& folder, const std::string& split,
                  bool allow_commands) {
   const CatalogueEntry& set = require_catalogue_entry(config.data.dataset);

@@ -30,13 +30,12 @@ Corpus read_corpus_part(const Config& config, const std::string& split, const Da
 // is needed and missing.
 std::optional<std::filesystem::path> find_lexicon(const Config& config, const DataAccessOptions& data);
 
-// Returns the folder of the corpus.
+// Returns data.path. If it is empty, returns the folder of data.dataset in the data directories.
 std::filesystem::path find_speech_corpus_folder(const Config& config, const DataAccessOptions& data);
-// Returns the folders of the parts of the corpus. Each path is absolute, or relative to the folder of the
-// corpus. Returns an empty list if the corpus does not have one folder per part. The training part is always
-// included. The validation part is included if the corpus has one. The test part is included in each of these
-// cases: the folder of the test part exists, data.test_part is set, or training evaluates on the test part
-// (see choose_speech_evaluation_split()).
+// Returns the folders of the training part, the validation part if there is one, and the test part. The test
+// part is omitted if its folder does not exist, unless data.test_part is set or training evaluates on it.
+// Each path is absolute, or relative to the folder of the corpus. Returns an empty list if the corpus does
+// not have one folder per part.
 std::vector<std::string> list_speech_part_folders(const Config& config, const DataAccessOptions& data);
 
 // Returns the part that training evaluates on: "valid" if the corpus has this part or data.validation holds
@@ -57,12 +56,12 @@ struct SpeechPart {
   std::vector<int64_t> frame_counts() const;  // numbers of frames of the usable utterances
 };
 
-// Reads the part "train", "valid" or "test". data.limit and data.eval_limit select utterances that are spread
-// evenly over the part. If `trained_metadata` is null, the phone table is made from the labels of the part
-// (for TIMIT, from data.phone_set), and the statistics are computed from the part. Otherwise, the phone table
-// and the statistics come from `trained_metadata`, and the part is read for scoring (SpeechPurpose::scoring).
-// A part for scoring also contains utterances that the model cannot process. The phones of these utterances
-// count as deletions.
+// Reads the part "train", "valid" or "test". If data.limit or data.eval_limit is set, reads that many
+// utterances, spread evenly over the part.
+//
+// If `trained_metadata` is null, reads the part for training: the phone table and the feature statistics come
+// from the part (for TIMIT, the phone table comes from data.phone_set). Otherwise, reads the part for
+// scoring: both come from `trained_metadata`, and utterances that the model cannot process are kept.
 SpeechPart read_speech_part(const Config& config, const std::string& split, const DataAccessOptions& data,
                             const SpeechMetadata* trained_metadata);
 // Returns the metadata of a training part.

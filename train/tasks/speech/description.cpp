@@ -10,8 +10,8 @@ namespace {
 
 // Limits of the entries of state.json.
 constexpr int64_t kMaxDims = 1'000'000;
-constexpr double kMaxTotalFrames = 1e15;                // maximum number of frames of all utterances
-constexpr int64_t kMaxUtteranceFrames = 1'000'000'000;  // maximum number of frames of one utterance
+constexpr double kMaxTotalFrames = 1e15;
+constexpr int64_t kMaxUtteranceFrames = 1'000'000'000;
 
 }  // namespace
 

@@ -30,8 +30,6 @@ SpeechEvaluationOptions make_speech_evaluation_options(const Config& config) {
 
 namespace {
 
-// Appends utterances of part.dataset to `result.unprocessed`. `indices` selects the utterances, and `reason`
-// states why the model cannot process them.
 void add_unprocessed(const SpeechPart& part, const std::vector<int64_t>& indices, const std::string& reason,
                      SpeechEvaluation& result) {
   for (const int64_t i : indices)
@@ -41,8 +39,7 @@ void add_unprocessed(const SpeechPart& part, const std::vector<int64_t>& indices
 
 using LabelsOfUtterances = std::map<int64_t, CtcLabels>;
 
-// Returns the decoded labels of all processes. The processes exchange the labels as text. For each utterance,
-// the text contains its index, the number of its labels, and the labels.
+// Returns the decoded labels of all processes, which the processes exchange as text.
 LabelsOfUtterances gather_labels(Communicator& processes, const LabelsOfUtterances& own) {
   if (processes.size() == 1) return own;
   std::string text;
@@ -86,9 +83,10 @@ SpeechEvaluation score(const SpeechPart& part, const SpeechEvaluationOptions& op
   return result;
 }
 
-// The sums of the losses of all batches. `sums` has the shape (2, batches + 1). Element (0, b) is the sum of
-// the losses of batch b in nats. Element (1, b) is the number of utterances of batch b that have a loss. The
-// last column is always 0. evaluate() replaces `sums` by the sum over all processes.
+// The losses of each batch. `sums` has the shape (2, batches + 1). Row 0 contains the sum of the losses of
+// each batch in nats. Row 1 contains the number of utterances with a loss. The batches have separate columns,
+// so that the result does not depend on the number of processes. The last column contains zeros. It keeps
+// `sums` from being empty if there are no batches.
 struct LossSums {
   explicit LossSums(size_t batches)
       : sums(Tensor::zeros({2, static_cast<int64_t>(batches) + 1}, DType::float64)) {}

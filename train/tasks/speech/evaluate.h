@@ -16,7 +16,7 @@
 namespace tapeformer {
 
 struct SpeechEvaluationOptions {
-  int64_t beam_size = 0;  // number of prefixes of a beam search; 0: the most probable class of every frame
+  int64_t beam_size = 0;           // number of prefixes in a beam search; 0: greedy decoding
   int64_t max_frames = 20000;      // largest number of frames in a batch
   int64_t max_batch_size = 0;      // largest number of utterances in a batch; 0: any number
   bool fold_timit_phones = false;  // maps phones to the 39 phones of TIMIT scores
@@ -41,10 +41,11 @@ struct SpeechEvaluation {
   std::vector<ScoredUtterance> utterances;  // all utterances in the order of the corpus
 };
 
-// Evaluates all utterances of the part in the dtype of the model, without dropout, in order of length.
-// Each batch is evaluated by one of the processes of `processes`. All processes get the same result, which
-// does not depend on the number of processes. Throws StoppedError if `stop` returns true before a batch. Each
-// process calls `stop` the same number of times.
+// Evaluates all utterances of the part, in the dtype of the model and without dropout. The batches are
+// distributed among the processes. All processes get the same result, which does not depend on their number.
+//
+// Throws StoppedError if `stop` returns true before a batch. Each process calls `stop` the same number of
+// times.
 SpeechEvaluation evaluate(const SpeechModel& model, const SpeechPart& part,
                           const SpeechEvaluationOptions& options, const StopCheck& stop = {},
                           Communicator& processes = *get_single_process_communicator());
@@ -55,8 +56,8 @@ SpeechEvaluationOptions make_speech_evaluation_options(const Config& config);
 // phones that the model cannot process. Returns "" if the model processes all utterances.
 std::string describe_processed_score(const SpeechEvaluation& evaluation);
 
-// Returns the decoded labels of each utterance of a batch. `beam_size` is the number of prefixes of the beam
-// search. If `beam_size` is 0, decodes the most probable class of every frame.
+// Returns the decoded labels of each utterance of a batch. `beam_size` is the number of prefixes in a beam
+// search. If `beam_size` is 0, decodes greedily.
 std::vector<CtcLabels> decode_labels(const SpeechOutput& output, int64_t beam_size);
 
 }  // namespace tapeformer

@@ -1,8 +1,7 @@
 // Computation of the features that a trained speech model reads, for a whole recording or for a stream.
 //
 // Functions throw DataError if a recording is missing, invalid, silent or too short. The message names the
-// recording. Functions throw ConfigError if the features differ from the features that the model was trained
-// on.
+// recording. Functions throw ConfigError if the number of features per frame differs from training.
 #pragma once
 
 #include <filesystem>
@@ -21,8 +20,8 @@ namespace tapeformer {
 
 FeatureOptions make_feature_options(const Config& config, bool training);
 Normalization make_normalization(const Config& config);
-// Returns whether the features of a frame depend on the whole utterance, because data.cmvn normalizes over
-// the utterance.
+// Returns whether data.cmvn normalizes over the utterance or its speaker, so that the features of a frame
+// depend on the whole utterance.
 bool features_need_whole_utterance(const Config& config);
 // Returns the statistics of the training set. Throws ConfigError if the model was trained without them.
 const FeatureStatistics& get_global_statistics(const SpeechMetadata& metadata);
@@ -38,7 +37,7 @@ Tensor compute_file_features(const Config& config, const SpeechMetadata& metadat
 class FeatureStream {
  public:
   FeatureStream(const Config& config, const SpeechMetadata& metadata, const std::filesystem::path& path);
-  // Throws ConfigError if features need the whole utterance, or if the model was trained on AN4.
+  // Throws ConfigError if features need the whole utterance, or if the model was trained on .mfc files.
   FeatureStream(const Config& config, const SpeechMetadata& metadata, const AudioPipe& pipe);
 
   // Returns the next rows of features, of shape (rows, dims). The number of rows can be 0 before the end of
@@ -58,7 +57,7 @@ class FeatureStream {
     bool is_silent = true;  // whether all samples so far are equal
   };
   void open_pipeline(const SpeechMetadata& metadata);
-  // Throws DataError if the recording is shorter than a frame or silent, as compute_features() does.
+  // Throws DataError if the recording is shorter than a frame or silent.
   void check_recording() const;
 
   const Config& config_;

@@ -15,7 +15,8 @@ class SpeechBatchPlan {
   SpeechBatchPlan(std::vector<int64_t> frames, const BatchPlanOptions& options)
       : frame_counts_(std::move(frames)), options_(options) {}
 
-  // Returns the utterances of a batch as indices into `frames`.
+  // Returns the utterances of a batch as indices into the argument `frames` of the constructor. Batches are
+  // numbered from the start of training.
   std::vector<int64_t> list_utterances(int64_t batch) const;
   // Returns the number of batches in `epochs` epochs. Both `epochs` and the result can be fractional.
   double count_batches(double epochs) const;

@@ -30,8 +30,6 @@ SpecAugmentOptions make_augment_options(const DataConfig& d) {
           .time_share = d.time_share};
 }
 
-// Logs the sizes of a part and the numbers of utterances that are left out. The text `padding` is appended to
-// the sizes.
 void report(const SpeechPart& part, const std::string& padding) {
   const SpeechDatasetReport& r = part.dataset->report();
   log_info(part.split, ": ", part.usable_indices.size(), " utterances, ", r.frame_count, " frames, ",
@@ -68,7 +66,6 @@ CtcBatch make_ctc_batch(const SpeechBatch& batch) {
   return {batch.features, batch.lengths, batch.labels, batch.label_lengths};
 }
 
-// Returns a text with the number of utterances in a part and a checksum of their ids, lengths and labels.
 std::string digest_of_part(const SpeechPart& part) {
   Checksum checksum;
   const auto append = [&](const std::string& text) { checksum.append(text.data(), text.size()); };

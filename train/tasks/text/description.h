@@ -9,11 +9,10 @@
 
 namespace tapeformer {
 
-// The next two functions convert a tokenizer to and from the JSON object TrainingState::task_json. The object
-// contains the name of the tokenizer, the size of its vocabulary and its data. Characters are stored as text,
-// and a SentencePiece model in Base64. `path` is the path of state.json, for messages. parse_tokenizer()
-// throws CheckpointError with the path and the entry.
+// Returns a JSON object with the name of the tokenizer, the size of its vocabulary and its data.
 std::string to_json(const Tokenizer& tokenizer);
+// Returns the tokenizer from the result of to_json(). Throws CheckpointError if an entry is missing or
+// invalid. The message contains the entry and `path`, the path of state.json.
 std::shared_ptr<const Tokenizer> parse_tokenizer(const std::string& task_json, const std::string& path);
 
 }  // namespace tapeformer

@@ -24,8 +24,7 @@ TEST_CASE("CTC equals PyTorch in value and gradient") {
       const auto losses = result.losses.to_vector(), expected = read("losses").to_vector();
       for (size_t b = 0; b < losses.size(); ++b)
         CHECK(losses[b] == doctest::Approx(expected[b]).epsilon(tolerance));
-      // PyTorch computed the gradient of the sum of the losses. The loss here is the mean of the losses, so
-      // the cotangent is the number of utterances.
+      // The file contains the gradient of the sum of the losses, and result.loss is the mean.
       const auto batch = static_cast<double>(losses.size());
       backward(result.loss, Tensor::full({}, batch, dtype));
       CHECK(max_difference(gradient(logits).to(DType::float64), read("gradient")) < tolerance);

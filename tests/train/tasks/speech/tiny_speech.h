@@ -17,9 +17,9 @@ inline void append_big_endian(Bytes& bytes, uint32_t word) {
   for (int shift = 24; shift >= 0; shift -= 8) bytes.push_back(static_cast<uint8_t>(word >> shift));
 }
 
-// Returns the contents of a .mfc file with 13 values per frame. Each phone has six frames. In the first four
-// frames, value 0 is high for phone "A", value 2 for phone "B", and value 4 for phone "C". In the other two
-// frames, the last value is high.
+// Returns the contents of a .mfc file with 13 values per frame and 6 frames per phone. One value is high in
+// the first four frames of a phone: value 0 for "A", 2 for "B" and 4 for "C". In the last two frames, value
+// 12 is high.
 inline Bytes make_mfc_file(const std::string& phones, uint64_t seed) {
   std::vector<float> values;
   const RandomStream noise(seed, "mfc", 0);
