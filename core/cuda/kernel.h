@@ -113,6 +113,21 @@ __device__ inline float fast_exp2(float x) {
 #endif
 }
 
+// Returns 1 / x. In float, the error is at most 1 unit in the last place for normal numbers with a normal
+// result.
+__device__ inline double fast_reciprocal(double x) {
+  return 1 / x;
+}
+__device__ inline float fast_reciprocal(float x) {
+#ifdef TAPEFORMER_CUDA_EMULATED
+  return 1 / x;
+#else
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+#endif
+}
+
 // Functions like those of DeviceMath. In float, exp(x) and exp_of_negative(x) take a third of the
 // instructions. Their relative error is at most 2^-22 + |x| 2^-24, and denormal results are 0.
 struct FastDeviceMath : DeviceMath {
@@ -226,12 +241,17 @@ struct DropoutMultipliers {
     if (threshold == 0) return scale;
     return stream.current_stream().bits16(static_cast<uint64_t>(offset + i)) >= threshold ? scale : T{0};
   }
-  // Returns 8 bits. Bit j is 1 if the element with the index 8 * group + j in the stream is kept.
+  // Returns 8 bits. Bit j is 1 if the element with the index 8 * group + j in the stream is kept. Requires
+  // that `threshold` is not 0.
   __device__ uint8_t compute_keep_mask(int64_t group) const {
     const PhiloxBlock random_bits = stream.current_stream().block(static_cast<uint64_t>(group));
+    // The upper half of a word is at least `threshold` if the word is greater than this number.
+    const uint32_t last_dropped = (threshold - 1) << 16 | 0xFFFF;
     unsigned mask = 0;
-    for (unsigned j = 0; j < 8; ++j)
-      mask |= static_cast<unsigned>((random_bits[j / 2] >> (j % 2 * 16) & 0xFFFF) >= threshold) << j;
+    for (unsigned j = 0; j < 8; ++j) {
+      const uint32_t word = random_bits[j / 2];
+      mask |= static_cast<unsigned>((j % 2 ? word : word << 16) > last_dropped) << j;
+    }
     return static_cast<uint8_t>(mask);
   }
   // Writes the multipliers of the elements i to i + kCount - 1 to `factors`.

@@ -11,11 +11,12 @@ namespace tapeformer::cuda {
 inline constexpr int kMaxListEntries = 384;
 // Maximum size of a list. CUDA 12.1 and later limit all parameters of a kernel together to 32,764 bytes.
 inline constexpr size_t kMaxListBytes = 24 << 10;
-// Number of elements per block, a multiple of Pack<T>::kSize.
+// Maximum number of elements per block. It is a multiple of Pack<T>::kSize, so that each chunk begins at an
+// aligned address.
 inline constexpr int64_t kElementsPerChunk = 8192;
 
-// A list of at most kMaxListEntries entries. An `Entry` holds pointers to arrays of n elements each, such as
-// a parameter and its gradient.
+// A list of at most kMaxListEntries entries. An `Entry` holds pointers to arrays, such as a parameter and its
+// gradient. Its member n is the number of elements of each array.
 template <class Entry>
 struct ArrayList {
   Entry entries[kMaxListEntries];
@@ -45,7 +46,6 @@ void for_each_list(const char* op, const Entry* entries, int64_t entry_count, F&
   }
 }
 
-// Returns the sum of n over the entries of a list.
 template <class Entry>
 int64_t count_elements(const ArrayList<Entry>& list) {
   int64_t element_count = 0;

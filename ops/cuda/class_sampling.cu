@@ -6,9 +6,8 @@
 namespace tapeformer::cuda {
 namespace {
 
-// Returns the threshold of top_k and top_p for a row, which exclude classes with smaller logits. All lanes of
-// a warp call the function for the same row. The threshold is found by bisection of the range of the finite
-// logits.
+// Returns a threshold for a row: top_k and top_p exclude the classes with smaller logits. Bisects the range
+// of the finite logits. All lanes of a warp call the function for the same row.
 template <class T>
 __device__ double find_logit_threshold(const T* logits, const ClassScorer& score) {
   const auto lane = static_cast<int64_t>(threadIdx.x % kWarpSize);

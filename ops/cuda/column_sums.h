@@ -1,7 +1,8 @@
 // Sums of the columns of a matrix, in one launch. Each thread block writes one row of partial sums and calls
-// complete_column_sums(). The last block of each group of kPartialSumsPerGroup blocks adds the partial sums
-// of the group. The last of these blocks adds the sums of the groups. The order of the additions depends only
-// on the shape.
+// complete_column_sums(). The partial sums are added in two steps:
+// 1. The last block of each group of kPartialSumsPerGroup blocks adds the partial sums of its group.
+// 2. The block that completes the last group adds the sums of all groups.
+// The order of the additions depends only on the shape.
 #pragma once
 
 #include <optional>
@@ -26,8 +27,8 @@ struct ColumnSums {
   int64_t partial_sum_count, column_count, second_target_begin;
   T* partial_sums;  // (partial_sum_count, column_count)
   T* targets[2];    // (second_target_begin,) and (column_count - second_target_begin,). A target may be null.
-  // Numbers of blocks that have arrived (strips, groups + 1): one per group, and one for all groups. A strip
-  // is a range of columns. All counters are 0 before and after the launch.
+  // Arrival counters, (strips, groups + 1). A strip is a range of columns. Each strip has a counter of blocks
+  // for each group, and a counter of completed groups. All counters are 0 before and after the launch.
   unsigned* arrival_counters;
 };
 

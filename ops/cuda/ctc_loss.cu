@@ -63,9 +63,9 @@ struct CtcUtterance {
   }
 };
 
-// Returns the maximum of `value` over the threads of the block. call_index must change by 1 between calls.
-// Consecutive calls then use different buffers and need only one barrier. The barrier also makes earlier
-// writes to alpha or beta visible to the block.
+// Returns the maximum of `value` over the threads of the block. call_index must increase or decrease by 1
+// from call to call. Consecutive calls then use different buffers, so each call needs only one barrier. The
+// barrier also makes earlier writes of the block to global memory visible to its threads.
 template <class T>
 __device__ T alternating_block_max(T value, int64_t call_index) {
   __shared__ T warp_values[2][kWarpSize];

@@ -1,25 +1,31 @@
-// Instructions that a warp executes in the attention kernels for bfloat16 tensors on tensor cores, for the
-// estimates of WorkLog. The numbers are counts of instructions in machine code for sm_90a (nvcc 13.0), times
-// the repetitions of inner loops. docs/device-cost.md explains how they are counted.
+// Instructions that a warp executes in the attention kernels on tensor cores. WorkLog uses the counts to
+// estimate the time of a launch. They were counted in machine code for sm_90a (nvcc 13.0), as
+// docs/device-cost.md explains.
 #pragma once
 
 #include <cstdint>
 
 namespace tapeformer::cuda {
 
-// Instructions of a warp for rows of at most 32 elements and for rows of at most 64 elements.
+// Counts for a head dimension of at most 32 (`narrow`) and of at most 64 (`wide`).
 struct InstructionCounts {
   int narrow, wide;
 
   constexpr int count(int width) const { return width > 32 ? wide : narrow; }
 };
 
-// Per chunk of kTileTokens tokens, with the feature map elu + 1.
-inline constexpr InstructionCounts kLinearResult{941, 1643}, kLinearQueryGradient{1852, 3368},
-    kLinearKeyValueGradients{1612, 2873}, kLinearState{270, 522};
+// Per chunk of kTileTokens tokens, with the feature map elu + 1: the instructions of the scan with a causal
+// mask, and of the sum of the states of segments. The index is a value of Scan.
+struct LinearInstructionCounts {
+  InstructionCounts scan, state;
+};
+inline constexpr LinearInstructionCounts kLinearInstructions[] = {
+    {{986, 1666}, {224, 421}}, {{1918, 3395}, {291, 559}}, {{1665, 2782}, {379, 623}}};
 // Per tile of kTileTokens queries and kTileTokens keys without masked pairs.
-inline constexpr InstructionCounts kSoftmaxResult{410, 508}, kSoftmaxQueryGradient{359, 462},
-    kSoftmaxKeyValueGradients{519, 657};
-inline constexpr int kDropoutMask = 700;  // in addition, per tile with dropout
+struct SoftmaxInstructionCounts {
+  InstructionCounts without_dropout, with_dropout;
+};
+inline constexpr SoftmaxInstructionCounts kSoftmaxResult{{410, 508}, {957, 1098}},
+    kSoftmaxQueryGradient{{359, 462}, {1060, 1215}}, kSoftmaxKeyValueGradients{{519, 657}, {1405, 1558}};
 
 }  // namespace tapeformer::cuda

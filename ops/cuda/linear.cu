@@ -272,9 +272,9 @@ bool compute_weight_gradient(const LinearShape& shape, const Operand* gz, const 
                                  .ldb = in,
                                  .c = gw,
                                  .ldc = in};
-  // The epilogue that computes gbias is used if gw has many tiles or if there are few rows. Otherwise a
-  // separate sum over the columns of gz is faster, because cuBLASLt does not divide the sums over k among
-  // thread blocks if the product has this epilogue.
+  // cuBLASLt does not divide the sum over k among thread blocks if the product has the epilogue for gbias.
+  // Such a product is slow if gw has few tiles and k, the number of rows, is large. In this case a separate
+  // kernel computes gbias.
   constexpr int64_t kTile = 128, kManyTiles = 64, kMaxFewRows = 1024;
   const int64_t tiles = ((out + kTile - 1) / kTile) * ((in + kTile - 1) / kTile);
   if constexpr (std::is_same_v<T, float>)

@@ -4,23 +4,27 @@
 #include <type_traits>
 
 #include "core/instances.h"
+#include "ops/cuda/instruction_counts.h"
 #include "ops/cuda/linear_attention_tensor_cores.h"
 
-// Linear attention in chunks of kTileTokens tokens. The sequence of each head is divided into segments, and
-// each thread block scans the chunks of one segment. With several segments per head, a few heads are enough
-// to occupy the device.
+// Linear attention in chunks of kTileTokens tokens. The sequence of each head is divided into segments, so
+// that a few heads are enough to occupy the device. Each thread block scans the chunks of one segment.
 //
-// A block keeps a state in shared memory, or in global memory if the state is large. For each chunk, the
-// block computes outputs from the state and from the tokens of the chunk. Then it adds the tokens of the
-// chunk to the state. The initial state of a segment is the sum of the states of the segments before it
-// (forward) or after it (reverse). segment_state_kernel computes the states of the segments. Without a causal
-// mask, the state is constant during the scan and is the sum of the states of all segments.
+// For each chunk, a block computes outputs from its state and from the tokens of the chunk. Then it adds the
+// tokens of the chunk to the state. The initial state of a segment is the sum of the states of the segments
+// before it (forward) or after it (reverse). Without a causal mask, the state is constant: it is the sum of
+// the states of all segments. A separate kernel computes the states of the segments.
 //
-// Legend: q and k stand for phi(q) and phi(k), (length, dim); d is the denominator of out, (length,);
-//   dn = g / d, the gradient of the numerator of out, (length, value_dim);
-//   dd = -(g . out) / d, the gradient of the denominator of out, (length,).
+// The kernels of this file keep the state in shared memory, or in global memory if it is large. The kernels
+// of linear_attention_tensor_cores.h keep it in registers.
+//
+// Legend:
+//   q, k  phi(q) and phi(k), (length, dim)
+//   d     denominator of out, (length,)
+//   dn    g / d, the gradient of the numerator of out, (length, value_dim)
+//   dd    -(g . out) / d, the gradient of the denominator of out, (length,)
 // A state is a (dim, value_dim + kExtraStateColumns) array. Columns [0, value_dim) hold a matrix, and column
-// value_dim holds a vector of size dim:
+// value_dim holds a vector:
 //   forward  the matrix sum k v^T and the vector sum k
 //   reverse  the matrix sum q dn^T and the vector sum dd q, from the last chunk to the first
 namespace tapeformer::cuda {
@@ -45,8 +49,8 @@ __device__ void add_tokens_to_state(const typename Tiles::Memory& memory, const 
   for (int64_t row = 0; row < features.width; row += kWidth)
     for (int64_t column = 0; column < values.width; column += kWidth) {
       typename Tiles::template Tile<kWidth, kWidth> tile;
-      // `sum` is added to element row + thread of the vector that the state contains. Only the first kWidth
-      // threads compute it, and only for the first column tile.
+      // `sum` belongs to element row + thread of the vector of the state. It is computed with the first
+      // column tile.
       T sum = 0;
       add_products<kAlongTile, kAlongTile>(
           tile, memory, features.count - begin, make_operand<kAlongTile>(features, begin, row),
@@ -80,11 +84,11 @@ __global__ void segment_state_kernel(LinearAttentionInputs<S> in, LinearAttentio
       begin + segments.tokens_per_segment, true, states + int64_t{blockIdx.x} * in.state_size());
 }
 
-// Completes `products`, the dot products between the tokens of the chunk that begins at token `begin`. If
-// kOutput is query_gradient or key_gradient, adds dd, the gradient of the denominator of the query, to each
-// product. Then sets the products that the causal mask excludes to 0. If kOutput is result, also writes the
-// sum of each row to `denominators`, which must be 0 on input. row_dd contains dd of the rows that the
-// calling thread holds, and is used only if kOutput is query_gradient.
+// Completes `products`, the dot products between the tokens of the chunk that begins at token `begin`. Sets
+// the products that the causal mask excludes to 0. Depending on kOutput, also:
+//   query_gradient   Adds dd of the query, which row_dd holds for each row, to each product.
+//   key_gradient     Adds dd of the query to each product.
+//   result           Adds the sum of each row to `denominators`, which must be 0 on input.
 template <Output kOutput, class Products, class S, class T = Compute<S>>
 __device__ void finish_products(Products& products, const LinearAttentionHead<S>& head, int64_t begin,
                                 const T (&row_dd)[Products::kRowsPerThread],
@@ -107,10 +111,9 @@ __device__ void finish_products(Products& products, const LinearAttentionHead<S>
   }
 }
 
-// Calls f(column, values) for each pair of adjacent elements that the thread holds in its row i of a tile.
-// `values` contains `factor` times the elements in columns `column` and `column` + 1. The first column of the
-// tile is `first`. Pairs with column >= width are skipped. If column + 1 is equal to `width`, values[1] is
-// invalid.
+// Calls f(column, values) for each pair of adjacent elements in row i of the calling thread, multiplied by
+// `factor`. The tile begins at column `first`. Pairs at or after column `width` are skipped. If `width` is
+// odd, the second element of the last pair is invalid.
 template <class Tile, class T, class F>
 __device__ void for_each_pair(const Tile& tile, int i, int64_t first, int64_t width, T factor, F&& f) {
 #pragma unroll(kUnrollFactor <T>)
@@ -122,13 +125,12 @@ __device__ void for_each_pair(const Tile& tile, int i, int64_t first, int64_t wi
 
 // Computes one output tensor for the tokens of a chunk. Row i of the output is
 //   the sum of (row i of `rows` . row j of `columns`) * row j of `values`
-// over all tokens j that the causal mask allows. The terms of the tokens in the chunk are computed here, and
-// the sum of the other terms comes from `state`. kOutput modifies the result:
+// over the tokens j that the causal mask allows. The terms of the tokens in the chunk are computed here, and
+// the sum of the other terms comes from `state`. Depending on kOutput:
 //   query_gradient, key_gradient   dd of the query is added to each dot product in the chunk.
 //   result   Row i is divided by its denominator. 1 / denominator is written to `inverse` if it is not null.
-// The function calls store(i, position, feature, values) for each pair of adjacent elements of the output.
-// `values` contains elements `feature` and `feature` + 1 of the row of token `position`, and i is the index
-// of this row in the arrays of the calling thread.
+// Calls store(i, position, feature, values) with elements `feature` and `feature` + 1 of the output of token
+// `position`. i is the index of the row in the arrays of the calling thread.
 template <class Tiles, Output kOutput, int kWidth, int kRowsPerThread, class S, class Store>
 __device__ void compute_chunk_output(const typename Tiles::Memory& memory, const LinearAttentionInputs<S>& in,
                                      const LinearAttentionHead<S>& head, const HeadRows<S>& rows,
@@ -156,7 +158,7 @@ __device__ void compute_chunk_output(const typename Tiles::Memory& memory, const
     Sums sums;
     if (in.s.causal)
       add_tile_product(sums, products, memory, make_operand<kAlongTile>(values, begin, column));
-    // The denominators are computed with the first column tile.
+    // All column tiles have the same denominators, so they are computed only with the first tile.
     const bool needs_denominators = kOutput == Output::result && column == 0;
     T denominator = static_cast<T>(in.s.eps);
     add_products<kAlongDepth, kIsFeatureGradient ? kAlongDepth : kAlongTile>(
@@ -212,9 +214,8 @@ struct ChunkScan {
         });
   }
 
-  // Computes dd and the gradients of the queries. If the tensors are bfloat16, `Tiles` is SplitTensorTiles,
-  // and dd is computed from a second float32 computation of the result instead of from in.out. TensorCoreScan
-  // explains the reason.
+  // Computes dd and the gradients of the queries. For bfloat16 tensors, computes dd from a new float32
+  // result, because in.out is rounded. TensorCoreScan explains why dd must be accurate.
   __device__ void store_query_gradient(int64_t begin) const {
     using Sums = typename Tiles::template Tile<kTileTokens, kWidth>;
     T dd[kRowsPerThread] = {};
@@ -265,9 +266,9 @@ struct ChunkScan {
   }
 
  private:
-  // Completes and writes a pair of gradients with respect to phi(q) or phi(k). Adds the gradient that comes
-  // from the denominator, which is `factor` times the vector of the state. Then multiplies the pair by the
-  // derivative of the feature map and writes it to `target`. Gradients of masked keys are set to 0.
+  // Writes a pair of gradients with respect to q or k to `target`. On input, `values` are the gradients with
+  // respect to phi(q) or phi(k), without the part that comes from the denominator. This part is `factor`
+  // times the vector of the state. Gradients of masked keys are set to 0.
   __device__ void store_feature_gradient(const AttentionRows<S>& target, const HeadRows<S>& features,
                                          int64_t position, int64_t feature, T (&values)[2], T factor) const {
     T mapped[2];
@@ -283,9 +284,8 @@ struct ChunkScan {
   }
 };
 
-// Returns the second argument of __launch_bounds__: the minimum number of resident blocks per multiprocessor.
-// With this number, the compiler spills no registers in bfloat16, and at most 32 bytes per thread in float32.
-// With a larger number, it spills more. The emulation does not call the function.
+// Returns the minimum number of resident blocks per multiprocessor, for __launch_bounds__. With a larger
+// number, the compiler spills more registers. The emulation does not call the function.
 template <class Tiles, Scan kScan, int kWidth>
 [[maybe_unused]] constexpr int choose_resident_blocks() {
   if (Tiles::kThreads > kTensorCoreThreads) return 2;
@@ -330,11 +330,10 @@ __global__ void __launch_bounds__(Tiles::kThreads, choose_resident_blocks<Tiles,
   }
 }
 
-// Returns a copy of the launch `shape` with its memory traffic and its number of floating-point operations,
-// which the WorkLog records. `feature_tensors` is the number of accessed tensors whose rows have `dim`
-// elements, `value_tensors` is the number of those whose rows have `value_dim` elements, and `states` is the
-// number of accessed states. For each token of each head, the kernel also accesses `scalars` other elements
-// and computes `multiply_adds` multiply-adds.
+// Returns a copy of the launch `shape` with the work that the WorkLog records. The kernel accesses
+// feature_tensors tensors with rows of `dim` elements, value_tensors tensors with rows of `value_dim`
+// elements, and `states` states. For each token of each head, it also accesses `scalars` other elements and
+// computes `multiply_adds` multiply-adds.
 template <class Tiles, class S>
 LaunchConfig with_work(const LaunchConfig& shape, const LinearAttentionInputs<S>& in, int64_t length,
                        int64_t feature_tensors, int64_t value_tensors, int64_t scalars, int64_t states,
@@ -371,7 +370,7 @@ struct ScanKernels {
   void (*state)(LinearAttentionInputs<S>, LinearAttentionSegments<T>, T*);
   void (*scan)(LinearAttentionInputs<S>, LinearAttentionSegments<T>, LinearAttentionOutputs<S>);
   size_t state_bytes, scan_bytes;
-  bool has_state_in_memory;  // whether the scan kernel keeps its state in shared or global memory
+  bool has_state_in_memory;  // false if the scan kernel keeps its state in registers
   int state_instructions = 0, scan_instructions = 0;
 };
 
@@ -388,20 +387,21 @@ ScanKernels<S> choose_kernels(const LinearAttentionInputs<S>& in, const LinearAt
   const auto set_tensor_core_kernels = [&](auto columns) {
     constexpr int kWidth = decltype(columns)::value;
     using Operations = TensorCoreScan<kScan, kWidth>;
+    constexpr LinearInstructionCounts kCounts = kLinearInstructions[static_cast<int>(kScan)];
     kernels = {tensor_core_state_kernel<kScan, kWidth>,
                tensor_core_scan_kernel<kScan, kWidth>,
-               Operations::kSharedBytes,
+               Operations::kStateRowBytes,
                Operations::kSharedBytes,
                false,
-               kLinearState.count(kWidth),
-               Operations::kInstructions};
+               kCounts.state.count(kWidth),
+               kCounts.scan.count(kWidth)};
   };
   if constexpr (!std::is_same_v<S, BFloat16>)
     visit_tile_width<S>(width, set_segment_kernels);
   else if (uses_tensor_core_scan(in, outputs))
     visit_tile_width<float>(width, set_tensor_core_kernels);
   else
-    set_segment_kernels(std::integral_constant<int, 64>{});  // one width saves compile time
+    set_segment_kernels(std::integral_constant<int, 64>{});  // only width 64, to save compile time
   return kernels;
 }
 
@@ -438,9 +438,8 @@ void launch_scan(const LinearAttentionInputs<S>& in, const LinearAttentionOutput
                .with_warp_instructions(count_instructions(summed_length, kernels.state_instructions)),
            in, summed_segments, states.data());
   }
-  // Without a causal mask, a scan accesses feature_tensors tensors with rows of `dim` elements and
-  // value_tensors tensors with rows of `value_dim` elements. With a causal mask, it accesses one more tensor
-  // of each width. It computes output_count outputs.
+  // feature_tensors have rows of `dim` elements, and value_tensors have rows of `value_dim` elements. With a
+  // causal mask, a scan accesses one more tensor of each kind.
   const bool recomputes_result = kScan == Scan::query_gradient && std::is_same_v<S, BFloat16>;
   const int64_t output_count = kIsReverse || recomputes_result ? 2 : 1;
   const int64_t feature_tensors = kScan == Scan::result ? 1 : 2;
@@ -475,7 +474,7 @@ void linear_attention_backward(Backend, const LinearAttentionShape& s, Attention
                                AttentionRows<const S> k, AttentionRows<const S> v, const S* out,
                                const Compute<S>* inverse_denominators, AttentionRows<const S> g,
                                AttentionGradients<S> gradients) {
-  // TensorCoreScan explains the use of SplitTensorTiles.
+  // The gradient of the queries needs two bfloat16 numbers per element, as TensorCoreScan explains.
   using Exact = std::conditional_t<std::is_same_v<S, BFloat16>, SplitTensorTiles, SimtTiles<S>>;
   const Scratch<Compute<S>> dd(s.batch * s.heads * s.query_length);
   const auto in =

@@ -7,60 +7,74 @@
 
 namespace tapeformer::cuda {
 
+// The elements of an operand: phi(x) for queries and keys, the elements of the tensor for values, and
+// products of a row and its multiplier for dn.
+enum class ChunkOperand { features, values, gradients };
+
 // The rows of one operand for the tokens of a chunk, in shared memory. An element is the sum of kParts
 // bfloat16 numbers. Elements outside of the operand are 0.
-template <int kWidth, int kParts>
+template <int kWidth, ChunkOperand kOperand, int kParts>
 class ChunkRows {
  public:
   // RowLayout is for products that sum over the elements of a row, and TokenLayout for products that sum over
   // the tokens.
   using RowLayout = SliceLayout<kAlongDepth, kTileTokens, kWidth>;
   using TokenLayout = SliceLayout<kAlongTile, kWidth, kTileTokens>;
+  static constexpr int kPartCount = kParts;
   static constexpr int kPairs = kParts * RowLayout::kPartStride;  // size in shared memory, in pairs
-  // Number of tokens between two packs of a thread.
+  // Each thread copies one Pack of every kTokenStep-th token.
   static constexpr int kTokenStep = kTensorCoreThreads * Pack<BFloat16>::kSize / kWidth;
 
   __device__ explicit ChunkRows(uint32_t* memory) : pairs_(memory) {}
 
-  // The elements of a chunk that a thread copies from global memory to shared memory, as pairs.
+  // The elements of the tensor that a thread copies to shared memory, as pairs, and the multipliers of their
+  // rows.
   struct Packs {
     Pack<uint32_t> packs[kTileTokens / kTokenStep];
+    float multipliers[kOperand == ChunkOperand::gradients ? kTileTokens / kTokenStep : 1];
   };
-  // Loads the rows of tokens [begin, begin + kTileTokens), without the feature map and the multipliers. All
-  // threads of the block call the function. A kernel fetches several operands before it stores the first, so
-  // that it waits for memory once.
+  // Loads the rows of tokens [begin, begin + kTileTokens). All threads of the block call the function. A
+  // kernel fetches several operands before it stores the first, so that it waits for memory once.
   __device__ static Packs fetch(const HeadRows<BFloat16>& rows, int64_t begin) {
     const int count = count_valid_tokens(rows, begin);
     const BFloat16* source = rows.data + (begin + token(0)) * rows.stride + feature();
     Packs result;
 #pragma unroll
     for (int n = 0; n < kTileTokens / kTokenStep; ++n, source += kTokenStep * rows.stride) {
+      const bool is_valid = token(n) < count;
       result.packs[n] = {};
-      if (token(n) < count) result.packs[n] = Pack<uint32_t>::load(reinterpret_cast<const uint32_t*>(source));
+      if (is_valid) result.packs[n] = Pack<uint32_t>::load(reinterpret_cast<const uint32_t*>(source));
+      if constexpr (kOperand == ChunkOperand::gradients)
+        result.multipliers[n] = is_valid ? rows.multipliers[begin + token(n)] : 0;
     }
     return result;
   }
-  // Writes the result of fetch() to shared memory. If kIsConverted is true, applies the feature map or the
-  // multipliers. All threads of the block call the function, and synchronise before they read the rows.
-  template <bool kIsConverted>
+  // Converts the result of fetch() and writes it to shared memory. All threads of the block call the
+  // function, and synchronise before they read the rows.
   __device__ void store(const Packs& source, const HeadRows<BFloat16>& rows, int64_t begin) const {
     const int count = count_valid_tokens(rows, begin);
 #pragma unroll
     for (int n = 0; n < kTileTokens / kTokenStep; ++n) {
       uint32_t* const target = pairs_ + RowLayout::offset(token(n), feature());
-      if constexpr (kIsConverted) {
-        ConvertedPack<BFloat16> elements = {};
-        if (token(n) < count) elements = rows.convert_pack(source.packs[n], begin + token(n));
-#pragma unroll
-        for (int part = 0; part < kParts; ++part)
-          extract_pack_part(elements, part).store(target + part * RowLayout::kPartStride);
-      } else {
+      if constexpr (kOperand == ChunkOperand::values) {
         static_assert(kParts == 1);
         source.packs[n].store(target);
+        continue;
       }
+      ConvertedPack<BFloat16> elements = unpack_pairs(source.packs[n]);
+      if constexpr (kOperand == ChunkOperand::gradients) elements.multiply(source.multipliers[n]);
+      if constexpr (kOperand == ChunkOperand::features) {
+        if (token(n) < count)
+          apply_feature_map(rows.feature_map, elements);
+        else
+          elements = {};
+      }
+#pragma unroll
+      for (int part = 0; part < kParts; ++part)
+        extract_pack_part(elements, part).store(target + part * RowLayout::kPartStride);
     }
   }
-  // Returns the pairs of tokens [token, token + 16) as the right operand of a product.
+  // Returns the rows from token `token` on, as the right operand of a product.
   __device__ const uint32_t* operand(int token = 0) const {
     return pairs_ + RowLayout::offset(token, 0);
   }
@@ -83,9 +97,11 @@ class ChunkRows {
   __device__ static int feature() {
     return static_cast<int>(threadIdx.x % (kWidth / Pack<BFloat16>::kSize)) * Pack<BFloat16>::kSize;
   }
-  // Returns the number of tokens at or after `begin`, or 0 if feature() is beyond the width of the rows.
+  // Returns the number of tokens of the chunk that begins at `begin`, or 0 if feature() is beyond the width
+  // of the rows.
   __device__ static int count_valid_tokens(const HeadRows<BFloat16>& rows, int64_t begin) {
-    return feature() < rows.width ? static_cast<int>(rows.count - begin) : 0;
+    const int64_t count = feature() < rows.width ? rows.count - begin : 0;
+    return count < kTileTokens ? static_cast<int>(count) : kTileTokens;
   }
 
   uint32_t* pairs_;
@@ -97,9 +113,9 @@ template <int kWidth, int kParts>
 struct WarpRows {
   LeftFragment fragments[kParts][kWidth / 16];
 
-  template <int kStoredParts>
-  __device__ explicit WarpRows(const ChunkRows<kWidth, kStoredParts>& rows) {
-    using Layout = typename ChunkRows<kWidth, kStoredParts>::RowLayout;
+  template <ChunkOperand kOperand, int kStoredParts>
+  __device__ explicit WarpRows(const ChunkRows<kWidth, kOperand, kStoredParts>& rows) {
+    using Layout = typename ChunkRows<kWidth, kOperand, kStoredParts>::RowLayout;
 #pragma unroll
     for (int part = 0; part < kParts; ++part)
 #pragma unroll
@@ -109,13 +125,16 @@ struct WarpRows {
   }
 };
 
-// Returns a right operand with 16 rows whose columns 0 and 1 contain parts 0 and 1 of elements
-// [first, first + 16) of `vector`. The other columns are 0.
-__device__ inline RightFragment make_vector_fragment(const float* vector, int first) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarpSize, column = lane / 4, row = first + lane % 4 * 2;
+// Returns elements [first, first + 16) of a vector as a right operand with 16 rows. Column 0 contains the
+// elements rounded to bfloat16, and column 1 contains the rounding errors. The other columns are 0. Element i
+// of the vector is vector[i * kStride].
+template <int kStride>
+__device__ RightFragment make_vector_fragment(const float* vector, int first) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize, column = lane / 4;
   if (column > 1) return {};
-  return {{extract_bfloat16_part(vector[row], vector[row + 1], column),
-           extract_bfloat16_part(vector[row + 8], vector[row + 9], column)}};
+  const float* const v = vector + (first + lane % 4 * 2) * kStride;
+  return {{extract_bfloat16_part(v[0], v[kStride], column),
+           extract_bfloat16_part(v[8 * kStride], v[9 * kStride], column)}};
 }
 // Returns a right operand with 16 rows whose column 0 contains ones. The other columns are 0.
 __device__ inline RightFragment make_ones_fragment() {
@@ -124,22 +143,22 @@ __device__ inline RightFragment make_ones_fragment() {
   return {{pair, pair}};
 }
 
-// The product of a (16, k) matrix and a vector whose two parts are the columns of a right operand. The lanes
-// that hold the elements of a row hold terms of the same sum.
+// The product of a (16, k) matrix and a vector. In the right operand, the sum of columns 0 and 1 is the
+// vector, and the other columns are 0.
 struct VectorProduct {
   float sums[4] = {};
 
   __device__ void add(const LeftFragment& left, const RightFragment& vector) {
     add_matrix_product(sums[0], sums[1], sums[2], sums[3], left, vector);
   }
-  // Returns the terms of the row lane / 4 + 8 i that the calling lane holds. The sum of the terms of the four
-  // lanes of a row is the product.
+  // Returns the product for row lane / 4 + 8 i if lane % 4 is 0. Returns 0 in the other three lanes of the
+  // row.
   __device__ float terms(int i) const { return sums[2 * i] + sums[2 * i + 1]; }
 };
 
 // The state of a head. The threads hold its elements in registers, and shared memory holds a copy for
-// products, with kParts bfloat16 numbers per element. The vector of the state is a float32 array in shared
-// memory.
+// products, with kParts bfloat16 numbers per element. The float32 elements of the vector are in the
+// padding between the rows of the matrix.
 template <int kWidth, int kParts>
 class ChunkState {
  public:
@@ -148,12 +167,13 @@ class ChunkState {
   using FeatureLayout = SliceLayout<kAlongTile, kWidth, kWidth>;
   using ValueLayout = SliceLayout<kAlongDepth, kWidth, kWidth>;
   static_assert(FeatureLayout::kPartStride == ValueLayout::kPartStride);
-  static constexpr int kPairs = kParts * FeatureLayout::kPartStride + kWidth;  // the vector has kWidth words
+  static constexpr int kPairs = kParts * FeatureLayout::kPartStride;  // size in shared memory, in pairs
+  static constexpr int kVectorStride = FeatureLayout::kLineStride;
 
   __device__ explicit ChunkState(uint32_t* memory) : pairs_(memory) {}
 
-  // Adds states [first, last) of a head, which LinearAttentionSegments describes, to the state. `states`
-  // points to state 0 of the head.
+  // Adds states [first, last) of a head to this state. `states` points to the states of the head in
+  // LinearAttentionSegments::states.
   __device__ void add_states(const LinearAttentionInputs<BFloat16>& in, const float* states, int64_t first,
                              int64_t last) {
     const auto stride = static_cast<int>(in.state_stride());
@@ -167,7 +187,7 @@ class ChunkState {
 #pragma unroll
         for (int j = 0; j < Matrix::kColumnsPerThread; ++j)
           if (Matrix::column(j) < in.s.value_dim) matrix_.elements[i][j] += row[Matrix::column(j)];
-        if (is_vector_lane()) vector_.sums[2 * i] += row[in.s.value_dim];
+        if (is_vector_lane()) vector_[i] += row[in.s.value_dim];
       }
     }
   }
@@ -180,31 +200,46 @@ class ChunkState {
 #pragma unroll
       for (int j = 0; j < Matrix::kColumnsPerThread; ++j)
         if (Matrix::column(j) < in.s.value_dim) row[Matrix::column(j)] = matrix_.elements[i][j];
-      if (is_vector_lane()) row[in.s.value_dim] = vector_.terms(i);
+      if (is_vector_lane()) row[in.s.value_dim] = vector_[i];
     }
   }
 
   // Adds the sum of features^T values over the tokens of a chunk to the matrix. Adds the sum of the features,
   // each multiplied by its element of `multipliers`, to the vector. If `multipliers` is null, all multipliers
   // are 1.
-  template <int kFeatureParts, int kValueParts>
-  __device__ void add_tokens(const ChunkRows<kWidth, kFeatureParts>& features,
-                             const ChunkRows<kWidth, kValueParts>& values, const float* multipliers) {
-    using Layout = typename ChunkRows<kWidth, 1>::TokenLayout;
+  template <int kFeatureParts, ChunkOperand kValues, int kValueParts>
+  __device__ void add_tokens(const ChunkRows<kWidth, ChunkOperand::features, kFeatureParts>& features,
+                             const ChunkRows<kWidth, kValues, kValueParts>& values,
+                             const float* multipliers) {
+    using Layout = typename ChunkRows<kWidth, kValues, kValueParts>::TokenLayout;
     constexpr int kLeftParts = kFeatureParts < kParts ? kFeatureParts : kParts;
+    // Tensor cores truncate sums. For operands with two parts, the error of a long sum would exceed the error
+    // of the operands, so the sum over chunks is computed by additions that round.
+    constexpr bool kAddsChunks = kParts > 1;
+    Matrix chunk_matrix;
+    Matrix& matrix = kAddsChunks ? chunk_matrix : matrix_;
+    VectorProduct product;
 #pragma unroll
     for (int token = 0; token < kTileTokens; token += 16) {
       const RightFragment vector =
-          multipliers ? make_vector_fragment(multipliers, token) : make_ones_fragment();
+          multipliers ? make_vector_fragment<1>(multipliers, token) : make_ones_fragment();
       LeftFragment fragments[kLeftParts];
 #pragma unroll
       for (int part = 0; part < kLeftParts; ++part) {
         fragments[part] =
             Matrix::template load_fragment<Layout>(features.operand() + part * Layout::kPartStride, token);
-        vector_.add(fragments[part], vector);
+        product.add(fragments[part], vector);
       }
       add_part_products<Layout, kLeftParts, kValueParts>(
-          matrix_, [&](int part) { return fragments[part]; }, values.operand(), token);
+          matrix, [&](int part) { return fragments[part]; }, values.operand(), token);
+    }
+#pragma unroll
+    for (int i = 0; i < Matrix::kRowsPerThread; ++i) {
+      vector_[i] += product.terms(i);
+      if constexpr (kAddsChunks)
+#pragma unroll
+        for (int j = 0; j < Matrix::kColumnsPerThread; ++j)
+          matrix_.elements[i][j] += chunk_matrix.elements[i][j];
     }
   }
 
@@ -220,11 +255,12 @@ class ChunkState {
           pairs_[part * FeatureLayout::kPartStride +
                  FeatureLayout::offset(Matrix::row(i), Matrix::column(j))] =
               extract_bfloat16_part(matrix_.elements[i][j], matrix_.elements[i][j + 1], part);
-      if (is_vector_lane()) vector()[Matrix::row(i)] = vector_.terms(i);
+      if (is_vector_lane()) vector()[Matrix::row(i) * kVectorStride] = vector_[i];
     }
   }
+  // Returns the address of the copy of the vector. Element i is vector()[i * kVectorStride].
   __device__ float* vector() const {
-    return reinterpret_cast<float*>(pairs_ + kParts * FeatureLayout::kPartStride);
+    return reinterpret_cast<float*>(pairs_ + kWidth / 2);
   }
   // Adds the product of `rows` and the copy of the matrix to `sums`. Layout is FeatureLayout or ValueLayout.
   template <class Layout, int kRowParts, class Sums>
@@ -240,7 +276,7 @@ class ChunkState {
     VectorProduct product;
 #pragma unroll
     for (int k = 0; k < kWidth; k += 16) {
-      const RightFragment fragment = make_vector_fragment(vector(), k);
+      const RightFragment fragment = make_vector_fragment<kVectorStride>(vector(), k);
 #pragma unroll
       for (int part = kRowParts - 1; part >= 0; --part) product.add(rows.fragments[part][k / 16], fragment);
     }
@@ -249,15 +285,14 @@ class ChunkState {
 
  private:
   using Matrix = TensorCoreTile<kWidth, kWidth>;  // (dim, value_dim)
-  // Returns whether the calling thread stores elements row(0) and row(1) of the vector. Of the warps that
-  // hold the same rows, one stores them.
+  // Returns true in exactly one of the threads that hold elements row(0) and row(1) of the vector.
   __device__ static bool is_vector_lane() {
     return Matrix::column(0) == 0;
   }
 
   uint32_t* pairs_;
   Matrix matrix_;
-  VectorProduct vector_;
+  float vector_[Matrix::kRowsPerThread] = {};  // elements row(i) of the vector, if is_vector_lane()
 };
 
 }  // namespace tapeformer::cuda

@@ -39,7 +39,7 @@ struct LinearAttentionOutputs {
   Compute<S>* inverse_denominators = nullptr;
 };
 
-// Returns `in` with the value of can_load_packs.
+// Returns a copy of `in` in which can_load_packs is set.
 template <class S>
 LinearAttentionInputs<S> make_inputs(LinearAttentionInputs<S> in) {
   if constexpr (std::is_same_v<S, BFloat16>)
@@ -64,7 +64,7 @@ struct LinearAttentionSegments {
   int64_t tokens_per_segment = 0;
   const T* states = nullptr;  // (batch, heads, states_per_head, state_size())
   int64_t states_per_head = 0;
-  T* workspace = nullptr;  // one state per block; null if the state of a block is in shared memory
+  T* workspace = nullptr;  // one state per block; null if the states of the blocks are not in global memory
 };
 
 // The tensors that a scan computes:

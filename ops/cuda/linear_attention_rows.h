@@ -2,6 +2,8 @@
 // mapped by the feature map phi, or multiplied by a factor.
 #pragma once
 
+#include <bit>
+
 #include "core/cuda/matrix_product.h"
 #include "ops/cuda/tile_product.h"
 #include "ops/kernels/feature_map_functions.h"
@@ -23,7 +25,29 @@ __device__ T compute_feature_derivative(FeatureMap map, T y) {
 template <class S>
 struct ConvertedPack {
   Compute<S> values[Pack<S>::kSize];
+
+  __device__ void multiply(Compute<S> factor) {
+#pragma unroll
+    for (Compute<S>& value : values) value *= factor;
+  }
 };
+// Returns the elements of a Pack<BFloat16> that is given as pairs.
+__device__ inline ConvertedPack<BFloat16> unpack_pairs(const Pack<uint32_t>& pairs) {
+  ConvertedPack<BFloat16> result;
+#pragma unroll
+  for (int p = 0; p < Pack<uint32_t>::kSize; ++p) {
+    result.values[2 * p] = unpack_first(pairs.values[p]);
+    result.values[2 * p + 1] = unpack_second(pairs.values[p]);
+  }
+  return result;
+}
+// Replaces each element x by phi(x).
+__device__ inline void apply_feature_map(FeatureMap map, ConvertedPack<BFloat16>& pack) {
+  visit_feature_map(map, [&](auto phi) {
+#pragma unroll
+    for (float& value : pack.values) value = phi.template value<FastDeviceMath>(value);
+  });
+}
 
 // The rows of one head, like StridedRows. The load functions return phi(x) for each element x of the rows if
 // use_feature_map is true. Otherwise they multiply row `position` by multipliers[position].
@@ -46,31 +70,12 @@ struct HeadRows : StridedRows<S> {
   // Returns load() of each element of the Pack that begins at `feature`. Requires can_load_pack.
   __device__ ConvertedPack<S> load_pack(int64_t position, int64_t feature) const {
     if (!contains(position, feature)) return {};
-    return convert_pack(
-        Pack<uint32_t>::load(reinterpret_cast<const uint32_t*>(data + position * stride + feature)),
-        position);
-  }
-  // Applies the feature map or the multiplier to adjacent elements of row `position`, which are given as
-  // pairs of bfloat16 numbers.
-  __device__ ConvertedPack<S> convert_pack(const Pack<uint32_t>& pairs, int64_t position) const {
-    constexpr int kPackSize = Pack<S>::kSize;
-    ConvertedPack<S> result;
-#pragma unroll
-    for (int v = 0; v < kPackSize; v += 2) {
-      result.values[v] = unpack_first(pairs.values[v / 2]);
-      result.values[v + 1] = unpack_second(pairs.values[v / 2]);
-    }
-    if (use_feature_map) {
-      visit_feature_map(feature_map, [&](auto phi) {
-#pragma unroll
-        for (int v = 0; v < kPackSize; ++v)
-          result.values[v] = phi.template value<FastDeviceMath>(result.values[v]);
-      });
-    } else if (multipliers) {
-      const T factor = multipliers[position];
-#pragma unroll
-      for (int v = 0; v < kPackSize; ++v) result.values[v] *= factor;
-    }
+    const Pack<S> pack = Pack<S>::load(data + position * stride + feature);
+    ConvertedPack<S> result = unpack_pairs(std::bit_cast<Pack<uint32_t>>(pack));
+    if (use_feature_map)
+      apply_feature_map(feature_map, result);
+    else if (multipliers)
+      result.multiply(multipliers[position]);
     return result;
   }
   // Sets `values` to load(position, feature) and load(position, feature + 1). `feature` must be even and less

@@ -3,78 +3,98 @@
 // cores. linear_attention.cu describes chunks, segments and states, and defines the symbols.
 #pragma once
 
-#include "ops/cuda/instruction_counts.h"
 #include "ops/cuda/linear_attention_chunk.h"
 
 namespace tapeformer::cuda {
 
 // The operations of a scan on one chunk of a head.
 //
-// The gradient of the queries with respect to phi(q) is the sum of (dn . v + dd) k over all keys. If all
-// values have a common component, the terms of this component in dn . v and in dd cancel. If out, dn and the
-// states were rounded to bfloat16, the terms would not cancel exactly, and the error would grow with the
-// length of the sequence. For this reason, Scan::query_gradient represents each operand by two bfloat16
-// numbers, and computes dd from the result in float32 instead of from in.out.
+// Scan::query_gradient needs operands that are more accurate than bfloat16. The gradient with respect to
+// phi(q) is the sum of (dn . v + dd) k over all keys. If all values have a common component, the terms of
+// this component in dn . v and in dd cancel. If out, dn and the states were rounded to bfloat16, the terms
+// would not cancel exactly, and the error would grow with the length of the sequence. Therefore phi(q),
+// phi(k), dn and the states consist of two bfloat16 numbers per element, and dd is computed from a float32
+// result instead of in.out.
 template <Scan kScan, int kWidth>
 class TensorCoreScan {
   using S = BFloat16;
   static constexpr bool kIsReverse = kScan == Scan::key_value_gradients;
   static constexpr int kParts = kScan == Scan::query_gradient ? 2 : 1;
-  // The derivative of the feature map is computed from both parts of phi(k).
+  // Backward stores two parts of phi(k), because it computes the derivative of the feature map from phi(k).
   static constexpr int kKeyParts = kScan == Scan::result ? 1 : 2;
-  using FeatureRows = ChunkRows<kWidth, kParts>;
-  using KeyRows = ChunkRows<kWidth, kKeyParts>;
-  using ValueRows = ChunkRows<kWidth, 1>;
+  using QueryRows = ChunkRows<kWidth, ChunkOperand::features, kParts>;
+  using KeyRows = ChunkRows<kWidth, ChunkOperand::features, kKeyParts>;
+  using ValueRows = ChunkRows<kWidth, ChunkOperand::values, 1>;
+  using GradientRows = ChunkRows<kWidth, ChunkOperand::gradients, kParts>;
   using State = ChunkState<kWidth, kParts>;
   using Sums = TensorCoreTile<kTileTokens, kWidth>;
   using Products = TensorCoreTile<kTileTokens, 16>;
   static constexpr int kRowsPerThread = Sums::kRowsPerThread;
-  static constexpr int kGradientPairs = kScan == Scan::result ? 0 : FeatureRows::kPairs;
-  static constexpr int kRowPairs = FeatureRows::kPairs + KeyRows::kPairs + ValueRows::kPairs + kGradientPairs;
+  // The operands in shared memory: first the rows that are added to the state, then the other rows and the
+  // copy of the state.
+  static constexpr int kQueryPairs = QueryRows::kPairs, kKeyPairs = KeyRows::kPairs,
+                       kValuePairs = ValueRows::kPairs,
+                       kGradientPairs = kScan == Scan::result ? 0 : GradientRows::kPairs;
+  static constexpr int kStateRowPairs =
+      kIsReverse ? kTileTokens + kQueryPairs + kGradientPairs : kKeyPairs + kValuePairs;
+  static constexpr int kQueryOffset = kIsReverse ? kTileTokens : kStateRowPairs,
+                       kGradientOffset = kQueryOffset + kQueryPairs,
+                       kKeyOffset = kIsReverse ? kStateRowPairs : 0, kValueOffset = kKeyOffset + kKeyPairs,
+                       kStateOffset =
+                           kIsReverse ? kValueOffset + kValuePairs : kGradientOffset + kGradientPairs;
 
  public:
-  static constexpr size_t kSharedBytes =
-      (kRowPairs + State::kPairs + (kIsReverse ? kTileTokens : 0)) * sizeof(uint32_t);
-  // Instructions that a warp executes per chunk.
-  static constexpr int kInstructions = (kScan == Scan::result           ? kLinearResult
-                                        : kScan == Scan::query_gradient ? kLinearQueryGradient
-                                                                        : kLinearKeyValueGradients)
-                                           .count(kWidth);
+  // Bytes of dynamic shared memory: kStateRowBytes if a kernel loads only the rows that are added to the
+  // state, otherwise kSharedBytes.
+  static constexpr size_t kStateRowBytes = kStateRowPairs * sizeof(uint32_t),
+                          kSharedBytes = (kStateOffset + State::kPairs) * sizeof(uint32_t);
 
   __device__ TensorCoreScan(const LinearAttentionInputs<S>& in, const LinearAttentionOutputs<S>& outputs,
                             const LinearAttentionHead<S>& head)
       : in_(in),
         outputs_(outputs),
         head_(head),
-        queries_(get_dynamic_shared_memory<uint32_t>()),
-        keys_(get_dynamic_shared_memory<uint32_t>() + FeatureRows::kPairs),
-        values_(get_dynamic_shared_memory<uint32_t>() + FeatureRows::kPairs + KeyRows::kPairs),
-        gradients_(get_dynamic_shared_memory<uint32_t>() + kRowPairs - kGradientPairs),
-        state_(get_dynamic_shared_memory<uint32_t>() + kRowPairs),
-        dd_(reinterpret_cast<float*>(get_dynamic_shared_memory<uint32_t>() + kRowPairs + State::kPairs)) {}
+        queries_(get_dynamic_shared_memory<uint32_t>() + kQueryOffset),
+        keys_(get_dynamic_shared_memory<uint32_t>() + kKeyOffset),
+        values_(get_dynamic_shared_memory<uint32_t>() + kValueOffset),
+        gradients_(get_dynamic_shared_memory<uint32_t>() + kGradientOffset),
+        state_(get_dynamic_shared_memory<uint32_t>() + kStateOffset),
+        dd_(get_dynamic_shared_memory<float>()) {}
 
   __device__ State& state() { return state_; }
 
-  // Loads the rows that add_tokens_to_state() reads, for the chunk that begins at token `begin`. All threads
-  // of the block call the function, and synchronise before they read the rows.
-  __device__ void load_state_rows(int64_t begin) const {
-    if constexpr (kIsReverse) {
-      load_queries_and_gradients(begin);
-      const int token = static_cast<int>(threadIdx.x);
-      if (token < kTileTokens) dd_[token] = begin + token < head_.queries.count ? head_.dd[begin + token] : 0;
-    } else {
-      load_keys_and_values(begin);
-    }
-  }
-  // Loads the other rows that store() reads. Without a causal mask, store() reads only these rows.
-  __device__ void load_output_rows(int64_t begin) const {
-    if constexpr (kIsReverse) {
-      load_keys_and_values(begin);
-    } else if constexpr (kScan == Scan::query_gradient) {
-      load_queries_and_gradients(begin);
-    } else {
-      queries_.template store<true>(queries_.fetch(head_.queries, begin), head_.queries, begin);
-    }
+  // Loads the rows of the chunk that begins at token `begin`: the rows that add_tokens_to_state() reads if
+  // has_state_rows is true, and the other rows that store() reads if kHasOutputRows is true. Without a causal
+  // mask, store() reads only these other rows. All threads of the block call the function, and synchronise
+  // before they read the rows.
+  template <bool kHasOutputRows>
+  __device__ void load_rows(int64_t begin, bool has_state_rows) const {
+    const bool has_queries = kIsReverse ? has_state_rows : kHasOutputRows,
+               has_gradients = has_queries && kScan != Scan::result,
+               has_keys = kIsReverse ? kHasOutputRows : has_state_rows;
+    const int token = static_cast<int>(threadIdx.x);
+    const bool has_dd = kIsReverse && has_state_rows && token < kTileTokens;
+    typename QueryRows::Packs queries;
+    typename GradientRows::Packs gradients;
+    typename KeyRows::Packs keys;
+    typename ValueRows::Packs values;
+    float dd = 0;
+    const auto store_keys_and_values = [&] {
+      keys_.store(keys, head_.keys, begin);
+      values_.store(values, head_.values, begin);
+    };
+    // Wide rows are fetched in two steps, because a thread has too few registers for all of them.
+    constexpr bool kHasTwoSteps = kWidth > 32;
+    if (has_keys) keys = keys_.fetch(head_.keys, begin);
+    if (has_keys) values = values_.fetch(head_.values, begin);
+    if (has_keys && kHasTwoSteps) store_keys_and_values();
+    if (has_queries) queries = queries_.fetch(head_.queries, begin);
+    if (has_gradients) gradients = gradients_.fetch(head_.dn, begin);
+    if (has_dd && begin + token < head_.queries.count) dd = head_.dd[begin + token];
+    if (has_keys && !kHasTwoSteps) store_keys_and_values();
+    if (has_queries) queries_.store(queries, head_.queries, begin);
+    if (has_gradients) gradients_.store(gradients, head_.dn, begin);
+    if (has_dd) dd_[token] = dd;
   }
   __device__ void add_tokens_to_state() {
     if constexpr (kIsReverse)
@@ -91,27 +111,16 @@ class TensorCoreScan {
   }
 
  private:
-  __device__ void load_keys_and_values(int64_t begin) const {
-    const auto keys = keys_.fetch(head_.keys, begin);
-    const auto values = values_.fetch(head_.values, begin);
-    keys_.template store<true>(keys, head_.keys, begin);
-    values_.template store<false>(values, head_.values, begin);
-  }
-  __device__ void load_queries_and_gradients(int64_t begin) const {
-    const auto queries = queries_.fetch(head_.queries, begin), gradients = gradients_.fetch(head_.dn, begin);
-    queries_.template store<true>(queries, head_.queries, begin);
-    gradients_.template store<true>(gradients, head_.dn, begin);
-  }
-
-  // Adds to row i of `sums` the sum of p(i, j) * row j of `values` over all tokens j of the chunk that the
-  // causal mask allows, where p(i, j) = adjust(row i of `rows` . row j of `columns`, i, j). In the arguments
-  // of `adjust`, i is the index of the row in the arrays of the calling thread. Adds the terms of the sum of
-  // p(i, j) over j that the calling thread holds to row_sums[i].
-  template <int kRowParts, int kColumnParts, int kValueParts, class Adjust>
+  // For each row i and each token j of the chunk that the causal mask allows, computes
+  //   p(i, j) = adjust(row i of `rows` . row j of `columns`, i, j)
+  //   row i of `sums` += p(i, j) * row j of `values`
+  //   row_sums[i] += p(i, j)
+  // In `adjust` and row_sums, i is the index of the row in the arrays of the calling thread. row_sums
+  // contains only the terms that this thread holds.
+  template <int kRowParts, class Columns, class Values, class Adjust>
   __device__ void add_chunk_products(Sums& sums, float (&row_sums)[kRowsPerThread],
-                                     const WarpRows<kWidth, kRowParts>& rows,
-                                     const ChunkRows<kWidth, kColumnParts>& columns,
-                                     const ChunkRows<kWidth, kValueParts>& values, Adjust adjust) const {
+                                     const WarpRows<kWidth, kRowParts>& rows, const Columns& columns,
+                                     const Values& values, Adjust adjust) const {
     const int diagonal = static_cast<int>(threadIdx.x) / kWarpSize * 16,
               end = kIsReverse ? kTileTokens : diagonal + 16;
 #pragma unroll 1
@@ -119,7 +128,7 @@ class TensorCoreScan {
       Products products;
 #pragma unroll
       for (int k = 0; k < kWidth; k += 16)
-        add_part_products<typename FeatureRows::RowLayout, kRowParts, kColumnParts>(
+        add_part_products<typename QueryRows::RowLayout, kRowParts, Columns::kPartCount>(
             products, [&](int part) { return rows.fragments[part][k / 16]; }, columns.operand(first), k);
 #pragma unroll
       for (int i = 0; i < kRowsPerThread; ++i)
@@ -132,7 +141,7 @@ class TensorCoreScan {
             product = 0;
           row_sums[i] += product;
         }
-      add_part_products<typename FeatureRows::TokenLayout, kRowParts, kValueParts>(
+      add_part_products<typename QueryRows::TokenLayout, kRowParts, Values::kPartCount>(
           sums, [&](int part) { return products.make_left_fragment(0, part); }, values.operand(), first);
     }
   }
@@ -222,13 +231,12 @@ class TensorCoreScan {
     }
   }
 
-  // Completes gradients with respect to phi(x), and multiplies them by the derivative of phi. Adds `factor`
-  // of the row times the vector of the state, which is the gradient that comes from the denominators.
-  // `features` contains phi(x). Gradients of masked keys are set to 0.
-  template <int kFeatureParts>
-  __device__ void apply_feature_derivative(Sums& sums, const ChunkRows<kWidth, kFeatureParts>& features,
-                                           const HeadRows<S>& rows, int64_t begin,
-                                           const float (&factors)[kRowsPerThread]) const {
+  // Replaces the gradients with respect to phi(x) in `sums` by gradients with respect to x. First adds the
+  // part that comes from the denominators: in row i, factors[i] times the vector of the state. `features`
+  // contains phi(x). Gradients of masked keys are set to 0.
+  template <class Features>
+  __device__ void apply_feature_derivative(Sums& sums, const Features& features, const HeadRows<S>& rows,
+                                           int64_t begin, const float (&factors)[kRowsPerThread]) const {
     const float* const vector = state_.vector();
     visit_feature_map(rows.feature_map, [&](auto phi) {
 #pragma unroll
@@ -241,7 +249,7 @@ class TensorCoreScan {
 #pragma unroll
           for (int v = 0; v < 2; ++v) {
             float& gradient = sums.elements[i][j + v];
-            gradient += factors[i] * vector[Sums::column(j) + v];
+            gradient += factors[i] * vector[(Sums::column(j) + v) * State::kVectorStride];
             gradient = is_masked ? 0 : gradient * phi.template derivative<DeviceMath>(mapped[v], mapped[v]);
           }
         }
@@ -268,15 +276,15 @@ class TensorCoreScan {
   const LinearAttentionInputs<S>& in_;
   const LinearAttentionOutputs<S>& outputs_;
   const LinearAttentionHead<S>& head_;
-  const FeatureRows queries_;
+  const QueryRows queries_;
   const KeyRows keys_;
   const ValueRows values_;
-  const FeatureRows gradients_;  // dn
+  const GradientRows gradients_;  // dn
   State state_;
-  float* dd_;  // dd of the queries of the chunk, only if kIsReverse
+  float* dd_;  // dd of the queries of the chunk; used only if kIsReverse is true
 };
 
-// The version of segment_state_kernel (linear_attention.cu) for these tensors.
+// Computes the states of segments on tensor cores, like segment_state_kernel (linear_attention.cu).
 template <Scan kScan, int kWidth>
 __global__ void __launch_bounds__(kTensorCoreThreads)
     tensor_core_state_kernel(LinearAttentionInputs<BFloat16> in, LinearAttentionSegments<float> segments,
@@ -290,7 +298,7 @@ __global__ void __launch_bounds__(kTensorCoreThreads)
                                                                    : length;
   for (int64_t chunk = begin; chunk < end; chunk += kTileTokens) {
     if (chunk > begin) __syncthreads();
-    scan.load_state_rows(chunk);
+    scan.template load_rows<false>(chunk, true);
     __syncthreads();
     scan.add_tokens_to_state();
   }
@@ -300,11 +308,11 @@ __global__ void __launch_bounds__(kTensorCoreThreads)
 // Returns the minimum number of resident blocks per multiprocessor of tensor_core_scan_kernel.
 template <Scan kScan, int kWidth>
 [[maybe_unused]] constexpr int choose_resident_tensor_core_blocks() {
-  if (kScan == Scan::query_gradient) return kWidth > 32 ? 2 : 4;
-  return kWidth > 32 ? 3 : 4;
+  if (kWidth <= 32) return 4;
+  return kScan == Scan::result ? 3 : 2;
 }
 
-// The version of segment_scan_kernel (linear_attention.cu) for these tensors.
+// Computes the outputs of a scan on tensor cores, like segment_scan_kernel (linear_attention.cu).
 template <Scan kScan, int kWidth>
 __global__ void __launch_bounds__(kTensorCoreThreads, choose_resident_tensor_core_blocks<kScan, kWidth>())
     tensor_core_scan_kernel(LinearAttentionInputs<BFloat16> in, LinearAttentionSegments<float> segments,
@@ -320,8 +328,7 @@ __global__ void __launch_bounds__(kTensorCoreThreads, choose_resident_tensor_cor
   for (int64_t c = 0; c < range.chunks; ++c) {
     const int64_t chunk = range.begin + (kIsReverse ? range.chunks - 1 - c : c) * kTileTokens;
     if (c > 0) __syncthreads();
-    if (in.s.causal) scan.load_state_rows(chunk);
-    scan.load_output_rows(chunk);
+    scan.template load_rows<true>(chunk, in.s.causal);
     if (c == 0 || in.s.causal) scan.state().publish();
     __syncthreads();
     scan.store(chunk);

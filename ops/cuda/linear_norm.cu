@@ -10,9 +10,9 @@ namespace {
 constexpr int kRowsPerTile = 32;      // number of rows of x per block
 constexpr int kColumnsPerSlice = 64;  // number of columns of x and w that are in shared memory at a time
 
-// Copies columns [begin, begin + kColumnsPerSlice) of kSize rows of a matrix (rows, width), from row `first`,
-// to slice[row][column]. Elements outside of the matrix are set to 0. Each thread loads up to eight Packs
-// before it stores the first, which hides the latency of memory.
+// Copies a part of a matrix (rows, width) to slice[row][column]. The part has kSize rows, from row `first`,
+// and kColumnsPerSlice columns, from column `begin`. Elements outside of the matrix are set to 0. Each thread
+// loads up to eight Packs before it stores the first, which hides the latency of memory.
 template <int kSize>
 __device__ void copy_slice(uint32_t* slice, const BFloat16* matrix, int64_t rows, int64_t first,
                            int64_t width, int64_t begin) {

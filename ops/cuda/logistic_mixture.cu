@@ -10,7 +10,6 @@ namespace {
 constexpr int64_t kMaxRowsPerBlock = 128;
 constexpr int64_t kMaxSharedBytes = 48 << 10;  // maximum shared memory of a block
 
-// The arguments of mixture_kernel.
 template <class T>
 struct MixtureArrays {
   int64_t rows;
@@ -23,10 +22,11 @@ struct MixtureArrays {
   int row_stride;  // stride of the rows in shared memory, in elements; odd, to avoid bank conflicts
 };
 
-// Computes the log-probability of each component k. Replaces the mean p[mixtures + k] and the log-scale p[2 *
-// mixtures + k] by the derivatives of the log-probability with respect to the mean and the log-scale. Writes
-// the sum of the logit p[k] and the log-probability to p[3 * mixtures + k]. Returns the maximum of these
-// sums.
+// Computes the log-probability of each component k, and writes:
+//   p[mixtures + k]       its derivative with respect to the mean, which replaces the mean
+//   p[2 * mixtures + k]   its derivative with respect to the log-scale, which replaces the log-scale
+//   p[3 * mixtures + k]   the sum of the logit p[k] and the log-probability
+// Returns the maximum of p[3 * mixtures + k] over k.
 template <LogisticEdge edge, class T>
 __device__ T replace_by_components(T* p, int mixtures, T y, T half, T log_width) {
   T largest = -INFINITY;
@@ -73,9 +73,9 @@ __device__ T compute_row_nll(T* p, int mixtures, int levels, int64_t target, T s
   return largest_logit + std::log(prior_sum) - largest - std::log(joint_sum);
 }
 
-// Calls f(shared index, global index) for each parameter of the rows of a block. The shared index counts
-// elements from the start of shared memory, whose rows have the stride row_stride. The global index counts
-// elements from the first parameter of the block in global memory, whose rows are contiguous.
+// Calls f(shared index, global index) for each parameter of the rows of a block. Both indices begin at the
+// first parameter of the block. The rows are contiguous in global memory, and have the stride row_stride in
+// shared memory.
 template <class F>
 __device__ void for_each_parameter(int rows, int width, int row_stride, F&& f) {
   const int threads = static_cast<int>(blockDim.x), thread = static_cast<int>(threadIdx.x);

@@ -54,40 +54,50 @@ __global__ void fill_infinite_kernel(T* target, int64_t count) {
   for (int64_t i = first_element(); i < count; i += element_stride()) target[i] = kInfinity<T>;
 }
 
-// The state of the online softmax of one query over the keys of one round. `maximum` is the maximum score of
-// the keys so far. `sum` is the sum of exp(score - maximum) / multiplicity over these keys, where
-// LshThreadBlock::multiplicity() returns the multiplicity of the query and the key.
+// The online softmax of one query over the keys of one round: the maximum score so far, and the sum of
+// exp(score - maximum) / multiplicity. LshTile::multiplicities defines the multiplicity.
 template <class T>
 struct RowSoftmax {
   T maximum = -kInfinity<T>, sum = 0;
 };
 
-// Adds a tile of keys to `softmax`, the online softmax of the query in row i of `scores`. On input, the row
-// contains the dot products of this query and the queries at the positions of the keys. Each key is such a
-// query times its key factor. Replaces each product by exp(score - maximum) / multiplicity, times the dropout
-// multiplier. Returns the factor by which the caller must multiply the sum of the weighted values of the
-// earlier tiles.
+// Replaces the elements of `scores` by the scores of the pairs of a query and a key. On input, they are the
+// dot products of the query in their row and the query at the position of the key in their column. Each key
+// is such a query times its key factor. The score is -inf if the query does not attend to the key.
+template <class Tiles, class Scores>
+__device__ void compute_scores(const LshThreadBlock<Tiles>& block, Scores& scores) {
+  using T = typename Tiles::Value;
+  LshQuery queries[Scores::kRowsPerThread];
+#pragma unroll(kUnrollFactor <T>)
+  for (int i = 0; i < Scores::kRowsPerThread; ++i) queries[i] = block.query(Scores::row(i));
+#pragma unroll(kUnrollFactor <T>)
+  for (int j = 0; j < Scores::kColumnsPerThread; ++j) {
+    const LshKey<T> key = block.key(Scores::column(j));
+#pragma unroll(kUnrollFactor <T>)
+    for (int i = 0; i < Scores::kRowsPerThread; ++i) {
+      T& score = scores.elements[i][j];
+      score = block.attends(queries[i], key) ? key.factor * score : -kInfinity<T>;
+    }
+  }
+}
+
+// Adds a tile of keys to `softmax`, the online softmax of the query in row i of `scores`. Replaces each score
+// by exp(score - maximum) / multiplicity, times the dropout multiplier. Returns the factor by which the
+// caller must multiply the sum of the weighted values of the earlier tiles.
 template <class Tiles, class Scores, class T = typename Tiles::Value>
 __device__ T update_row_softmax(const LshThreadBlock<Tiles>& block, Scores& scores, int i,
                                 RowSoftmax<T>& softmax) {
-  const LshTile<T>& tile = block.tile;
   const int row = Scores::row(i);
   T largest = -kInfinity<T>;
-#pragma unroll(kUnrollFactor <T>)
-  for (int j = 0; j < Scores::kColumnsPerThread; ++j) {
-    const int column = Scores::column(j);
-    T& score = scores.elements[i][j];
-    score = block.attends(row, column) ? tile.key_factors[column] * score : -kInfinity<T>;
-    largest = Maximum::apply(largest, score);
-  }
+  for (const T score : scores.elements[i]) largest = Maximum::apply(largest, score);
   const auto update = update_online_softmax(softmax.maximum, Scores::template reduce_row<Maximum>(largest));
   T total = 0;
 #pragma unroll(kUnrollFactor <T>)
   for (int j = 0; j < Scores::kColumnsPerThread; ++j) {
     T& score = scores.elements[i][j];
     const bool is_attended = score != -kInfinity<T>;
-    score = std::exp(score - update.shift);
-    if (is_attended) score /= block.multiplicity(row, Scores::column(j));
+    score = FastDeviceMath::exp(score - update.shift);
+    if (is_attended) score = block.divide_by_multiplicity(score, row, Scores::column(j));
     total += score;
     score *= block.dropout_multiplier(row, Scores::column(j));
   }
@@ -97,9 +107,9 @@ __device__ T update_row_softmax(const LshThreadBlock<Tiles>& block, Scores& scor
 }
 
 // The factors with which a round is added to the result of a query:
-//   result = old_factor * result + new_factor * (sum of the weights times the values of the round)
-// If is_alone is true, the query attends to no key, and the value at the position of the query replaces the
-// sum.
+//   result = old_factor * result + new_factor * weighted_sum
+// weighted_sum is the sum of the values of the round, each multiplied by its weight. If is_alone is true, the
+// query attends to no key, and weighted_sum is the value at the position of the query.
 template <class T>
 struct RoundUpdate {
   T old_factor, new_factor;
@@ -149,8 +159,8 @@ __device__ RoundUpdate<T> update_running_log_sum(const RowSoftmax<T>& row, T* ru
 }
 
 // Adds one round to `out`: the queries of a chunk attend to the keys of the same chunk and of the previous
-// chunk. running_log_sums (column tiles, batch * heads, length) holds the log-sum-exps of the earlier rounds.
-// Different blocks compute the column tiles of the result, so each column tile has a separate copy.
+// chunk. running_log_sums (column tiles, batch * heads, length) holds the log-sum-exps of the earlier rounds,
+// with a separate copy for each column tile of the result, because different blocks compute the column tiles.
 template <class Tiles, int kWidth, class T = typename Tiles::Value, class S = typename Tiles::Stored>
 __global__ void forward_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* out, T* log_sums,
                                T* running_log_sums) {
@@ -172,6 +182,7 @@ __global__ void forward_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* 
       add_products<kAlongDepth, kAlongDepth>(scores, block.memory, in.s.dim,
                                              block.template make_query_operand<kAlongDepth>(tile.queries),
                                              block.template make_query_operand<kAlongDepth>(tile.keys));
+      compute_scores(block, scores);
 #pragma unroll(kUnrollFactor <T>)
       for (int i = 0; i < Scores::kRowsPerThread; ++i) {
         const T rescale = update_row_softmax(block, scores, i, rows[i]);

@@ -35,13 +35,24 @@ struct LshChunkSlots {
 template <class T>
 struct LshTile {
   int32_t queries[kTileTokens], keys[kTileTokens];  // positions
-  // query_codes[i] is the code of the cell whose keys query i attends to: the cell of the query, or its
-  // look-back cell. key_codes[j] is the code of the cell of key j.
+  // Query i attends to the keys of one cell of the tile: its own cell, or its look-back cell. query_codes[i]
+  // is the code of this cell. key_codes[j] is the code of the cell of key j.
   int32_t query_codes[kTileTokens], key_codes[kTileTokens];
   T key_factors[kTileTokens];
   // Multiplicity of each pair of a query and a key: the number of times that the query attends to the key in
   // all rounds. Set only if normalize_duplicates is true.
   uint16_t multiplicities[kTileTokens][kTileTokens + 2];
+};
+
+// A query and a key of a tile. LshTile describes `code` and `factor`.
+struct LshQuery {
+  int32_t code;
+  uint32_t offset;  // see LshThreadBlock::attends()
+};
+template <class T>
+struct LshKey {
+  int32_t position, code;
+  T factor;
 };
 
 // An operand of a matrix product (RowsOperand in ops/cuda/tile_product.h) whose rows are gathered. Row r of
@@ -56,7 +67,6 @@ struct LshOperand {
   const int32_t* positions;  // (kTileTokens,), in shared memory
   int64_t first_feature;
 
-  // Returns whether load_pack() may be called.
   __device__ bool can_load_pack() const { return is_aligned; }
   __device__ Compute<S> operator()(int64_t d, int64_t i) const {
     const int32_t position = positions[kIsAlongDepth ? i : d];
@@ -65,8 +75,8 @@ struct LshOperand {
                ? convert_element<Compute<S>>(rows.data[position * rows.length_stride + feature])
                : Compute<S>{0};
   }
-  // Returns 8 elements as a Pack. The first element is operator()(d, i). From one element to the next, d
-  // increases by 1 if kLayout is kAlongDepth. Otherwise i increases by 1. Requires can_load_pack().
+  // Returns 8 adjacent elements, of which operator()(d, i) is the first. They are adjacent along d if kLayout
+  // is kAlongDepth, otherwise along i. Requires can_load_pack().
   __device__ Pack<S> load_pack(int64_t d, int64_t i) const {
     const int32_t position = positions[kIsAlongDepth ? i : d];
     const int64_t feature = first_feature + (kIsAlongDepth ? d : i);
@@ -86,9 +96,11 @@ struct LshThreadBlock {
   typename Tiles::Memory memory;
   int64_t head_index, example, head;  // head_index is example * heads + head
   LshHeadOrder order;
+  T round_share;  // factor of the weights of a round: 1 / rounds if average_rounds is true, otherwise 1
   int64_t first_query_slot = 0, key_column = 0;  // first row and column of the tile in `dropout_multipliers`
 
   using Scores = typename Tiles::template Tile<kTileTokens, kTileTokens>;
+  static constexpr uint32_t kCausalOffset = uint32_t{1} << 31;
 
   // `shared` must be in shared memory.
   __device__ LshThreadBlock(const LshInputs<S>& inputs, LshTile<T>& shared, int64_t index)
@@ -97,15 +109,16 @@ struct LshThreadBlock {
         head_index(index),
         example(index / inputs.s.heads),
         head(index % inputs.s.heads),
-        order(inputs.s, inputs.order, index) {}
+        order(inputs.s, inputs.order, index),
+        round_share(inputs.s.average_rounds ? 1 / static_cast<T>(inputs.s.rounds) : T{1}) {}
 
   // Returns the slots of chunk `chunk` of a round.
   __device__ LshChunkSlots find_slots(int64_t round, int64_t chunk) const {
     return {order.positions(round, chunk), order.slot_count(chunk), round};
   }
-  // Returns the slots of the previous chunk of chunk `chunk`. The queries of a chunk also attend to keys of
-  // its previous chunk. The previous chunk of chunk 0 is the last chunk of round LshWrapPair::key_round. If
-  // chunk 0 has no previous chunk, the result has no slots.
+  // Returns the slots of the previous chunk, to whose keys the queries of `chunk` also attend. Before chunk
+  // 0, this is the last chunk of round wrap_pair(round).key_round. If chunk 0 has no previous chunk, the
+  // result has no slots.
   __device__ LshChunkSlots find_look_back_slots(int64_t round, int64_t chunk) const {
     if (chunk > 0) return find_slots(round, chunk - 1);
     const LshWrapPair wrap_pair = order.wrap_pair(round);
@@ -113,9 +126,9 @@ struct LshThreadBlock {
                                            : find_slots(wrap_pair.key_round, order.chunk_count - 1);
   }
 
-  // Loads the queries in the slots [begin, begin + kTileTokens) of `slots`. If is_look_back is true, the keys
-  // of the tile are in the previous chunk, see find_look_back_slots(). Otherwise the keys are in the same
-  // chunk as the queries. Before the call, all threads must have read the previous queries.
+  // Loads the queries in the slots [begin, begin + kTileTokens) of `slots`. The keys of the tile are in the
+  // previous chunk if is_look_back is true, otherwise in the same chunk. Before the call, all threads must
+  // have read the queries of the previous tile.
   __device__ void load_queries(const LshChunkSlots& slots, int64_t begin, bool is_look_back) {
     first_query_slot = begin;
     key_column = is_look_back ? 0 : in.s.chunk_length;
@@ -150,10 +163,20 @@ struct LshThreadBlock {
     __syncthreads();
     count_multiplicities();
   }
-  // Returns whether query i of the tile attends to key j of the tile.
-  __device__ bool attends(int i, int j) const {
-    if (tile.query_codes[i] != tile.key_codes[j]) return false;
-    return in.s.causal ? tile.keys[j] < tile.queries[i] : tile.keys[j] != tile.queries[i];
+  // Returns query i of the tile.
+  __device__ LshQuery query(int i) const {
+    return {tile.query_codes[i],
+            static_cast<uint32_t>(tile.queries[i]) + 1 + (in.s.causal ? kCausalOffset : 0)};
+  }
+  // Returns key j of the tile.
+  __device__ LshKey<T> key(int j) const { return {tile.keys[j], tile.key_codes[j], tile.key_factors[j]}; }
+  // Returns whether the query attends to the key: whether the codes are equal, and the position of the key is
+  // less than the position of the query (causal) or different. One comparison of unsigned integers tests the
+  // positions. With d = key position - query position, d - 1 is 2^32 - 1 for d = 0, and at least 2^31 for d <
+  // 0.
+  __device__ bool attends(const LshQuery& query, const LshKey<T>& key) const {
+    const uint32_t limit = ~uint32_t{0} - (in.s.causal ? kCausalOffset : 0);
+    return query.code == key.code && static_cast<uint32_t>(key.position) - query.offset < limit;
   }
 
   // Returns an element of the rows of this head, or 0 if position < 0 or feature >= width.
@@ -203,11 +226,11 @@ struct LshThreadBlock {
     if (!in.s.normalize_duplicates) return;
     // A Codes object contains the codes of the cells that a query attends to in a round:
     //   values[0]   the cell of the query
-    //   values[1]   the look-back cell in the same round, if values[0] is not wrap_pair.query_code
-    //   values[2]   the look-back cell in round wrap_pair.key_round, if values[0] is wrap_pair.query_code
+    //   values[1]   its look-back cell, unless values[2] contains it
+    //   values[2]   its look-back cell in round wrap_pair.key_round, if values[0] is wrap_pair.query_code
     //   values[3]   not used
-    // If there is no such cell, the code differs from the codes of all keys. Even and odd rounds use separate
-    // memory, so one barrier per round suffices.
+    // No key has the code of a missing cell. Even and odd rounds use separate memory, so one barrier per
+    // round suffices.
     using Codes = Pack<int32_t>;
     constexpr int kQueryStride = Tiles::kThreads / kTileTokens,
                   kQueries = kTileTokens / kQueryStride;  // queries per thread
@@ -241,19 +264,20 @@ struct LshThreadBlock {
     for (int n = 0; n < kQueries; ++n)
       tile.multiplicities[first + n * kQueryStride][j] = static_cast<uint16_t>(counts[n]);
   }
-  // Returns the multiplicity of query i and key j, or 1 if normalize_duplicates is false. Query i must attend
-  // to key j.
-  __device__ T multiplicity(int i, int j) const {
-    return in.s.normalize_duplicates ? static_cast<T>(tile.multiplicities[i][j]) : T{1};
+  // Returns `weight` divided by the multiplicity of query i and key j if normalize_duplicates is true,
+  // otherwise `weight`. Query i must attend to key j.
+  __device__ T divide_by_multiplicity(T weight, int i, int j) const {
+    if (!in.s.normalize_duplicates) return weight;
+    return weight * fast_reciprocal(static_cast<T>(tile.multiplicities[i][j]));
   }
 
   // Returns the attention weight of query i and key j in this round, before dropout, or 0 if the query does
-  // not attend to the key. `product` is q_i . q_j, and `log_sum` is the element of LshInputs::log_sums for
-  // query i.
-  __device__ T compute_weight(int i, int j, T product, T log_sum) const {
-    if (!attends(i, j)) return 0;
-    const T p = std::exp(tile.key_factors[j] * product - log_sum) / multiplicity(i, j);
-    return in.s.average_rounds ? p / static_cast<T>(in.s.rounds) : p;
+  // not attend to the key. `query` and `key` are query(i) and key(j), `product` is q_i . q_j, and `log_sum`
+  // is the element of LshInputs::log_sums for query i.
+  __device__ T compute_weight(const LshQuery& query, const LshKey<T>& key, int i, int j, T product,
+                              T log_sum) const {
+    if (!attends(query, key)) return 0;
+    return divide_by_multiplicity(round_share * FastDeviceMath::exp(key.factor * product - log_sum), i, j);
   }
   // Returns the dropout multiplier of query i and key j, or 0 if the pair is outside of the (chunk_length, 2
   // chunk_length) array dropout_multipliers. Without dropout, returns 1.
@@ -263,10 +287,10 @@ struct LshThreadBlock {
     return row < in.s.chunk_length && column < columns ? in.dropout_multipliers[row * columns + column]
                                                        : T{0};
   }
-  // Returns the gradient with respect to the product q_i . q_j. `g_v` is the product g_i . v_j times the
-  // dropout multiplier. `delta` is the element of LshInputs::deltas for query i.
-  __device__ T compute_score_gradient(int j, T weight, T g_v, T delta) const {
-    return weight == 0 ? T{0} : weight * (g_v - delta) * tile.key_factors[j];
+  // Returns the gradient with respect to the product q_i . q_j, where `key` is key(j). `g_v` is the product
+  // g_i . v_j times the dropout multiplier. `delta` is the element of LshInputs::deltas for query i.
+  __device__ T compute_score_gradient(const LshKey<T>& key, T weight, T g_v, T delta) const {
+    return weight == 0 ? T{0} : weight * (g_v - delta) * key.factor;
   }
 };
 

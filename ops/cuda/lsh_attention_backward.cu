@@ -3,6 +3,7 @@
 
 #include "core/instances.h"
 #include "ops/cuda/lsh_attention.h"
+#include "ops/cuda/row_dots.h"
 
 namespace tapeformer::cuda {
 namespace {
@@ -29,6 +30,66 @@ __device__ void compute_pair_products(LshThreadBlock<Tiles>& block,
   add_products<kLayout, kLayout>(gradients, block.memory, block.in.s.value_dim,
                                  are_rows_keys ? values : result_gradients,
                                  are_rows_keys ? result_gradients : values);
+}
+
+// Completes a tile whose rows belong to queries. On input, `scores` contains products q . q of a query and
+// the position of a key, and `gradients` contains products g . v. If computes_deltas is true, adds the terms
+// of the deltas (LshInputs::deltas) that the calling thread holds to `delta`. Otherwise replaces `gradients`
+// by the gradients with respect to the products in `scores`. Element i of log_sums and `delta` belongs to the
+// query in row i of the thread.
+template <class Tiles, class Scores, class T = typename Tiles::Value>
+__device__ void compute_query_rows(const LshThreadBlock<Tiles>& block,
+                                   const T (&log_sums)[Scores::kRowsPerThread], bool computes_deltas,
+                                   const Scores& scores, Scores& gradients,
+                                   T (&delta)[Scores::kRowsPerThread]) {
+  LshQuery queries[Scores::kRowsPerThread];
+#pragma unroll(kUnrollFactor <T>)
+  for (int i = 0; i < Scores::kRowsPerThread; ++i) queries[i] = block.query(Scores::row(i));
+#pragma unroll(kUnrollFactor <T>)
+  for (int j = 0; j < Scores::kColumnsPerThread; ++j) {
+    const int key_index = Scores::column(j);
+    const LshKey<T> key = block.key(key_index);
+#pragma unroll(kUnrollFactor <T>)
+    for (int i = 0; i < Scores::kRowsPerThread; ++i) {
+      const int query_index = Scores::row(i);
+      const T weight =
+          block.compute_weight(queries[i], key, query_index, key_index, scores.elements[i][j], log_sums[i]);
+      T& gradient = gradients.elements[i][j];
+      gradient *= block.dropout_multiplier(query_index, key_index);
+      if (computes_deltas)
+        delta[i] += weight * gradient;
+      else
+        gradient = block.compute_score_gradient(key, weight, gradient, delta[i]);
+    }
+  }
+}
+
+// Completes a tile whose rows belong to keys. On input, `scores` contains products q . q of a query and the
+// position of a key, and `gradients` contains products g . v. On output, `scores` contains the weights after
+// dropout, and `gradients` contains the gradients with respect to the products. Elements of log_sums and
+// `deltas` belong to the queries of the tile.
+template <class Tiles, class Scores, class T = typename Tiles::Value>
+__device__ void compute_key_rows(const LshThreadBlock<Tiles>& block, const T (&log_sums)[kTileTokens],
+                                 const T (&deltas)[kTileTokens], Scores& scores, Scores& gradients) {
+  LshKey<T> keys[Scores::kRowsPerThread];
+#pragma unroll(kUnrollFactor <T>)
+  for (int i = 0; i < Scores::kRowsPerThread; ++i) keys[i] = block.key(Scores::row(i));
+#pragma unroll(kUnrollFactor <T>)
+  for (int j = 0; j < Scores::kColumnsPerThread; ++j) {
+    const int query_index = Scores::column(j);
+    const LshQuery query = block.query(query_index);
+    const T log_sum = log_sums[query_index], delta = deltas[query_index];
+#pragma unroll(kUnrollFactor <T>)
+    for (int i = 0; i < Scores::kRowsPerThread; ++i) {
+      const int key_index = Scores::row(i);
+      T& weight = scores.elements[i][j];
+      weight = block.compute_weight(query, keys[i], query_index, key_index, weight, log_sum);
+      const T multiplier = block.dropout_multiplier(query_index, key_index);
+      T& gradient = gradients.elements[i][j];
+      gradient = block.compute_score_gradient(keys[i], weight, multiplier * gradient, delta);
+      weight *= multiplier;
+    }
+  }
 }
 
 // Accumulates the tile `result` over the rounds in gq (batch, length, heads, dim). Row i of the tile belongs
@@ -120,20 +181,7 @@ __global__ void query_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t rou
         block.load_tile(query_slots, begin, keys, key, is_look_back);
         Scores scores, gradients;
         compute_pair_products(block, scores, gradients, false);
-#pragma unroll(kUnrollFactor <T>)
-        for (int i = 0; i < Scores::kRowsPerThread; ++i)
-#pragma unroll(kUnrollFactor <T>)
-          for (int j = 0; j < Scores::kColumnsPerThread; ++j) {
-            const int key_index = Scores::column(j);
-            const T weight =
-                block.compute_weight(Scores::row(i), key_index, scores.elements[i][j], log_sums[i]);
-            T& gradient = gradients.elements[i][j];
-            gradient *= block.dropout_multiplier(Scores::row(i), key_index);
-            if (pass == 0)
-              delta[i] += weight * gradient;
-            else
-              gradient = block.compute_score_gradient(key_index, weight, gradient, delta[i]);
-          }
+        compute_query_rows(block, log_sums, pass == 0, scores, gradients, delta);
         if (pass == 1)
           add_tile_product(result, gradients, block.memory,
                            block.template make_query_operand<kAlongTile>(tile.keys, column));
@@ -168,7 +216,8 @@ __global__ void key_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round
   if (chunk + 1 < block.order.chunk_count) {
     next_query_slots = block.find_slots(round, chunk + 1);
   } else if (chunk > 0) {
-    // If round `next` wraps, the queries in its first chunk attend to the keys in the last chunk of `round`.
+    // The last chunk of `round` is the previous chunk of chunk 0 of round `next`, if round `next` has a wrap
+    // pair.
     const int64_t next = in.s.wrap == LshWrap::global ? (round + 1) % in.s.rounds : round;
     if (block.order.wrap_pair(next).query_code != kNoCell) next_query_slots = block.find_slots(next, 0);
   }
@@ -188,21 +237,7 @@ __global__ void key_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round
       block.count_multiplicities();
       Scores scores, gradients;
       compute_pair_products(block, scores, gradients, true);
-#pragma unroll(kUnrollFactor <T>)
-      for (int j = 0; j < Scores::kColumnsPerThread; ++j) {
-        const int query_index = Scores::column(j);
-#pragma unroll(kUnrollFactor <T>)
-        for (int i = 0; i < Scores::kRowsPerThread; ++i) {
-          const int key_index = Scores::row(i);
-          T& weight = scores.elements[i][j];
-          weight = block.compute_weight(query_index, key_index, weight, log_sums[query_index]);
-          const T multiplier = block.dropout_multiplier(query_index, key_index);
-          T& gradient = gradients.elements[i][j];
-          gradient =
-              block.compute_score_gradient(key_index, weight, multiplier * gradient, deltas[query_index]);
-          weight *= multiplier;
-        }
-      }
+      compute_key_rows(block, log_sums, deltas, scores, gradients);
       if (needs_value_gradient)
         add_tile_product(value_gradient, scores, block.memory,
                          block.template make_gradient_operand<kAlongTile>(tile.queries, column));
@@ -254,8 +289,8 @@ void lsh_attention_backward(Backend, const LshAttentionShape& s, AttentionRows<c
   clear_masked_rows(s, q_rows, s.dim);
   clear_masked_rows(s, make_contiguous_rows(gv_result.data(), s.length, s.heads, s.value_dim), s.value_dim);
   if (!s.average_rounds)
-    compute_row_dots<S>(g, make_contiguous_rows(out, s.length, s.heads, s.value_dim), nullptr, T{1}, s.batch,
-                        s.length, s.heads, s.value_dim, deltas.data());
+    compute_row_dots<S>(g, make_contiguous_rows(out, s.length, s.heads, s.value_dim), s.batch, s.length,
+                        s.heads, s.value_dim, deltas.data());
   const LshDropoutMultipliers<T> multipliers(s);
   const LshInputs<S> in{
       s, orders.view(), q, v, g, key_factors.data(), log_sums, deltas.data(), multipliers.data()};

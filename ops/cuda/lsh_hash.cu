@@ -5,15 +5,14 @@
 namespace tapeformer::cuda {
 namespace {
 
-// The random rotations of one call of lsh_hash(), and their layout in memory. A rotation consists of one or
-// two matrices of shape (dim, columns). The parameter `factor` selects the first matrix (0) or the second
-// matrix (1).
+// The random rotations of one call of lsh_hash(), and their layout in memory. A rotation consists of matrices
+// 0 and 1, of which matrix 1 may have no columns. Matrix `factor` has the shape (dim, columns(factor)).
 struct Rotations {
   LshHashShape s;
   GraphRandomStream stream;
 
-  // Returns the number of columns of the matrix `factor`, which is 0 or 1. A sequence that has fewer buckets
-  // than s.max_buckets uses only the first columns.
+  // Returns the number of columns of matrix `factor`. A sequence that has fewer buckets than s.max_buckets
+  // uses only the first columns.
   __device__ int64_t columns(int factor) const {
     return factor == 0 ? s.max_buckets.first / 2 : s.max_buckets.second / 2;
   }

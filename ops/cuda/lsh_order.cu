@@ -11,7 +11,6 @@ constexpr int kDigitBits = 4, kDigits = 1 << kDigitBits;
 // element is unused. This padding reduces bank conflicts.
 constexpr int kDigitStride = kSortThreads + kWarpSize;
 
-// Returns the index, in the shared array of counts, of the count of a digit and a thread.
 __device__ int compute_count_index(int digit, int thread) {
   return digit * kDigitStride + thread + thread / kWarpSize;
 }
@@ -33,14 +32,12 @@ __device__ int32_t exclusive_block_sum(int32_t value) {
   return sum - value;
 }
 
-// Sorts the positions of one round of one head per block by bucket. Positions with equal buckets keep their
-// order. The kernel is a radix sort from the lowest digit, in which each thread processes consecutive slots.
-// After the sort, the code of the cell of each position is written to `all_codes`. ops/cpu/lsh_order.h
-// defines slots, cells and codes.
+// Sorts the positions of one round of one head per block by bucket, with a stable radix sort. Then writes the
+// code of the cell of each position to `all_codes`. ops/cpu/lsh_order.h defines slots, cells and codes.
 __global__ void sort_kernel(LshAttentionShape s, const int32_t* all_buckets, int passes, int32_t* all_sorted,
                             int32_t* all_scratch, int32_t* all_codes) {
-  // For each digit and thread, the number of slots of the thread whose bucket has the digit. The prefix sum
-  // below replaces this number by the first slot to which the thread writes a position with the digit.
+  // For each digit and thread, the number of positions of the thread whose bucket contains this digit. The
+  // prefix sum below replaces the number by the slot where the thread writes the first of these positions.
   __shared__ int32_t counts[kDigits * kDigitStride];
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t offset = int64_t{blockIdx.x} * s.length;
@@ -62,8 +59,8 @@ __global__ void sort_kernel(LshAttentionShape s, const int32_t* all_buckets, int
     for (int64_t slot = begin; slot < end; ++slot)
       ++counts[compute_count_index(find_digit(find_position(slot)), thread)];
     __syncthreads();
-    // Replaces the counts by their exclusive prefix sum in the order (digit, thread). Each thread processes
-    // the counts of one digit for kCountsPerThread adjacent threads.
+    // Replaces the counts by their exclusive prefix sum, sorted by digit and then by thread. Each thread
+    // processes kCountsPerThread counts of one digit.
     constexpr int kCountsPerThread = kDigits, kShares = kSortThreads / kCountsPerThread;
     int32_t* const share =
         counts + compute_count_index(thread / kShares, thread % kShares * kCountsPerThread);

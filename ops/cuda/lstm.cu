@@ -62,11 +62,9 @@ class FramePacker {
 
   // Returns the number of steps, which is the maximum length.
   int64_t steps() const { return steps_; }
-  // Returns the number of packed rows of a direction.
   int64_t rows() const { return rows_; }
   // Returns the first packed row of step s.
   int64_t first(int64_t s) const { return host_arrays_[static_cast<size_t>(2 * shape_.batch + s)]; }
-  // Returns the number of rows of step s.
   int64_t active_rows(int64_t s) const { return (s + 1 < shape_.frames ? first(s + 1) : rows_) - first(s); }
   PackedFrames device_frames() const {
     return {shape_.batch,
@@ -86,9 +84,9 @@ class FramePacker {
   Scratch<int64_t> device_arrays_;
 };
 
-// Copies elements of x (batch, frames, stride) to packed (directions, rows, width). A row of step s receives
-// `width` elements of the frame at step s - steps_back, or zeros if s < steps_back. In direction d, the
-// elements begin at column d * offset of x.
+// Copies frames of x (batch, frames, stride) to packed (directions, rows, width). A row of step s receives
+// the frame of step s - steps_back, or zeros if s < steps_back. In direction d, only the `width` elements
+// from column d * offset on are copied.
 template <class T>
 __global__ void pack_kernel(PackedFrames p, const T* x, int64_t width, int64_t stride, int64_t offset,
                             int64_t steps_back, T* packed) {
@@ -118,7 +116,6 @@ __global__ void unpack_kernel(PackedFrames p, const T* packed, int64_t in, T* gx
   }
 }
 
-// The arguments of forward_step_kernel.
 template <class T>
 struct ForwardStep {
   int64_t step, active_rows;
@@ -161,7 +158,6 @@ __global__ void forward_step_kernel(PackedFrames p, ForwardStep<T> f) {
   }
 }
 
-// The arguments of backward_step_kernel.
 template <class T>
 struct BackwardStep {
   int64_t step, active_rows;

@@ -117,7 +117,6 @@ __global__ void average_kernel(T* average, const T* value, const UpdateRule* rul
     average[i] = decay * average[i] + value_factor * value[i];
 }
 
-// Number of bytes of an element, for the memory traffic of launches (LaunchWork).
 template <class T>
 constexpr auto kElementBytes = static_cast<int64_t>(sizeof(T));
 

@@ -1,6 +1,6 @@
 // Classes that load operands for attention kernels. A thread block loads one tile of kTileTokens rows of each
 // resident operand, such as q and g. It then loops over the tiles of the two streamed operands, such as k and
-// v. It multiplies each streamed tile by a resident tile or by a tile of weights.
+// v.
 //
 // The template parameter `Stream` of a kernel selects the class:
 // - SliceRowStream loads slices from global memory for each product. It supports rows of any width and all
@@ -9,11 +9,9 @@
 //   tiles stay in registers. The next streamed tiles are copied to shared memory while products read the
 //   current tiles.
 //
-// Both classes have the members Value, Stored, kThreads and Tile, which tile_product.h describes for
-// SimtTiles, and the constants
+// Both classes have the members Value, Stored, kThreads and Tile of `Tiles`, and these constants:
 //   kColumns             number of columns of a tile of the result
-//   kScoreColumns        number of columns of a tile of scores in the backward kernels. Each column belongs
-//                        to one row of a streamed tile.
+//   kScoreColumns        number of columns of a tile of scores in the backward kernels
 //   kSharedMemoryBytes   bytes of dynamic shared memory
 //   kMaxResidentBlocks   number of resident blocks per multiprocessor for the kernels that use the fewest
 //                        registers
@@ -52,22 +50,20 @@ class SliceRowStream {
   template <int kTileRows, int kTileColumns>
   using Tile = typename Tiles::template Tile<kTileRows, kTileColumns>;
 
-  // `position` is the first row of the resident tile. `column` is the first of the kWidth columns of the
-  // streamed operand that add_tile_product() uses.
+  // `position` is the first row of the resident tile. add_tile_product() uses kWidth columns of the streamed
+  // operand, from `column` on.
   __device__ SliceRowStream(OperandPair<Stored> resident, int64_t position, OperandPair<Stored> streamed,
                             int64_t column)
       : resident_(resident), streamed_(streamed), resident_position_(position), column_(column) {}
 
-  // Starts the loads of the resident tiles of the first kOperandCount operands (1 or 2), and of the streamed
-  // tile at row `first`, which becomes the next tile. SliceRowStream only stores `first`, because each
-  // product loads its operands. All threads of the block call the function.
+  // Starts to load the resident tiles of the first kOperandCount operands (1 or 2). Also starts to load the
+  // streamed tile at row `first`, which becomes the next tile. All threads of the block call the function.
   template <int kOperandCount>
   __device__ void start_loads(int64_t first) {
     next_position_ = first;
   }
-  // Makes the next tile the current tile, and synchronises the block. The streamed tile at row `next` becomes
-  // the next tile. TensorCoreRowStream starts to load it here if `next` is not beyond the last row. All
-  // threads of the block call the function.
+  // Makes the next tile the current tile, and synchronises the block. The streamed tile at row `next`, which
+  // may be beyond the last row, becomes the next tile. All threads of the block call the function.
   __device__ void advance(int64_t next) {
     __syncthreads();
     current_position_ = next_position_;
@@ -111,9 +107,8 @@ class TensorCoreRowStream {
   using Tile = TensorCoreTile<kTileRows, kTileColumns>;
 
  private:
-  // RowLayout and TermLayout describe the same streamed tile as the right operand of two products.
-  // add_row_products() uses RowLayout and sums over the columns of the tile. add_tile_product() uses
-  // TermLayout and sums over the rows of the tile.
+  // Two layouts of the same streamed tile as a right operand. RowLayout is for sums over the columns of the
+  // tile, in add_row_products(). TermLayout is for sums over the rows of the tile, in add_tile_product().
   using RowLayout = SliceLayout<kAlongDepth, kTileTokens, kWidth>;
   using TermLayout = SliceLayout<kAlongTile, kWidth, kTileTokens>;
   static_assert(RowLayout::kLineStride == TermLayout::kLineStride);

@@ -20,7 +20,6 @@ class NarrowRow {
   __device__ void for_each(F&& f) const {
     Row::for_each(dim_, [&](int k, int column) { f(values_.values[k], column); });
   }
-  // Returns the sum of f(value, column) over the elements.
   template <class F>
   __device__ T sum(F&& f) const {
     T total = 0;
@@ -32,7 +31,6 @@ class NarrowRow {
     for_each([&](T value, int) { result = Maximum::apply(result, value); });
     return warp_reduce<Maximum>(result);
   }
-  // Sets each element of `to` to f(value, column).
   template <class F>
   __device__ void store(T* to, F&& f) const {
     Row out{};
@@ -83,7 +81,7 @@ __device__ T compute_shift(const Row& row) {
   return std::isinf(maximum) ? T{0} : maximum;
 }
 
-// The structs below are function objects that narrow_kernel and wide_kernel call for each row. `row` is a
+// The structs below are function objects, which kernels call as f(row_index, row, is_row_leader). `row` is a
 // NarrowRow or a WideRow. is_row_leader is true in exactly one of the threads that process the row.
 
 // Computes the log-sum-exp of a row of logits and, if `targets` is not null, the cross entropy loss.
@@ -126,7 +124,6 @@ struct Softmax {
   }
 };
 
-// Computes the log-softmax of a row.
 template <class T>
 struct LogSoftmax {
   T* y;
@@ -206,8 +203,8 @@ __global__ void wide_kernel(const T* x, int64_t classes, RowFunction row_functio
   row_function(int64_t{blockIdx.x}, WideRow<T>(x + blockIdx.x * classes, classes), threadIdx.x == 0);
 }
 
-// Calls row_function for each row of x. `out` is the (rows, classes) array that row_function writes, or x if
-// there is no such array. Packs are used only if x and `out` are aligned to 16 bytes.
+// Calls row_function for each row of x. Packs are used only if x and `out` are aligned to 16 bytes. `out` is
+// the (rows, classes) array that row_function writes. Callers without such an array pass x.
 template <class T, class RowFunction>
 void launch_over_rows(const T* x, const T* out, int64_t rows, int64_t classes,
                       const RowFunction& row_function) {

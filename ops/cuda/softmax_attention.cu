@@ -8,6 +8,7 @@
 
 #include "core/instances.h"
 #include "ops/cuda/instruction_counts.h"
+#include "ops/cuda/row_dots.h"
 #include "ops/cuda/row_stream.h"
 #include "ops/cuda/softmax_tiles.h"
 
@@ -26,8 +27,8 @@ template <class Stream, class Pattern, bool kIsKeyGradient = false>
     std::max(1, Stream::kMaxResidentBlocks - (kIsKeyGradient && Stream::kColumns > 32 ? 1 : 0) -
                     (std::is_same_v<Pattern, AllKeys> ? 0 : 1));
 
-// Sets the masked elements of `tile` to `value` in row i of the elements that the calling thread holds. The
-// element in column c of the tile is masked if bit c of `bits` is 0.
+// Sets the masked elements in row i of the calling thread to `value`. The element in column c of the tile is
+// masked if bit c of `bits` is 0.
 template <class Tile, class T>
 __device__ void set_masked_elements(Tile& tile, int i, uint64_t bits, T value) {
   bits >>= Tile::column(0);
@@ -48,8 +49,9 @@ struct OnlineSoftmax {
   __device__ explicit OnlineSoftmax(T scale) : multiplier(scale) {
     for (T& row : maximum) row = -kInfinity;
   }
-  // Replaces the scores in row i by weights exp(score - maximum). Multiplies row i of `result`, the sum over
-  // the earlier tiles, by exp(old maximum - new maximum).
+  // Adds row i of a tile of scores. Replaces each score by its weight 2^(multiplier * (score - maximum)),
+  // where the maximum includes this tile. Rescales row i of `result`, the sum over the earlier tiles, to the
+  // new maximum.
   template <class Result>
   __device__ void update(Scores& scores, Result& result, int i) {
     T largest = maximum[i];
@@ -138,11 +140,13 @@ __global__ void __launch_bounds__(Stream::kThreads, kResidentBlocks<Stream, Patt
              column, head.query_count, in.s.value_dim, masks.dropout_scale());
 }
 
-// Computes the softmax weight of a query and a key, and the gradient of their score, scale * (q . k). On
-// input, `weight` is q . k and `gradient` is g . v. On output, `weight` is the softmax weight before dropout,
-// and `gradient` is the gradient of the score. `multiplier` is scale / log 2, and `factor` is the dropout
-// multiplier. `log_sum` is the log-sum-exp of the scores of the query, divided by log 2, and `delta` is the
-// dot product g . out.
+// Computes the softmax weight of a query and a key before dropout, and the gradient of their score.
+//   multiplier   scale / log 2
+//   factor       dropout multiplier
+//   log_sum      log-sum-exp of the scores of the query, divided by log 2
+//   delta        dot product g . out
+//   weight       on input: q . k; on output: the weight
+//   gradient     on input: g . v; on output: the gradient of the score scale * (q . k)
 template <class T>
 __device__ void compute_score_gradient(T multiplier, T factor, T log_sum, T delta, T& weight, T& gradient) {
   weight = fast_exp2(multiplier * weight - log_sum);
@@ -203,11 +207,10 @@ __global__ void __launch_bounds__(Stream::kThreads, kResidentBlocks<Stream, Patt
   store_tile(result, gq, head, begin, column, head.query_count, in.s.dim, scale);
 }
 
-// Computes the weights and the gradients of the scores between one query and the keys of a tile. `query` is
-// the index of the query in the current tile. The rows of `scores` and `gradients` belong to keys, and column
-// j of the elements that the calling thread holds belongs to the query. On input, `scores` contains products
-// q . k, and `gradients` contains products g . v. On output, `scores` contains the weights after dropout, and
-// `gradients` contains the gradients of the scores.
+// Computes the weights and the gradients of the scores between query `query` of the current tile and a tile
+// of keys. `scores` and `gradients` have one row per key. Column j of the calling thread belongs to the
+// query. On input, `scores` contains q . k, and `gradients` contains g . v. On output, `scores` contains the
+// weights after dropout, and `gradients` contains the gradients of the scores.
 template <class Scores, class T>
 __device__ void compute_column_gradients(const TileMasks<T>& masks, T multiplier, int query, int j,
                                          Scores& scores, Scores& gradients) {
@@ -269,20 +272,22 @@ __global__ void __launch_bounds__(Stream::kThreads, kResidentBlocks<Stream, Patt
 }
 
 // Returns a launch with blocks_per_head blocks along x for each head, and `column_tiles` blocks along y. The
-// launch has `multiply_adds` multiply-adds for each pair of a query and a key. A warp executes `instructions`
-// per tile on tensor cores, and more with dropout. In causal attention, only half of the pairs are counted.
-// Other attention patterns do not reduce this number.
+// launch has `multiply_adds` multiply-adds for each pair of a query and a key, and `instructions` for each
+// tile and warp if the kernel uses TensorCoreRowStream. In causal attention, only half of the pairs are
+// counted. Other attention patterns do not reduce this number.
 template <class Stream, class S>
 LaunchConfig make_launch(const SoftmaxAttentionShape& s, int64_t blocks_per_head, int64_t column_tiles,
-                         int64_t multiply_adds, const InstructionCounts& instructions) {
+                         int64_t multiply_adds, const SoftmaxInstructionCounts& instructions) {
   const double pairs =
       static_cast<double>(s.batch * s.heads * s.query_length * s.key_length) * (s.causal ? 0.5 : 1.0);
   const bool has_tensor_cores = std::is_same_v<Stream, TensorCoreRowStream<Stream::kColumns>>;
-  const int per_tile = instructions.count(Stream::kColumns) + (s.dropout.is_active() ? kDropoutMask : 0);
+  const InstructionCounts& per_tile =
+      s.dropout.is_active() ? instructions.with_dropout : instructions.without_dropout;
   const double tiles = pairs / (kTileTokens * kTileTokens);
   return make_tile_launch(s.batch * s.heads * blocks_per_head, column_tiles, Stream::kThreads,
                           Stream::kSharedMemoryBytes)
-      .with_warp_instructions(has_tensor_cores ? tiles * kTensorCoreWarps * per_tile : 0)
+      .with_warp_instructions(has_tensor_cores ? tiles * kTensorCoreWarps * per_tile.count(Stream::kColumns)
+                                               : 0)
       .template with_flop<S>(2 * pairs * static_cast<double>(multiply_adds));
 }
 
@@ -293,10 +298,9 @@ bool can_use_tensor_stream(const SoftmaxAttentionInputs<S>& in) {
          are_aligned_to_packs(in.v, in.s.value_dim) && are_aligned_to_packs(in.g, in.s.value_dim);
 }
 
-// Calls f(std::type_identity<Stream>{}, Pattern{}), where Stream and Pattern are the template arguments of
-// the kernel. Pattern is AllKeys or KeyPattern. To save compile time, Pattern is always KeyPattern, and
-// Stream is always a SliceRowStream of width kTileTokens, for double operands and for bfloat16 operands that
-// TensorCoreRowStream does not support.
+// Calls f(std::type_identity<Stream>{}, Pattern{}) with the template arguments of the kernel. To save compile
+// time, double operands always use KeyPattern and a SliceRowStream of width kTileTokens. The same is true for
+// bfloat16 operands that TensorCoreRowStream does not support.
 template <class S, class F>
 void with_stream_and_pattern(const SoftmaxAttentionInputs<S>& in, F&& f) {
   constexpr bool kIsTensor = std::is_same_v<S, BFloat16>;
@@ -339,8 +343,8 @@ void softmax_attention_backward(Backend, const SoftmaxAttentionShape& s, Attenti
                                 AttentionGradients<S> gradients) {
   using T = Compute<S>;
   const Scratch<T> deltas(s.batch * s.heads * s.query_length);
-  compute_row_dots<S>(g, make_contiguous_rows(out, s.query_length, s.heads, s.value_dim), nullptr, T{1},
-                      s.batch, s.query_length, s.heads, s.value_dim, deltas.data());
+  compute_row_dots<S>(g, make_contiguous_rows(out, s.query_length, s.heads, s.value_dim), s.batch,
+                      s.query_length, s.heads, s.value_dim, deltas.data());
   const SoftmaxAttentionInputs<S> in{
       s, q, k, v, g, DropoutMultipliers<T>(s.dropout), log_sums, deltas.data()};
   if (gradients.gq.data)

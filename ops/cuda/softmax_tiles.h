@@ -23,9 +23,8 @@ struct SoftmaxAttentionInputs {
   const Compute<S>* deltas;    // (batch, heads, query_length), the dot products g . out
 };
 
-// The type of SoftmaxAttentionHead::attended_pairs. If Pattern is AllKeys, the type is
-// AttendedPairs<Pattern>. Otherwise it is a reference to an object in shared memory, because the functions of
-// a KeyPattern are not inlined and would need a copy of the object on the stack of each thread.
+// The type of SoftmaxAttentionHead::attended_pairs. For a KeyPattern, it is a reference to an object in
+// shared memory. The functions of a KeyPattern are not inlined, so a copy per thread would need stack memory.
 template <class Pattern>
 using HeadAttendedPairs = std::conditional_t<std::is_same_v<Pattern, AllKeys>, AttendedPairs<Pattern>,
                                              const AttendedPairs<Pattern>&>;
@@ -118,8 +117,9 @@ class TileMasks {
   // The masks of a tile, and the log-sum-exps and deltas of its queries.
   struct Stage {
     uint64_t attention_masks[kTileTokens];  // attention mask of each query
-    // Dropout mask of each query. Bytes 0 to 8 contain 72 random bits, and the mask consists of 64 of them.
-    // Byte 9 is the index of the first bit of the mask.
+    // Dropout mask of each query. Random bits are drawn 8 at a time, and the first key of the tile can be in
+    // the middle of such a group. Therefore bytes 0 to 8 contain 72 bits. Byte 9 is the index of the first of
+    // the 64 bits of the mask.
     alignas(8) uint8_t dropout_masks[kTileTokens][16];
     T log_sums[kTileTokens], deltas[kTileTokens];  // log_sums are divided by log 2
   };
@@ -130,9 +130,8 @@ class TileMasks {
       : dropout_(dropout), memory_(memory) {}
 
   // Computes the masks of the next tile, which begins at (query, key). If needs_sums is true, also loads its
-  // log_sums and deltas. Does nothing if `query` or `key` is out of range. All threads of the block call
-  // compute_next_masks(), then synchronise, and then call advance(), which makes the next tile the current
-  // tile.
+  // log_sums and deltas. Does nothing if `query` or `key` is out of range. After a barrier, advance() makes
+  // the next tile the current tile. All threads of the block call both functions.
   template <class S, class Head>
   __device__ void compute_next_masks(const SoftmaxAttentionInputs<S>& in, const Head& head, int64_t query,
                                      int64_t key, bool needs_sums) {
@@ -179,8 +178,8 @@ class TileMasks {
   __device__ T delta(int query) const { return memory_.stages[stage_].deltas[query]; }
 
  private:
-  // Draws the dropout mask of a tile, with eight elements per Philox block. Element (i, j) of the tile has
-  // the index first + i * key_count + j in the random stream.
+  // Draws the dropout mask of a tile. Element (i, j) of the tile has the index first + i * key_count + j in
+  // the random stream.
   __device__ void draw_dropout_mask(Stage& next, int64_t first, int64_t key_count) {
     constexpr int kGroupsPerRow = kTileTokens / 8 + 1;
 #pragma unroll 1

@@ -17,10 +17,10 @@ inline constexpr int kTensorCoreThreads = kTensorCoreWarps * kWarpSize;
 template <int kElements>
 inline constexpr int kPaddedLineStride = kElements / 2 + 4;
 
-// The layout of a slice of an operand in shared memory. The operand has kSize rows (left operand) or columns
-// (right operand), and the slice contains kDepth elements of each row or column. The slice is stored in
-// lines. With OperandLayout::along_depth, a line contains kDepth elements of one row or column. With
-// OperandLayout::along_tile, a line contains one element of each row or column.
+// The layout of a slice of an operand in shared memory. A left operand has kSize rows, and a right operand
+// has kSize columns. The slice contains kDepth elements of each row or column, and is stored in lines:
+//   along_depth   A line contains the kDepth elements of one row or column.
+//   along_tile    A line contains one element of each row or column.
 template <OperandLayout kLayout, int kSize, int kDepth>
 struct SliceLayout {
   static constexpr bool kIsAlongDepth = kLayout == kAlongDepth;
@@ -31,14 +31,13 @@ struct SliceLayout {
 
   // Returns the offset, in pairs, of the pair that contains element `element` of a line.
   __device__ static constexpr int offset(int line, int element) { return line * kLineStride + element / 2; }
-  // Loads terms [first, first + 16) of the rows or columns [index, index + 16). `pairs` receives the contents
-  // of one LeftFragment if kIsLeft is true, otherwise of two RightFragments.
+  // Loads elements [first, first + 16) of the rows or columns [index, index + 16). `pairs` receives the
+  // contents of one LeftFragment if kIsLeft is true, otherwise of two RightFragments.
   template <bool kIsLeft>
   __device__ static void load(const uint32_t* slice, int index, int first, uint32_t (&pairs)[4]) {
     const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-    // load_matrices() loads four 8 x 8 matrices, which form a 16 x 16 matrix. If kSecondMatrixIsBelow is
-    // true, the second matrix is in the 8 lines after the first matrix. Otherwise the second matrix is in the
-    // same lines, 8 elements after the first matrix.
+    // load_matrices() loads four 8 x 8 matrices. If kSecondMatrixIsBelow is true, the second one is 8 lines
+    // below the first one. Otherwise it is in the same lines, 8 elements to the right.
     constexpr bool kSecondMatrixIsBelow = kIsLeft == kIsAlongDepth;
     const int line = kSecondMatrixIsBelow ? lane % 16 : lane % 8 + lane / 16 * 8;
     const int element = kSecondMatrixIsBelow ? lane / 16 * 8 : lane / 8 % 2 * 8;
@@ -153,8 +152,8 @@ struct TensorCoreTile {
   }
 };
 
-// Fills a slice with element(d, i) for each row or column i of the tile and each index d of the sum in the
-// matrix product. Stores each element as kParts bfloat16 numbers whose sum approximates the element.
+// Fills a slice with element(d, i) for each row or column i of the tile and each term d of the sums. Stores
+// each element as kParts bfloat16 numbers whose sum approximates the element.
 template <class Layout, int kParts, class F>
 __device__ void fill_rounded_slice(uint32_t* slice, F element) {
   constexpr int kPairsPerLine = Layout::kLineElements / 2;
@@ -170,9 +169,7 @@ __device__ void fill_rounded_slice(uint32_t* slice, F element) {
   }
 }
 
-// Fills a slice with operand(begin + d, i) for each row or column i of the tile and each index d of the sum
-// in the matrix product. Stores each element as kParts bfloat16 numbers whose sum approximates the element.
-// Reads 8 elements at a time with operand.load_pack(), which uses 16-byte loads.
+// Like fill_rounded_slice() with element(d, i) = operand(begin + d, i), but loads 8 elements at a time.
 template <class Layout, int kParts, class Operand>
 __device__ void fill_packed_slice(uint32_t* slice, const Operand& operand, int64_t begin) {
   constexpr int kPacksPerLine = Layout::kLineElements / Pack<BFloat16>::kSize;
@@ -187,8 +184,8 @@ __device__ void fill_packed_slice(uint32_t* slice, const Operand& operand, int64
   }
 }
 
-// Fills a slice with operand(begin + d, i) for each row or column i of the tile and each index d of the sum
-// in the matrix product. Uses 16-byte loads if operand.can_load_pack() exists and returns true.
+// Fills a slice with operand(begin + d, i). Uses 16-byte loads if operand.can_load_pack() exists and returns
+// true.
 template <class Layout, int kParts, class Operand>
 __device__ void fill_operand_slice(uint32_t* slice, const Operand& operand, int64_t begin) {
   if constexpr (requires { operand.can_load_pack(); })
@@ -196,8 +193,8 @@ __device__ void fill_operand_slice(uint32_t* slice, const Operand& operand, int6
   fill_rounded_slice<Layout, kParts>(slice, [&](int d, int i) { return operand(begin + d, i); });
 }
 
-// Adds to the tile the product of 16 columns of the left operand and rows [first, first + 16) of the right
-// operand. left(part) returns a fragment with part `part` of the left operand, and `right` is a slice of the
+// Adds to `tile` the product of 16 columns of the left operand and rows [first, first + 16) of the right
+// operand. left(part) returns a fragment with one part of the left operand, and `right` is a slice of the
 // right operand. The product of part 1 of both operands is omitted, because it is small.
 template <class Layout, int kLeftParts, int kRightParts, int kRows, int kColumns, class Left>
 __device__ void add_part_products(TensorCoreTile<kRows, kColumns>& tile, Left left, const uint32_t* right,
@@ -263,7 +260,8 @@ __device__ void add_tile_product(TensorCoreTile<kRows, kColumns>& tile,
         tile, [&](int part) { return weights.make_left_fragment(first, part); }, memory.left, first);
 }
 
-// The value of `Tiles` (tile_product.h) for products on tensor cores, with operands of kParts parts.
+// Tiles that are multiplied on tensor cores, with operands of kParts parts. The comment of tile_product.h
+// describes the members.
 template <int kParts>
 struct SplitTensorCoreTiles {
   using Value = float;
@@ -278,8 +276,7 @@ using TensorCoreTiles = SplitTensorCoreTiles<1>;
 // many instructions.
 using SplitTensorTiles = SplitTensorCoreTiles<2>;
 
-// The value of `Tiles` for tensors with elements of type S: TensorCoreTiles for BFloat16, otherwise
-// SimtTiles.
+// The tiles for tensors with elements of type S.
 template <class S>
 using TilesFor = std::conditional_t<std::is_same_v<S, BFloat16>, TensorCoreTiles, SimtTiles<S>>;
 

@@ -1,10 +1,9 @@
 // Matrix products that a thread block computes for the attention kernels. An operand is a function object
-// that returns an element of a matrix. Slices of both operands are staged in shared memory, and each thread
+// that returns an element of a matrix. Slices of both operands are copied to shared memory, and each thread
 // accumulates a few elements of the product in registers.
 //
-// The template parameter `Tiles` of a kernel selects how tiles are multiplied. SimtTiles multiply in the
-// type of the elements, and TensorCoreTiles (tensor_tiles.h) multiply on tensor cores. Both classes have the
-// members
+// The template parameter `Tiles` of a kernel selects how tiles are multiplied: SimtTiles in the type of the
+// elements, or TensorCoreTiles (tensor_tiles.h) on tensor cores. Both classes have these members:
 //   Value      type of the elements in registers
 //   Stored     type of the elements in global memory
 //   kThreads   number of threads per block
@@ -12,7 +11,6 @@
 //              otherwise Memory::kSliceBytes bytes.
 //   Tile<kRows, kColumns>   the elements of a tile that one thread holds: elements[i][j] is the element in
 //              row(i) and column(j)
-// The functions add_products() and add_tile_product() are overloaded for both types of tiles.
 #pragma once
 
 #include <type_traits>
@@ -29,7 +27,7 @@ inline constexpr int kTileTokens = 64;  // number of queries or keys of a tile
 inline constexpr int kSliceDepth = 32;  // number of terms of each sum that a slice holds
 
 // Row stride of a tile or a slice with kSize columns in shared memory. The padding of four elements keeps
-// rows aligned for vector loads, and avoids bank conflicts in fill_slice() with OperandLayout::along_depth.
+// rows aligned for vector loads, and avoids bank conflicts when slices are filled.
 template <int kSize>
 inline constexpr int kTileStride = kSize + 4;
 template <int kSize>
@@ -110,9 +108,10 @@ struct SimtTile {
   };
 };
 
-// Specifies which elements of an operand are adjacent in memory. With along_depth, the terms of a sum are
-// adjacent. With along_tile, the rows (left operand) or columns (right operand) of the tile are adjacent. The
-// loads of slices use the layout, so that the lanes of a warp read adjacent elements.
+// Specifies which elements of an operand are adjacent in memory:
+//   along_depth   the terms of a sum
+//   along_tile    the rows (left operand) or columns (right operand) of the tile
+// Slices are loaded in the order of the layout, so that the lanes of a warp read adjacent elements.
 enum class OperandLayout { along_depth, along_tile };
 inline constexpr OperandLayout kAlongDepth = OperandLayout::along_depth,
                                kAlongTile = OperandLayout::along_tile;
@@ -147,8 +146,8 @@ struct NoOpSliceVisitor {
 // operands must return zero for d >= depth. All threads of the block call the function. The function
 // synchronises the block before it writes a slice, but not after it reads the last slice.
 //
-// After each slice of terms [begin, begin + slice_depth), the function calls visit_slice(begin, slice_depth,
-// element). The function element(i, row) returns left(begin + i, row) from shared memory.
+// Calls visit_slice(begin, count, element) for each slice of the left operand. The slice holds the terms
+// [begin, begin + count). element(i, row) returns left(begin + i, row) from shared memory.
 template <OperandLayout kLeftLayout, OperandLayout kRightLayout, class T, int kRows, int kColumns, class Left,
           class Right, class SliceVisitor = NoOpSliceVisitor>
 __device__ void add_products(SimtTile<T, kRows, kColumns>& tile, const SimtMemory<T>& memory, int64_t depth,
@@ -182,7 +181,7 @@ __device__ void add_tile_product(SimtTile<T, kRows, kColumns>& tile,
   }
 }
 
-// The value of `Tiles` (see the comment of this file) for products in T without tensor cores.
+// Tiles (see the comment of this file) that are multiplied in type T, without tensor cores.
 template <class T>
 struct SimtTiles {
   using Value = T;
@@ -232,9 +231,7 @@ bool are_aligned_to_packs(const AttentionRows<S>& rows, int64_t width) {
 }
 
 // The submatrix of `rows` that begins at row `position` and column `feature`, as an operand of a matrix
-// product. If kLayout is kAlongDepth, the product sums over features, and each position is a row or column of
-// the tile. If kLayout is kAlongTile, the product sums over positions, and each feature is a row or column of
-// the tile.
+// product. If kLayout is kAlongDepth, the product sums over features, otherwise over positions.
 template <OperandLayout kLayout, class Rows>
 struct RowsOperand {
   using S = typename Rows::Element;
@@ -246,8 +243,8 @@ struct RowsOperand {
   __device__ Compute<S> operator()(int64_t d, int i) const {
     return kIsAlongDepth ? rows.load(position + i, feature + d) : rows.load(position + d, feature + i);
   }
-  // Returns 8 elements as a Pack. The first element is operator()(d, i). From one element to the next, d
-  // increases by 1 if kLayout is kAlongDepth. Otherwise i increases by 1. Requires can_load_pack().
+  // Returns 8 adjacent elements, of which operator()(d, i) is the first. They are adjacent along d if kLayout
+  // is kAlongDepth, otherwise along i. Requires can_load_pack().
   __device__ auto load_pack(int64_t d, int i) const {
     return kIsAlongDepth ? rows.load_pack(position + i, feature + d)
                          : rows.load_pack(position + d, feature + i);
@@ -270,34 +267,6 @@ void visit_tile_width(int64_t width, F&& f) {
 // Returns the number of tiles of `tile_size` elements that cover `size` elements.
 inline int64_t count_tiles(int64_t size, int64_t tile_size) {
   return (size + tile_size - 1) / tile_size;
-}
-
-// Computes dots (batch, heads, length) = sign * multipliers * (a . b), where a . b is the dot product of two
-// rows of `dim` elements. Each warp computes one dot product at a time. `multipliers` has the shape of
-// `dots`. If `multipliers` is null, all multipliers are 1.
-template <class A, class B, class T = Compute<A>>
-__global__ void row_dots_kernel(AttentionRows<const A> a, AttentionRows<const B> b, const T* multipliers,
-                                T sign, int64_t length, int64_t heads, int64_t dim, int64_t count, T* dots) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  for (int64_t i = first_element() / kWarpSize; i < count; i += element_stride() / kWarpSize) {
-    const int64_t head = i % heads, position = i / heads % length, example = i / heads / length;
-    const A* const x = a.row(example, position, head);
-    const B* const y = b.row(example, position, head);
-    T sum = 0;
-    for (int64_t d = lane; d < dim; d += kWarpSize)
-      sum += convert_element<T>(x[d]) * convert_element<T>(y[d]);
-    sum = warp_reduce<Plus>(sum);
-    const int64_t target_index = (example * heads + head) * length + position;
-    if (lane == 0) dots[target_index] = sign * sum * (multipliers ? multipliers[target_index] : T{1});
-  }
-}
-template <class A, class B>
-void compute_row_dots(AttentionRows<const A> a, AttentionRows<const B> b, const Compute<A>* multipliers,
-                      Compute<A> sign, int64_t batch, int64_t length, int64_t heads, int64_t dim,
-                      Compute<A>* dots) {
-  const int64_t count = batch * length * heads;
-  launch(row_dots_kernel<A, B>, make_elementwise_launch(count * kWarpSize), a, b, multipliers, sign, length,
-         heads, dim, count, dots);
 }
 
 }  // namespace tapeformer::cuda

@@ -154,20 +154,25 @@ Tensor unaligned(const Tensor& x) {
   return view;
 }
 
+// The sizes of the inputs of attention. value_dim is dim + 8.
+struct AttentionSizes {
+  int64_t batch, heads, query_length, key_length, dim;
+};
+
 // Returns the result of attention f(q, k, v) and the gradients of q, k and v. `place` copies each tensor to
 // aligned or unaligned memory.
 template <class F, class Place>
-std::vector<Tensor> attention_outcome(F f, int64_t length, int64_t dim, Device device, Place place) {
-  const auto input = [&](int64_t width, int salt) {
-    return place(normal({2, length, 3, width}, salt, DType::float32).to(DType::bfloat16).to(device));
+std::vector<Tensor> attention_outcome(F f, const AttentionSizes& sizes, Device device, Place place) {
+  const auto input = [&](int64_t length, int64_t width, int salt) {
+    const Tensor x = normal({sizes.batch, length, sizes.heads, width}, salt, DType::float32);
+    return place(x.to(DType::bfloat16).to(device));
   };
-  std::vector<Tensor> leaves;
-  for (int i = 0; i < 3; ++i) leaves.push_back(set_requires_grad(input(i == 2 ? dim + 8 : dim, i).alias()));
+  const Tensor leaves[] = {set_requires_grad(input(sizes.query_length, sizes.dim, 0).alias()),
+                           set_requires_grad(input(sizes.key_length, sizes.dim, 1).alias()),
+                           set_requires_grad(input(sizes.key_length, sizes.dim + 8, 2).alias())};
   const Tensor y = f(leaves);
-  backward(y, input(dim + 8, 3));
-  std::vector<Tensor> all{y};
-  for (const Tensor& leaf : leaves) all.push_back(gradient(leaf));
-  return all;
+  backward(y, input(sizes.query_length, sizes.dim + 8, 3));
+  return {y, gradient(leaves[0]), gradient(leaves[1]), gradient(leaves[2])};
 }
 
 }  // namespace
@@ -222,6 +227,7 @@ TEST_CASE(
   for (const Device device : list_cuda_devices()) {
     check_common_values(device, 700, 33);
     check_common_values(device, 1500, 32);
+    check_common_values(device, 2100, 64);
   }
 }
 
@@ -232,45 +238,76 @@ TEST_CASE("cuda: softmax attention in bfloat16 has the same bits with and withou
         for (const bool causal : {false, true}) {
           CAPTURE(length);
           CAPTURE(dim);
-          const auto f = [&](const std::vector<Tensor>& in) {
+          const auto f = [&](const Tensor* in) {
             return softmax_attention(in[0], in[1], in[2], {.causal = causal});
           };
-          const auto found = attention_outcome(f, length, dim, device, aligned),
-                     expected = attention_outcome(f, length, dim, device, unaligned);
+          const AttentionSizes sizes{2, 3, length, length, dim};
+          const auto found = attention_outcome(f, sizes, device, aligned),
+                     expected = attention_outcome(f, sizes, device, unaligned);
           for (size_t i = 0; i < found.size(); ++i) CHECK(found[i].to_vector() == expected[i].to_vector());
         }
 }
 
 TEST_CASE("cuda: linear attention in bfloat16 has the same results with and without 16-byte loads") {
   struct Case {
-    int64_t length, dim;
+    AttentionSizes sizes;
     FeatureMap map;
+    std::vector<int64_t> valid_lengths;
   };
-  // At length 1300, a thread block scans several chunks.
-  const Case cases[] = {{30, 24, FeatureMap::elu_plus_one},
-                        {195, 16, FeatureMap::relu},
-                        {195, 56, FeatureMap::squared_relu},
-                        {1300, 24, FeatureMap::exponential}};
+  // At a length of 2,100, a thread block scans three chunks. Two valid lengths mask all keys of a chunk or of
+  // an example.
+  const Case cases[] = {{{2, 3, 30, 30, 24}, FeatureMap::elu_plus_one, {23, 30}},
+                        {{2, 3, 195, 195, 16}, FeatureMap::relu, {188, 195}},
+                        {{2, 2, 200, 200, 56}, FeatureMap::squared_relu, {0, 70}},
+                        {{1, 1, 2100, 2100, 24}, FeatureMap::exponential, {2100}},
+                        {{1, 1, 2100, 2100, 56}, FeatureMap::elu_plus_one, {1990}},
+                        {{2, 2, 70, 190, 32}, FeatureMap::elu_plus_one, {190, 100}},
+                        {{1, 2, 1300, 65, 56}, FeatureMap::relu, {65}}};
   for (const Device device : list_cuda_devices())
     for (const Case& c : cases)
       for (const bool causal : {false, true}) {
-        CAPTURE(c.length);
-        CAPTURE(c.dim);
+        if (causal && c.sizes.query_length != c.sizes.key_length) continue;
+        CAPTURE(c.sizes.query_length);
+        CAPTURE(c.sizes.dim);
         CAPTURE(causal);
-        const Tensor key_lengths = lengths({c.length - 7, c.length}).to(device);
-        const auto f = [&](const std::vector<Tensor>& in) {
+        const Tensor key_lengths = lengths(c.valid_lengths).to(device);
+        const auto f = [&](const Tensor* in) {
           return linear_attention(in[0], in[1], in[2],
                                   {.causal = causal, .key_lengths = key_lengths, .feature_map = c.map});
         };
-        const auto found = attention_outcome(f, c.length, c.dim, device, aligned),
-                   again = attention_outcome(f, c.length, c.dim, device, aligned),
-                   expected = attention_outcome(f, c.length, c.dim, device, unaligned);
+        const auto found = attention_outcome(f, c.sizes, device, aligned),
+                   again = attention_outcome(f, c.sizes, device, aligned),
+                   expected = attention_outcome(f, c.sizes, device, unaligned);
         for (size_t i = 0; i < found.size(); ++i) {
           CAPTURE(i);
           check_errors(expected[i], found[i]);
           CHECK(found[i].to_vector() == again[i].to_vector());
         }
       }
+}
+
+TEST_CASE("cuda: linear attention in bfloat16: each gradient is the same if others are not computed") {
+  for (const Device device : list_cuda_devices()) {
+    const auto gradients = [&](unsigned needed) {
+      std::vector<Tensor> leaves;
+      for (int i = 0; i < 3; ++i) {
+        const Tensor x = normal({2, 150, 2, 32}, i, DType::float32).to(DType::bfloat16).to(device);
+        leaves.push_back(needed >> i & 1 ? set_requires_grad(x.alias()) : x);
+      }
+      const Tensor y = linear_attention(leaves[0], leaves[1], leaves[2], {.causal = true});
+      backward(y, normal({2, 150, 2, 32}, 3, DType::float32).to(DType::bfloat16).to(device));
+      std::vector<std::vector<double>> all(3);
+      for (size_t i = 0; i < 3; ++i)
+        if (needed >> i & 1) all[i] = gradient(leaves[i]).to_vector();
+      return all;
+    };
+    const auto expected = gradients(0b111);
+    for (const unsigned needed : {0b001u, 0b010u, 0b100u, 0b110u, 0b101u}) {
+      const auto found = gradients(needed);
+      for (size_t i = 0; i < 3; ++i)
+        if (needed >> i & 1) CHECK(found[i] == expected[i]);
+    }
+  }
 }
 
 TEST_CASE("cuda: LSH attention in bfloat16 has the same bits with and without 16-byte loads") {

@@ -17,8 +17,9 @@ constexpr double kAttainableIssueRate =
 constexpr double kAttainableBandwidth = 0.9;  // share of the peak bandwidth that a copy attains
 // Side of the square tile of a product that one thread block computes.
 constexpr int64_t kTileSize = 128;
-constexpr int64_t kMinSplitDepth = 1024;  // minimum length of each part if a product splits k
-constexpr int64_t kMaxBlocks = 32;        // maximum number of resident blocks of a multiprocessor
+constexpr int64_t kMinSplitDepth = 1024;   // minimum length of each part if a product splits k
+constexpr int64_t kMaxBlocks = 32;         // maximum number of resident blocks of a multiprocessor
+constexpr int64_t kReservedShared = 1024;  // bytes of shared memory that CUDA reserves for each block
 
 int64_t ceil_div(int64_t value, int64_t divisor) {
   return (value + divisor - 1) / divisor;
@@ -29,8 +30,8 @@ int64_t ceil_div(int64_t value, int64_t divisor) {
 int64_t count_waves(const cuda::WorkRecord& work, const DeviceModel& device) {
   int64_t resident =
       std::min(kMaxBlocks, device.max_threads_per_multiprocessor / std::max<int64_t>(work.thread_count, 1));
-  if (work.shared_bytes > 0)
-    resident = std::min(resident, device.shared_bytes_per_multiprocessor / work.shared_bytes);
+  resident =
+      std::min(resident, device.shared_bytes_per_multiprocessor / (work.shared_bytes + kReservedShared));
   return ceil_div(work.block_count, std::max<int64_t>(resident, 1) * device.multiprocessor_count);
 }
 
