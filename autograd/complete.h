@@ -1,4 +1,6 @@
-// A function with which a gradient function reports early that the gradient of a leaf is complete.
+// A function with which a gradient function reports early that the gradient of a leaf is complete, while it
+// still computes other gradients. Leaves that are not reported early are reported by backward() when the
+// gradient function has returned.
 #pragma once
 
 #include "core/tensor.h"

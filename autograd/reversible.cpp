@@ -11,7 +11,7 @@
 namespace tapeformer {
 namespace {
 
-// Returns x if no other tensor shares the data of x. Otherwise returns a copy.
+// Returns x if x is contiguous and no other tensor shares the data of x. Otherwise returns a contiguous copy.
 Tensor own(Tensor x) {
   const bool alone = x.use_count() == 1 && x.owns_storage_alone() && x.is_contiguous();
   return alone ? x : x.clone();

@@ -135,8 +135,8 @@ class Tape {
     std::unique_lock lock(mutex_);
     release_queued(lock);
   }
-  // Marks the tape as ownerless, because its thread ends. The tape deletes itself after its last node is
-  // released.
+  // Must be called when the thread that owns the tape ends. The tape deletes itself when its last node is
+  // released. If the tape has no nodes, this call deletes the tape.
   void orphan() {
     std::unique_lock lock(mutex_);
     orphaned_ = true;
@@ -153,8 +153,10 @@ class Tape {
       lock.lock();
     }
   }
-  // Releases the queued nodes of a tape without an owner, and deletes the tape if no nodes are left. Then no
-  // other thread waits for mutex_, because each thread in queue_release() refers to a node.
+  // Releases the queued nodes of a tape whose owner has ended. If no nodes are left, deletes the tape.
+  //
+  // The deletion is safe. A thread that waits for mutex_ in queue_release() still holds a reference to a
+  // node. If no nodes are left, no thread waits for mutex_.
   void collect_orphan(std::unique_lock<std::mutex> lock) {
     collecting_ = true;
     release_queued(lock);

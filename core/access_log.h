@@ -32,7 +32,7 @@ struct AccessCounts {
   int64_t written_bytes = 0;      // number of bytes that are written, which are included in `bytes`
   int64_t shared_requests = 0;    // number of requests to shared memory
   int64_t shared_cycles = 0;      // number of cycles that these requests take
-  int64_t min_shared_cycles = 0;  // number of cycles without bank conflicts
+  int64_t min_shared_cycles = 0;  // number of cycles that these requests would take without bank conflicts
 
   AccessCounts& operator+=(const AccessCounts& other) {
     requests += other.requests;
@@ -74,7 +74,7 @@ class AccessLog {
   AccessLog(const AccessLog&) = delete;
   AccessLog& operator=(const AccessLog&) = delete;
 
-  // Returns the counts of all launches. This function is not thread-safe, so no kernel must run at this time.
+  // Returns the counts of all launches. Must not be called while a kernel is running.
   const std::map<LaunchKey, LaunchSiteCounts>& launches() const { return launches_; }
 
   // Returns the log of this thread, or null if the thread has no log.

@@ -80,8 +80,9 @@ class CachingAllocator {
   mutable std::mutex mutex_;
   Cache free_blocks_;
   Cache saved_shared_cache_;
-  // If true, released blocks remain accessible for the address sanitizer, because replays of a CUDA graph
-  // access them.
+  // True between begin_separate_cache() and end_separate_cache(). During this time, blocks are neither
+  // returned to the system nor marked as inaccessible for the address sanitizer, because replays of a CUDA
+  // graph access the blocks.
   bool uses_separate_cache_ = false;
   MemoryStats stats_;
   int64_t limit_;

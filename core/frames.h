@@ -1,5 +1,5 @@
-// Functions that compute how many steps a speech model has for a number of frames, and how many steps the CTC
-// loss needs for a list of labels.
+// Functions that count the time steps of speech models. A speech model combines adjacent feature frames into
+// one time step. The CTC loss aligns the labels of a recording with the time steps.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,8 @@
-// The check of the processor uses this file, so it is compiled for plain x86-64. It calls no inline functions
-// of libraries, because the linker can take them from a file that is compiled for a newer processor.
+// At the start of the program, core/cpu/processor_check.cpp calls functions of this file to check the
+// processor. The functions must run on every x86-64 processor, so this file is compiled for plain x86-64.
+//
+// This file calls no inline functions of libraries. If several files contain the same inline function, the
+// linker keeps only one copy, which may be compiled for a newer processor.
 #include "core/instruction_set.h"
 
 #ifdef __x86_64__

@@ -18,8 +18,8 @@ class Printer {
         values_(tensor.to_vector()),
         shorten_(tensor.numel() > kLongestInFull) {}
 
-  // Prints the elements [index, index + elements) in row-major order. Their indices differ only in the
-  // dimensions from `dim` on.
+  // Prints the part of the tensor in which the positions in all dimensions before `dim` are fixed. The part
+  // consists of `elements` values and starts at values_[index].
   void print(int dim, int64_t index, int64_t elements) {
     if (dim == shape_.rank()) return print_number(values_[static_cast<size_t>(index)]);
     const int64_t size = shape_[dim];

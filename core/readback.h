@@ -21,8 +21,8 @@ class Readback {
 
  private:
   DType dtype_;
-  double value_ = 0;                                    // value of a tensor on the CPU
-  std::shared_ptr<const cuda::DeviceToHostCopy> copy_;  // null for a tensor on the CPU
+  double value_ = 0;                                    // value of the scalar if it is on the CPU, else 0
+  std::shared_ptr<const cuda::DeviceToHostCopy> copy_;  // null if the scalar is on the CPU
 };
 
 }  // namespace tapeformer

@@ -113,14 +113,15 @@ Tensor Tensor::to(Device device) const {
   return copy_as(dtype(), device);
 }
 
-// Only contiguous tensors of the same dtype can be copied between devices. Other tensors are converted on
-// their own device.
 void Tensor::copy_from(const Tensor& source) const {
   check(shape() == source.shape(), "copy_from", "the source has shape ", source.shape(), ", the target ",
         shape());
   if (numel() == 0) return;
   if (device() != source.device()) {
     if constexpr (kHasCuda) {
+      // copy_bytes() needs contiguous tensors of the same dtype. If the target is not contiguous, the source
+      // is first copied to a contiguous tensor on the device of the target. If the source is not contiguous
+      // or has another dtype, the source is first converted to a contiguous tensor on its own device.
       if (!is_contiguous()) return copy_from(source.copy_as(source.dtype(), device()));
       const bool same = source.is_contiguous() && source.dtype() == dtype();
       const Tensor plain = same ? source : source.copy_as(dtype(), source.device());

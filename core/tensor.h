@@ -72,8 +72,9 @@ class TensorAttachment {
   TensorAttachment(const TensorAttachment&) = delete;
   TensorAttachment& operator=(const TensorAttachment&) = delete;
   virtual ~TensorAttachment() = default;
-  // Tensor::view, Tensor::clone and Tensor::to call this function, because their results have no attachment.
-  // Autograd overrides it to throw ShapeError if recording is enabled.
+  // Tensor::view, Tensor::clone and Tensor::to call this function. Their results have no attachment. An
+  // override throws an error if the attachment must not be lost. The override of autograd throws ShapeError
+  // if recording is enabled, because the result would have no gradient.
   virtual void check_can_copy(const char* /*method*/) const {}
 };
 
@@ -148,7 +149,9 @@ class Tensor {
   // device.
   Tensor to(Device device) const;
 
-  void copy_from(const Tensor& source) const;  // converts dtype and device; the shapes must be equal
+  // Copies the elements of `source` to this tensor, and converts them to the dtype of this tensor. The
+  // tensors may be on different devices. Throws ShapeError if the shapes differ.
+  void copy_from(const Tensor& source) const;
   void fill(double value) const;
   // Adds `scale` times `source`, which must have the same shape and the same floating dtype.
   void add_scaled(const Tensor& source, double scale = 1) const;

@@ -32,8 +32,8 @@ class ThreadPool {
   void start_workers(int count);
   void run_worker();
   void wait_for_loop(uint32_t seen_generation, int64_t spin_time, bool& slept);
-  // Joins the loop and returns the number of the worker in the loop. If the loop is closed or needs no more
-  // workers, does not join and returns 0.
+  // Joins the loop. The result is 1 for the first worker that joins the loop, 2 for the second worker, and so
+  // on. If the loop is closed or needs no more workers, does not join and returns 0.
   int join_loop();
   void run_remaining_ranges();
   void leave_loop();

@@ -6,16 +6,18 @@
 
 namespace tapeformer {
 
-// A worker is contended if it shares its processor with another program. Linux preempts such a worker when
-// its time slice ends, and the caller of the loop must wait for its range. A contended worker therefore works
-// in short periods. After each period, it sleeps for as long as it has worked, so that the other program can
-// run. Other threads process the ranges in the meantime.
+// A worker is contended if it shares its processor with another program. Linux preempts such a worker in the
+// middle of a range, and the caller of the loop must wait until the worker has finished the range. A
+// contended worker therefore works in short periods. After each period, the worker sleeps for as long as it
+// has worked, so that the other program can run. Other threads process the ranges in the meantime.
 //
-// A preemption marks the worker as contended if the worker has used at most kLongRunTime of processor time
-// since its last sleep or preemption. A preemption after a longer time removes the mark.
+// A preemption shows whether the worker is contended. The schedule compares the processor time that the
+// worker has used since its last sleep or preemption with kLongRunTime. If this time is at most kLongRunTime,
+// the worker is contended. If this time is longer, preemptions are rare, and the worker is not contended.
 //
-// After kUndisturbedPeriodsBeforeGrowth periods without preemption, each further period doubles the length of
-// the next one. A length above kLongRunTime removes the mark.
+// If preemptions stop, the other program has probably ended, so the periods become longer again. After
+// kUndisturbedPeriodsBeforeGrowth periods without preemption, the length doubles after each further period.
+// When the length exceeds kLongRunTime, the schedule treats the worker as not contended.
 class WorkerSleepSchedule {
  public:
   static constexpr int64_t kMillisecond = 1'000'000;
@@ -57,7 +59,7 @@ class WorkerSleepSchedule {
     period_ = std::clamp(used_cpu_time_ * 7 / 10, kMinFirstPeriod, kMaxFirstPeriod);
     return reset_and_get_sleep_time();
   }
-  // Returns whether the worker is marked as contended.
+  // Returns whether the worker is contended, as of the last update().
   bool is_contended() const { return is_contended_; }
 
  private:

@@ -14,15 +14,18 @@ namespace tapeformer {
 struct DatasetOptions {
   std::string name;             // name of a data set (data/sets/catalogue.h)
   std::string split = "train";  // "train", "valid" or "test"
-  std::string data_dir;         // data directory; empty: the directories of data/sets/directory.h
-  int64_t limit = 0;            // maximum number of examples, from the start; 0: all
+  // Directory that contains the folder of the data set. If empty, the default directories are searched
+  // (data/sets/directory.h).
+  std::string data_dir;
+  int64_t limit = 0;  // maximum number of examples, from the start; 0: all
 
-  // Options of image data sets. The data set "images" ignores these options.
+  // Options of image data sets such as "mnist" and "cifar10". They have no effect on the data set "images".
   int64_t validation_count = 0;  // number of training examples to hold out as "valid", from the end
   bool use_grey = false;         // converts RGB images to grey images
   int64_t downscale = 1;         // averages blocks of downscale x downscale pixels
 
-  // Options of the data set "images". `limit` replaces image_folder_options.limit.
+  // Options of the data set "images", which contains the user's own pictures. image_folder_options.limit is
+  // ignored; `limit` is used instead.
   ImageFolderOptions image_folder_options = {};
 
   // Options of synthetic sequences; see SymbolTaskOptions.
@@ -36,8 +39,8 @@ struct DatasetOptions {
   // Options of sets of vectors, which also use seed, min_length and max_length; see SetTaskOptions.
   int64_t components = 4;
 
-  // Options of texts. `limit` replaces text_options.limit. For data sets in a data directory,
-  // text_options.path is ignored.
+  // Options of text data sets. text_options.limit is ignored; `limit` is used instead. For data sets in a
+  // data directory, text_options.path is also ignored.
   TextOptions text_options = {};
   std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // null: a tokenizer is made from text_options
 };

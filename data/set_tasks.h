@@ -14,7 +14,7 @@ struct SetTaskOptions {
   // Smallest and largest number of elements in a set. The number is uniformly distributed. If min_length is
   // 0, the smallest number is a quarter of max_length.
   int64_t min_length = 0, max_length = 10;
-  int64_t components = 4;     // components of a mixture; only for SetMixtureTask
+  int64_t components = 4;     // number of Gaussians in a mixture; only for SetMixtureTask
   int64_t example_count = 0;  // number of examples; 0: kTrainExampleCount or kEvalExampleCount
   uint64_t seed = 0;
 };

@@ -9,7 +9,9 @@ namespace tapeformer {
 
 struct SymbolTaskOptions {
   std::string split = "train";  // "train", "valid" and "test" use separate random streams
-  int64_t max_length = 128;     // predictions per example, at least 8
+  // Number of predicted tokens in each example, at least 8. All examples have max_length + 1 tokens, because
+  // the first token is not predicted.
+  int64_t max_length = 128;
   // Number of different symbols, at least 1. The vocabulary consists of these symbols and the separator 0.
   int64_t symbols = 10;
   int64_t example_count = 0;  // number of examples; 0: kTrainExampleCount or kEvalExampleCount

@@ -29,8 +29,8 @@ class Classifier final : public ExampleModel {
   Tensor forward(const Tensor& tokens, const Tensor& lengths, const ForwardContext& context) const;
   // Returns the mean cross entropy of batch.labels in nats, a scalar.
   Tensor compute_loss(const Batch& batch, const ForwardContext& context) const override;
-  // The score nats_per_example is the loss. The score accuracy is the share of sequences whose most probable
-  // class is correct.
+  // Returns the names of the scores. "nats_per_example" is the loss, and "accuracy" is the share of sequences
+  // whose most probable class is correct.
   std::vector<std::string> score_names() const override { return {"nats_per_example", "accuracy"}; }
   std::vector<double> compute_scores(const Batch& batch, uint64_t seed = 0) const override;
 

@@ -43,9 +43,10 @@ LearnedQueriesOptions seed_options(const SetTransformerOptions& options) {
           .dropout = options.encoder.attention_dropout};
 }
 
-// Returns the log-likelihoods (batch, length) of the elements x (batch, length, features) under the mixtures
-// of their sets. A row of `outputs` (batch, components, 1 + 2 features) contains the logit of the weight
-// of one component in the mixture, the mean, and the standard deviation before softplus.
+// Returns the log-likelihoods (batch, length) of the elements x (batch, length, features). `outputs` is
+// (batch, components, 1 + 2 * features), where outputs[b] defines a mixture of Gaussians for set b. Each
+// Gaussian has the logit of its weight, then the mean (`features` numbers), and then `features` numbers s.
+// The standard deviations are softplus(s) + kSmallestDeviation.
 Tensor log_likelihoods(const Tensor& x, const Tensor& outputs) {
   const int64_t batch = x.size(0), length = x.size(1), features = x.size(2), components = outputs.size(1);
   const Tensor log_shares = log_softmax(reshape(slice(outputs, 2, 0, 1), {batch, components}));

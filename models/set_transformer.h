@@ -25,8 +25,8 @@ struct SetTransformerOptions {
 
   int64_t seed_count() const { return components > 0 ? components : 1; }
   // Returns the number of outputs per seed. For a mixture, the outputs are the logit of the weight of the
-  // Gaussian, the mean (`features` numbers), and the standard deviation before softplus (`features` numbers).
-  // Otherwise, the output is one number.
+  // Gaussian, the mean (`features` numbers), and `features` numbers to which the model applies softplus to
+  // get the standard deviation. Otherwise, the output is one number.
   int64_t output_width() const { return components > 0 ? 1 + 2 * features : 1; }
 };
 
@@ -61,7 +61,8 @@ class SetTransformer final : public ExampleModel {
   Tensor compute_loss(const Batch& batch, const ForwardContext& context) const override;
   // Models without a mixture have the score mean_absolute_error. Models with a mixture have the scores
   // nats_per_element, log_likelihood and oracle_log_likelihood. The oracle is the mixture that generated a
-  // set. batch.targets contains its mean log-likelihood of the elements of each set.
+  // set. For each set, batch.targets (batch,) contains the mean log-likelihood of the elements under the
+  // oracle.
   std::vector<std::string> score_names() const override;
   std::vector<double> compute_scores(const Batch& batch, uint64_t seed = 0) const override;
 
@@ -70,7 +71,8 @@ class SetTransformer final : public ExampleModel {
   Linear input_projection;
   Encoder encoder;
   AttentionPooling pooling;
-  // Post-norm layers with softmax attention. Their numbers follow the layer numbers of the encoder.
+  // Post-norm layers with softmax attention. If the encoder has n layers, the full name of decoder layer i is
+  // "layers.N" with N = n + i.
   std::vector<std::unique_ptr<EncoderLayer>> decoder;
   Linear predictor;
 

@@ -66,7 +66,8 @@ void for_groups(const Sizes& s, int64_t stride, F&& f) {
   for (int64_t k = 0; k < s.kernel; k += stride) f(k * s.in, std::min(stride, s.kernel - k) * s.in);
 }
 
-// Computes y += rows weightᵀ. Row t of a sequence is the window of `padded` that begins at frame stride * t.
+// Adds the convolution of `padded` (batch, padded, in) and `weight` (out, kernel, in) to y (batch, steps,
+// out). Step t of a sequence is computed from the `kernel` frames of `padded` that begin at frame stride * t.
 template <class T, class Backend>
 void add_products(Backend backend, const Sizes& s, const Tensor& padded, const Tensor& weight, int64_t stride,
                   const Tensor& y) {
@@ -109,8 +110,9 @@ void compute_weight_gradient(Backend backend, const Sizes& s, const Tensor& padd
   });
 }
 
-// Adds the gradient of the padded sequences to gpadded (batch, padded, in). The rows that a matrix product
-// writes do not overlap.
+// Adds the gradient of the padded sequences to gpadded (batch, padded, in). If the kernel is larger than the
+// stride, the input windows of adjacent steps overlap. Each matrix product therefore processes one group of
+// for_groups(), so that the rows of its result do not overlap in gpadded.
 template <class T, class Backend>
 void compute_padded_gradient(Backend backend, const Sizes& s, const Tensor& weight, const Tensor& g,
                              int64_t stride, const Tensor& gpadded) {

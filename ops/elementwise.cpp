@@ -76,7 +76,8 @@ Tensor apply_mask(const Tensor& x_any, const DropoutMask& mask) {
 
 }  // namespace
 
-// The gradient function of apply_binary() is not used, because the gradients of a and b need no kernel.
+// The gradients of a and b are equal to the gradient of the result, so backward needs no kernel. add()
+// therefore records its own function instead of the function of apply_binary(), which calls a kernel.
 Tensor add(const Tensor& a, const Tensor& b) {
   check_defined("add", "a", a, "b", b);
   if (!(a.shape() == b.shape())) {

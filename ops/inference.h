@@ -19,8 +19,8 @@ void embed_into(const Tensor& table, const Tensor& tokens, const Tensor& positio
 
 // A linear layer for decoding, with the weight (out, in) and the bias (out,). `rows` is the maximum number of
 // rows of an input. On the CPU, the object keeps a packed copy of the weight in the dtype
-// get_operand_dtype(weight) (ops/linear.h). On a CUDA device, the object keeps bfloat16 copies of the weight
-// and the bias if they are float32 and this dtype is bfloat16.
+// get_operand_dtype(weight) (ops/linear.h). On a CUDA device with the precision bfloat16
+// (core/device_control.h), the object keeps bfloat16 copies of a float32 weight and a float32 bias.
 class DecodingLinear {
  public:
   DecodingLinear() = default;

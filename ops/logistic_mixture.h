@@ -1,6 +1,7 @@
-// The discretised mixture of logistics: a distribution over `levels` values, such as bytes, with 3 K
-// parameters for K components (Salimans et al. 2017, "PixelCNN++", section 2.1). This is the one-dimensional
-// form of the experiments of "Transformers are RNNs".
+// The discretised mixture of logistics (Salimans et al. 2017, "PixelCNN++", section 2.1). This distribution
+// over `levels` values, such as bytes, has three parameters per component. PixelCNN++ uses a joint
+// distribution of the three channels of a pixel. This file implements the distribution of a single value, as
+// in the image experiments of "Transformers are RNNs".
 #pragma once
 
 #include "autograd/tape.h"

@@ -47,14 +47,19 @@ struct LshOptions {
   int64_t buckets = 0;
   Wrap wrap = Wrap::none;
   Duplicates duplicates = Duplicates::exact;
-  bool across_buckets = false;  // attend to positions of other buckets in the chunks (trax, lucid, fast)
+  // If false, a query attends only to keys in its own bucket, as in the paper. If true, it also attends to
+  // keys in other buckets, as in public implementations. In both cases, the keys are in the chunk of the
+  // query or in the chunk before it.
+  bool across_buckets = false;
   Scale scale = Scale::unit_key;
   Combine combine = Combine::logsumexp;
   Hash hash = Hash::rotations;
-  bool share_rotations = false;   // if true, all examples use the same rotations
-  int64_t first_example = 0;      // example b uses the rotations of example first_example + b
-  bool allow_any_length = false;  // allow fewer positions than `buckets`, and sequences of one chunk
-  bool causal = false;            // attend to the same and earlier positions
+  bool share_rotations = false;  // if true, all examples use the same rotations
+  int64_t first_example = 0;     // example b uses the rotations of example first_example + b
+  // If false and `buckets` is not 0, a nonempty sequence must have at least `buckets` positions and more than
+  // chunk_length positions. Shorter sequences cause a ShapeError. If true, all lengths are allowed.
+  bool allow_any_length = false;
+  bool causal = false;  // if true, queries do not attend to later positions
   // Valid lengths, (batch,) int64 in [0, length]. Later positions are masked. If undefined, no position is
   // masked.
   Tensor key_lengths = {};

@@ -11,7 +11,8 @@
 
 namespace tapeformer {
 
-// The weights of one direction, with PyTorch's names and order of gates: blocks of rows i, f, g, o.
+// The weights of one direction, named as in torch.nn.LSTM. Each tensor consists of four blocks of `hidden`
+// rows. As in PyTorch, the blocks belong to the gates i, f, g and o, in this order.
 struct LstmWeights {
   Tensor weight_ih;         // (4 hidden, in)
   Tensor weight_hh;         // (4 hidden, hidden)

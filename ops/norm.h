@@ -17,8 +17,9 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, dou
 Tensor residual_layer_norm(const Tensor& x, const Tensor& branch, const Tensor& weight, const Tensor& bias,
                            const DropoutMask& dropout = {}, double eps = kLayerNormEps);
 
-// The result of a layer norm, and `operand`, the result converted to get_operand_dtype(result) (ops/linear.h)
-// for matrix products. If no conversion is needed, both members are the same tensor.
+// The result of a layer norm in two dtypes. `result` has the dtype of the input. `operand` is `result`
+// converted to the dtype get_operand_dtype(result) (ops/linear.h), for use in matrix products. If the two
+// dtypes are equal, both members are the same tensor.
 struct LayerNormResult {
   Tensor result, operand;
 };

@@ -1,4 +1,5 @@
-// Shared functions of losses over rows. The functions are not recorded and do not wait for the device.
+// Functions for losses that are a weighted sum of one value per row, such as the mean negative log-likelihood
+// of the rows. The functions are not recorded for backward(), and do not wait for the device.
 #pragma once
 
 #include "core/tensor.h"

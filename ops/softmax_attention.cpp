@@ -54,7 +54,9 @@ void check_pattern(const SoftmaxAttentionOptions& options, const Tensor& q, cons
         "; none may be negative, and count must not exceed period");
 }
 
-// Returns the pattern with a pointer to the data of `key_blocks`, which must be on current_device.
+// Returns a copy of `pattern` in which the member `table` points to the data of `key_blocks`. If `key_blocks`
+// is undefined, the copy is unchanged. `device` must be current_device (core/device.h), because
+// Tensor::data() throws for other devices.
 KeyPattern with_key_blocks(KeyPattern pattern, const Tensor& key_blocks, int64_t heads, Device device) {
   if (!key_blocks.defined()) return pattern;
   check((key_blocks.rank() == 2 || (key_blocks.rank() == 3 && key_blocks.size(0) == heads)) &&
@@ -94,7 +96,8 @@ struct SoftmaxOperands {
   Tensor q, k, v, key_lengths, key_blocks;
   SoftmaxAttentionShape shape;
 
-  // Returns the shape with pointers to the data, which must be on current_device.
+  // Returns a copy of `shape` with pointers to the data of key_lengths and key_blocks. Call this function
+  // inside dispatch_floating(), because Tensor::data() throws if a tensor is not on current_device.
   SoftmaxAttentionShape shape_with_data() const {
     SoftmaxAttentionShape s = with_key_lengths(shape, key_lengths);
     s.pattern = with_key_blocks(s.pattern, key_blocks, s.heads, q.device());
@@ -177,7 +180,8 @@ bool is_interleaved(const SoftmaxAttentionOptions& options, const Tensor& q) {
          (options.causal || pattern.dilated.after >= KeyWindow::kUnlimited);
 }
 
-// Computes softmax_attention() if is_interleaved() is true, by softmax attention within each subsequence.
+// Computes softmax_attention() for options that is_interleaved() accepts. Divides the sequence into
+// subsequences, and computes softmax attention within each subsequence.
 Tensor compute_interleaved_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                      const SoftmaxAttentionOptions& options) {
   const int64_t batch = q.size(0), length = q.size(1), step = options.pattern.dilated.step;
@@ -250,14 +254,17 @@ class StridedAttention {
   Subsequences order_;
 };
 
-// Returns the heads first, first + 2, … of x.
+// Returns every second head of x (batch, length, heads, dim). If `first` is 0, returns the heads with even
+// indices. If `first` is 1, returns the heads with odd indices.
 Tensor select_every_second_head(const Tensor& x, int64_t first) {
   const int64_t batch = x.size(0), length = x.size(1), heads = x.size(2) / 2, dim = x.size(3);
   const Tensor pairs = reshape(x, {batch, length, heads, 2, dim});
   return reshape(slice(pairs, 3, first, first + 1), {batch, length, heads, dim});
 }
 
-// Computes softmax_attention() if is_strided() is true.
+// Computes softmax_attention() for options that is_strided() accepts. If pattern.alternate_heads is true,
+// computes the heads with even indices and the heads with odd indices in separate calls of
+// softmax_attention(). Otherwise uses StridedAttention.
 Tensor compute_strided_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                  const SoftmaxAttentionOptions& options) {
   if (options.pattern.alternate_heads) {

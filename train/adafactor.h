@@ -57,7 +57,7 @@ class Adafactor {
 
   OptimizerConfig config_;
   std::vector<Moments> moments_;
-  // 1 / m, `rate` and `shrink` of the current step, (3,).
+  // A tensor of shape (3,) that contains 1 / m, `rate` and `shrink` of the current step.
   Tensor coefficients_;
 };
 

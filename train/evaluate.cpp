@@ -28,9 +28,10 @@ TextScore count_text_units(const Batch& batch, const Tokenizer& tokenizer) {
   return score;
 }
 
-// Sums of results, one sum for each result and batch. Each process sets the sums of its batches, and an
-// all_reduce gives all sums to every process. total() adds the batches in order, so the totals do not depend
-// on the number of processes.
+// A matrix with one row for each evaluated quantity, such as the loss, and one column for each batch. An
+// element is the sum of the quantity over the examples of the batch. Each process sets the columns of its
+// batches, and an all_reduce of values() then gives all columns to every process. total() adds the elements
+// of a row in the order of the batches, so the result does not depend on the number of processes.
 class BatchSums {
  public:
   BatchSums(int64_t results, int64_t batches)
@@ -66,8 +67,10 @@ struct ScoredExamples {
   }
 };
 
-// Returns the sums that score() returns for each batch. The first sum of a batch is the sum of its losses.
-// Throws DivergenceError if it is not finite.
+// Calls `score` for each batch of `examples`. `score` returns an array of sums over the examples of the
+// batch, with `results` elements. The first element is the sum of the losses. The batches are distributed
+// among the processes, unless examples.in_streams is true. Each process gets the sums of all batches. Throws
+// DivergenceError if a sum of losses is not finite, and StoppedError if `stop` returns true before a batch.
 template <class Score>
 BatchSums sum_over_batches(const Dataset& dataset, const ScoredExamples& examples, int64_t results,
                            const Score& score, const StopCheck& stop, Communicator& processes) {

@@ -48,13 +48,16 @@ struct Graph::Impl {
   Device device;
   int64_t steps_per_launch;
   Scratch<int64_t> step_offset;  // number of steps since the recording, which kernels read
-  int64_t next_offset = 0;       // value of step_offset when the last launch has finished
+  // The value that `step_offset` contains after all launches so far. If Graph::launch() is called with
+  // another value, it first copies the other value to `step_offset`.
+  int64_t next_offset = 0;
   CachingAllocator::Cache memory;
   cudaGraphExec_t executable{};
 
   Impl(Device graph_device, int64_t steps) : device(graph_device), steps_per_launch(steps), step_offset(1) {
     fill_zero(step_offset.data(), sizeof(int64_t));
-    // This launch loads the kernel, because a kernel cannot be loaded during a capture.
+    // CUDA loads a kernel at the first launch of the kernel, but cannot load it during a capture. This launch
+    // before the capture loads the kernel. It adds 0 to the step offset.
     cuda::launch(advance_kernel, make_row_launch(1, 1), step_offset.data(), int64_t{0});
   }
   ~Impl() {

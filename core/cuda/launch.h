@@ -18,12 +18,14 @@ struct LaunchWork {
   // Number of bytes that the kernel reads and writes. If -1, WorkLog uses the total size of the arrays to
   // which the arguments point.
   int64_t bytes = -1;
-  // Number of bytes that are both read and written. WorkLog adds it to `bytes`, which counts these bytes
-  // once.
+  // Number of bytes that the kernel both reads and writes. `bytes` counts each of these bytes once. WorkLog
+  // adds updated_bytes to `bytes`, so that both the read and the write are counted.
   int64_t updated_bytes = 0;
   double flop = 0;                                  // number of floating-point operations in matrix products
   OperandType operand_type = OperandType::float32;  // operand type of these matrix products
-  double warp_instructions = 0;  // number of instructions that all warps execute; 0 if it is not known
+  // Number of instructions of the kernel, summed over all warps. An instruction that the lanes of a warp
+  // execute together counts once. 0 if the number is unknown.
+  double warp_instructions = 0;
 };
 
 // The configuration of a launch: the sizes of the grid and of the blocks, and the bytes of dynamic shared
@@ -102,8 +104,9 @@ bool are_launches_synchronous();
 namespace detail {
 // Throws ShapeError if the grid or the block exceeds the limits of CUDA.
 void check_limits(const LaunchConfig& launch);
-// Launches the kernel on a device. In the emulation, this function does not run the kernel. It throws
-// DeviceError if a graph is being recorded and the kernel has not been launched before.
+// On a device, launches the kernel, and throws DeviceError if CUDA reports an error. In the emulation,
+// launch() runs the kernel itself, and this function only throws DeviceError if a graph is being recorded and
+// the kernel has not been launched before.
 void launch_kernel(const void* kernel, const LaunchConfig& launch, void** arguments);
 // Adds the launch to the WorkLog of this thread, which must exist.
 void log_launch(const LaunchConfig& launch, std::span<const ArgumentBytes> arguments);

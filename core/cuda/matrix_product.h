@@ -63,8 +63,9 @@ struct Fragments {
 };
 
 // Returns the 16 elements of a row of the left operand, or of a column of the right operand, from the
-// fragments of four consecutive lanes. The pair at byte `offset` of each lane belongs to the elements 0 to 7,
-// and the pair at byte offset + step to the elements 8 to 15.
+// fragments of four consecutive lanes. For i = 0 to 3, lane first_lane + i holds two pairs of these elements.
+// The pair at byte `offset` consists of the elements 2 i and 2 i + 1. The pair at byte offset + step consists
+// of the elements 2 i + 8 and 2 i + 9.
 inline std::array<float, 16> collect_elements(const LaneValues& lanes, int first_lane, size_t offset,
                                               size_t step) {
   std::array<float, 16> elements;

@@ -131,7 +131,9 @@ void call_with_group_size(StridedLayout layout, const To* to, const From* from, 
 // one element, which saves compile time.
 template <class T>
 constexpr bool kUsesGroups = std::is_same_v<T, float> || std::is_same_v<T, BFloat16>;
-// If both types use groups, a group of the larger type has 16 bytes.
+// Number of elements that a kernel for arrays of the types To and From processes as one group, if the arrays
+// are aligned. If both types use groups, a group of the larger type has 16 bytes. Otherwise a group has one
+// element.
 template <class To, class From = To>
 constexpr int kGroupSize = kUsesGroups<To>&& kUsesGroups<From> ? 16 / std::max(sizeof(To), sizeof(From)) : 1;
 

@@ -39,8 +39,10 @@ struct WorkRecord {
   int64_t bytes = 0;  // number of bytes read and written
   double flop = 0;    // number of floating-point operations in matrix products
   OperandType operand_type = OperandType::float32;
-  double warp_instructions = 0;  // number of instructions that all warps of a kernel execute; 0 if unknown
-  ProductShape product = {};     // only for WorkKind::product
+  // Number of instructions of a kernel, summed over all warps. An instruction that the lanes of a warp
+  // execute together counts once. 0 if the number is unknown, and for products and copies.
+  double warp_instructions = 0;
+  ProductShape product = {};  // only for WorkKind::product
   // Only for WorkKind::kernel: the number of blocks, the threads per block, and the bytes of dynamic shared
   // memory per block.
   int64_t block_count = 0, thread_count = 0, shared_bytes = 0;

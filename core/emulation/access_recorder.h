@@ -31,7 +31,8 @@ class AccessRecorder {
   void record_access(const void* return_address, const void* address, size_t bytes, bool is_write);
   // Adds the requests of the block to the counts, and deletes the accesses of the block.
   void finish_block();
-  // Returns LaunchSiteCounts::counts_by_instruction (core/access_log.h) of all finished blocks.
+  // Returns the access counts of each instruction, summed over all finished blocks. The keys are addresses of
+  // instructions, as in LaunchSiteCounts::counts_by_instruction (core/access_log.h).
   std::map<uint64_t, AccessCounts> counts() const;
 
  private:
@@ -73,8 +74,9 @@ class AccessRecorder {
 
   int thread_ = 0;
   AddressRange dynamic_shared_, static_shared_;
-  std::vector<AddressRange> global_blocks_;    // allocated blocks of global memory, sorted by address
-  std::vector<std::vector<Access>> accesses_;  // accesses of the block by thread
+  std::vector<AddressRange> global_blocks_;  // allocated blocks of global memory, sorted by address
+  // accesses_[i] contains the accesses and barriers of thread i of the current block, in order.
+  std::vector<std::vector<Access>> accesses_;
   // Maps 2 * return_address (for global memory) or 2 * return_address + 1 (for shared memory) to an index in
   // instructions_. An instruction that accesses both has two elements in instructions_.
   std::unordered_map<uint64_t, size_t> instruction_index_;

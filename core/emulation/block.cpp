@@ -58,7 +58,8 @@ class StackPool {
     const stack_context stack = free_stacks_.back();
     free_stacks_.pop_back();
 #ifdef __SANITIZE_ADDRESS__
-    // The address sanitizer still rejects accesses to frames of the fiber that used the stack before.
+    // The previous fiber on this stack can leave bytes that are marked as inaccessible for the address
+    // sanitizer. This call removes the marks. Otherwise accesses of the new fiber would cause false errors.
     ASAN_UNPOISON_MEMORY_REGION(static_cast<char*>(stack.sp) - kStackBytes, kStackBytes);
 #endif
     return stack;
@@ -122,7 +123,8 @@ struct Fiber {
 // An exception that unwinds the stacks of the waiting threads if another thread of the block has failed.
 struct Aborted {};
 
-// An executor of the blocks of an emulated kernel, one block per call of run().
+// A thread block in the emulation. Each call of run() executes all threads of one block, so one object can
+// execute many blocks of a grid one after another.
 class Block {
  public:
   Block(dim3 size, size_t shared_bytes, const std::function<void()>& kernel)
@@ -334,7 +336,8 @@ void Block::run(bool is_reversed) {
   warps_.resize(static_cast<size_t>((thread_count_ + 31) / 32));
   for (int thread = 0; thread < thread_count_; ++thread)
     warps_[static_cast<size_t>(thread / 32)].alive_lanes |= 1u << (thread % 32);
-  // With bytes of 0xFF, uninitialized elements of each floating-point type are NaN.
+  // A floating-point number whose bytes are all 0xFF is NaN. If a kernel reads an element of dynamic shared
+  // memory before the element is written, the results of the kernel become NaN, and tests detect the error.
   if (shared_bytes_ > 0) std::memset(shared_.get(), 0xFF, shared_bytes_);
   while (finished_count_ < thread_count_ && !failure_) {
     bool has_progress = false;

@@ -54,7 +54,8 @@ inline constinit thread_local std::vector<std::function<void()>>* captured_work 
 // If true, the work that this CPU thread submits does not run, and device memory that the thread allocates is
 // not initialized (SkippedWorkScope in core/cuda/work_log.h).
 inline constinit thread_local bool skips_work = false;
-// During a stream capture, adds `work` to captured_work. Otherwise runs `work` immediately.
+// If skips_work is true, does nothing. Otherwise, during a stream capture, adds `work` to captured_work.
+// Outside of a stream capture, runs `work` immediately.
 template <class F>
 void submit(F&& work) {
   if (skips_work) return;
@@ -83,7 +84,8 @@ struct LaneValues {
 // Passes a value of `bytes` bytes to the other lanes of `mask`. Waits until each lane of the mask has passed
 // a value or left the kernel. Returns all values. The reference is valid until the next call by this lane.
 const LaneValues& exchange_lane_values(uint32_t mask, const void* value, size_t bytes);
-// Throws std::logic_error, because the current thread reads the value of `lane`, which has passed no value.
+// Always throws std::logic_error. The message says that the current thread reads the value of lane `lane`,
+// and that this lane does not participate in the shuffle.
 [[noreturn]] void throw_absent_lane(int lane);
 // Returns the lane of the current thread in its warp.
 int current_lane();

@@ -23,7 +23,8 @@ struct BlasInfo {
   std::string core_type;  // processor type for which OpenBLAS selected its kernels, for example "Haswell"
   std::string threading;  // "openmp", "pthreads" or "sequential"
   int thread_count = 0;
-  // Returns whether OpenBLAS uses OpenMP. This library cannot limit other threads of OpenBLAS.
+  // Returns whether OpenBLAS uses the threads of OpenMP. If OpenBLAS creates its own threads instead,
+  // Tapeformer cannot limit their number, and these threads compete with the threads of Tapeformer.
   bool uses_openmp() const { return threading == "openmp"; }
 };
 BlasInfo get_blas_info();

@@ -18,8 +18,8 @@ namespace {
 
 constexpr size_t kHeaderBytes = 4096;
 constexpr size_t kMaxOggPageBytes = 65307;
-constexpr sf_count_t kBlockFrames = 1 << 16;
-constexpr int64_t kBlocksPerSecond = 50;  // blocks per second of an AudioStream
+constexpr sf_count_t kBlockFrames = 1 << 16;  // samples per channel that count_frames() decodes at a time
+constexpr int64_t kBlocksPerSecond = 50;      // a block of an AudioStream has 20 ms of audio
 // A program that writes WAV data to a pipe does not know the length and writes a very large length to the
 // header. AudioStream ignores lengths of at least kMinUnknownFrames samples per channel.
 constexpr int64_t kMinUnknownFrames = int64_t{1} << 26;

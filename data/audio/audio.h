@@ -34,7 +34,8 @@ struct Audio {
 struct AudioOptions {
   std::optional<int64_t> channel = {};  // counted from 0; required for recordings with several channels
   int64_t rate = 0;                     // requested samples per second; 0: the rate of the file
-  // Whether recordings with other rates are resampled. If false, such recordings throw DataError.
+  // Whether a recording is resampled if its rate differs from `rate`. If false, reading such a recording
+  // throws DataError.
   bool resample = false;
   int64_t first_sample = 0;  // first sample to read, at the rate of the file
   std::optional<int64_t> end_sample =
@@ -55,7 +56,9 @@ Audio read_audio(const std::filesystem::path& path, const AudioOptions& options 
 // WAV file does not need to contain the length. AudioStream does not close the descriptor.
 struct AudioPipe {
   int descriptor = 0;
-  bool is_raw = false;  // little-endian 16-bit samples of one channel at AudioOptions::rate
+  // If true, the descriptor provides little-endian 16-bit samples of one channel without a header, with
+  // AudioOptions::rate samples per second. If false, it provides a WAV file.
+  bool is_raw = false;
   std::string name = "standard input";
 };
 

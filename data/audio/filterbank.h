@@ -26,7 +26,8 @@ struct FilterbankOptions {
   // If true, only frames that lie completely inside the signal are computed. If false, frames whose centre
   // lies inside the signal are computed, and the signal is mirrored at its ends.
   bool snip_edges = true;
-  bool use_energy = false;  // the first feature is the log energy of the frame before pre-emphasis
+  // If true, each frame has an additional first feature, the log energy of the frame before pre-emphasis.
+  bool use_energy = false;
 
   int64_t frame_length() const;  // returns the length in samples
   int64_t frame_shift() const;

@@ -25,8 +25,9 @@ class Resampler {
 
   // Converts input samples. Appends the output samples that can already be computed to `out`.
   void push(std::span<const float> samples, std::vector<float>& out);
-  // Must be called after the last push(). Appends or removes samples at the end of `out`, so that the signal
-  // has the length that resample() returns.
+  // Must be called after the last push(). Appends the remaining output samples to `out`. Then truncates `out`
+  // or appends zeros, so that the output of all calls together has as many samples as the result of
+  // resample().
   void finish(std::vector<float>& out);
 
  private:

@@ -15,8 +15,10 @@ class Tokenizer;
 
 struct DatasetInfo {
   std::string name, split;
-  int64_t vocabulary = 0;                       // tokens are in [0, vocabulary)
-  int64_t length = 0;                           // tokens or vectors of a padded example, minus 1
+  int64_t vocabulary = 0;  // tokens are in [0, vocabulary)
+  // Each example in a batch has length + 1 tokens or vectors, including padding. A language model predicts
+  // `length` of these tokens, because it does not predict the first token.
+  int64_t length = 0;
   int64_t height = 0, width = 0, channels = 0;  // 0 if the examples are not images
   int64_t feature_count = 0;                    // size of each vector in a set; 0 for sequences of tokens
 
@@ -32,11 +34,15 @@ class Dataset {
 
   virtual const DatasetInfo& info() const = 0;
   virtual int64_t size() const = 0;
-  // Returns in how many examples each token of a text is a target. The number exceeds 1 if the examples are
-  // overlapping windows. Training then draws the examples at random, and an epoch has size() /
-  // examples_per_token() examples.
+  // Returns the number of examples in which each token of a text is a target. The number is greater than 1 if
+  // the examples are overlapping windows.
+  //
+  // If the number is greater than 1 and training shuffles the examples, training draws each batch at random.
+  // An epoch then has size() / examples_per_token() examples, so that each token is a target about once per
+  // epoch.
   virtual int64_t examples_per_token() const { return 1; }
-  // Returns the tokenizer of texts (data/text/tokenizer.h), or nullptr.
+  // If the examples are texts, returns the tokenizer of the texts (data/text/tokenizer.h). Otherwise returns
+  // nullptr.
   virtual std::shared_ptr<const Tokenizer> tokenizer() const { return nullptr; }
   // Returns the examples with these indices, in this order. `tokens` is (count, length + 1), where count is
   // the number of indices. For sets of vectors, `elements` (count, length + 1, feature_count) is defined

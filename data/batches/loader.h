@@ -3,8 +3,9 @@
 // separate thread.
 //
 // The constructor of Loader throws ConfigError if the data set is empty or the batch size is below 1. With
-// LastBatchPolicy::drop, it also throws ConfigError if the batch size exceeds the size of the data set.
-// Random draws of overlapping examples allow any batch size.
+// LastBatchPolicy::drop, it also throws ConfigError if the batch size exceeds the number of examples. This
+// limit does not apply if the loader draws overlapping examples at random (LoaderOptions::shuffle), because a
+// batch can then contain an example several times.
 #pragma once
 
 #include <cstdint>

@@ -12,7 +12,9 @@
 namespace tapeformer {
 namespace {
 
-// Size of a part. A part fits into the cache of a core, so its checksum does not read memory again.
+// read_with_checksum() divides its input into parts of this size in bytes. A thread reads a part and then
+// computes the checksum of the part. A part is small enough to stay in the cache of the core until its
+// checksum is computed.
 constexpr size_t kPartBytes = size_t{1} << 20;
 
 }  // namespace

@@ -13,7 +13,9 @@
 namespace tapeformer {
 
 struct ImageOptions {
-  std::string data_dir;          // data directory (data/sets/directory.h), or empty
+  // Directory that contains the folder of the data set. If empty, the default directories are searched
+  // (data/sets/directory.h).
+  std::string data_dir;
   int64_t validation_count = 0;  // number of training examples to hold out, from the end
   int64_t limit = 0;             // maximum number of examples, from the start of the split; 0: all
   bool use_grey = false;         // converts RGB images to grey images, before `downscale`

@@ -53,7 +53,9 @@ struct AxisWeights {
 std::vector<AxisWeights> axis_weights(int64_t from, int64_t to) {
   std::vector<AxisWeights> all;
   for (int64_t i = 0; i < to; ++i) {
-    // In units of 1 / to of an input pixel, all positions are integers. Output pixel i covers [begin, end).
+    // The axis has `from` input pixels and `to` output pixels. The unit of length is chosen so that all
+    // positions are integers: an input pixel has the width `to`, and an output pixel has the width `from`.
+    // Output pixel i covers the range from `begin` to `end`.
     const int64_t begin = i * from, end = begin + from;
     AxisWeights pixel_weights{begin / to, {}};
     for (int64_t pixel = pixel_weights.first; pixel * to < end; ++pixel) {

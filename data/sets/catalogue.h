@@ -76,7 +76,8 @@ struct CatalogueEntry {
   // Default names of the folders of the training, validation and test parts. Empty if the corpus has no such
   // folders.
   std::string_view train_part = {}, valid_part = {}, test_part = {};
-  bool needs_path = false;  // whether the user sets the path, because the data is not in a data directory
+  // If true, the user must set the path of the data, which is not in a data directory.
+  bool needs_path = false;
 
   // Required files. If empty, data/sets/verify.h does not check the data set.
   std::span<const CatalogueFile> files = {};

@@ -33,7 +33,8 @@ struct TemporaryFile {
   }
 };
 
-// Replaces the file of an interrupted download.
+// Creates a file and opens it for writing. First removes an existing file at this path, which can be left
+// over from an interrupted download. Throws FileError if the file cannot be created.
 File create_file(const fs::path& path) {
   std::error_code ignored;
   fs::remove(path, ignored);

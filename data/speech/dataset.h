@@ -1,6 +1,6 @@
-// Data sets of speech for CTC. An example consists of the features of an utterance and the numbers of its
-// phones. A batch depends only on the corpus, the options, the indices and the random stream, not on the
-// number of threads.
+// Data sets of speech for CTC. An example consists of the features of an utterance and its labels. The labels
+// are the indices of the phones of the utterance in a phone table. A batch depends only on the corpus, the
+// options, the indices of its utterances and the random stream. It does not depend on the number of threads.
 //
 // Utterances without usable recordings or labels are left out, and the report contains their ids and faults.
 // The constructor throws DataError if no utterance is left, or at the first fault if

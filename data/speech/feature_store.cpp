@@ -113,7 +113,9 @@ Tensor require_valid(const Utterance& utterance, Tensor features) {
   return features;
 }
 
-// A command can succeed in a later run, and the user can get read permission. Neither changes the cache key.
+// Returns whether an error of the utterance can disappear in a later run although the result of
+// make_cache_key() is the same. A command that failed can succeed later. A file without read permission can
+// become readable.
 bool may_be_transient(const Utterance& utterance) {
   return !utterance.command.empty() || (access(utterance.path.c_str(), R_OK) != 0 && errno != ENOENT);
 }

@@ -28,11 +28,12 @@ struct FeatureOptions {
   // If true, recordings with rates other than filterbank.rate are resampled. If false, such recordings are
   // errors.
   bool resample = false;
-  std::optional<int64_t> channel = {};  // required for recordings with several channels
-  int64_t mfc_dims = 13;                // dimensions of the features in .mfc files
-  double max_seconds = 3600;            // maximum length of a recording or segment; 0: no limit
-  uint64_t seed = 0;                    // seed of dither
-  std::string cache_folder;             // folder of cache files; empty: features are kept in memory
+  // Index of the channel that is read, counted from 0. Required for recordings with several channels.
+  std::optional<int64_t> channel = {};
+  int64_t mfc_dims = 13;      // dimensions of the features in .mfc files
+  double max_seconds = 3600;  // maximum length of a recording or segment; 0: no limit
+  uint64_t seed = 0;          // seed of dither
+  std::string cache_folder;   // folder of cache files; empty: features are kept in memory
 
   // Returns the options for reading recordings.
   AudioOptions make_audio_options() const {

@@ -68,8 +68,9 @@ struct Range {
   int64_t first, last;
 };
 
-// Returns the random range with index `i`, which lies within [0, size). First the width is drawn from
-// [0, min(max_width, size)], and then the start.
+// Returns a random range with 0 <= first <= last <= size. The width of the range is uniformly distributed
+// from 0 to min(max_width, size). The start is uniformly distributed over all positions at which a range of
+// this width fits. Calls with different `i` use different random numbers of `stream`.
 Range draw_range(const RandomStream& stream, int64_t i, int64_t max_width, int64_t size) {
   max_width = std::min(max_width, size);
   const auto number = static_cast<uint64_t>(2 * i);

@@ -50,8 +50,9 @@ enum class PhoneSet { timit61, timit48, timit39 };
 // Returns the phones of a set, sorted.
 Words list_timit_phones(PhoneSet set);
 
-// Maps a phone of the set of 61 or 48 phones to `set`. Returns "" for q, unless `set` is the set of 61
-// phones. Throws DataError if the name is not a phone of TIMIT.
+// Returns the phone of `set` to which `phone`, a phone of timit61 or timit48, is mapped. Only timit61
+// contains the glottal stop "q". For the other sets, "q" is mapped to "". Throws DataError if `phone` is in
+// neither timit61 nor timit48. Also throws DataError if `set` is timit61 and does not contain `phone`.
 std::string map_timit_phone(const std::string& phone, PhoneSet set);
 // Maps each phone of a sequence. Leaves out phones for which the result is "".
 Words map_timit_phone(const Words& phones, PhoneSet set);

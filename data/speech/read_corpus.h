@@ -10,7 +10,7 @@
 namespace tapeformer {
 
 struct CorpusOptions {
-  PhoneSet phone_set = PhoneSet::timit48;  // labels of TIMIT
+  PhoneSet phone_set = PhoneSet::timit48;  // set to which the phones of TIMIT are mapped; only for TIMIT
   bool allow_commands = false;             // runs the commands in wav.scp of Kaldi directories
 };
 

@@ -20,8 +20,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kSpokenSuffix[] = ".espeak.wav";  // output of espeak-ng, without noise
-constexpr char kUnfinished[] = ".unfinished";    // folder for data of an unfinished run
+// Suffix of the WAV file that espeak-ng writes. speak() adds noise to a copy of this recording and removes
+// the file.
+constexpr char kSpokenSuffix[] = ".espeak.wav";
+// Name of the folder that contains the data until all splits are complete.
+constexpr char kUnfinished[] = ".unfinished";
 
 // A sentence contains one entry of each list, in order.
 const std::vector<Words> kGrammar = {

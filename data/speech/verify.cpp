@@ -16,7 +16,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kLexiconLayout = "lexicon";  // layout of find_speech_faults() for a lexicon file
+// The value of the parameter `layout` of find_speech_faults() for a lexicon file.
+constexpr std::string_view kLexiconLayout = "lexicon";
 
 // The phones of CMUdict, without stress.
 const std::set<std::string> kCmudictPhones = {"AA", "AE", "AH", "AO", "AW", "AY", "B",  "CH", "D",  "DH",
@@ -88,7 +89,8 @@ void verify_librispeech(const fs::path& folder, const SpeechCheckOptions& checks
     });
 }
 
-// Verifies the parts "train" and "test" of a corpus without part folders.
+// Verifies the parts "train" and "test" of a corpus. This function is not for Kaldi and LibriSpeech corpora,
+// whose parts are folders with arbitrary names.
 void verify_splits(const CatalogueEntry& set, const fs::path& folder, const SpeechCheckOptions& checks,
                    Faults& faults) {
   UtteranceChecker content_check(checks);

@@ -94,8 +94,9 @@ class StoredTokens final : public TokenSequence {
   std::vector<T> tokens_;
 };
 
-// Divides a range into parts of at most about 1 MiB, at line ends if possible, and returns the ends of the
-// parts. No part ends within a character.
+// Divides a range into parts and returns the end of each part. A part ends at the first line end in the 64
+// KiB that follow its first 1 MiB. If these 64 KiB contain no line end, the part has 1 MiB, or up to 3 bytes
+// less so that it does not end within a character. The last part of a file can be shorter.
 std::vector<int64_t> part_ends(const TextRange& range) {
   constexpr int64_t kPartBytes = 1 << 20, kSearchedBytes = 1 << 16;
   std::vector<int64_t> ends;

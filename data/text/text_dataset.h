@@ -25,8 +25,8 @@ struct TextOptions {
   // Number of predictions that are masked at the start of each evaluation window except the first window.
   // Must be less than sequence_length.
   int64_t eval_context = 0;
-  // Maximum number of consecutive windows of the split; 0: all windows. Random windows are drawn from the
-  // tokens of these windows.
+  // Maximum number of consecutive windows, from the start of the split; 0: no limit. If use_random_windows is
+  // true, random windows are drawn only from the text that these consecutive windows cover.
   int64_t limit = 0;
   // If true, a window starts at every token, and training draws windows at random. If false, the windows are
   // consecutive.

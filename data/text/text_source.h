@@ -11,9 +11,9 @@
 namespace tapeformer {
 
 // Returns the files that a path selects, sorted by path. A folder selects all files in the folder and its
-// subfolders, except entries whose names begin with a dot and links to folders. A pattern with *, ? or [...]
-// selects the matching files. Any other path selects one file. Throws DataError if a folder or a pattern
-// selects no file.
+// subfolders. Files and folders are skipped if their names begin with a dot. Links to folders are not
+// followed. A pattern with *, ? or [...] selects the matching files. Any other path selects one file. Throws
+// DataError if a folder or a pattern selects no file.
 std::vector<std::filesystem::path> list_text_files(const std::string& path);
 
 // Throws DataError if `path` selects no file, if a selected file is not a readable regular file, or if all

@@ -99,7 +99,8 @@ class Attention : public Module {
   // k_length, heads, value_dim). The result is (batch, q_length, heads, value_dim). With a segment memory, k
   // and v begin with the keys and values of the memory. All inputs have the same dtype: float32, float64 or,
   // if the kind supports it, bfloat16. The strides are arbitrary. `name` is the full name of the layer.
-  // Implementations use `name` as the prefix of the names of random streams and stored decisions.
+  // Implementations use it as the prefix of the names of random streams and of the results that they store in
+  // context.decisions for a replay in backward().
   virtual Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
                          const ForwardContext& context, const std::string& name) const = 0;
 
@@ -158,7 +159,8 @@ struct AttentionKind {
   std::string name;
   std::string help;  // a one-line description
   AttentionCapabilities capabilities;
-  std::vector<OptionSpec> options;  // keys of the [attention] table of a config
+  // The options of the kind. In a config, users set these options in the table [attention].
+  std::vector<OptionSpec> options;
   // Returns a new attention layer with these options. Callers must pass 0 as `setup.dropout` if the kind does
   // not support weight_dropout. Throws OptionError for invalid options.
   std::function<std::unique_ptr<Attention>(const OptionValues& options, const AttentionSetup& setup)> make;

@@ -67,7 +67,9 @@ class BigBirdPattern {
       from.pop_back();
     }
   }
-  // Returns the key blocks that are outside the window of the query block and not global.
+  // Returns the key blocks from which the random blocks of the query block `query` are drawn. They are
+  // neither global nor in the window of the query block. If `causal` is true, they also precede the query
+  // block.
   std::vector<int32_t> candidates(int64_t query, int64_t blocks, bool causal) const {
     const int64_t end = causal ? query : blocks - options_.global_blocks;
     std::vector<int32_t> all;

@@ -20,7 +20,8 @@ std::unique_ptr<Attention> make_local_attention(const OptionValues& options, con
   return make_softmax_attention(make_key_window(options), setup.dropout);
 }
 
-// Implements AttentionKind::count_multiply_adds. On average, a query attends to half of its block.
+// Implements AttentionKind::count_multiply_adds. A query attends to `before` keys before its block and, on
+// average, to (block_size + 1) / 2 keys of its block.
 double count_window_multiply_adds(const OptionValues& options, const AttentionSize& size) {
   const KeyWindow window = make_key_window(options);
   return count_sparse_attention_multiply_adds(

@@ -93,10 +93,11 @@ class PerformerKind final : public Attention {
     return make_random_projection(x.size(-1), options_.projection, stream).to(x.dtype()).to(x.device());
   }
 
-  // Returns the random projection of the layer `name`, from a cache if possible. On a CUDA device,
-  // projections that are redrawn in training are not cached, because a captured graph would use the same
-  // projection in every step. Without the cache, the copy to the device makes the capture throw
-  // CudaGraphError.
+  // Returns the random projection of the layer `name`, from a cache if possible.
+  //
+  // A captured CUDA graph would use a cached projection in every step. Therefore, projections that are
+  // redrawn in training are not cached on a CUDA device. This also prevents the capture of a graph, because
+  // draw() copies the projection to the device. A copy to the device throws CudaGraphError during a capture.
   Tensor projection_of(const std::string& name, const ForwardContext& context, const Tensor& x) const {
     const uint64_t index = projection_index(context);
     if (redraws(context) && !x.device().is_cpu()) return draw(name, index, x);

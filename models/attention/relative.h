@@ -13,8 +13,8 @@ struct RelativeAttentionOptions {
 
 // The score of query i and key j is ((q_i + u) · k_j + (q_i + w) · W r(i - j)) / √dim, where r(d) is the
 // vector of the sinusoids of distance d. The vectors u and w and the matrix W are parameters of the layer.
-// Positions count the rows of the memory and then the tokens of the segment. A compressed row has one
-// position.
+// Position 0 is the first row of the segment memory, and the tokens of the segment follow the memory. A
+// compressed row of the memory has one position, although it represents several tokens.
 class RelativeAttention : public Attention {
  public:
   RelativeAttention(const RelativeAttentionOptions& options, const AttentionSetup& setup);

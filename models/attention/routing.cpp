@@ -134,9 +134,12 @@ class RoutingKind final : public Attention {
   RoutingOptions options_;
   int64_t local_heads_;
   double dropout_;
-  Tensor centroids_;  // state, (heads, clusters, dim)
-  // Statistics, (heads, clusters, dim + 1). The first dim columns are the sums of the unit queries of a
-  // cluster, and the last column is the number of these queries.
+  // Centroids of the clusters, (heads, clusters, dim). `heads` does not include the local heads. The
+  // centroids are saved with the parameters. The optimizer does not change them; update_centroids() does.
+  Tensor centroids_;
+  // Sums for update_centroids(), (heads, clusters, dim + 1). For each cluster, the first dim columns contain
+  // the sum of the unit queries that are nearest to its centroid. The last column contains the number of
+  // these queries.
   Tensor sums_;
 };
 

@@ -12,7 +12,8 @@ namespace {
 
 constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
 
-// Returns `valid` at positions below lengths[b] and `masked` at the other positions, (batch, length).
+// Returns a tensor (batch, length) with the dtype and the device of `like`. In row b, the first lengths[b]
+// elements are `valid`, and the other elements are `masked`.
 Tensor make_length_mask(const Tensor& lengths, int64_t length, double valid, double masked,
                         const Tensor& like) {
   const Tensor list = prepare_lengths("attention", "key length", lengths.to(kCpu), lengths.numel(), length);

@@ -189,8 +189,10 @@ class SinkhornKind final : public Attention {
   SinkhornOptions options_;
   double dropout_;
   Tensor hidden_, output_;  // weights of the sorting network, (heads, dim, dim) and (heads, dim, blocks)
-  // Buffers. causal_ (blocks, blocks) is the result of make_causal_score_mask(). Row i of counts_ (blocks, 1)
-  // is (i + 1) * block + 1, the number of keys whose mean selects the mixed block of block i + 1.
+  // Constants for causal attention. causal_ (blocks, blocks) is the result of make_causal_score_mask().
+  // counts_ (blocks, 1) contains numbers of keys. Row i is the number of keys in the blocks 0 to i, plus 1
+  // for the first key of block i + 1. The sorting network reads the mean of these keys for the queries of
+  // block i + 1.
   Tensor causal_, counts_;
 };
 

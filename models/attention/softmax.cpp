@@ -39,8 +39,8 @@ class SoftmaxKind : public Attention {
     return softmax_attention(q, k, v, options);
   }
   std::unique_ptr<AttentionState> make_state(const AttentionStateOptions& shape) const override {
-    // A pattern can keep every table that it returns. The table is therefore requested on the CPU, and only
-    // the state owns the copy on the device.
+    // pattern_() keeps each table of key blocks that it returns in a cache. The table is requested on the
+    // CPU, so that the cache uses no device memory. The state owns a copy of the table on the device.
     SparsePattern pattern = pattern_({shape.capacity, shape.heads, true, kCpu, shape.name});
     if (pattern.key_blocks.defined()) pattern.key_blocks = pattern.key_blocks.to(shape.device);
     return std::make_unique<SoftmaxState>(shape, pattern);

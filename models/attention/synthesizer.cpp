@@ -98,9 +98,9 @@ class SynthesizerKind final : public Attention {
     if (parts.empty()) return {};
     return parts.size() == 1 ? parts.front() : concat(parts, -1);
   }
-  // Return one part of the query features, and of the key features, for each of the terms "dot-product",
-  // "dense" and "factorized-random" in `terms_`. The dot product of the parts of a query and a key is the
-  // score of the term.
+  // Returns the query features of the terms "dot-product", "dense" and "factorized-random", in this order.
+  // Each element is (batch, length, heads, features). Terms that are not in `terms_` are left out. The score
+  // of a term is the dot product of its query features and its key features.
   std::vector<Tensor> query_features(const Tensor& q) const {
     std::vector<Tensor> parts;
     if (contains(terms_, "dot-product"))
@@ -109,6 +109,7 @@ class SynthesizerKind final : public Attention {
     if (random_rows_.defined()) parts.push_back(rows_of(random_rows_, q));
     return parts;
   }
+  // Returns the key features of each term of the scores, in the order of the results of query_features().
   std::vector<Tensor> key_features(const Tensor& k) const {
     std::vector<Tensor> parts;
     if (contains(terms_, "dot-product")) parts.push_back(k);

@@ -140,8 +140,9 @@ Tensor MultiHeadAttention::prepend_and_update_memory(const Tensor& x, const Forw
   return memory.defined() ? concat({memory.to(x.dtype()), x}, 1) : x;
 }
 
-// Recomputed and reversible layers turn recording off in the first pass. The reconstruction loss needs it,
-// because replays in backward() do not call this function.
+// Recomputed and reversible layers disable recording in the first pass, and record ops when backward()
+// replays the pass. This function is called only in the first pass. Therefore, it enables recording if
+// context.loss_terms is not null, so that the reconstruction loss has gradients.
 void MultiHeadAttention::compress_memory(const Tensor& x, const Tensor& evicted,
                                          const ForwardContext& context, const std::string& name) const {
   const RecordingScope scope(context.loss_terms != nullptr);

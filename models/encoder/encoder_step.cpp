@@ -127,11 +127,12 @@ struct RecurrentEncoder::TokenExecutor {
     return step.branch_result_;
   }
 
-  // Stores x (batch, width), the input of the attention. After every `rate` inputs, compresses them to one
-  // row and appends the row to the state.
+  // Stores x (batch, width), the input of the attention, in inputs_to_compress. After every `rate` inputs,
+  // compresses the stored inputs to one row and appends the row to the compressed memory.
   //
-  // A captured graph repeats the same `slot`, so it computes wrong rows. The results are correct
-  // nevertheless: a graph decodes at most one segment, and only later segments read the rows.
+  // A captured CUDA graph uses the same `slot` in every replay, so the rows that it appends are wrong. The
+  // results are correct nevertheless, because no query reads these rows. A graph decodes at most one segment,
+  // and only queries of later segments read the rows of a segment.
   void compress(const Tensor& x) const {
     const int64_t batch = x.size(0), width = x.size(1), rate = layer.inputs_to_compress.size(1);
     const int64_t slot = step.position_ % rate;

@@ -83,7 +83,8 @@ AxialPositions::AxialPositions(const AxialShape& axial, int64_t max_length)
       axial_shape_(axial),
       max_length_(std::min(axial.position_count(), max_length > 0 ? max_length : axial.position_count())),
       coordinates_(axial.shape.size()) {
-  // Row-major stride of the current axis.
+  // Each iteration divides `inner` by the size of axis a. `inner` is then the product of the sizes of the
+  // later axes, which is the row-major stride of axis a.
   int64_t inner = axial.position_count();
   for (size_t a = 0; a < tables.size(); ++a) {
     const int64_t size = axial.shape[a];

@@ -14,7 +14,7 @@ namespace tapeformer {
 struct LstmOptions {
   int64_t input_width = 0, hidden = 320, layers = 3;
   bool bidirectional = true;
-  double dropout = 0;  // dropout of the inputs of all layers except the first
+  double dropout = 0;  // dropout probability for the inputs of each layer except the first
 
   int64_t output_width() const { return (bidirectional ? 2 : 1) * hidden; }
 };

@@ -39,9 +39,11 @@ class SegmentMemory;  // models/layers/segment_memory.h
 struct ForwardContext {
   bool training = false;         // true in training; otherwise, dropout and `step` are not used
   bool disable_dropout = false;  // disables dropout in training
-  bool is_prefix = false;        // whether sequences are prefixes of any length, as in generation
-  uint64_t seed = 0;             // seed of dropout and other random numbers
-  uint64_t step = 0;             // optimizer step; passes with equal seed and step draw equal random numbers
+  // If true, attention kinds with a minimum sequence length must also accept shorter sequences. Generation
+  // sets this member, because it runs the model on the tokens generated so far.
+  bool is_prefix = false;
+  uint64_t seed = 0;  // seed of dropout and other random numbers
+  uint64_t step = 0;  // optimizer step; passes with equal seed and step draw equal random numbers
   // If the pass processes a slice of a batch: index of the first example of the slice in the batch. Random
   // numbers depend on this index, so that an example draws the same numbers as in a pass of the whole batch.
   // This requires that both passes pad the sequences to the same length.
@@ -61,8 +63,9 @@ struct ForwardContext {
   }
 };
 
-// A ForwardContext for a part of a model that backward() replays. If the context has no decisions, the
-// ReplayContext and its copies own new decisions together.
+// A ForwardContext for a part of a model that backward() replays. If the given context has no
+// StoredDecisions, the constructor creates an empty StoredDecisions object. Copies of the ReplayContext share
+// this object.
 class ReplayContext {
  public:
   // If `replayed` is false, the part of the model runs only once, and no decisions are created.

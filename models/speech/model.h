@@ -32,7 +32,9 @@ struct SpeechModelOptions {
   EncoderOptions encoder = {.layers = 9, .heads = 6, .head_dim = 32, .feedforward = 768};
   // Whether sinusoidal position features are added to the input of the encoder. Only for Transformers.
   bool use_sinusoidal_positions = true;
-  bool causal = false;        // whether steps do not depend on later frames; only for Transformers
+  // If true, the output of the encoder at a step depends only on the inputs of this step and of earlier
+  // steps. Only for Transformers.
+  bool causal = false;
   int64_t max_frames = 2400;  // maximum number of frames of an utterance; only for Transformers
   int64_t lstm_hidden = 320, lstm_layers = 3;
   bool lstm_bidirectional = true;

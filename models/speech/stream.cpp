@@ -7,7 +7,9 @@
 namespace tapeformer {
 namespace {
 
-// Capacity, in encoder steps, of attention states of constant size. Larger than every attention window.
+// A number of encoder steps that no stream reaches. If the size of the attention states does not depend on
+// the number of steps, the encoder gets this number as its capacity, so that the stream has no maximum
+// length.
 constexpr int64_t kEndless = int64_t{1} << 40;
 
 const Encoder& require_causal_encoder(const SpeechModel& model) {

@@ -1,4 +1,5 @@
-// Workspaces of kernels, divided into arrays.
+// Temporary memory for CPU kernels. An Arena divides a block of memory into arrays, and PerThreadMemory
+// allocates one block for each thread.
 #pragma once
 
 #include <cstdint>

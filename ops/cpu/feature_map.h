@@ -1,4 +1,5 @@
-// Feature maps of linear attention, from rows to the panels of outer_product_scan.h.
+// Functions that apply the feature maps of linear attention to rows of queries and keys, and that compute the
+// gradients of these rows. The features are stored in panels, a layout that outer_product_scan.h describes.
 #pragma once
 
 #include <algorithm>

@@ -16,12 +16,13 @@ struct KeySpan {
   int64_t column(int64_t position) const { return position - first_key + first_column; }
 };
 
-// The columns of a span that a tile of rows uses. Each row contains the scores of one query. The queries
-// attend to no key outside [begin, end). The attention weights are stored for [begin, padded_end), with zeros
-// for masked keys. `begin` and `padded_end` are multiples of the vector length.
+// The columns of the scores that the rows of a tile use. Each row contains the scores of one query, and each
+// column contains the scores of one key. The keys of columns outside [begin, end) are masked for all rows of
+// the tile. The attention weights are stored in the columns [begin, padded_end), and masked keys have weight
+// 0. `begin` and `padded_end` are multiples of the vector length.
 struct ScoreColumns {
   int64_t begin = 0, end = 0, padded_end = 0;
-  bool is_full = false;  // all rows attend to all keys of [begin, padded_end)
+  bool is_full = false;  // no row has a masked key in the columns [begin, padded_end)
   bool is_empty() const { return begin >= end; }
 };
 

@@ -17,13 +17,15 @@
 namespace tapeformer::cpu {
 namespace {
 
-// Maximum number of parts of linear_backward(), unless there are more threads. Each part except the first
-// needs a buffer of the size of the weight.
+// linear_backward() divides the rows into parts, which threads process in parallel. The number of parts is at
+// most kMaxParts, or the number of threads if this is larger. Each part except the first needs its own buffer
+// for the gradient of the weight.
 constexpr int64_t kMaxParts = 8;
 constexpr int64_t kGrainRows = 32;   // minimum number of rows per thread
 constexpr int64_t kBlockRows = 256;  // maximum number of rows per block, so that a block stays in the cache
 constexpr int64_t kMinBlockRows = 64;
-// Maximum number of elements (rows * out) of the result of a block with more than kMinBlockRows rows.
+// If forward_rows() needs a buffer (rows, out) for the result of a block, it chooses the number of rows so
+// that the buffer has at most kBlockElements elements. The number of rows is not reduced below kMinBlockRows.
 constexpr int64_t kBlockElements = 1 << 14;
 
 template <class F>
@@ -78,7 +80,8 @@ struct Buffers {
         bytes(arena.used_bytes()) {}
 
   T *row, *multipliers;  // gradient and dropout multipliers of one row
-  T* sums;               // product of a block of rows
+  // Result of the matrix product of a block of rows with the weight, before conversion to the result type.
+  T* sums;
   O *operands, *inputs;  // gradients and inputs of a block, rounded to O
   int64_t bytes;
 };
@@ -162,8 +165,9 @@ struct LinearGradient {
   }
 };
 
-// Computes gx, gw and gbias for the rows [begin, end). If `weight`, `gw` or `gbias` is null, this gradient is
-// not computed.
+// Computes the rows [begin, end) of gradient.gx, and the contributions of these rows to the gradients gw
+// (out, in) and gbias (out,). If `weight` is null, gradient.gx is not computed. gw and gbias can be null if
+// these gradients are not needed.
 template <class O, class X, class Y, class T>
 void backward_rows(const LinearGradient<X, Y, T>& gradient, const PackedOperand<O>* weight,
                    const Buffers<O, T>& buffers, int64_t begin, int64_t end, T* gw, T* gbias) {

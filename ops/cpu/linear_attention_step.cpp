@@ -14,8 +14,8 @@ namespace {
 // Number of rows of the state that are processed at a time.
 constexpr int64_t kBlock = 64;
 
-// Adds k[r] v to each row r of the state, and then adds q[r] times the updated row to `out`. Processes
-// kVectors vectors of columns.
+// Adds k[r] * v to each row r of the state, and then adds q[r] times the updated row to `out`. Processes only
+// the first kVectors * kLanes<T> columns of `state`, v and `out`. `width` is the row stride of the state.
 template <int kVectors, class T>
 void step_columns(T* state, int64_t width, int64_t rows, const T* q, const T* k, const T* v, T* out) {
   Vector<T> value[kVectors], result[kVectors];

@@ -16,9 +16,9 @@ inline constexpr int64_t kMaxRowsWithoutPacking = 4;  // maximum number of rows 
 inline constexpr int64_t kMinMultiplicationsPerThread =
     1 << 17;  // minimum number of multiplications per thread
 
-// Applies bias, activation and dropout to a row of n elements. `multipliers` contains the dropout
-// multipliers. If `bias` or `multipliers` is null, skips this operation. For gelu, writes the input of the
-// activation to `preactivation`.
+// Adds the bias to the row y of n elements, applies the activation, and multiplies the row by the dropout
+// multipliers. If `bias` is null, no bias is added. If `multipliers` is null, no dropout is applied. For
+// gelu, writes the input of the activation to `preactivation`.
 template <class T, class Y>
 void apply_epilogue(T* y, const T* bias, Activation activation, Y* preactivation, const T* multipliers,
                     int64_t n) {

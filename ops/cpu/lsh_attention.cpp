@@ -165,7 +165,8 @@ class LshForward : public LshWindow<T> {
 
   // Adds row `row` of result_ to the result of `position`. As in an online softmax, the row and the result
   // are rescaled to the larger of the maximum scores before the addition. The last round divides the result
-  // by the sum of the weights of all rounds.
+  // by the sum of the weights of all rounds. If the query attends to no key in any round, the result is the
+  // row of v at `position`.
   void merge(int32_t position, int64_t row) {
     T* const out = running_.rows[2].row(position);
     const T* const result = result_ + row * this->padded_value_dim();
@@ -193,8 +194,9 @@ class LshForward : public LshWindow<T> {
       for (int64_t m = 0; m < shape_.value_dim; ++m) out[m] = keep * out[m] + add * result[m];
   }
 
-  // Normalizes row `row` of result_, divides it by the number of rounds, and adds it to the result of
-  // `position`.
+  // Divides row `row` of result_ by its sum of weights, and adds the quotient, divided by the number of
+  // rounds, to the result of `position`. If the query attends to no key in this round, the row of v at
+  // `position` replaces the quotient.
   void add_mean(int32_t position, int64_t row) {
     T* const out = running_.rows[2].row(position);
     const bool alone = sum_[row] == 0;

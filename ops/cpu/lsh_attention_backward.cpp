@@ -181,11 +181,11 @@ class LshBackward : public LshWindow<T> {
     if (i < this->next_count_) prefetch_row(g_row(this->next_positions_[i]), shape_.value_dim * kSize);
   }
 
-  // Computes row `row` of the block, which belongs to query i of the chunk, in place:
-  //   scores:    q . k  ->  m p
-  //   gradients: g . v  ->  p (m g . v - delta) key_scale
-  // p: attention weight of the key; m: its dropout multiplier; delta: dot product of g and the attention
-  // result, or of g and the result of this round if average_rounds is true.
+  // Updates row `row` of scores_ and score_gradients_, which belongs to query i of the chunk, in place. Each
+  // element belongs to one key. p is the attention weight of the key, and m is its dropout multiplier. An
+  // element of scores_ contains the score, and becomes m * p. An element of score_gradients_ contains the dot
+  // product d of g and the value, and becomes p * (m * d - delta) * key_scale. `delta` is the dot product of
+  // g and the attention result. If average_rounds is true, `delta` uses the result of this round instead.
   template <bool kCausal>
   void row_gradient(int64_t i, int64_t row, Range range) {
     T* const scores = scores_ + row * score_stride_;
@@ -242,8 +242,10 @@ class LshBackward : public LshWindow<T> {
       pass(log_sum, [](const Half&, int64_t, Vector<T> p) { return p; });
       return;
     }
-    // exp_of_negative() requires arguments of at most 0. A key that is found n times has the weight
-    // exp(score) / n each time, so its score exceeds log_sum by at most log(n), and n is at most 2 * rounds.
+    // A query can attend to the same key n times, where n is at most max_multiplicity. Each time, the weight
+    // is exp(score - log_sum) / n. It is at most 1, so score - log_sum is at most log(max_multiplicity).
+    // exp_of_negative() needs arguments of at most 0, so log(max_multiplicity) is subtracted from the
+    // argument, and the result is multiplied by max_multiplicity.
     const T max_multiplicity = static_cast<T>(2 * shape_.rounds);
     this->find_cells(i);
     pass(log_sum + std::log(max_multiplicity), [&](const Half& half, int64_t j, Vector<T> p) {

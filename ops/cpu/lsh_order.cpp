@@ -29,8 +29,8 @@ LshOrder::FirstChunkLookBack LshOrder::find_first_chunk_look_back(int64_t round,
   const int32_t first_chunk_position = positions(round, 0)[shape_.chunk_length - 1];
   const int32_t target_position = positions(target_round, chunks_ - 1)[0];
   // If across_buckets is false, the first chunk looks back only if it shares a bucket with the last chunk of
-  // the same round. Positions are sorted by bucket, so the shared bucket must end the first chunk and begin
-  // the last chunk.
+  // the same round. Positions are sorted by bucket, so the two chunks share a bucket only if the last
+  // position of the first chunk and the first position of the last chunk have the same bucket.
   const int32_t* const ids = buckets + round * shape_.length;
   if (!shape_.across_buckets && (target_round != round || ids[first_chunk_position] != ids[target_position]))
     return none;

@@ -64,8 +64,10 @@ class LshOrder {
   }
 
  private:
-  // The look-back of the first chunk of a round, from the cell `code` to `target`, a cell of the last chunk.
-  // If the first chunk does not look back, `code` is kNone.
+  // Describes which queries of the first chunk of a round attend to keys of a last chunk. These are the
+  // queries in the cell with the code `code`. The keys are in the cell `target`, which is in the last chunk
+  // of the same round, or of another round for LshWrap::global. If there are no such queries, `code` is
+  // kNone.
   struct FirstChunkLookBack {
     int32_t code;
     Cell target;

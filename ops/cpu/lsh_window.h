@@ -260,7 +260,7 @@ class LshWindow {
     return {bounds.begin / kLanes<T> * kLanes<T>, round_up_to_vector<T>(bounds.end)};
   }
 
-  // Computes scores = left rightᵀ for a tile of kTileRows queries, in the columns `range`. `left` is
+  // Computes scores = left * rightᵀ for a tile of kTileRows queries, in the columns `range`. `left` is
   // (kTileRows, depth). panels(half) returns the packed rows of `right`, which has one row per key.
   template <class Panels>
   void compute_score_tile(const T* left, int64_t depth, Range range, Panels&& panels, T* scores) {
@@ -272,17 +272,18 @@ class LshWindow {
       multiply_adds_ += kTileRows * kWidth * depth;
     }
   }
-  // Adds weights * x to `result` (kTileRows, columns_width) for the score columns in `range`. x has one row
-  // per key. columns(half) returns the rows of x for a chunk, packed in panels of `multiply_panel` rows.
+  // Adds the matrix product of `weights` and x to `result` (kTileRows, columns_width). Column j of `weights`
+  // and row j of x belong to key j, and only the keys in `range` are used. columns(half) returns the rows of
+  // x for one chunk, packed by pack_row_in_column_panels(). `panel_rows` is the number of rows of each panel.
   template <class Columns>
-  void add_weighted_columns(const T* weights, Range range, int64_t columns_width, int64_t multiply_panel,
+  void add_weighted_columns(const T* weights, Range range, int64_t columns_width, int64_t panel_rows,
                             Columns&& columns, T* result) {
     constexpr int64_t kWidth = kTileColumns<T>;
     auto add = [&](const T* packed, int64_t offset, int64_t begin, int64_t end) {
       if (begin >= end) return;
       for (int64_t m = 0; m < columns_width; m += kWidth)
         compute_tile_product<Left::rows, true>(weights + offset + begin, score_stride_,
-                                               packed + m * multiply_panel + begin * kWidth, end - begin,
+                                               packed + m * panel_rows + begin * kWidth, end - begin,
                                                result + m, columns_width);
       multiply_adds_ += kTileRows * columns_width * (end - begin);
     };
@@ -321,8 +322,8 @@ class LshWindow {
       look_back_rounds_[r] = cell.round;
     }
   }
-  // Returns how often the query of find_cells() attends to each of the keys [j, j + kLanes<T>) of `half`,
-  // summed over the rounds.
+  // Returns how often a query attends to each of the keys [j, j + kLanes<T>) of `half`, summed over the
+  // rounds. The query is the argument of the last call of find_cells().
   Vector<T> count_multiplicities(const Half& half, int64_t j) const {
     Vector<Int> count{};
     for (int64_t r = 0; r < shape_.rounds; ++r) {

@@ -55,8 +55,9 @@ std::vector<Rows> divide_sequences(const LstmShape& shape, const int64_t* length
   return shares;
 }
 
-// Addresses of frame t of sequence b in `gates` (directions, batch, frames, 4 hidden), `cells` (directions,
-// batch, frames, hidden) and `out` (batch, frames, directions * hidden).
+// Addresses of frame t of sequence b in the arrays `gates` (directions, batch, frames, 4 * hidden), `cells`
+// (directions, batch, frames, hidden) and `out` (batch, frames, directions * hidden). frame() returns the
+// index of the frame in the first three dimensions of `gates` and `cells`.
 template <class T>
 struct Layout {
   const LstmShape& shape;

@@ -194,7 +194,8 @@ class Product {
  private:
   // Returns the conversions that pack a matrix of layout `from`, one per slice of columns.
   std::vector<Reorder> reorders(const memory::desc& from) const {
-    // The packed layouts of oneDNN have blocks of at most 64 columns, so a slice consists of whole blocks.
+    // The packed layout consists of blocks of columns, and each slice must begin at the start of a block. In
+    // oneDNN 2.6, a block has 64 columns, so kSlice is a multiple of the block width.
     constexpr int64_t kSlice = 128;
     std::vector<Reorder> slices;
     for (int64_t column = 0; column < columns_; column += kSlice) {

@@ -1,8 +1,8 @@
 // Matrix products that oneDNN computes. multiply() and multiply_transposed() run in the calling thread and
 // can be called in parallel loops. pack() uses all threads.
 //
-// Each size of a block of rows has its own `matmul` primitive, because the block kernels of oneDNN 2 are not
-// public.
+// A `matmul` primitive of oneDNN is compiled for one shape. Products therefore process the rows in blocks of
+// a few fixed sizes, and each block size has its own primitive.
 #pragma once
 
 #include <cstdint>

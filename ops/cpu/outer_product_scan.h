@@ -17,7 +17,7 @@ namespace tapeformer::cpu {
 // Tokens per chunk. The number is not a power of two, so that panels do not map to the same cache sets.
 inline constexpr int64_t kChunkTokens = 96;
 
-// Number of elements of a token in one panel: two vectors.
+// Number of elements of each token in a panel. They fill two vectors.
 template <class T>
 inline constexpr int64_t kPanelWidth = 2 * kLanes<T>;
 
@@ -81,7 +81,8 @@ void scan_tile(T* state, int64_t state_stride, ScanOperands<T> o, int64_t count)
       for (int j = 0; j < kVectors; ++j) store(state + r * state_stride + j * kLanes<T>, tile[r][j]);
 }
 
-// Scans `count` tokens with kVectors vectors of columns of the state, which begin at `column`.
+// Computes scan_outer_products() for columns [column, column + kVectors * kLanes<T>) of a state with the
+// shape (rows, padded_columns).
 template <ScanMode kMode, int kStep, int kVectors, class T>
 void scan_columns(T* state, int64_t rows, int64_t padded_columns, int64_t column, ScanOperands<T> o,
                   int64_t count) {
@@ -108,8 +109,10 @@ void scan_columns(T* state, int64_t rows, int64_t padded_columns, int64_t column
 
 }  // namespace detail
 
-// Scans `count` tokens with a state (rows, columns), whose rows are padded to whole vectors. If kStep is -1,
-// the scan runs from the last token to the first. Operands that kMode does not use may be null.
+// Computes the formula at the top of this file for `count` tokens and a state with the shape (rows, columns),
+// whose rows are padded to whole vectors. kMode selects whether each token updates the state, reads it, or
+// updates and then reads it. If kStep is -1, the order is from the last token to the first. Operands that
+// kMode does not use may be null.
 template <ScanMode kMode, int kStep = 1, class T>
 void scan_outer_products(T* state, int64_t rows, int64_t columns, ScanOperands<T> o, int64_t count) {
   if (count == 0) return;
@@ -121,8 +124,8 @@ void scan_outer_products(T* state, int64_t rows, int64_t columns, ScanOperands<T
     detail::scan_columns<kMode, kStep, 1>(state, rows, padded_columns, column, o, count);
 }
 
-// Scans `count` tokens with a state of one row. a and c are arrays with one element per token, without
-// panels.
+// Computes scan_outer_products() for a state of one row. The operands a and c are arrays with one element per
+// token, and not panels.
 template <ScanMode kMode, int kStep = 1, class T>
 void scan_row(T* state, int64_t columns, ScanOperands<T> o, int64_t count) {
   if (count == 0) return;

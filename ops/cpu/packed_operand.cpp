@@ -46,7 +46,8 @@ void for_row_groups(int64_t rows, int64_t group, int64_t width, F&& f) {
 
 }  // namespace
 
-// In builds with oneDNN, the environment variable DNNL_MAX_CPU_ISA of oneDNN also disables amx.h.
+// In builds with oneDNN, the environment variable DNNL_MAX_CPU_ISA also applies to the AMX kernels in amx.h.
+// For example, the value AVX512_CORE_BF16 disables these kernels.
 bool uses_amx_for_bfloat16() {
   if constexpr (amx::kIsBuilt) {
     if constexpr (onednn::kIsBuilt)

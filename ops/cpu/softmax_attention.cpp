@@ -36,7 +36,9 @@ constexpr T kMinusInfinity = -std::numeric_limits<T>::infinity();
 template <class S>
 class SoftmaxAttentionHead {
   using T = Compute<S>;
-  static constexpr bool kPairs = std::is_same_v<S, BFloat16>;  // operands are stored in pairs
+  // If true, operands of matrix products store two elements that are adjacent along the depth as a pair
+  // (tile_product.h).
+  static constexpr bool kPairs = std::is_same_v<S, BFloat16>;
 
  public:
   SoftmaxAttentionHead(const SoftmaxAttentionShape& shape, AttentionRows<const S> q, AttentionRows<const S> k,
@@ -296,11 +298,11 @@ class SoftmaxAttentionHead {
     }
   }
 
-  // Computes row i of the block in place:
-  //   scores_:          q . k  ->  m p
-  //   score_gradients_: g . v  ->  p (m g . v - g . out)
-  // p: attention weight of the key; m: its dropout multiplier. For BFloat16, the results are also rounded and
-  // written to the operands of the following products.
+  // Updates row i of scores_ and score_gradients_ in place. Each element belongs to one key. p is the
+  // attention weight of the key, and m is its dropout multiplier. An element of scores_ contains the score,
+  // and becomes m * p. An element of score_gradients_ contains the dot product d of g and the value, and
+  // becomes p * (m * d - g_out), where g_out is the dot product of g and the attention result. If S is
+  // BFloat16, the results are also rounded and written to the operands of the next products.
   void row_gradient(int64_t i) {
     T *const row = scores_ + i * kScoreStride, *const gradient = score_gradients_ + i * kScoreStride;
     const T log_sum = maximum_[i], g_out = sum_[i];
@@ -327,7 +329,8 @@ class SoftmaxAttentionHead {
   // Adds weightsᵀ x to `sums` for the current blocks of queries and keys. `weights` is (queries, keys), and x
   // is (queries, columns_width), packed in `columns` by pack_columns().
   void add_for_keys(const S* weights, const S* columns, int64_t columns_width, T* sums) {
-    // Elements per column of `weights`: BFloat16 weights are stored in pairs of queries.
+    // Distance between the weights of two adjacent keys, in elements. The distance is 2 for BFloat16, because
+    // the weights of two queries for the same key are stored next to each other. For other types, it is 1.
     constexpr int64_t kStep = compute_packed_depth<S>(1);
     key_blocks_.for_each_key_tile([&](int64_t key, int64_t column, int64_t first, int64_t end) {
       for (int64_t m = 0; m < columns_width; m += kTileColumns<T>)
@@ -337,8 +340,8 @@ class SoftmaxAttentionHead {
             sums + key * columns_width + m, columns_width);
     });
   }
-  // Adds weight_rows_ x to `sums` for the current blocks of queries and keys. x is (keys, columns_width),
-  // packed in `columns` by pack_columns().
+  // Adds the matrix product of weight_rows_ and x to `sums`, for the current blocks of queries and keys. x
+  // has the shape (keys, columns_width) and is packed in `columns` by pack_columns().
   void add_for_queries(const S* columns, int64_t columns_width, T* sums) {
     key_blocks_.for_each_tile([&](const KeySpan& span, int64_t i, const ScoreColumns& range) {
       const int64_t key = span.first_key + range.begin - span.first_column;
@@ -356,14 +359,16 @@ class SoftmaxAttentionHead {
   AttendedKeys attended_;
   KeyBlockIterator<T, kQueries, kKeys> key_blocks_;
   int64_t query_ = 0, queries_ = 0;  // first query and number of queries of the block
-  // Arrays named _panels_ are packed by pack_rows(), and arrays named _columns_ by pack_columns(). Unless S
-  // is BFloat16, query_rows_, query_columns_ and key_columns_ include the scale.
+  // pack_rows() writes the arrays whose names end in _panels_, and pack_columns() writes those whose names
+  // end in _columns_. If S is not BFloat16, query_rows_, query_columns_ and key_columns_ contain the tensor
+  // multiplied by scale().
   S *query_rows_ = nullptr, *query_columns_ = nullptr;    // queries of the block
   S *key_panels_ = nullptr, *key_columns_ = nullptr;      // keys of the sequence
   S *value_panels_ = nullptr, *value_columns_ = nullptr;  // values of the sequence
   S *g_rows_ = nullptr, *g_columns_ = nullptr;            // gradients of the results of the block
-  // weight_rows_: weights in forward, gradients of scores in backward. weight_pairs_, gradient_pairs_:
-  // weights and gradients of scores in the layout Left::columns.
+  // weight_rows_ contains attention weights in forward(), and gradients of scores in backward().
+  // weight_pairs_ and gradient_pairs_ contain attention weights and gradients of scores in the layout
+  // Left::columns.
   S *weight_rows_ = nullptr, *weight_pairs_ = nullptr, *gradient_pairs_ = nullptr;
   T *scores_ = nullptr, *score_gradients_ = nullptr;  // (kQueries, kScoreStride)
   T* multipliers_ = nullptr;                          // dropout multipliers (kScoreStride,)

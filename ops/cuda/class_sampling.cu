@@ -6,8 +6,8 @@
 namespace tapeformer::cuda {
 namespace {
 
-// Returns a threshold for a row: top_k and top_p exclude the classes with smaller logits. Bisects the range
-// of the finite logits. All lanes of a warp call the function for the same row.
+// Returns the smallest logit of a row that top_k and top_p allow. The function finds it by bisection between
+// the smallest and the largest finite logit. All lanes of a warp call the function for the same row.
 template <class T>
 __device__ double find_logit_threshold(const T* logits, const ClassScorer& score) {
   const auto lane = static_cast<int64_t>(threadIdx.x % kWarpSize);

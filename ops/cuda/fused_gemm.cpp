@@ -168,7 +168,8 @@ void time_algorithms(Plan& plan, const ProductArrays& arrays) {
   add_product_tuning_counts({.timed_plans = 1});
 }
 
-// Moves the algorithm with the bytes `saved` to the front if cuBLASLt accepts it for the plan.
+// Interprets `saved` as the bytes of a cublasLtMatmulAlgo_t. If cuBLASLt accepts this algorithm for the plan,
+// makes it the first algorithm of the plan.
 void restore_choice(Plan& plan, const std::string& saved) {
   Algorithm algorithm{};
   cublasLtMatmulHeuristicResult_t result{};

@@ -14,14 +14,16 @@ struct InstructionCounts {
   constexpr int count(int width) const { return width > 32 ? wide : narrow; }
 };
 
-// Per chunk of kTileTokens tokens, with the feature map elu + 1: the instructions of the scan with a causal
-// mask, and of the sum of the states of segments. The index is a value of Scan.
+// Instructions of a warp for one chunk of linear attention with the feature map elu + 1. `scan` is the count
+// of the kernel that computes outputs with a causal mask, and `state` is the count of the kernel that
+// computes the states of segments. The array contains the counts for each value of Scan.
 struct LinearInstructionCounts {
   InstructionCounts scan, state;
 };
 inline constexpr LinearInstructionCounts kLinearInstructions[] = {
     {{986, 1666}, {224, 421}}, {{1918, 3395}, {291, 559}}, {{1665, 2782}, {379, 623}}};
-// Per tile of kTileTokens queries and kTileTokens keys without masked pairs.
+// Instructions of a warp for one tile of softmax attention without masked pairs. A tile has kTileTokens
+// queries and kTileTokens keys.
 struct SoftmaxInstructionCounts {
   InstructionCounts without_dropout, with_dropout;
 };

@@ -49,8 +49,8 @@ __device__ void add_tokens_to_state(const typename Tiles::Memory& memory, const 
   for (int64_t row = 0; row < features.width; row += kWidth)
     for (int64_t column = 0; column < values.width; column += kWidth) {
       typename Tiles::template Tile<kWidth, kWidth> tile;
-      // `sum` belongs to element row + thread of the vector of the state. It is computed with the first
-      // column tile.
+      // `sum` is added to element row + thread of the vector of the state. It is computed only for the first
+      // value of `column`.
       T sum = 0;
       add_products<kAlongTile, kAlongTile>(
           tile, memory, features.count - begin, make_operand<kAlongTile>(features, begin, row),
@@ -84,11 +84,11 @@ __global__ void segment_state_kernel(LinearAttentionInputs<S> in, LinearAttentio
       begin + segments.tokens_per_segment, true, states + int64_t{blockIdx.x} * in.state_size());
 }
 
-// Completes `products`, the dot products between the tokens of the chunk that begins at token `begin`. Sets
-// the products that the causal mask excludes to 0. Depending on kOutput, also:
-//   query_gradient   Adds dd of the query, which row_dd holds for each row, to each product.
-//   key_gradient     Adds dd of the query to each product.
-//   result           Adds the sum of each row to `denominators`, which must be 0 on input.
+// Modifies `products`, the dot products between the tokens of the chunk that begins at token `begin`. Sets
+// the products that the causal mask excludes to 0. If kOutput is query_gradient or key_gradient, first adds
+// the gradient of the denominator of the query to each product. If kOutput is query_gradient, queries are the
+// rows of `products`, and row_dd contains these gradients. If kOutput is result, adds the sum of each row to
+// `denominators`, which must be 0 on input.
 template <Output kOutput, class Products, class S, class T = Compute<S>>
 __device__ void finish_products(Products& products, const LinearAttentionHead<S>& head, int64_t begin,
                                 const T (&row_dd)[Products::kRowsPerThread],
@@ -192,7 +192,8 @@ __device__ void compute_chunk_output(const typename Tiles::Memory& memory, const
   }
 }
 
-// The operations of a scan on one chunk of a head, which begins at token `begin`.
+// The operations of a scan on one chunk of a head. The parameter `begin` of a function is the first token of
+// the chunk.
 template <class Tiles, int kWidth>
 struct ChunkScan {
   using T = typename Tiles::Value;
@@ -409,7 +410,7 @@ ScanKernels<S> choose_kernels(const LinearAttentionInputs<S>& in, const LinearAt
 template <class Tiles, Scan kScan, class T = typename Tiles::Value, class S = typename Tiles::Stored>
 void launch_scan(const LinearAttentionInputs<S>& in, const LinearAttentionOutputs<S>& outputs) {
   constexpr bool kIsReverse = kScan == Scan::key_value_gradients;
-  constexpr size_t kMaxShared = 24 << 10;  // bytes of a state in shared memory
+  constexpr size_t kMaxShared = 24 << 10;  // maximum size of a state in shared memory, in bytes
   const LinearAttentionShape& s = in.s;
   const int64_t length = kIsReverse ? s.key_length : s.query_length, heads = s.batch * s.heads;
   // The states of a head are sums over this number of tokens.
@@ -438,8 +439,9 @@ void launch_scan(const LinearAttentionInputs<S>& in, const LinearAttentionOutput
                .with_warp_instructions(count_instructions(summed_length, kernels.state_instructions)),
            in, summed_segments, states.data());
   }
-  // feature_tensors have rows of `dim` elements, and value_tensors have rows of `value_dim` elements. With a
-  // causal mask, a scan accesses one more tensor of each kind.
+  // Without a causal mask, a scan accesses `feature_tensors` tensors with rows of `dim` elements, and
+  // `value_tensors` tensors with rows of `value_dim` elements. With a causal mask, it accesses one more
+  // tensor of each kind.
   const bool recomputes_result = kScan == Scan::query_gradient && std::is_same_v<S, BFloat16>;
   const int64_t output_count = kIsReverse || recomputes_result ? 2 : 1;
   const int64_t feature_tensors = kScan == Scan::result ? 1 : 2;

@@ -20,7 +20,7 @@ class TensorCoreScan {
   using S = BFloat16;
   static constexpr bool kIsReverse = kScan == Scan::key_value_gradients;
   static constexpr int kParts = kScan == Scan::query_gradient ? 2 : 1;
-  // Backward stores two parts of phi(k), because it computes the derivative of the feature map from phi(k).
+  // The scans of a backward pass store two parts of phi(k), because they compute phi'(k) from phi(k).
   static constexpr int kKeyParts = kScan == Scan::result ? 1 : 2;
   using QueryRows = ChunkRows<kWidth, ChunkOperand::features, kParts>;
   using KeyRows = ChunkRows<kWidth, ChunkOperand::features, kKeyParts>;
@@ -63,10 +63,10 @@ class TensorCoreScan {
 
   __device__ State& state() { return state_; }
 
-  // Loads the rows of the chunk that begins at token `begin`: the rows that add_tokens_to_state() reads if
-  // has_state_rows is true, and the other rows that store() reads if kHasOutputRows is true. Without a causal
-  // mask, store() reads only these other rows. All threads of the block call the function, and synchronise
-  // before they read the rows.
+  // Loads rows of the chunk that begins at token `begin` to shared memory. If has_state_rows is true, loads
+  // the rows that add_tokens_to_state() reads. If kHasOutputRows is true, loads the rows that only store()
+  // reads. With a causal mask, store() reads both groups, otherwise only the second group. All threads of the
+  // block call the function, and synchronise before they read the rows.
   template <bool kHasOutputRows>
   __device__ void load_rows(int64_t begin, bool has_state_rows) const {
     const bool has_queries = kIsReverse ? has_state_rows : kHasOutputRows,

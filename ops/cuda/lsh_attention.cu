@@ -61,9 +61,9 @@ struct RowSoftmax {
   T maximum = -kInfinity<T>, sum = 0;
 };
 
-// Replaces the elements of `scores` by the scores of the pairs of a query and a key. On input, they are the
-// dot products of the query in their row and the query at the position of the key in their column. Each key
-// is such a query times its key factor. The score is -inf if the query does not attend to the key.
+// Computes the score of each query (row) and key (column) of the tile. The key of a position is the query of
+// this position times its key factor. On input, `scores` contains the dot products of queries, before the
+// multiplication by key factors. The score is -inf if the query does not attend to the key.
 template <class Tiles, class Scores>
 __device__ void compute_scores(const LshThreadBlock<Tiles>& block, Scores& scores) {
   using T = typename Tiles::Value;
@@ -117,8 +117,8 @@ struct RoundUpdate {
   bool is_alone;
 };
 
-// Returns the update of the sums of a query if the result of LSH attention is the mean of the softmaxes of
-// the rounds (average_rounds = true).
+// Returns the factors with which a round is added to the result of a query. Used if average_rounds is true:
+// the result is then the mean of the results of the rounds.
 template <class T>
 __device__ RoundUpdate<T> compute_mean_update(const RowSoftmax<T>& row, int64_t rounds, bool is_first) {
   const bool is_alone = row.sum == 0;
@@ -127,9 +127,9 @@ __device__ RoundUpdate<T> compute_mean_update(const RowSoftmax<T>& row, int64_t 
           is_alone ? kInfinity<T> : row.maximum + std::log(row.sum), is_alone};
 }
 
-// Returns the update of the sums of a query if the result of LSH attention is one softmax over the keys of
-// all rounds (average_rounds = false). `past_log_sum` is the log-sum-exp of the scores of the earlier rounds,
-// or -inf in the first round.
+// Returns the factors with which a round is added to the result of a query. Used if average_rounds is false:
+// the result is then one softmax over the keys of all rounds. `past_log_sum` is the log-sum-exp of the scores
+// of the earlier rounds, or -inf in the first round.
 template <class T>
 __device__ RoundUpdate<T> compute_softmax_update(const RowSoftmax<T>& row, T past_log_sum, bool is_last) {
   const T largest = Maximum::apply(past_log_sum, row.maximum),

@@ -35,8 +35,9 @@ struct LshChunkSlots {
 template <class T>
 struct LshTile {
   int32_t queries[kTileTokens], keys[kTileTokens];  // positions
-  // Query i attends to the keys of one cell of the tile: its own cell, or its look-back cell. query_codes[i]
-  // is the code of this cell. key_codes[j] is the code of the cell of key j.
+  // A cell is the part of a bucket that is in one chunk, or a whole chunk if across_buckets is true. Its code
+  // identifies it. Query i attends to the keys of one cell of the tile, and query_codes[i] is the code of
+  // this cell. key_codes[j] is the code of the cell of key j.
   int32_t query_codes[kTileTokens], key_codes[kTileTokens];
   T key_factors[kTileTokens];
   // Multiplicity of each pair of a query and a key: the number of times that the query attends to the key in
@@ -44,11 +45,12 @@ struct LshTile {
   uint16_t multiplicities[kTileTokens][kTileTokens + 2];
 };
 
-// A query and a key of a tile. LshTile describes `code` and `factor`.
+// A query of a tile: its element of LshTile::query_codes, and the offset that LshThreadBlock::attends() uses.
 struct LshQuery {
   int32_t code;
-  uint32_t offset;  // see LshThreadBlock::attends()
+  uint32_t offset;
 };
+// A key of a tile: its elements of LshTile::keys, key_codes and key_factors.
 template <class T>
 struct LshKey {
   int32_t position, code;
@@ -116,9 +118,9 @@ struct LshThreadBlock {
   __device__ LshChunkSlots find_slots(int64_t round, int64_t chunk) const {
     return {order.positions(round, chunk), order.slot_count(chunk), round};
   }
-  // Returns the slots of the previous chunk, to whose keys the queries of `chunk` also attend. Before chunk
-  // 0, this is the last chunk of round wrap_pair(round).key_round. If chunk 0 has no previous chunk, the
-  // result has no slots.
+  // Returns the slots of the previous chunk. The queries of `chunk` also attend to its keys. The previous
+  // chunk of chunk 0 is the last chunk of the round wrap_pair(round).key_round. If chunk 0 has no previous
+  // chunk, the result has no slots.
   __device__ LshChunkSlots find_look_back_slots(int64_t round, int64_t chunk) const {
     if (chunk > 0) return find_slots(round, chunk - 1);
     const LshWrapPair wrap_pair = order.wrap_pair(round);
@@ -170,10 +172,10 @@ struct LshThreadBlock {
   }
   // Returns key j of the tile.
   __device__ LshKey<T> key(int j) const { return {tile.keys[j], tile.key_codes[j], tile.key_factors[j]}; }
-  // Returns whether the query attends to the key: whether the codes are equal, and the position of the key is
-  // less than the position of the query (causal) or different. One comparison of unsigned integers tests the
-  // positions. With d = key position - query position, d - 1 is 2^32 - 1 for d = 0, and at least 2^31 for d <
-  // 0.
+  // Returns whether the query attends to the key. The codes must be equal. With a causal mask, the position
+  // of the key must be less than the position of the query, otherwise the positions must be different. One
+  // comparison of unsigned integers tests the positions: query.offset is chosen so that the difference wraps
+  // around to at least `limit` for the positions that are not allowed.
   __device__ bool attends(const LshQuery& query, const LshKey<T>& key) const {
     const uint32_t limit = ~uint32_t{0} - (in.s.causal ? kCausalOffset : 0);
     return query.code == key.code && static_cast<uint32_t>(key.position) - query.offset < limit;
@@ -224,13 +226,14 @@ struct LshThreadBlock {
   // the multiplicities. The function uses the dynamic shared memory as workspace.
   __device__ void count_multiplicities() {
     if (!in.s.normalize_duplicates) return;
-    // A Codes object contains the codes of the cells that a query attends to in a round:
+    // The codes of the cells that a query attends to in a round:
     //   values[0]   the cell of the query
-    //   values[1]   its look-back cell, unless values[2] contains it
-    //   values[2]   its look-back cell in round wrap_pair.key_round, if values[0] is wrap_pair.query_code
+    //   values[1]   its look-back cell in the same round, or kNoCell if the look-back cell is values[2]
+    //   values[2]   its look-back cell in the last chunk of round wrap_pair.key_round, otherwise kNoCell
     //   values[3]   not used
-    // No key has the code of a missing cell. Even and odd rounds use separate memory, so one barrier per
-    // round suffices.
+    // If there is no look-back cell, no key has the code values[1].
+    // No key has the code kNoCell. Even and odd rounds use separate memory, so one barrier per round
+    // suffices.
     using Codes = Pack<int32_t>;
     constexpr int kQueryStride = Tiles::kThreads / kTileTokens,
                   kQueries = kTileTokens / kQueryStride;  // queries per thread

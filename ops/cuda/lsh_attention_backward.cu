@@ -32,11 +32,11 @@ __device__ void compute_pair_products(LshThreadBlock<Tiles>& block,
                                  are_rows_keys ? result_gradients : values);
 }
 
-// Completes a tile whose rows belong to queries. On input, `scores` contains products q . q of a query and
-// the position of a key, and `gradients` contains products g . v. If computes_deltas is true, adds the terms
-// of the deltas (LshInputs::deltas) that the calling thread holds to `delta`. Otherwise replaces `gradients`
-// by the gradients with respect to the products in `scores`. Element i of log_sums and `delta` belongs to the
-// query in row i of the thread.
+// Computes gradients for a tile whose rows belong to queries and whose columns belong to keys. On input,
+// `scores` contains products q . q of a query and the position of a key, and `gradients` contains products g
+// . v. If computes_deltas is true, adds to delta[i] the part of the delta (LshInputs::deltas) of a query that
+// the columns of the calling thread contribute. Otherwise, replaces `gradients` by the gradients with respect
+// to the products in `scores`. Element i of log_sums and `delta` belongs to row i of the thread.
 template <class Tiles, class Scores, class T = typename Tiles::Value>
 __device__ void compute_query_rows(const LshThreadBlock<Tiles>& block,
                                    const T (&log_sums)[Scores::kRowsPerThread], bool computes_deltas,
@@ -64,10 +64,10 @@ __device__ void compute_query_rows(const LshThreadBlock<Tiles>& block,
   }
 }
 
-// Completes a tile whose rows belong to keys. On input, `scores` contains products q . q of a query and the
-// position of a key, and `gradients` contains products g . v. On output, `scores` contains the weights after
-// dropout, and `gradients` contains the gradients with respect to the products. Elements of log_sums and
-// `deltas` belong to the queries of the tile.
+// Computes gradients for a tile whose rows belong to keys and whose columns belong to queries. On input,
+// `scores` contains products q . q of a query and the position of a key, and `gradients` contains products g
+// . v. On output, `scores` contains the weights after dropout, and `gradients` contains the gradients with
+// respect to the products. log_sums and `deltas` have one element for each query of the tile.
 template <class Tiles, class Scores, class T = typename Tiles::Value>
 __device__ void compute_key_rows(const LshThreadBlock<Tiles>& block, const T (&log_sums)[kTileTokens],
                                  const T (&deltas)[kTileTokens], Scores& scores, Scores& gradients) {
@@ -152,8 +152,9 @@ __device__ void add_key_gradients(const LshThreadBlock<Tiles>& block, const Tile
   }
 }
 
-// Computes the gradients of the queries in one round, and adds them to gq. The gradients of the keys are not
-// included. If in.s.average_rounds is true, also computes the deltas of the round (LshInputs::deltas).
+// Computes the gradients of the queries in one round, and adds them to gq. A key is a query times its factor,
+// but the gradients of the keys are added later, by complete_query_gradient_kernel. If in.s.average_rounds is
+// true, also computes the deltas of the round (LshInputs::deltas).
 template <class Tiles, int kWidth, class T = typename Tiles::Value, class S = typename Tiles::Stored>
 __global__ void query_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* gq, T* deltas) {
   __shared__ LshTile<T> tile;
@@ -216,8 +217,8 @@ __global__ void key_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round
   if (chunk + 1 < block.order.chunk_count) {
     next_query_slots = block.find_slots(round, chunk + 1);
   } else if (chunk > 0) {
-    // The last chunk of `round` is the previous chunk of chunk 0 of round `next`, if round `next` has a wrap
-    // pair.
+    // This is the last chunk of the round. If round `next` has a wrap pair, the queries in its first chunk
+    // attend to keys of this chunk.
     const int64_t next = in.s.wrap == LshWrap::global ? (round + 1) % in.s.rounds : round;
     if (block.order.wrap_pair(next).query_code != kNoCell) next_query_slots = block.find_slots(next, 0);
   }

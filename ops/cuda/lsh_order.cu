@@ -36,8 +36,9 @@ __device__ int32_t exclusive_block_sum(int32_t value) {
 // code of the cell of each position to `all_codes`. ops/cpu/lsh_order.h defines slots, cells and codes.
 __global__ void sort_kernel(LshAttentionShape s, const int32_t* all_buckets, int passes, int32_t* all_sorted,
                             int32_t* all_scratch, int32_t* all_codes) {
-  // For each digit and thread, the number of positions of the thread whose bucket contains this digit. The
-  // prefix sum below replaces the number by the slot where the thread writes the first of these positions.
+  // For each value of the current digit of the bucket numbers and each thread, the number of positions of the
+  // thread with this value. The prefix sum below replaces the number by the slot where the thread writes the
+  // first of them.
   __shared__ int32_t counts[kDigits * kDigitStride];
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t offset = int64_t{blockIdx.x} * s.length;
@@ -95,7 +96,7 @@ __global__ void sort_kernel(LshAttentionShape s, const int32_t* all_buckets, int
   }
 }
 
-// Computes `wraps`. Each thread processes one round of one head at a time.
+// Finds the wrap pair of each round of each head. Each thread processes one round at a time.
 __global__ void wrap_kernel(LshAttentionShape s, const int32_t* buckets, LshOrderView view, int64_t count,
                             LshWrapPair* wraps) {
   for (int64_t i = first_element(); i < count; i += element_stride()) {

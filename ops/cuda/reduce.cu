@@ -8,7 +8,8 @@ namespace {
 
 constexpr int64_t kElementsPerBlock = 1 << 14;  // maximum number of elements of a row that a block sums
 
-// Sums the rows of x (rows, size). Each row is divided into blocks_per_row parts of equal size. Each thread
+// Sums the rows of x (rows, size). Each row is divided into blocks_per_row parts of equal size, but the last
+// part can be smaller. Each thread
 // block writes the sum of one part to `out` (rows, blocks_per_row).
 template <class From, class To>
 __global__ void sum_rows_kernel(const From* x, To* out, int64_t size, int64_t blocks_per_row) {

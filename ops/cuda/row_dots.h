@@ -59,7 +59,8 @@ __global__ void packed_row_dots_kernel(AttentionRows<const S> a, AttentionRows<c
   }
 }
 
-// Launches one of the kernels above.
+// Computes dots (batch, heads, length), the dot products of the rows of a and b (batch, length, heads, dim),
+// with packed_row_dots_kernel if it supports the rows.
 template <class S>
 void compute_row_dots(AttentionRows<const S> a, AttentionRows<const S> b, int64_t batch, int64_t length,
                       int64_t heads, int64_t dim, Compute<S>* dots) {

@@ -56,8 +56,9 @@ class SliceRowStream {
                             int64_t column)
       : resident_(resident), streamed_(streamed), resident_position_(position), column_(column) {}
 
-  // Starts to load the resident tiles of the first kOperandCount operands (1 or 2). Also starts to load the
-  // streamed tile at row `first`, which becomes the next tile. All threads of the block call the function.
+  // Makes the streamed tile at row `first` the next tile. TensorCoreRowStream also starts to load this tile
+  // and the resident tiles of the first kOperandCount operands (1 or 2), but SliceRowStream loads operands
+  // only in its products. All threads of the block call the function.
   template <int kOperandCount>
   __device__ void start_loads(int64_t first) {
     next_position_ = first;

@@ -136,7 +136,9 @@ struct TensorCoreTile {
     Layout::template load<true>(left, warp() % kWarpsAlongRows * 16, first, fragment.pairs);
     return fragment;
   }
-  // Returns part `part` of columns [first, first + 16) of this tile as a left operand of add_product().
+  // Returns columns [first, first + 16) of this tile as a left operand of add_product(). Each element is
+  // rounded to bfloat16 if `part` is 0, and replaced by its rounding error if `part` is 1
+  // (extract_bfloat16_part()).
   __device__ LeftFragment make_left_fragment(int first, int part) const {
     static_assert(kWarpsAlongColumns == 1);
     const int j = first / 4;

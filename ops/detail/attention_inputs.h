@@ -6,8 +6,9 @@
 
 namespace tapeformer {
 
-// Throws ShapeError unless q (batch, query_length, heads, dim), k (batch, key_length, heads, dim), v
-// (batch, key_length, heads, value_dim) match in shape, dtype and device, and dim and value_dim are positive.
+// Throws ShapeError unless q is (batch, query_length, heads, dim), k is (batch, key_length, heads, dim), v is
+// (batch, key_length, heads, value_dim), and dim and value_dim are positive. Also throws ShapeError if the
+// dtypes or the devices of the tensors differ.
 void check_attention_inputs(const char* op, const Tensor& q, const Tensor& k, const Tensor& v);
 // Throws ShapeError unless q and k are (batch, heads, dim), v and `out` are (batch, heads, value_dim), and
 // the last dimension of each tensor is positive and contiguous. All tensors must have the same dtype. If

@@ -39,7 +39,8 @@ TAPEFORMER_FOR_EACH_BACKEND(
     void binary_backward(Backend, const T* g, const T* a, const T* b, T* ga, T* gb, int64_t n);
     // Computes y = scale x + offset.
     template <class T> void affine(Backend, const T* x, T scale, T offset, T* y, int64_t n);
-    // Computes y = dropout(x) with the mask, which is recomputed from its random stream.
+    // Computes y = dropout(x). Kernels compute the multiplier of each element from the random stream of
+    // `mask`, and do not store the multipliers.
     template <class T> void dropout_forward(Backend, const T* x, const DropoutMask& mask, T* y, int64_t n);
 
 )

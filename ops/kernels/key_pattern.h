@@ -266,8 +266,8 @@ struct AttendedPairs {
   int64_t query_length = 0, key_length = 0, valid_keys = 0;
   bool causal = false;
 
-  // Returns the end of the range [0, end) of keys to which valid_keys and `causal` limit a query. The end
-  // does not decrease from one query to the next. If query >= query_length, the result is 0.
+  // Returns the end of the range [0, end) of keys that valid_keys and `causal` allow for `query`. If query >=
+  // query_length, returns 0. For smaller queries, the end does not decrease as `query` increases.
   TAPEFORMER_HOST_DEVICE int64_t key_end(int64_t query) const {
     if (query >= query_length) return 0;
     int64_t end = valid_keys;

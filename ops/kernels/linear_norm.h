@@ -17,8 +17,9 @@ struct LinearNormArguments {
   BFloat16* rounded_y;
 };
 
-// Computes y in one launch, with float32 sums, and returns true. If separate kernels with a product of cuBLAS
-// are faster for these sizes, or if an array is not aligned to 16 bytes, computes nothing and returns false.
+// Computes layer.y in one launch, with float32 sums, and returns true. If a matrix product of cuBLAS and
+// separate kernels are faster for these sizes, or if an array is not aligned to 16 bytes, computes nothing
+// and returns false.
 bool try_linear_norm_forward(Backend, const LinearNormArguments& layer);
 
 }  // namespace tapeformer::cuda

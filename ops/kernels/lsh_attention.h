@@ -12,9 +12,9 @@
 
 namespace tapeformer {
 
-// Numbers of buckets of the first and the second rotation. A position with the buckets b1 and b2 in the two
-// rotations has the bucket b1 + first * b2. If only one rotation is used, `second` is 1. If no hashing is
-// needed, both numbers are 1. All other numbers are even.
+// The numbers of buckets of a hash with at most two rotations. With two rotations, both numbers are even, and
+// a position with bucket b1 in the first rotation and b2 in the second rotation has the bucket
+// b1 + first * b2. With one rotation, `first` is even and `second` is 1. Without hashing, both numbers are 1.
 struct LshBucketCounts {
   int64_t first = 1, second = 1;
   TAPEFORMER_HOST_DEVICE int64_t total() const { return first * second; }
@@ -28,7 +28,7 @@ struct LshHashShape {
   // Numbers of buckets that the caller sets. If total() is 1, the numbers are derived from the valid length.
   LshBucketCounts requested_buckets;
   bool allow_two_rotations = true;  // false: always one rotation
-  LshBucketCounts max_buckets;      // maximum numbers of buckets over all sequences
+  LshBucketCounts max_buckets;      // upper bound of each number of buckets, for all sequences
   // If true, a round has one rotation for all examples and heads.
   bool share_all_rotations = false;
   // If true, a round has one rotation per head, which all examples share.
@@ -87,7 +87,7 @@ struct LshAttentionShape {
   // chunk and of the same chunk.
   DropoutMask dropout = {};
 
-  // Returns the valid length of an example on the CPU.
+  // Returns the valid length of an example. `lengths` must be in host memory.
   int64_t valid_length(int64_t example) const { return get_valid_length(lengths, example, length); }
   // Returns the number of log-sum-exps per position and head: one per round if rounds are averaged, else 1.
   TAPEFORMER_HOST_DEVICE int64_t log_sum_round_count() const { return average_rounds ? rounds : 1; }

@@ -30,15 +30,15 @@ struct LstmDirectionGradients {
 TAPEFORMER_FOR_EACH_BACKEND(
 
     // Computes out (batch, frames, directions * hidden), with zeros beyond the valid lengths. Also computes
-    // gates (directions * batch * frames, 4 hidden), the gates i, f, g and o, and cells (directions * batch *
-    // frames, hidden), the cell state c. lstm_backward() reads these arrays. They contain only frames within
-    // the valid lengths, in an order that depends on the backend.
+    // two arrays for lstm_backward(). `gates` (directions * batch * frames, 4 hidden) receives the values of
+    // the gates i, f, g and o. `cells` (directions * batch * frames, hidden) receives the cell states c. Only
+    // rows for frames within the valid lengths are written. The order of the rows depends on the backend.
     template <class T>
     void lstm_forward(Backend, const LstmShape& shape, const T* x, const int64_t* lengths,
                       const LstmDirectionWeights<T>* directions, T* out, T* gates, T* cells);
 
-    // Computes the gradients of the weights and gx (batch, frames, in), the gradient of x, from g, the
-    // gradient of out. gx may be null.
+    // Writes the gradients of the weights to `gradients`, and the gradient of x to gx (batch, frames, in).
+    // `g` is the gradient of out. If gx is null, the gradient of x is not computed.
     template <class T>
     void lstm_backward(Backend, const LstmShape& shape, const T* g, const T* x, const int64_t* lengths,
                        const LstmDirectionWeights<T>* directions, const T* out, const T* gates,

@@ -1,6 +1,6 @@
-// Kernels of random features (ops/random_features.h). A matrix product first computes u = scale * projection
-// x for each row x of dim elements, where `projection` is a matrix (features, dim). The kernels then compute
-// the features from u.
+// Kernels of random features (ops/random_features.h). For each row x of dim elements, a matrix product
+// first computes u = scale * projection * x, where `projection` is a matrix (features, dim). The kernels then
+// compute the features from u.
 #pragma once
 
 #include <cstdint>
@@ -28,9 +28,10 @@ TAPEFORMER_FOR_EACH_BACKEND(
     template <class T>
     void random_features_forward(Backend, const RandomFeatureShape& shape, const T* x, T* y);
 
-    // Computes gu (rows, features), the gradient of u, from the features y and their gradient g. Also
-    // computes gx (rows, dim), the gradient of x from the term |scale * x|^2 / 2, which is 0 except for
-    // softmax_key. The maximum in softmax_query is treated as a constant.
+    // Writes the gradient of u to gu (rows, features). `y` contains the features, and g is the gradient of y.
+    // Also writes to gx (rows, dim) the part of the gradient of x that does not come from u. For softmax_key,
+    // this part is the gradient through |scale * x|^2 / 2. For the other feature maps, it is 0. The maximum
+    // in softmax_query is treated as a constant.
     template <class T> void random_features_backward(Backend, const RandomFeatureShape& shape, const T* x,
                                                      const T* y, const T* g, T* gu, T* gx);
 

@@ -33,7 +33,8 @@ __global__ void copy_groups(const float* x, float* y) {
 __global__ void copy_bytes(const uint8_t* x, uint8_t* y) {
   y[first_element()] = x[first_element()];
 }
-// All threads read one element. No thread writes.
+// Reads x[0] in all threads. In the test, x[0] is 0, so no thread writes to y. Without the write, the
+// compiler could remove the read.
 __global__ void read_one(const float* x, float* y) {
   if (x[0] > 0) y[0] = 1;
 }
@@ -52,8 +53,8 @@ template <class T>
 __global__ void write_shared(int stride) {
   get_dynamic_shared_memory<T>()[static_cast<int>(threadIdx.x) * stride] = T{};
 }
-// Reads x[lane] in an iteration before the barrier and x[32 + lane] in an iteration after it. Odd lanes skip
-// the first iteration.
+// Reads x in the same source line before and after a barrier. Before the barrier, only even lanes read
+// x[lane]. After the barrier, all lanes read x[32 + lane].
 __global__ void read_around_barrier(const float* x, float* y) {
   float sum = 0;
   for (unsigned part = 0; part < 2; ++part) {

@@ -31,9 +31,10 @@ class ThreadCountScope {
   int previous_;
 };
 
-// Simulates a worker thread that runs `loops` loops of `loop` nanoseconds. If `slice` is not 0, another
-// program interrupts the worker for `slice` nanoseconds whenever the worker has run for `slice` nanoseconds.
-// Returns the number of interruptions per rest of the worker.
+// Simulates a worker thread that runs `loops` loops of `loop` nanoseconds each. `schedule` decides when the
+// worker sleeps. If `slice` is not 0, another program interrupts the worker for `slice` nanoseconds whenever
+// the worker has run for `slice` nanoseconds without a sleep or an interruption. Returns the number of
+// interruptions divided by the number of sleeps.
 double compute_interrupted_share(WorkerSleepSchedule& schedule, int64_t slice, int64_t loop, int loops) {
   int64_t wall = 0, cpu = 0, in_slice = 0, interrupted = 0, rests = 0;
   schedule.restart(wall, cpu);
@@ -51,7 +52,7 @@ double compute_interrupted_share(WorkerSleepSchedule& schedule, int64_t slice, i
     if (rest == 0) continue;
     ++rests;
     wall += rest;
-    in_slice = 0;  // after a rest, the worker can use a whole slice
+    in_slice = 0;  // after a sleep, the worker can use a whole slice
     schedule.restart(wall, cpu);
   }
   return static_cast<double>(interrupted) / static_cast<double>(std::max<int64_t>(rests, 1));

@@ -20,9 +20,9 @@ std::string get_token_text(const ListOpsExample& example) {
   return text;
 }
 
-// Returns the value of the next expression in `words`, by the definition of Nangia and Bowman 2018. Writes
-// the nesting depth of an operation to `*depth`. If an operation has more than `*operands` operands, writes
-// their number to `*operands`.
+// Returns the value of the next expression in `words`, by the definition of Nangia and Bowman 2018. If the
+// expression is an operation, writes its nesting depth to `*depth`. Raises `*operands` to the largest
+// number of operands of an operation in the expression, if that number is larger. Null pointers are ignored.
 int evaluate_text(std::istringstream& words, int* depth = nullptr, size_t* operands = nullptr) {
   std::string word;
   words >> word;

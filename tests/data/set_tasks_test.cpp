@@ -45,9 +45,11 @@ TEST_CASE("set-mixture: the mean log-likelihood is near its expectation, and poi
   const Batch batch = set.batch(set_indices(400));
   const auto targets = batch.targets.to_vector();
   const double mean = std::accumulate(targets.begin(), targets.end(), 0.0) / 400;
-  // The expected log-likelihood of a point of four distant components is minus the sum of two entropies. The
-  // entropy of a component (a two-dimensional Gaussian with the standard deviation 0.3) is 0.430. The mean
-  // entropy of the random weights is 1/2 + 1/3 + 1/4. Overlaps increase the log-likelihood slightly.
+  // If the four components of a mixture do not overlap, the entropy of the mixture is the entropy of one
+  // component plus the entropy of the mixture weights. A component is a two-dimensional Gaussian with the
+  // standard deviation 0.3, and its entropy is 0.430. The mean entropy of four random weights is
+  // 1/2 + 1/3 + 1/4. The expected log-likelihood of a point is minus the entropy of the mixture. Overlaps
+  // increase the log-likelihood slightly.
   const double distant = -0.430 - (1.0 / 2 + 1.0 / 3 + 1.0 / 4);
   CHECK(mean > distant - 0.02);
   CHECK(mean < distant + 0.1);

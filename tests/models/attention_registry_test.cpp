@@ -98,7 +98,9 @@ TEST_CASE("the cost of attention kinds is linear in the length, quadratic, or a 
   CHECK(cost("softmax", {}, 1024) == 2.0 * 32 * 512 * 1024);
   CHECK(cost("linear", {}, 1024) == 2.0 * 32 * 32 * 1024);
   const OptionValues sparse = find_attention_kind("sparse").default_options();
-  // On average, a query attends to 64.5 tokens of its span of 128 tokens, and to a quarter of 2048 tokens.
+  // On average, a query attends to 64.5 of the 128 tokens in its own block. It also attends to the last 32 of
+  // the 128 tokens in each earlier block. A query has about 2048 earlier tokens on average, and a quarter of
+  // these tokens is 512.
   CHECK(cost("sparse", sparse, 4096) == 2.0 * 32 * (64.5 + 512) * 4096);
   const OptionValues lsh =
       find_attention_kind("lsh").make_options({{"rounds", int64_t{2}}, {"chunk_length", int64_t{64}}});

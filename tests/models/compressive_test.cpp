@@ -184,7 +184,8 @@ TEST_CASE("the gradient of the reconstruction loss equals differences, and means
     return terms.sum();
   };
   backward(terms_of(*model));
-  // Only the last layer is tested, because parameters of the first layer also change the term of the last.
+  // Only the compression in the last layer is tested. The compression in the first layer also changes the
+  // loss term of the last layer, but backward() does not compute the gradient of this effect.
   constexpr double kStep = 1e-5;
   int parameters = 0;
   for (const auto& [name, parameter] : model->parameters()) {

@@ -30,7 +30,7 @@ enum class Fault {
   rounded_dtype,    // the result is float32
   contiguous,       // the strides of the inputs are ignored
   infinite,         // the result has infinite elements
-  step,             // step() gives the values without attention
+  step,             // step() copies v to its result
   state,            // the state has a size of 0 bytes
   growth,           // the state has one byte per token
   allocation,       // step() allocates memory

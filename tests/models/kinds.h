@@ -28,7 +28,8 @@ inline std::vector<std::string> reversible_kinds() {
   return kinds_with([](const AttentionCapabilities& c) { return c.causal && c.reversible; });
 }
 
-// Returns the options of the kind with AttentionKind::test_options, which are for short sequences.
+// Returns options of an attention kind for tests with short sequences. The values in
+// AttentionKind::test_options replace the defaults of the kind.
 inline OptionValues test_options(const std::string& attention) {
   const AttentionKind& kind = find_attention_kind(attention);
   return kind.make_options(kind.test_options);

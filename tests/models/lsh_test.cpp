@@ -173,8 +173,8 @@ TEST_CASE("lsh: chunks and buckets that do not suit the length of the model are 
                        ConfigError);
   options.encoder.attention.front().options.set("hash", std::string("hyperplanes"));
   CHECK_NOTHROW(AutoregressiveModel{options});
-  // If buckets = 0, the length determines the number of buckets. The preset fast_transformers sets 64
-  // buckets.
+  // The preset fast_transformers sets buckets = 64, which is an error because the model has fewer positions.
+  // With buckets = 0, the number of buckets is derived from the length, which is not an error.
   options = lsh_options(4);
   options.encoder.attention.front().options.set("preset", std::string("fast_transformers"));
   CHECK_THROWS_AS(AutoregressiveModel{options}, ConfigError);

@@ -73,8 +73,8 @@ std::vector<double> attention_row(const RoutingInputs& in, int64_t b, int64_t h,
 }
 
 // Returns the members of each cluster for head h of sequence b. result[c][i] is true if token i is one of the
-// `size` tokens that are nearest to centroid c. Tokens from `valid` are padding and are never members.
-// `state_head` is the index of the head in the tensor of centroids.
+// `size` tokens that are nearest to centroid c. Tokens with indices >= `valid` are padding and are never
+// members. `state_head` is the index of the head in the tensor of centroids.
 std::vector<std::vector<bool>> members_of(const Attention& attention, const RoutingInputs& in, int64_t b,
                                           int64_t h, int64_t state_head, int64_t size, int64_t valid) {
   const Tensor centroids = centroids_of(attention);

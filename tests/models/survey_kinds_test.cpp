@@ -77,8 +77,9 @@ double identity(int64_t, int64_t row, int64_t column) {
   return row == column ? 1 : 0;
 }
 
-// Computes the second sequence, which has 5 tokens, in two ways: with padding and a length mask, and without
-// padding. Returns the largest difference between the results.
+// Computes attention for the second sequence of the batch in two ways. First, the sequence has padding, and a
+// length mask limits it to 5 tokens. Second, the padding is removed, and there is no mask. Returns the
+// largest difference between the two results.
 double truncation_error(const Attention& attention) {
   const auto part = [](const Tensor& x) { return slice(slice(x, 0, 1, 2), 1, 0, 5); };
   const Tensor whole = attend_with(attention, two_lengths());

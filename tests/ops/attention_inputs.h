@@ -26,7 +26,8 @@ struct AttentionInputs {
   Tensor q, k, v;
   std::vector<Tensor> list() const { return {q, k, v}; }
 };
-// Returns random float64 queries, keys and values with the sizes `s`. The values depend on `salt`.
+// Returns random float64 queries, keys and values with the sizes `s`. `salt` is a seed: each value of `salt`
+// gives different tensors.
 inline AttentionInputs attention_inputs(const AttentionSizes& s, int salt = 0) {
   return {normal({s.batch, s.query_length, s.heads, s.dim}, 3 * salt + 1),
           normal({s.batch, s.key_length, s.heads, s.dim}, 3 * salt + 2),

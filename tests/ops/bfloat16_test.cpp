@@ -113,9 +113,10 @@ void check_attention(Device device) {
   }
 }
 
-// Checks the errors of linear attention in bfloat16 for inputs whose means over the tokens are not 0. The
-// mean of the values nearly cancels in the gradients of queries and keys, so its rounding error must not
-// accumulate there.
+// Checks the errors of linear attention in bfloat16 if a common vector is added to all queries, another to
+// all keys, and another to all values. A vector that is added to all values does not change the gradients of
+// queries and keys. Rounding errors that are proportional to this vector must therefore not accumulate in
+// these gradients.
 void check_common_values(Device device, int64_t length, int64_t dim) {
   const Shape shape{1, length, 1, dim};
   const auto with_common = [&](int salt) {

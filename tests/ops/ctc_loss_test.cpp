@@ -65,9 +65,10 @@ double brute_force(const double* logits, int64_t frames, int64_t classes, const 
   return static_cast<double>(-logl(total));
 }
 
-// A batch for tests. kMixed contains the labels of each utterance, and kMixedFrames contains the number of
-// frames of each utterance. The batch has repeated labels, empty labels, an utterance without frames and
-// padding. Only the last utterance is infeasible, because the labels {2, 2, 2} need 5 frames.
+// A batch of six utterances. kMixed contains the labels of each utterance, and kMixedFrames contains the
+// number of frames of each utterance. The fifth utterance has neither labels nor frames. kMixedInfeasible is
+// the number of infeasible utterances. Only the last utterance is infeasible, because its labels {2, 2, 2}
+// need 5 frames.
 const std::vector<Labels> kMixed = {{1, 2}, {1, 1, 2}, {}, {3}, {}, {2, 2, 2}};
 const std::vector<int64_t> kMixedFrames = {5, 4, 3, 1, 0, 4};
 constexpr int64_t kMixedInfeasible = 1;

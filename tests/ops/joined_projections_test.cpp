@@ -47,7 +47,7 @@ TEST_CASE("unbind returns views, whose gradients reach the tensor with and witho
   CHECK(parts[1].shape() == Shape{2, 4});
   CHECK(parts[1].to_vector() == slice(detach(x), 1, 1, 2).to_vector());
   CHECK(parts[2].shares_storage(x));
-  // The result is one of the parts, so the gradients of all other parts are zero.
+  // backward() starts at parts[1], so the gradient of `x` is zero at the positions of the other parts.
   backward(parts[1], normal({2, 4}, 3), {.retain_tape = true});
   const Tensor expected = Tensor::zeros({2, 3, 4}, DType::float64);
   slice(expected, 1, 1, 2).copy_from(normal({2, 4}, 3).view({2, 1, 4}));

@@ -280,8 +280,8 @@ TEST_CASE(
   CHECK(count_lsh_buckets(options, 1024) == 32);
   CHECK(count_lsh_buckets(options, 4096) == 128);
   CHECK(count_lsh_buckets(options, 65536) == 2048);  // 65536 / 64 chunks with two buckets each
-  // The first sequence has 3 keys, which form one chunk with one bucket. The second sequence has 150 keys,
-  // which form three chunks with four buckets.
+  // A sequence has two buckets for each complete chunk of 64 keys. The second sequence has 150 keys and
+  // therefore 4 buckets. The 3 keys of the first sequence fit in one chunk, so this sequence has 1 bucket.
   options.key_lengths = Tensor::from_vector<int64_t>({3, 150}, {2});
   const Tensor ids = compute_lsh_buckets(normal({2, 200, 1, 4}, 1), options, kStream);
   for (int64_t i = 0; i < ids.numel(); ++i) {

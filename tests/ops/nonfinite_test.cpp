@@ -81,7 +81,8 @@ TEST_CASE("NaN in a bias reaches the loss through linear with relu, and the grad
       CHECK(count_nan(gradient(weight)) == 9);
     }
   }
-  // If there is no bias, a separate kernel computes relu instead of cuBLASLt.
+  // With a bias, cuBLASLt computes relu in the epilogue of the product. Without a bias, linear() computes
+  // relu in a separate kernel.
   for (const Device device : list_cuda_devices()) {
     const Tensor x = with_nan({5, 9}, 0, DType::float32, device), weight = normal({20, 9}, 2, DType::float32);
     CHECK(count_nan(linear(x, weight.to(device), {}, Activation::relu)) == 20);

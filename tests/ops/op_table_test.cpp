@@ -45,8 +45,9 @@ std::vector<OpCase> table_part(const std::string& text) {
   return selected;
 }
 
-// Returns the part of the table in the environment variable TAPEFORMER_OP_PART, or the whole table if the
-// variable is not set. scripts/gpu-check.sh tests the table in parts, because compute-sanitizer is slow.
+// Returns the part of the op table that the environment variable TAPEFORMER_OP_PART selects, for example
+// "2/16". If the variable is not set, returns the whole table. scripts/gpu-check.sh sets the variable to test
+// the table in parts, because compute-sanitizer is slow.
 std::vector<OpCase> table_part_of_environment() {
   const char* const text = std::getenv("TAPEFORMER_OP_PART");
   return table_part(text ? text : "");

@@ -233,7 +233,8 @@ TEST_CASE("cuda: an algorithm that fails is counted, and the next one is used") 
       CHECK(inputs.product() == second);
       CHECK(counted.failed() == 3);
     }
-    // The next process reads the choice from the file, and falls back to the same algorithm.
+    // The new scope reads the choice of algorithm 2 from the file, as a new process would. Algorithms 2 and 0
+    // still fail, so the product uses algorithm 1 again.
     const ProductTuningScope timed(device, path);
     CHECK(inputs.product() == second);
     CHECK(counted.reused() == 1);

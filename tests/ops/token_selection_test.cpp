@@ -14,7 +14,7 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Returns the positions of the `count` largest elements in increasing order.
+// Returns the positions of the `count` largest elements of `row`, sorted by position.
 std::vector<int64_t> largest_of(const std::vector<double>& row, int64_t count) {
   std::vector<int64_t> order(row.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int64_t>(i);

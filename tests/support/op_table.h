@@ -25,7 +25,7 @@ struct OpCase {
 };
 
 std::vector<OpCase> make_op_table();
-// Adds the cases of the attention ops.
+// Adds the cases of the attention ops that support bfloat16.
 void add_attention_cases(std::vector<OpCase>& table);
 // Adds the cases of the attention ops that do not support bfloat16.
 void add_float_attention_cases(std::vector<OpCase>& table);

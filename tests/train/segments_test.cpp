@@ -60,8 +60,9 @@ class PeriodicText {
     return config;
   }
 
-  // Returns the config of a model with a compressed memory. The uncompressed memory has 4 tokens, so only the
-  // compressed memory has information about the byte 8 positions before.
+  // Returns the config of a model with a compressed memory. The text repeats after 8 bytes, but a segment and
+  // the uncompressed memory have only 4 tokens each. When the model predicts a repeated byte, the previous
+  // occurrence of this byte is therefore usually in the compressed memory.
   Config compressive_config(int64_t steps, const std::string& compression = "convolution") const {
     Config compressive = config(steps);
     compressive.model.attention = {"compressive"};
@@ -170,7 +171,7 @@ TEST_CASE("a compressed memory improves bits/byte in training and at evaluation"
         evaluate(*model_with_option(tokens_only, run, "memory", kSegmentTokens, dataset->info()), *dataset, 8)
             .nats_per_dim;
     CHECK(evaluate(*model, *dataset, 8).nats_per_dim == with_memory);
-    CHECK(with_memory < std::log(8));  // the loss of the best predictions without the compressed memory
+    CHECK(with_memory < std::log(8));  // the loss of uniform predictions of 8 letters
     CHECK(without > 1.05 * with_memory);
     CHECK(evaluate_recurrent(*model, dynamic_cast<const TextDataset&>(*dataset), 1, 0).nats_per_dim ==
           doctest::Approx(evaluate(*model, *dataset, 1).nats_per_dim).epsilon(1e-5));

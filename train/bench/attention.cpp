@@ -50,7 +50,8 @@ std::vector<MeasuredKind> list_default_kinds(const std::string& only) {
   return kinds;
 }
 
-// Also sets `heads`, `head_dim` and `dtype` in `timing_options`.
+// Returns the attention kinds, with their options, from the config file in --config. Also sets `heads`,
+// `head_dim` and `dtype` in `timing_options` to the values in the config.
 std::vector<MeasuredKind> list_configured_kinds(const BenchmarkArguments& arguments,
                                                 AttentionTimingOptions& timing_options) {
   const Config config =

@@ -9,7 +9,9 @@
 namespace tapeformer {
 namespace {
 
-// A model option, and the benchmark option that sets it, if their names differ.
+// The names of the same option in a model and in a benchmark. Errors about the model option name the option
+// of the benchmark. The table below does not contain options whose names are equal or differ only in "_" and
+// "-".
 struct OptionName {
   const char *model, *benchmark;
 };

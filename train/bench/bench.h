@@ -34,7 +34,8 @@ struct Benchmark {
   std::vector<OptionSpec> options;
   Report (*run)(const BenchmarkArguments& arguments);
   bool accepts_device_option = false;  // whether the benchmark runs on the device in --device
-  bool counts_device_work = false;     // whether the benchmark counts the launches and bytes of a CUDA device
+  // Whether the benchmark counts the kernels that run on a CUDA device, and the bytes that they access.
+  bool counts_device_work = false;
   bool allow_multiple_processes = false;  // whether mpirun may start several processes of the benchmark
 
   bool has_option(const std::string& option) const;

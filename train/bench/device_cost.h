@@ -24,9 +24,10 @@ struct DeviceWork {
   double flop_count() const;
 };
 
-// A counter of the work of a CUDA device. It counts only the bytes of arrays that were allocated during its
-// lifetime. While the counter exists, an emulated device does not compute the work, and its memory is limited
-// to `memory_bytes`.
+// An object that counts the launches on a CUDA device and the bytes that they read and write. The
+// bytes of a kernel include only arrays that were allocated after the constructor, because the allocator does
+// not record the sizes of earlier arrays. While a WorkCounter exists, an emulated device does not run the
+// launches, and the memory of this device is limited to `memory_bytes`.
 //
 // The member functions are inline, because builds without CUDA do not define the functions that they call.
 class WorkCounter {
@@ -64,16 +65,18 @@ class WorkCounter {
 // A callback that receives a function `step` and a model. Each call of `step` runs a training step, or
 // decodes the second token of each sequence.
 using StepVisitor = std::function<void(const std::function<void()>& step, const Module& model)>;
-// Make a model and call `visitor`. Run the first training step, or decode the first token, before this call,
-// because it requires additional work. Throw DeviceError if the device is the CPU.
+// These functions make a model, run the first step, and then call `visitor`. The first step is a training
+// step, or decodes the first token of each sequence. It includes work that later steps do not repeat. `batch`
+// is the number of sequences. They throw DeviceError if the device is the CPU.
 void call_with_training_step(const BenchmarkedModel& choice, Device device, const StepVisitor& visitor);
 void call_with_decoding_step(const BenchmarkedModel& choice, int64_t batch, Device device,
                              const StepVisitor& visitor);
 
-// Return the work of the second training step, or of decoding the second token of each sequence of a batch.
+// count_training_step_work() returns the work of the second training step. count_decoding_step_work() returns
+// the work of decoding the second token of `batch` sequences.
 //
-// Throw OutOfMemoryError if an emulated device needs more than `memory_bytes`, and DeviceError if the device
-// is the CPU.
+// Both functions throw OutOfMemoryError if an emulated device needs more than `memory_bytes`, and DeviceError
+// if the device is the CPU.
 DeviceWork count_training_step_work(const BenchmarkedModel& choice, Device device, int64_t memory_bytes);
 DeviceWork count_decoding_step_work(const BenchmarkedModel& choice, int64_t batch, Device device,
                                     int64_t memory_bytes);

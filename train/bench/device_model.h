@@ -24,7 +24,7 @@ struct DeviceModel {
   int64_t memory_bytes;
 
   double peak_rate(cuda::OperandType type) const;
-  // Returns the number of instructions of warps that all multiprocessors together issue per second.
+  // Returns the peak number of warp instructions per second that the device can issue.
   double issue_rate() const;
 };
 

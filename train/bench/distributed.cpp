@@ -72,7 +72,10 @@ struct StepTimes {
   }
 };
 
-// The measurements alternate, so that other load on the machine affects all of them.
+// Returns the times of `repeats` rounds, in seconds. Each round measures one data-parallel step, one step
+// without all_reduce, one step of a single process with `all_threads` threads, one all_reduce, and one copy.
+// Other load on the machine therefore affects all five measurements. If `bfloat16` is true, the processes sum
+// their gradients in bfloat16.
 StepTimes measure(const BenchmarkedModel& choice, int64_t repeats, Communicator& processes, bool bfloat16,
                   int all_threads) {
   Replica replica(choice, choice.batch_size / processes.size(), processes, bfloat16);

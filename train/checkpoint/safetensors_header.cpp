@@ -143,8 +143,8 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
   std::set<std::string> names_, fields_;
 };
 
-// Returns the size of a tensor in bytes, or std::nullopt if the size overflows. For an empty tensor, the
-// product of the other dimensions must not overflow either, because strides are such products.
+// Returns the size of a tensor in bytes, or std::nullopt if the size is greater than INT64_MAX. This check
+// replaces dimensions of size 0 by 1, because the strides of an empty tensor must not overflow either.
 std::optional<uint64_t> compute_byte_count(const SafetensorsEntry& entry) {
   uint64_t bound = static_cast<uint64_t>(size_of(entry.dtype));
   for (const int64_t size : entry.shape)

@@ -49,8 +49,8 @@ struct CommandSpec {
 
 struct CommonOptions {
   std::string device = "auto";
-  // Number of CPU threads. If 0, a single process uses run.threads. Several processes use
-  // ProcessGroup::default_thread_count.
+  // Number of CPU threads. If the number is 0, a training uses run.threads. If that is also 0, or for other
+  // commands, each process uses its share of the available processors (ProcessGroup::default_thread_count).
   int64_t threads = 0;
   std::optional<int64_t> seed;
   std::string data_dir;  // if empty, the default folders of data/sets/directory.h are used
@@ -73,8 +73,8 @@ std::optional<CommandLine> parse_command(const CommandSpec& spec, const Argument
 // Returns the values of the common options that override a config.
 ConfigOverrides make_config_overrides(const CommonOptions& options);
 
-// Joins the processes that mpirun or srun started, and logs them; see log_processes(). If there are several
-// processes and --threads is 0, sets the number of threads to ProcessGroup::default_thread_count.
+// Calls init_process_group() and log_processes(). If there are several processes and --threads is 0, also
+// sets the number of threads to ProcessGroup::default_thread_count.
 void init_process_group_and_threads(const CommonOptions& options);
 
 // Returns the device in the option --device. For "auto", logs the chosen device; see select_and_log_device().

@@ -167,11 +167,12 @@ TextLength compute_text_length(const LoadedRun& run, const GenerationOptions& op
   return {length, window};
 }
 
-// Times of generation that this process has measured.
+// Times and state size of the generation of all texts so far.
 struct Speed {
+  // Total seconds for reading the prompts, and total seconds for drawing tokens.
   double prompt_seconds = 0, seconds = 0;
-  int64_t state_bytes = 0;
-  std::vector<Report> at_positions;  // speed over the 1,000 tokens before positions 2,000, 20,000, …
+  int64_t state_bytes = 0;  // size of the decoder state after the last text; 0 in the mode "recompute"
+  std::vector<Report> at_positions;  // speed over the 1,000 tokens before each position 2,000 * 10^n
 };
 
 // Returns a token stream with room for `capacity` tokens. If the states of the layers do not fit into memory,

@@ -164,7 +164,8 @@ void print_table(const TableResult& result, const ReproductionOptions& options, 
            ": table.html, table.md, table.csv, table.json");
 }
 
-// Processes other than process 0 log an error, because they do not print messages of the level "info".
+// Logs the message that a signal stopped the reproduction. Process 0 uses the level "info". Other processes
+// use the level "error", because their log discards messages of the level "info".
 void print_stopped(const std::string& text) {
   log_message(get_process_rank() == 0 ? LogLevel::info : LogLevel::error, text);
 }

@@ -12,8 +12,9 @@ namespace {
 
 const std::string kAttentionKeyPrefix = "attention.";
 
-// Returns the options with which an attention kind is tested: `kind.test_options`, overridden by the --set
-// options. A test option that the --set options make unused has its default value.
+// Returns the options with which an attention kind is tested. The --set options override `kind.test_options`.
+// A --set option can have the consequence that an option in `kind.test_options` has no effect. The value of
+// such an option is reset to the default.
 OptionValues load_kind_options(const AttentionKind& kind, const std::vector<std::string>& config_settings) {
   const auto is_set = [&](const std::string& name) {
     const std::string key = name + "=";
@@ -32,7 +33,8 @@ OptionValues load_kind_options(const AttentionKind& kind, const std::vector<std:
     sets.push_back(set);
   }
   AttentionCatalogue catalogue = make_attention_catalogue();
-  catalogue.find_model_problems = nullptr;  // no model is made
+  // The tests use the attention kind without a model, so contradictory model options are not errors.
+  catalogue.find_model_problems = nullptr;
   OptionValues options = load_config("", sets, catalogue).attention.at(kind.name);
   const OptionValues defaults = kind.default_options();
   for (const UnusedOption& unused : find_unused_options(kind.options, options))

@@ -34,9 +34,13 @@ std::optional<Kinds> read_kinds(const ConfigLayer& layer) {
   return kinds;
 }
 
-// Returns, for each config layer, the attention kinds to which its [attention] tables apply. A layer without
-// model.attention uses the value of an earlier layer or, if no earlier layer sets it, of the first layer that
-// sets it.
+// Returns, for each config layer, the attention kinds to which its [attention] tables apply. These kinds are
+// the value of model.attention in a config layer. The function searches the layers in this order and uses the
+// first layer that sets model.attention:
+// - the layer itself
+// - earlier layers, beginning with the nearest
+// - later layers, beginning with the nearest
+// If no layer sets model.attention, the kinds are `default_kinds`.
 std::vector<Kinds> list_kinds_of_layers(const std::vector<ConfigLayer>& layers, const Kinds& default_kinds) {
   std::optional<Kinds> first;
   for (const auto& layer : layers)

@@ -45,7 +45,8 @@ struct DataConfig {
   // the files at a separate path.
   double valid_share = 0.05, test_share = 0.05;
   std::string valid_path = {}, test_path = {};  // empty: the splits are shares of data.path
-  // Keys of texts (data/text/text_dataset.h). For texts, limit and eval_limit are numbers of windows.
+  // Config keys of text data sets (data/text/text_dataset.h). For texts, limit and eval_limit are numbers of
+  // windows.
   std::string tokenizer = "bytes";       // bytes | characters | sentencepiece
   std::string sentencepiece_model = {};  // model file; empty: train a model from the text
   int64_t vocabulary = 2000;             // number of tokens of a trained SentencePiece model
@@ -55,7 +56,7 @@ struct DataConfig {
   // For texts, `path` is a file, a folder or a pattern. For pictures and speech, `path` is a folder. If
   // `path` is empty, the folder of the data set in the data directories is used.
   std::string path = {};
-  // Keys of data sets of speech. For these data sets, batch_size is the maximum number of utterances in a
+  // Config keys of speech data sets. For these data sets, batch_size is the maximum number of utterances in a
   // batch, and limit and validation are numbers of utterances.
   int64_t max_frames = 20000;  // maximum number of frames in a batch, including padding
   // The folders of the parts of a corpus; empty: the default names.
@@ -99,7 +100,9 @@ struct ModelConfig {
   std::string norm = "post";
   std::string activation = "relu";
   std::string positions = "sinusoidal";
-  std::vector<int64_t> axial_shape, axial_dims;  // for each axis: positions, features
+  // Keys of axial positions, which have one table per axis. axial_shape contains the number of positions on
+  // each axis. axial_dims contains the number of features in each table.
+  std::vector<int64_t> axial_shape, axial_dims;
   bool recompute = false;
   bool reversible = false;
   int64_t feedforward_chunks = 1;

@@ -119,8 +119,9 @@ void ConfigLayerApplier::apply_setting(const Setting& setting, Config& config) {
   positions_[setting.name()] = setting.value_position;
 }
 
-// Appends a problem for data.allow_commands. A config file can set the key only to false. If unused keys in
-// files are ignored, it can set the key to any value.
+// Appends a problem if `setting` must not set data.allow_commands. A --set option must never set this key. A
+// config file can set the key to false. The file can set other values only if options_.unused_key_policy is
+// not UnusedKeyPolicy::refuse.
 void ConfigLayerApplier::reject_allow_commands_setting(const Setting& setting) {
   const bool by_user = is_set_option_position(setting.key_position),
              *value = std::get_if<bool>(&setting.value.value);

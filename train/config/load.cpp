@@ -40,7 +40,8 @@ ConfigPosition find_table_position(const std::string& key, const std::string& pa
   return path.empty() ? ConfigPosition{"--set " + key} : ConfigPosition{path, 1, 1};
 }
 
-// Adds the keys of the --set options to problems of files, because a --set option can cause these problems.
+// Appends the keys of the --set options to the message of each problem in a config file, because a --set
+// option can cause such a problem. Lists at most kMaxNames keys, and omits the keys of the table [run].
 void mention_set_options(const ConfigLayer& set_options, std::vector<ConfigProblem>& problems) {
   constexpr size_t kMaxNames = 4;
   std::vector<std::string> names;

@@ -26,8 +26,9 @@ std::string shorten(const std::string& text) {
   return text.size() <= 60 ? text : text.substr(0, 57) + "...";
 }
 
-// A config file. `marks` contains the texts that were inserted to rename duplicate keys. position() converts
-// a position in the changed text to a position in the file.
+// A config file and the changes that rename_duplicate() made to its text. rename_duplicate() inserts text
+// after a duplicate name. `marks` has the position of each renamed key or table, and the length of the
+// inserted text. position() converts a position in the changed text to a position in the file.
 struct Source {
   struct Mark {
     int64_t line, column, length;

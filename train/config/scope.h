@@ -41,7 +41,7 @@ KeyScope combine_scopes(KeyScope a, const KeyScope& b);
 
 KeyScope make_data_path_scope();         // data sets that take data.path
 KeyScope make_known_image_size_scope();  // data sets of images whose size is in the catalogue
-KeyScope make_image_folder_scope();      // the data set "images": folders with pictures of the user
+KeyScope make_image_folder_scope();      // the data set "images", which reads folders of the user's images
 KeyScope make_color_image_scope();       // data sets whose images can be read as RGB
 KeyScope make_symbol_sequence_scope();
 KeyScope make_generated_sequence_scope();

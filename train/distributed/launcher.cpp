@@ -21,7 +21,8 @@ constexpr LauncherVariables kLaunchers[] = {{"mpirun", "OMPI_COMM_WORLD_RANK", "
                                             {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"}};
 
 constexpr const char* kPmixRank = "PMIX_RANK";
-// Number of tasks in the allocation. Slurm also sets this variable for processes that srun has not started.
+// Environment variable with the number of tasks of a Slurm job. Slurm also sets this variable for processes
+// that srun has not started.
 constexpr const char* kSlurmTasks = "SLURM_NTASKS";
 
 constexpr const char* kStartWithPmix = "start with srun --mpi=pmix";

@@ -83,8 +83,9 @@ fs::path find_run_folder(const fs::path& checkpoint) {
 // if a weight is not finite.
 template <class Run, class Options, class Make>
 void load_weights(Run& run, Device device, const Options& options, const Make& make) {
-  // Number of elements by which the model can exceed the checkpoint. For small differences, load_model()
-  // reports the tensors that differ.
+  // A model with many more elements than the checkpoint is not built, because it could exhaust the memory. A
+  // model with at most this number of additional elements is built, and load_model() then reports the tensors
+  // that differ.
   constexpr int64_t kAllowedElements = int64_t{1} << 24;
   const Checkpoint checkpoint(run.checkpoint_folder.string());
   check_model_sizes(checkpoint, list_expected_tensors(options));

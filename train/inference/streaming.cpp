@@ -41,8 +41,10 @@ int64_t compute_window_frames(const LoadedSpeechRun& run, double seconds) {
   return frames;
 }
 
-// Sets the scales and the offsets that undo the normalization of the features, because the decoder finds
-// pauses by the energies.
+// Sets options.feature_scales and options.feature_offsets, which undo the normalization of the features by
+// global statistics. The decoder detects pauses by their low energy, and computes the energy of a frame from
+// the features without this normalization. If the run has no global statistics, sets the scales to 1 and the
+// offsets to 0.
 void set_scale(const LoadedSpeechRun& run, StreamDecoderOptions& options) {
   const auto dims = static_cast<size_t>(run.metadata.feature_dim / (run.config.data.deltas + 1));
   options.feature_scales.assign(dims, 1);

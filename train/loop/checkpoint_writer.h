@@ -13,8 +13,8 @@
 
 namespace tapeformer {
 
-// Returns the tensors of optimizer.safetensors: the state of the optimizer, and the state of the task with
-// the prefix "state.".
+// Returns the tensors of the file optimizer.safetensors, which stores optimizer.state() and task.state().
+// Adds the prefix "state." to the names of the tensors of task.state().
 NamedTensors collect_training_state_tensors(const Optimizer& optimizer, const Task& task);
 
 class CheckpointWriter {

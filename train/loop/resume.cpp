@@ -12,7 +12,9 @@
 namespace tapeformer {
 namespace {
 
-// Returns whether two values of Task::metadata_json() are equal.
+// Returns whether two JSON texts from Task::metadata_json() have the same content. `saved` is from a
+// checkpoint, and `current` is from the task of this run. Returns false if `saved` is empty. If `saved` has
+// no entry longest_frames, ignores this entry in `current`.
 bool is_same_task(const std::string& saved, const std::string& current) {
   using Json = nlohmann::ordered_json;
   if (saved.empty()) return false;

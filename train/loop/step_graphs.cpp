@@ -16,7 +16,9 @@ StepGraphs::~StepGraphs() = default;
 
 void StepGraphs::capture(Entry& entry, int64_t step, const std::function<StepOutputs()>& launch_step) {
   if constexpr (kHasCuda) {
-    get_device_allocator(device_).trim();  // frees cached blocks for the memory of the graph
+    // The capture allocates new memory for the graph and cannot use cached blocks. trim() returns the cached
+    // blocks to the system, so that more memory is available.
+    get_device_allocator(device_).trim();
     entry.captured_step = step;
     try {
       entry.graph =

@@ -40,8 +40,8 @@ class StepRunner {
   // Waits for the losses of the steps before `end_step`. Throws DivergenceError if a loss or a gradient norm
   // is not finite.
   void wait_for_losses(int64_t end_step);
-  // Discards the losses that were not read. A dry run does this if it only counts the work of the steps,
-  // because their losses have no meaningful values.
+  // Discards the losses that were not read. A dry run that only estimates the time of a step does not compute
+  // losses, so it calls this function after each step.
   void discard_losses() { pending_steps_.clear(); }
   // Returns the loss of the last step whose losses were read.
   std::optional<double> last_loss() const { return last_loss_; }
@@ -95,7 +95,8 @@ class StepRunner {
   // Copy of loss_weights_ on the device. Undefined if there is one micro-batch per step and one process.
   Tensor device_loss_weights_;
   StopRequest stop_request_;  // request of this process in the current step
-  // Status of the current step. Only launch() on the CPU sets it, in a run with several processes.
+  // Status of the current step. launch() sets the status if the device is the CPU and the run has several
+  // processes. Otherwise, the value is std::nullopt.
   std::optional<StepStatus> status_;
   std::deque<PendingStep> pending_steps_;
   std::optional<double> last_loss_, last_loss_terms_;

@@ -44,8 +44,8 @@ class StepStatus {
     int64_t micro_batch;
     double loss;  // weighted sum of the losses of the process
   };
-  // Returns the first process with a loss that is not finite, and the first such micro-batch of this process.
-  // If all losses are finite, returns std::nullopt.
+  // Returns the lowest rank with a loss that is not finite, and the first micro-batch of that rank with such
+  // a loss. If all losses are finite, returns std::nullopt.
   std::optional<NonFiniteLoss> find_non_finite_loss() const;
 
  private:

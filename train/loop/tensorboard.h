@@ -32,7 +32,8 @@ class EventWriter {
   void write_text(const std::string& name, int64_t step, const std::string& markdown);
 
  private:
-  // Writes an event with the current time, `step` and `field`, an encoded protobuf field such as a summary.
+  // Writes an event with the current time and the step number `step`. `field` is the encoded protobuf field
+  // with the content of the event, such as a summary.
   void write_event(int64_t step, const std::string& field);
 
   File file_;

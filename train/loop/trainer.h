@@ -69,10 +69,11 @@ class Trainer {
   Trainer(Config config, TrainerOptions options);
   ~Trainer();
 
-  // Trains until the last step, the time limit or a signal. Earlier checkpoints are kept. Throws
+  // Trains until the last step is done, the time limit is reached or a signal arrives. An exception leaves
+  // the saved checkpoints intact. Throws
   // - RunDirectoryError if the run directory cannot be used,
   // - CheckpointError if the checkpoint is damaged or the last checkpoint cannot be saved,
-  // - DivergenceError if a loss, a gradient norm or a weight is not finite.
+  // - DivergenceError if a loss, a gradient norm, a weight or an optimizer state is not finite.
   // Process 0 throws the first two exceptions, and the other processes then throw FirstProcessError.
   TrainResult run();
   // Runs a few steps without writing files, and measures the time of the last step. If `time_model` is set,
@@ -135,8 +136,9 @@ class Trainer {
   std::optional<TaskEvaluation> last_evaluation_;
   std::string task_metadata_json_;  // Task::metadata_json()
 
-  // Predictions or frames, and seconds, since the last record of metrics.jsonl.
+  // Number of predictions or frames since the last training record in metrics.jsonl.
   int64_t interval_processed_unit_count_ = 0;
+  // Training time in seconds since the last training record in metrics.jsonl.
   double interval_seconds_ = 0;
 };
 

@@ -207,8 +207,8 @@ std::string Plot::curve(const Series& series, size_t index) const {
   const std::vector<PagePoint> points = page_points(series);
   const char* const colour = select_colour(index);
   std::string corners, marks;
-  // In long curves, only one of `every` points has a marker and an error bar. The first of these points
-  // depends on `index`, so that equal curves have markers at different points.
+  // In a long curve, markers and error bars are drawn only at intervals of `every` points. The first point
+  // with a marker depends on `index`, so that curves with equal points have markers at different points.
   const size_t every = (points.size() + kMaxMarkers - 1) / kMaxMarkers;
   for (size_t i = 0; i < points.size(); ++i) {
     const PagePoint& p = points[i];

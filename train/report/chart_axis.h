@@ -40,8 +40,10 @@ struct Tick {
   std::string label;
 };
 
-// Returns ticks at multiples of a round number. A logarithmic axis instead has ticks at powers of its base,
-// or at 1, 2 and 5 times powers of ten, if there are at least three such ticks.
+// Returns the ticks of an axis. On a linear axis, the ticks are multiples of a round number. On a logarithmic
+// axis, the ticks are powers of the base. If `range` contains fewer than three such powers, the ticks are 1,
+// 2 and 5 times powers of ten. If there are still fewer than three ticks, multiples of a round number are
+// used instead.
 std::vector<Tick> make_axis_ticks(const AxisRange& range, Scale scale);
 
 }  // namespace tapeformer

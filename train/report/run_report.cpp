@@ -24,12 +24,12 @@ namespace fs = std::filesystem;
 constexpr size_t kMaxPoints = 400;  // maximum number of points of a curve
 constexpr size_t kMaxPictures = 4;  // maximum number of pictures of a run; the latest are shown
 
-// A field of metrics.jsonl that a chart shows by step.
+// A field of metrics.jsonl that a chart plots against the step.
 struct PlottedField {
   const char *title, *field, *label;
   Scale scale;
   bool training;  // true: a field of training records; false: a field of evaluation records
-  bool by_time;   // whether a second chart shows the field by training time
+  bool by_time;   // whether a second chart plots the field against the training time
 };
 constexpr PlottedField kFields[] = {
     {"Training loss", "loss_nats", "nats", Scale::log10, true, true},
@@ -69,8 +69,9 @@ std::vector<std::pair<double, double>> thin_points(const std::vector<std::pair<d
   return result;
 }
 
-// Returns the values of a field by training time in seconds or, if by_time is false, by step. An evaluation
-// has the time of the last training record before it.
+// Returns a curve with one point for each value of a field. The x-coordinate is the training time in seconds
+// if `by_time` is true, and otherwise the step. An evaluation record gets the time of the last training
+// record before it.
 Series make_series(const ReportedRun& run, const PlottedField& field, bool by_time) {
   Series series{.name = run.name, .points = {}};
   double seconds = 0;

@@ -1,4 +1,5 @@
-// A report on training runs: one HTML page with curves, configs, samples and final figures.
+// A report on training runs. The report is one HTML page with a table of final results, curves, sample images
+// and configs.
 #pragma once
 
 #include <filesystem>
@@ -12,12 +13,13 @@
 namespace tapeformer {
 
 struct ReportedRun {
-  std::string name;                                  // path that was passed to read_reported_run()
-  std::optional<Config> config;                      // nullopt if config.toml cannot be read
-  std::vector<MetricRecord> metrics;                 // readable records of metrics.jsonl
-  std::vector<std::string> damage_messages;          // messages about damaged lines and files
-  std::vector<std::filesystem::path> picture_paths;  // newest PNG files in the folder `samples`, oldest first
-  bool is_running = false;                           // whether a process trains in the directory
+  std::string name;                          // path that was passed to read_reported_run()
+  std::optional<Config> config;              // nullopt if config.toml cannot be read
+  std::vector<MetricRecord> metrics;         // readable records of metrics.jsonl
+  std::vector<std::string> damage_messages;  // messages about damaged lines and files
+  // The PNG files in the folder `samples`, sorted by modification time. Contains only the latest four files.
+  std::vector<std::filesystem::path> picture_paths;
+  bool is_running = false;  // whether a process is currently training this run
 };
 
 // Reads a run directory. Lists damaged files in `damage_messages` instead of throwing an exception. Throws

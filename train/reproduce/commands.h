@@ -1,5 +1,5 @@
-// Functions that train and measure the rows of a table (train/reproduce/table.h). Each training run and each
-// measurement executes commands of this program, such as `train` and `eval`, in child processes.
+// Training runs and measurements that reproduce a table of a paper (train/reproduce/table.h). A training run
+// or a measurement executes commands of this program, such as `train` and `eval`, in child processes.
 #pragma once
 
 #include <filesystem>

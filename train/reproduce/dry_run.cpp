@@ -57,7 +57,7 @@ double estimate_measuring_seconds(const Table& table, const Trial& trial, double
   return seconds;
 }
 
-// The estimates of a row for all seeds.
+// The estimated work of a row of a table: sums over the trainings of all seeds.
 struct RowEstimate {
   double training_seconds = 0;
   double measuring_seconds = 0;

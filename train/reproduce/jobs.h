@@ -1,6 +1,7 @@
-// Child processes that run commands of this program, such as trainings. A child does not join the processes
-// of mpirun or srun. Each child has a separate process group, an empty standard input, and files for its
-// output. If this process ends, all children receive SIGTERM.
+// Child processes that run commands of this program, such as training runs. If mpirun or srun has started
+// this process, the variables of the launcher are removed from the environment of each child. A child is
+// therefore not a process of the distributed run. Each child has a separate process group, an empty standard
+// input, and files for its output. If this process ends, all children receive SIGTERM.
 #pragma once
 
 #include <filesystem>

@@ -54,17 +54,20 @@ Measurement make_generation_measurement(const GenerationMeasurementOptions& spee
 // fewer than two points.
 double fit_power_law_exponent(const std::vector<std::pair<double, double>>& points);
 
-// Returns shortest, 2 * shortest, 4 * shortest and so on, up to `longest`. `longest` is the value of the
-// measurement option `option`. Throws ConfigError if it is less than `shortest`.
+// Returns the lengths shortest, 2 * shortest, 4 * shortest and so on, up to `longest`. Throws ConfigError if
+// `longest` is less than `shortest`. The error message contains `option`, the name of the measurement option
+// that sets `longest`.
 std::vector<int64_t> list_doubled_lengths(const char* option, int64_t shortest, int64_t longest);
 
 // Returns the columns "milliseconds_N" and "mebibytes_N" for each length N, and two columns for the fitted
 // exponents.
 std::vector<Column> make_scaling_columns(const std::vector<int64_t>& lengths);
-// Returns the values of make_scaling_columns(), and curves with the name `curve`. `rows` is a list of objects
-// with the entries length, seconds and peak_bytes.
+// Converts measurements to values for the columns of make_scaling_columns(), and to one curve of the time and
+// one curve of the memory. Both curves have the name `curve`. `rows` is a JSON array with one object for each
+// length. Each object has the entries length, seconds and peak_bytes.
 MeasurementResults read_scaling_results(const Json& rows, const std::string& curve);
-// Returns the figures "time" and "memory" for these curves. `x` is the label of the x-axis.
+// Returns the figures "time" and "memory", which show the curves of read_scaling_results(). `x` is the label
+// of the x-axis.
 std::vector<Figure> make_scaling_figures(const std::string& title, const std::string& x);
 
 }  // namespace tapeformer

@@ -34,7 +34,7 @@ struct ReproductionOptions {
   // Values from the command line that override all configs. extract_measurement_options() removes the
   // settings measure.NAME.
   ConfigOverrides overrides = {};
-  // All --set options, as recorded in the files of the table.
+  // All --set options. table.json records them.
   std::vector<std::string> all_config_settings = {};
   OptionValues measurement_options = {};  // values of the options in Reproduction::measurement_options
 

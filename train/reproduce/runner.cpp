@@ -21,7 +21,7 @@ constexpr char kTraining[] = "training";
 struct PlannedTrial {
   const Row* row;
   int64_t seed;
-  bool trained = true;  // false while the training is missing or has failed
+  bool trained = true;  // false if the training has not finished, or has failed
 };
 
 // Returns the value of the entry "training" for ResultStore::put(). `output` is the JSON output of a training
@@ -93,7 +93,9 @@ class Runner {
     log_warning(result_.failures.back());
     add_failure_status(status);
   }
-  // If the statuses of two failures differ, sets result_.failure_status to kFailureExitStatus.
+  // Records the exit status of a failed command in result_.failure_status. If an earlier failure has a
+  // different status, records kFailureExitStatus instead. Ignores the status 0, which means that no command
+  // has failed.
   void add_failure_status(int status) {
     if (status == 0) return;
     result_.failure_status =

@@ -16,7 +16,7 @@ namespace {
 
 constexpr char kNotRun[] = "not run", kNoValue[] = "–";
 
-// All stored results of a row. `known` has one object with the results of each seed.
+// The stored results of a row. known[i] is a JSON object with all results for the seed seeds[i].
 struct RowResults {
   std::vector<int64_t> seeds;
   std::vector<Json> known;

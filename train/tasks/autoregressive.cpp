@@ -108,8 +108,9 @@ class AutoregressiveTask final : public DatasetTask {
   }
 
   bool captures_steps_ = false;
-  std::map<int64_t, Batch> batches_;       // indexed by slot
-  std::map<int64_t, int64_t> preceding_;   // tokens of each text stream before the batch, indexed by slot
+  std::map<int64_t, Batch> batches_;  // indexed by slot
+  // For the batch in each slot, the number of tokens that precede the batch in each text stream.
+  std::map<int64_t, int64_t> preceding_;
   std::unique_ptr<SegmentMemory> memory_;  // null if the model has no segment memory
   std::map<std::pair<int64_t, BatchLayout>, Batch> on_device_;
   std::unique_ptr<AutoregressiveModel> model_;

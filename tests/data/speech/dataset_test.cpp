@@ -138,7 +138,8 @@ TEST_CASE("a feature cache stores faults of recordings, but no faults of command
   CHECK(!FeatureStore(corpus, cached).is_from_cache());
   CHECK(FeatureStore(corpus, cached).is_from_cache());
 
-  // The cache does not store that a command failed, so the command runs again when its file exists.
+  // The command fails because late.wav does not exist yet. The cache does not store this failure. After
+  // late.wav is created, a new FeatureStore must therefore run the command again.
   corpus.utterances[1].path.clear();
   corpus.utterances[1].command = "cat " + (dir / "late.wav").string() + " 2>/dev/null";
   const FeatureStore failed(corpus, cached);
@@ -429,9 +430,9 @@ TEST_CASE("plans of batches respect max_frames, contain every utterance once and
 
 namespace {
 
-// Checks that all utterances of AN4 and all training utterances of the spoken digits are usable, or too short
-// for their labels. Also checks that CMUdict contains all words of the digits, and that batches have little
-// padding.
+// Checks that AN4 and the training split of the spoken digits have no utterances with faults. Utterances that
+// are too short for their labels are allowed. Also checks that CMUdict contains all words of the digits, and
+// that batches have little padding.
 void check_corpora(const std::filesystem::path& data) {
   const Lexicon cmudict = Lexicon::read(data / "cmudict" / "cmudict.dict");
   Corpus digits = read_spoken_digits(data / "fsdd", "train");

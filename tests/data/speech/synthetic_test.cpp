@@ -95,7 +95,9 @@ TEST_CASE(
     const Corpus corpus = read_kaldi_directory(dir / "one" / split);
     REQUIRE(corpus.utterances.size() == count);
     for (const Utterance& utterance : corpus.utterances) {
-      CHECK(utterance.words.size() > 15);  // the transcripts contain phones
+      // The transcripts contain phones instead of words. A sentence has at most 10 words, but more than 15
+      // phones.
+      CHECK(utterance.words.size() > 15);
       CHECK(read_file(utterance.path) ==
             read_file(dir / "three" / split / "wav" / utterance.path.filename()));
     }

@@ -123,7 +123,9 @@ Tensor stored_forward(const Encoder& encoder, const Tensor& x, const ForwardCont
   return encoder.norm.forward(concat({x1, x2}, -1));
 }
 
-// Returns the largest error of the gradients in `b`, relative to the largest gradient of the tensor in `a`.
+// Compares each gradient in `b` with the same gradient in `a`. The relative error is the largest difference
+// divided by the largest absolute element in `a`, or by 1e-4 if that element is smaller. Returns the maximum
+// of the relative errors of all gradients.
 double gradient_error(const Pass& a, const Pass& b) {
   double worst = 0;
   for (size_t i = 0; i < a.gradients.size(); ++i) {

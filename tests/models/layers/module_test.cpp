@@ -85,7 +85,7 @@ TEST_CASE("sinusoidal and grid positions are sines and cosines of the coordinate
   CHECK(s.data<double>()[3 * 8 + 2] == doctest::Approx(std::sin(3 / std::pow(10000, 2 / 8.0))));
   CHECK(s.data<double>()[3 * 8 + 3] == doctest::Approx(std::cos(3 / std::pow(10000, 2 / 8.0))));
   const Tensor g = make_grid_position_features({4, 5, 1}, 19, 8);
-  // Row p describes byte p + 1. Byte 7 is in row 1 and column 2 of an image of width 5.
+  // The model predicts byte 7 at position 6. In an image of width 5, byte 7 is in row 1 and column 2.
   CHECK(g.data<double>()[6 * 8] == doctest::Approx(std::sin(1.0)));
   CHECK(g.data<double>()[6 * 8 + 4] == doctest::Approx(std::sin(2.0)));
 }

@@ -93,7 +93,8 @@ TEST_CASE("a stream decoder neither loses nor repeats labels at restarts") {
 TEST_CASE("a stream decoder starts a new state when speech begins after a pause") {
   SpeechModel model(streaming_options("linear", 2));
   model.initialize(3);
-  // The blank becomes the most probable class if feature 0 is 1. Only silent frames have this feature.
+  // With these weights, the blank is the most probable class if feature 0 of a frame is 1. Below, feature 0
+  // is set to 1 in `quiet`, and to 0 in all frames of `speech`.
   for (int64_t i = 0; i < model.input_projection->weight.size(0); ++i)
     for (const int64_t frame : {0, 1})
       model.input_projection->weight.data<float>()[i * 2 * kClasses + frame * kClasses] =

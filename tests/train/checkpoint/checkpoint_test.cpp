@@ -92,7 +92,7 @@ TEST_CASE("pruning keeps the newest checkpoints and the checkpoints that latest 
   }
   prune_checkpoints(run.path(""), 2);
   CHECK(list_checkpoint_steps(run.path("")) == std::vector<int64_t>{20, 50, 60});
-  // After this save, `latest` points to step 30, although step 60 is newer.
+  // `latest` points to the checkpoint that was saved last, even if another checkpoint has a larger step.
   save_checkpoint(run.path(""), 30, contents_of(30));
   prune_checkpoints(run.path(""), 1);
   CHECK(list_checkpoint_steps(run.path("")) == std::vector<int64_t>{20, 30, 60});

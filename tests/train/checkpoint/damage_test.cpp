@@ -172,7 +172,7 @@ TEST_CASE("sizes in state.json and config.toml that do not match the tensors all
       const auto load_it = [&] {
         load_speech_run(find_run({.path = run.string(), .config_settings = sets}));
       };
-      // Wrong values in `sets` are a ConfigError, because the checkpoint is valid.
+      // A damaged checkpoint causes a CheckpointError. A wrong value in `sets` causes a ConfigError.
       const std::string error =
           sets.empty() ? message_of<CheckpointError>(load_it) : message_of<ConfigError>(load_it);
       CHECK(get_device_allocator(kCpu).stats().peak_bytes - before < (int64_t{1} << 20));

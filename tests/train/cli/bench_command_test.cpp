@@ -31,8 +31,9 @@ TEST_CASE("bench list prints the names that bench accepts") {
   }
 }
 
-// Checks that the roofline figures of a benchmark that took `seconds` are consistent. The numbers of
-// operations and bytes must equal the rates of the machine times the times at these rates.
+// Checks that the roofline figures of a benchmark that took `seconds` are consistent. The number of
+// operations must be about matrix_gflops multiplied by seconds_at_matrix_rate. The number of bytes must be
+// about the memory bandwidth multiplied by seconds_at_memory_rate.
 void check_roofline(const nlohmann::json& figures, double seconds) {
   const double matrix = figures["seconds_at_matrix_rate"], memory = figures["seconds_at_memory_rate"];
   CHECK(figures["gflops"].get<double>() * seconds ==
@@ -97,7 +98,8 @@ TEST_CASE("bench train-step reports the work of a step, also in bfloat16 and for
   CHECK(halves["precision"] == "bfloat16");
   check_roofline(halves, halves["seconds_per_step"]);
   CHECK(halves["gigabytes"] < 0.8 * figures["gigabytes"].get<double>());
-  // The rate would be higher if the benchmark measured it without computing the matrix products.
+  // One CPU thread cannot reach 100 TFLOP/s. Such a rate would mean that the benchmark did not compute the
+  // matrix products.
   CHECK(halves["matrix_gflops"] < 1e5);
 
   // The work of LSH attention is linear in the length. The work of softmax attention would be quadratic.

@@ -212,7 +212,8 @@ TEST_CASE("data verify reads all layouts of speech, in data directories and by p
 
 namespace {
 
-// Writes a Kaldi data directory with `count` recordings of tones at 8 kHz, whose transcript is "two words".
+// Writes a Kaldi data directory with `count` recordings of a tone. The sample rate is 8 kHz. Each recording
+// has the transcript "two words".
 void write_part(const fs::path& folder, int count) {
   std::string scp, text;
   std::vector<float> samples(4000);

@@ -120,8 +120,8 @@ TEST_CASE("eval and transcribe exit with 5 for speech models that are not finite
   for (const Words& words : commands) check_diverged(words, {"head.weight has", "non-finite elements"});
 }
 
-// The loss is finite, because the value projection is 0. Its gradient overflows, because it contains products
-// of inputs of about 1e30 and an output weight of 3e38.
+// The loss is finite, because the result of the value projection is 0. The gradient of the value projection
+// overflows, because it contains products of inputs of about 1e30 and an output weight of 3e38.
 TEST_CASE(
     "a training with a finite loss and an infinite gradient norm exits with 5 and keeps the checkpoint") {
   Words devices = {"cpu"};

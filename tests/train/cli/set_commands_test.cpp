@@ -1,5 +1,5 @@
-// Tests of the commands train and eval with set models. The tests cover resumed runs, the scores of eval, and
-// configs that contradict each other.
+// Tests of the commands "train" and "eval" for models of the type "set", whose inputs are sets of vectors.
+// The tests cover resumed runs, the scores of "eval", and errors about contradictory settings.
 #include <doctest/doctest.h>
 
 #include "tests/train/cli/program.h"

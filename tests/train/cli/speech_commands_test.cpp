@@ -425,7 +425,8 @@ TEST_CASE(
   CHECK(fs::exists(chosen / "0.features.1.tmp"));
   CHECK(run_program({"eval", run, "--set", "data.feature_cache=" + named.string()}).code == 0);
   CHECK_FALSE(fs::is_empty(named));
-  // If --set selects the folder of the checkpoint, eval uses the folder and removes the temporary file.
+  // The data.feature_cache of the checkpoint is the folder `chosen`. If --set also names this folder, eval
+  // uses the folder and removes the temporary file in it.
   CHECK(run_program({"eval", run, "--set", "data.feature_cache=" + chosen.string()}).code == 0);
   CHECK_FALSE(fs::exists(chosen / "0.features.1.tmp"));
 }

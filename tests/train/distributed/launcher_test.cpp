@@ -131,6 +131,7 @@ TEST_CASE("processes that may use the same processors divide them") {
   CHECK(compute_default_thread_count({location("a", {0, 1, 2, 3}), location("b", {0, 1, 2, 3})}, 1) == 4);
   // Each process is bound to one processor.
   CHECK(compute_default_thread_count({location("a", {0}), location("a", {1})}, 1) == 1);
+  // Three processes share three processors.
   CHECK(compute_default_thread_count(
             {location("a", {0, 1, 2}), location("a", {0, 1, 2}), location("a", {0, 1, 2})}, 2) == 1);
   // There are more processes than processors.

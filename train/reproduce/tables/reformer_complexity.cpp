@@ -42,8 +42,9 @@ std::vector<Sweep> sweeps_of(const ReproductionOptions& options) {
            list_doubled_lengths("widest", std::max<int64_t>(widest / 16, kWidth), widest)}};
 }
 
-// Returns the number of chunks for which the hidden activations of a chunk have as many elements as the input
-// of the feed-forward block.
+// Returns the number of chunks for a feed-forward block with kWidth inputs and `feedforward` hidden units per
+// token. With this number, the hidden activations of one chunk need about as much memory as the input of the
+// block for all tokens.
 int64_t choose_chunks(int64_t feedforward) {
   return std::max<int64_t>(feedforward / kWidth, 1);
 }

@@ -1,5 +1,6 @@
-// "Reformer" (Kitaev et al. 2020), table 2: accuracy on the duplication task of one-layer models. Each model
-// is trained with one number of hash rounds and evaluated with several.
+// "Reformer" (Kitaev et al. 2020), table 2: accuracy of one-layer models on the duplication task. Each model
+// is trained with one form of attention, such as LSH attention with 4 hash rounds. It is then evaluated with
+// several forms of attention.
 #include <array>
 
 #include "core/errors.h"
@@ -14,7 +15,7 @@ namespace {
 constexpr int64_t kFull = 0, kFullRaw = -1;
 
 struct TrainedModel {
-  int64_t rounds;             // hash rounds in training, kFull or kFullRaw
+  int64_t rounds;             // number of hash rounds in training; kFull or kFullRaw for exact attention
   std::vector<double> paper;  // published accuracy in percent, in the order of kEvaluated
 };
 

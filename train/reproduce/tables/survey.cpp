@@ -25,8 +25,9 @@ using Settings = std::vector<std::string>;
 //   type             class of the model in the survey. FP is fixed patterns, M is memory, LP is learnable
 //                    patterns, LR is low rank, KR is kernels, and RC is recurrence.
 //   complexity       complexity for n tokens, as stated in the survey
-//   cost             complexity as a function of n, up to a constant factor. In this table, other symbols
-//                    are constants or functions of n.
+//   cost             complexity as a function of n, up to a constant factor. The other symbols in
+//                    `complexity`, such as k in "n k", are constants or functions of n in the measured
+//                    models.
 //   listops, images  published accuracies in percent, from table 1 of "Long Range Arena" (Tay et al. 2020).
 //                    0 means that no accuracy is published.
 struct SurveyKind {
@@ -246,8 +247,9 @@ Measurement properties() {
           .measures_first_seed_only = true};
 }
 
-// A model can have several attention kinds. Returns the sum of their times and the maximum of their peak
-// memory at each length. `outputs` has the output of `bench attention` for each length.
+// Returns one JSON object for each length, with the sum of the times and the maximum of the peak memory over
+// the attention kinds of a model. Each element of `outputs` is the output of `bench attention` for one
+// length. Its array "lengths" has one object for each attention kind.
 Json sums_over_kinds(const std::vector<Json>& outputs) {
   Json sums = Json::array();
   for (const Json& output : outputs) {
@@ -271,8 +273,10 @@ double find_value(const MeasurementResults& results, const std::string& name) {
   return std::nan("");
 }
 
-// Returns the text in the column "complexity holds". The text is "yes" if the measured exponents of time and
-// memory are at most kTolerance above the exponent of kind.cost().
+// Returns the text in the column "complexity holds". The text is "too few lengths" if there are fewer than
+// kNeededLengths measured lengths. The text is "yes" if the measured exponents of time and memory are at most
+// kTolerance above the exponent of kind.cost(). Otherwise, the text names the exponents that are too large,
+// for example "not of time".
 std::string verdict(const MeasurementResults& scaling, const SurveyKind& kind) {
   constexpr size_t kNeededLengths = 6;
   constexpr double kTolerance = 0.15;

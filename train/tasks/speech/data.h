@@ -20,9 +20,9 @@
 namespace tapeformer {
 
 // Reads the part "train", "valid" or "test" of the corpus with its labels. If the corpus has no part "valid",
-// data.validation utterances of the training part are held out. If the training part has at least 10
-// speakers, all utterances of some speakers are held out. Otherwise, the held-out utterances are evenly
-// spaced in the list of utterances.
+// utterances of the training part are held out for validation. The config key data.validation is the minimum
+// number of these utterances. If the training part has at least 10 speakers, all utterances of some speakers
+// are held out. Otherwise, the held-out utterances are evenly spaced in the list of utterances.
 Corpus read_corpus_part(const Config& config, const std::string& split, const DataAccessOptions& data);
 
 // Returns the path of the lexicon for the words of the corpus: data.lexicon, or CMUdict in the data

@@ -19,7 +19,7 @@ struct SpeechEvaluationOptions {
   int64_t beam_size = 0;           // number of prefixes in a beam search; 0: greedy decoding
   int64_t max_frames = 20000;      // largest number of frames in a batch
   int64_t max_batch_size = 0;      // largest number of utterances in a batch; 0: any number
-  bool fold_timit_phones = false;  // maps phones to the 39 phones of TIMIT scores
+  bool fold_timit_phones = false;  // whether to map TIMIT phones to the 39 phones that are used for scoring
 };
 
 struct UnprocessedUtterance {

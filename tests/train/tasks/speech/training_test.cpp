@@ -1,4 +1,6 @@
-// Tests of training on speech: learning, exact resume, records of epochs, and reports of unusable utterances.
+// Tests of the training of speech models. The tests cover learning, resumed runs, the batches of an epoch,
+// the split by speakers, errors about bad data, and scores that include utterances that a model cannot
+// process.
 #include <doctest/doctest.h>
 
 #include <algorithm>
