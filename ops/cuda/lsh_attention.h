@@ -231,9 +231,9 @@ struct LshThreadBlock {
     //   values[1]   its look-back cell in the same round, or kNoCell if the look-back cell is values[2]
     //   values[2]   its look-back cell in the last chunk of round wrap_pair.key_round, otherwise kNoCell
     //   values[3]   not used
-    // If there is no look-back cell, no key has the code values[1].
-    // No key has the code kNoCell. Even and odd rounds use separate memory, so one barrier per round
-    // suffices.
+    // If there is no look-back cell, no key has the code values[1]. No key has the code kNoCell.
+    //
+    // Even and odd rounds use separate memory, so one barrier per round suffices.
     using Codes = Pack<int32_t>;
     constexpr int kQueryStride = Tiles::kThreads / kTileTokens,
                   kQueries = kTileTokens / kQueryStride;  // queries per thread
