@@ -70,7 +70,8 @@ struct LaunchConfig {
 
 inline constexpr int kDefaultBlockSize = 256;  // in threads
 
-// Returns a launch for a kernel with a grid-stride loop over n elements (first_element(), element_stride()).
+// Returns a launch for a kernel with a grid-stride loop over n elements. The kernel writes the loop with
+// first_element() and element_stride().
 inline LaunchConfig make_elementwise_launch(int64_t n, SourceLocation where = SourceLocation::current()) {
   constexpr int64_t kMaxBlocks = 8192;  // enough blocks for full occupancy of any device
   const int64_t block_count = std::min<int64_t>((n + kDefaultBlockSize - 1) / kDefaultBlockSize, kMaxBlocks);

@@ -113,9 +113,9 @@ Tensor require_valid(const Utterance& utterance, Tensor features) {
   return features;
 }
 
-// Returns whether an error of the utterance can disappear in a later run although the result of
-// make_cache_key() is the same. A command that failed can succeed later. A file without read permission can
-// become readable.
+// Returns whether an error in reading the utterance can disappear in a later run without a change of the
+// result of make_cache_key(). A command that failed can succeed later, and a file without read permission can
+// become readable. A missing file (ENOENT) changes the key when it appears.
 bool may_be_transient(const Utterance& utterance) {
   return !utterance.command.empty() || (access(utterance.path.c_str(), R_OK) != 0 && errno != ENOENT);
 }

@@ -37,7 +37,8 @@ LshOrder::FirstChunkLookBack LshOrder::find_first_chunk_look_back(int64_t round,
   return {codes(first_chunk_position)[round], {target_round, codes(target_position)[target_round]}};
 }
 
-// Sorts the positions of a round with a stable counting sort, and assigns their codes.
+// Sorts the positions of a round by bucket with a stable counting sort, and stores the code of the cell of
+// each position.
 void LshOrder::sort_round(int64_t round, const int32_t* buckets) {
   if (valid_length_ == 0) return;
   const int32_t highest = *std::max_element(buckets, buckets + valid_length_);

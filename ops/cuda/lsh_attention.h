@@ -226,12 +226,10 @@ struct LshThreadBlock {
   // the multiplicities. The function uses the dynamic shared memory as workspace.
   __device__ void count_multiplicities() {
     if (!in.s.normalize_duplicates) return;
-    // The codes of the cells that a query attends to in a round:
-    //   values[0]   the cell of the query
-    //   values[1]   its look-back cell in the same round, or kNoCell if the look-back cell is values[2]
-    //   values[2]   its look-back cell in the last chunk of round wrap_pair.key_round, otherwise kNoCell
-    //   values[3]   not used
-    // If there is no look-back cell, no key has the code values[1]. No key has the code kNoCell.
+    // values[0] is the code of the cell of a query. A query also attends to the look-back cell of its cell.
+    // The code of the look-back cell is values[1], or values[2] if the look-back cell is in round
+    // wrap_pair.key_round. Codes of cells that do not exist differ from the codes of all keys. values[3] is
+    // not used.
     //
     // Even and odd rounds use separate memory, so one barrier per round suffices.
     using Codes = Pack<int32_t>;
@@ -290,8 +288,9 @@ struct LshThreadBlock {
     return row < in.s.chunk_length && column < columns ? in.dropout_multipliers[row * columns + column]
                                                        : T{0};
   }
-  // Returns the gradient with respect to the product q_i . q_j, where `key` is key(j). `g_v` is the product
-  // g_i . v_j times the dropout multiplier. `delta` is the element of LshInputs::deltas for query i.
+  // Returns the gradient with respect to the product of query i and the query at the position of key j. `key`
+  // is the result of key(j), `weight` is the result of compute_weight(), `g_v` is the product g_i . v_j times
+  // the dropout multiplier, and `delta` is the element of LshInputs::deltas for query i.
   __device__ T compute_score_gradient(const LshKey<T>& key, T weight, T g_v, T delta) const {
     return weight == 0 ? T{0} : weight * (g_v - delta) * key.factor;
   }

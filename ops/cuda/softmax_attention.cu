@@ -19,9 +19,9 @@
 namespace tapeformer::cuda {
 namespace {
 
-// The second argument of __launch_bounds__: the minimum number of resident blocks per multiprocessor. The
-// value is the largest number for which the compiler spills no registers. Kernels for the gradients of keys
-// and values, and kernels with a KeyPattern, need more registers. The emulation does not use the constant.
+// The second argument of __launch_bounds__: the minimum number of resident blocks per multiprocessor. With a
+// larger number, nvcc would move registers to local memory. Kernels for the gradients of keys and values, and
+// kernels with a KeyPattern, need more registers.
 template <class Stream, class Pattern, bool kIsKeyGradient = false>
 [[maybe_unused]] inline constexpr int kResidentBlocks =
     std::max(1, Stream::kMaxResidentBlocks - (kIsKeyGradient && Stream::kColumns > 32 ? 1 : 0) -
@@ -272,9 +272,9 @@ __global__ void __launch_bounds__(Stream::kThreads, kResidentBlocks<Stream, Patt
 }
 
 // Returns a launch with blocks_per_head blocks along x for each head, and `column_tiles` blocks along y. The
-// launch has `multiply_adds` multiply-adds for each pair of a query and a key, and `instructions` for each
-// tile and warp if the kernel uses TensorCoreRowStream. In causal attention, only half of the pairs are
-// counted. Other attention patterns do not reduce this number.
+// WorkLog records its work: `multiply_adds` multiply-adds for each pair of a query and a key, and
+// `instructions` for each tile and warp if the kernel uses TensorCoreRowStream. With a causal mask, half of
+// the pairs are counted, otherwise all pairs.
 template <class Stream, class S>
 LaunchConfig make_launch(const SoftmaxAttentionShape& s, int64_t blocks_per_head, int64_t column_tiles,
                          int64_t multiply_adds, const SoftmaxInstructionCounts& instructions) {

@@ -154,8 +154,9 @@ struct TensorCoreTile {
   }
 };
 
-// Fills a slice with element(d, i) for each row or column i of the tile and each term d of the sums. Stores
-// each element as kParts bfloat16 numbers whose sum approximates the element.
+// Fills a slice of an operand of a matrix product. element(d, i) returns the element at index d of the summed
+// dimension, in row or column i of the tile. Each element is stored as kParts bfloat16 numbers whose sum
+// approximates it.
 template <class Layout, int kParts, class F>
 __device__ void fill_rounded_slice(uint32_t* slice, F element) {
   constexpr int kPairsPerLine = Layout::kLineElements / 2;
@@ -274,8 +275,8 @@ struct SplitTensorCoreTiles {
   using Tile = TensorCoreTile<kRows, kColumns>;
 };
 using TensorCoreTiles = SplitTensorCoreTiles<1>;
-// Tiles for sums in which large terms cancel. Each operand has two parts, so a product takes three times as
-// many instructions.
+// Tiles for sums in which large terms cancel. Each operand has two parts, and three products of parts are
+// computed. The product of the small parts is omitted.
 using SplitTensorTiles = SplitTensorCoreTiles<2>;
 
 // The tiles for tensors with elements of type S.

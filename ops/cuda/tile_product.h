@@ -24,7 +24,7 @@ inline constexpr int kTileThreads = 256;
 // The threads of a block form a grid of kTileEdgeThreads x kTileEdgeThreads threads over a tile.
 inline constexpr int kTileEdgeThreads = 16;
 inline constexpr int kTileTokens = 64;  // number of queries or keys of a tile
-inline constexpr int kSliceDepth = 32;  // number of terms of each sum that a slice holds
+inline constexpr int kSliceDepth = 32;  // size of the summed dimension in a slice
 
 // Row stride of a tile or a slice with kSize columns in shared memory. The padding of four elements keeps
 // rows aligned for vector loads, and avoids bank conflicts when slices are filled.
@@ -221,8 +221,8 @@ struct StridedRows {
   }
 };
 
-// Returns whether all rows of the tensor `rows` are aligned to 16 bytes and have a multiple of 16 bytes. The
-// rows have `width` elements.
+// Returns whether all rows of the tensor `rows` begin at a multiple of 16 bytes, and whether the size of a
+// row is a multiple of 16 bytes. The rows have `width` elements.
 template <class S>
 bool are_aligned_to_packs(const AttentionRows<S>& rows, int64_t width) {
   constexpr int64_t kPackBytes = 16, kPackSize = kPackBytes / sizeof(S);

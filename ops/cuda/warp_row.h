@@ -81,7 +81,8 @@ bool are_aligned_to_packs(const T*... pointers) {
 
 // Calls f(WarpRow<T, V, K>{}) with a WarpRow type for rows of `dim` elements, and returns true. If the rows
 // are too wide for every WarpRow type, returns false. `is_aligned` tells whether all arrays are aligned to 16
-// bytes. To limit the compile time, rows of float that cannot use Packs have at most 8 * kWarpSize elements.
+// bytes. To limit the compile time, also returns false for rows of float with more than 8 * kWarpSize
+// elements if Packs cannot be used.
 template <class T, class F>
 bool visit_warp_row(int64_t dim, bool is_aligned, F&& f) {
   if constexpr (sizeof(T) > sizeof(float)) {  // double has a single row type, because only tests use double

@@ -16,8 +16,8 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Returns the records of the device work of f(). Their bytes include only tensors that were allocated during
-// a BlockRecordingScope.
+// Returns the records of the device work of f(). The bytes of a record do not include tensors that were
+// allocated outside of a BlockRecordingScope.
 template <class F>
 std::vector<cuda::WorkRecord> records_of(F&& f) {
   const cuda::WorkLog log;

@@ -256,8 +256,8 @@ TEST_CASE(
     graphs.run(layout(1), 8, work(1));
     CHECK(sum.item() == 36);
     CHECK(graphs.captured_step_count() == 2);
-    // StepGraphs stores at most four layouts. The fifth layout, of length 5, removes all graphs. The last
-    // step therefore captures the layout of length 1 again.
+    // StepGraphs stores at most four layouts. The fifth layout, of length 5, removes all graphs. A graph
+    // is captured when its layout occurs for the second time, which is here the second step of length 1.
     for (const int64_t length : {3, 4, 5, 1, 1}) graphs.run(layout(length), 9, work(100));
     CHECK(sum.item() == 536);
     CHECK(graphs.captured_step_count() == 3);
