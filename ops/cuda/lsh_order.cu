@@ -37,7 +37,7 @@ __device__ int32_t exclusive_block_sum(int32_t value) {
 __global__ void sort_kernel(LshAttentionShape s, const int32_t* all_buckets, int passes, int32_t* all_sorted,
                             int32_t* all_scratch, int32_t* all_codes) {
   // For each value of the current digit and each thread, the number of buckets of the thread with this value.
-  // The prefix sum below replaces the number by the slot where the thread writes the first of their positions.
+  // The prefix sum below replaces it by the slot where the thread writes the first of their positions.
   __shared__ int32_t counts[kDigits * kDigitStride];
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t offset = int64_t{blockIdx.x} * s.length;
