@@ -114,13 +114,10 @@ class TensorCoreScan {
   // For each row i and each token j of the chunk that the causal mask allows, computes
   //   p(i, j) = adjust(row i of `rows` . row j of `columns`, i, j)
   //   row i of `sums` += p(i, j) * row j of `values`
-  //   row_sums[i] += p(i, j)
-  // In `adjust` and row_sums, i is the index of the row in the arrays of the calling thread. row_sums
-  // contains only the terms that this thread holds.
+  // In the arguments of `adjust`, i is the index of the row in the arrays of the calling thread.
   template <int kRowParts, class Columns, class Values, class Adjust>
-  __device__ void add_chunk_products(Sums& sums, float (&row_sums)[kRowsPerThread],
-                                     const WarpRows<kWidth, kRowParts>& rows, const Columns& columns,
-                                     const Values& values, Adjust adjust) const {
+  __device__ void add_chunk_products(Sums& sums, const WarpRows<kWidth, kRowParts>& rows,
+                                     const Columns& columns, const Values& values, Adjust adjust) const {
     const int diagonal = static_cast<int>(threadIdx.x) / kWarpSize * 16,
               end = kIsReverse ? kTileTokens : diagonal + 16;
 #pragma unroll 1
@@ -136,10 +133,9 @@ class TensorCoreScan {
         for (int j = 0; j < Products::kColumnsPerThread; ++j) {
           const int column = first + Products::column(j);
           float& product = products.elements[i][j];
-          product = adjust(product, i, column);
-          if (first == diagonal && (kIsReverse ? column < Products::row(i) : column > Products::row(i)))
-            product = 0;
-          row_sums[i] += product;
+          const bool is_masked =
+              first == diagonal && (kIsReverse ? column < Products::row(i) : column > Products::row(i));
+          product = is_masked ? 0 : adjust(product, i, column);
         }
       add_part_products<typename QueryRows::TokenLayout, kRowParts, Values::kPartCount>(
           sums, [&](int part) { return products.make_left_fragment(0, part); }, values.operand(), first);
@@ -151,8 +147,10 @@ class TensorCoreScan {
     const WarpRows<kWidth, kParts> queries(queries_);
     float row_sums[kRowsPerThread] = {};
     if (in_.s.causal)
-      add_chunk_products(sums, row_sums, queries, keys_, values_,
-                         [](float product, int, int) { return product; });
+      add_chunk_products(sums, queries, keys_, values_, [&](float product, int i, int) {
+        row_sums[i] += product;
+        return product;
+      });
     state_.template add_product<typename State::FeatureLayout>(sums, queries);
     const VectorProduct product = state_.multiply_vector(queries);
 #pragma unroll
@@ -197,9 +195,8 @@ class TensorCoreScan {
     if (!outputs_.gq.data) return;
     const WarpRows<kWidth, kParts> gradients(gradients_);
     Sums sums;
-    float row_sums[kRowsPerThread] = {};
     if (in_.s.causal)
-      add_chunk_products(sums, row_sums, gradients, values_, keys_,
+      add_chunk_products(sums, gradients, values_, keys_,
                          [&](float product, int i, int) { return product + dd[i]; });
     state_.template add_product<typename State::ValueLayout>(sums, gradients);
     apply_feature_derivative(sums, queries_, head_.queries, begin, dd);
@@ -209,12 +206,11 @@ class TensorCoreScan {
 
   __device__ void store_key_value_gradients(int64_t begin) const {
     const float ones[] = {1, 1};
-    float row_sums[kRowsPerThread] = {};
     if (outputs_.gk.data) {
       const WarpRows<kWidth, 1> values(values_);
       Sums sums;
       if (in_.s.causal)
-        add_chunk_products(sums, row_sums, values, gradients_, queries_,
+        add_chunk_products(sums, values, gradients_, queries_,
                            [&](float product, int, int column) { return product + dd_[column]; });
       state_.template add_product<typename State::ValueLayout>(sums, values);
       apply_feature_derivative(sums, keys_, head_.keys, begin, ones);
@@ -224,8 +220,7 @@ class TensorCoreScan {
       const WarpRows<kWidth, 1> keys(keys_);
       Sums sums;
       if (in_.s.causal)
-        add_chunk_products(sums, row_sums, keys, queries_, gradients_,
-                           [](float product, int, int) { return product; });
+        add_chunk_products(sums, keys, queries_, gradients_, [](float product, int, int) { return product; });
       state_.template add_product<typename State::FeatureLayout>(sums, keys);
       store_rows(outputs_.gv, sums, begin, in_.s.key_length, in_.s.value_dim, ones);
     }

@@ -12,8 +12,8 @@ namespace {
 constexpr double kLaunchSeconds = 2.2e-6;  // time between two kernels in a CUDA graph
 constexpr double kWaveSeconds = 1e-6;      // latency of a block that loads, computes and stores
 constexpr double kAttainableRate = 0.7;    // share of the peak rate that library products attain
-constexpr double kAttainableIssueRate =
-    0.7;  // share of the cycles in which a scheduler issues an instruction
+// Share of the cycles in which a scheduler issues an instruction.
+constexpr double kAttainableIssueRate = 0.7;
 constexpr double kAttainableBandwidth = 0.9;  // share of the peak bandwidth that a copy attains
 // Side of the square tile of a product that one thread block computes.
 constexpr int64_t kTileSize = 128;
@@ -52,8 +52,8 @@ double DeviceModel::peak_rate(cuda::OperandType type) const {
 }
 
 double DeviceModel::issue_rate() const {
-  constexpr double kSchedulers =
-      4;  // warp schedulers of a multiprocessor, which issue one instruction per cycle
+  // Each scheduler of a multiprocessor issues one instruction per cycle.
+  constexpr double kSchedulers = 4;
   return static_cast<double>(multiprocessor_count) * kSchedulers * clock;
 }
 
