@@ -62,13 +62,13 @@ template <int... kElement>
 
 [[gnu::always_inline]] inline Vector<float> add_widened_products(Vector<float> sum, Pairs a, Pairs b) {
   using V = Vector<float>;
-  const auto even = [](Pairs x) { return std::bit_cast<V>(x << 16); };
-  const auto odd = [](Pairs x) { return std::bit_cast<V>(x & 0xFFFF0000); };
-  sum += odd(a) * odd(b);
-  return sum + even(a) * even(b);
+  const auto get_even_elements = [](Pairs x) { return std::bit_cast<V>(x << 16); };
+  const auto get_odd_elements = [](Pairs x) { return std::bit_cast<V>(x & 0xFFFF0000); };
+  sum += get_odd_elements(a) * get_odd_elements(b);
+  return sum + get_even_elements(a) * get_even_elements(b);
 }
-[[gnu::always_inline]] inline Pairs round_to_pairs(Vector<float> even, Vector<float> odd) {
-  return round_to_bfloat16_bits(even) | round_to_bfloat16_bits(odd) << 16;
+[[gnu::always_inline]] inline Pairs round_to_pairs(Vector<float> even_elements, Vector<float> odd_elements) {
+  return round_to_bfloat16_bits(even_elements) | round_to_bfloat16_bits(odd_elements) << 16;
 }
 
 }  // namespace detail

@@ -86,7 +86,7 @@ template <class V>
 }
 
 // Returns log(x + tail) + exponent_shift * ln 2. Requires a positive normal x and a tail much smaller than x.
-[[gnu::always_inline]] inline float compute_log_of_normal(float x, float tail, float exponent_shift = 0.0f) {
+[[gnu::always_inline]] inline float log_of_normal_number(float x, float tail, float exponent_shift = 0.0f) {
   constexpr uint32_t kSqrtHalfBits = 0x3F3504F3;
   const auto bits = std::bit_cast<int32_t>(x);
   // The subtraction is unsigned, because a signed subtraction may overflow.
@@ -120,7 +120,7 @@ template <class V>
 
 // Returns exp(min(x, 0)). If x < -86, returns exp(-86), which is about 4.5e-38. The function takes about two
 // thirds of the time of exp().
-[[gnu::always_inline]] inline cpu::Vector<float> exp_of_negative(cpu::Vector<float> x) {
+[[gnu::always_inline]] inline cpu::Vector<float> exp_nonpositive(cpu::Vector<float> x) {
   using V = cpu::Vector<float>;
   const V zero{}, low = zero - 86.0f;
   x = x > zero ? zero : x;
@@ -154,7 +154,7 @@ template <class V>
 [[gnu::always_inline]] inline float log(float x) {
   const bool subnormal = x < 0x1p-126f;
   const float scaled = x * 0x1p23f;
-  const float y = detail::compute_log_of_normal(subnormal ? scaled : x, 0.0f, subnormal ? -23.0f : 0.0f);
+  const float y = detail::log_of_normal_number(subnormal ? scaled : x, 0.0f, subnormal ? -23.0f : 0.0f);
   return detail::handle_log_special_values(y, x);
 }
 
@@ -163,7 +163,7 @@ template <class V>
   const float w = 1.0f + x;
   const float rounding_error = std::fabs(x) > 1.0f ? 1.0f - (w - x) : x - (w - 1.0f);
   const float y = detail::handle_log_special_values(
-      detail::compute_log_of_normal(w, w < 0x1p30f ? rounding_error : 0.0f), w);
+      detail::log_of_normal_number(w, w < 0x1p30f ? rounding_error : 0.0f), w);
   return x == 0.0f ? x : y;
 }
 
@@ -171,7 +171,7 @@ template <class V>
 [[gnu::always_inline]] inline float softplus(float x) {
   const float e = exp(-std::fabs(x));
   const float w = 1.0f + e;
-  return (x < 0.0f ? 0.0f : x) + detail::compute_log_of_normal(w, e - (w - 1.0f));
+  return (x < 0.0f ? 0.0f : x) + detail::log_of_normal_number(w, e - (w - 1.0f));
 }
 
 // Returns 1 / (1 + exp(-x)).
@@ -206,7 +206,7 @@ inline cpu::Vector<double> exp(cpu::Vector<double> x) {
   for (int lane = 0; lane < static_cast<int>(cpu::kLanes<double>); ++lane) x[lane] = std::exp(x[lane]);
   return x;
 }
-inline cpu::Vector<double> exp_of_negative(cpu::Vector<double> x) {
+inline cpu::Vector<double> exp_nonpositive(cpu::Vector<double> x) {
   return exp(x > 0 ? cpu::Vector<double>{} : x);
 }
 inline double sqrt(double x) {
@@ -251,8 +251,8 @@ struct VectorMath {
     return vmath::exp(x);
   }
   template <class T>
-  [[gnu::always_inline]] static T exp_of_negative(T x) {
-    return vmath::exp_of_negative(x);
+  [[gnu::always_inline]] static T exp_nonpositive(T x) {
+    return vmath::exp_nonpositive(x);
   }
   template <class T>
   [[gnu::always_inline]] static T expm1(T x) {

@@ -76,7 +76,7 @@ const Context& get_context() {
   return mutable_context();
 }
 
-void throw_if_in_graph(const char* action) {
+void check_not_capturing(const char* action) {
   if (!get_context().step_offset) return;
   throw CudaGraphError(concat_text(*current_op ? current_op : "a step", ": it ", action,
                                    ", which a CUDA graph cannot repeat"));

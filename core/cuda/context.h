@@ -35,7 +35,7 @@ const Context& get_context();
 
 // Throws CudaGraphError if a graph is being recorded on current_device. `action` is the part of the message
 // that says what the current op does, for example "waits for the device".
-void throw_if_in_graph(const char* action);
+void check_not_capturing(const char* action);
 
 // Sets Context::step_offset of current_device during the lifetime of the object. `step_offset` is the address
 // of the step counter of a graph in device memory. Kernels that are launched during this time read their step

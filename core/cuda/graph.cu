@@ -68,7 +68,7 @@ struct Graph::Impl {
 
 Graph::Graph(Device device, int64_t steps_per_launch, const std::function<void()>& work) {
   const DeviceScope scope(device, "Graph");
-  throw_if_in_graph("records a graph");
+  check_not_capturing("records a graph");
   impl_ = std::make_unique<Impl>(device, steps_per_launch);
   Capture capture(get_device_allocator(device));
   {

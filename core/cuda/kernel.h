@@ -60,7 +60,7 @@ struct DeviceMath {
   }
   // Returns exp(min(x, 0)).
   template <class T>
-  __device__ static T exp_of_negative(T x) {
+  __device__ static T exp_nonpositive(T x) {
     return std::exp(x > 0 ? T{0} : x);
   }
   template <class T>
@@ -128,7 +128,7 @@ __device__ inline float fast_reciprocal(float x) {
 #endif
 }
 
-// Functions like those of DeviceMath. In float, exp(x) and exp_of_negative(x) take a third of the
+// Functions like those of DeviceMath. In float, exp(x) and exp_nonpositive(x) take a third of the
 // instructions. Their relative error is at most 2^-22 + |x| 2^-24, and denormal results are 0.
 struct FastDeviceMath : DeviceMath {
   template <class T>
@@ -136,7 +136,7 @@ struct FastDeviceMath : DeviceMath {
     return fast_exp2(std::numbers::log2e_v<T> * x);
   }
   template <class T>
-  __device__ static T exp_of_negative(T x) {
+  __device__ static T exp_nonpositive(T x) {
     return exp(x > 0 ? T{0} : x);
   }
 };

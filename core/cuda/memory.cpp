@@ -44,7 +44,7 @@ CachingAllocator& get_allocator(int index) {
 }
 
 PinnedBuffer::PinnedBuffer(int64_t bytes) : bytes_(bytes) {
-  throw_if_in_graph("takes pinned memory");
+  check_not_capturing("takes pinned memory");
   check_status(cudaMallocHost(&data_, static_cast<size_t>(bytes)));
 }
 PinnedBuffer::~PinnedBuffer() {

@@ -72,7 +72,7 @@ DeviceSlots& get_slots(int device) {
 std::atomic<int64_t> wait_count{0};
 
 void synchronize_stream(cudaStream_t stream) {
-  throw_if_in_graph("waits for the device");
+  check_not_capturing("waits for the device");
   ++wait_count;
   check_status(cudaStreamSynchronize(stream));
 }
@@ -80,7 +80,7 @@ void synchronize_stream(cudaStream_t stream) {
 }  // namespace
 
 void copy_to_device_async(void* to, const void* from, int64_t bytes) {
-  throw_if_in_graph("copies from the host's memory");
+  check_not_capturing("copies from the host's memory");
   const std::scoped_lock lock(slots_mutex());
   DeviceSlots& slots = get_slots(get_context().device);
   if (slots.stages.size() < kMaxStages) slots.stages.push_back(std::make_unique<Slot>(kMinStageBytes));
@@ -95,7 +95,7 @@ void copy_to_device_async(void* to, const void* from, int64_t bytes) {
 }
 
 DeviceToHostCopy::DeviceToHostCopy(const void* from, int64_t bytes) {
-  throw_if_in_graph("copies to the host's memory");
+  check_not_capturing("copies to the host's memory");
   const std::scoped_lock lock(slots_mutex());
   std::vector<Slot*>& free_slots = get_slots(get_context().device).free_slots;
   if (free_slots.empty()) free_slots.push_back(new Slot(kMaxBytes));
@@ -114,7 +114,7 @@ struct EventPair {
 };
 
 EventTimer::EventTimer() : events_(new EventPair) {
-  throw_if_in_graph("measures time");
+  check_not_capturing("measures time");
   check_status(cudaEventCreateWithFlags(&events_->start, cudaEventDefault));
   check_status(cudaEventCreateWithFlags(&events_->end, cudaEventDefault));
   check_status(cudaEventRecord(events_->start, get_context().stream));
@@ -160,8 +160,8 @@ void copy_bytes(void* to, Device to_device, const void* from, Device from_device
   // is the CPU, the copy runs in the stream of the target device.
   const DeviceScope scope(from_device.is_cpu() ? to_device : from_device);
   const cudaStream_t stream = get_context().stream;
-  if (from_device.is_cpu()) throw_if_in_graph("copies from the host's memory");
-  if (to_device.is_cpu()) throw_if_in_graph("copies to the host's memory");
+  if (from_device.is_cpu()) check_not_capturing("copies from the host's memory");
+  if (to_device.is_cpu()) check_not_capturing("copies to the host's memory");
   if (from_device.is_cpu()) {
     // cudaMemcpyAsync may read pageable memory after it has returned, so copy_to_device_async() copies to
     // pinned memory first.

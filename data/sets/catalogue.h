@@ -104,7 +104,7 @@ std::vector<std::string> list_dataset_names(const CatalogueFilter& filter = {});
 const CatalogueEntry* find_catalogue_entry(const std::string& name);
 
 // Returns the row with this name. Throws ConfigError if no row has this name or if `filter` rejects the row.
-// `description` is the expected kind of name in the message, for example "a data set of speech".
+// The error message says that the name is not `description`, for example "a data set of speech".
 const CatalogueEntry& require_catalogue_entry(const std::string& name, const CatalogueFilter& filter = {},
                                               const std::string& description = "a data set");
 

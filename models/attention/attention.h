@@ -133,7 +133,7 @@ struct AttentionSetup {
   double dropout = 0;          // probability of dropping an attention weight
   // The attention of the first layer with the same kind and options. Null if this layer is the first one.
   // Layers can share a parameter of this object by Module::add_alias().
-  const Attention* first_equal_attention = nullptr;
+  const Attention* shared_parameter_source = nullptr;
 };
 
 // Sizes of one head of causal self-attention, the argument of AttentionKind::count_multiply_adds.

@@ -23,8 +23,8 @@ class LinformerKind final : public Attention {
     // E and F are initialised like the weight of a linear layer with max_length inputs.
     const Initializer initializer =
         make_uniform_initializer(1 / std::sqrt(static_cast<double>(setup.max_length)));
-    if (sharing == "layerwise" && setup.first_equal_attention) {
-      add_alias(key_map_, static_cast<const LinformerKind*>(setup.first_equal_attention)->key_map_);
+    if (sharing == "layerwise" && setup.shared_parameter_source) {
+      add_alias(key_map_, static_cast<const LinformerKind*>(setup.shared_parameter_source)->key_map_);
     } else {
       add_parameter(sharing == "layerwise" || sharing == "key-value" ? "projection" : "key_projection",
                     key_map_, shape, initializer);

@@ -44,7 +44,7 @@ std::vector<OptionProblem> find_option_problems(const EncoderOptions& options) {
 }
 
 MultiHeadAttention::MultiHeadAttention(const EncoderOptions& options, int64_t layer,
-                                       const Attention* first_equal_attention)
+                                       const Attention* shared_parameter_source)
     : query_projection(options.width(), options.width()),
       key_projection(options.width(), options.width()),
       value_projection(options.width(), options.width()),
@@ -61,7 +61,7 @@ MultiHeadAttention::MultiHeadAttention(const EncoderOptions& options, int64_t la
                                .dim = head_dim_,
                                .max_length = options.max_length,
                                .dropout = options.attention_dropout,
-                               .first_equal_attention = first_equal_attention});
+                               .shared_parameter_source = shared_parameter_source});
   const auto add_projection = [&](const char* name, Linear& projection) {
     add_child(name, projection);
     projections_.push_back(&projection);
@@ -176,8 +176,8 @@ Tensor MultiHeadAttention::forward(const Tensor& x, const Tensor& x_operand, con
 }
 
 EncoderLayer::EncoderLayer(const EncoderOptions& options, int64_t layer_index,
-                           const Attention* first_equal_attention)
-    : attention(options, layer_index, first_equal_attention),
+                           const Attention* shared_parameter_source)
+    : attention(options, layer_index, shared_parameter_source),
       feedforward(options.width(), options.feedforward, options.activation),
       norm1(options.width()),
       norm2(options.width()),

@@ -107,10 +107,10 @@ Tensor run_attention(const Executor& executor, const Tensor& x) {
 
 class MultiHeadAttention final : public Module {
  public:
-  // `layer` selects the attention kind from the pattern. See AttentionSetup for `first_equal_attention`.
+  // `layer` selects the attention kind from the pattern. See AttentionSetup for `shared_parameter_source`.
   // Throws OptionError if the attention kind rejects an option.
   explicit MultiHeadAttention(const EncoderOptions& options, int64_t layer = 0,
-                              const Attention* first_equal_attention = nullptr);
+                              const Attention* shared_parameter_source = nullptr);
   // Computes self-attention of x (batch, length, width). `operand` is x converted to get_operand_dtype(x), or
   // undefined. The result has the shape of x. Its dtype is `result_dtype`, the dtype of x or of the operand.
   // `name` is the full name of the layer.
@@ -158,9 +158,9 @@ class MultiHeadAttention final : public Module {
 class EncoderLayer final : public Module {
  public:
   // The full name of the layer is "layers.N", where N is `layer_index`. See AttentionSetup for
-  // `first_equal_attention`.
+  // `shared_parameter_source`.
   EncoderLayer(const EncoderOptions& options, int64_t layer_index,
-               const Attention* first_equal_attention = nullptr);
+               const Attention* shared_parameter_source = nullptr);
   // Applies a post-norm or pre-norm layer to x (batch, length, width). The result has the shape of x.
   Tensor forward(const Tensor& x, const AttentionMask& mask, const ForwardContext& context) const;
   // Applies the layer to `states`, whose tensors are (batch, length, width).

@@ -109,10 +109,10 @@ void Module::add_alias(Tensor& alias, const Tensor& tensor) {
 
 void Module::keep_adjacent(std::vector<Tensor*> parameters) {
   adjacent_groups_.push_back(std::move(parameters));
-  update_adjacent_parameters();
+  make_parameters_adjacent();
 }
 
-void Module::update_adjacent_parameters() const {
+void Module::make_parameters_adjacent() const {
   for (const std::vector<Tensor*>& group : adjacent_groups_) {
     std::vector<Tensor> parts;
     for (const Tensor* parameter : group) parts.push_back(detach(*parameter));
@@ -124,7 +124,7 @@ void Module::update_adjacent_parameters() const {
       first += parameter->size(0);
     }
   }
-  for (const auto& [name, child] : children_) child->update_adjacent_parameters();
+  for (const auto& [name, child] : children_) child->make_parameters_adjacent();
 }
 
 void Module::update_aliases() {
@@ -211,7 +211,7 @@ void Module::replace_tensors(const std::function<Tensor(const Tensor&)>& replace
     if (entry.is_parameter) set_requires_grad(*entry.tensor);
   });
   replace_statistics(replacement);
-  update_adjacent_parameters();
+  make_parameters_adjacent();
   update_aliases();
 }
 

@@ -164,7 +164,7 @@ class Module {
   void replace_tensors(const std::function<Tensor(const Tensor&)>& replacement);
   void replace_statistics(const std::function<Tensor(const Tensor&)>& replacement);
   void update_aliases();
-  void update_adjacent_parameters() const;
+  void make_parameters_adjacent() const;
 
   std::vector<RegisteredTensor> registered_tensors_;
   std::vector<Statistics> statistics_;

@@ -146,7 +146,7 @@ class LshForward : public LshWindow<T> {
     auto exponentials = [&](auto&& weighted) {
       this->template for_each_key_vector<kCausal>(
           i, range, [&](const Half& half, int64_t j, int64_t column, Vector<Int> seen) {
-            Vector<T> p = weighted(half, j, vmath::exp_of_negative(load(scores + column) - shift));
+            Vector<T> p = weighted(half, j, vmath::exp_nonpositive(load(scores + column) - shift));
             p = seen ? p : Vector<T>{};
             store(scores + column, multipliers ? p * load(multipliers + column) : p);
             total += p;

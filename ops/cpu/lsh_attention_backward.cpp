@@ -229,7 +229,7 @@ class LshBackward : public LshWindow<T> {
     auto pass = [&](T shift, auto&& weighted) {
       this->template for_each_key_vector<kCausal>(
           i, range, [&](const Half& half, int64_t j, int64_t column, Vector<Int> seen) {
-            Vector<T> p = weighted(half, j, vmath::exp_of_negative(load(scores + column) - shift));
+            Vector<T> p = weighted(half, j, vmath::exp_nonpositive(load(scores + column) - shift));
             p = seen ? p : Vector<T>{};
             Vector<T> g_v = load(gradients + column);
             if (multipliers) g_v *= load(multipliers + column);
@@ -244,7 +244,7 @@ class LshBackward : public LshWindow<T> {
     }
     // A query can attend to the same key n times, where n is at most max_multiplicity. Each time, the weight
     // is exp(score - log_sum) / n. It is at most 1, so score - log_sum is at most log(max_multiplicity).
-    // exp_of_negative() needs arguments of at most 0, so log(max_multiplicity) is subtracted from the
+    // exp_nonpositive() needs arguments of at most 0, so log(max_multiplicity) is subtracted from the
     // argument, and the result is multiplied by max_multiplicity.
     const T max_multiplicity = static_cast<T>(2 * shape_.rounds);
     this->find_cells(i);
@@ -260,7 +260,7 @@ class LshBackward : public LshWindow<T> {
     Vector<T> total{};
     this->template for_each_key_vector<kCausal>(
         i, range, [&](const Half&, int64_t, int64_t column, Vector<Int> seen) {
-          Vector<T> p = share * vmath::exp_of_negative(load(scores + column) - log_sum);
+          Vector<T> p = share * vmath::exp_nonpositive(load(scores + column) - log_sum);
           p = seen ? p : Vector<T>{};
           if (multipliers) store(gradients + column, load(gradients + column) * load(multipliers + column));
           store(scores + column, p);

@@ -248,7 +248,7 @@ class SoftmaxAttentionHead {
     key_blocks_.for_each_span(i, [&, shift = shift](const KeySpan& span, const ScoreColumns& columns) {
       const bool drops = draw_multipliers(i, span, columns);
       for (int64_t j = columns.begin; j < columns.padded_end; j += kLanes<T>) {
-        const Vector<T> p = vmath::exp_of_negative(scaled(load(row + j)) - shift);
+        const Vector<T> p = vmath::exp_nonpositive(scaled(load(row + j)) - shift);
         store_weight(weights + j, drops ? p * load(multipliers_ + j) : p);
         total += p;
       }
@@ -309,7 +309,7 @@ class SoftmaxAttentionHead {
     key_blocks_.for_each_span(i, [&](const KeySpan& span, const ScoreColumns& columns) {
       const bool drops = draw_multipliers(i, span, columns);
       for (int64_t j = columns.begin; j < columns.padded_end; j += kLanes<T>) {
-        const Vector<T> p = vmath::exp_of_negative(scaled(load(row + j)) - log_sum);
+        const Vector<T> p = vmath::exp_nonpositive(scaled(load(row + j)) - log_sum);
         const Vector<T> multiplier = drops ? load(multipliers_ + j) : Vector<T>{} + T{1};
         store(row + j, p * multiplier);
         store(gradient + j, p * (load(gradient + j) * multiplier - g_out));

@@ -33,10 +33,11 @@ __device__ void compute_pair_products(LshThreadBlock<Tiles>& block,
 }
 
 // Computes gradients for a tile whose rows belong to queries and whose columns belong to keys. On input,
-// `scores` contains products q . q of a query and the position of a key, and `gradients` contains products g
-// . v. If computes_deltas is true, adds to delta[i] the part of the delta (LshInputs::deltas) of a query that
-// the columns of the calling thread contribute. Otherwise, replaces `gradients` by the gradients with respect
-// to the products in `scores`. Element i of log_sums and `delta` belongs to row i of the thread.
+// `scores` contains the dot products of the queries and the unnormalized keys, and `gradients` contains the
+// dot products of the gradients of the result and the values. If computes_deltas is true, adds to delta[i]
+// the part of the delta (LshInputs::deltas) of a query that the columns of the calling thread contribute.
+// Otherwise, replaces `gradients` by the gradients with respect to the products in `scores`. Element i of
+// log_sums and `delta` belongs to row i of the thread.
 template <class Tiles, class Scores, class T = typename Tiles::Value>
 __device__ void compute_query_rows(const LshThreadBlock<Tiles>& block,
                                    const T (&log_sums)[Scores::kRowsPerThread], bool computes_deltas,

@@ -11,7 +11,7 @@ namespace tapeformer {
 struct EluPlusOne {
   template <class Math, class T>
   TAPEFORMER_HOST_DEVICE static T value(T x) {
-    const T e = Math::exp_of_negative(x);
+    const T e = Math::exp_nonpositive(x);
     return x > T{} ? x + 1 : e;
   }
   template <class Math, class T>

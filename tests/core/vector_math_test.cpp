@@ -88,13 +88,13 @@ TEST_CASE("vector math in float has errors of a few ulp for arguments of all mag
       "erf", [](float x) { return vmath::erf(x); }, [](double x) { return std::erf(x); }, 3);
 }
 
-TEST_CASE("exp_of_negative() equals exp() down to -86, and is constant below -86") {
+TEST_CASE("exp_nonpositive() equals exp() down to -86, and is constant below -86") {
   using V = cpu::Vector<float>;
   double worst = 0;
   for (float x = 0; x > -86; x -= 3e-4f)
-    worst = std::max(worst, ulps(vmath::exp_of_negative(V{} + x)[3], std::exp(double{x})));
+    worst = std::max(worst, ulps(vmath::exp_nonpositive(V{} + x)[3], std::exp(double{x})));
   CHECK(worst < 1.5);
-  const V ends = vmath::exp_of_negative(V{-INFINITY, -1e9f, -87, -0.0f, 3, INFINITY, NAN, -86});
+  const V ends = vmath::exp_nonpositive(V{-INFINITY, -1e9f, -87, -0.0f, 3, INFINITY, NAN, -86});
   for (int lane : {0, 1, 2}) CHECK(ends[lane] == ends[7]);
   for (int lane : {3, 4, 5}) CHECK(ends[lane] == 1);
   CHECK(ends[7] < 5e-38f);
@@ -117,12 +117,12 @@ TEST_CASE("vector math keeps the sign of zero and is exact where the result is e
   CHECK(vmath::sigmoid(-800.0) == 0.0);
 }
 
-TEST_CASE("exp_of_negative() of NaN with any sign and payload is NaN") {
+TEST_CASE("exp_nonpositive() of NaN with any sign and payload is NaN") {
   using V = cpu::Vector<float>;
   for (uint32_t payload = 1; payload < 1u << 23; payload = payload * 3 + 1)
     for (const uint32_t sign : {0u, 0x80000000u}) {
       const auto x = std::bit_cast<float>(sign | 0x7F800000u | payload);
       CAPTURE(payload);
-      CHECK(std::isnan(vmath::exp_of_negative(V{} + x)[0]));
+      CHECK(std::isnan(vmath::exp_nonpositive(V{} + x)[0]));
     }
 }

@@ -20,8 +20,8 @@ namespace {
 class ScaledValues final : public Attention {
  public:
   explicit ScaledValues(const AttentionSetup& setup) {
-    if (setup.first_equal_attention)
-      add_alias(scale_, static_cast<const ScaledValues*>(setup.first_equal_attention)->scale_);
+    if (setup.shared_parameter_source)
+      add_alias(scale_, static_cast<const ScaledValues*>(setup.shared_parameter_source)->scale_);
     else
       add_parameter("scale", scale_, {setup.heads, 1}, make_uniform_initializer(1));
     add_state("offset", offset_, {setup.heads, setup.dim}, make_normal_initializer(1));

@@ -38,7 +38,7 @@ struct DataConfig {
   int64_t validation = 0;    // number of held-out training examples
   int64_t max_length = 128;  // generated data: maximum number of tokens of a sequence, or elements of a set
   int64_t symbols = 10;  // number of symbols, without the separator, of the data sets copy and duplication
-  // Keys of the data set listops (data/listops.h). `min_length` also applies to generated sets of vectors.
+  // Options of the data set listops (data/listops.h). `min_length` also applies to generated sets of vectors.
   int64_t min_length = 0, max_depth = 10, max_args = 10;
   int64_t components = 4;  // number of mixture components, for the data set set-mixture
   // The validation and test splits of texts and of the data set "images". A split is a share of the data, or

@@ -115,7 +115,7 @@ void add_model(std::vector<SchemaKey>& keys, const AttentionCatalogue& catalogue
 void add_positions_and_memory(std::vector<SchemaKey>& keys) {
   TableSchemaBuilder table(keys, "model", &Config::model);
   table.mark_used_by_benchmarks();
-  table.set_scope(make_positional_model_scope(), KeyRole::model);
+  table.set_scope(make_model_with_positions_scope(), KeyRole::model);
   table
       .add(
           "positions", &ModelConfig::positions,

@@ -218,7 +218,7 @@ KeyScope make_speech_model_scope() {
 
 // Returns the conditions under which model.positions has an effect. LSTMs, classifiers and Set Transformers
 // do not use the key.
-KeyScope make_positional_model_scope() {
+KeyScope make_model_with_positions_scope() {
   return combine_scopes(make_model_type_scope({"image", "sequence", "speech"}), make_transformer_scope());
 }
 

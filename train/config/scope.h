@@ -68,7 +68,7 @@ KeyScope make_sequence_model_scope();
 KeyScope make_set_model_scope();
 KeyScope make_classifier_scope();
 KeyScope make_autoregressive_model_scope();
-KeyScope make_positional_model_scope();
+KeyScope make_model_with_positions_scope();
 KeyScope make_speech_model_scope();
 KeyScope make_transformer_scope();
 KeyScope make_causal_option_scope();

@@ -81,7 +81,7 @@ BatchLoss StepRunner::forward(int64_t micro_batch, bool with_dropout, LossTerms&
                                                            .step = static_cast<uint64_t>(number),
                                                            .first_example = slice.first_example,
                                                            .loss_terms = &terms});
-  // With several processes, read_pending_step() checks the losses.
+  // With several processes, complete_pending_step() checks the losses.
   if (device_.is_cpu() && !reducer_ && !std::isfinite(batch.loss.item()))
     check_finite_loss(batch.loss.item(), state_.step, task_.describe_examples(number), state_);
   return batch;
@@ -166,11 +166,11 @@ void StepRunner::wait_for_losses(int64_t end_step) {
   while (!pending_steps_.empty() && pending_steps_.front().step < end_step) {
     const PendingStep pending = std::move(pending_steps_.front());
     pending_steps_.pop_front();
-    read_pending_step(pending);
+    complete_pending_step(pending);
   }
 }
 
-void StepRunner::read_pending_step(const PendingStep& pending) {
+void StepRunner::complete_pending_step(const PendingStep& pending) {
   std::optional<StepStatus> status = pending.status;
   if (!status) {
     std::vector<double> losses, terms;

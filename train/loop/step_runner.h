@@ -74,7 +74,7 @@ class StepRunner {
   void prefetch_batches();
   std::optional<StepLayout> fetch_batches(bool with_dropout);
   void compute_loss_weights();
-  void read_pending_step(const PendingStep& pending);
+  void complete_pending_step(const PendingStep& pending);
   BatchLoss forward(int64_t micro_batch, bool with_dropout, LossTerms& terms);
   void run_backward(const Tensor& loss, int64_t micro_batch);
   StepOutputs launch(bool with_dropout);

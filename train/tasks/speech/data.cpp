@@ -132,7 +132,7 @@ fs::path find_speech_corpus_folder(const Config& config, const DataAccessOptions
   return folder;
 }
 
-std::vector<std::string> list_speech_part_folders(const Config& config, const DataAccessOptions& data) {
+std::vector<std::string> list_corpus_part_folders(const Config& config, const DataAccessOptions& data) {
   if (!require_catalogue_entry(config.data.dataset).has_part_folders()) return {};
   std::vector<std::string> parts = {part_name(config, "train").string()};
   if (has_valid_part(config, data)) parts.push_back(part_name(config, "valid").string());

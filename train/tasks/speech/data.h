@@ -36,7 +36,7 @@ std::filesystem::path find_speech_corpus_folder(const Config& config, const Data
 // part is omitted if its folder does not exist, unless data.test_part is set or training evaluates on it.
 // Each path is absolute, or relative to the folder of the corpus. Returns an empty list if the corpus does
 // not have one folder per part.
-std::vector<std::string> list_speech_part_folders(const Config& config, const DataAccessOptions& data);
+std::vector<std::string> list_corpus_part_folders(const Config& config, const DataAccessOptions& data);
 
 // Returns the part that training evaluates on: "valid" if the corpus has this part or data.validation holds
 // utterances out, else "test".

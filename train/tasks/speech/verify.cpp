@@ -40,7 +40,7 @@ Faults find_speech_data_faults(const Config& config, const DataAccessOptions& da
   try {
     SpeechCheckOptions checks = make_speech_check_options(config, data, faults);
     if (config.model.encoder == "transformer") checks.max_frames = config.model.max_frames;
-    checks.parts = list_speech_part_folders(config, data);
+    checks.parts = list_corpus_part_folders(config, data);
     const Faults found =
         find_speech_faults(config.data.dataset, find_speech_corpus_folder(config, data), checks);
     faults.insert(faults.end(), found.begin(), found.end());
@@ -60,7 +60,7 @@ Faults find_speech_folder_faults(Config config, const fs::path& folder, const Da
   Faults faults;
   SpeechCheckOptions checks = make_speech_check_options(config, data, faults);
   if (has_part_names(config.data) && !is_kaldi_directory(folder))
-    checks.parts = list_speech_part_folders(config, data);
+    checks.parts = list_corpus_part_folders(config, data);
   const Faults found = find_speech_faults(config.data.dataset, folder, checks);
   faults.insert(faults.end(), found.begin(), found.end());
   return faults;
