@@ -66,9 +66,10 @@ __device__ void compute_query_rows(const LshThreadBlock<Tiles>& block,
 }
 
 // Computes gradients for a tile whose rows belong to keys and whose columns belong to queries. On input,
-// `scores` contains products q . q of a query and the position of a key, and `gradients` contains products g
-// . v. On output, `scores` contains the weights after dropout, and `gradients` contains the gradients with
-// respect to the products. log_sums and `deltas` have one element for each query of the tile.
+// `scores` contains the dot products of the queries and the unnormalized keys, and `gradients` contains the
+// dot products of the gradients of the result and the values. On output, `scores` contains the weights after
+// dropout, and `gradients` contains the gradients with respect to the products. log_sums and `deltas` have one
+// element for each query of the tile.
 template <class Tiles, class Scores, class T = typename Tiles::Value>
 __device__ void compute_key_rows(const LshThreadBlock<Tiles>& block, const T (&log_sums)[kTileTokens],
                                  const T (&deltas)[kTileTokens], Scores& scores, Scores& gradients) {
