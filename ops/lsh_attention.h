@@ -49,7 +49,7 @@ struct LshOptions {
   Duplicates duplicates = Duplicates::exact;
   // If false, a query attends only to keys in its own bucket, as in the paper. If true, it also attends to
   // keys in other buckets, as in public implementations. In both cases, the keys are in the chunk of the
-  // query or in the chunk before it.
+  // query or in the previous chunk.
   bool across_buckets = false;
   Scale scale = Scale::unit_key;
   Combine combine = Combine::logsumexp;

@@ -19,17 +19,17 @@ struct LstmWeights {
   Tensor bias_ih, bias_hh;  // (4 hidden,)
 };
 
-// Runs an LSTM on x (batch, frames, in), which is float32 or float64. `lengths` (batch,) is int64 in [0,
-// frames]. If `lengths` is undefined, each sequence has all frames. `directions` contains the weights of the
-// forward direction, and optionally of the reverse direction. The result is (batch, frames, directions *
-// hidden), with the features of the forward direction first. The reverse direction starts at the last frame
-// of each sequence. Frames beyond a length are not read. Their result and gradient are zero, as for
-// PyTorch's packed sequences.
+// Runs an LSTM on x (batch, frames, in), which is float32 or float64. `lengths` (batch,) contains int64
+// numbers in [0, frames]. If `lengths` is undefined, each sequence has all frames. `directions` contains the
+// weights of the forward direction, and optionally of the reverse direction. The result has the shape
+// (batch, frames, directions * hidden), with the features of the forward direction first. The reverse
+// direction starts at the last frame of each sequence. Frames after the end of a sequence are not read. The
+// result and the gradient of these frames are zero, as for PyTorch's packed sequences.
 //
 // If the precision of the device is bfloat16 (core/device_control.h), the operands of matrix products are
-// rounded to bfloat16, except in the recurrent products on CUDA. States and gates are float32. The
-// tape keeps x, the result and 5 * hidden numbers per frame and direction. Throws ShapeError for mismatched
-// shapes, dtypes and lengths.
+// rounded to bfloat16, except in the recurrent products on CUDA. States and gates are float32. The tape keeps
+// x, the result and 5 * hidden numbers per frame and direction. Throws ShapeError for mismatched shapes,
+// dtypes and lengths.
 Tensor lstm(const Tensor& x, const Tensor& lengths, const std::vector<LstmWeights>& directions);
 
 }  // namespace tapeformer

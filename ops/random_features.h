@@ -24,18 +24,18 @@ struct RandomProjectionOptions {
 Tensor make_random_projection(int64_t dim, const RandomProjectionOptions& options,
                               const RandomStream& stream);
 
-// Returns the features (batch, length, heads, features) of x (batch, length, heads, dim). `projection` is
-// (features, dim), and has the dtype of x, which is float32 or float64. With x' = x / dim^(1/4), feature i is
+// Returns the features (batch, length, heads, features) of x (batch, length, heads, dim). `projection`
+// (features, dim) has rows w_i and the dtype of x (float32 or float64). With x' = x / dim^(1/4), feature i is
 //   softmax_query: exp(w_i . x' - max_j(w_j . x'))
 //   softmax_key: exp(w_i . x' - |x'|^2 / 2)
 //   relu: max(w_i . x', 0) / sqrt(features) + offset (section 2.2, generalised attention).
-// The softmax maps equal phi(x) except for factors that cancel in linear_attention(). backward() treats the
-// maximum as a constant. Throws ShapeError for mismatched shapes and dtypes.
+// The softmax maps equal phi(x) except for factors that cancel in linear_attention(). backward() treats max_j
+// as a constant. Throws ShapeError for mismatched shapes and dtypes.
 Tensor random_features(const Tensor& x, const Tensor& projection, RandomFeatureMap map, double offset = 0);
 
 // Writes the features of one token, x (batch, heads, dim), to out (batch, heads, features). Both tensors are
-// contiguous. The call is not recorded and allocates no memory. Throws ShapeError for mismatched shapes
-// and dtypes.
+// contiguous. The call is not recorded on the tape and allocates no memory. Throws ShapeError for mismatched
+// shapes and dtypes.
 void random_features_into(const Tensor& x, const Tensor& projection, RandomFeatureMap map, double offset,
                           const Tensor& out);
 

@@ -33,7 +33,7 @@ struct RelativeAttentionCache {
   int64_t length = 0;
 };
 
-// The learned parts of the scores. Query q_i and key k_j have the score
+// Learned parameters of the scores. Query q_i and key k_j have the score
 //   ((q_i + content_bias) · k_j + (q_i + position_bias) · distance_embeddings[i - j]) / sqrt(dim).
 // Row d of `distance_embeddings` is the embedding of the distance d. The compressed rows, from the newest to
 // the oldest, have the distances that follow the largest distance in the window.
@@ -45,7 +45,7 @@ struct RelativeAttentionParameters {
 
 // Processes one token of the causal form: appends k and v to the cache, then writes the attention of q to
 // `out`. q, k, v and out are (batch, heads, dim) with a contiguous last dimension. The call is not recorded
-// and allocates no memory. Throws ShapeError for mismatched shapes and for a full cache.
+// on the tape and allocates no memory. Throws ShapeError for mismatched shapes and for a full cache.
 void relative_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
                              const RelativeAttentionParameters& bias, RelativeAttentionCache& cache,
                              const Tensor& out);

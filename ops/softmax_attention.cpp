@@ -121,7 +121,7 @@ SoftmaxResult run_forward(const SoftmaxOperands& x) {
 }
 
 // Returns the gradients of q, k and v. `result` is the attention to all keys. If x contains only some of
-// them, the gradient of q is only the contribution of these keys.
+// the keys, the gradient of q is the contribution of these keys.
 Gradients run_backward(const SoftmaxOperands& x, const SoftmaxResult& result, const Tensor& g) {
   const Gradients gradients{Tensor::empty(x.q.shape(), x.q.dtype(), x.q.device()),
                             Tensor::empty(x.k.shape(), x.k.dtype(), x.k.device()),
@@ -135,7 +135,7 @@ Gradients run_backward(const SoftmaxOperands& x, const SoftmaxResult& result, co
   return gradients;
 }
 
-// Divides a sequence into `step` subsequences. Subsequence s has the tokens s, s + step, s + 2 step, …
+// The `step` subsequences of a sequence. Subsequence s contains the tokens s, s + step, s + 2 step, …
 struct Subsequences {
   int64_t step, length;
 
@@ -211,8 +211,8 @@ bool is_strided(const SoftmaxAttentionOptions& options, const Tensor& q) {
 }
 
 // Attention to a strided pattern. The result is a weighted mean of the attention to two sets of keys: the
-// keys in the window of a query, and the earlier tokens of its subsequence. The weights are the sums of
-// exp(score).
+// keys in the window of a query, and the earlier keys in the subsequence of the query. The weight of a set is
+// the sum of exp(score).
 class StridedAttention {
  public:
   explicit StridedAttention(const SoftmaxOperands& operands)

@@ -30,7 +30,7 @@ Tensor stack(const std::vector<Tensor>& parts, int dim);
 // Returns the slices x[…, i, …] along a dimension, without this dimension, as views.
 std::vector<Tensor> unbind(const Tensor& x, int dim);
 
-// Returns the shape of the tensor for which unbind(…, dim) returns parts of these shapes.
+// Returns the shape of the tensor x for which unbind(x, dim) returns tensors with the shapes of `parts`.
 Shape compute_stacked_shape(const std::vector<Tensor>& parts, int dim);
 // Returns whether the parts are the slices of one contiguous tensor, in the order of unbind(…, dim).
 bool are_slices_of_one_tensor(const std::vector<Tensor>& parts, int dim);

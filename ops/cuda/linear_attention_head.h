@@ -39,7 +39,7 @@ struct LinearAttentionOutputs {
   Compute<S>* inverse_denominators = nullptr;
 };
 
-// Returns a copy of `in` in which can_load_packs is set.
+// Returns a copy of `in` with the correct value of can_load_packs.
 template <class S>
 LinearAttentionInputs<S> make_inputs(LinearAttentionInputs<S> in) {
   if constexpr (std::is_same_v<S, BFloat16>)
@@ -73,7 +73,7 @@ struct LinearAttentionSegments {
 //   key_value_gradients   the gradients of the keys and values, from reverse states
 enum class Scan { result, query_gradient, key_value_gradients };
 
-// The chunks that a block scans, and the states that it adds up to get the initial state.
+// The chunks that a block scans, and the states whose sum is the initial state of the block.
 struct SegmentRange {
   int64_t begin, chunks;            // first token and number of chunks
   int64_t first_state, last_state;  // states [first_state, last_state) of the head

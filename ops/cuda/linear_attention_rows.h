@@ -31,7 +31,7 @@ struct ConvertedPack {
     for (Compute<S>& value : values) value *= factor;
   }
 };
-// Returns the elements of a Pack<BFloat16> that is given as pairs.
+// Converts pairs of bfloat16 numbers to float.
 __device__ inline ConvertedPack<BFloat16> unpack_pairs(const Pack<uint32_t>& pairs) {
   ConvertedPack<BFloat16> result;
 #pragma unroll
@@ -41,7 +41,7 @@ __device__ inline ConvertedPack<BFloat16> unpack_pairs(const Pack<uint32_t>& pai
   }
   return result;
 }
-// Replaces each element x by phi(x).
+// Replaces each element x of `pack` by phi(x).
 __device__ inline void apply_feature_map(FeatureMap map, ConvertedPack<BFloat16>& pack) {
   visit_feature_map(map, [&](auto phi) {
 #pragma unroll

@@ -1,5 +1,5 @@
-// The kernels of linear attention for bfloat16 tensors with rows of at most 64 elements that are aligned to
-// 16 bytes. A block loads the rows of a chunk once, keeps the state in registers, and multiplies on tensor
+// The kernels of linear attention for bfloat16 tensors whose rows are aligned to 16 bytes and have at most 64
+// elements. A block loads the rows of a chunk once, keeps the state in registers, and multiplies on tensor
 // cores. linear_attention.cu describes chunks, segments and states, and defines the symbols.
 #pragma once
 
@@ -10,17 +10,16 @@ namespace tapeformer::cuda {
 // The operations of a scan on one chunk of a head.
 //
 // Scan::query_gradient needs operands that are more accurate than bfloat16. The gradient with respect to
-// phi(q) is the sum of (dn . v + dd) k over all keys. If all values have a common component, the terms of
-// this component in dn . v and in dd cancel. If out, dn and the states were rounded to bfloat16, the terms
-// would not cancel exactly, and the error would grow with the length of the sequence. Therefore phi(q),
-// phi(k), dn and the states consist of two bfloat16 numbers per element, and dd is computed from a float32
-// result instead of in.out.
+// phi(q) is the sum of (dn . v + dd) phi(k) over the keys. A component that all values have in common adds
+// opposite numbers to dn . v and to dd. If out, dn and the states were rounded to bfloat16, the sum of these
+// numbers would not be 0, and the error would grow with the length of the sequence. Therefore phi(q), phi(k),
+// dn and the states have two bfloat16 numbers per element, and dd is computed from a float32 result.
 template <Scan kScan, int kWidth>
 class TensorCoreScan {
   using S = BFloat16;
   static constexpr bool kIsReverse = kScan == Scan::key_value_gradients;
   static constexpr int kParts = kScan == Scan::query_gradient ? 2 : 1;
-  // The scans of a backward pass store two parts of phi(k), because they compute phi'(k) from phi(k).
+  // Scan::key_value_gradients also needs two parts of phi(k), to compute the derivative of phi.
   static constexpr int kKeyParts = kScan == Scan::result ? 1 : 2;
   using QueryRows = ChunkRows<kWidth, ChunkOperand::features, kParts>;
   using KeyRows = ChunkRows<kWidth, ChunkOperand::features, kKeyParts>;
@@ -30,8 +29,8 @@ class TensorCoreScan {
   using Sums = TensorCoreTile<kTileTokens, kWidth>;
   using Products = TensorCoreTile<kTileTokens, 16>;
   static constexpr int kRowsPerThread = Sums::kRowsPerThread;
-  // The operands in shared memory: first the rows that are added to the state, then the other rows and the
-  // copy of the state.
+  // Shared memory contains the operands that are added to the state, then the other operands, and then a copy
+  // of the state.
   static constexpr int kQueryPairs = QueryRows::kPairs, kKeyPairs = KeyRows::kPairs,
                        kValuePairs = ValueRows::kPairs,
                        kGradientPairs = kScan == Scan::result ? 0 : GradientRows::kPairs;
@@ -64,9 +63,9 @@ class TensorCoreScan {
   __device__ State& state() { return state_; }
 
   // Loads rows of the chunk that begins at token `begin` to shared memory. If has_state_rows is true, loads
-  // the rows that add_tokens_to_state() reads. If kHasOutputRows is true, loads the rows that only store()
-  // reads. With a causal mask, store() reads both groups, otherwise only the second group. All threads of the
-  // block call the function, and synchronise before they read the rows.
+  // the rows that add_tokens_to_state() reads. If kHasOutputRows is true, loads the other rows. With a causal
+  // mask, store() reads all rows. Without a causal mask, store() reads only the other rows. All threads of
+  // the block call the function, and synchronise before they read the rows.
   template <bool kHasOutputRows>
   __device__ void load_rows(int64_t begin, bool has_state_rows) const {
     const bool has_queries = kIsReverse ? has_state_rows : kHasOutputRows,
@@ -83,7 +82,7 @@ class TensorCoreScan {
       keys_.store(keys, head_.keys, begin);
       values_.store(values, head_.values, begin);
     };
-    // Wide rows are fetched in two steps, because a thread has too few registers for all of them.
+    // Wide rows are fetched in two steps, because a thread has too few registers for all operands.
     constexpr bool kHasTwoSteps = kWidth > 32;
     if (has_keys) keys = keys_.fetch(head_.keys, begin);
     if (has_keys) values = values_.fetch(head_.values, begin);
@@ -111,10 +110,10 @@ class TensorCoreScan {
   }
 
  private:
-  // For each row i and each token j of the chunk that the causal mask allows, computes
+  // For each row i of `rows` and each row j of `columns` that the causal mask allows, computes
   //   p(i, j) = adjust(row i of `rows` . row j of `columns`, i, j)
   //   row i of `sums` += p(i, j) * row j of `values`
-  // In the arguments of `adjust`, i is the index of the row in the arrays of the calling thread.
+  // `adjust` receives the index of row i in the arrays of the calling thread instead of i.
   template <int kRowParts, class Columns, class Values, class Adjust>
   __device__ void add_chunk_products(Sums& sums, const WarpRows<kWidth, kRowParts>& rows,
                                      const Columns& columns, const Values& values, Adjust adjust) const {
@@ -142,7 +141,7 @@ class TensorCoreScan {
     }
   }
 
-  // Computes the result before the division by the denominators, and the reciprocals of the denominators.
+  // Computes the numerators of the result in `sums`, and the reciprocals of the denominators in `inverse`.
   __device__ void compute_result(Sums& sums, float (&inverse)[kRowsPerThread]) const {
     const WarpRows<kWidth, kParts> queries(queries_);
     float row_sums[kRowsPerThread] = {};
@@ -171,7 +170,7 @@ class TensorCoreScan {
     store_rows(outputs_.out, sums, begin, in_.s.query_length, in_.s.value_dim, inverse);
   }
 
-  // Computes dd and the gradients of the queries.
+  // Computes and writes dd and the gradients of the queries.
   __device__ void store_query_gradient(int64_t begin) const {
     float dd[kRowsPerThread] = {};
     {
@@ -226,8 +225,8 @@ class TensorCoreScan {
     }
   }
 
-  // Replaces the gradients with respect to phi(x) in `sums` by gradients with respect to x. First adds the
-  // part that comes from the denominators: in row i, factors[i] times the vector of the state. `features`
+  // Adds factors[i] times the vector of the state, the gradient through the denominators, to row i of `sums`.
+  // Then replaces the gradients with respect to phi(x) in `sums` by gradients with respect to x. `features`
   // contains phi(x). Gradients of masked keys are set to 0.
   template <class Features>
   __device__ void apply_feature_derivative(Sums& sums, const Features& features, const HeadRows<S>& rows,
@@ -252,7 +251,7 @@ class TensorCoreScan {
     });
   }
 
-  // Writes the rows of a chunk, each multiplied by its factor, to `target`, whose rows have `width` elements.
+  // Writes row i of `sums`, multiplied by factors[i], to `target`, whose rows have `width` elements.
   __device__ void store_rows(const AttentionRows<S>& target, const Sums& sums, int64_t begin, int64_t length,
                              int64_t width, const float (&factors)[kRowsPerThread]) const {
 #pragma unroll
@@ -300,7 +299,7 @@ __global__ void __launch_bounds__(kTensorCoreThreads)
   scan.state().store(in, states + int64_t{blockIdx.x} * in.state_size());
 }
 
-// Returns the minimum number of resident blocks per multiprocessor of tensor_core_scan_kernel.
+// Returns the minimum number of resident blocks of tensor_core_scan_kernel per multiprocessor.
 template <Scan kScan, int kWidth>
 [[maybe_unused]] constexpr int choose_resident_tensor_core_blocks() {
   if (kWidth <= 32) return 4;

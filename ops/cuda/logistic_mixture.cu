@@ -22,10 +22,11 @@ struct MixtureArrays {
   int row_stride;  // stride of the rows in shared memory, in elements; odd, to avoid bank conflicts
 };
 
-// Computes the log-probability of each component k, and writes:
-//   p[mixtures + k]       its derivative with respect to the mean, which replaces the mean
-//   p[2 * mixtures + k]   its derivative with respect to the log-scale, which replaces the log-scale
-//   p[3 * mixtures + k]   the sum of the logit p[k] and the log-probability
+// Computes the log-probability of y under each component k, and writes:
+//   p[mixtures + k]       derivative of the log-probability with respect to the mean
+//   p[2 * mixtures + k]   derivative of the log-probability with respect to the log-scale
+//   p[3 * mixtures + k]   sum of the logit p[k] and the log-probability
+// On input, p[mixtures + k] is the mean, and p[2 * mixtures + k] is the log-scale.
 // Returns the maximum of p[3 * mixtures + k] over k.
 template <LogisticEdge edge, class T>
 __device__ T replace_by_components(T* p, int mixtures, T y, T half, T log_width) {
@@ -73,7 +74,7 @@ __device__ T compute_row_nll(T* p, int mixtures, int levels, int64_t target, T s
   return largest_logit + std::log(prior_sum) - largest - std::log(joint_sum);
 }
 
-// Calls f(shared index, global index) for each parameter of the rows of a block. Both indices begin at the
+// Calls f(shared_index, global_index) for each parameter of the rows of a block. Both indices are 0 for the
 // first parameter of the block. The rows are contiguous in global memory, and have the stride row_stride in
 // shared memory.
 template <class F>

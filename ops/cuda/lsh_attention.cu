@@ -61,9 +61,9 @@ struct RowSoftmax {
   T maximum = -kInfinity<T>, sum = 0;
 };
 
-// Computes the score of each query (row) and key (column) of the tile. The key of a position is the query of
-// this position times its key factor. On input, `scores` contains the dot products of queries, before the
-// multiplication by key factors. The score is -inf if the query does not attend to the key.
+// Computes the score of each query (row) and key (column) of the tile. On input, `scores` contains the dot
+// products of the queries and the queries at the positions of the keys. The function multiplies the products
+// by the key factors. If a query does not attend to a key, the score is -inf.
 template <class Tiles, class Scores>
 __device__ void compute_scores(const LshThreadBlock<Tiles>& block, Scores& scores) {
   using T = typename Tiles::Value;
@@ -82,8 +82,8 @@ __device__ void compute_scores(const LshThreadBlock<Tiles>& block, Scores& score
 }
 
 // Adds a tile of keys to `softmax`, the online softmax of the query in row i of `scores`. Replaces each score
-// by exp(score - maximum) / multiplicity, times the dropout multiplier. Returns the factor by which the
-// caller must multiply the sum of the weighted values of the earlier tiles.
+// by exp(score - maximum) * (dropout multiplier) / multiplicity. Returns the factor by which the caller must
+// multiply the sum of the weighted values of the earlier tiles.
 template <class Tiles, class Scores, class T = typename Tiles::Value>
 __device__ T update_row_softmax(const LshThreadBlock<Tiles>& block, Scores& scores, int i,
                                 RowSoftmax<T>& softmax) {
@@ -106,7 +106,7 @@ __device__ T update_row_softmax(const LshThreadBlock<Tiles>& block, Scores& scor
   return update.rescale_factor;
 }
 
-// The factors with which a round is added to the result of a query:
+// The factors for adding a round to the result of a query:
 //   result = old_factor * result + new_factor * weighted_sum
 // weighted_sum is the sum of the values of the round, each multiplied by its weight. If is_alone is true, the
 // query attends to no key, and weighted_sum is the value at the position of the query.
@@ -117,8 +117,8 @@ struct RoundUpdate {
   bool is_alone;
 };
 
-// Returns the factors with which a round is added to the result of a query. Used if average_rounds is true:
-// the result is then the mean of the results of the rounds.
+// Returns the RoundUpdate of a query if average_rounds is true. In this case, the result of the query is the
+// mean of the results of the rounds.
 template <class T>
 __device__ RoundUpdate<T> compute_mean_update(const RowSoftmax<T>& row, int64_t rounds, bool is_first) {
   const bool is_alone = row.sum == 0;
@@ -127,9 +127,9 @@ __device__ RoundUpdate<T> compute_mean_update(const RowSoftmax<T>& row, int64_t 
           is_alone ? kInfinity<T> : row.maximum + std::log(row.sum), is_alone};
 }
 
-// Returns the factors with which a round is added to the result of a query. Used if average_rounds is false:
-// the result is then one softmax over the keys of all rounds. `past_log_sum` is the log-sum-exp of the scores
-// of the earlier rounds, or -inf in the first round.
+// Returns the RoundUpdate of a query if average_rounds is false. In this case, one softmax over the keys of
+// all rounds gives the result of the query. `past_log_sum` is the log-sum-exp of the scores of the earlier
+// rounds, or -inf in the first round.
 template <class T>
 __device__ RoundUpdate<T> compute_softmax_update(const RowSoftmax<T>& row, T past_log_sum, bool is_last) {
   const T largest = Maximum::apply(past_log_sum, row.maximum),
@@ -158,9 +158,9 @@ __device__ RoundUpdate<T> update_running_log_sum(const RowSoftmax<T>& row, T* ru
   return update;
 }
 
-// Adds one round to `out`: the queries of a chunk attend to the keys of the same chunk and of the previous
-// chunk. running_log_sums (column tiles, batch * heads, length) holds the log-sum-exps of the earlier rounds,
-// with a separate copy for each column tile of the result, because different blocks compute the column tiles.
+// Adds one round to `out`. The queries of a chunk attend to the keys of the same chunk and of the previous
+// chunk. running_log_sums (column tiles, batch * heads, length) holds the log-sum-exps of the earlier rounds.
+// Each column tile of the result has a separate copy, because different blocks compute the column tiles.
 template <class Tiles, int kWidth, class T = typename Tiles::Value, class S = typename Tiles::Stored>
 __global__ void forward_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* out, T* log_sums,
                                T* running_log_sums) {

@@ -35,9 +35,9 @@ struct LshChunkSlots {
 template <class T>
 struct LshTile {
   int32_t queries[kTileTokens], keys[kTileTokens];  // positions
-  // A cell is the part of a bucket that is in one chunk, or a whole chunk if across_buckets is true. Its code
-  // identifies it. Query i attends to the keys of one cell of the tile, and query_codes[i] is the code of
-  // this cell. key_codes[j] is the code of the cell of key j.
+  // A cell consists of the positions of a bucket in one chunk, or of a whole chunk if across_buckets is true.
+  // A code identifies a cell. query_codes[i] is the code of the only cell of the tile to whose keys query i
+  // can attend. key_codes[j] is the code of the cell of key j.
   int32_t query_codes[kTileTokens], key_codes[kTileTokens];
   T key_factors[kTileTokens];
   // Multiplicity of each pair of a query and a key: the number of times that the query attends to the key in
@@ -45,12 +45,12 @@ struct LshTile {
   uint16_t multiplicities[kTileTokens][kTileTokens + 2];
 };
 
-// A query of a tile: its element of LshTile::query_codes, and the offset that LshThreadBlock::attends() uses.
+// The element of LshTile::query_codes for a query, and the offset that LshThreadBlock::attends() uses.
 struct LshQuery {
   int32_t code;
   uint32_t offset;
 };
-// A key of a tile: its elements of LshTile::keys, key_codes and key_factors.
+// The elements of LshTile::keys, key_codes and key_factors for a key.
 template <class T>
 struct LshKey {
   int32_t position, code;
@@ -77,8 +77,8 @@ struct LshOperand {
                ? convert_element<Compute<S>>(rows.data[position * rows.length_stride + feature])
                : Compute<S>{0};
   }
-  // Returns 8 adjacent elements, of which operator()(d, i) is the first. They are adjacent along d if kLayout
-  // is kAlongDepth, otherwise along i. Requires can_load_pack().
+  // Returns 8 adjacent elements, beginning with operator()(d, i). The elements are adjacent along d if
+  // kLayout is kAlongDepth, otherwise along i. Requires can_load_pack().
   __device__ Pack<S> load_pack(int64_t d, int64_t i) const {
     const int32_t position = positions[kIsAlongDepth ? i : d];
     const int64_t feature = first_feature + (kIsAlongDepth ? d : i);
@@ -118,9 +118,9 @@ struct LshThreadBlock {
   __device__ LshChunkSlots find_slots(int64_t round, int64_t chunk) const {
     return {order.positions(round, chunk), order.slot_count(chunk), round};
   }
-  // Returns the slots of the previous chunk. The queries of `chunk` also attend to its keys. The previous
-  // chunk of chunk 0 is the last chunk of the round wrap_pair(round).key_round. If chunk 0 has no previous
-  // chunk, the result has no slots.
+  // Returns the slots of the chunk before `chunk`. The queries of `chunk` also attend to keys in these slots.
+  // The chunk before chunk 0 is the last chunk of round order.wrap_pair(round).key_round. If chunk 0 has no
+  // previous chunk, the result has no slots.
   __device__ LshChunkSlots find_look_back_slots(int64_t round, int64_t chunk) const {
     if (chunk > 0) return find_slots(round, chunk - 1);
     const LshWrapPair wrap_pair = order.wrap_pair(round);
@@ -129,8 +129,8 @@ struct LshThreadBlock {
   }
 
   // Loads the queries in the slots [begin, begin + kTileTokens) of `slots`. The keys of the tile are in the
-  // previous chunk if is_look_back is true, otherwise in the same chunk. Before the call, all threads must
-  // have read the queries of the previous tile.
+  // previous chunk if is_look_back is true, otherwise in the chunk of the queries. Before the call, all
+  // threads must have read the queries of the previous tile.
   __device__ void load_queries(const LshChunkSlots& slots, int64_t begin, bool is_look_back) {
     first_query_slot = begin;
     key_column = is_look_back ? 0 : in.s.chunk_length;
@@ -165,17 +165,14 @@ struct LshThreadBlock {
     __syncthreads();
     count_multiplicities();
   }
-  // Returns query i of the tile.
   __device__ LshQuery query(int i) const {
     return {tile.query_codes[i],
             static_cast<uint32_t>(tile.queries[i]) + 1 + (in.s.causal ? kCausalOffset : 0)};
   }
-  // Returns key j of the tile.
   __device__ LshKey<T> key(int j) const { return {tile.keys[j], tile.key_codes[j], tile.key_factors[j]}; }
   // Returns whether the query attends to the key. The codes must be equal. With a causal mask, the position
-  // of the key must be less than the position of the query, otherwise the positions must be different. One
-  // comparison of unsigned integers tests the positions: query.offset is chosen so that the difference wraps
-  // around to at least `limit` for the positions that are not allowed.
+  // of the key must be less than the position of the query. Without a causal mask, the positions must be
+  // different. For all other positions, the unsigned difference is at least `limit`.
   __device__ bool attends(const LshQuery& query, const LshKey<T>& key) const {
     const uint32_t limit = ~uint32_t{0} - (in.s.causal ? kCausalOffset : 0);
     return query.code == key.code && static_cast<uint32_t>(key.position) - query.offset < limit;
@@ -226,10 +223,9 @@ struct LshThreadBlock {
   // the multiplicities. The function uses the dynamic shared memory as workspace.
   __device__ void count_multiplicities() {
     if (!in.s.normalize_duplicates) return;
-    // values[0] is the code of the cell of a query. A query also attends to the look-back cell of its cell.
-    // The code of the look-back cell is values[1], or values[2] if the look-back cell is in round
-    // wrap_pair.key_round. Codes of cells that do not exist differ from the codes of all keys. values[3] is
-    // not used.
+    // values[0] is the code of the cell of a query. The query also attends to the look-back cell of this
+    // cell. The code of the look-back cell is values[1], or values[2] if values[0] is wrap_pair.query_code.
+    // Codes of cells that do not exist differ from the codes of all keys. values[3] is not used.
     //
     // Even and odd rounds use separate memory, so one barrier per round suffices.
     using Codes = Pack<int32_t>;

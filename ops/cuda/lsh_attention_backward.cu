@@ -32,12 +32,11 @@ __device__ void compute_pair_products(LshThreadBlock<Tiles>& block,
                                  are_rows_keys ? result_gradients : values);
 }
 
-// Computes gradients for a tile whose rows belong to queries and whose columns belong to keys. On input,
-// `scores` contains the dot products of the queries and the unnormalized keys, and `gradients` contains the
-// dot products of the gradients of the result and the values. If computes_deltas is true, adds to delta[i]
-// the part of the delta (LshInputs::deltas) of a query that the columns of the calling thread contribute.
-// Otherwise, replaces `gradients` by the gradients with respect to the products in `scores`. Element i of
-// log_sums and `delta` belongs to row i of the thread.
+// Computes gradients for a tile whose rows belong to queries and whose columns belong to keys. `scores` and
+// `gradients` contain the products of compute_pair_products(). If computes_deltas is true, adds to delta[i]
+// the contribution of the columns of the calling thread to LshInputs::deltas. Otherwise, replaces `gradients`
+// by the gradients with respect to the products in `scores`. Element i of log_sums and `delta` belongs to row
+// i of the thread.
 template <class Tiles, class Scores, class T = typename Tiles::Value>
 __device__ void compute_query_rows(const LshThreadBlock<Tiles>& block,
                                    const T (&log_sums)[Scores::kRowsPerThread], bool computes_deltas,
@@ -66,10 +65,9 @@ __device__ void compute_query_rows(const LshThreadBlock<Tiles>& block,
 }
 
 // Computes gradients for a tile whose rows belong to keys and whose columns belong to queries. On input,
-// `scores` contains the dot products of the queries and the unnormalized keys, and `gradients` contains the
-// dot products of the gradients of the result and the values. On output, `scores` contains the weights after
-// dropout, and `gradients` contains the gradients with respect to the products. log_sums and `deltas` have one
-// element for each query of the tile.
+// `scores` and `gradients` contain the products of compute_pair_products(). On output, `scores` contains the
+// weights after dropout, and `gradients` contains the gradients with respect to the products in `scores`.
+// log_sums and `deltas` have one element for each query of the tile.
 template <class Tiles, class Scores, class T = typename Tiles::Value>
 __device__ void compute_key_rows(const LshThreadBlock<Tiles>& block, const T (&log_sums)[kTileTokens],
                                  const T (&deltas)[kTileTokens], Scores& scores, Scores& gradients) {
@@ -154,9 +152,9 @@ __device__ void add_key_gradients(const LshThreadBlock<Tiles>& block, const Tile
   }
 }
 
-// Computes the gradients of the queries in one round, and adds them to gq. A key is a query times its factor,
-// but the gradients of the keys are added later, by complete_query_gradient_kernel. If in.s.average_rounds is
-// true, also computes the deltas of the round (LshInputs::deltas).
+// Computes the gradients of the queries in one round, and adds them to gq. complete_query_gradient_kernel
+// later adds the gradients that come from the keys. If in.s.average_rounds is true, also computes the deltas
+// of the round (LshInputs::deltas).
 template <class Tiles, int kWidth, class T = typename Tiles::Value, class S = typename Tiles::Stored>
 __global__ void query_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* gq, T* deltas) {
   __shared__ LshTile<T> tile;
@@ -219,8 +217,8 @@ __global__ void key_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round
   if (chunk + 1 < block.order.chunk_count) {
     next_query_slots = block.find_slots(round, chunk + 1);
   } else if (chunk > 0) {
-    // This is the last chunk of the round. If round `next` has a wrap pair, the queries in its first chunk
-    // attend to keys of this chunk.
+    // If round `next` has a wrap pair, the queries in the first chunk of round `next` attend to keys of this
+    // chunk, the last chunk of the round.
     const int64_t next = in.s.wrap == LshWrap::global ? (round + 1) % in.s.rounds : round;
     if (block.order.wrap_pair(next).query_code != kNoCell) next_query_slots = block.find_slots(next, 0);
   }
@@ -252,8 +250,8 @@ __global__ void key_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round
   add_key_gradients(block, key_gradient, value_gradient, key_slots, begin, column, gk, gv);
 }
 
-// Adds the gradient that comes from the keys to gq. The key of a position is scale * q / n, with n² = |q|² +
-// epsilon. On input, gk is the gradient with respect to the key, multiplied by scale / n. The kernel computes
+// Adds the gradient that comes from the keys to gq. The key of a position is scale * q / n, where
+// n² = |q|² + epsilon. On input, gk is the gradient of the key, multiplied by scale / n. The kernel computes
 // gq += gk - q (q . gk) / n². Each warp processes one row at a time.
 template <class S, class T = Compute<S>>
 __global__ void complete_query_gradient_kernel(LshInputs<S> in, const T* gk, AttentionRows<T> gq,

@@ -6,7 +6,7 @@ namespace tapeformer::cuda {
 namespace {
 
 // The random rotations of one call of lsh_hash(), and their layout in memory. A rotation consists of matrices
-// 0 and 1, of which matrix 1 may have no columns. Matrix `factor` has the shape (dim, columns(factor)).
+// 0 and 1, of which matrix 1 can have no columns. Matrix `factor` has the shape (dim, columns(factor)).
 struct Rotations {
   LshHashShape s;
   GraphRandomStream stream;

@@ -32,12 +32,12 @@ __device__ int32_t exclusive_block_sum(int32_t value) {
   return sum - value;
 }
 
-// Sorts the positions of one round of one head per block by bucket, with a stable radix sort. Then writes the
-// code of the cell of each position to `all_codes`. ops/cpu/lsh_order.h defines slots, cells and codes.
+// Sorts positions by bucket with a stable radix sort, and writes the code of the cell of each position to
+// `all_codes`. Each block processes one round of one head. ops/cpu/lsh_order.h defines cells and codes.
 __global__ void sort_kernel(LshAttentionShape s, const int32_t* all_buckets, int passes, int32_t* all_sorted,
                             int32_t* all_scratch, int32_t* all_codes) {
-  // For each value of the current digit and each thread, the number of buckets of the thread with this value.
-  // The prefix sum below replaces it by the slot where the thread writes the first of their positions.
+  // Number of positions of each thread whose bucket has a certain value of the current digit. The prefix sum
+  // below replaces this number by the slot to which the thread writes the first of these positions.
   __shared__ int32_t counts[kDigits * kDigitStride];
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t offset = int64_t{blockIdx.x} * s.length;
@@ -59,8 +59,8 @@ __global__ void sort_kernel(LshAttentionShape s, const int32_t* all_buckets, int
     for (int64_t slot = begin; slot < end; ++slot)
       ++counts[compute_count_index(find_digit(find_position(slot)), thread)];
     __syncthreads();
-    // Replaces the counts by their exclusive prefix sum, sorted by digit and then by thread. Each thread
-    // processes kCountsPerThread counts of one digit.
+    // Replaces the counts by the exclusive prefix sum of the counts, in the order of digits and then threads.
+    // Each thread processes kCountsPerThread counts of one digit.
     constexpr int kCountsPerThread = kDigits, kShares = kSortThreads / kCountsPerThread;
     int32_t* const share =
         counts + compute_count_index(thread / kShares, thread % kShares * kCountsPerThread);

@@ -85,8 +85,8 @@ class FramePacker {
 };
 
 // Copies frames of x (batch, frames, stride) to packed (directions, rows, width). A row of step s receives
-// the frame of step s - steps_back, or zeros if s < steps_back. In direction d, only the `width` elements
-// from column d * offset on are copied.
+// the frame of step s - steps_back, or zeros if s < steps_back. For direction d, the kernel copies the
+// `width` elements that begin at column d * offset.
 template <class T>
 __global__ void pack_kernel(PackedFrames p, const T* x, int64_t width, int64_t stride, int64_t offset,
                             int64_t steps_back, T* packed) {

@@ -14,8 +14,8 @@ __device__ void for_each_lane_column(int64_t columns, F&& f) {
 }
 
 // Returns the number that the softmax feature maps subtract from u before exp(): |scale * x|² / 2 for keys,
-// and the maximum of u for queries. x (dim,) is a row of the input, and u (features,) is scale * projection
-// x. All lanes of a warp call the function.
+// and the maximum of u for queries. x (dim,) is a row of the input, and u is scale * projection x, with the
+// shape (features,). All lanes of a warp call the function.
 template <class T>
 __device__ T compute_exponent_shift(const RandomFeatureShape& s, const T* x, const T* u) {
   if (s.feature_map == RandomFeatureMap::softmax_key) {

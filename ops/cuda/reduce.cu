@@ -9,8 +9,7 @@ namespace {
 constexpr int64_t kElementsPerBlock = 1 << 14;  // maximum number of elements of a row that a block sums
 
 // Sums the rows of x (rows, size). Each row is divided into blocks_per_row parts of equal size, but the last
-// part can be smaller. Each thread
-// block writes the sum of one part to `out` (rows, blocks_per_row).
+// part can be smaller. Each thread block writes the sum of one part to `out` (rows, blocks_per_row).
 template <class From, class To>
 __global__ void sum_rows_kernel(const From* x, To* out, int64_t size, int64_t blocks_per_row) {
   const int64_t row = blockIdx.x / blocks_per_row, block = blockIdx.x % blocks_per_row;

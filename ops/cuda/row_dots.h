@@ -27,8 +27,8 @@ __global__ void row_dots_kernel(AttentionRows<const S> a, AttentionRows<const S>
   }
 }
 
-// The version of row_dots_kernel for bfloat16 rows that are aligned to 16 bytes. Each lane loads a Pack of
-// both rows. A row consists of lanes_per_row Packs, a power of two that is at most kWarpSize, so a warp
+// The version of row_dots_kernel for bfloat16 rows that are aligned to 16 bytes. Each lane loads one Pack of
+// each row. lanes_per_row is the number of Packs of a row, a power of two that is at most kWarpSize. A warp
 // computes kWarpSize / lanes_per_row dot products at a time.
 template <class S>
 __global__ void packed_row_dots_kernel(AttentionRows<const S> a, AttentionRows<const S> b, unsigned length,
@@ -59,12 +59,12 @@ __global__ void packed_row_dots_kernel(AttentionRows<const S> a, AttentionRows<c
   }
 }
 
-// Computes dots (batch, heads, length), the dot products of the rows of a and b (batch, length, heads, dim),
-// with packed_row_dots_kernel if it supports the rows.
+// Computes dots (batch, heads, length), the dot products of the rows of a and b (batch, length, heads, dim).
+// If packed_row_dots_kernel supports the rows, the function uses this kernel.
 template <class S>
 void compute_row_dots(AttentionRows<const S> a, AttentionRows<const S> b, int64_t batch, int64_t length,
                       int64_t heads, int64_t dim, Compute<S>* dots) {
-  constexpr int64_t kMaxCount = int64_t{1} << 30;  // all indices of packed_row_dots_kernel are 32-bit numbers
+  constexpr int64_t kMaxCount = int64_t{1} << 30;  // packed_row_dots_kernel uses 32-bit indices
   const int64_t count = batch * length * heads;
   if constexpr (std::is_same_v<S, BFloat16>) {
     const int64_t lanes = dim / Pack<S>::kSize;

@@ -1,6 +1,6 @@
 // Classes that load operands for attention kernels. A thread block loads one tile of kTileTokens rows of each
-// resident operand, such as q and g. It then loops over the tiles of the two streamed operands, such as k and
-// v.
+// resident operand, such as q and g. The block then loops over the tiles of the two streamed operands, such
+// as k and v.
 //
 // The template parameter `Stream` of a kernel selects the class:
 // - SliceRowStream loads slices from global memory for each product. It supports rows of any width and all
@@ -57,14 +57,14 @@ class SliceRowStream {
       : resident_(resident), streamed_(streamed), resident_position_(position), column_(column) {}
 
   // Makes the streamed tile at row `first` the next tile. TensorCoreRowStream also starts to load this tile
-  // and the resident tiles of the first kOperandCount operands (1 or 2), but SliceRowStream loads operands
-  // only in its products. All threads of the block call the function.
+  // and the resident tiles of the first kOperandCount operands (1 or 2). All threads of the block call the
+  // function.
   template <int kOperandCount>
   __device__ void start_loads(int64_t first) {
     next_position_ = first;
   }
   // Makes the next tile the current tile, and synchronises the block. The streamed tile at row `next`, which
-  // may be beyond the last row, becomes the next tile. All threads of the block call the function.
+  // can be beyond the last row, becomes the next tile. All threads of the block call the function.
   __device__ void advance(int64_t next) {
     __syncthreads();
     current_position_ = next_position_;

@@ -203,8 +203,8 @@ __global__ void wide_kernel(const T* x, int64_t classes, RowFunction row_functio
   row_function(int64_t{blockIdx.x}, WideRow<T>(x + blockIdx.x * classes, classes), threadIdx.x == 0);
 }
 
-// Calls row_function for each row of x. Packs are used only if x and `out` are aligned to 16 bytes. `out` is
-// the (rows, classes) array that row_function writes. Callers without such an array pass x.
+// Calls row_function for each row of x. Kernels use Packs only if x and `out` are aligned to 16 bytes. `out`
+// is the (rows, classes) array that row_function writes. Callers without such an array pass x.
 template <class T, class RowFunction>
 void launch_over_rows(const T* x, const T* out, int64_t rows, int64_t classes,
                       const RowFunction& row_function) {

@@ -19,9 +19,9 @@
 namespace tapeformer::cuda {
 namespace {
 
-// The second argument of __launch_bounds__: the minimum number of resident blocks per multiprocessor. With a
-// larger number, nvcc would move registers to local memory. Kernels for the gradients of keys and values, and
-// kernels with a KeyPattern, need more registers.
+// The second argument of __launch_bounds__, the minimum number of resident blocks per multiprocessor. With a
+// larger number, nvcc would spill registers to local memory. Kernels for the gradients of keys and values,
+// and kernels with a KeyPattern, need more registers.
 template <class Stream, class Pattern, bool kIsKeyGradient = false>
 [[maybe_unused]] inline constexpr int kResidentBlocks =
     std::max(1, Stream::kMaxResidentBlocks - (kIsKeyGradient && Stream::kColumns > 32 ? 1 : 0) -
@@ -272,9 +272,9 @@ __global__ void __launch_bounds__(Stream::kThreads, kResidentBlocks<Stream, Patt
 }
 
 // Returns a launch with blocks_per_head blocks along x for each head, and `column_tiles` blocks along y. The
-// WorkLog records its work: `multiply_adds` multiply-adds for each pair of a query and a key, and
-// `instructions` for each tile and warp if the kernel uses TensorCoreRowStream. With a causal mask, half of
-// the pairs are counted, otherwise all pairs.
+// WorkLog records the work of the launch: `multiply_adds` multiply-adds for each pair of a query and a key,
+// and `instructions` for each tile and warp if the kernel uses TensorCoreRowStream. With a causal mask, the
+// WorkLog counts half of the pairs.
 template <class Stream, class S>
 LaunchConfig make_launch(const SoftmaxAttentionShape& s, int64_t blocks_per_head, int64_t column_tiles,
                          int64_t multiply_adds, const SoftmaxInstructionCounts& instructions) {
@@ -299,8 +299,8 @@ bool can_use_tensor_stream(const SoftmaxAttentionInputs<S>& in) {
 }
 
 // Calls f(std::type_identity<Stream>{}, Pattern{}) with the template arguments of the kernel. To save compile
-// time, double operands always use KeyPattern and a SliceRowStream of width kTileTokens. The same is true for
-// bfloat16 operands that TensorCoreRowStream does not support.
+// time, double operands always use KeyPattern and a SliceRowStream of width kTileTokens. bfloat16 operands
+// also use these types if TensorCoreRowStream does not support the operands.
 template <class S, class F>
 void with_stream_and_pattern(const SoftmaxAttentionInputs<S>& in, F&& f) {
   constexpr bool kIsTensor = std::is_same_v<S, BFloat16>;

@@ -23,8 +23,8 @@ struct SoftmaxAttentionInputs {
   const Compute<S>* deltas;    // (batch, heads, query_length), the dot products g . out
 };
 
-// The type of SoftmaxAttentionHead::attended_pairs. For a KeyPattern, it is a reference to an object in
-// shared memory. The functions of a KeyPattern are not inlined, so a copy per thread would need stack memory.
+// The type of SoftmaxAttentionHead::attended_pairs. For KeyPattern, the type is a reference to an object in
+// shared memory. The functions of KeyPattern are not inlined, so a copy per thread would need stack memory.
 template <class Pattern>
 using HeadAttendedPairs = std::conditional_t<std::is_same_v<Pattern, AllKeys>, AttendedPairs<Pattern>,
                                              const AttendedPairs<Pattern>&>;
@@ -117,9 +117,9 @@ class TileMasks {
   // The masks of a tile, and the log-sum-exps and deltas of its queries.
   struct Stage {
     uint64_t attention_masks[kTileTokens];  // attention mask of each query
-    // Dropout mask of each query. Random bits are drawn 8 at a time, and the first key of the tile can be in
-    // the middle of such a group. Therefore bytes 0 to 8 contain 72 bits. Byte 9 is the index of the first of
-    // the 64 bits of the mask.
+    // Dropout mask of each query. Random bits are drawn in groups of 8, and the mask can begin at any bit of
+    // a group. Therefore bytes 0 to 8 contain 72 random bits. Byte 9 is the index of the first bit of the
+    // mask, which has 64 bits.
     alignas(8) uint8_t dropout_masks[kTileTokens][16];
     T log_sums[kTileTokens], deltas[kTileTokens];  // log_sums are divided by log 2
   };
@@ -129,9 +129,9 @@ class TileMasks {
   __device__ TileMasks(const DropoutMultipliers<T>& dropout, Memory& memory)
       : dropout_(dropout), memory_(memory) {}
 
-  // Computes the masks of the next tile, which begins at (query, key). If needs_sums is true, also loads its
-  // log_sums and deltas. Does nothing if `query` or `key` is out of range. After a barrier, advance() makes
-  // the next tile the current tile. All threads of the block call both functions.
+  // Computes the masks of the next tile, which begins at (query, key). If needs_sums is true, also loads the
+  // log_sums and deltas of the tile. Does nothing if `query` or `key` is out of range. After a barrier,
+  // advance() makes the next tile the current tile. All threads of the block call both functions.
   template <class S, class Head>
   __device__ void compute_next_masks(const SoftmaxAttentionInputs<S>& in, const Head& head, int64_t query,
                                      int64_t key, bool needs_sums) {

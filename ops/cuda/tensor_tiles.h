@@ -36,8 +36,8 @@ struct SliceLayout {
   template <bool kIsLeft>
   __device__ static void load(const uint32_t* slice, int index, int first, uint32_t (&pairs)[4]) {
     const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-    // load_matrices() loads four 8 x 8 matrices. If kSecondMatrixIsBelow is true, the second one is 8 lines
-    // below the first one. Otherwise it is in the same lines, 8 elements to the right.
+    // load_matrices() loads four 8 x 8 matrices. If kSecondMatrixIsBelow is true, the second matrix is 8
+    // lines below the first matrix. Otherwise, the second matrix is 8 elements to the right.
     constexpr bool kSecondMatrixIsBelow = kIsLeft == kIsAlongDepth;
     const int line = kSecondMatrixIsBelow ? lane % 16 : lane % 8 + lane / 16 * 8;
     const int element = kSecondMatrixIsBelow ? lane / 16 * 8 : lane / 8 % 2 * 8;
@@ -136,9 +136,8 @@ struct TensorCoreTile {
     Layout::template load<true>(left, warp() % kWarpsAlongRows * 16, first, fragment.pairs);
     return fragment;
   }
-  // Returns columns [first, first + 16) of this tile as a left operand of add_product(). Each element is
-  // rounded to bfloat16 if `part` is 0, and replaced by its rounding error if `part` is 1
-  // (extract_bfloat16_part()).
+  // Returns columns [first, first + 16) of this tile as a left operand of add_product(). Each element of the
+  // tile is replaced by part `part` of the element (extract_bfloat16_part()).
   __device__ LeftFragment make_left_fragment(int first, int part) const {
     static_assert(kWarpsAlongColumns == 1);
     const int j = first / 4;
@@ -172,7 +171,8 @@ __device__ void fill_rounded_slice(uint32_t* slice, F element) {
   }
 }
 
-// Like fill_rounded_slice() with element(d, i) = operand(begin + d, i), but loads 8 elements at a time.
+// Does the same as fill_rounded_slice() with element(d, i) = operand(begin + d, i), but loads 8 elements at a
+// time.
 template <class Layout, int kParts, class Operand>
 __device__ void fill_packed_slice(uint32_t* slice, const Operand& operand, int64_t begin) {
   constexpr int kPacksPerLine = Layout::kLineElements / Pack<BFloat16>::kSize;
@@ -187,8 +187,8 @@ __device__ void fill_packed_slice(uint32_t* slice, const Operand& operand, int64
   }
 }
 
-// Fills a slice with operand(begin + d, i). Uses 16-byte loads if operand.can_load_pack() exists and returns
-// true.
+// Fills a slice with the elements operand(begin + d, i). If operand.can_load_pack() exists and returns true,
+// uses 16-byte loads.
 template <class Layout, int kParts, class Operand>
 __device__ void fill_operand_slice(uint32_t* slice, const Operand& operand, int64_t begin) {
   if constexpr (requires { operand.can_load_pack(); })
@@ -198,7 +198,7 @@ __device__ void fill_operand_slice(uint32_t* slice, const Operand& operand, int6
 
 // Adds to `tile` the product of 16 columns of the left operand and rows [first, first + 16) of the right
 // operand. left(part) returns a fragment with one part of the left operand, and `right` is a slice of the
-// right operand. The product of part 1 of both operands is omitted, because it is small.
+// right operand. The product of part 1 of both operands is small, and is omitted.
 template <class Layout, int kLeftParts, int kRightParts, int kRows, int kColumns, class Left>
 __device__ void add_part_products(TensorCoreTile<kRows, kColumns>& tile, Left left, const uint32_t* right,
                                   int first) {
@@ -275,8 +275,7 @@ struct SplitTensorCoreTiles {
   using Tile = TensorCoreTile<kRows, kColumns>;
 };
 using TensorCoreTiles = SplitTensorCoreTiles<1>;
-// Tiles for sums in which large terms cancel. Each operand has two parts, and three products of parts are
-// computed. The product of the small parts is omitted.
+// Tiles for sums of large numbers that almost cancel. Each operand has two parts.
 using SplitTensorTiles = SplitTensorCoreTiles<2>;
 
 // The tiles for tensors with elements of type S.

@@ -1,9 +1,9 @@
 // Matrix products that a thread block computes for the attention kernels. An operand is a function object
-// that returns an element of a matrix. Slices of both operands are copied to shared memory, and each thread
+// that returns the elements of a matrix. Slices of both operands are copied to shared memory, and each thread
 // accumulates a few elements of the product in registers.
 //
-// The template parameter `Tiles` of a kernel selects how tiles are multiplied: SimtTiles in the type of the
-// elements, or TensorCoreTiles (tensor_tiles.h) on tensor cores. Both classes have these members:
+// The template parameter `Tiles` of a kernel selects how tiles are multiplied. SimtTiles does not use tensor
+// cores, and TensorCoreTiles (tensor_tiles.h) uses tensor cores. Both classes have these members:
 //   Value      type of the elements in registers
 //   Stored     type of the elements in global memory
 //   kThreads   number of threads per block
@@ -109,8 +109,8 @@ struct SimtTile {
 };
 
 // Specifies which elements of an operand are adjacent in memory:
-//   along_depth   the terms of a sum
-//   along_tile    the rows (left operand) or columns (right operand) of the tile
+//   along_depth   the elements of a row (left operand) or a column (right operand)
+//   along_tile    the elements of a column (left operand) or a row (right operand)
 // Slices are loaded in the order of the layout, so that the lanes of a warp read adjacent elements.
 enum class OperandLayout { along_depth, along_tile };
 inline constexpr OperandLayout kAlongDepth = OperandLayout::along_depth,
@@ -146,8 +146,8 @@ struct NoOpSliceVisitor {
 // operands must return zero for d >= depth. All threads of the block call the function. The function
 // synchronises the block before it writes a slice, but not after it reads the last slice.
 //
-// Calls visit_slice(begin, count, element) for each slice of the left operand. The slice holds the terms
-// [begin, begin + count). element(i, row) returns left(begin + i, row) from shared memory.
+// Calls visit_slice(begin, count, element) for each slice of the left operand. element(i, row) returns
+// left(begin + i, row) from shared memory, for i < count.
 template <OperandLayout kLeftLayout, OperandLayout kRightLayout, class T, int kRows, int kColumns, class Left,
           class Right, class SliceVisitor = NoOpSliceVisitor>
 __device__ void add_products(SimtTile<T, kRows, kColumns>& tile, const SimtMemory<T>& memory, int64_t depth,
@@ -181,7 +181,7 @@ __device__ void add_tile_product(SimtTile<T, kRows, kColumns>& tile,
   }
 }
 
-// Tiles (see the comment of this file) that are multiplied in type T, without tensor cores.
+// Tiles that are multiplied in type T. The comment of this file describes the members.
 template <class T>
 struct SimtTiles {
   using Value = T;
@@ -221,8 +221,8 @@ struct StridedRows {
   }
 };
 
-// Returns whether all rows of the tensor `rows` begin at a multiple of 16 bytes, and whether the size of a
-// row is a multiple of 16 bytes. The rows have `width` elements.
+// Returns whether the address and the size of each row of the tensor `rows` are multiples of 16 bytes. The
+// rows have `width` elements.
 template <class S>
 bool are_aligned_to_packs(const AttentionRows<S>& rows, int64_t width) {
   constexpr int64_t kPackBytes = 16, kPackSize = kPackBytes / sizeof(S);
@@ -243,8 +243,8 @@ struct RowsOperand {
   __device__ Compute<S> operator()(int64_t d, int i) const {
     return kIsAlongDepth ? rows.load(position + i, feature + d) : rows.load(position + d, feature + i);
   }
-  // Returns 8 adjacent elements, of which operator()(d, i) is the first. They are adjacent along d if kLayout
-  // is kAlongDepth, otherwise along i. Requires can_load_pack().
+  // Returns 8 adjacent elements, beginning with operator()(d, i). The elements are adjacent along d if
+  // kLayout is kAlongDepth, otherwise along i. Requires can_load_pack().
   __device__ auto load_pack(int64_t d, int i) const {
     return kIsAlongDepth ? rows.load_pack(position + i, feature + d)
                          : rows.load_pack(position + d, feature + i);

@@ -15,7 +15,7 @@ namespace tapeformer {
 // they sample the same classes.
 struct ClassScorer {
   RandomStream stream;
-  int64_t row_offset;  // row r uses the random numbers of row row_offset + r of the stream
+  int64_t row_offset;  // class c of row r uses element (row_offset + r) * classes + c of the stream
   int64_t classes;
   bool greedy;
   double inverse_temperature;

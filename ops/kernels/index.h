@@ -17,11 +17,11 @@ struct GatherShape {
 TAPEFORMER_FOR_EACH_BACKEND(
 
     // Computes y[o, c, i] = x[o, index[o, c, i], i]. x is (outer_size, size, inner_size), and y has the shape
-    // of the index.
+    // of `index`.
     template <class T>
     void gather_middle_dim(Backend, const GatherShape& shape, const T* x, const int64_t* index, T* y);
     // Adds x[o, c, i] to y[o, index[o, c, i], i] for each element of x, in increasing order of c. x has the
-    // shape of the index, and y is (outer_size, size, inner_size). If an index is out of range, the CUDA
+    // shape of `index`, and y is (outer_size, size, inner_size). If an index is out of range, the CUDA
     // kernel writes NaN to y[o, 0, i].
     template <class T>
     void scatter_add_middle_dim(Backend, const GatherShape& shape, const T* x, const int64_t* index, T* y);

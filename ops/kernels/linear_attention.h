@@ -47,8 +47,8 @@ TAPEFORMER_FOR_EACH_BACKEND(
     // (batch, heads, dim, value_dim) and phi(k) to the state key_sum (batch, heads, dim). Then computes out
     // from q and the updated states.
     //
-    // The states are contiguous. q, k, v and out have length 1. O is T, or O is bfloat16 and T is float. Of
-    // the shape, the kernel uses batch, heads, dim, value_dim, feature_map and eps.
+    // The states are contiguous. q, k, v and out have length 1. O is T, or O is bfloat16 and T is float. The
+    // kernel uses only batch, heads, dim, value_dim, feature_map and eps of `shape`.
     template <class T, class O>
     void linear_attention_step(Backend, const LinearAttentionShape& shape, AttentionRows<const T> q,
                                AttentionRows<const T> k, AttentionRows<const T> v, T* kv, T* key_sum,

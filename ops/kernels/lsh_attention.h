@@ -12,8 +12,8 @@
 
 namespace tapeformer {
 
-// The numbers of buckets of a hash with at most two rotations. With two rotations, both numbers are even, and
-// a position with bucket b1 in the first rotation and b2 in the second rotation has the bucket
+// The numbers of buckets of a hash with at most two rotations. With two rotations, both numbers are even. A
+// position with bucket b1 in the first rotation and bucket b2 in the second rotation has the bucket
 // b1 + first * b2. With one rotation, `first` is even and `second` is 1. Without hashing, both numbers are 1.
 struct LshBucketCounts {
   int64_t first = 1, second = 1;
@@ -25,13 +25,14 @@ struct LshHashShape {
   static constexpr int64_t kMaxSingleRotationBuckets = 128;
 
   int64_t batch = 0, length = 0, heads = 0, dim = 0, rounds = 0, chunk_length = 1;
-  // Numbers of buckets that the caller sets. If total() is 1, the numbers are derived from the valid length.
+  // Numbers of buckets that the caller sets. If requested_buckets.total() is 1, the numbers are derived from
+  // the valid length.
   LshBucketCounts requested_buckets;
   bool allow_two_rotations = true;  // false: always one rotation
-  LshBucketCounts max_buckets;      // upper bound of each number of buckets, for all sequences
-  // If true, a round has one rotation for all examples and heads.
+  LshBucketCounts max_buckets;      // upper bounds for all sequences
+  // If true, all examples and heads share the rotations of a round.
   bool share_all_rotations = false;
-  // If true, a round has one rotation per head, which all examples share.
+  // If true, all examples share the rotations of a round and head.
   bool share_rotations_across_examples = false;
   int64_t first_example = 0;         // example b uses the rotations of example first_example + b
   const int64_t* lengths = nullptr;  // valid lengths (batch,); null if no position is masked
@@ -89,7 +90,7 @@ struct LshAttentionShape {
 
   // Returns the valid length of an example. `lengths` must be in host memory.
   int64_t valid_length(int64_t example) const { return get_valid_length(lengths, example, length); }
-  // Returns the number of log-sum-exps per position and head: one per round if rounds are averaged, else 1.
+  // Returns the number of log-sum-exps per position and head.
   TAPEFORMER_HOST_DEVICE int64_t log_sum_round_count() const { return average_rounds ? rounds : 1; }
 };
 
@@ -112,8 +113,8 @@ TAPEFORMER_FOR_EACH_BACKEND(
 
     // Computes out (batch, length, heads, value_dim), contiguous. Also computes log_sums (batch, heads,
     // log_sum_round_count(), length), the log-sum-exps of the scores. The elements of buckets (batch, heads,
-    // rounds, length) must be in [0, length]. If a position attends to no other position, its log-sum-exp is
-    // +inf and its result is the row of v at the position.
+    // rounds, length) must be in [0, length]. If a position attends to no other position, its log-sum-exp
+    // is +inf, and its result is the row of v at the position.
     template <class T> void lsh_attention_forward(Backend, const LshAttentionShape& shape,
                                                   AttentionRows<const T> q, AttentionRows<const T> v,
                                                   const int32_t* buckets, T* out, Compute<T>* log_sums);

@@ -23,8 +23,8 @@ TAPEFORMER_FOR_EACH_BACKEND(
                             T* normalized, T* inverse_std, BFloat16* rounded_y);
 
     // Computes the gradients of x, branch, weight (dim,) and bias (dim,). `g` is the gradient of y, and
-    // g_rounded is the gradient of rounded_y. One of the two can be null. gbranch, gweight and gbias can be
-    // null.
+    // g_rounded is the gradient of rounded_y. Either g or g_rounded can be null. gbranch, gweight and gbias
+    // can also be null.
     template <class T, class B>
     void layer_norm_backward(Backend, int64_t rows, int64_t dim, const T* g, const BFloat16* g_rounded,
                              const T* normalized, const T* inverse_std, const T* weight,

@@ -33,8 +33,8 @@ __global__ void copy_groups(const float* x, float* y) {
 __global__ void copy_bytes(const uint8_t* x, uint8_t* y) {
   y[first_element()] = x[first_element()];
 }
-// Reads x[0] in all threads. In the test, x[0] is 0, so no thread writes to y. Without the write, the
-// compiler could remove the read.
+// Reads x[0] in all threads. In the test, x[0] is 0, so no thread executes the store to y. Without this
+// store, the compiler could remove the read.
 __global__ void read_one(const float* x, float* y) {
   if (x[0] > 0) y[0] = 1;
 }

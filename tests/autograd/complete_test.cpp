@@ -19,7 +19,7 @@ class Completed {
   explicit Completed(std::vector<std::pair<std::string, Tensor>> leaves) : leaves_(std::move(leaves)) {}
 
   // Runs backward(), and returns the names of the leaves in the order of the calls of on_complete(). Checks
-  // that the gradient of a leaf does not change after the call.
+  // that the gradient of a leaf does not change after on_complete(leaf).
   std::string order(const Tensor& result) {
     std::string names;
     std::vector<double> values(leaves_.size(), -1);

@@ -77,7 +77,7 @@ TEST_CASE("gradients of a reversible stack pass the gradient check, also if both
 }
 
 TEST_CASE("branches that return their gradient unchanged do not change the gradients of other branches") {
-  // backward() of in + w gives `in` and `w` the same gradient tensor. run_reversible() must not change it.
+  // backward() of in + w gives `in` and `w` the same gradient tensor, which run_reversible() must not change.
   const Tensor w = set_requires_grad(normal({kTokens, kWidth}, 1)),
                x = set_requires_grad(normal({kTokens, kWidth}, 2));
   const auto shift = [&](const Tensor& in, int64_t) { return add(in, w); };

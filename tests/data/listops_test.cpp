@@ -21,8 +21,8 @@ std::string get_token_text(const ListOpsExample& example) {
 }
 
 // Returns the value of the next expression in `words`, by the definition of Nangia and Bowman 2018. If the
-// expression is an operation, writes its nesting depth to `*depth`. Raises `*operands` to the largest
-// number of operands of an operation in the expression, if that number is larger. Null pointers are ignored.
+// expression is an operation, writes its nesting depth to `*depth`. Sets `*operands` to the
+// maximum of `*operands` and all operand counts in the expression. Ignores null pointers.
 int evaluate_text(std::istringstream& words, int* depth = nullptr, size_t* operands = nullptr) {
   std::string word;
   words >> word;

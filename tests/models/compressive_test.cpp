@@ -36,7 +36,7 @@ Tensor xl_outputs(int64_t memory, const Tensor& tokens) {
 
 // Runs a forward and a backward pass for each segment of a text. Returns the gradients by the names of the
 // parameters, and the final state of the segment memory under "memory NAME". If `with_terms` is true, the
-// loss includes the loss terms of the attention layers, whose sum for each segment is returned under "terms".
+// loss includes the loss terms of the attention layers, and "terms" contains their sum for each segment.
 std::map<std::string, std::vector<double>> gradients(const AutoregressiveModelOptions& options,
                                                      bool with_terms) {
   const Tensor tokens = random_tokens(2, kLongText + 1, 2 * kText);
@@ -185,7 +185,7 @@ TEST_CASE("the gradient of the reconstruction loss equals differences, and means
   };
   backward(terms_of(*model));
   // Only the compression in the last layer is tested. The compression in the first layer also changes the
-  // loss term of the last layer, but backward() does not compute the gradient of this effect.
+  // loss term of the last layer, but backward() ignores this effect.
   constexpr double kStep = 1e-5;
   int parameters = 0;
   for (const auto& [name, parameter] : model->parameters()) {

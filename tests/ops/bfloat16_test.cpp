@@ -113,10 +113,9 @@ void check_attention(Device device) {
   }
 }
 
-// Checks the errors of linear attention in bfloat16 if a common vector is added to all queries, another to
-// all keys, and another to all values. A vector that is added to all values does not change the gradients of
-// queries and keys. Rounding errors that are proportional to this vector must therefore not accumulate in
-// these gradients.
+// Checks the errors of linear attention in bfloat16 for queries, keys and values with common offsets. A
+// common offset of all values does not change the gradients of queries and keys, so rounding errors that are
+// proportional to this offset must not accumulate in these gradients.
 void check_common_values(Device device, int64_t length, int64_t dim) {
   const Shape shape{1, length, 1, dim};
   const auto with_common = [&](int salt) {
@@ -255,8 +254,8 @@ TEST_CASE("cuda: linear attention in bfloat16 has the same results with and with
     FeatureMap map;
     std::vector<int64_t> valid_lengths;
   };
-  // At a length of 2,100, a thread block scans three chunks. Two valid lengths mask all keys of a chunk or of
-  // an example.
+  // At a length of 2,100, a thread block scans three chunks. Some valid lengths mask all keys of a chunk or
+  // of an example.
   const Case cases[] = {{{2, 3, 30, 30, 24}, FeatureMap::elu_plus_one, {23, 30}},
                         {{2, 3, 195, 195, 16}, FeatureMap::relu, {188, 195}},
                         {{2, 2, 200, 200, 56}, FeatureMap::squared_relu, {0, 70}},

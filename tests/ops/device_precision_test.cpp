@@ -86,8 +86,8 @@ void check_rounding(Device device) {
       const std::vector<Tensor> inputs = get_inputs(rows, in, out);
       const auto exact = compute_result_and_gradients(inputs, kCpu, DType::float64, Activation::none, 0),
                  found = compute_result_and_gradients(inputs, device, DType::float32, Activation::none, 0);
-      // A linear layer with the absolute values of the inputs computes the sums of the absolute values of all
-      // terms. The error bounds are proportional to these sums.
+      // A linear layer with the absolute values of the inputs computes the sums of the absolute values of the
+      // products. The error bounds are proportional to these sums.
       std::vector<Tensor> sizes;
       for (const Tensor& input : inputs) sizes.push_back(sqrt(square(input)));
       const Tensor g = sqrt(square(normal({rows, out}, 17).to(DType::bfloat16).to(DType::float64)));

@@ -123,7 +123,7 @@ std::string name_in(const std::string& head) {
   return head.substr(begin, end - begin);
 }
 
-// Finds functions by their braces, in code without comments and literals.
+// A parser that finds functions by braces in code without comments and literals.
 class FunctionFinder {
  public:
   std::vector<FunctionBody> run(const std::string& plain) {

@@ -133,7 +133,7 @@ TEST_CASE("the estimated time is the largest of four limits plus the time betwee
   CHECK(estimate_seconds(kernel, h200) == doctest::Approx(1e-6 + kLaunch));
   kernel.block_count *= 2;
   CHECK(estimate_seconds(kernel, h200) == doctest::Approx(2e-6 + kLaunch));
-  // Its 528 warp schedulers issue instructions in 70 % of their 1.83 billion cycles per second.
+  // The 528 warp schedulers of an H200 issue instructions in 70 % of their 1.83 billion cycles per second.
   kernel.warp_instructions = 528 * 1.83e9;
   CHECK(estimate_seconds(kernel, h200) == doctest::Approx(1 / 0.7 + kLaunch));
   CHECK_THROWS_AS(find_device_model("h20"), ConfigError);

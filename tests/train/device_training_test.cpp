@@ -48,7 +48,7 @@ Config small_config(const std::string& attention, bool reversible) {
   return config;
 }
 
-// Kinds that use the queries as keys are tested in reversible layers, as in "Reformer".
+// Returns whether an attention kind is tested in reversible layers, as in the Reformer.
 bool is_used_reversible(const std::string& attention) {
   return find_attention_kind(attention).capabilities.shares_query_key;
 }
@@ -257,7 +257,7 @@ TEST_CASE(
     CHECK(sum.item() == 36);
     CHECK(graphs.captured_step_count() == 2);
     // StepGraphs stores at most four layouts. The fifth layout, of length 5, removes all graphs. A graph
-    // is captured when its layout occurs for the second time, which is here the second step of length 1.
+    // is captured when its layout occurs for the second time, here in the second step of length 1.
     for (const int64_t length : {3, 4, 5, 1, 1}) graphs.run(layout(length), 9, work(100));
     CHECK(sum.item() == 536);
     CHECK(graphs.captured_step_count() == 3);

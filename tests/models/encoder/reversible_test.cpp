@@ -20,7 +20,7 @@ namespace {
 const ForwardContext kTraining{.training = true, .seed = 5, .step = 2};
 
 // Attention with two buckets. The bucket of a position is a low-order bit of its query, which rounding errors
-// can change in a replay. If `keep` is true, a replay reuses the buckets of the first pass.
+// can change in a replay. If `keep` is true, a replay reuses the buckets of the forward pass.
 class RoundingAttention final : public Attention {
  public:
   explicit RoundingAttention(bool keep) : keep_(keep) {}
@@ -214,7 +214,7 @@ TEST_CASE("control: a replay that draws other random numbers gives wrong gradien
     const ReplayContext context(kTraining);
     auto blocks = make_reversible_blocks(encoder.layers, 1, 7, {}, context);
     if (!replays_draws) {
-      // In its second call, the replay, the branch g of each block draws the random numbers of another step.
+      // The second call of each branch g, which is the replay, draws the random numbers of another step.
       const ForwardContext other{.training = true, .seed = 5, .step = 3};
       const auto others = make_reversible_blocks(encoder.layers, 1, 7, {}, ReplayContext(other));
       for (size_t i = 0; i < blocks.size(); ++i) {
@@ -246,7 +246,7 @@ TEST_CASE("backward() reconstructs the inputs of a reversible stack of any depth
       const Shape shape{21, encoder.options().width()};
       const Tensor x1 = set_requires_grad(normal(shape, 1, dtype)),
                    x2 = set_requires_grad(normal(shape, 2, dtype));
-      // The inputs of the first branch of block 0, first in the forward pass and then in the backward pass.
+      // The inputs of branch f of block 0, first in the forward pass and then in the backward pass.
       std::vector<Tensor> inputs;
       const auto first = blocks[0].f.function;
       blocks[0].f.function = [&](const Tensor& rows, int64_t row) {

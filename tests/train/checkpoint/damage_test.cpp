@@ -86,7 +86,7 @@ TEST_CASE("a checkpoint without checksums loads") {
   auto state = nlohmann::ordered_json::parse(read_file(checkpoint / "state.json"));
   state.erase("crc32");
   write_file(checkpoint / "state.json", state.dump(2) + "\n");
-  // The entry "files" contains the checksums of the other files. It requires the entry "crc32".
+  // If state.json has "files", the checksums of the other files, the entry "crc32" is required.
   CHECK(contains(load_error(dir / "run"), "does not match the checksum in it"));
   state.erase("files");
   write_file(checkpoint / "state.json", state.dump(2) + "\n");

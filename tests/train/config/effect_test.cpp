@@ -16,8 +16,7 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Keys whose new value does not have to change the result. For example, they control files, the device or
-// speed.
+// Config keys that can leave the result unchanged, such as keys that control files, the device or the speed.
 const std::set<std::string> kNeutral = {"run.name",
                                         "run.device",
                                         "run.threads",
@@ -48,11 +47,11 @@ const std::set<std::string> kNeutral = {"run.name",
                                         "train.time_limit_minutes",
                                         "train.reduce_dtype"};
 
-// Keys that the test does not change, because they determine which other keys the config uses.
+// Config keys that the test does not change, because they determine which other keys have an effect.
 const std::set<std::string> kDeciding = {"data.dataset", "model.type", "model.encoder"};
 
-// Returns new values for keys that need a specific value. A value from the rules of other_value() would be
-// invalid or without effect.
+// Returns the new values of config keys for which the general rules of other_value() would produce an invalid
+// value or a value without effect.
 const std::map<std::string, OptionValue>& special_values() {
   static const std::map<std::string, OptionValue> values = {
       {"data.limit", int64_t{6}},

@@ -1,5 +1,5 @@
-// Tests of keys that have no effect, such as model.heads for an LSTM. Setting such a key is an error. If the
-// key is inherited from another config file, it is ignored.
+// Tests of config keys that have no effect, such as model.heads for an LSTM. Setting such a key is an error,
+// but a key that is inherited from another config file is ignored.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -164,14 +164,14 @@ TEST_CASE("configs of earlier versions load, although they contain keys without 
   for (const SchemaKey& key : make_config_schema(AttentionCatalogue{})) {
     if (key.table_name != table) text += "[" + key.table_name + "]\n";
     table = key.table_name;
-    // Earlier versions also wrote inherited values of keys without effect, here of model.heads.
+    // Configs of earlier versions contain values of config keys without effect, here of model.heads.
     const std::string value = key.name() == "model.heads" ? "6" : format_config_value(config, key.name());
     text += key.spec.name + " = " + value + "\n";
     if (key.name() == "data.lexicon") text += "allow_commands = false\n";
   }
   const auto old = folder.write("old.toml", text);
   CHECK(find_differing_keys(load_with(old), config).empty());
-  // A checkpoint may come from an untrusted source, so its allow_commands is ignored.
+  // A checkpoint can come from an untrusted source, so its data.allow_commands is ignored.
   const auto checkpoint =
       folder.write("checkpoint.toml", "data.allow_commands = true\nmodel.hidden = 3\n" + kImages);
   CHECK(load_with(checkpoint, {}, {.unused_key_policy = UnusedKeyPolicy::ignore_in_file}).model.hidden ==

@@ -39,7 +39,7 @@ inline int64_t count_errors(const std::string& err) {
   return count;
 }
 
-// Shell code for the parameter `prefix` of a Job. It writes the exit status of the command for
+// Shell code for the parameter `prefix` of a Job. The shell writes the exit status of the command for
 // Job::status_of(), even if mpirun sends SIGTERM. Job::pid_of() then returns the PID of the shell.
 constexpr const char* kRecordStatus =
     " trap : TERM; \"$@\"; code=$?; echo $code > $folder/status.$rank; exit $code;";
@@ -48,8 +48,8 @@ constexpr const char* kRecordStatus =
 // temporary folder and then starts the command.
 class Job {
  public:
-  // Starts the processes. `prefix` is shell code that each process runs before `words`. It can read $rank,
-  // the number of the process, and $folder, the temporary folder. It can change the arguments with `set --`.
+  // Starts the processes. `prefix` is shell code that each process runs before `words`. The code can read
+  // $rank (the number of the process) and $folder (the temporary folder), and can change $@ with `set --`.
   Job(int processes, std::vector<std::string> words, const std::string& prefix = "") {
     const std::string code = "rank=$OMPI_COMM_WORLD_RANK; folder='" + dir_.path().string() +
                              "'; echo $$ > $folder/pid.$rank; " + prefix + " exec \"$@\"";

@@ -71,7 +71,7 @@ double largest_difference(const CheckpointContents& a, const CheckpointContents&
 
 // Checks that a run of `total` steps can be interrupted after `saved` steps with two processes, and resumed
 // with 1, 2 or 4 processes. The weights must be near the weights of an uninterrupted run with one process.
-// After resuming with two processes, they must equal an uninterrupted run with two processes bit for bit.
+// With two processes, the weights must equal the weights of an uninterrupted run with two processes bitwise.
 void check_resumes(const TempDir& dir, const std::string& config, int64_t saved, int64_t total) {
   REQUIRE(Job(1, train_words(dir, config, "whole")).wait() == 0);
   REQUIRE(Job(2, train_words(dir, config, "pair")).wait() == 0);
