@@ -2,6 +2,7 @@
 // order, elementary functions, random numbers, and loads and stores of several elements. For .cu files only.
 #pragma once
 
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <numbers>
@@ -285,6 +286,12 @@ struct alignas(16) Pack {
   T values[kSize];
 
   __device__ static Pack load(const T* source) { return *reinterpret_cast<const Pack*>(source); }
+  // Returns load(source) if `exists` is true, otherwise zeros.
+  __device__ static Pack load_or_zero(const T* source, bool exists) {
+    Pack<uint32_t> words{};  // nvcc would insert the zeros of a Pack<BFloat16> element by element
+    if (exists) words = *reinterpret_cast<const Pack<uint32_t>*>(source);
+    return std::bit_cast<Pack>(words);
+  }
   __device__ void store(T* target) const { *reinterpret_cast<Pack*>(target) = *this; }
 };
 

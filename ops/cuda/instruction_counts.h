@@ -29,5 +29,15 @@ struct SoftmaxInstructionCounts {
 };
 inline constexpr SoftmaxInstructionCounts kSoftmaxResult{{410, 508}, {957, 1098}},
     kSoftmaxQueryGradient{{359, 462}, {1060, 1215}}, kSoftmaxKeyValueGradients{{519, 657}, {1405, 1558}};
+// Instructions of a warp for one tile of LSH attention with rows that are aligned to 16 bytes: `tile` without
+// dropout and normalize_duplicates, `dropout` in addition with dropout, and `multiplicities` in addition with
+// normalize_duplicates, plus kMultiplicitiesPerRound for each round.
+struct LshInstructionCounts {
+  InstructionCounts tile;
+  int dropout, multiplicities;
+};
+inline constexpr int kMultiplicitiesPerRound = 388;
+inline constexpr LshInstructionCounts kLshResult{{877, 1153}, 187, 229},
+    kLshQueryGradient{{1163, 1589}, 189, 191}, kLshKeyGradients{{1347, 1869}, 222, 201};
 
 }  // namespace tapeformer::cuda

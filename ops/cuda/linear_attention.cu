@@ -229,13 +229,14 @@ struct ChunkScan {
       compute_chunk_output<Tiles, Output::result, kWidth>(memory, in, head, head.queries, head.keys,
                                                           head.values, begin, state, dd, nullptr, add_terms);
     else
-      for (int i = 0; i < kRowsPerThread; ++i)
-        for (int64_t feature = Sums::column(0); feature < in.s.value_dim; feature += kWidth)
-          for (int j = 0; j < Sums::kColumnsPerThread; ++j) {
-            const int64_t position = begin + Sums::row(i), column = feature + j;
-            if (position < in.s.query_length && column < in.s.value_dim)
-              dd[i] -= in.out.row(head.example, position, head.head)[column] * head.dn.load(position, column);
-          }
+      for (int i = 0; i < kRowsPerThread; ++i) {
+        const int64_t position = begin + Sums::row(i);
+        if (position >= in.s.query_length) continue;
+        const S* const row = in.out.row(head.example, position, head.head);
+        for (int64_t first = Sums::column(0); first < in.s.value_dim; first += kWidth)
+          for (int j = 0; j < Sums::kColumnsPerThread; ++j)
+            if (first + j < in.s.value_dim) dd[i] -= row[first + j] * head.dn.load(position, first + j);
+      }
 #pragma unroll(kUnrollFactor <T>)
     for (int i = 0; i < kRowsPerThread; ++i) {
       dd[i] = Sums::template reduce_row<Plus>(dd[i]);

@@ -44,9 +44,17 @@ __global__ void round_sums_kernel(const Compute<S>* sums, S* target, int64_t cou
   for (int64_t i = first_element(); i < count; i += element_stride()) target[i] = convert_element<S>(sums[i]);
 }
 
+// Computes LshInputs::dropout_multipliers.
 template <class T>
-__global__ void multipliers_kernel(DropoutMultipliers<T> dropout, T* table, int64_t count) {
-  for (int64_t i = first_element(); i < count; i += element_stride()) table[i] = dropout.multiplier(i);
+__global__ void multipliers_kernel(LshAttentionShape s, DropoutMultipliers<T> dropout, T* table,
+                                   int64_t count) {
+  const int stride = get_multiplier_stride(s);
+  const int64_t columns = 2 * s.chunk_length;
+  for (int64_t i = first_element(); i < count; i += element_stride()) {
+    const int64_t row = i / stride, column = i % stride;
+    const bool exists = row < s.chunk_length && column < columns;
+    table[i] = exists ? dropout.multiplier(row * columns + column) : T{0};
+  }
 }
 
 template <class T>
@@ -162,37 +170,32 @@ __device__ RoundUpdate<T> update_running_log_sum(const RowSoftmax<T>& row, T* ru
 // chunk. running_log_sums (column tiles, batch * heads, length) holds the log-sum-exps of the earlier rounds.
 // Each column tile of the result has a separate copy, because different blocks compute the column tiles.
 template <class Tiles, int kWidth, class T = typename Tiles::Value, class S = typename Tiles::Stored>
-__global__ void forward_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* out, T* log_sums,
-                               T* running_log_sums) {
+__global__ void __launch_bounds__(Tiles::kThreads, choose_resident_lsh_blocks<Tiles, kWidth>())
+    forward_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* out, T* log_sums, T* running_log_sums) {
   __shared__ LshTile<T> tile;
   LshThreadBlock<Tiles> block(in, tile, grid.head());
   using Scores = typename LshThreadBlock<Tiles>::Scores;
   const int64_t chunk = grid.chunk(), begin = grid.first_slot(), column = int64_t{blockIdx.y} * kWidth;
   if (chunk >= block.order.chunk_count || begin >= block.order.slot_count(chunk)) return;
   const LshChunkSlots query_slots = block.find_slots(round, chunk);
-  const LshChunkSlots previous_slots = block.find_look_back_slots(round, chunk);
-  T* const head_log_sums = running_log_sums + (blockIdx.y * grid.head_count + block.head_index) * in.s.length;
   typename Tiles::template Tile<kTileTokens, kWidth> result;
   RowSoftmax<T> rows[Scores::kRowsPerThread];
-  for (const bool is_look_back : {true, false}) {
-    const LshChunkSlots& keys = is_look_back ? previous_slots : query_slots;
-    for (int64_t key = 0; key < keys.count; key += kTileTokens) {
-      block.load_tile(query_slots, begin, keys, key, is_look_back);
-      Scores scores;
-      add_products<kAlongDepth, kAlongDepth>(scores, block.memory, in.s.dim,
-                                             block.template make_query_operand<kAlongDepth>(tile.queries),
-                                             block.template make_query_operand<kAlongDepth>(tile.keys));
-      compute_scores(block, scores);
+  block.visit_key_tiles(round, chunk, begin, [&] {
+    Scores scores;
+    add_products<kAlongDepth, kAlongDepth>(scores, block.memory, in.s.dim,
+                                           block.template make_query_operand<kAlongDepth>(tile.queries),
+                                           block.template make_query_operand<kAlongDepth>(tile.keys));
+    compute_scores(block, scores);
 #pragma unroll(kUnrollFactor <T>)
-      for (int i = 0; i < Scores::kRowsPerThread; ++i) {
-        const T rescale = update_row_softmax(block, scores, i, rows[i]);
-        for (T& element : result.elements[i]) element *= rescale;
-      }
-      add_tile_product(result, scores, block.memory,
-                       block.template make_value_operand<kAlongTile>(tile.keys, column));
+    for (int i = 0; i < Scores::kRowsPerThread; ++i) {
+      const T rescale = update_row_softmax(block, scores, i, rows[i]);
+      for (T& element : result.elements[i]) element *= rescale;
     }
-  }
+    add_tile_product(result, scores, block.memory,
+                     block.template make_value_operand<kAlongTile>(tile.keys, column));
+  });
 
+  T* const head_log_sums = running_log_sums + (blockIdx.y * grid.head_count + block.head_index) * in.s.length;
   const auto target = make_contiguous_rows(out, in.s.length, in.s.heads, in.s.value_dim);
   const bool average = in.s.average_rounds, is_first = round == 0, is_last = round == in.s.rounds - 1;
 #pragma unroll(kUnrollFactor <T>)
@@ -237,11 +240,10 @@ void clear_masked_rows(const LshAttentionShape& s, AttentionRows<T> target, int6
 
 template <class T>
 LshDropoutMultipliers<T>::LshDropoutMultipliers(const LshAttentionShape& s)
-    : is_active_(s.dropout.is_active()), table_(is_active_ ? 2 * s.chunk_length * s.chunk_length : 0) {
-  const int64_t count = 2 * s.chunk_length * s.chunk_length;
+    : is_active_(s.dropout.is_active()), table_(is_active_ ? count_multipliers(s) : 0) {
   if (is_active_)
-    launch(multipliers_kernel<T>, make_elementwise_launch(count), DropoutMultipliers<T>(s.dropout),
-           table_.data(), count);
+    launch(multipliers_kernel<T>, make_elementwise_launch(count_multipliers(s)), s,
+           DropoutMultipliers<T>(s.dropout), table_.data(), count_multipliers(s));
 }
 
 template <class S>
@@ -270,8 +272,9 @@ void lsh_attention_forward(Backend, const LshAttentionShape& s, AttentionRows<co
     const int64_t tiles = count_tiles(s.value_dim, kWidth);
     const Scratch<T> running_log_sum(tiles * s.batch * s.heads * s.length);
     for (int64_t round = 0; round < s.rounds; ++round)
-      launch(forward_kernel<Tiles, kWidth>, grid.make_launch<Tiles>(tiles), in, grid, round, result.data(),
-             log_sums, running_log_sum.data());
+      launch(forward_kernel<Tiles, kWidth>,
+             grid.make_launch<Tiles>(s, tiles, kWidth, s.dim + s.value_dim, kLshResult), in, grid, round,
+             result.data(), log_sums, running_log_sum.data());
   });
   result.write_rounded_result();
 }

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <limits>
+#include <type_traits>
 
+#include "ops/cuda/instruction_counts.h"
 #include "ops/cuda/lsh_order.h"
 #include "ops/cuda/tensor_tiles.h"
 
@@ -21,14 +23,26 @@ struct LshInputs {
   // (batch, heads, s.log_sum_round_count(), length), the dot products g . out. If s.average_rounds is true,
   // `out` is the result of one round, otherwise it is the final result.
   const T* deltas;
-  const T* dropout_multipliers;  // (chunk_length, 2 chunk_length); null without dropout
+  // The dropout multipliers of the pairs of slots of a chunk, or null without dropout. The shape is
+  // (chunk_length + kTileTokens, 2 chunk_length + kTileTokens). A row belongs to a query. The first
+  // chunk_length columns belong to the keys of the previous chunk, and the next chunk_length columns to the
+  // keys of the chunk of the query. The other rows and columns are 0. Tiles at the end of a chunk read them.
+  const T* dropout_multipliers;
 };
+
+// Return the number of elements in a row of LshInputs::dropout_multipliers, and in the whole array.
+__host__ __device__ inline int get_multiplier_stride(const LshAttentionShape& s) {
+  return static_cast<int>(2 * s.chunk_length) + kTileTokens;
+}
+inline int64_t count_multipliers(const LshAttentionShape& s) {
+  return (s.chunk_length + kTileTokens) * get_multiplier_stride(s);
+}
 
 // The `count` positions of one chunk in one round, sorted by bucket. The index of a position in the sorted
 // sequence is its slot, so positions[i] is the position in slot i of the chunk.
 struct LshChunkSlots {
-  const int32_t* positions = nullptr;  // (count,)
-  int64_t count = 0, round = 0;
+  const int32_t* positions;  // (count,)
+  int64_t count, round;
 };
 
 // A tile of queries and keys in shared memory. Slots without a query or key have the position -1.
@@ -64,15 +78,15 @@ template <OperandLayout kLayout, class S>
 struct LshOperand {
   static constexpr bool kIsAlongDepth = kLayout == kAlongDepth;
   AttentionRows<const S> rows;  // rows.data is the row of the head at position 0
-  int64_t width;
+  int width;
   bool is_aligned;           // whether 16-byte loads can read the rows
   const int32_t* positions;  // (kTileTokens,), in shared memory
-  int64_t first_feature;
+  int first_feature;
 
   __device__ bool can_load_pack() const { return is_aligned; }
   __device__ Compute<S> operator()(int64_t d, int64_t i) const {
     const int32_t position = positions[kIsAlongDepth ? i : d];
-    const int64_t feature = first_feature + (kIsAlongDepth ? d : i);
+    const int feature = first_feature + static_cast<int>(kIsAlongDepth ? d : i);
     return position >= 0 && feature < width
                ? convert_element<Compute<S>>(rows.data[position * rows.length_stride + feature])
                : Compute<S>{0};
@@ -81,10 +95,9 @@ struct LshOperand {
   // kLayout is kAlongDepth, otherwise along i. Requires can_load_pack().
   __device__ Pack<S> load_pack(int64_t d, int64_t i) const {
     const int32_t position = positions[kIsAlongDepth ? i : d];
-    const int64_t feature = first_feature + (kIsAlongDepth ? d : i);
-    return position >= 0 && feature < width
-               ? Pack<S>::load(rows.data + position * rows.length_stride + feature)
-               : Pack<S>{};
+    const int feature = first_feature + static_cast<int>(kIsAlongDepth ? d : i);
+    return Pack<S>::load_or_zero(rows.data + position * rows.length_stride + feature,
+                                 position >= 0 && feature < width);
   }
 };
 
@@ -99,7 +112,9 @@ struct LshThreadBlock {
   int64_t head_index, example, head;  // head_index is example * heads + head
   LshHeadOrder order;
   T round_share;  // factor of the weights of a round: 1 / rounds if average_rounds is true, otherwise 1
-  int64_t first_query_slot = 0, key_column = 0;  // first row and column of the tile in `dropout_multipliers`
+  // The element of in.dropout_multipliers for the first query and the first key of the tile, or null without
+  // dropout.
+  const T* tile_multipliers = nullptr;
 
   using Scores = typename Tiles::template Tile<kTileTokens, kTileTokens>;
   static constexpr uint32_t kCausalOffset = uint32_t{1} << 31;
@@ -132,8 +147,9 @@ struct LshThreadBlock {
   // previous chunk if is_look_back is true, otherwise in the chunk of the queries. Before the call, all
   // threads must have read the queries of the previous tile.
   __device__ void load_queries(const LshChunkSlots& slots, int64_t begin, bool is_look_back) {
-    first_query_slot = begin;
-    key_column = is_look_back ? 0 : in.s.chunk_length;
+    if (in.dropout_multipliers)
+      tile_multipliers = in.dropout_multipliers + begin * get_multiplier_stride(in.s) +
+                         (is_look_back ? 0 : in.s.chunk_length);
     const int64_t i = threadIdx.x;
     if (i >= kTileTokens) return;
     const bool exists = begin + i < slots.count;
@@ -146,7 +162,7 @@ struct LshThreadBlock {
   }
   // Loads the keys in the slots [begin, begin + kTileTokens) of `slots`. Must be called after load_queries().
   __device__ void load_keys(const LshChunkSlots& slots, int64_t begin) {
-    key_column += begin;
+    if (tile_multipliers) tile_multipliers += begin;
     const int64_t j = threadIdx.x;
     if (j >= kTileTokens) return;
     const bool exists = begin + j < slots.count;
@@ -155,15 +171,28 @@ struct LshThreadBlock {
     tile.key_factors[j] = exists ? in.key_factors[head_index * in.s.length + position] : T{0};
     tile.key_codes[j] = exists ? order.cell_code(slots.round, position) : kEmptySlot;
   }
-  // Replaces the tile by queries [query, query + kTileTokens) of `queries` and keys [key, key + kTileTokens)
-  // of `keys`, and counts the multiplicities. All threads call the function.
-  __device__ void load_tile(const LshChunkSlots& queries, int64_t query, const LshChunkSlots& keys,
-                            int64_t key, bool is_look_back) {
-    __syncthreads();  // all threads have read the previous tile
-    load_queries(queries, query, is_look_back);
-    load_keys(keys, key);
+  // Calls function() for each tile of keys to which the queries in the slots [begin, begin + kTileTokens) of
+  // a chunk attend. Before each call, replaces the tile by these queries and keys, and counts the
+  // multiplicities. All threads call the function.
+  template <class Function>
+  __device__ void visit_key_tiles(int64_t round, int64_t chunk, int64_t begin, Function function) {
+    __shared__ LshChunkSlots slots[2];  // of the chunk and of its previous chunk
+    __syncthreads();                    // all threads have left an earlier call
+    if (threadIdx.x == 0) {
+      slots[0] = find_slots(round, chunk);
+      slots[1] = find_look_back_slots(round, chunk);
+    }
     __syncthreads();
-    count_multiplicities();
+    for (int back = 1; back >= 0; --back) {
+      for (int64_t key = 0; key < slots[back].count; key += kTileTokens) {
+        __syncthreads();  // all threads have read the previous tile
+        load_queries(slots[0], begin, back == 1);
+        load_keys(slots[back], key);
+        __syncthreads();
+        count_multiplicities();
+        function();
+      }
+    }
   }
   __device__ LshQuery query(int i) const {
     return {tile.query_codes[i],
@@ -190,7 +219,8 @@ struct LshThreadBlock {
     AttentionRows<const S> rows = tensor;
     rows.data = tensor.row(example, 0, head);
     const StridedRows<S> strided_rows{.data = rows.data, .stride = rows.length_stride, .width = width};
-    return {rows, width, strided_rows.is_aligned_to_packs(), positions, first_feature};
+    return {rows, static_cast<int>(width), strided_rows.is_aligned_to_packs(), positions,
+            static_cast<int>(first_feature)};
   }
   // Return an operand with the rows of q, v or g at `positions`, from feature `first_feature` of the rows.
   template <OperandLayout kLayout>
@@ -276,13 +306,9 @@ struct LshThreadBlock {
     if (!attends(query, key)) return 0;
     return divide_by_multiplicity(round_share * FastDeviceMath::exp(key.factor * product - log_sum), i, j);
   }
-  // Returns the dropout multiplier of query i and key j, or 0 if the pair is outside of the (chunk_length, 2
-  // chunk_length) array dropout_multipliers. Without dropout, returns 1.
+  // Returns the dropout multiplier of query i and key j. Without dropout, returns 1.
   __device__ T dropout_multiplier(int i, int j) const {
-    if (!in.dropout_multipliers) return 1;
-    const int64_t row = first_query_slot + i, column = key_column + j, columns = 2 * in.s.chunk_length;
-    return row < in.s.chunk_length && column < columns ? in.dropout_multipliers[row * columns + column]
-                                                       : T{0};
+    return tile_multipliers ? tile_multipliers[i * get_multiplier_stride(in.s) + j] : T{1};
   }
   // Returns the gradient with respect to the product of query i and the query at the position of key j. `key`
   // is the result of key(j), `weight` is the result of compute_weight(), `g_v` is the product g_i . v_j times
@@ -291,6 +317,13 @@ struct LshThreadBlock {
     return weight == 0 ? T{0} : weight * (g_v - delta) * key.factor;
   }
 };
+
+// Returns the minimum number of resident blocks per multiprocessor, for __launch_bounds__. With a larger
+// number, nvcc would spill registers to local memory.
+template <class Tiles, int kWidth>
+constexpr int choose_resident_lsh_blocks() {
+  return Tiles::kThreads > kTensorCoreThreads ? 1 : kWidth > 32 ? 2 : 3;
+}
 
 // A grid of thread blocks. Each block along x processes kTileTokens slots of one chunk of one head.
 // blockIdx.y selects the columns of the result that the block computes.
@@ -301,11 +334,24 @@ struct LshGrid {
       : head_count(s.batch * s.heads),
         chunks_per_head(count_tiles(s.length, s.chunk_length)),
         blocks_per_chunk(count_tiles(s.chunk_length, kTileTokens)) {}
-  // Returns a launch with this grid and `column_tiles` blocks along y.
+  // Returns a launch with this grid and `column_tiles` blocks along y. The WorkLog records the work of the
+  // launch: `multiply_adds` multiply-adds for each query and each key in its chunk and in the previous chunk,
+  // and `instructions` for each tile if Tiles uses tensor cores. `width` is the number of columns of a block.
   template <class Tiles>
-  LaunchConfig make_launch(int64_t column_tiles, SourceLocation where = SourceLocation::current()) const {
-    return make_tile_launch(head_count * chunks_per_head * blocks_per_chunk, column_tiles, Tiles::kThreads,
-                            Tiles::Memory::kBytes, where);
+  LaunchConfig make_launch(const LshAttentionShape& s, int64_t column_tiles, int width, int64_t multiply_adds,
+                           const LshInstructionCounts& instructions,
+                           SourceLocation where = SourceLocation::current()) const {
+    const int64_t block_count = head_count * chunks_per_head * blocks_per_chunk,
+                  tile_count = block_count * column_tiles * 2 * blocks_per_chunk;
+    const int64_t per_tile =
+        instructions.tile.count(width) + (s.dropout.is_active() ? instructions.dropout : 0) +
+        (s.normalize_duplicates ? instructions.multiplicities + s.rounds * kMultiplicitiesPerRound : 0);
+    const bool has_tensor_cores = std::is_same_v<typename Tiles::Stored, BFloat16>;
+    return make_tile_launch(block_count, column_tiles, Tiles::kThreads, Tiles::Memory::kBytes, where)
+        .with_warp_instructions(
+            has_tensor_cores ? static_cast<double>(tile_count * kTensorCoreWarps * per_tile) : 0)
+        .template with_flop<typename Tiles::Stored>(
+            4 * static_cast<double>(head_count * s.length * s.chunk_length * multiply_adds));
   }
   // Return the head (example * heads + head), the chunk and the first slot of the calling block.
   __device__ int64_t head() const { return blockIdx.x / (chunks_per_head * blocks_per_chunk); }

@@ -156,14 +156,14 @@ __device__ void add_key_gradients(const LshThreadBlock<Tiles>& block, const Tile
 // later adds the gradients that come from the keys. If in.s.average_rounds is true, also computes the deltas
 // of the round (LshInputs::deltas).
 template <class Tiles, int kWidth, class T = typename Tiles::Value, class S = typename Tiles::Stored>
-__global__ void query_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* gq, T* deltas) {
+__global__ void __launch_bounds__(Tiles::kThreads, choose_resident_lsh_blocks<Tiles, kWidth>())
+    query_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* gq, T* deltas) {
   __shared__ LshTile<T> tile;
   LshThreadBlock<Tiles> block(in, tile, grid.head());
   using Scores = typename LshThreadBlock<Tiles>::Scores;
   const int64_t chunk = grid.chunk(), begin = grid.first_slot(), column = int64_t{blockIdx.y} * kWidth;
   if (chunk >= block.order.chunk_count || begin >= block.order.slot_count(chunk)) return;
-  const LshChunkSlots query_slots = block.find_slots(round, chunk),
-                      previous_slots = block.find_look_back_slots(round, chunk);
+  const LshChunkSlots query_slots = block.find_slots(round, chunk);
   typename Tiles::template Tile<kTileTokens, kWidth> result;
   T log_sums[Scores::kRowsPerThread] = {}, delta[Scores::kRowsPerThread] = {};
 #pragma unroll(kUnrollFactor <T>)
@@ -176,18 +176,14 @@ __global__ void query_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t rou
   }
   // If in.s.average_rounds is true, pass 0 over the keys computes the deltas. Pass 1 computes the gradient.
   for (int pass = in.s.average_rounds ? 0 : 1; pass < 2; ++pass) {
-    for (const bool is_look_back : {true, false}) {
-      const LshChunkSlots& keys = is_look_back ? previous_slots : query_slots;
-      for (int64_t key = 0; key < keys.count; key += kTileTokens) {
-        block.load_tile(query_slots, begin, keys, key, is_look_back);
-        Scores scores, gradients;
-        compute_pair_products(block, scores, gradients, false);
-        compute_query_rows(block, log_sums, pass == 0, scores, gradients, delta);
-        if (pass == 1)
-          add_tile_product(result, gradients, block.memory,
-                           block.template make_query_operand<kAlongTile>(tile.keys, column));
-      }
-    }
+    block.visit_key_tiles(round, chunk, begin, [&] {
+      Scores scores, gradients;
+      compute_pair_products(block, scores, gradients, false);
+      compute_query_rows(block, log_sums, pass == 0, scores, gradients, delta);
+      if (pass == 1)
+        add_tile_product(result, gradients, block.memory,
+                         block.template make_query_operand<kAlongTile>(tile.keys, column));
+    });
     if (pass == 1) break;
 #pragma unroll(kUnrollFactor <T>)
     for (int i = 0; i < Scores::kRowsPerThread; ++i) {
@@ -203,7 +199,8 @@ __global__ void query_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t rou
 // Adds the gradients of one round with respect to the keys and values to gk (batch, heads, length, dim) and
 // gv. The keys of a chunk receive gradients from the queries of the same chunk and of the next chunk.
 template <class Tiles, int kWidth, class T = typename Tiles::Value, class S = typename Tiles::Stored>
-__global__ void key_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* gk, T* gv) {
+__global__ void __launch_bounds__(Tiles::kThreads, choose_resident_lsh_blocks<Tiles, kWidth>())
+    key_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* gk, T* gv) {
   __shared__ LshTile<T> tile;
   __shared__ T log_sums[kTileTokens], deltas[kTileTokens];  // log-sum-exps and deltas of the queries
   LshThreadBlock<Tiles> block(in, tile, grid.head());
@@ -213,7 +210,7 @@ __global__ void key_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round
   const LshChunkSlots key_slots = block.find_slots(round, chunk);
   const bool needs_key_gradient = column < in.s.dim, needs_value_gradient = column < in.s.value_dim;
   typename Tiles::template Tile<kTileTokens, kWidth> key_gradient, value_gradient;
-  LshChunkSlots next_query_slots;
+  LshChunkSlots next_query_slots{};
   if (chunk + 1 < block.order.chunk_count) {
     next_query_slots = block.find_slots(round, chunk + 1);
   } else if (chunk > 0) {
@@ -222,8 +219,9 @@ __global__ void key_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round
     const int64_t next = in.s.wrap == LshWrap::global ? (round + 1) % in.s.rounds : round;
     if (block.order.wrap_pair(next).query_code != kNoCell) next_query_slots = block.find_slots(next, 0);
   }
-  for (const bool is_look_back : {false, true}) {
-    const LshChunkSlots& queries = is_look_back ? next_query_slots : key_slots;
+  for (int back = 0; back < 2; ++back) {
+    const bool is_look_back = back == 1;
+    const LshChunkSlots queries = is_look_back ? next_query_slots : key_slots;
     for (int64_t query = 0; query < queries.count; query += kTileTokens) {
       __syncthreads();  // all threads have read the positions of the previous tile
       block.load_queries(queries, query, is_look_back);
@@ -300,13 +298,17 @@ void lsh_attention_backward(Backend, const LshAttentionShape& s, AttentionRows<c
   visit_tile_width<T>(widest, [&](auto width) {
     constexpr int kWidth = decltype(width)::value;
     for (int64_t round = 0; round < s.rounds; ++round)
-      launch(query_gradient_kernel<Tiles, kWidth>, grid.make_launch<Tiles>(count_tiles(s.dim, kWidth)), in,
-             grid, round, gq_result.data(), deltas.data());
+      launch(query_gradient_kernel<Tiles, kWidth>,
+             grid.make_launch<Tiles>(s, count_tiles(s.dim, kWidth), kWidth, 2 * s.dim + s.value_dim,
+                                     kLshQueryGradient),
+             in, grid, round, gq_result.data(), deltas.data());
     // With LshWrap::global, the keys of a round also receive gradients from queries of the next round.
     // Therefore the deltas of all rounds are computed before the gradients of the keys.
     for (int64_t round = 0; round < s.rounds; ++round)
-      launch(key_gradient_kernel<Tiles, kWidth>, grid.make_launch<Tiles>(count_tiles(widest, kWidth)), in,
-             grid, round, gk.data(), gv_result.data());
+      launch(key_gradient_kernel<Tiles, kWidth>,
+             grid.make_launch<Tiles>(s, count_tiles(widest, kWidth), kWidth, 2 * (s.dim + s.value_dim),
+                                     kLshKeyGradients),
+             in, grid, round, gk.data(), gv_result.data());
   });
   launch(complete_query_gradient_kernel<S>, make_elementwise_launch(rows * kWarpSize), in, gk.data(), q_rows,
          rows);

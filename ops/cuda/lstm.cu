@@ -217,6 +217,14 @@ class RecurrentWeights {
   const T* weights_;
 };
 
+// Returns a launch of a kernel that processes one step. For each of `count` units, the kernel reads or writes
+// `accesses` elements.
+template <class T>
+LaunchConfig make_step_launch(int64_t count, int64_t accesses,
+                              SourceLocation where = SourceLocation::current()) {
+  return make_elementwise_launch(count, where).with_bytes(count * accesses * static_cast<int64_t>(sizeof(T)));
+}
+
 template <class T>
 void pack_frames(const PackedFrames& p, const T* x, int64_t width, int64_t stride, int64_t offset,
                  int64_t steps_back, T* packed) {
@@ -261,7 +269,7 @@ void lstm_forward(Backend, const LstmShape& shape, const T* x, const int64_t* le
                            .c = recurrent.data(),
                            .ldc = gate_size},
                    shape.directions, shape.batch * hidden, gate_size * hidden, shape.batch * gate_size);
-    launch(forward_step_kernel<T>, make_elementwise_launch(shape.directions * active_rows * hidden),
+    launch(forward_step_kernel<T>, make_step_launch<T>(shape.directions * active_rows * hidden, 16),
            packed_frames,
            ForwardStep<T>{s,
                           active_rows,
@@ -290,7 +298,7 @@ void lstm_backward(Backend, const LstmShape& shape, const T* g, const T* x, cons
     fill_with_zeros(gc, states);
     for (int64_t s = packer.steps() - 1; s >= 0; --s) {
       const int64_t active_rows = packer.active_rows(s);
-      launch(backward_step_kernel<T>, make_elementwise_launch(shape.directions * active_rows * hidden),
+      launch(backward_step_kernel<T>, make_step_launch<T>(shape.directions * active_rows * hidden, 14),
              packed_frames,
              BackwardStep<T>{s, active_rows, g, gates, cells, gh.data(), gc.data(), gz.data()});
       if (s == 0) break;

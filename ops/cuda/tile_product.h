@@ -217,7 +217,7 @@ struct StridedRows {
   }
   // Returns the elements of the Pack that begins at `feature`. Requires can_load_pack.
   __device__ Pack<S> load_pack(int64_t position, int64_t feature) const {
-    return contains(position, feature) ? Pack<S>::load(data + position * stride + feature) : Pack<S>{};
+    return Pack<S>::load_or_zero(data + position * stride + feature, contains(position, feature));
   }
 };
 
