@@ -29,15 +29,15 @@ struct SoftmaxInstructionCounts {
 };
 inline constexpr SoftmaxInstructionCounts kSoftmaxResult{{410, 508}, {957, 1098}},
     kSoftmaxQueryGradient{{359, 462}, {1060, 1215}}, kSoftmaxKeyValueGradients{{519, 657}, {1405, 1558}};
-// Instructions of a warp for one tile of LSH attention with rows that are aligned to 16 bytes: `tile` without
-// dropout and normalize_duplicates, `dropout` in addition with dropout, and `multiplicities` in addition with
-// normalize_duplicates, plus kMultiplicitiesPerRound for each round.
+// Instructions of a warp for one tile of LSH attention without dropout and normalize_duplicates (`tile`), and
+// the additional instructions with dropout (`dropout`) and with normalize_duplicates (`multiplicities`, and
+// kMultiplicitiesPerRound for each round). The rows are aligned to 16 bytes.
 struct LshInstructionCounts {
   InstructionCounts tile;
   int dropout, multiplicities;
 };
 inline constexpr int kMultiplicitiesPerRound = 388;
-inline constexpr LshInstructionCounts kLshResult{{877, 1153}, 187, 229},
-    kLshQueryGradient{{1163, 1589}, 189, 191}, kLshKeyGradients{{1347, 1869}, 222, 201};
+inline constexpr LshInstructionCounts kLshResult{{891, 1165}, 131, 228},
+    kLshQueryGradient{{1167, 1611}, 112, 195}, kLshKeyGradients{{1271, 1795}, 153, 198};
 
 }  // namespace tapeformer::cuda

@@ -30,12 +30,9 @@ struct LshInputs {
   const T* dropout_multipliers;
 };
 
-// Return the number of elements in a row of LshInputs::dropout_multipliers, and in the whole array.
+// Returns the number of elements in a row of LshInputs::dropout_multipliers.
 __host__ __device__ inline int get_multiplier_stride(const LshAttentionShape& s) {
   return static_cast<int>(2 * s.chunk_length) + kTileTokens;
-}
-inline int64_t count_multipliers(const LshAttentionShape& s) {
-  return (s.chunk_length + kTileTokens) * get_multiplier_stride(s);
 }
 
 // The `count` positions of one chunk in one round, sorted by bucket. The index of a position in the sorted
@@ -43,6 +40,9 @@ inline int64_t count_multipliers(const LshAttentionShape& s) {
 struct LshChunkSlots {
   const int32_t* positions;  // (count,)
   int64_t count, round;
+
+  // Returns the position in a slot, or -1 if the slot does not exist.
+  __device__ int32_t position(int64_t slot) const { return slot < count ? positions[slot] : -1; }
 };
 
 // A tile of queries and keys in shared memory. Slots without a query or key have the position -1.
@@ -50,10 +50,14 @@ template <class T>
 struct LshTile {
   int32_t queries[kTileTokens], keys[kTileTokens];  // positions
   // A cell consists of the positions of a bucket in one chunk, or of a whole chunk if across_buckets is true.
-  // A code identifies a cell. query_codes[i] is the code of the only cell of the tile to whose keys query i
-  // can attend. key_codes[j] is the code of the cell of key j.
+  // A code identifies a cell. Query i can attend to key j if query_codes[i] is equal to key_codes[j]. In a
+  // chunk, both are the code of the cell. If the key is in the previous chunk, one of them is replaced: in
+  // visit_key_tiles(), the code of the key, by the code of the cell that attends to it; in
+  // key_gradient_kernel, the code of the query, by the code of its look-back cell.
   int32_t query_codes[kTileTokens], key_codes[kTileTokens];
   T key_factors[kTileTokens];
+  // The index in LshInputs::dropout_multipliers of the element for each query and the first key of the tile
+  uint32_t multiplier_offsets[kTileTokens];
   // Multiplicity of each pair of a query and a key: the number of times that the query attends to the key in
   // all rounds. Set only if normalize_duplicates is true.
   uint16_t multiplicities[kTileTokens][kTileTokens + 2];
@@ -109,12 +113,9 @@ struct LshThreadBlock {
   const LshInputs<S>& in;
   LshTile<T>& tile;
   typename Tiles::Memory memory;
-  int64_t head_index, example, head;  // head_index is example * heads + head
+  int head_index, example, head;  // head_index is example * heads + head
   LshHeadOrder order;
   T round_share;  // factor of the weights of a round: 1 / rounds if average_rounds is true, otherwise 1
-  // The element of in.dropout_multipliers for the first query and the first key of the tile, or null without
-  // dropout.
-  const T* tile_multipliers = nullptr;
 
   using Scores = typename Tiles::template Tile<kTileTokens, kTileTokens>;
   static constexpr uint32_t kCausalOffset = uint32_t{1} << 31;
@@ -123,10 +124,10 @@ struct LshThreadBlock {
   __device__ LshThreadBlock(const LshInputs<S>& inputs, LshTile<T>& shared, int64_t index)
       : in(inputs),
         tile(shared),
-        head_index(index),
-        example(index / inputs.s.heads),
-        head(index % inputs.s.heads),
-        order(inputs.s, inputs.order, index),
+        head_index(static_cast<int>(index)),
+        example(static_cast<int>(index / inputs.s.heads)),
+        head(static_cast<int>(index % inputs.s.heads)),
+        order(inputs.s, inputs.order, head_index),
         round_share(inputs.s.average_rounds ? 1 / static_cast<T>(inputs.s.rounds) : T{1}) {}
 
   // Returns the slots of chunk `chunk` of a round.
@@ -143,55 +144,62 @@ struct LshThreadBlock {
                                            : find_slots(wrap_pair.key_round, order.chunk_count - 1);
   }
 
-  // Loads the queries in the slots [begin, begin + kTileTokens) of `slots`. The keys of the tile are in the
-  // previous chunk if is_look_back is true, otherwise in the chunk of the queries. Before the call, all
-  // threads must have read the queries of the previous tile.
-  __device__ void load_queries(const LshChunkSlots& slots, int64_t begin, bool is_look_back) {
-    if (in.dropout_multipliers)
-      tile_multipliers = in.dropout_multipliers + begin * get_multiplier_stride(in.s) +
-                         (is_look_back ? 0 : in.s.chunk_length);
-    const int64_t i = threadIdx.x;
-    if (i >= kTileTokens) return;
-    const bool exists = begin + i < slots.count;
-    const int32_t position = exists ? slots.positions[begin + i] : -1;
-    int32_t code = kNoCell;
-    if (exists) code = order.cell_code(slots.round, position);
-    if (exists && is_look_back) code = order.find_look_back_cell(slots.round, code).key_code;
-    tile.queries[i] = position;
-    tile.query_codes[i] = code;
+  // Returns the slots of the queries that also attend to the keys of `chunk`: the slots of the next chunk, or
+  // of the first chunk of a round if `chunk` is its look-back chunk.
+  __device__ LshChunkSlots find_look_ahead_slots(int64_t round, int64_t chunk) const {
+    if (chunk + 1 < order.chunk_count) return find_slots(round, chunk + 1);
+    // If round `next` has a wrap pair, the queries in the first chunk of round `next` attend to keys in the
+    // last chunk of this round.
+    const int64_t next = in.s.wrap == LshWrap::global ? (round + 1) % in.s.rounds : round;
+    return chunk > 0 && order.wrap_pair(next).query_code != kNoCell ? find_slots(next, 0) : LshChunkSlots{};
   }
-  // Loads the keys in the slots [begin, begin + kTileTokens) of `slots`. Must be called after load_queries().
-  __device__ void load_keys(const LshChunkSlots& slots, int64_t begin) {
-    if (tile_multipliers) tile_multipliers += begin;
-    const int64_t j = threadIdx.x;
-    if (j >= kTileTokens) return;
-    const bool exists = begin + j < slots.count;
-    const int32_t position = exists ? slots.positions[begin + j] : -1;
+
+  // Replaces query i of the tile by the query in slot `slot` of `slots`, or by no query if the slot does not
+  // exist. first_column is the column of in.dropout_multipliers for the first key of the tile. Returns the
+  // position of the query, or -1.
+  __device__ int32_t load_query(int i, const LshChunkSlots& slots, int64_t slot, int64_t first_column) {
+    const int32_t position = slots.position(slot);
+    tile.queries[i] = position;
+    tile.query_codes[i] = position < 0 ? kNoCell : order.cell_code(slots.round, position);
+    tile.multiplier_offsets[i] = static_cast<uint32_t>(slot * get_multiplier_stride(in.s) + first_column);
+    return position;
+  }
+  // Replaces key j of the tile by the key in slot `slot` of `slots`, or by no key if the slot does not exist.
+  // Returns the position of the key, or -1.
+  __device__ int32_t load_key(int j, const LshChunkSlots& slots, int64_t slot) {
+    const int32_t position = slots.position(slot);
     tile.keys[j] = position;
-    tile.key_factors[j] = exists ? in.key_factors[head_index * in.s.length + position] : T{0};
-    tile.key_codes[j] = exists ? order.cell_code(slots.round, position) : kEmptySlot;
+    tile.key_factors[j] = position < 0 ? T{0} : in.key_factors[head_index * in.s.length + position];
+    tile.key_codes[j] = position < 0 ? kEmptySlot : order.cell_code(slots.round, position);
+    return position;
   }
   // Calls function() for each tile of keys to which the queries in the slots [begin, begin + kTileTokens) of
   // a chunk attend. Before each call, replaces the tile by these queries and keys, and counts the
-  // multiplicities. All threads call the function.
+  // multiplicities. Key k is in slot k of the previous chunk if k < chunk_length, otherwise in slot
+  // k - chunk_length of the chunk. All threads call the function.
   template <class Function>
   __device__ void visit_key_tiles(int64_t round, int64_t chunk, int64_t begin, Function function) {
-    __shared__ LshChunkSlots slots[2];  // of the chunk and of its previous chunk
-    __syncthreads();                    // all threads have left an earlier call
+    __shared__ LshChunkSlots chunks[2];
+    __syncthreads();  // all threads have left an earlier call
     if (threadIdx.x == 0) {
-      slots[0] = find_slots(round, chunk);
-      slots[1] = find_look_back_slots(round, chunk);
+      chunks[0] = find_look_back_slots(round, chunk);
+      chunks[1] = find_slots(round, chunk);
     }
     __syncthreads();
-    for (int back = 1; back >= 0; --back) {
-      for (int64_t key = 0; key < slots[back].count; key += kTileTokens) {
-        __syncthreads();  // all threads have read the previous tile
-        load_queries(slots[0], begin, back == 1);
-        load_keys(slots[back], key);
-        __syncthreads();
-        count_multiplicities();
-        function();
+    const int64_t length = in.s.chunk_length, end = length + chunks[1].count,
+                  first = chunks[0].count > 0 ? 0 : length / kTileTokens * kTileTokens;
+    for (int64_t key = first; key < end; key += kTileTokens) {
+      __syncthreads();  // all threads have read the previous tile
+      if (const int i = static_cast<int>(threadIdx.x); i < kTileTokens) {
+        load_query(i, chunks[1], begin + i, key);
+        const bool is_own = key + i >= length;
+        const int32_t position = load_key(i, chunks[is_own ? 1 : 0], key + i - (is_own ? length : 0));
+        if (position >= 0 && !is_own)
+          tile.key_codes[i] = order.find_attending_cell(round, chunk, tile.key_codes[i]);
       }
+      __syncthreads();
+      count_multiplicities();
+      function();
     }
   }
   __device__ LshQuery query(int i) const {
@@ -308,7 +316,7 @@ struct LshThreadBlock {
   }
   // Returns the dropout multiplier of query i and key j. Without dropout, returns 1.
   __device__ T dropout_multiplier(int i, int j) const {
-    return tile_multipliers ? tile_multipliers[i * get_multiplier_stride(in.s) + j] : T{1};
+    return in.dropout_multipliers ? in.dropout_multipliers[tile.multiplier_offsets[i] + j] : T{1};
   }
   // Returns the gradient with respect to the product of query i and the query at the position of key j. `key`
   // is the result of key(j), `weight` is the result of compute_weight(), `g_v` is the product g_i . v_j times
@@ -342,7 +350,7 @@ struct LshGrid {
                            const LshInstructionCounts& instructions,
                            SourceLocation where = SourceLocation::current()) const {
     const int64_t block_count = head_count * chunks_per_head * blocks_per_chunk,
-                  tile_count = block_count * column_tiles * 2 * blocks_per_chunk;
+                  tile_count = block_count * column_tiles * count_tiles(2 * s.chunk_length, kTileTokens);
     const int64_t per_tile =
         instructions.tile.count(width) + (s.dropout.is_active() ? instructions.dropout : 0) +
         (s.normalize_duplicates ? instructions.multiplicities + s.rounds * kMultiplicitiesPerRound : 0);
@@ -359,7 +367,8 @@ struct LshGrid {
   __device__ int64_t first_slot() const { return blockIdx.x % blocks_per_chunk * kTileTokens; }
 };
 
-// Computes and owns LshInputs::dropout_multipliers. data() returns null without dropout.
+// Computes and owns LshInputs::dropout_multipliers. data() returns null without dropout. The constructor
+// throws DeviceError if dropout is active and chunk_length is too large (over about 46,000).
 template <class T>
 class LshDropoutMultipliers {
  public:

@@ -161,7 +161,8 @@ __global__ void __launch_bounds__(Tiles::kThreads, choose_resident_lsh_blocks<Ti
   __shared__ LshTile<T> tile;
   LshThreadBlock<Tiles> block(in, tile, grid.head());
   using Scores = typename LshThreadBlock<Tiles>::Scores;
-  const int64_t chunk = grid.chunk(), begin = grid.first_slot(), column = int64_t{blockIdx.y} * kWidth;
+  const int chunk = static_cast<int>(grid.chunk()), begin = static_cast<int>(grid.first_slot()),
+            column = static_cast<int>(blockIdx.y) * kWidth;
   if (chunk >= block.order.chunk_count || begin >= block.order.slot_count(chunk)) return;
   const LshChunkSlots query_slots = block.find_slots(round, chunk);
   typename Tiles::template Tile<kTileTokens, kWidth> result;
@@ -205,47 +206,50 @@ __global__ void __launch_bounds__(Tiles::kThreads, choose_resident_lsh_blocks<Ti
   __shared__ T log_sums[kTileTokens], deltas[kTileTokens];  // log-sum-exps and deltas of the queries
   LshThreadBlock<Tiles> block(in, tile, grid.head());
   using Scores = typename LshThreadBlock<Tiles>::Scores;
-  const int64_t chunk = grid.chunk(), begin = grid.first_slot(), column = int64_t{blockIdx.y} * kWidth;
+  const int chunk = static_cast<int>(grid.chunk()), begin = static_cast<int>(grid.first_slot()),
+            column = static_cast<int>(blockIdx.y) * kWidth;
   if (chunk >= block.order.chunk_count || begin >= block.order.slot_count(chunk)) return;
-  const LshChunkSlots key_slots = block.find_slots(round, chunk);
   const bool needs_key_gradient = column < in.s.dim, needs_value_gradient = column < in.s.value_dim;
   typename Tiles::template Tile<kTileTokens, kWidth> key_gradient, value_gradient;
-  LshChunkSlots next_query_slots{};
-  if (chunk + 1 < block.order.chunk_count) {
-    next_query_slots = block.find_slots(round, chunk + 1);
-  } else if (chunk > 0) {
-    // If round `next` has a wrap pair, the queries in the first chunk of round `next` attend to keys of this
-    // chunk, the last chunk of the round.
-    const int64_t next = in.s.wrap == LshWrap::global ? (round + 1) % in.s.rounds : round;
-    if (block.order.wrap_pair(next).query_code != kNoCell) next_query_slots = block.find_slots(next, 0);
+  // Query q is in slot q of this chunk if q < chunk_length, otherwise in slot q - chunk_length of the next
+  // chunk.
+  __shared__ LshChunkSlots chunks[2];
+  __shared__ int query_count;
+  if (threadIdx.x == 0) {
+    chunks[0] = block.find_slots(round, chunk);
+    chunks[1] = block.find_look_ahead_slots(round, chunk);
+    query_count =
+        static_cast<int>(chunks[1].count > 0 ? in.s.chunk_length + chunks[1].count : chunks[0].count);
   }
-  for (int back = 0; back < 2; ++back) {
-    const bool is_look_back = back == 1;
-    const LshChunkSlots queries = is_look_back ? next_query_slots : key_slots;
-    for (int64_t query = 0; query < queries.count; query += kTileTokens) {
-      __syncthreads();  // all threads have read the positions of the previous tile
-      block.load_queries(queries, query, is_look_back);
-      block.load_keys(key_slots, begin);
-      if (threadIdx.x < kTileTokens) {
-        const int32_t position = tile.queries[threadIdx.x];
-        const int64_t row = position < 0 ? 0 : block.get_log_sum_index(queries.round, position);
-        log_sums[threadIdx.x] = position < 0 ? T{0} : in.log_sums[row];
-        deltas[threadIdx.x] = position < 0 ? T{0} : in.deltas[row];
-      }
-      __syncthreads();
-      block.count_multiplicities();
-      Scores scores, gradients;
-      compute_pair_products(block, scores, gradients, true);
-      compute_key_rows(block, log_sums, deltas, scores, gradients);
-      if (needs_value_gradient)
-        add_tile_product(value_gradient, scores, block.memory,
-                         block.template make_gradient_operand<kAlongTile>(tile.queries, column));
-      if (needs_key_gradient)
-        add_tile_product(key_gradient, gradients, block.memory,
-                         block.template make_query_operand<kAlongTile>(tile.queries, column));
+  __syncthreads();
+  if (const int j = static_cast<int>(threadIdx.x); j < kTileTokens) block.load_key(j, chunks[0], begin + j);
+  const int length = static_cast<int>(in.s.chunk_length);
+  for (int query = 0; query < query_count; query += kTileTokens) {
+    __syncthreads();  // all threads have read the previous tile
+    if (const int i = static_cast<int>(threadIdx.x); i < kTileTokens) {
+      const bool is_next = query + i >= length;
+      const LshChunkSlots& slots = chunks[is_next ? 1 : 0];
+      const int32_t position =
+          block.load_query(i, slots, query + i - (is_next ? length : 0), begin + (is_next ? 0 : length));
+      if (position >= 0 && is_next)
+        tile.query_codes[i] = block.order.find_look_back_cell(slots.round, tile.query_codes[i]).key_code;
+      const int64_t row = position < 0 ? 0 : block.get_log_sum_index(slots.round, position);
+      log_sums[i] = position < 0 ? T{0} : in.log_sums[row];
+      deltas[i] = position < 0 ? T{0} : in.deltas[row];
     }
+    __syncthreads();
+    block.count_multiplicities();
+    Scores scores, gradients;
+    compute_pair_products(block, scores, gradients, true);
+    compute_key_rows(block, log_sums, deltas, scores, gradients);
+    if (needs_value_gradient)
+      add_tile_product(value_gradient, scores, block.memory,
+                       block.template make_gradient_operand<kAlongTile>(tile.queries, column));
+    if (needs_key_gradient)
+      add_tile_product(key_gradient, gradients, block.memory,
+                       block.template make_query_operand<kAlongTile>(tile.queries, column));
   }
-  add_key_gradients(block, key_gradient, value_gradient, key_slots, begin, column, gk, gv);
+  add_key_gradients(block, key_gradient, value_gradient, chunks[0], begin, column, gk, gv);
 }
 
 // Adds the gradient that comes from the keys to gq. The key of a position is scale * q / n, where

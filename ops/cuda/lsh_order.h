@@ -68,6 +68,13 @@ struct LshHeadOrder {
     const LshWrapPair pair = wrap_pair(round);
     return code == pair.query_code ? pair : LshWrapPair{0, static_cast<int32_t>(round), code - 1};
   }
+  // Returns the code of the cell of `chunk` whose look-back cell is the cell `code` of the previous chunk. If
+  // no cell of the chunk has this look-back cell, returns a code that no query of the chunk has.
+  __device__ int32_t find_attending_cell(int64_t round, int64_t chunk, int32_t code) const {
+    if (chunk > 0) return code + 1;
+    const LshWrapPair pair = wrap_pair(round);
+    return code == pair.key_code ? pair.query_code : kEmptySlot;
+  }
 };
 
 // Sorts the positions of each head and round by `buckets` (batch, heads, rounds, length), and owns the
