@@ -50,10 +50,10 @@ template <class T>
 struct LshTile {
   int32_t queries[kTileTokens], keys[kTileTokens];  // positions
   // A cell consists of the positions of a bucket in one chunk, or of a whole chunk if across_buckets is true.
-  // A code identifies a cell. Query i can attend to key j if query_codes[i] is equal to key_codes[j]. In a
-  // chunk, both are the code of the cell. If the key is in the previous chunk, one of them is replaced: in
-  // visit_key_tiles(), the code of the key, by the code of the cell that attends to it; in
-  // key_gradient_kernel, the code of the query, by the code of its look-back cell.
+  // A code identifies a cell. Query i can attend to key j if query_codes[i] is equal to key_codes[j].
+  // For queries and keys of the same chunk, the elements are the codes of their cells. For keys of the
+  // previous chunk, key_codes contains the codes of the cells that attend to them (visit_key_tiles()). For
+  // queries of the next chunk, query_codes contains the codes of their look-back cells (key_gradient_kernel).
   int32_t query_codes[kTileTokens], key_codes[kTileTokens];
   T key_factors[kTileTokens];
   // The index in LshInputs::dropout_multipliers of the element for each query and the first key of the tile
