@@ -27,8 +27,8 @@ Tensor view_rows(const Tensor& x, int64_t first, int64_t last);
 using RowsFunction = std::function<Tensor(const Tensor& rows, int64_t first)>;
 
 // The backward pass of a RowsFunction. `g` is the gradient of the result of the RowsFunction. A RowsGradient
-// adds its results to the gradients of the parameters that the RowsFunction uses. If `rows` requires a
-// gradient, a RowsGradient also adds to gradient(rows).
+// accumulates the gradients of the parameters that the RowsFunction uses. If `rows` requires a gradient, a
+// RowsGradient also accumulates gradient(rows).
 using RowsGradient = std::function<void(const Tensor& rows, int64_t first, const Tensor& g)>;
 
 // Computes function(view_rows(x, first, last), first) for each chunk and concatenates the results. `x` is a

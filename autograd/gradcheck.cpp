@@ -47,12 +47,13 @@ double find_closest_difference(const std::function<Tensor()>& f, double* element
   if (options.kink_step == 0 || error <= kTolerance * std::max(std::abs(exact), options.min_denominator))
     return difference;
   const double retried = compute_central_difference(f, element, weights, options.kink_step);
-  return std::abs(retried - exact) >= error ? difference : retried;  // `retried` if `error` is NaN
+  // If `error` is NaN, the comparison is false and the result is `retried`.
+  return std::abs(retried - exact) >= error ? difference : retried;
 }
 
 // Returns the distance n between compared elements: only the elements 0, n, 2 n, … of the leaf are compared.
-// If `max_elements` is 0, the result is 1. Otherwise about `max_elements` elements are compared, and n and
-// the size of the last dimension are coprime, so that the compared elements are in different columns.
+// If `max_elements` is 0, the result is 1. Otherwise n is about numel / max_elements. n and the size of the
+// last dimension are coprime, so that the compared elements are spread over all columns.
 int64_t choose_stride(const Tensor& leaf, int64_t max_elements) {
   if (max_elements == 0 || leaf.rank() == 0) return 1;
   int64_t stride = std::max<int64_t>(leaf.numel() / max_elements, 1);

@@ -23,11 +23,12 @@ struct GradcheckResult {
 struct GradcheckOptions {
   // Step of the central differences. Each element is changed by plus and minus `step` and 2 * `step`.
   double step = 1e-5;
-  // A second step for elements whose difference does not match the gradient, for example because the function
-  // has a kink within 2 * `step`. The closer difference is used. If 0, there is no second step.
+  // A second step for elements whose central difference does not match the gradient, for example because the
+  // function has a kink within 2 * `step`. The difference that is closer to the gradient is used. If 0, there
+  // is no second step.
   double kink_step = 0;
-  // If not 0, only every n-th element of an input is compared. n is at least numel / max_elements and has no
-  // common divisor with the last dimension.
+  // If not 0, only every n-th element of an input is compared. n is the smallest integer that is at least
+  // numel / max_elements (rounded down) and coprime with the size of the last dimension.
   int64_t max_elements = 0;
   double min_denominator = 1e-8;  // lower bound of the denominator of the relative error
 };

@@ -19,7 +19,7 @@ std::vector<Tensor> make_replay_inputs(std::vector<Tensor> inputs, const std::ve
 // Computes segment(inputs), and records the call as one node. backward() replays the segment, that is, runs
 // it again with recording on. The segment must be a pure function of its inputs and of tensors that do not
 // change before backward(). Counter-based random streams give the same numbers in a replay. `parameters` are
-// the leaves that the segment uses in addition to `inputs`. The replay adds to the gradients of these
+// the leaves that the segment uses in addition to `inputs`. The replay accumulates the gradients of these
 // leaves.
 Tensor recompute(const Segment& segment, const std::vector<Tensor>& inputs,
                  const std::vector<Tensor>& parameters = {});

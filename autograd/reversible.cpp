@@ -26,8 +26,8 @@ void add_branch(const ReversibleBranch& branch, const Tensor& x, const Tensor& t
 }
 
 // Records branch(x) on the tape and subtracts the result from `target`. Returns a recorded scalar instead of
-// branch(x), to free the memory of branch(x). backward() for this scalar propagates the gradient `g` of
-// branch(x).
+// branch(x), so that the memory of branch(x) is freed. If backward() is called for the scalar, the gradient
+// of branch(x) is `g`.
 Tensor run_and_subtract(const ReversibleBranch& branch, const Tensor& x, int64_t first, const Tensor& target,
                         const Tensor& g) {
   const RecordingScope record_again(true);
@@ -37,12 +37,13 @@ Tensor run_and_subtract(const ReversibleBranch& branch, const Tensor& x, int64_t
                 [g](const Tensor&) { return Gradients{g}; });
 }
 
-// Replays `branch` for the input x. Subtracts the result from `target`, an output of the block, which
-// restores the input of the block. Adds the gradient of x to `gx`. `g` is the gradient of branch(x).
+// Replays `branch` for the input x, and subtracts the result from `target`. This changes `target` from an
+// output of the block to the corresponding input. Adds the gradient of x to `gx`. `g` is the gradient of
+// branch(x).
 void replay(const ReversibleBranch& branch, const Tensor& x, const Tensor& target, const Tensor& g,
             Tensor& gx) {
-  // `gx` is changed in place below, but a gradient function of the previous branch may have stored `gx` as
-  // the gradient of a leaf.
+  // A gradient function of the previous branch can have stored `gx` as the gradient of a leaf. own() then
+  // copies `gx`, because the code below changes `gx` in place.
   gx = own(std::move(gx));
   for_each_chunk(x.size(0), branch.chunk_count, [&](int64_t first, int64_t last) {
     const Tensor leaf = view_rows(x, first, last);
@@ -68,8 +69,8 @@ void check_halves(const Tensor& x1, const Tensor& x2) {
         " must have equal shapes with at least two dimensions, and equal dtypes");
 }
 
-// Keeps each parameter only in the first block that uses the parameter. backward() replays this block last,
-// and then the gradient of the parameter is complete.
+// Keeps each parameter only in the first block that uses the parameter. Of all blocks that use the parameter,
+// backward() replays the first block last. The gradient of the parameter is complete after this replay.
 std::vector<ReversibleBlock> with_distinct_parameters(std::vector<ReversibleBlock> blocks) {
   std::unordered_set<const void*> seen;
   for (ReversibleBlock& block : blocks)

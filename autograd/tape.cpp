@@ -135,8 +135,8 @@ class Tape {
     std::unique_lock lock(mutex_);
     release_queued(lock);
   }
-  // Must be called when the thread that owns the tape ends. The tape deletes itself when its last node is
-  // released. If the tape has no nodes, this call deletes the tape.
+  // Must be called when the thread that owns the tape ends. If the tape has no nodes, orphan() deletes the
+  // tape. Otherwise, the tape deletes itself when its last node is released.
   void orphan() {
     std::unique_lock lock(mutex_);
     orphaned_ = true;

@@ -29,10 +29,10 @@ struct AccessCounts {
   int64_t min_sectors = 0;  // number of sectors if the bytes of each request were contiguous
   // bytes[i] is the number of bytes that all lanes access in global memory with accesses of 1 << i bytes.
   std::array<int64_t, kAccessWidthCount> bytes = {};
-  int64_t written_bytes = 0;      // number of bytes that are written, which are included in `bytes`
+  int64_t written_bytes = 0;      // number of written bytes, which are included in `bytes`
   int64_t shared_requests = 0;    // number of requests to shared memory
-  int64_t shared_cycles = 0;      // number of cycles that these requests take
-  int64_t min_shared_cycles = 0;  // number of cycles that these requests would take without bank conflicts
+  int64_t shared_cycles = 0;      // number of cycles of the requests to shared memory
+  int64_t min_shared_cycles = 0;  // value of shared_cycles if there were no bank conflicts
 
   AccessCounts& operator+=(const AccessCounts& other) {
     requests += other.requests;
@@ -51,7 +51,7 @@ struct AccessCounts {
 // The accesses of all kernel launches by one op at one line of the source code.
 struct LaunchSiteCounts {
   int64_t launch_count = 0;
-  // Counts for each instruction that accesses memory. The key is an address for addr2line, which returns the
+  // Counts for each instruction that accesses memory. The key is the address to pass to addr2line to get the
   // source line of the instruction.
   std::map<uint64_t, AccessCounts> counts_by_instruction = {};
 
@@ -79,8 +79,8 @@ class AccessLog {
 
   // Returns the log of this thread, or null if the thread has no log.
   static AccessLog* current() { return current_; }
-  // add_launch() counts one launch, and add_counts() adds access counts by instruction. Both functions are
-  // thread-safe.
+  // add_launch() increments the launch count of an op at a source line. add_counts() adds `instructions` to
+  // the access counts of the op at the source line. Both functions are thread-safe.
   void add_launch(SourceLocation where, const char* op);
   void add_counts(SourceLocation where, const char* op, const std::map<uint64_t, AccessCounts>& instructions);
 

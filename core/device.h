@@ -45,7 +45,8 @@ DeviceChoice choose_device(const std::string& text);
 // The device on which this thread runs its op. Without a DeviceScope, the device is the CPU.
 inline constinit thread_local Device current_device{};
 
-// Name of the op that this thread runs, for error messages and logs. Empty if the thread runs no op.
+// Name of the op that this thread runs, for error messages and logs. If the thread runs no op, the name is
+// empty.
 inline constinit thread_local const char* current_op = "";
 
 // Sets current_device and current_op until the object is destroyed.
@@ -69,8 +70,8 @@ class DeviceScope {
 };
 
 // Calls f.operator()<T...>(backend) with the backend of `device`. During the call, current_device is `device`
-// and current_op is `op`. Call Tensor::data() inside f, because it throws ShapeError for tensors that are not
-// on current_device. Throws DeviceError if `device` is a CUDA device and the build has no CUDA backend.
+// and current_op is `op`. Call Tensor::data() inside f, because data() throws ShapeError for tensors that are
+// not on current_device. Throws DeviceError if `device` is a CUDA device and the build has no CUDA backend.
 template <class... T, class F>
 void run_on_device(Device device, const char* op, F&& f) {
   const DeviceScope scope(device, op);

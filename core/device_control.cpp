@@ -8,8 +8,8 @@
 namespace tapeformer {
 namespace {
 
-// The functions below cast between the two types. The public header cannot use cuda::Precision, because
-// core/cuda/precision.h is not installed.
+// The functions below cast between Precision and cuda::Precision. core/device_control.h cannot use
+// cuda::Precision, because core/cuda/precision.h is not installed.
 static_assert(static_cast<int>(Precision::tf32) == static_cast<int>(cuda::Precision::tf32) &&
               static_cast<int>(Precision::bfloat16) == static_cast<int>(cuda::Precision::bfloat16));
 

@@ -25,7 +25,8 @@ class BlockRecordingScope {
 // address.
 LiveBlock find_live_block(const void* address);
 
-// CachingAllocator calls these functions for each block. Without a BlockRecordingScope, they do nothing.
+// CachingAllocator calls record_allocated_block() and record_released_block() for each block. Without a
+// BlockRecordingScope, the functions do nothing.
 void record_allocated_block(const void* address, int64_t bytes);
 void record_released_block(const void* address);
 

@@ -18,14 +18,14 @@ class Printer {
         values_(tensor.to_vector()),
         shorten_(tensor.numel() > kLongestInFull) {}
 
-  // Prints the part of the tensor in which the positions in all dimensions before `dim` are fixed. The part
-  // consists of `elements` values and starts at values_[index].
+  // Prints a slice of the tensor, in which the indices of all dimensions before `dim` are fixed. The slice
+  // has `elements` elements and starts at values_[index].
   void print(int dim, int64_t index, int64_t elements) {
     if (dim == shape_.rank()) return print_number(values_[static_cast<size_t>(index)]);
     const int64_t size = shape_[dim];
     const int64_t stride = size ? elements / size : 0;
     const bool shorten = shorten_ && size > 2 * kEdge;
-    // The spaces align the rows.
+    // The spaces after a line break align the rows.
     const std::string separator =
         dim + 1 == shape_.rank() ? ", " : ",\n" + std::string(static_cast<size_t>(dim) + 1, ' ');
     out_ << '[';

@@ -72,9 +72,9 @@ class TensorAttachment {
   TensorAttachment(const TensorAttachment&) = delete;
   TensorAttachment& operator=(const TensorAttachment&) = delete;
   virtual ~TensorAttachment() = default;
-  // Tensor::view, Tensor::clone and Tensor::to call this function. Their results have no attachment. An
-  // override throws an error if the attachment must not be lost. The override of autograd throws ShapeError
-  // if recording is enabled, because the result would have no gradient.
+  // Tensor::view, Tensor::clone and Tensor::to call this function. The results of these methods have no
+  // attachment. An override throws an error if the attachment must not be lost. The override of autograd
+  // throws ShapeError if recording is enabled, because the result would have no gradient.
   virtual void check_can_copy(const char* /*method*/) const {}
 };
 
@@ -142,7 +142,7 @@ class Tensor {
   Tensor alias() const { return alias(shape(), strides()); }
   // Returns the same view as view(shape, strides, offset), but also accepts tensors that require a gradient.
   Tensor alias(const Shape& shape, const Shape& strides, int64_t offset = 0) const;
-  // Return contiguous copies.
+  // clone() and to(dtype) return contiguous copies.
   Tensor clone() const;
   Tensor to(DType dtype) const;
   // Returns a copy on `device`, or this tensor if it is already on `device`. A copy to the CPU waits for the
@@ -153,7 +153,7 @@ class Tensor {
   // tensors may be on different devices. Throws ShapeError if the shapes differ.
   void copy_from(const Tensor& source) const;
   void fill(double value) const;
-  // Adds `scale` times `source`, which must have the same shape and the same floating dtype.
+  // Adds scale * source to this tensor. `source` must have the same shape, floating dtype and device.
   void add_scaled(const Tensor& source, double scale = 1) const;
 
   // Returns a pointer that is equal for all copies of this Tensor object, and different for the results of

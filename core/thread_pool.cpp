@@ -59,7 +59,8 @@ bool waits_passively() {
   return passive;
 }
 
-// Spins until done() returns true, for at most spin_time nanoseconds. Returns the last result of done().
+// Spins until done() returns true, for at most spin_time nanoseconds. If waits_passively() is true, does not
+// spin. Returns the last result of done().
 template <class F>
 bool spin_until(int64_t spin_time, F&& done) {
   constexpr int kSpinsPerClockRead = 32;
@@ -81,7 +82,8 @@ bool spin_until(int64_t spin_time, F&& done) {
 // Without this function, the worker would inherit the place of the main thread.
 void bind(int number) {
   // In the first parallel region of a thread, libgomp binds the thread to the first place. Without this empty
-  // region, a later region in a library would undo sched_setaffinity(). The asm statement keeps the region.
+  // region, a later region in a library would undo sched_setaffinity(). The asm statement prevents the
+  // compiler from removing the region.
 #pragma omp parallel num_threads(1)
   asm volatile("");
   const int places = omp_get_num_places();
@@ -100,7 +102,7 @@ void bind(int number) {
 class ProcessorAvoidance {
  public:
   ProcessorAvoidance() { sched_getaffinity(0, sizeof allowed_, &allowed_); }
-  // Excludes `processor`, or no processor if `processor` is -1.
+  // Excludes only `processor`. If `processor` is -1, excludes no processor.
   void avoid(int processor) {
     if (processor == avoided_ || CPU_COUNT(&allowed_) == 1) return;
     cpu_set_t set = allowed_;
@@ -114,8 +116,8 @@ class ProcessorAvoidance {
   int avoided_ = -1;
 };
 
-// During the lifetime of the object, is_in_loop of the calling thread is true, and OpenMP uses only this
-// thread.
+// During the lifetime of the object, LoopThreadState::is_in_loop of the calling thread is true, and OpenMP
+// uses only the calling thread.
 class LoopScope {
  public:
   LoopScope() { get_loop_thread_state().is_in_loop = true; }

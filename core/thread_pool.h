@@ -19,13 +19,13 @@ LoopThreadState& get_loop_thread_state();
 // end. Between loops, a worker spins for a short time, and then sleeps.
 //
 // The caller of a loop and the workers take one range at a time. When no range is left, the caller closes the
-// loop and waits for the workers that have joined it. A worker that wakes up later cannot join.
+// loop and waits for the workers that have joined the loop. A worker cannot join a closed loop.
 class ThreadPool {
  public:
   using RangeFunction = void (*)(void* context, int64_t range);
 
   // Calls function(context, range) for all ranges in [0, range_count) on the calling thread and at most
-  // `max_helpers` workers. If another thread runs a loop, all calls are on the calling thread.
+  // `max_helpers` workers. If another thread is running a loop, only the calling thread calls the function.
   void run_loop(int64_t range_count, int max_helpers, RangeFunction function, void* context);
 
  private:

@@ -11,13 +11,13 @@ namespace tapeformer {
 // contended worker therefore works in short periods. After each period, the worker sleeps for as long as it
 // has worked, so that the other program can run. Other threads process the ranges in the meantime.
 //
-// A preemption shows whether the worker is contended. The schedule compares the processor time that the
-// worker has used since its last sleep or preemption with kLongRunTime. If this time is at most kLongRunTime,
-// the worker is contended. If this time is longer, preemptions are rare, and the worker is not contended.
+// After each preemption, the schedule compares kLongRunTime with the processor time that the worker has used
+// since its last sleep or the previous preemption. If this time is at most kLongRunTime, the worker is
+// contended. If this time is longer, preemptions are rare, and the worker is not contended.
 //
 // If preemptions stop, the other program has probably ended, so the periods become longer again. After
-// kUndisturbedPeriodsBeforeGrowth periods without preemption, the length doubles after each further period.
-// When the length exceeds kLongRunTime, the schedule treats the worker as not contended.
+// kUndisturbedPeriodsBeforeGrowth periods without preemption, the length of a period doubles after each
+// further period. When the length exceeds kLongRunTime, the schedule treats the worker as not contended.
 class WorkerSleepSchedule {
  public:
   static constexpr int64_t kMillisecond = 1'000'000;
@@ -35,8 +35,7 @@ class WorkerSleepSchedule {
     start_wall_time_ = wall;
     start_cpu_time_ = cpu;
   }
-  // Returns whether update() must be called now. A worker calls this function each time it has finished its
-  // part of a parallel loop.
+  // Returns whether update() must be called now. A worker calls needs_update() each time it leaves a loop.
   bool needs_update(int64_t wall) const {
     return wall - start_wall_time_ >= kCheckInterval ||
            (is_contended_ && used_cpu_time_ + (wall - start_wall_time_) >= period_);
@@ -59,7 +58,7 @@ class WorkerSleepSchedule {
     period_ = std::clamp(used_cpu_time_ * 7 / 10, kMinFirstPeriod, kMaxFirstPeriod);
     return reset_and_get_sleep_time();
   }
-  // Returns whether the worker is contended, as of the last update().
+  // Returns whether the worker was contended at the last update().
   bool is_contended() const { return is_contended_; }
 
  private:

@@ -14,7 +14,8 @@ constexpr int64_t kAttempts = 1'000'000;  // maximum number of expressions to dr
 constexpr uint8_t kFirstDigit = 1, kFirstOperation = 11, kEnd = 15;
 constexpr uint64_t kOperations = 4;
 
-// Returns the minimum (index 0), maximum (1), median rounded down (2) or sum modulo 10 (3) of the values.
+// Returns the result of an operation on the values. The operations are the minimum (index 0), the maximum
+// (1), the median, rounded down (2), and the sum modulo 10 (3).
 int64_t compute_result(uint64_t index, std::vector<int64_t> values) {
   if (index == 3) return std::accumulate(values.begin(), values.end(), int64_t{0}) % 10;
   std::sort(values.begin(), values.end());

@@ -14,13 +14,13 @@ namespace tapeformer {
 struct DatasetOptions {
   std::string name;             // name of a data set (data/sets/catalogue.h)
   std::string split = "train";  // "train", "valid" or "test"
-  // Directory that contains the folder of the data set. If empty, the default directories are searched
-  // (data/sets/directory.h).
+  // Directory that contains the folder of the data set. If `data_dir` is empty, the default directories are
+  // searched (data/sets/directory.h).
   std::string data_dir;
-  int64_t limit = 0;  // maximum number of examples, from the start; 0: all
+  int64_t limit = 0;  // maximum number of examples, from the start of the split; 0: all
 
   // Options of image data sets such as "mnist" and "cifar10". They have no effect on the data set "images".
-  int64_t validation_count = 0;  // number of training examples to hold out as "valid", from the end
+  int64_t validation_count = 0;  // the split "valid" has the last validation_count training examples
   bool use_grey = false;         // converts RGB images to grey images
   int64_t downscale = 1;         // averages blocks of downscale x downscale pixels
 
@@ -39,20 +39,21 @@ struct DatasetOptions {
   // Options of sets of vectors, which also use seed, min_length and max_length; see SetTaskOptions.
   int64_t components = 4;
 
-  // Options of text data sets. text_options.limit is ignored; `limit` is used instead. For data sets in a
-  // data directory, text_options.path is also ignored.
+  // Options of text data sets. text_options.limit is ignored; `limit` is used instead. If the data set is in
+  // a data directory, text_options.path is also ignored.
   TextOptions text_options = {};
-  std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // null: a tokenizer is made from text_options
+  std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // if null, text_options determines the tokenizer
 };
 
 // Returns the same information as make_dataset(options)->info(), but does not need the training data. Reads
-// files only to make a tokenizer if options.tokenizer is null. Throws ConfigError for unknown names and
-// invalid options.
+// files only to make a tokenizer, and only if options.tokenizer is null. Throws ConfigError for unknown names
+// and invalid options.
 DatasetInfo make_dataset_info(const DatasetOptions& options);
 
-// Returns a data set of images, text, synthetic sequences or sets of vectors. Image data sets have
-// tokens (batch, height * width * channels) uint8, labels (batch,) int64 and no mask. Throws ConfigError for
-// unknown names and invalid options, and DataError for missing or corrupt files.
+// Returns a data set of images, text, synthetic sequences or sets of vectors. A batch of images consists of
+// the uint8 tensor `tokens` with shape (batch, height * width * channels) and the int64 tensor `labels` with
+// shape (batch,). Throws ConfigError for unknown names and invalid options. Throws DataError for missing or
+// corrupt files.
 std::shared_ptr<const Dataset> make_dataset(const DatasetOptions& options);
 
 }  // namespace tapeformer

@@ -11,8 +11,8 @@ namespace tapeformer {
 
 struct SetTaskOptions {
   std::string split = "train";  // "train", "valid" and "test" use separate random streams
-  // Smallest and largest number of elements in a set. The number is uniformly distributed. If min_length is
-  // 0, the smallest number is a quarter of max_length.
+  // Smallest and largest number of elements in a set. The number of elements is uniformly distributed. If
+  // min_length is 0, the smallest number is a quarter of max_length.
   int64_t min_length = 0, max_length = 10;
   int64_t components = 4;     // number of Gaussians in a mixture; only for SetMixtureTask
   int64_t example_count = 0;  // number of examples; 0: kTrainExampleCount or kEvalExampleCount

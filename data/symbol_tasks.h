@@ -42,8 +42,8 @@ class SymbolTask : public Dataset {
   }
 
  private:
-  // Writes an example to `tokens` (info().length + 1) and `mask` (info().length), which contain zeros before
-  // the call.
+  // Writes an example to `tokens` (info().length + 1) and `mask` (info().length). Both arrays contain zeros
+  // before the call.
   virtual void write_example(const RandomStream& stream, int64_t* tokens, uint8_t* mask) const = 0;
 
   DatasetInfo info_;

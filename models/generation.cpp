@@ -33,8 +33,9 @@ void generate_recurrently(const AutoregressiveModel& model, const Sampler& sampl
   const Device device = columns.device();
   const Tensor tokens = Tensor::empty({batch}, DType::uint8, device);
   Decoder decoder(model, batch);
-  // Replaces token t of every sequence in `tokens` by token t + 1. In the prefix, copies the new token from
-  // `columns`. After the prefix, draws the token, which requires draws = true, and stores it in `columns`.
+  // Replaces token t of every sequence in `tokens` by token t + 1. If t + 1 < prefix, copies token t + 1 from
+  // `columns`. Otherwise, `draws` must be true, and the function draws token t + 1 and stores the token in
+  // `columns`.
   const auto step = [&](int64_t t, bool draws) {
     const Tensor& parameters = decoder.step(tokens);
     if (draws) sampler.draw(parameters, t, tokens);

@@ -24,9 +24,9 @@ struct SetTransformerOptions {
   int64_t max_length = 0;      // maximum number of elements
 
   int64_t seed_count() const { return components > 0 ? components : 1; }
-  // Returns the number of outputs per seed. For a mixture, the outputs are the logit of the weight of the
-  // Gaussian, the mean (`features` numbers), and `features` numbers to which the model applies softplus to
-  // get the standard deviation. Otherwise, the output is one number.
+  // Returns the number of outputs per seed. If `components` is 0, the output is one number. Otherwise, the
+  // outputs of a seed are the logit of the weight of its Gaussian, the mean (`features` numbers), and
+  // `features` numbers that determine the standard deviations.
   int64_t output_width() const { return components > 0 ? 1 + 2 * features : 1; }
 };
 

@@ -20,16 +20,16 @@ struct ClassSamplingOptions {
 };
 
 // Writes to out (rows,) a class for each row of logits (rows, classes). The dtype of out is int32, int64, or
-// uint8 for at most 256 classes. Each class is drawn from softmax(logits) by the Gumbel-max trick. `first` is
-// added to the row indices that select the random numbers of `stream`. The call is not recorded on the tape.
-// Throws ShapeError for mismatched shapes and dtypes and for invalid options.
+// uint8 for at most 256 classes. With the default options, each class is drawn from softmax(logits) by the
+// Gumbel-max trick. `first` is added to the row indices that select the random numbers of `stream`. The call
+// is not recorded on the tape. Throws ShapeError for mismatched shapes and dtypes and for invalid options.
 void sample_classes(const Tensor& logits, const RandomStream& stream, int64_t first, const Tensor& out,
                     const ClassSamplingOptions& sampling = {});
 
 // Copies the tokens of a decoding step. columns (length, batch) uint8 contains one sequence per column, and
-// tokens (batch,) is uint8. In the prefix (position < prefix), copies row `position` of `columns` to
-// `tokens`. After the prefix, copies `tokens` to this row. Throws ShapeError if the shapes do not match or
-// `position` is out of range.
+// tokens (batch,) is uint8. If position < prefix, copies row `position` of `columns` to `tokens`. Otherwise,
+// copies `tokens` to row `position`. Throws ShapeError if the shapes do not match or `position` is out of
+// range.
 void copy_tokens_at_position(const Tensor& columns, int64_t position, int64_t prefix, const Tensor& tokens);
 
 }  // namespace tapeformer

@@ -17,14 +17,14 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, dou
 Tensor residual_layer_norm(const Tensor& x, const Tensor& branch, const Tensor& weight, const Tensor& bias,
                            const DropoutMask& dropout = {}, double eps = kLayerNormEps);
 
-// The result of a layer norm in two dtypes. `result` has the dtype of the input. `operand` is `result`
-// converted to the dtype get_operand_dtype(result) (ops/linear.h), for use in matrix products. If the two
-// dtypes are equal, both members are the same tensor.
+// The result of a layer norm, and the same result as an operand of matrix products. `result` has the dtype of
+// the input, and `operand` has the dtype get_operand_dtype(result) (ops/linear.h). If the two dtypes are
+// equal, both members are the same tensor.
 struct LayerNormResult {
   Tensor result, operand;
 };
 // These functions return the results of layer_norm() and residual_layer_norm() as a LayerNormResult. One
-// kernel writes both tensors.
+// kernel writes both `result` and `operand`.
 LayerNormResult layer_norm_with_operand(const Tensor& x, const Tensor& weight, const Tensor& bias,
                                         double eps = kLayerNormEps);
 LayerNormResult residual_layer_norm_with_operand(const Tensor& x, const Tensor& branch, const Tensor& weight,

@@ -5,8 +5,8 @@
 namespace tapeformer::cpu {
 namespace {
 
-// TAPEFORMER_HAS(macro, name) is the set with the extension `name` if the compiler defines `macro` as 1, and
-// otherwise the empty set.
+// If the compiler defines `macro` as 1, TAPEFORMER_HAS(macro, name) is a set that contains only the extension
+// `name`. Otherwise TAPEFORMER_HAS(macro, name) is the empty set.
 #define TAPEFORMER_TEXT(word) #word
 #define TAPEFORMER_HAS(macro, name) (TAPEFORMER_TEXT(macro)[0] == '1' ? make_extension_set(name) : 0)
 

@@ -13,7 +13,7 @@ namespace tapeformer::cpu {
 namespace {
 
 constexpr int64_t kGrain = 1 << 16;  // minimum number of elements per thread
-constexpr int64_t kPart = 4096;      // maximum number of columns of a part of a row
+constexpr int64_t kPart = 4096;      // for_each_row() splits rows that have more columns
 
 // Returns the offset of a row in elements. The row index runs over all dimensions except the last.
 int64_t compute_row_offset(const Shape& shape, const Shape& strides, int64_t row) {

@@ -99,8 +99,8 @@ template <int kDistance, class V, int... kLane>
 [[gnu::always_inline]] inline V rotate_lanes(V v, std::integer_sequence<int, kLane...>) {
   return __builtin_shufflevector(v, v, ((kLane + kDistance) % static_cast<int>(sizeof...(kLane)))...);
 }
-// Reduces the lanes of v with the binary function f. Each step combines lanes at the distance kDistance, and
-// then halves kDistance.
+// Reduces the lanes of v with the binary function f. Each step combines each lane i with lane i + kDistance.
+// The next step uses kDistance / 2.
 template <int kDistance, class T, class F>
 [[gnu::always_inline]] inline T reduce_halves(Vector<T> v, F f) {
   if constexpr (kDistance == 0)

@@ -33,13 +33,13 @@ struct Context {
 // DeviceError if the device cannot be used, or if current_device is the CPU.
 const Context& get_context();
 
-// Throws CudaGraphError if a graph is being recorded on current_device. `action` is the part of the message
-// that says what the current op does, for example "waits for the device".
+// Throws CudaGraphError if a graph is being recorded on current_device. `action` says what the current op
+// does, for example "waits for the device". The message of the error contains `action`.
 void check_not_capturing(const char* action);
 
 // Sets Context::step_offset of current_device during the lifetime of the object. `step_offset` is the address
-// of the step counter of a graph in device memory. Kernels that are launched during this time read their step
-// from the counter.
+// of the step counter of a graph in device memory. Kernels that are launched during this time add the value
+// of the counter to their step numbers (GraphStep in core/cuda/kernel.h).
 class GraphRecordingScope {
  public:
   explicit GraphRecordingScope(const int64_t* step_offset);

@@ -47,9 +47,9 @@ class Capture {
 struct Graph::Impl {
   Device device;
   int64_t steps_per_launch;
-  Scratch<int64_t> step_offset;  // number of steps since the recording, which kernels read
-  // The value that `step_offset` contains after all launches so far. If Graph::launch() is called with
-  // another value, it first copies the other value to `step_offset`.
+  Scratch<int64_t> step_offset;  // counter that kernels read: the number of steps since the recording
+  // The value of `step_offset` after all launches so far. Graph::launch() copies its argument to
+  // `step_offset` only if the argument is not equal to next_offset.
   int64_t next_offset = 0;
   CachingAllocator::Cache memory;
   cudaGraphExec_t executable{};
@@ -57,7 +57,7 @@ struct Graph::Impl {
   Impl(Device graph_device, int64_t steps) : device(graph_device), steps_per_launch(steps), step_offset(1) {
     fill_zero(step_offset.data(), sizeof(int64_t));
     // CUDA loads a kernel at the first launch of the kernel, but cannot load it during a capture. This launch
-    // before the capture loads the kernel. It adds 0 to the step offset.
+    // before the capture loads the kernel, and adds 0 to the step offset.
     cuda::launch(advance_kernel, make_row_launch(1, 1), step_offset.data(), int64_t{0});
   }
   ~Impl() {

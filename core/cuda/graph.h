@@ -33,7 +33,7 @@ class Graph {
   Graph& operator=(const Graph&) = delete;
 
   // Launches the graph asynchronously in the stream of the device. `step_offset` is the number of steps since
-  // the recording. Kernels add it to the steps of random streams and to decoding positions.
+  // the recording. Kernels add `step_offset` to the steps of random streams and to decoding positions.
   void launch(int64_t step_offset);
 
  private:

@@ -114,8 +114,7 @@ __device__ inline float fast_exp2(float x) {
 #endif
 }
 
-// Returns 1 / x. In float, the error is at most 1 unit in the last place for normal numbers with a normal
-// result.
+// Returns 1 / x. In float, the error is at most 1 ulp if x and 1 / x are normal numbers.
 __device__ inline double fast_reciprocal(double x) {
   return 1 / x;
 }
@@ -129,8 +128,9 @@ __device__ inline float fast_reciprocal(float x) {
 #endif
 }
 
-// Functions like those of DeviceMath. In float, exp(x) and exp_nonpositive(x) take a third of the
-// instructions. Their relative error is at most 2^-22 + |x| 2^-24, and denormal results are 0.
+// DeviceMath with faster functions exp() and exp_nonpositive(). In float, the two functions take a third of
+// the instructions of the functions in DeviceMath. Their relative error is at most 2^-22 + |x| 2^-24, and
+// denormal results are 0.
 struct FastDeviceMath : DeviceMath {
   template <class T>
   __device__ static T exp(T x) {
@@ -262,7 +262,7 @@ struct DropoutMultipliers {
     uint64_t bits16 = 0;  // 16 random bits for each element, beginning with element i in the lowest bits
     if (threshold != 0) {
       const RandomStream current = stream.current_stream();
-#pragma unroll 1  // one or two iterations, each with a Philox block, which needs much code
+#pragma unroll 1  // the loop has one or two iterations, and the code of a Philox block is large
       for (int drawn = 0; drawn < kCount;) {
         const auto element = static_cast<uint64_t>(offset + i + drawn);
         const PhiloxBlock bits = current.block(element / 8);

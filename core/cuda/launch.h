@@ -13,7 +13,7 @@
 
 namespace tapeformer::cuda {
 
-// The memory accesses and the matrix products of a launch, which WorkLog records.
+// The memory accesses, the matrix products and the instructions of a launch, which WorkLog records.
 struct LaunchWork {
   // Number of bytes that the kernel reads and writes. If -1, WorkLog uses the total size of the arrays to
   // which the arguments point.
@@ -24,7 +24,7 @@ struct LaunchWork {
   double flop = 0;                                  // number of floating-point operations in matrix products
   OperandType operand_type = OperandType::float32;  // operand type of these matrix products
   // Number of instructions of the kernel, summed over all warps. An instruction that the lanes of a warp
-  // execute together counts once. 0 if the number is unknown.
+  // execute together counts once. If the number is unknown, the value is 0.
   double warp_instructions = 0;
 };
 
@@ -40,7 +40,7 @@ struct LaunchConfig {
                SourceLocation location = SourceLocation::current())
       : grid(blocks), block(threads), shared_bytes(shared), where(location) {}
 
-  // These functions return a copy of the launch with changed members of `work`.
+  // The following functions return a copy of the launch in which one or two members of `work` are changed.
   LaunchConfig with_bytes(int64_t bytes) const {
     LaunchConfig launch = *this;
     launch.work.bytes = bytes;
@@ -70,8 +70,8 @@ struct LaunchConfig {
 
 inline constexpr int kDefaultBlockSize = 256;  // in threads
 
-// Returns a launch for a kernel with a grid-stride loop over n elements. The kernel writes the loop with
-// first_element() and element_stride().
+// Returns a launch for a kernel with a grid-stride loop over n elements. The loop uses first_element() and
+// element_stride() (core/cuda/kernel.h).
 inline LaunchConfig make_elementwise_launch(int64_t n, SourceLocation where = SourceLocation::current()) {
   constexpr int64_t kMaxBlocks = 8192;  // enough blocks for full occupancy of any device
   const int64_t block_count = std::min<int64_t>((n + kDefaultBlockSize - 1) / kDefaultBlockSize, kMaxBlocks);
@@ -106,8 +106,8 @@ namespace detail {
 // Throws ShapeError if the grid or the block exceeds the limits of CUDA.
 void check_limits(const LaunchConfig& launch);
 // On a device, launches the kernel, and throws DeviceError if CUDA reports an error. In the emulation,
-// launch() runs the kernel itself, and this function only throws DeviceError if a graph is being recorded and
-// the kernel has not been launched before.
+// launch() runs the kernel. launch_kernel() then only throws DeviceError if a graph is being recorded and the
+// kernel has not been launched before.
 void launch_kernel(const void* kernel, const LaunchConfig& launch, void** arguments);
 // Adds the launch to the WorkLog of this thread, which must exist.
 void log_launch(const LaunchConfig& launch, std::span<const ArgumentBytes> arguments);

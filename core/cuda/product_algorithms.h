@@ -24,10 +24,10 @@ namespace tapeformer::cuda {
 // epilogue of a matrix product.
 struct ProductTuningCounts {
   int64_t timed_plans = 0;        // number of plans whose algorithms were measured
-  int64_t reused_choices = 0;     // number of plans that use an existing choice, for example from the file
-  int64_t failed_algorithms = 0;  // number of algorithms that could not run and were replaced by another one
-  // Number of product launches with the epilogue in a separate kernel, because cuBLASLt has no algorithm with
-  // this epilogue.
+  int64_t reused_choices = 0;     // number of plans that use an existing choice, for example from a file
+  int64_t failed_algorithms = 0;  // number of algorithms that could not run and were replaced
+  // Number of product launches whose epilogue ran in a separate kernel, because cuBLASLt has no algorithm
+  // with this epilogue.
   int64_t unfused_products = 0;
 };
 ProductTuningCounts get_product_tuning_counts();

@@ -25,7 +25,7 @@ struct Offsets {
 // Returns the offsets of the element with index `element` in row-major order.
 __device__ Offsets compute_offsets(const StridedLayout& layout, int64_t element) {
   Offsets offsets;
-#pragma unroll 1  // divisions need much code, and most layouts have one or two dimensions
+#pragma unroll 1  // the code of a division is large, and most layouts have one or two dimensions
   for (int dim = layout.rank - 1; dim > 0; --dim) {
     const int64_t size = layout.size[dim];
     // A 64-bit division takes several times as long as a 32-bit division.
@@ -109,8 +109,8 @@ bool has_aligned_groups(const StridedLayout& layout, const int64_t (&strides)[Sh
   return grouped && strides[layout.rank - 1] == 1;
 }
 
-// Calls f with the layout in groups of V elements, and with V as an integral_constant. V is kGroup if both
-// arrays have aligned groups of kGroup elements, otherwise 1.
+// Calls f(grouped, V). V is an integral_constant: kGroup if both arrays have aligned groups of kGroup
+// elements, otherwise 1. `grouped` is `layout` with sizes and strides in groups of V elements.
 template <int kGroup, class To, class From, class F>
 void call_with_group_size(StridedLayout layout, const To* to, const From* from, F&& f) {
   const int last = layout.rank - 1;

@@ -24,7 +24,8 @@ enum class OperandType : unsigned char { float32, tf32, bfloat16, float64 };
 struct ProductShape {
   int64_t m = 0, n = 0, k = 0, count = 1;
   int operand_bytes = 4, result_bytes = 4;
-  // Whether cuBLAS can divide the sum over k among thread blocks. False for the epilogue "bias gradient".
+  // True if cuBLAS can divide the sum over k among thread blocks. The value is false for the epilogue "bias
+  // gradient".
   bool can_split_k = true;
   std::string epilogue = {};  // "", "bias", "bias and relu" or "bias gradient"
 };
@@ -40,7 +41,7 @@ struct WorkRecord {
   double flop = 0;    // number of floating-point operations in matrix products
   OperandType operand_type = OperandType::float32;
   // Number of instructions of a kernel, summed over all warps. An instruction that the lanes of a warp
-  // execute together counts once. 0 if the number is unknown, and for products and copies.
+  // execute together counts once. The value is 0 for products and copies, and if the number is unknown.
   double warp_instructions = 0;
   ProductShape product = {};  // only for WorkKind::product
   // Only for WorkKind::kernel: the number of blocks, the threads per block, and the bytes of dynamic shared
@@ -85,9 +86,9 @@ using ArgumentBytes = std::span<const std::byte>;
 int64_t sum_array_bytes(std::span<const ArgumentBytes> arguments);
 
 // During the lifetime of the object, the emulation does not run the work that this thread launches, and does
-// not initialize the device memory that this thread allocates. Results are undefined. A WorkLog can then log
-// work that would need too much time or memory on the CPU. The constructor throws DeviceError in builds
-// without the emulation.
+// not initialize the device memory that this thread allocates. The results of the skipped work are undefined.
+// A WorkLog can then log work that would need too much time or memory on the CPU. The constructor throws
+// DeviceError in builds without the emulation.
 class SkippedWorkScope {
  public:
   SkippedWorkScope();

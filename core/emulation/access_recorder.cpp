@@ -17,13 +17,13 @@ uint64_t to_integer(const void* address) {
   return reinterpret_cast<uint64_t>(address);
 }
 
-// The program or library with the kernels. `base` is its load address. [begin, end) are the addresses of its
-// thread-local variables in this thread, which include the __shared__ variables.
+// The program or library that contains the kernels. `base` is the load address. [begin, end) is the address
+// range of the thread-local variables in this thread. The __shared__ variables are thread-local variables.
 struct SharedVariableModule {
   uint64_t base = 0, begin = 0, end = 0;
 };
 
-// A callback for dl_iterate_phdr(), which finds the program or library that contains threadIdx.
+// A callback for dl_iterate_phdr() that finds the program or library that contains threadIdx.
 int find_module(dl_phdr_info* info, size_t, void* result) {
   for (int i = 0; i < info->dlpi_phnum; ++i) {
     const auto& header = info->dlpi_phdr[i];
@@ -71,7 +71,7 @@ AccessRecorder::AccessRecorder(int thread_count, const void* shared, size_t shar
 AccessRecorder::Space AccessRecorder::find_space(uint64_t address) const {
   if (dynamic_shared_.contains(address)) return Space::shared;
   if (static_shared_.contains(address)) {
-    // These variables are thread-local like __shared__ variables, but are not shared memory.
+    // The index variables are thread-local like __shared__ variables, but are not shared memory.
     for (const dim3* index : {&threadIdx, &blockIdx, &blockDim, &gridDim})
       if (address >= to_integer(index) && address < to_integer(index + 1)) return Space::other;
     return Space::shared;
@@ -193,7 +193,7 @@ void AccessRecorder::count_shared_request(const Request& request, AccessCounts& 
 
 std::map<uint64_t, AccessCounts> AccessRecorder::counts() const {
   std::map<uint64_t, AccessCounts> result;
-  // The return address can belong to the next source line, but the byte before it belongs to the call.
+  // The return address can belong to the next source line, but the preceding byte belongs to the call.
   for (const Instruction& instruction : instructions_)
     result[instruction.return_address - 1 - get_thread_module().base] += instruction.counts;
   return result;

@@ -64,8 +64,8 @@ class AccessRecorder {
   // Groups the accesses of the threads [first_thread, end_thread), which form a warp, into requests, and
   // counts the requests.
   void count_warp_requests(size_t first_thread, size_t end_thread);
-  // Adds an access of the current lane to a request. Between two barriers, the n-th executions of an
-  // instruction by the lanes form one request.
+  // Adds an access of the current lane to a request. Between two barriers, the n-th accesses of all lanes by
+  // the same instruction form one request.
   void add_to_request(const Access& access);
   // Adds the requests of an instruction since the last barrier to the counts, and deletes the requests.
   void count_requests(Instruction& instruction);
@@ -78,7 +78,7 @@ class AccessRecorder {
   // accesses_[i] contains the accesses and barriers of thread i of the current block, in order.
   std::vector<std::vector<Access>> accesses_;
   // Maps 2 * return_address (for global memory) or 2 * return_address + 1 (for shared memory) to an index in
-  // instructions_. An instruction that accesses both has two elements in instructions_.
+  // instructions_. An instruction that accesses both memories has two elements in instructions_.
   std::unordered_map<uint64_t, size_t> instruction_index_;
   std::vector<Instruction> instructions_;
   // Indices of the instructions that the current lane has executed since the last barrier.

@@ -27,7 +27,7 @@ float bfloat16_to_float(uint16_t bfloat16) {
 }
 
 // Returns a column-major operand (rows, columns) as float32, rounded to tf32 if `tf32` is true. `stride` is
-// the leading dimension. The result is `matrix` itself or is in `memory`.
+// the leading dimension. The result points to `matrix` or to a converted copy in `memory`.
 const float* convert_to_float(const void* matrix, cudaDataType_t type, bool tf32, int64_t rows,
                               int64_t columns, int64_t stride, std::vector<float>& memory) {
   if (type == CUDA_R_32F && !tf32) return static_cast<const float*>(matrix);
@@ -43,7 +43,7 @@ const float* convert_to_float(const void* matrix, cudaDataType_t type, bool tf32
   return memory.data();
 }
 
-// The arguments of cublasGemmStridedBatchedEx_64(). A captured graph stores them.
+// The arguments of cublasGemmStridedBatchedEx_64(). A captured graph stores a Product object.
 struct Product {
   CBLAS_TRANSPOSE op_a, op_b;
   int64_t m, n, k;
@@ -55,8 +55,9 @@ struct Product {
   int64_t ldc, stride_c, count;
   bool is_double, tf32;
   bool rounds_result;  // true if c is bfloat16; beta is then 0
-  // If true, the sum over the first half of k is rounded to bfloat16. cuBLAS can round partial sums in this
-  // way unless the math mode of the handle disables it.
+  // If c is bfloat16 and rounds_partial_sums is true, the sum over the first half of k is rounded to
+  // bfloat16. cuBLAS can round partial sums in this way unless the math mode of the handle disables the
+  // rounding.
   bool rounds_partial_sums;
 
   void run() const {

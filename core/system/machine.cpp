@@ -17,7 +17,8 @@
 namespace tapeformer {
 namespace {
 
-// Returns the text after the colon in the first line that starts with `key`, or "" if there is none.
+// Returns the text after the colon in the first line that starts with `key`. Lines without text after the
+// colon are skipped. Returns "" if no line matches.
 std::string value_of(const char* path, std::string_view key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {

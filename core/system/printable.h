@@ -12,11 +12,11 @@ namespace tapeformer {
 // the result is valid JSON with the same values.
 std::string escape_text(std::string_view text);
 
-// Like escape_text(), but also escapes newlines and tabs, so the result is one line.
+// Escapes the same characters as escape_text(), and also newlines and tabs. The result is one line.
 std::string escape_line(std::string_view text);
 
-// Like escape_text(), but also indents all lines after the first, so that no line looks like a separate
-// message.
+// Escapes the same characters as escape_text(). Also indents each line after the first that does not start
+// with a space, so that no line looks like a separate message.
 std::string escape_message(std::string_view text);
 
 }  // namespace tapeformer

@@ -21,7 +21,7 @@ constexpr size_t kMaxOggPageBytes = 65307;
 constexpr sf_count_t kBlockFrames = 1 << 16;  // samples per channel that count_frames() decodes at a time
 constexpr int64_t kBlocksPerSecond = 50;      // a block of an AudioStream has 20 ms of audio
 // A program that writes WAV data to a pipe does not know the length and writes a very large length to the
-// header. AudioStream ignores lengths of at least kMinUnknownFrames samples per channel.
+// header. For pipes, AudioStream ignores lengths of at least kMinUnknownFrames samples per channel.
 constexpr int64_t kMinUnknownFrames = int64_t{1} << 26;
 constexpr int kMaxFileRate = 1 << 20, kMaxFileChannels = 1024;
 
@@ -126,7 +126,7 @@ void check_length(const std::filesystem::path& path, const Bytes& header) {
     throw DataError(path.string() + ": truncated: the Ogg stream has no last page");
 }
 
-// Returns whether truncated files of this container cause an error.
+// Returns true if the functions in this file detect truncated files of this container.
 bool detects_truncation(std::string_view header, int format) {
   switch (format & SF_FORMAT_TYPEMASK) {
     case SF_FORMAT_WAV:

@@ -34,8 +34,8 @@ struct Audio {
 struct AudioOptions {
   std::optional<int64_t> channel = {};  // counted from 0; required for recordings with several channels
   int64_t rate = 0;                     // requested samples per second; 0: the rate of the file
-  // Whether a recording is resampled if its rate differs from `rate`. If false, reading such a recording
-  // throws DataError.
+  // If true, recordings with another rate are resampled to `rate`. If false, reading a recording with another
+  // rate throws DataError.
   bool resample = false;
   int64_t first_sample = 0;  // first sample to read, at the rate of the file
   std::optional<int64_t> end_sample =
@@ -57,13 +57,13 @@ Audio read_audio(const std::filesystem::path& path, const AudioOptions& options 
 struct AudioPipe {
   int descriptor = 0;
   // If true, the descriptor provides little-endian 16-bit samples of one channel without a header, with
-  // AudioOptions::rate samples per second. If false, it provides a WAV file.
+  // AudioOptions::rate samples per second. If false, the descriptor provides a WAV file.
   bool is_raw = false;
   std::string name = "standard input";
 };
 
-// A reader that returns a recording in blocks of 20 ms, so that memory does not grow with the length of the
-// recording. The samples are the same as in the result of read_audio(). Not thread-safe.
+// A reader that returns a recording in blocks of 20 ms, so that the memory use does not grow with the length
+// of the recording. The samples are the same as in the result of read_audio(). Not thread-safe.
 class AudioStream {
  public:
   AudioStream(const std::filesystem::path& path, const AudioOptions& options);

@@ -104,7 +104,8 @@ int64_t power_of_two(int64_t at_least) {
   return result;
 }
 
-// Adds Gaussian noise with standard deviation `scale` to frame `index`, with the Box-Muller transform.
+// Adds Gaussian noise with standard deviation `scale` to frame `index`. The noise is computed by the
+// Box-Muller transform.
 void add_noise(float* frame, int64_t length, float scale, const RandomStream& noise, int64_t index) {
   constexpr float kUnit = 0x1p-32f, kAngle = 6.2831853f * 0x1p-32f;
   const int64_t blocks = (length + 3) / 4;
@@ -294,7 +295,8 @@ Tensor FilterbankStream::compute_until(int64_t end) {
   const Tensor result = filterbank_.compute_frames({buffer_.data(), buffer_start_, sample_count()},
                                                    next_frame_, std::max(next_frame_, end), noise_);
   next_frame_ = std::max(next_frame_, end);
-  // Frames at the end of the signal use mirrored samples, so the buffer keeps at least two frames.
+  // The frames at the end of the signal use mirrored samples, so the buffer keeps at least the last
+  // 2 * frame_length() samples.
   const int64_t kept = std::min(filterbank_.find_first_sample(next_frame_),
                                 sample_count() - 2 * filterbank_.options().frame_length());
   if (const int64_t drop = std::max<int64_t>(0, kept - buffer_start_); drop > 0) {

@@ -48,7 +48,7 @@ class Filterbank {
   // frame. Without snip_edges, returns 0 for signals that are shorter than half of frame_shift().
   int64_t count_frames(int64_t sample_count) const;
   // Returns the features of a signal as a float32 CPU tensor with shape (frames, dims). The samples must be
-  // in [-1, 1). Dither depends only on `noise` and the index of the frame.
+  // in [-1, 1). The dither noise depends only on `noise` and the index of the frame.
   Tensor compute(std::span<const float> samples, const RandomStream& noise = {}) const;
 
  private:

@@ -25,9 +25,8 @@ class Resampler {
 
   // Converts input samples. Appends the output samples that can already be computed to `out`.
   void push(std::span<const float> samples, std::vector<float>& out);
-  // Must be called after the last push(). Appends the remaining output samples to `out`. Then truncates `out`
-  // or appends zeros, so that the output of all calls together has as many samples as the result of
-  // resample().
+  // Appends the remaining output samples to `out`. Then truncates `out` or appends zeros, so that all calls
+  // together return as many samples as resample(). Must be called once, after the last push().
   void finish(std::vector<float>& out);
 
  private:

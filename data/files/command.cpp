@@ -27,8 +27,8 @@ extern char** environ;
 namespace tapeformer {
 namespace {
 
-// Process groups that kill_running_commands() kills. A value of 0 marks an unused element. If the array is
-// full, a program is not added.
+// The ids of the process groups that kill_running_commands() kills. The value 0 marks an unused element. If
+// the array is full, the process group of a new program is not added.
 std::array<std::atomic<pid_t>, 256> running;
 
 class RunningProgram {

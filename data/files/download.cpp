@@ -58,7 +58,8 @@ std::string url_part(CURLU* parsed, CURLUPart part) {
   return owned.get();
 }
 
-// Returns true for http:// on this machine, and false for https://. Throws ConfigError for all other URLs.
+// Returns true for an http:// URL of the local host and false for an https:// URL. Throws ConfigError for all
+// other URLs.
 bool is_local(const std::string& url) {
   const std::unique_ptr<CURLU, void (*)(CURLU*)> parsed(curl_url(), curl_url_cleanup);
   if (!parsed || curl_url_set(parsed.get(), CURLUPART_URL, url.c_str(), 0) != CURLUE_OK)

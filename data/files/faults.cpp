@@ -42,7 +42,7 @@ Faults select_faults_to_show(const Faults& faults, const FaultLimits& limits) {
     if (++counts[entry->second] <= limits.max_per_kind) kinds[entry->second].push_back(fault);
   }
   Faults shown;
-  int64_t covered = 0;  // faults of the kinds in `shown`
+  int64_t covered = 0;  // number of faults whose kind is in `shown`
   for (size_t kind = 0; kind < kinds.size(); ++kind) {
     if (static_cast<int64_t>(shown.size()) >= limits.max_total) break;
     shown.insert(shown.end(), kinds[kind].begin(), kinds[kind].end());

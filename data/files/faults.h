@@ -29,15 +29,17 @@ void run_and_collect_fault(Faults* faults, F&& f) {
 
 struct FaultLimits {
   int64_t max_per_kind = 5;  // maximum number of shown faults of each kind
-  int64_t max_total = 50;    // after this number of lines, no further kind is shown
+  int64_t max_total = 50;    // number of lines after which no further kind is shown
 };
 
-// Returns the kind of a fault, which is its text without paths and quoted names. Words that contain digits
-// are replaced by "#". For example, all faults about wrong sample rates have the same kind.
+// Returns the kind of a fault. The kind is the text of the fault without paths, quoted names and words that
+// end with a colon. Words that contain digits are replaced by "#". For example, all faults about wrong sample
+// rates have the same kind.
 std::string classify_fault(const std::string& fault);
 
-// Groups the faults by kind and returns the first limits.max_per_kind faults of each kind. The lines "… and N
-// more of this kind" and "… and N more" give the numbers of omitted faults.
+// Groups the faults by kind. Returns the first limits.max_per_kind faults of each kind, and omits further
+// kinds when the result has limits.max_total lines. Lines such as "… and 3 more of this kind" and
+// "… and 3 more" give the numbers of omitted faults.
 Faults select_faults_to_show(const Faults& faults, const FaultLimits& limits = {});
 
 // Returns the first `max_names` names and the number of remaining names: "one two three … and 9 more".

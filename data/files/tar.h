@@ -34,7 +34,7 @@ class TarReader {
 
   std::string archive_path_;
   GzipReader file_;
-  int64_t remaining_bytes_;    // max_bytes minus the bytes that were read
+  int64_t remaining_bytes_;    // max_bytes minus the number of bytes that were read
   int64_t unread_bytes_ = 0;   // unread bytes of the current file
   int64_t padding_bytes_ = 0;  // bytes between the end of the current file and the next block
 };

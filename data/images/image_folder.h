@@ -35,15 +35,16 @@ struct PicturePathList {
 // Lists the pictures below a folder. Follows symbolic links. Throws DataError if `folder` is not a folder.
 PicturePathList list_picture_paths(const std::string& folder);
 
-// Returns the paths of the pictures of the split "train", "valid" or "test". The pictures are ordered by a
-// hash of their paths, so that every split mixes pictures of all subfolders. The validation and test splits
-// have the shares `valid_share` and `test_share`, rounded up. Throws ConfigError for an unknown split.
+// Returns the paths of the pictures of the split "train", "valid" or "test". The function orders the pictures
+// by a hash of their paths, so that the pictures of a subfolder are distributed over all splits. The
+// validation split contains the fraction `valid_share` of the pictures, and the test split contains the
+// fraction `test_share`. Both numbers of pictures are rounded up. Throws ConfigError for an unknown split.
 std::vector<std::string> select_split_paths(std::vector<std::string> paths, const std::string& split,
                                             double valid_share, double test_share);
 
-// Reads the pictures of a split. All labels are 0. Throws DataError if the folder cannot be read or has no
-// usable picture. If `reject_faulty_files` is true, also throws DataError if a file cannot be used. Throws
-// ConfigError for an unknown split.
+// Reads the pictures of a split. All labels are 0. Throws DataError if the folder cannot be read or the split
+// has no usable picture. If options.reject_faulty_files is true, also throws DataError if a file cannot be
+// used. Throws ConfigError for an unknown split.
 ImageSet load_image_folder(const std::string& split, const ImageFolderOptions& options);
 
 }  // namespace tapeformer

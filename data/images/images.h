@@ -1,8 +1,9 @@
-// Loading of image data sets as bytes. The split "valid" contains the last `validation_count` examples of the
-// training files; "train" contains the remaining examples.
+// Functions that read image data sets as uint8 tensors. The split "valid" contains the last
+// ImageOptions::validation_count examples of the training files. The split "train" contains the other
+// examples of these files.
 //
-// Functions throw DataError with the path for missing or corrupt files. They throw ConfigError for an unknown
-// data set or split and for invalid options.
+// Functions throw DataError with the path of a missing or corrupt file. Functions throw ConfigError for an
+// unknown data set or split and for invalid options.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +14,10 @@
 namespace tapeformer {
 
 struct ImageOptions {
-  // Directory that contains the folder of the data set. If empty, the default directories are searched
-  // (data/sets/directory.h).
+  // Directory that contains the folder of the data set. If `data_dir` is empty, the default directories are
+  // searched (data/sets/directory.h).
   std::string data_dir;
-  int64_t validation_count = 0;  // number of training examples to hold out, from the end
+  int64_t validation_count = 0;  // the split "valid" has the last validation_count training examples
   int64_t limit = 0;             // maximum number of examples, from the start of the split; 0: all
   bool use_grey = false;         // converts RGB images to grey images, before `downscale`
   int64_t downscale = 1;         // averages blocks of downscale x downscale pixels

@@ -50,8 +50,8 @@ enum class SpeechLabelKind {
   phones_or_words  // words if a lexicon is given, else phones
 };
 
-// A file that a data set requires. In a data set without checksums, it can be a folder. The size and the
-// SHA-256 are computed from the unpacked contents, so plain files and .gz files have the same values.
+// A file that a data set requires. If the data set has no checksums, the file can be a folder. The size and
+// the SHA-256 are computed from the unpacked contents, so a plain file and its .gz file have the same values.
 struct CatalogueFile {
   std::string_view name;  // original name, without .gz
   int64_t bytes = 0;
@@ -79,7 +79,7 @@ struct CatalogueEntry {
   // If true, the user must set the path of the data, which is not in a data directory.
   bool needs_path = false;
 
-  // Required files. If empty, data/sets/verify.h does not check the data set.
+  // Required files. If the list is empty, the reports of data/sets/verify.h do not cover the data set.
   std::span<const CatalogueFile> files = {};
   std::string_view system_folder = {};          // folder where a Debian package installs the files, or empty
   std::string_view download_instructions = {};  // instructions for the user, in messages about missing files
@@ -104,12 +104,13 @@ std::vector<std::string> list_dataset_names(const CatalogueFilter& filter = {});
 const CatalogueEntry* find_catalogue_entry(const std::string& name);
 
 // Returns the row with this name. Throws ConfigError if no row has this name or if `filter` rejects the row.
-// The error message says that the name is not `description`, for example "a data set of speech".
+// The error message states that the name is not `description`. For example, `description` can be
+// "a data set of speech".
 const CatalogueEntry& require_catalogue_entry(const std::string& name, const CatalogueFilter& filter = {},
                                               const std::string& description = "a data set");
 
-// Returns the text of an error: `"mnst" is not a data set; did you mean "mnist"?`. If no name is similar, the
-// text lists all names.
+// Returns an error message such as `"mnst" is not a data set; did you mean "mnist"?`, where "a data set" is
+// the `description`. If no name in `names` is similar to `name`, the message lists all names.
 std::string describe_unknown_name(const std::string& name, const std::string& description,
                                   const std::vector<std::string>& names);
 

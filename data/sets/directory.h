@@ -1,11 +1,12 @@
-// Search for data sets in data directories. A data directory contains one folder per data set, named after
-// the data set, with the original files, plain or .gz. The search order is:
-//   1. the directory that the user names, instead of 2 and 3;
+// Functions that search for data sets in data directories. A data directory contains one folder for each data
+// set. The folder has the name of the data set and contains the original files, plain or .gz. The search
+// order is:
+//   1. the directory that the user names; if there is one, 2 and 3 are not searched;
 //   2. $TAPEFORMER_DATA;
-//   3. $XDG_DATA_HOME/tapeformer, or ~/.local/share/tapeformer;
+//   3. $XDG_DATA_HOME/tapeformer, or ~/.local/share/tapeformer if XDG_DATA_HOME is not an absolute path;
 //   4. the folder of the Debian package of the data set.
-// The functions do not write to the directories. They are thread-safe if no thread changes environment
-// variables.
+// The functions do not write to the directories. The functions are thread-safe if no thread changes
+// environment variables.
 #pragma once
 
 #include <filesystem>
@@ -40,8 +41,8 @@ std::optional<std::filesystem::path> find_dataset_folder(const CatalogueEntry& e
 // Returns the folder from find_dataset_folder(). Throws MissingDatasetError if there is none.
 std::filesystem::path require_dataset_folder(const CatalogueEntry& entry, const std::string& data_dir);
 
-// Returns the folder that contains the files of the data set. This is folder/an4 if the archive of AN4 was
-// unpacked in `folder`, and otherwise `folder`.
+// Returns the folder that contains the files of the data set. If the archive of AN4 was unpacked in `folder`,
+// the result is folder/an4. Otherwise, the result is `folder`.
 std::filesystem::path find_contents_folder(const CatalogueEntry& entry, const std::filesystem::path& folder);
 
 // Returns folder/name, or folder/name.gz if only that file exists, or std::nullopt if neither exists.

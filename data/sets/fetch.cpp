@@ -33,8 +33,8 @@ struct TemporaryFile {
   }
 };
 
-// Creates a file and opens it for writing. First removes an existing file at this path, which can be left
-// over from an interrupted download. Throws FileError if the file cannot be created.
+// Creates a file and opens it for writing. If a file with this path exists, for example from an interrupted
+// download, removes this file first. Throws FileError if the new file cannot be created.
 File create_file(const fs::path& path) {
   std::error_code ignored;
   fs::remove(path, ignored);
@@ -93,7 +93,8 @@ bool is_gzip(const fs::path& path) {
   return file.get() == 0x1F && file.get() == 0x8B;
 }
 
-// `origin` is the source of the file, for error messages.
+// Moves the temporary file `part` to `folder` if its contents have the published size and SHA-256. Otherwise
+// throws DataError. Error messages contain `origin`, which is the path or URL of the file.
 void verify_and_install(const CatalogueFile& file, const fs::path& folder, const TemporaryFile& part,
                         const std::string& origin) {
   check_published_digest(file, part.path, origin);
@@ -122,7 +123,7 @@ void unpack_member(TarReader& archive, const fs::path& path) {
   file.sync();
 }
 
-// Fetches a .tar.gz archive and unpacks its wanted files.
+// Fetches a .tar.gz archive and unpacks the files in `wanted`.
 void fetch_archive(std::vector<CatalogueFile> wanted, const fs::path& folder, const std::string& source) {
   int64_t max_bytes = kArchiveOverhead;
   for (const CatalogueFile& file : wanted) max_bytes += file.bytes;

@@ -61,7 +61,8 @@ int64_t UtteranceChecker::check_file(const Utterance& utterance) {
   const std::string name = utterance.path.string();
   FilterbankOptions& bank = options_.feature_options.filterbank;
   if (utterance.source == SpeechSource::audio) {
-    // Limit for recordings without a length in the header, whose samples must be counted. 0: no limit.
+    // If the header of a recording does not contain the length, read_audio_info() stops counting samples
+    // after `max_seconds` of audio. The value 0 means no limit.
     const double max_seconds = utterance.end_seconds          ? *utterance.end_seconds + 1
                                : utterance.begin_seconds == 0 ? options_.feature_options.max_seconds
                                                               : 0;

@@ -12,8 +12,9 @@
 
 namespace tapeformer {
 
-// Options of UtteranceChecker. With the default options, it checks only the corpus. Other options also check
-// the corpus against a lexicon or a model.
+// Options of UtteranceChecker. The default options do not require a lexicon or a model. If `lexicon`,
+// `subsampling` or `max_frames` is set, UtteranceChecker also checks whether the corpus matches the lexicon
+// or the model.
 struct SpeechCheckOptions {
   FeatureOptions feature_options;
   // If true, all recordings must have the rate of the first recording. If false, recordings must have the
@@ -33,8 +34,8 @@ struct SpeechCheckOptions {
   std::vector<std::string> parts;
 };
 
-// A check of the audio, features and labels of utterances. The features of all utterances must have the same
-// number of dimensions.
+// A function object that checks the audio, features and labels of utterances. The features of all utterances
+// must have the same number of dimensions.
 class UtteranceChecker {
  public:
   explicit UtteranceChecker(SpeechCheckOptions options = {});
@@ -42,7 +43,8 @@ class UtteranceChecker {
   Faults operator()(const Utterance& utterance);
 
  private:
-  // Checks the file of the utterance, or the output of its command. Returns the number of frames.
+  // Checks the file of the utterance, or the output of the command of the utterance. Returns the number of
+  // frames. Throws DataError at the first fault.
   int64_t check_audio(const Utterance& utterance);
   int64_t check_file(const Utterance& utterance);
   Words look_up_phones(const Utterance& utterance) const;

@@ -30,8 +30,8 @@ void require_split(const std::string& corpus, const std::string& split) {
     throw ConfigError(corpus + ": expected the split train or test, not \"" + split + "\"");
 }
 
-// Returns the files with an extension below a folder, sorted by path. `extension` is in lower case and also
-// matches upper case.
+// Returns the files in `folder` and its subfolders that have the given extension, sorted by path. `extension`
+// must be in lower case and also matches extensions in upper case. Throws DataError if there is no such file.
 std::vector<fs::path> files_below(const fs::path& folder, const std::string& extension) {
   if (!is_folder(folder)) throw DataError(folder.string() + ": no such folder");
   std::vector<fs::path> files;
@@ -106,8 +106,8 @@ PhoneAssignmentReport assign_phones(Corpus& corpus, const Lexicon& lexicon, Unkn
 
 namespace {
 
-// `id` is a line of the .fileids list, a path without extension. `text` is the line with the transcript,
-// "<s> WORDS </s> (id)".
+// Returns an utterance of AN4. `id` is a line of the .fileids file and contains a path without extension.
+// `text` is the line with the transcript, in the form "<s> WORDS </s> (id)".
 Utterance make_an4_utterance(const fs::path& folder, const TextLine& id, const TextLine& text) {
   const fs::path name = id.text;
   Utterance utterance;

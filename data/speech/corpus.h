@@ -2,7 +2,8 @@
 // features. The readers of corpora do not read recordings. Texts, ids and names of speakers are UTF-8.
 //
 // Functions throw DataError with the file and line of the first fault. If `faults` is not null, readers
-// append all faults to `faults` instead of throwing. Missing or invalid labels of an utterance do not throw;
+// append all faults of lines and utterances to `faults` instead of throwing. Readers always throw DataError
+// if a required file or folder is missing. Missing or invalid labels of an utterance do not throw;
 // `Utterance::fault` contains the reason, and callers skip or reject the utterance.
 #pragma once
 

@@ -25,8 +25,9 @@ double SpeechBatch::compute_padding_share() const {
 
 namespace {
 
-// Returns the utterances to read, and for each of them whether options.limit selects it. For normalisation by
-// speaker, the other utterances of the selected speakers are also read, because the statistics use them.
+// Returns the utterances to read. The second result contains, for each of these utterances, whether
+// options.limit selects the utterance. With Normalization::speaker, the first result contains all utterances
+// of the selected speakers, because the statistics of a speaker use all utterances of the speaker.
 std::pair<Corpus, std::vector<bool>> limit_corpus(const Corpus& corpus, const SpeechDatasetOptions& options) {
   const size_t count = corpus.utterances.size(), limit = static_cast<size_t>(options.limit);
   if (limit == 0 || limit >= count) return {corpus, std::vector<bool>(count, true)};
@@ -112,7 +113,8 @@ void SpeechDataset::choose_examples(const Corpus& corpus, const std::vector<bool
                 " utterances shorter than their labels");
 }
 
-// Adds the features in the order of the utterances, because floating-point sums depend on the order.
+// Adds the features to the statistics in the order of the utterances, because floating-point sums depend on
+// the order.
 void SpeechDataset::gather_statistics(const std::string& corpus_name) {
   if (options_.normalization == Normalization::global && options_.global_statistics) {
     global_statistics_ = *options_.global_statistics;
@@ -211,8 +213,8 @@ std::vector<std::vector<int64_t>> plan_batches(std::span<const int64_t> frames,
   std::vector<int64_t> order(frames.size());
   std::iota(order.begin(), order.end(), 0);
   if (options.shuffle) order = make_epoch_permutation(options.seed, epoch, count);
-  // With shuffling, a rank covers lengths that differ by at most about 5 %. The stable sort keeps the random
-  // order within a rank, so the batches differ between epochs.
+  // If options.shuffle is true, utterances of the same rank have lengths that differ by at most about 5 %.
+  // The stable sort keeps the random order within a rank, so the batches differ between epochs.
   const auto rank = [&](int64_t i) {
     const int64_t length = frames[static_cast<size_t>(i)];
     return options.shuffle

@@ -1,10 +1,11 @@
 // Data sets of speech for CTC. An example consists of the features of an utterance and its labels. The labels
 // are the indices of the phones of the utterance in a phone table. A batch depends only on the corpus, the
-// options, the indices of its utterances and the random stream. It does not depend on the number of threads.
+// phone table, the options and the arguments of batch(). The batch does not depend on the number of threads.
 //
-// Utterances without usable recordings or labels are left out, and the report contains their ids and faults.
-// The constructor throws DataError if no utterance is left, or at the first fault if
-// options.reject_faulty_utterances is true. It throws ConfigError for invalid options.
+// Utterances without usable recordings or labels are left out, and SpeechDatasetReport contains their ids and
+// faults. If no utterance is left, the constructor throws DataError. If options.reject_faulty_utterances is
+// true, the constructor throws DataError at the first fault. The constructor throws ConfigError for invalid
+// options.
 #pragma once
 
 #include <memory>
@@ -39,8 +40,8 @@ struct SpeechDatasetOptions {
   int64_t subsampling = 1;                // frames per step of the model
   bool reject_faulty_utterances = false;  // throws at the first unusable utterance
   SpeechPurpose purpose = SpeechPurpose::training;
-  // Maximum number of utterances, spread evenly over the corpus; 0: all. Statistics of a speaker use all
-  // usable utterances of the speaker, not only the selected ones.
+  // Maximum number of utterances; 0: all. The selected utterances are spread evenly over the corpus. The
+  // statistics of a speaker use all usable utterances of the speaker, even utterances that are not selected.
   int64_t limit = 0;
 };
 
@@ -62,7 +63,8 @@ struct SpeechDatasetReport {
   // Ids of utterances with fewer steps than CTC needs for the labels. Training leaves these utterances out,
   // and scoring keeps them.
   std::vector<std::string> too_short_ids;
-  // Phones that occur in the utterances but not in the phone table. Empty for SpeechPurpose::training.
+  // Phones that occur in the utterances but not in the phone table. The set is empty for
+  // SpeechPurpose::training.
   std::set<std::string> unseen_phones;
 };
 
@@ -88,14 +90,14 @@ class SpeechDataset {
   const Words& reference_phones(int64_t i) const { return example(i).utterance.phones; }
   // Returns whether CTC can align the labels with the frames. Always true in training.
   bool is_alignable(int64_t i) const { return example(i).is_alignable; }
-  // Returns the normalised features with deltas, (frames, dims). With dither, the features of recordings are
-  // computed again, with new noise, in each epoch after the first. The statistics of speakers and of the
-  // training set are not computed again.
+  // Returns the normalised features of an utterance with deltas, (frames, dims). If dither is on, the
+  // features of recordings are computed again with new noise in each epoch after the first. The statistics of
+  // speakers and of the training set are computed only once.
   Tensor features(int64_t i, int64_t epoch = 0) const;
 
-  // Returns the batch of these utterances. Pads the features to the length of the longest utterance and to at
-  // least `min_frames` frames. If `augment` is not null, applies SpecAugment with random numbers from
-  // `stream`. `epoch` selects the random numbers of the dither.
+  // Returns the batch of these utterances. Pads the features with zeros to the length of the longest
+  // utterance or to `min_frames` frames, whichever is larger. If `augment` is not null, applies SpecAugment
+  // with random numbers from `stream`. `epoch` selects the random numbers of the dither.
   SpeechBatch batch(std::span<const int64_t> indices, const SpecAugmentOptions* augment = nullptr,
                     const RandomStream& stream = {}, int64_t epoch = 0, int64_t min_frames = 0) const;
   // Returns the lengths and labels of these utterances as a batch in which `features` is undefined.
@@ -117,11 +119,11 @@ class SpeechDataset {
   PhoneTable phone_table_;
   SpeechDatasetOptions options_;
   std::shared_ptr<const FeatureStore> store_;
-  // Computes features with new dither in each epoch after the first. std::nullopt if dither is off.
+  // Computes features with new dither in each epoch after the first. If dither is off, this is std::nullopt.
   std::optional<Filterbank> filterbank_;
   std::vector<Example> examples_;
-  // One element per speaker for Normalization::speaker, and a single element for Normalization::global. Empty
-  // for other normalisations.
+  // Contains one element per speaker for Normalization::speaker, one element for Normalization::global, and
+  // no element for other normalisations.
   std::vector<FeatureStatistics> statistics_;
   FeatureStatistics global_statistics_;
   SpeechDatasetReport report_;

@@ -113,9 +113,9 @@ Tensor require_valid(const Utterance& utterance, Tensor features) {
   return features;
 }
 
-// Returns whether an error in reading the utterance can disappear in a later run without a change of the
-// result of make_cache_key(). A command that failed can succeed later, and a file without read permission can
-// become readable. A missing file (ENOENT) changes the key when it appears.
+// Returns whether an error of the utterance can disappear in a later run although make_cache_key() returns
+// the same key. A failed command can succeed later, and a file without read permission can become readable.
+// If a missing file (ENOENT) is created, the key changes.
 bool may_be_transient(const Utterance& utterance) {
   return !utterance.command.empty() || (access(utterance.path.c_str(), R_OK) != 0 && errno != ENOENT);
 }
@@ -132,7 +132,8 @@ Checksum compute_start_checksum(const File& file, size_t bytes) {
   return checksum;
 }
 
-// The file is locked while it is open, so that other processes do not remove it.
+// Creates a temporary file for the cache file `path`. The temporary file is locked while it is open, so that
+// other processes do not remove it.
 File create_unfinished(const std::string& path) {
   File file(make_temporary_path(path), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW);
   ::flock(file.descriptor(), LOCK_EX | LOCK_NB);
@@ -145,7 +146,7 @@ bool is_unfinished_cache(const std::string& name) {
   return is_temporary_name(name) || name.ends_with(".tmp");  // files of older versions end in .tmp
 }
 
-// Removes unfinished files that no process has locked.
+// Removes unfinished cache files that no process has locked.
 void remove_leftovers(const fs::path& folder) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {

@@ -1,12 +1,12 @@
 // A store of the features of a corpus, in memory or in a file of a cache folder. The features are computed
-// once, with the dither of epoch 0. They are not normalised or augmented.
+// once, with the dither of epoch 0. The features are not normalised or augmented.
 //
-// FeatureStore does not throw for unusable recordings and feature files; error() returns the reason for each
-// utterance. The cache file also contains these errors, but it is not kept if one of them is transient. An
-// error is transient if it can disappear although the files do not change: an error of a command, a system
-// error or a missing read permission.
+// If a recording or feature file cannot be used, FeatureStore does not throw. Instead, error() returns the
+// reason for the utterance. The cache file also contains these errors. If an error is transient, FeatureStore
+// deletes the cache file. An error is transient if it can disappear although the files do not change: an
+// error of a command, a system error or a missing read permission.
 //
-// If the CRC-32 or the magic at the end of a cache file is wrong, FeatureStore logs a warning and computes
+// If the CRC-32, the magic or the index in a cache file is wrong, FeatureStore logs a warning and computes
 // the features again.
 #pragma once
 
@@ -30,9 +30,9 @@ struct FeatureOptions {
   bool resample = false;
   // Index of the channel that is read, counted from 0. Required for recordings with several channels.
   std::optional<int64_t> channel = {};
-  int64_t mfc_dims = 13;      // dimensions of the features in .mfc files
+  int64_t mfc_dims = 13;      // number of dimensions of the features in .mfc files
   double max_seconds = 3600;  // maximum length of a recording or segment; 0: no limit
-  uint64_t seed = 0;          // seed of dither
+  uint64_t seed = 0;          // seed of the dither
   std::string cache_folder;   // folder of cache files; empty: features are kept in memory
 
   // Returns the options for reading recordings.

@@ -47,7 +47,8 @@ struct FeatureStatistics {
 };
 
 // Subtracts the mean of `statistics` from the features in place. If `normalize_variance` is true, also
-// divides the features by the standard deviation, and sets dimensions with a variance below 1e-10 to 0.
+// divides each dimension by its standard deviation. In this case, dimensions with a variance below 1e-10 are
+// set to 0.
 void normalize_features(const Tensor& features, const FeatureStatistics& statistics, bool normalize_variance);
 
 // Returns the index of the first frame with a value that is not finite, or -1 if there is none.

@@ -19,7 +19,8 @@ struct Entry {
 };
 using Table = std::map<std::string, Entry>;
 
-// If `in_utterance` is true, the fault makes only one utterance unusable, otherwise the whole directory.
+// A fault of a data directory. If `in_utterance` is true, the fault makes only one utterance unusable. If
+// false, the fault makes the whole directory unusable.
 struct Problem {
   std::string text;
   bool in_utterance = false;
@@ -66,7 +67,7 @@ Table read_table(const fs::path& path, Problems& problems) {
   return table;
 }
 
-// Returns false if the path does not exist or cannot be accessed.
+// Returns whether the path exists. Returns false if the path cannot be accessed.
 bool path_exists_at(const fs::path& path) {
   std::error_code error;
   return fs::exists(path, error);
@@ -98,13 +99,15 @@ void set_matrix(const fs::path& folder, const Entry& entry, Utterance& utterance
                                  utterance.path.string(), " with ", size, " bytes"));
 }
 
-// Either `path` is a file, or `command` is a shell command that writes the recording to its standard output.
+// The source of a recording. Either `path` is the file of the recording, or `command` is a shell command that
+// writes the recording to its standard output.
 struct Recording {
   fs::path path;
   std::string command;
 };
 
-// Returns the text after the id, unchanged, because paths and commands can contain spaces and quotes.
+// Returns the text after the id, without surrounding white space. The text is not split into words, because
+// paths and commands can contain spaces and quotes.
 std::string after_id(const std::string& line) {
   const char* const spaces = " \t";
   const size_t id = line.find_first_not_of(spaces), after = line.find_first_of(spaces, id);
@@ -220,7 +223,8 @@ Corpus read_lists(const fs::path& folder, bool allow_commands, Problems& problem
   return corpus;
 }
 
-// Skips missing files and offsets outside of a file, which are reported when the lists are read.
+// Appends the faults that `content_check` finds to `problems`. Skips utterances whose file is missing or
+// whose offset is outside of the file, because read_lists() reports these faults.
 void check_contents(const Corpus& corpus, UtteranceChecker& content_check, Problems& problems) {
   for (const Utterance& utterance : corpus.utterances) try {
       if (utterance.command.empty() && !path_exists_at(utterance.path)) continue;

@@ -15,17 +15,18 @@ namespace tapeformer {
 // Returns whether the folder contains wav.scp, feats.scp or text.
 bool is_kaldi_directory(const std::filesystem::path& folder);
 
-// Reads a data directory. Relative paths are resolved in the current directory, as in Kaldi, and then in
-// `folder`. If feats.scp exists, wav.scp is not read. The contents of `text` are stored as words, even if
-// they are phones.
+// Reads a data directory. A relative path is resolved relative to the current directory, as in Kaldi. If this
+// path does not exist, the path is resolved relative to `folder`. If feats.scp exists, wav.scp is not read.
+// The transcripts in the file `text` are stored as words, even if they consist of phones.
 //
 // Throws DataError for commands ("id command |") unless `allow_commands` is true. Does not throw for a
-// missing file, an offset outside of a file or an empty transcript; SpeechDataset reports these faults.
+// missing recording or archive, an offset outside of an archive, or an empty transcript; SpeechDataset
+// reports these faults.
 Corpus read_kaldi_directory(const std::filesystem::path& folder, bool allow_commands = false);
 
 // Returns all faults of the directory, including faults of single utterances. Commands are faults unless
-// `allow_commands` is true. If `check_contents` is true, also computes the features of all utterances whose
-// files exist.
+// `allow_commands` is true. If `check_contents` is true, the function also computes the features of the
+// utterances and returns the faults that occur.
 Faults find_kaldi_faults(const std::filesystem::path& folder, bool check_contents = true,
                          bool allow_commands = false);
 
@@ -38,8 +39,8 @@ Faults find_kaldi_faults(const std::filesystem::path& folder, UtteranceChecker& 
 // Copies the words of each utterance to its phones, for directories whose text consists of phones.
 void copy_words_to_phones(Corpus& corpus);
 
-// Writes the files wav.scp, text and utt2spk, sorted by id. The file `text` contains the phones of an
-// utterance, or its words if it has no phones.
+// Writes the files wav.scp, text and utt2spk. The lines of each file are sorted by id. The file `text`
+// contains the phones of each utterance, or the words if an utterance has no phones.
 void write_kaldi_directory(const std::filesystem::path& folder, const Corpus& corpus);
 
 }  // namespace tapeformer

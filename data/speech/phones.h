@@ -47,14 +47,14 @@ PhoneTable read_phone_table(const std::filesystem::path& path);
 
 enum class PhoneSet { timit61, timit48, timit39 };
 
-// Returns the phones of a set, sorted.
+// Returns the phones of a set in sorted order.
 Words list_timit_phones(PhoneSet set);
 
-// Returns the phone of `set` to which `phone`, a phone of timit61 or timit48, is mapped. Only timit61
-// contains the glottal stop "q". For the other sets, "q" is mapped to "". Throws DataError if `phone` is in
-// neither timit61 nor timit48. Also throws DataError if `set` is timit61 and does not contain `phone`.
+// Maps a phone of timit61 or timit48 to a phone of `set`. Only timit61 contains the glottal stop "q". For the
+// other sets, "q" is mapped to "". Throws DataError if `phone` is in neither timit61 nor timit48. Also throws
+// DataError if `set` is timit61 and does not contain `phone`.
 std::string map_timit_phone(const std::string& phone, PhoneSet set);
-// Maps each phone of a sequence. Leaves out phones for which the result is "".
+// Maps each phone of a sequence to a phone of `set`. Leaves out phones that are mapped to "".
 Words map_timit_phone(const Words& phones, PhoneSet set);
 
 }  // namespace tapeformer

@@ -18,7 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Minimum number of speakers for a split by speaker if options.split_unit is "auto".
+// If options.split_unit is "auto", utterances are divided by speaker if there are at least this many
+// speakers.
 constexpr size_t kSpeakersToDivide = 10;
 constexpr std::array<const char*, 3> kSplits = {"train", "valid", "test"};
 constexpr char kUnfinishedParts[] = ".unfinished";
@@ -137,7 +138,8 @@ struct Preparation {
   std::set<size_t> used = {};
 };
 
-// Throws DataError if the recording cannot be read or contains no samples.
+// Adds the rate and the number of channels of a recording to the report. Throws DataError if the recording
+// cannot be read or contains no samples.
 void add_audio_info(const fs::path& path, SpeechPreparationReport& report) {
   const AudioInfo info = read_audio_info(path);
   if (info.sample_count == 0) throw DataError(path.string() + ": contains no samples");
@@ -145,7 +147,8 @@ void add_audio_info(const fs::path& path, SpeechPreparationReport& report) {
   report.multichannel_count += info.channel_count > 1;
 }
 
-// Throws DataError if the transcript or its recording cannot be used.
+// Adds the utterance of a transcript to p.corpus. If the lexicon lacks words of the transcript, adds these
+// words to p.unknown instead. Throws DataError if the transcript or its recording cannot be used.
 void add_utterance(const Transcript& transcript, const std::string& rule, Preparation& p) {
   const size_t i = p.recordings.find(transcript.recording, transcript.location);
   if (!p.used.insert(i).second)

@@ -16,17 +16,18 @@
 namespace tapeformer {
 
 struct SpeechPreparationOptions {
-  std::filesystem::path audio_folder;     // folder of recordings, searched recursively
+  std::filesystem::path audio_folder;     // folder of recordings, including its subfolders
   std::filesystem::path transcript_path;  // file or folder of transcripts; see read_transcripts()
   std::filesystem::path output_folder;
-  std::vector<std::filesystem::path> lexicon_paths;  // the first lexicon that contains a word is used
+  std::vector<std::filesystem::path> lexicon_paths;  // lexicons in decreasing order of precedence
   TranscriptColumns columns;
-  // Speaker of a transcript that does not name a speaker:
-  // - "folder": the top-level folder below `audio_folder`.
-  // - "prefix": the file name before the first - or _.
+  // Determines the speaker if a transcript does not name a speaker:
+  // - "folder": the speaker is the top-level folder below `audio_folder` that contains the recording.
+  // - "prefix": the speaker is the part of the file name before the first - or _.
   // - "none": every utterance has a separate speaker.
-  // - "auto": as "folder" if all recordings are in top-level folders, there are at least two of these folders
-  //   and at least one contains several recordings. Otherwise as "none".
+  // - "auto": If all recordings are in folders below `audio_folder`, there are at least two top-level
+  //   folders, and at least one of these folders contains several recordings, the rule is "folder".
+  //   Otherwise, the rule is "none".
   std::string speaker_rule = "auto";
   // Unit of the split. With "speaker", all utterances of a speaker are in the same split. With "utterance",
   // each utterance is assigned separately. "auto" selects "speaker" if there are at least 10 speakers, and

@@ -10,7 +10,7 @@
 namespace tapeformer {
 
 struct CorpusOptions {
-  PhoneSet phone_set = PhoneSet::timit48;  // set to which the phones of TIMIT are mapped; only for TIMIT
+  PhoneSet phone_set = PhoneSet::timit48;  // set to which the phones of TIMIT are mapped
   bool allow_commands = false;             // runs the commands in wav.scp of Kaldi directories
 };
 

@@ -20,8 +20,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Suffix of the WAV file that espeak-ng writes. speak() adds noise to a copy of this recording and removes
-// the file.
+// Suffix of the WAV file that espeak-ng writes. speak() reads and removes this file, and writes the recording
+// with noise to another file.
 constexpr char kSpokenSuffix[] = ".espeak.wav";
 // Name of the folder that contains the data until all splits are complete.
 constexpr char kUnfinished[] = ".unfinished";
@@ -132,7 +132,7 @@ Words parse_espeak_phonemes(const std::string& text) {
   std::replace(spaced.begin(), spaced.end(), '_', ' ');
   std::erase_if(spaced, [](char c) { return std::strchr("',;%=|", c) && c != '\0'; });
   Words phones = split_words(spaced);
-  // espeak-ng prints ":" for a pause and, for example, "(fr)" for a change of language.
+  // espeak-ng prints ":" for a pause, and the language in parentheses for a change of language, as in "(fr)".
   std::erase_if(phones, [](const std::string& phone) { return phone == ":" || phone[0] == '('; });
   return phones;
 }

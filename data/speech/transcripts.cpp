@@ -197,8 +197,8 @@ std::string without_edges(const std::string& word, std::string_view edges) {
   return first == std::string::npos ? "" : word.substr(first, word.find_last_not_of(edges) + 1 - first);
 }
 
-// Removes punctuation at both ends of a word. Removes dashes, dots and apostrophes only if the lexicon does
-// not contain the word with them.
+// Removes punctuation at both ends of a word. Keeps dashes, dots and apostrophes at the ends if the lexicon
+// contains the word with these characters.
 std::string bare_word(const std::string& word, const Lexicon& lexicon) {
   std::string bare;
   for (const std::string_view edges : {"\"()[]{}<>,;:!?*_~`^|\\/", "\"()[]{}<>,;:!?*_~`^|\\/-",

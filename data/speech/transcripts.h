@@ -44,9 +44,9 @@ struct NormalizedText {
   Words unknown;  // words that the lexicon lacks
 };
 
-// Splits a text into words in lower case. Removes punctuation around words, and converts typographic marks to
-// ASCII. Splits a compound such as "well-known" if the lexicon lacks it. Does not spell out digits and
-// symbols such as %, because their pronunciation is ambiguous.
+// Splits a text into words in lower case. Removes punctuation around words, and replaces typographic marks by
+// ASCII characters. Splits a compound such as "well-known" if the lexicon lacks the compound. Does not spell
+// out digits and symbols such as %, because their pronunciation is ambiguous.
 NormalizedText normalize_transcript(const std::string& text, const Lexicon& lexicon);
 
 }  // namespace tapeformer

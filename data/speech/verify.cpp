@@ -36,7 +36,8 @@ void check_utterances(const Corpus& corpus, UtteranceChecker& content_check, Fau
   }
 }
 
-// Checks that phones are in order and end at most 0.1 s after the end of the recording.
+// Appends a fault for each phone that begins before the previous phone or ends more than 0.1 s after the end
+// of the recording.
 void check_timit_times(const Utterance& utterance, Faults& faults) {
   AudioInfo info;
   try {

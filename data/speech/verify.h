@@ -1,4 +1,4 @@
-// Checks of speech corpora. They read all files and report every fault with its file and line. All
+// Checks of speech corpora. The checks read all files and report every fault with its file and line. All
 // functions are thread-safe.
 #pragma once
 

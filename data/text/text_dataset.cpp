@@ -94,9 +94,9 @@ class StoredTokens final : public TokenSequence {
   std::vector<T> tokens_;
 };
 
-// Divides a range into parts and returns the end of each part. A part ends at the first line end in the 64
-// KiB that follow its first 1 MiB. If these 64 KiB contain no line end, the part has 1 MiB, or up to 3 bytes
-// less so that it does not end within a character. The last part of a file can be shorter.
+// Divides a range into parts and returns the end of each part. A part consists of 1 MiB and the following
+// bytes up to the next line end. If no line ends in the next 64 KiB, the part has 1 MiB, minus up to 3 bytes
+// so that the part does not end within a character. The last part of a file can be shorter.
 std::vector<int64_t> part_ends(const TextRange& range) {
   constexpr int64_t kPartBytes = 1 << 20, kSearchedBytes = 1 << 16;
   std::vector<int64_t> ends;

@@ -17,8 +17,8 @@ struct TextOptions {
   std::string sentencepiece_model;       // file of a SentencePiece model; empty: train a model
   int64_t vocabulary = 2000;             // number of tokens of a trained SentencePiece model
   int64_t sequence_length = 256;         // number of predictions per window
-  // Shares of the text in `path` for validation and tests. The test share is at the end of the text, and the
-  // validation share is before it.
+  // Fractions of the text in `path` for validation and testing. The test split is the end of the text, and
+  // the validation split is the text before the test split.
   double valid_share = 0.05, test_share = 0.05;
   // Paths of the validation and test texts. If a path is set, the share of this split is ignored.
   std::string valid_path, test_path;
@@ -58,11 +58,13 @@ class TokenSequence {
   virtual void read(int64_t first, int64_t count, int64_t* out) const = 0;
 };
 
-// Data set of windows of `sequence_length` + 1 tokens. All tokens of a window except the first are predicted.
+// A data set of windows of `sequence_length` + 1 tokens. A model predicts all tokens of a window except the
+// first token.
 //
-// In evaluation, each token of the split except the first is predicted once. Each window except the first
-// repeats `eval_context` predictions of the previous window and masks them. The last window ends at the end
-// of the split, so it can repeat and mask more predictions, unless TextOptions::use_segments is true.
+// In evaluation, each token of the split except the first token is predicted once. Each window except the
+// first window repeats `eval_context` predictions of the previous window and masks these predictions. If
+// TextOptions::use_segments is false, the last window ends at the end of the split, so the last window can
+// repeat and mask more predictions.
 class TextDataset final : public Dataset {
  public:
   // Throws DataError if the split is shorter than a window, and ConfigError for invalid shares or an invalid

@@ -76,7 +76,7 @@ void require_text_files(const std::string& path) {
   check_size(files, bytes);
 }
 
-// The contents of one file.
+// The contents of one file of a TextSource.
 class TextSource::Part {
  public:
   Part(const fs::path& path, int64_t first) : first_(first), name_(path.string()) {

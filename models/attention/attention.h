@@ -95,34 +95,36 @@ struct KeyWindow;  // ops/kernels/key_window.h
 // "attention.inner_attention.".
 class Attention : public Module {
  public:
-  // Returns the attention of q (batch, q_length, heads, dim) to k (batch, k_length, heads, dim) and v (batch,
-  // k_length, heads, value_dim). The result is (batch, q_length, heads, value_dim). With a segment memory, k
-  // and v begin with the keys and values of the memory. All inputs have the same dtype: float32, float64 or,
-  // if the kind supports it, bfloat16. The strides are arbitrary. `name` is the full name of the layer.
-  // Implementations use it as the prefix of the names of random streams and of the results that they store in
-  // context.decisions for a replay in backward().
+  // Returns the attention of q (batch, q_length, heads, dim) to k (batch, k_length, heads, dim) and
+  // v (batch, k_length, heads, value_dim). The result is (batch, q_length, heads, value_dim). If there is a
+  // segment memory, k and v begin with the keys and values of the memory. All inputs have the same dtype:
+  // float32, float64 or, if the kind supports it, bfloat16. The strides are arbitrary.
+  //
+  // `name` is the full name of the layer. Implementations use `name` as the prefix of the names of random
+  // streams and of stored decisions. forward() stores decisions, such as LSH buckets, in context.decisions,
+  // so that a replay in backward() repeats them.
   virtual Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
                          const ForwardContext& context, const std::string& name) const = 0;
 
   // Returns an empty state. Throws std::invalid_argument if the kind has no recurrent form.
   virtual std::unique_ptr<AttentionState> make_state(const AttentionStateOptions& shape) const;
-  // Appends one token to the state and writes its causal attention to `out`. q and k are (batch, heads, dim);
-  // v and out are (batch, heads, value_dim). The last dimension of q, k and v is contiguous, and `out` is
-  // contiguous. All tensors have the dtype of the state. As an exception, `out` can be bfloat16 for float32
-  // inputs if the kind has can_round_step_results. Allocates no memory. Throws std::invalid_argument if the
-  // kind has no recurrent form.
+  // Appends one token to the state and writes the causal attention of the token to `out`. q and k are
+  // (batch, heads, dim); v and out are (batch, heads, value_dim). The last dimension of q, k and v is
+  // contiguous, and `out` is contiguous. All tensors have the dtype of the state. If the kind has
+  // can_round_step_results, `out` can also be bfloat16 for float32 inputs. Allocates no memory. Throws
+  // std::invalid_argument if the kind has no recurrent form.
   virtual void step(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& state,
                     const Tensor& out) const;
 
-  // Compresses x (batch, count, width), consecutive inputs of the layer, for the compressed segment memory.
-  // Returns (batch, count / rate, width), where `rate` is SegmentMemorySize::compression_rate. Throws
+  // Compresses consecutive inputs of the layer for the compressed segment memory. x is (batch, count, width).
+  // The result is (batch, count / rate, width), where `rate` is SegmentMemorySize::compression_rate. Throws
   // std::invalid_argument if the kind has no compressed memory.
   virtual Tensor compress(const Tensor& x) const;
   // Appends a row to the compressed memory of the state. k and v (batch, heads, dim) are the key and the
   // value of the row. The row represents the newest SegmentMemorySize::compression_rate tokens. The caller
   // must append one row after each group of compression_rate calls of step(). Queries attend to the row only
-  // when its tokens are outside the uncompressed memory. Throws std::invalid_argument if the kind has no
-  // recurrent form with a compressed memory.
+  // when the tokens of the row are outside the uncompressed memory. Throws std::invalid_argument if the kind
+  // has no recurrent form with a compressed memory.
   virtual void append_compressed_row(const Tensor& k, const Tensor& v, AttentionState& state) const;
 };
 
@@ -131,8 +133,8 @@ struct AttentionSetup {
   int64_t heads = 1, dim = 1;  // number of heads, and width of a query, of a key and of a value
   int64_t max_length = 0;      // maximum number of tokens of a sequence; 0: unlimited
   double dropout = 0;          // probability of dropping an attention weight
-  // The attention of the first layer with the same kind and options. Null if this layer is the first one.
-  // Layers can share a parameter of this object by Module::add_alias().
+  // The attention of the first layer with the same kind and options. If this layer is the first layer, the
+  // pointer is null. Layers can share parameters of this object by calling Module::add_alias().
   const Attention* shared_parameter_source = nullptr;
 };
 
@@ -142,9 +144,9 @@ struct AttentionSize {
   int64_t dim;     // width of a query, of a key and of a value
 };
 
-// Tells whether an attention kind reads queries and keys. Every kind reads values. A layer has no projection
-// for an input that the kind does not read. In place of unused queries, forward() receives the values. In
-// place of unused keys, it receives the queries.
+// Flags that state whether an attention kind reads queries and keys. Every kind reads values. A layer has no
+// projection for an input that the kind does not read. If the queries are unused, forward() receives the
+// values as queries. If the keys are unused, forward() receives the queries as keys.
 struct UsedAttentionInputs {
   bool use_queries = true, use_keys = true;
 };
@@ -161,8 +163,8 @@ struct AttentionKind {
   AttentionCapabilities capabilities;
   // The options of the kind. In a config, users set these options in the table [attention].
   std::vector<OptionSpec> options;
-  // Returns a new attention layer with these options. Callers must pass 0 as `setup.dropout` if the kind does
-  // not support weight_dropout. Throws OptionError for invalid options.
+  // Returns a new attention layer with these options. If the kind does not support weight_dropout,
+  // setup.dropout must be 0. Throws OptionError for invalid options.
   std::function<std::unique_ptr<Attention>(const OptionValues& options, const AttentionSetup& setup)> make;
   // Returns which inputs the kind reads with these options. Optional; see get_used_inputs() for the default.
   std::function<UsedAttentionInputs(const OptionValues& options)> select_inputs = nullptr;

@@ -18,8 +18,8 @@ struct BigBirdOptions {
 
 // The pattern of "Big Bird: Transformers for Longer Sequences" (Zaheer et al. 2020, section 2): a window of
 // blocks, global blocks at both ends and random blocks. In the causal pattern, the keys of a query must not
-// depend on the sequence length. Therefore, the last blocks are not global, and random blocks precede the
-// window.
+// depend on the sequence length. Therefore, the last blocks are not global, and all random blocks of a query
+// precede its window.
 class BigBirdPattern {
  public:
   explicit BigBirdPattern(const BigBirdOptions& options) : options_(options) {}
@@ -67,9 +67,9 @@ class BigBirdPattern {
       from.pop_back();
     }
   }
-  // Returns the key blocks from which the random blocks of the query block `query` are drawn. They are
-  // neither global nor in the window of the query block. If `causal` is true, they also precede the query
-  // block.
+  // Returns the key blocks from which the random blocks of the query block `query` are drawn. These key
+  // blocks are neither global nor in the window of the query block. If `causal` is true, these key blocks
+  // also precede the query block.
   std::vector<int32_t> candidates(int64_t query, int64_t blocks, bool causal) const {
     const int64_t end = causal ? query : blocks - options_.global_blocks;
     std::vector<int32_t> all;

@@ -12,7 +12,8 @@ namespace {
 constexpr const char* kCompressive = "compressive";
 
 // Attention of a Compressive Transformer (Rae et al. 2020): the attention of Transformer-XL with a second
-// memory of compressed rows. Each row represents `rate` older inputs of the layer.
+// memory of compressed rows. Each row represents SegmentMemorySize::compression_rate older inputs of the
+// layer.
 class CompressiveKind final : public RelativeAttention {
  public:
   CompressiveKind(const RelativeAttentionOptions& options, const std::string& compression,

@@ -24,12 +24,15 @@ struct EtcOptions {
 };
 
 // Global-local attention (Ainslie et al. 2020, "ETC: Encoding long and structured inputs in transformers").
-// The first tokens are global; the other tokens are called long tokens. Global tokens attend to all tokens. A
-// long token attends to the global tokens and to the long tokens at a distance of at most `radius`.
+// The first tokens are global; the other tokens are called long tokens. Each global token has a segment,
+// which is a span of long tokens. If `segment_mask` is false, a global token attends to all tokens. If true,
+// a global token attends to the global tokens and to the long tokens in its segment. A long token attends to
+// the global tokens and to the long tokens at a distance of at most `radius`.
 //
 // The score of query i and key j is q_i · (k_j + a(i, j)) / √dim, where the label a(i, j) is a learned
 // vector. For two global or two long tokens, the label depends on their distance. For a global and a long
-// token, the label depends on whether the long token is in the segment of the global token.
+// token, the label depends on which token is the query, and on whether the long token is in the segment of
+// the global token.
 class EtcKind final : public Attention {
  public:
   EtcKind(const EtcOptions& options, const AttentionSetup& setup)
@@ -83,7 +86,7 @@ class EtcKind final : public Attention {
   };
 
   // Returns the labels of the distances from -reach to reach, (1, heads, 2 * reach + 1, dim). `labels` is
-  // long_labels_ or global_labels_. Distances beyond max_distance have the label of max_distance.
+  // long_labels_ or global_labels_. Distances are clipped to the range from -max_distance to max_distance.
   Tensor labels_of_distances(const Tensor& labels, int64_t reach) const {
     const Tensor rows = Tensor::empty({2 * reach + 1}, DType::int64);
     for (int64_t i = 0; i < rows.numel(); ++i)
@@ -104,9 +107,9 @@ class EtcKind final : public Attention {
     return result;
   }
 
-  // Returns the dot products of queries and segment labels, (batch, heads, queries, keys). `same` (queries,
-  // keys) is 1 for pairs in the same segment and 0 for other pairs. The label of a pair is row `first` +
-  // `same` of segment_labels_.
+  // Returns the dot products of queries and segment labels, (batch, heads, queries, keys). The matrix `same`
+  // (queries, keys) is 1 for pairs in the same segment and 0 for other pairs. The label of a pair is row
+  // `first` of segment_labels_ if the element of `same` is 0, and row `first` + 1 if the element is 1.
   Tensor segment_scores(const Tensor& queries, const Tensor& same, int64_t first) const {
     const Tensor labels = permute(slice(segment_labels_, 0, first, first + 2), {1, 0, 2});
     const Tensor scores =

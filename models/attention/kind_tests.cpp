@@ -326,8 +326,8 @@ std::string KindTester::test_weight_dropout() const {
 
 std::string KindTester::test_replay() const {
   const auto attention = make();
-  // Pairs of tokens have equal queries and keys, so their scores are equal. A rounding error can then change
-  // decisions that compare scores, unless the replay repeats the decisions of the first pass.
+  // The tokens 2 * i and 2 * i + 1 have equal queries and keys, so their scores are equal. A rounding error
+  // can then change decisions that compare scores, unless the replay repeats the decisions of the first pass.
   const auto repeat_tokens = [&](const Tensor& x) {
     std::vector<Tensor> tokens;
     for (int64_t t = 0; t < setup_.length; ++t) tokens.push_back(slice(x, 1, t / 2 * 2, t / 2 * 2 + 1));

@@ -47,8 +47,9 @@ class LinformerKind final : public Attention {
   }
 
  private:
-  // Returns `rank` linear combinations of the rows of x (batch, length, heads, dim), as (batch, rank, heads,
-  // dim). The first `length` columns of `projection` (groups, rank, max_length) are the weights.
+  // Returns `rank` linear combinations of the rows of x. The shape of x is (batch, length, heads, dim), and
+  // the shape of the result is (batch, rank, heads, dim). The weights are the first `length` columns of
+  // `projection` (groups, rank, max_length).
   static Tensor compressed(const Tensor& projection, const Tensor& x) {
     const int64_t batch = x.size(0), length = x.size(1), groups = projection.size(0);
     const int64_t rank = projection.size(1), width = x.size(2) * x.size(3) / groups;

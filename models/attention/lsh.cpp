@@ -46,7 +46,7 @@ class LshKind final : public Attention {
 };
 
 // The choices of each option. Except in kPresets, the first choice is "preset", which keeps the setting of
-// the preset. The next choices are the values of an enum in order, or false and true.
+// the preset. The other choices stand for the values of an enum in order, or for false and true.
 using Choices = std::initializer_list<const char*>;
 constexpr Choices kPresets{"reformer", "trax", "fast_transformers"};
 constexpr Choices kWraps{"preset", "none", "round", "global"};
@@ -56,7 +56,8 @@ constexpr Choices kScales{"preset", "unit_key", "rsqrt_dim"};
 constexpr Choices kCombines{"preset", "logsumexp", "mean"};
 constexpr Choices kHashes{"preset", "rotations", "hyperplanes"};
 
-// Sets `option` to the value that is chosen for option `name`. The choice "preset" does not change `option`.
+// Sets `option` to the chosen value of the option `name`. If the choice is "preset", does not change
+// `option`.
 template <class E>
 void choose(const OptionValues& values, const char* name, Choices choices, E& option) {
   const auto found = std::find(choices.begin(), choices.end(), values.get<std::string>(name));

@@ -59,9 +59,9 @@ class MemoryCompressedKind final : public Attention {
   }
 
   // Returns the causal attention to `keys` (batch, steps, heads, dim), where key 0 is the learned key. Query
-  // i attends to the keys 0 to (i + 1) / factor. Among the queries with the same remainder (i + 1) % factor,
-  // each query attends to one more key than the query before it. These queries form a sequence with an
-  // ordinary causal mask.
+  // i attends to the keys 0 to (i + 1) / factor, rounded down. Among the queries with the same remainder
+  // (i + 1) % factor, each query attends to one more key than the previous query. These queries form a
+  // sequence with an ordinary causal mask.
   Tensor causal_attention(const Tensor& q, const Tensor& keys, const Tensor& values,
                           const AttentionMask& mask, ForwardContext context, const std::string& name) const {
     const int64_t batch = q.size(0), length = q.size(1), heads = q.size(2), steps = keys.size(1);

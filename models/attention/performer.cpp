@@ -96,8 +96,8 @@ class PerformerKind final : public Attention {
   // Returns the random projection of the layer `name`, from a cache if possible.
   //
   // A captured CUDA graph would use a cached projection in every step. Therefore, projections that are
-  // redrawn in training are not cached on a CUDA device. This also prevents the capture of a graph, because
-  // draw() copies the projection to the device. A copy to the device throws CudaGraphError during a capture.
+  // redrawn in training are not cached on a CUDA device. As a result, the capture of a graph throws
+  // CudaGraphError, because draw() copies the projection to the device.
   Tensor projection_of(const std::string& name, const ForwardContext& context, const Tensor& x) const {
     const uint64_t index = projection_index(context);
     if (redraws(context) && !x.device().is_cpu()) return draw(name, index, x);

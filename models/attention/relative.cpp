@@ -88,7 +88,7 @@ Tensor RelativeAttention::forward(const Tensor& q, const Tensor& k, const Tensor
 }
 
 // The ring buffer of compressed rows also holds rows whose tokens are still in the uncompressed memory or in
-// the current segment. It is therefore larger than the compressed memory.
+// the current segment. Therefore, the ring buffer has more rows than the compressed memory.
 std::unique_ptr<AttentionState> RelativeAttention::make_state(const AttentionStateOptions& shape) const {
   const NoGradScope no_grad;
   const SegmentMemorySize& m = memory_size();

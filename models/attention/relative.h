@@ -36,8 +36,8 @@ class RelativeAttention : public Attention {
   int64_t max_key_count() const { return options_.memory_size.max_rows() + segment_length_; }
   // Returns the sinusoids of the distances first, first + step, …, (count, width) float32.
   Tensor compute_sinusoids(int64_t width, int64_t first, int64_t count, int64_t step) const;
-  // Returns the projected sinusoids W r(d) of the distances d from keys - 1 down to -later_keys, (1, heads,
-  // keys + later_keys, dim).
+  // Returns the projected sinusoids W r(d) of the distances d from keys - 1 down to -later_keys. The shape of
+  // the result is (1, heads, keys + later_keys, dim).
   Tensor project_distances(int64_t keys, int64_t later_keys) const;
 
   RelativeAttentionOptions options_;

@@ -135,11 +135,12 @@ class RoutingKind final : public Attention {
   int64_t local_heads_;
   double dropout_;
   // Centroids of the clusters, (heads, clusters, dim). `heads` does not include the local heads. The
-  // centroids are saved with the parameters. The optimizer does not change them; update_centroids() does.
+  // centroids are saved with the parameters. The centroids are changed by update_centroids() and not by the
+  // optimizer.
   Tensor centroids_;
   // Sums for update_centroids(), (heads, clusters, dim + 1). For each cluster, the first dim columns contain
-  // the sum of the unit queries that are nearest to its centroid. The last column contains the number of
-  // these queries.
+  // the sum of the unit queries that are nearest to the centroid of the cluster. The last column contains the
+  // number of these queries.
   Tensor sums_;
 };
 

@@ -103,8 +103,8 @@ class SinkhornKind final : public Attention {
   // Returns attention with a causal mask, (batch, length, heads, dim). The queries of the first block attend
   // only to their block. The queries of a later block also attend to a mixed block, which is a weighted sum
   // of the earlier blocks. The weights depend only on tokens up to the first token of the block of the
-  // queries. They are normalised over the earlier blocks only. Sinkhorn iterations would also use later
-  // blocks.
+  // queries. The weights are normalised over the earlier blocks by a softmax, because Sinkhorn iterations
+  // would also use later blocks.
   Tensor to_earlier_blocks(const Tensor& q, const Tensor& k, const Tensor& v, const ForwardContext& context,
                            const std::string& name) const {
     const int64_t batch = q.size(0), length = q.size(1), block = options_.block;
@@ -190,9 +190,9 @@ class SinkhornKind final : public Attention {
   double dropout_;
   Tensor hidden_, output_;  // weights of the sorting network, (heads, dim, dim) and (heads, dim, blocks)
   // Constants for causal attention. causal_ (blocks, blocks) is the result of make_causal_score_mask().
-  // counts_ (blocks, 1) contains numbers of keys. Row i is the number of keys in the blocks 0 to i, plus 1
-  // for the first key of block i + 1. The sorting network reads the mean of these keys for the queries of
-  // block i + 1.
+  // counts_ (blocks, 1) contains numbers of keys. Row i of counts_ is the number of keys in the blocks up to
+  // block i, plus 1 for the first key of block i + 1. The sorting network reads the mean of these keys for
+  // the queries of block i + 1.
   Tensor causal_, counts_;
 };
 

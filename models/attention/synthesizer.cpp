@@ -109,7 +109,7 @@ class SynthesizerKind final : public Attention {
     if (random_rows_.defined()) parts.push_back(rows_of(random_rows_, q));
     return parts;
   }
-  // Returns the key features of each term of the scores, in the order of the results of query_features().
+  // Returns the key features of the same terms as query_features(), in the same order.
   std::vector<Tensor> key_features(const Tensor& k) const {
     std::vector<Tensor> parts;
     if (contains(terms_, "dot-product")) parts.push_back(k);

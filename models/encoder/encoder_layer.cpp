@@ -141,7 +141,7 @@ Tensor MultiHeadAttention::prepend_and_update_memory(const Tensor& x, const Forw
 }
 
 // Recomputed and reversible layers disable recording in the first pass, and record ops when backward()
-// replays the pass. This function is called only in the first pass. Therefore, it enables recording if
+// replays the pass. compress_memory() is called only in the first pass. The function enables recording if
 // context.loss_terms is not null, so that the reconstruction loss has gradients.
 void MultiHeadAttention::compress_memory(const Tensor& x, const Tensor& evicted,
                                          const ForwardContext& context, const std::string& name) const {
@@ -193,8 +193,8 @@ EncoderLayer::EncoderLayer(const EncoderOptions& options, int64_t layer_index,
 }
 
 // Executor of run_layer() that records the ops on the tape. `first_row` is the index of the first row of the
-// input among the batch * length rows of the whole batch. Dropout masks depend on it. The feed-forward branch
-// processes the rows in `chunks` chunks.
+// input among the batch * length rows of the whole batch. The dropout masks depend on `first_row`. The
+// feed-forward branch processes the rows in `chunks` chunks.
 struct EncoderLayer::TapeExecutor {
   const EncoderLayer& layer;
   const AttentionMask& mask;

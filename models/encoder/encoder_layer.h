@@ -94,8 +94,8 @@ struct ProjectedHeads {
   Tensor query, key, value;
 };
 
-// Returns the multi-head self-attention of x. The values replace unused queries, and the queries replace
-// unused keys.
+// Returns the multi-head self-attention of x. If the attention does not read queries, the values are passed
+// as queries. If the attention does not read keys, the queries are passed as keys.
 template <class Executor>
 Tensor run_attention(const Executor& executor, const Tensor& x) {
   const ProjectedHeads heads = executor.project(x);
@@ -107,13 +107,13 @@ Tensor run_attention(const Executor& executor, const Tensor& x) {
 
 class MultiHeadAttention final : public Module {
  public:
-  // `layer` selects the attention kind from the pattern. See AttentionSetup for `shared_parameter_source`.
-  // Throws OptionError if the attention kind rejects an option.
+  // `layer` is the index of the layer and selects the attention kind from options.attention. See
+  // AttentionSetup for `shared_parameter_source`. Throws OptionError if the attention kind rejects an option.
   explicit MultiHeadAttention(const EncoderOptions& options, int64_t layer = 0,
                               const Attention* shared_parameter_source = nullptr);
   // Computes self-attention of x (batch, length, width). `operand` is x converted to get_operand_dtype(x), or
-  // undefined. The result has the shape of x. Its dtype is `result_dtype`, the dtype of x or of the operand.
-  // `name` is the full name of the layer.
+  // undefined. The result has the shape of x and the dtype `result_dtype`, which is the dtype of x or
+  // get_operand_dtype(x). `name` is the full name of the layer.
   Tensor forward(const Tensor& x, const Tensor& operand, const AttentionMask& mask,
                  const ForwardContext& context, const std::string& name, DType result_dtype) const;
 
@@ -131,21 +131,22 @@ class MultiHeadAttention final : public Module {
  private:
   struct TapeExecutor;
 
-  // Returns the projections of x (batch, length, width) in dtype `dtype`, each (batch, length, heads,
-  // head_dim). Queries are projections of x; keys and values are projections of `source`.
+  // Returns the queries, which are projections of x, and the keys and values, which are projections of
+  // `source`. x and `source` are (batch, rows, width). Each projection is (batch, rows, heads, head_dim) with
+  // dtype `dtype`.
   ProjectedHeads project(const Tensor& x, const Tensor& source, DType dtype) const;
   // Returns the segment memory of the layer followed by x, or x if the memory is empty. Stores x for the next
   // segment.
   Tensor prepend_and_update_memory(const Tensor& x, const ForwardContext& context,
                                    const std::string& name) const;
   // Compresses `evicted`, the old inputs that the segment x displaces from the uncompressed memory, and
-  // stores the rows in the compressed memory. If the rows need gradients, adds compute_reconstruction_loss()
-  // to the loss.
+  // stores the resulting rows in the compressed memory. If the rows require gradients, adds the result of
+  // compute_reconstruction_loss() to context.loss_terms.
   void compress_memory(const Tensor& x, const Tensor& evicted, const ForwardContext& context,
                        const std::string& name) const;
   // Returns the attention-reconstruction loss (Rae et al. 2020, algorithm 2): the mean squared difference
-  // between the attention of x to `evicted` and to `compressed`. The function uses softmax attention without
-  // positions and masks. Gradients reach only `compressed`.
+  // between the attention of x to `evicted` and the attention of x to `compressed`. Both are softmax
+  // attention without positions and masks. Gradients reach only `compressed`.
   Tensor compute_reconstruction_loss(const Tensor& x, const Tensor& evicted, const Tensor& compressed) const;
 
   int64_t heads_, head_dim_;
@@ -168,7 +169,7 @@ class EncoderLayer final : public Module {
 
   // Return the results of run_residual_branch() for the attention branch and the feed-forward branch. x is
   // (batch, length, width) in run_attention_branch() and (count, width) in run_feedforward_branch().
-  // `first_row` is the index of the first row of x in the whole batch. The dropout masks depend on it.
+  // `first_row` is the index of the first row of x in the whole batch. Dropout masks depend on `first_row`.
   Tensor run_attention_branch(const Tensor& x, const AttentionMask& mask,
                               const ForwardContext& context) const;
   Tensor run_feedforward_branch(const Tensor& x, int64_t first_row, const ForwardContext& context) const;

@@ -87,8 +87,8 @@ void RecurrentEncoder::reset() {
 }
 
 // Executor of run_layer() that processes one token of every sequence. The results are stored in buffers of
-// the RecurrentEncoder. In post-norm layers, run_branch() omits the last linear layer of the branch.
-// normalize_sum() computes this layer together with the norm.
+// the RecurrentEncoder. In post-norm layers, run_branch() omits the last linear layer of the branch, and
+// normalize_sum() computes the linear layer together with the norm.
 struct RecurrentEncoder::TokenExecutor {
   const RecurrentEncoder& step;
   const Layer& layer;

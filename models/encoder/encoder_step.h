@@ -45,9 +45,9 @@ class RecurrentEncoder {
     bool can_round_result;      // AttentionCapabilities::can_round_step_results of the kind
     Tensor inputs_to_compress;  // (batch, rate, width); undefined without a compressed memory
   };
-  // Returns a layer with the given weights and an empty attention state. Layer::projected is a view of the
-  // start of `buffer`, which has 3 * batch * width elements. All layers can share the buffer, because they
-  // run one after another. The caller sets can_round_result and inputs_to_compress.
+  // Returns a layer that refers to `weights` and has an empty attention state. Layer::projected is a view of
+  // the start of `buffer`, which has 3 * batch * width elements. All layers can share the buffer, because the
+  // layers run one after another. The caller sets can_round_result and inputs_to_compress.
   static Layer make_layer(const EncoderLayer& weights, const AttentionStateOptions& shape,
                           const Tensor& buffer);
 

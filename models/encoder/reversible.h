@@ -15,8 +15,8 @@
 
 namespace tapeformer {
 
-// Returns one reversible block for each layer, which processes rows (batch * length, width). The feed-forward
-// branch processes the rows in `chunks` chunks. The layers must outlive the blocks.
+// Returns one reversible block for each layer. The blocks process rows (batch * length, width). The
+// feed-forward branch processes the rows in `chunks` chunks. The layers must outlive the blocks.
 std::vector<ReversibleBlock> make_reversible_blocks(const std::vector<std::unique_ptr<EncoderLayer>>& layers,
                                                     int64_t chunks, int64_t length, const AttentionMask& mask,
                                                     const ReplayContext& context);

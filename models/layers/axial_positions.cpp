@@ -24,8 +24,8 @@ bool are_all_positive(const std::vector<int64_t>& numbers) {
   return std::all_of(numbers.begin(), numbers.end(), [](int64_t number) { return number > 0; });
 }
 
-// Appends a problem if the grid is too large or too small for sequences of `length` tokens. The sizes of the
-// shape must be positive.
+// If the grid is too large or too small for sequences of `length` tokens, appends this problem to `problems`.
+// The elements of `shape` must be positive.
 void check_coverage(const std::vector<int64_t>& shape, int64_t positions, int64_t length,
                     std::vector<OptionProblem>& problems) {
   const int64_t largest = *std::max_element(shape.begin(), shape.end());

@@ -20,12 +20,12 @@ struct AxialShape {
   int64_t width() const;
 };
 
-// Returns the problems of an axial shape, for example features that do not add up to `width`. If `length` is
-// positive, the shape must have at least `length` positions, and no axis may exceed 4 * length.
+// Returns the problems of an axial shape. For example, the sum of AxialShape::dims must be `width`. If
+// `length` is positive, the shape must have at least `length` positions and no axis longer than 4 * length.
 std::vector<OptionProblem> find_option_problems(const AxialShape& axial, int64_t width, int64_t length = 0);
 
-// The learned tables of axial positions. The table of axis a is (shape[a], dims[a]), with values from N(0,
-// 1). The name of the parameter is the number of the axis.
+// The learned tables of axial positions. The table of axis a is (shape[a], dims[a]) and is initialised from
+// N(0, 1). The name of the parameter is the number of the axis.
 class AxialPositions final : public Module {
  public:
   // `max_length` is the maximum length of sequences. If it is 0 or exceeds the number of positions of the

@@ -8,12 +8,13 @@
 
 namespace tapeformer {
 
-// The map activation(x weightᵀ + bias). weight (out, in) and bias (out,) are drawn from U(-1/√in, 1/√in).
+// A linear layer with an optional activation: activation(x weightᵀ + bias). weight (out, in) and bias (out,)
+// are initialised from U(-1/√in, 1/√in).
 class Linear final : public Module {
  public:
   // If `owns_weight` is false, the parent module must set `weight` with add_alias().
   Linear(int64_t in, int64_t out, bool owns_weight = true);
-  // Computes linear() (ops/linear.h) with this weight and bias.
+  // Computes linear() (ops/linear.h) of x, `weight` and `bias`.
   Tensor forward(const Tensor& x, Activation activation = Activation::none, const DropoutMask& dropout = {},
                  std::optional<DType> result_dtype = {}) const;
 
@@ -36,11 +37,11 @@ class Conv1dRelu final : public Module {
   Conv1dOptions options_;
 };
 
-// A table of `count` vectors, weight (count, dim). The values are drawn from N(0, std²).
+// A table of `count` vectors, weight (count, dim). The table is initialised from N(0, std²).
 class Embedding final : public Module {
  public:
   Embedding(int64_t count, int64_t dim, double std = 1);
-  // Returns the rows of the table with these indices, index.shape() + (dim,).
+  // Returns the rows of `weight` at the indices `index`. The result has the shape index.shape() + (dim,).
   Tensor forward(const Tensor& index) const;
 
   Tensor weight;
@@ -53,7 +54,7 @@ class LayerNorm final : public Module {
   Tensor forward(const Tensor& x) const;
   // Computes forward(x + dropout(branch)) in one op.
   Tensor forward(const Tensor& x, const Tensor& branch, const DropoutMask& dropout) const;
-  // Returns the result of forward(), and a copy in the dtype that matrix products use for their operands.
+  // Returns the result of forward(), and the same result in the dtype of the operands of matrix products.
   LayerNormResult forward_with_operand(const Tensor& x) const;
   LayerNormResult forward_with_operand(const Tensor& x, const Tensor& branch,
                                        const DropoutMask& dropout) const;
@@ -68,8 +69,8 @@ class FeedForward {
       : linear1(dim, hidden), linear2(hidden, dim), activation_(activation) {}
   // Applies the block to x (…, dim). The result has dtype `result_dtype`.
   Tensor forward(const Tensor& x, const DropoutMask& hidden_dropout, DType result_dtype) const;
-  // Runs the backward pass of forward(). `g` is the gradient of the result. The hidden activations are
-  // recomputed.
+  // Runs the backward pass of forward(). `g` is the gradient of the result. Recomputes the hidden
+  // activations.
   void run_backward(const Tensor& x, const DropoutMask& hidden_dropout, const Tensor& g) const;
   Activation activation() const { return activation_; }
 

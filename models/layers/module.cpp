@@ -8,7 +8,7 @@
 namespace tapeformer {
 namespace {
 
-// Returns zeros. If the memory is exhausted, the error names the tensor.
+// Returns a tensor of zeros. If the allocation fails, the error message contains `name` and `shape`.
 Tensor make_zeros(const std::string& name, const Shape& shape) {
   try {
     return Tensor::zeros(shape);

@@ -18,12 +18,12 @@
 
 namespace tapeformer {
 
-// Discrete results of a forward pass, such as the buckets of LSH attention. If backward() replays the pass,
-// rounding errors could change these results. The first pass therefore stores each decision under a name, and
-// the replay reads it.
+// Discrete decisions of a forward pass, such as the buckets of LSH attention. If backward() replays the pass,
+// rounding errors could change the decisions. The first pass therefore stores each decision under a name, and
+// the replay reads the stored decision.
 class StoredDecisions {
  public:
-  // Returns the decision stored under `name`. If there is none, stores and returns decide().
+  // Returns the decision stored under `name`. If there is no such decision, stores and returns decide().
   Tensor get_or_decide(const std::string& name, const std::function<Tensor()>& decide);
   // Returns the size of all decisions in bytes.
   int64_t bytes() const;
@@ -44,9 +44,9 @@ struct ForwardContext {
   bool is_prefix = false;
   uint64_t seed = 0;  // seed of dropout and other random numbers
   uint64_t step = 0;  // optimizer step; passes with equal seed and step draw equal random numbers
-  // If the pass processes a slice of a batch: index of the first example of the slice in the batch. Random
-  // numbers depend on this index, so that an example draws the same numbers as in a pass of the whole batch.
-  // This requires that both passes pad the sequences to the same length.
+  // If the pass processes a slice of a batch, `first_example` is the index of the first example of the slice
+  // in the batch. If both passes pad the sequences to the same length, an example draws the same random
+  // numbers in the pass of the slice as in a pass of the whole batch.
   int64_t first_example = 0;
   // Memory of the earlier segments of the sequences, or null. The object must outlive backward(), because
   // replays read it.
@@ -68,7 +68,8 @@ struct ForwardContext {
 // this object.
 class ReplayContext {
  public:
-  // If `replayed` is false, the part of the model runs only once, and no decisions are created.
+  // If `replayed` is false, the part of the model runs only once, and the constructor creates no
+  // StoredDecisions object.
   explicit ReplayContext(const ForwardContext& context, bool replayed = true);
   const ForwardContext& operator*() const { return context_; }
 
@@ -133,8 +134,8 @@ class Module {
   // Registers a tensor that convert() and move() change but that is neither trained nor saved.
   void add_buffer(std::string name, Tensor& tensor);
   // Sets `sums` to float32 zeros and registers it as statistics. Forward passes in training add to `sums`
-  // without recording on the tape. Their results must not depend on `sums`. update_state() calls `update`,
-  // which computes new state from `sums`.
+  // without recording on the tape. The results of forward passes must not depend on `sums`. update_state()
+  // calls `update`, which computes new state from `sums`.
   void add_statistics(Tensor& sums, const Shape& shape, std::function<void()> update);
   // Stores parameters of equal dtype one after another in memory, so that concat() along the first dimension
   // returns a view instead of a copy. convert() and move() preserve this layout.

@@ -15,13 +15,13 @@ struct ImageLayout {
 // al. 2017, section 3.5). In the row of position p, element 2i is sin(p / 10000^(2i/dim)), and element 2i + 1
 // is the cosine of the same angle.
 Tensor make_sinusoidal_position_features(int64_t length, int64_t dim);
-// Writes the embedding of one position to `row`, an array of `dim` elements.
+// Writes the sinusoidal embedding of `position` to `row`, an array of `dim` elements.
 void write_sinusoids(int64_t position, int64_t dim, double* row);
 
 // Returns position features for an autoregressive model of images, (length, dim) float64. The bytes of an
 // image are numbered from 0, and the model predicts byte p + 1 at position p. Row p of the result contains
-// sinusoids of the row, the column and, for colour images, the channel of byte p + 1. Each of these
-// coordinates has about the same number of features. The wavelengths range from 2π to about 2π · 100.
+// sinusoids of the row, the column and, for colour images, the channel of byte p + 1. Each coordinate has
+// about the same number of features. The wavelengths range from 2π to about 2π · 100.
 Tensor make_grid_position_features(const ImageLayout& layout, int64_t length, int64_t dim);
 
 }  // namespace tapeformer

@@ -34,8 +34,8 @@ class SegmentMemory {
   void add_layer(const std::string& name, const SegmentMemorySize& size, int64_t width);
 
   // Starts a segment. Until the next call, read() returns inputs of the previous segments.
-  // `preceding_token_count` is the number of tokens of the same text before the new segment. Older inputs
-  // belong to other texts, and read() does not return them.
+  // `preceding_token_count` is the number of tokens of the same text before the new segment. read() does not
+  // return the inputs of other texts.
   void start_segment(int64_t preceding_token_count);
   // Returns the earlier inputs of a layer for the first `batch` texts, (batch, rows, width). The compressed
   // rows come first. Returns an undefined tensor if the layer has no memory or no earlier input.
@@ -43,10 +43,10 @@ class SegmentMemory {
   // Stores a copy of the inputs x (batch, length, width) of a layer for the next segment. `length` must be a
   // multiple of compression_rate, except in the last segment of a text.
   //
-  // If the layer has a compressed memory, returns a copy of the older inputs that no longer fit into the
-  // uncompressed memory, (batch, count, width). `count` is a multiple of compression_rate. The caller must
-  // compress these inputs and call write_compressed(). Otherwise, or if all inputs fit, returns an undefined
-  // tensor.
+  // If the layer has a compressed memory, and at least compression_rate inputs exceed the uncompressed
+  // memory, returns a copy of the oldest inputs, (batch, count, width). `count` is a multiple of
+  // compression_rate. The caller must compress the returned inputs and call write_compressed(). In all other
+  // cases, returns an undefined tensor.
   //
   // A second call in the same segment, as in a replay, does nothing and returns an undefined tensor.
   Tensor write(const std::string& layer, const Tensor& x);

@@ -1,7 +1,7 @@
 // Subsampling of speech frames to encoder steps, by concatenating neighbouring frames or by convolutions.
 // There is one convolution with kernel 3 and stride 2 for each factor of 2 (as in ESPnet and wav2vec). The
-// number of steps is frames / factor, rounded down. A step does not depend on later frames, so both forms
-// work in streaming recognition.
+// number of steps is frames / factor, rounded down. A step does not depend on later frames, so both kinds of
+// subsampling work in streaming recognition.
 #pragma once
 
 #include <memory>
@@ -62,8 +62,8 @@ class StreamingSubsampling {
  private:
   struct Layer {
     DecodingLinear convolution;
-    // The three input frames of a step, (batch, 3 * in). The first one is the last frame of the previous
-    // step.
+    // The three input frames of a step, (batch, 3 * in). The first frame of the window is the last frame of
+    // the previous step.
     Tensor window;
     Tensor output;             // (batch, channels)
     int64_t pair_frame_count;  // number of frames since the last step, 0 or 1

@@ -30,10 +30,11 @@ struct SpeechModelOptions {
   SubsamplingKind subsampling_kind = SubsamplingKind::stack;
   SpeechEncoderKind encoder_kind = SpeechEncoderKind::transformer;
   EncoderOptions encoder = {.layers = 9, .heads = 6, .head_dim = 32, .feedforward = 768};
-  // Whether sinusoidal position features are added to the input of the encoder. Only for Transformers.
+  // Whether sinusoidal position features are added to the input of the encoder. The option applies only to
+  // Transformers.
   bool use_sinusoidal_positions = true;
   // If true, the output of the encoder at a step depends only on the inputs of this step and of earlier
-  // steps. Only for Transformers.
+  // steps. The option applies only to Transformers.
   bool causal = false;
   int64_t max_frames = 2400;  // maximum number of frames of an utterance; only for Transformers
   int64_t lstm_hidden = 320, lstm_layers = 3;

@@ -19,7 +19,7 @@ class StreamingSpeechModel {
   // completes a step of the encoder. Allocates no memory. Throws ShapeError if the shape does not match or if
   // the frame exceeds the capacity.
   //
-  // Accuracy drops if the stream is longer than the training utterances. Use StreamDecoder
+  // If a stream is longer than the training utterances, accuracy decreases. Use StreamDecoder
   // (models/speech/stream_decoder.h) for such streams.
   bool push(const Tensor& frame);
   // Returns the logits of the newest step, (batch, classes). The logits are valid until the next step.
@@ -32,7 +32,7 @@ class StreamingSpeechModel {
  private:
   const SpeechModel& model_;
   int64_t batch_size_;
-  int64_t capacity_;  // maximum number of steps, unless has_unlimited_capacity_
+  int64_t capacity_;  // maximum number of steps if has_unlimited_capacity_ is false
   bool has_unlimited_capacity_;
   int64_t frame_count_ = 0;  // frames since the last reset
   StreamingSubsampling subsampling_;

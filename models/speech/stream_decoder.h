@@ -73,11 +73,11 @@ class StreamDecoder {
   // A recurrent state of the model and the labels decoded with it. Counts are in steps of the encoder.
   struct Lane {
     Lane(const SpeechModel& model, int64_t capacity) : stream(model, 1, capacity) {}
-    // Passes a frame to `stream`. Returns whether the frame completes a step. Throws DivergenceError with the
-    // frame number `number` if logits are not finite.
+    // Passes a frame to `stream`. Returns whether the frame completes a step. If logits are not finite,
+    // throws DivergenceError, whose message contains the frame number `number`.
     bool push(const Tensor& frame, int64_t number);
     void reset();
-    // Returns the newest label if it began in the last `steps` steps, and otherwise the blank.
+    // Returns the newest label if it began at most `steps` steps ago, and otherwise the blank.
     int64_t recent_label(int64_t steps) const {
       return steps_since_label <= steps ? newest_label : kSpeechBlank;
     }

@@ -17,7 +17,7 @@ namespace {
 // A tile of sums is (kSide, kSide). A tile of an operand is stored as (kSide, kTileDepth).
 constexpr int64_t kSide = 16;
 constexpr int64_t kTile = kSide * kTileDepth;  // number of elements of an operand tile
-constexpr int64_t kMaxDepth = 512;             // maximum number of rows that are packed at a time
+constexpr int64_t kMaxDepth = 512;  // maximum number of rows that add_transposed_product() packs at a time
 constexpr int64_t kFloatBytes = sizeof(float), kBFloat16Bytes = sizeof(BFloat16);
 
 int64_t round_up(int64_t n, int64_t multiple) {
@@ -52,7 +52,8 @@ struct Block {
   BFloat16 values[kTileDepth * kPanelColumns];
 };
 
-// Packs x (rows, width) into tiles of an operand. The tiles of a left operand are transposed.
+// Packs x (rows, width) into tiles of the left operand if kLeft is true, and into tiles of the right operand
+// otherwise. The tiles of the left operand are transposed.
 template <bool kLeft>
 void pack_rows(int64_t rows, int64_t width, const BFloat16* x, BFloat16* panels) {
   alignas(64) Block padded;
@@ -218,7 +219,8 @@ void multiply_rows(int64_t rows, int64_t depth, int64_t columns, const BFloat16*
   }
 }
 
-// Adds the product of two packed operands to c (rows, columns), with at most 32 rows and columns.
+// Adds the product of the packed operands `a` and `panel` to c (rows, columns), which has at most 32 rows and
+// 32 columns.
 void add_block(int64_t rows, int64_t columns, int64_t depth, const BFloat16* a, const BFloat16* panel,
                float* c, int64_t c_stride) {
   const int64_t steps = depth / kTileDepth;

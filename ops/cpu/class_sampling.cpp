@@ -20,7 +20,7 @@ double find_smallest_kept(const T* logits, const ClassScorer& score, std::vector
       sorted.begin(), sorted.end(), [](double x) { return std::isnan(x); }, -INFINITY);
   std::sort(sorted.begin(), sorted.end(), std::greater<>());
   if (score.top_k > 0) {
-    // Keeps all classes with a logit equal to the k-th largest logit.
+    // Keeps all classes whose logits are at least the k-th largest logit.
     const double last = sorted[static_cast<size_t>(score.top_k - 1)];
     sorted.erase(std::upper_bound(sorted.begin(), sorted.end(), last, std::greater<>()), sorted.end());
   }

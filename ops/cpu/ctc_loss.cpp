@@ -13,7 +13,8 @@ namespace tapeformer::cpu {
 namespace {
 
 constexpr double kImpossible = kCtcLogZero, kMinLogProbability = kCtcMinLogProbability;
-// Padding of the rows of alpha and beta, because the recursions read states s - 2 to s + 2.
+// Number of padding elements at each end of the rows of alpha and beta. For state s, the recursions read the
+// states s - 2 to s + 2.
 constexpr int64_t kMargin = 2;
 
 // Returns log(exp(a) + exp(b) + exp(c)).
@@ -53,7 +54,7 @@ class Utterance {
         skip_(row_),
         emission_(states_),
         normalizers_(frames),
-        // One row for the next frame, and one row for this frame.
+        // One row for the current frame, and one row for the next frame.
         beta_(2 * row_),
         posterior_(states_) {}
 
@@ -95,7 +96,7 @@ class Utterance {
     }
   }
 
-  // Writes the log-probabilities of the classes of the states at frame t to emission_.
+  // For each state in `span`, writes the log-probability of the class of the state at frame t to emission_.
   void emit(const T* logits, int64_t t, CtcStateRange span) {
     const T* const row = logits + t * classes_;
     const T shift = normalizers_.data()[t];
@@ -109,8 +110,8 @@ class Utterance {
   }
 
   // Runs the forward recursion and returns the loss. alpha_t(s) is the log-probability of the path prefixes
-  // that end in state s at frame t. `alpha` contains the last `rows` frames. The maximum of each row is
-  // subtracted from the next row.
+  // that end in state s at frame t. `alpha` stores the rows of the last `rows` frames. The maximum of each
+  // row is subtracted from the next row.
   T forward(const T* logits, T* alpha, int64_t rows) {
     T* row = alpha + kMargin;
     CtcStateRange span = find_ctc_state_range(0, frames_, states_);
@@ -153,8 +154,8 @@ class Utterance {
     T beta, posterior;
   };
   // Computes beta(s), the log-probability of the path suffixes after this frame, given state s at this frame.
-  // Writes beta + emission to `row`, and alpha + beta to posterior_. `after` is the `row` of the next frame.
-  // `shift` is subtracted from beta.
+  // Writes beta + emission to `row`, and alpha + beta to posterior_. Returns the maxima of both sums. `after`
+  // is the result in `row` for the next frame. `shift` is subtracted from beta.
   Largest backward_step(const T* after, const T* alpha, T* row, CtcStateRange span, T shift) {
     const T* const skip = skip_.data() + kMargin;
     const T* const emission = emission_.data();
@@ -228,7 +229,7 @@ class Utterance {
 
   int64_t frames_, classes_, states_, row_;
   Scratch<int32_t> state_class_;
-  // skip_[s] is 0 if a path can go directly from state s - 2 to state s, and kImpossible otherwise.
+  // skip_[kMargin + s] is 0 if a path can go directly from state s - 2 to state s, and kImpossible otherwise.
   Scratch<T> skip_, emission_, normalizers_, beta_, posterior_;
 };
 

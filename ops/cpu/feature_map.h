@@ -1,5 +1,5 @@
 // Functions that apply the feature maps of linear attention to rows of queries and keys, and that compute the
-// gradients of these rows. The features are stored in panels, a layout that outer_product_scan.h describes.
+// gradients of these rows. The features are stored in panels (ops/cpu/outer_product_scan.h).
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ struct TokenRows {
 
 // Calls f(vector, head, token, panel_index, elements) for each vector of the first `count` tokens.
 // `panel_index` is the index of the vector in the panels of its head, and `elements` is the number of its
-// elements. f must be inlined, so that `elements` is a constant for whole vectors and f needs no masked loads
+// elements. f must be inlined. For whole vectors, `elements` is then a constant, and f needs no masked loads
 // and stores.
 template <class T, class F>
 [[gnu::always_inline]] inline void for_each_vector(TokenRows<T> rows, int64_t count, F f) {

@@ -9,8 +9,8 @@ namespace tapeformer::cpu {
 
 namespace {
 
-// Calls f(i, j) for each element i of `index` (outer, count, inner). j is the element of the tensor (outer,
-// size, inner) that index[i] selects.
+// Calls f(i, j) for each element index[i] of `index` (outer, count, inner). j is the offset of the element
+// that index[i] selects in a tensor (outer, size, inner).
 template <class F>
 void for_indexed(const GatherShape& s, const int64_t* index, F f) {
   parallel_for(s.outer_size,

@@ -1,5 +1,5 @@
-// Blocks of scores in sparse attention. A block has columns only for the tiles of keys to which at least one
-// of its queries attends.
+// Blocks of scores in sparse attention. A block of scores has columns only for the tiles of keys to which at
+// least one of the queries of the block attends.
 #pragma once
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 
 namespace tapeformer::cpu {
 
-// Columns [first_column, first_column + count) of a block of scores belong to the keys [first_key, first_key
-// + count). `first_key`, `first_column` and `count` are multiples of the number of columns of a tile.
+// The columns [first_column, first_column + count) of a block of scores, which belong to the keys
+// [first_key, first_key + count). All members are multiples of the number of columns of a tile.
 struct KeySpan {
   int64_t first_key = 0, first_column = 0, count = 0;
   int64_t column(int64_t position) const { return position - first_key + first_column; }
@@ -30,8 +30,8 @@ struct ScoreColumns {
 // time. The columns of a block are divided into spans of keys.
 template <class T, int64_t kQueries, int64_t kKeys>
 class KeyBlockIterator {
-  // If the vector length is not a multiple of kTileRows, the last tile of keys can extend beyond its span.
-  // The span is then followed by a gap of kGap unused columns.
+  // If the vector length is not a multiple of kTileRows, the last tile of keys can extend beyond its span. In
+  // this case, adjacent spans are separated by a gap of kGap unused columns.
   static constexpr bool kAligned = kLanes<T> % kTileRows == 0;
   static constexpr int64_t kGap = kAligned ? 0 : kTileColumns<T>, kMargin = kAligned ? 0 : kTileRows;
   static constexpr int64_t kMaxSpans = kKeys / kTileColumns<T>;
@@ -101,7 +101,7 @@ class KeyBlockIterator {
   template <class F>
   void for_each_masked_range(int64_t i, const KeySpan& span, const ScoreColumns& columns, F&& f) const {
     const int64_t query = first_query_ + i;
-    // Columns after the span belong to keys of another span.
+    // The columns after the span do not contain scores of its keys.
     const int64_t end_column = std::min(columns.padded_end, span.first_column + span.count);
     int64_t masked_begin = columns.is_full ? columns.padded_end : columns.begin;
     while (masked_begin < columns.padded_end) {

@@ -18,14 +18,14 @@ namespace tapeformer::cpu {
 namespace {
 
 // linear_backward() divides the rows into parts, which threads process in parallel. The number of parts is at
-// most kMaxParts, or the number of threads if this is larger. Each part except the first needs its own buffer
+// most the maximum of kMaxParts and the number of threads. Each part except the first needs a separate buffer
 // for the gradient of the weight.
 constexpr int64_t kMaxParts = 8;
 constexpr int64_t kGrainRows = 32;   // minimum number of rows per thread
 constexpr int64_t kBlockRows = 256;  // maximum number of rows per block, so that a block stays in the cache
 constexpr int64_t kMinBlockRows = 64;
-// If forward_rows() needs a buffer (rows, out) for the result of a block, it chooses the number of rows so
-// that the buffer has at most kBlockElements elements. The number of rows is not reduced below kMinBlockRows.
+// If forward_rows() needs a buffer (rows, out) for the result of a block, the block has at most
+// max(kBlockElements / out, kMinBlockRows) rows.
 constexpr int64_t kBlockElements = 1 << 14;
 
 template <class F>
@@ -208,8 +208,8 @@ void linear_forward(Backend, const LinearShape& shape, const X* x, const Compute
       [&]<class O>() { forward_rows<O>(shape, x, w, bias, activation, dropout, preactivation, y); });
 }
 
-// Divides the rows into parts. The sums of the parts are added in order, so that the gradients do not depend
-// on the scheduling of threads.
+// Divides the rows into parts. The gradients of the parts are added in order, so that the result does not
+// depend on the scheduling of threads.
 template <class X, class Y>
 void linear_backward(Backend, const LinearShape& shape, const Y* g, const X* x, const Compute<X>* w,
                      Activation activation, const DropoutMask& dropout, const Y* preactivation, const Y* y,

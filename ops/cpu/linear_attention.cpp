@@ -42,7 +42,7 @@ struct PerHead {
 //   dd (length,): -(g . out) / d, the gradient of d
 //
 // States, which are sums over tokens:
-//   key_value (dim, value_dim): sum of phi(k) v^T for out, or of phi(q) dn^T for the gradient of v
+//   key_value (dim, value_dim): sum of phi(k) v^T for out, or sum of phi(q) dn^T for the gradient of v
 //   value_key (value_dim, dim): sum of v phi(k)^T for the gradient of q
 //   dn_query (value_dim, dim): sum of dn phi(q)^T for the gradient of k
 //   key_sum (dim,): z
@@ -79,7 +79,7 @@ class HeadGroup {
     state_elements_ = take(0).data - states_.data;
   }
 
-  // Selects a sequence and the heads from `head` on, and clears the states.
+  // Selects sequence `batch` and at most group_ heads, beginning with `head`. Sets the states to 0.
   void select(int64_t batch, int64_t head) {
     batch_ = batch;
     head_ = head;
@@ -225,11 +225,12 @@ class HeadGroup {
         inverse_[h][t] = 1 / (sum(load(dots + t * kLanes<T>)) + static_cast<T>(shape_.eps));
   }
 
-  // Computes dd without the stored outputs, because they are rounded. If the values v are nearly equal, the
-  // gradient of q is a small difference of large terms, and the rounding error would dominate it.
+  // Computes dd without the stored outputs, because the stored outputs are rounded. If the values v are
+  // nearly equal, the gradient of q is a small difference of large numbers, and the rounding error would
+  // dominate the gradient.
   //
-  // features_gradient_ contains the sum of (dn . v) phi(k) for each query. Its dot product with phi(q) is
-  // g . out.
+  // features_gradient_ contains the sum of (dn . v) phi(k) over the keys for each query. The dot product of
+  // this sum and phi(q) is g . out.
   void set_exact_dd(Chunk c, int64_t h) {
     T* const dots = partial_dots_[h];
     std::fill_n(dots, c.count * kLanes<T>, T{0});

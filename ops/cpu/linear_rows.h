@@ -40,7 +40,8 @@ void apply_epilogue(T* y, const T* bias, Activation activation, Y* preactivation
   }
 }
 
-// Like apply_epilogue(), but writes the result to `target`, and leaves y unspecified.
+// Like apply_epilogue(), but writes the result to `target`. After the call, the contents of y are
+// unspecified.
 template <class T, class Y>
 void apply_epilogue_into(T* y, const T* bias, Activation activation, Y* preactivation, const T* multipliers,
                          int64_t n, Y* target) {

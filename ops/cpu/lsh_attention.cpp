@@ -127,8 +127,8 @@ class LshForward : public LshWindow<T> {
   }
 
   // Replaces row `row` of scores_, the scores of query i, by unnormalized attention weights after dropout. If
-  // normalize_duplicates is true and the query attends to a key n times in all rounds, its weight is divided
-  // by n. sum_ receives the sum of the weights before dropout.
+  // normalize_duplicates is true and the query attends to a key n times in total over the rounds, the weight
+  // of the key is divided by n. Stores the sum of the weights before dropout in sum_[row].
   template <bool kCausal>
   void probabilities(int64_t i, int64_t row, Range range) {
     T* const scores = scores_ + row * score_stride_;
@@ -164,7 +164,7 @@ class LshForward : public LshWindow<T> {
   }
 
   // Adds row `row` of result_ to the result of `position`. As in an online softmax, the row and the result
-  // are rescaled to the larger of the maximum scores before the addition. The last round divides the result
+  // are rescaled to the larger of their maximum scores before the addition. The last round divides the result
   // by the sum of the weights of all rounds. If the query attends to no key in any round, the result is the
   // row of v at `position`.
   void merge(int32_t position, int64_t row) {
@@ -194,9 +194,9 @@ class LshForward : public LshWindow<T> {
       for (int64_t m = 0; m < shape_.value_dim; ++m) out[m] = keep * out[m] + add * result[m];
   }
 
-  // Divides row `row` of result_ by its sum of weights, and adds the quotient, divided by the number of
-  // rounds, to the result of `position`. If the query attends to no key in this round, the row of v at
-  // `position` replaces the quotient.
+  // Divides row `row` of result_ by sum_[row] and by the number of rounds, and adds the quotient to the
+  // result of `position`. If the query attends to no key in this round, adds the row of v at `position`,
+  // divided by the number of rounds, instead.
   void add_mean(int32_t position, int64_t row) {
     T* const out = running_.rows[2].row(position);
     const bool alone = sum_[row] == 0;

@@ -62,7 +62,7 @@ class LshBackward : public LshWindow<T> {
 
   // Adds the gradients from chunks [begin, end) of a round, which form a segment, to gq and gv. Round 0
   // overwrites gq and gv. The gradients of the chunk before the segment are written to a look-back buffer,
-  // because another thread may process that chunk.
+  // because another thread can process that chunk at the same time.
   void run(int64_t example, int64_t head, const LshOrder& order, int64_t round, int64_t begin, int64_t end) {
     this->select_head(example, head, order);
     std::fill_n(ones_, capacity_, T{1});
@@ -118,7 +118,9 @@ class LshBackward : public LshWindow<T> {
     for (int64_t i = 0; i < half.count; ++i)
       pack_row_in_column_panels(half.queries + i * shape_.dim, shape_.dim, i, padded_capacity_,
                                 sums.query_columns);
-    for (int64_t m = 0; m < this->padded_dim(); m += kWidth)  // unused rows have weight 0, but 0 * NaN is NaN
+    // Sets the rows after the last query to 0. A product multiplies these rows by weights of 0, and 0 * NaN
+    // would be NaN.
+    for (int64_t m = 0; m < this->padded_dim(); m += kWidth)
       std::fill(sums.query_columns + m * padded_capacity_ + half.count * kWidth,
                 sums.query_columns + (m + kWidth) * padded_capacity_, T{0});
     for (T* rows : {sums.gq, sums.gk}) std::fill_n(rows, padded_capacity_ * this->padded_dim(), T{0});
@@ -182,10 +184,10 @@ class LshBackward : public LshWindow<T> {
   }
 
   // Updates row `row` of scores_ and score_gradients_, which belongs to query i of the chunk, in place. Each
-  // element belongs to one key. p is the attention weight of the key, and m is its dropout multiplier. An
-  // element of scores_ contains the score, and becomes m * p. An element of score_gradients_ contains the dot
-  // product d of g and the value, and becomes p * (m * d - delta) * key_scale. `delta` is the dot product of
-  // g and the attention result. If average_rounds is true, `delta` uses the result of this round instead.
+  // element belongs to one key. p is the attention weight of the key, and m is the dropout multiplier of the
+  // weight. An element of scores_ contains the score, and becomes m * p. An element of score_gradients_
+  // contains the dot product d of g and the value, and becomes p * (m * d - delta) * key_scale. `delta` is
+  // the dot product of g and the attention result, or the result of this round if average_rounds is true.
   template <bool kCausal>
   void row_gradient(int64_t i, int64_t row, Range range) {
     T* const scores = scores_ + row * score_stride_;
@@ -211,8 +213,8 @@ class LshBackward : public LshWindow<T> {
       softmax_row<kCausal>(i, range, log_sum, rows_of_.deltas[position], scores, gradients);
   }
 
-  // The result of a query that attends to no key is its own row of v, so g is added to this row of gv. If
-  // average_rounds is true, the result of each round has the weight 1 / rounds.
+  // If query i attends to no key, its result is the row of v at `position`, so g is added to the same row of
+  // gv. If average_rounds is true, the result of each round has the weight 1 / rounds.
   void add_alone(int64_t i, int64_t position) {
     if (log_sums_[this->compute_log_sum_index(position, shape_.average_rounds ? current_->round : 0)] !=
         std::numeric_limits<T>::infinity())
@@ -243,9 +245,9 @@ class LshBackward : public LshWindow<T> {
       return;
     }
     // A query can attend to the same key n times, where n is at most max_multiplicity. Each time, the weight
-    // is exp(score - log_sum) / n. It is at most 1, so score - log_sum is at most log(max_multiplicity).
-    // exp_nonpositive() needs arguments of at most 0, so log(max_multiplicity) is subtracted from the
-    // argument, and the result is multiplied by max_multiplicity.
+    // is exp(score - log_sum) / n. The weight is at most 1, so score - log_sum is at most
+    // log(max_multiplicity). exp_nonpositive() needs arguments of at most 0, so log(max_multiplicity) is
+    // subtracted from the argument, and the result is multiplied by max_multiplicity.
     const T max_multiplicity = static_cast<T>(2 * shape_.rounds);
     this->find_cells(i);
     pass(log_sum + std::log(max_multiplicity), [&](const Half& half, int64_t j, Vector<T> p) {

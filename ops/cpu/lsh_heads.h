@@ -10,10 +10,10 @@ namespace tapeformer::cpu {
 // - `order` holds the sorted positions of the head,
 // - `rows` is the workspace of the head, of type Head,
 // - for_segments(g) calls g(window, segment, first_chunk, end_chunk) for each segment of chunks.
-// Each thread has its own `window`, which make(rows) returns.
+// Each thread uses a separate `window`, which make(rows) returns.
 //
-// Heads run in parallel. If there are fewer heads than threads, the segments of each head run in parallel
-// instead, so the calls of g in one for_segments() must write different data.
+// If there are at least as many heads as threads, the heads run in parallel. Otherwise, the segments of each
+// head run in parallel. The calls of g in one call of for_segments() must therefore write different data.
 template <class Head, class Make, class F>
 void for_each_lsh_head(const LshAttentionShape& s, Make&& make, const int32_t* buckets, F&& f) {
   Arena measuring_arena(nullptr), measuring_head_arena(nullptr);

@@ -14,12 +14,13 @@ namespace tapeformer::cpu {
 // begin at slot c * chunk_length. A cell is the part of a bucket in one chunk, or a whole chunk if
 // across_buckets is true. A query attends to the keys in its cell and in the look-back cell.
 //
-// A code identifies a cell of a round. The look-back cell of code c is code c - 1, except in the first chunk
-// (FirstChunkLookBack). If across_buckets is false, one code is unused between two buckets, so that the first
-// cell of a bucket has no look-back cell.
+// A code identifies a cell of a round. The look-back cell of the cell with code c has code c - 1, except in
+// the first chunk (FirstChunkLookBack). If across_buckets is false, one code is unused between two buckets,
+// so that the first cell of a bucket has no look-back cell.
 class LshOrder {
  public:
-  // Codes of a missing cell, and of an empty slot after the last position of a chunk.
+  // kNone is the code of a missing cell. kEmpty is the code of an empty slot after the last position of a
+  // chunk.
   static constexpr int32_t kNone = -1, kEmpty = -2;
 
   // Returns the number of int32 elements of the working memory: sorted positions (rounds, length), codes
@@ -64,10 +65,10 @@ class LshOrder {
   }
 
  private:
-  // Describes which queries of the first chunk of a round attend to keys of a last chunk. These are the
-  // queries in the cell with the code `code`. The keys are in the cell `target`, which is in the last chunk
-  // of the same round, or of another round for LshWrap::global. If there are no such queries, `code` is
-  // kNone.
+  // The queries of the first chunk of a round that attend to keys of a last chunk, and these keys. The
+  // queries are in the cell with the code `code`, and the keys are in the cell `target`. The last chunk
+  // belongs to the same round, or to the previous round for LshWrap::global. If there are no such queries,
+  // `code` is kNone.
   struct FirstChunkLookBack {
     int32_t code;
     Cell target;

@@ -1,7 +1,7 @@
-// LshWindow, the base class of the forward and backward passes of LSH attention. A window consists of the
-// current chunk and the previous chunk. A row of scores has `capacity` columns for the keys of the previous
-// chunk, and then `capacity` columns for the keys of the current chunk. `capacity` is the chunk length
-// rounded up to whole tiles.
+// LshWindow, the base class of the forward and backward passes of LSH attention. A window consists of a chunk
+// and the previous chunk. A row of scores has `capacity` columns for the keys of the previous chunk, followed
+// by `capacity` columns for the keys of the current chunk. `capacity` is the chunk length rounded up to a
+// multiple of kTileColumns.
 #pragma once
 
 #include <cmath>
@@ -23,8 +23,8 @@ namespace tapeformer::cpu {
 template <class T>
 using LaneInt = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
 
-// Number of chunks per segment, the smallest part of a round that a thread processes. The number is constant,
-// so that sums do not depend on the number of threads.
+// Number of chunks in a segment. A segment is the smallest part of a round that a thread processes. The
+// number is constant, so that sums do not depend on the number of threads.
 inline constexpr int64_t kChunksPerLshSegment = 16;
 
 inline void prefetch_row(const void* row, int64_t bytes) {
@@ -32,8 +32,8 @@ inline void prefetch_row(const void* row, int64_t bytes) {
   for (int64_t i = 0; i < bytes; i += kCacheLineBytes) __builtin_prefetch(static_cast<const char*>(row) + i);
 }
 
-// Packs `count` rows in the layout of pack_rows() (tile_product.h). row(i) returns a pointer to the `dim`
-// elements of row i, which are multiplied by factors[i].
+// Multiplies row i by factors[i] and packs the rows [0, count) in the layout of pack_rows() (tile_product.h).
+// row(i) returns a pointer to the `dim` elements of row i.
 template <class T, class Row>
 void pack_gathered_rows(Row&& row, const T* factors, int64_t count, int64_t dim, T* panels) {
   constexpr int64_t kWidth = kTileColumns<T>, kSide = kLanes<T>;
@@ -75,23 +75,24 @@ void pack_row_in_column_panels(const T* x, int64_t dim, int64_t i, int64_t capac
   }
 }
 
-// One of the two chunks of a window.
+// One of the two chunks of an LshWindow.
 template <class T>
 struct LshWindowHalf {
   using Int = LaneInt<T>;
   int64_t count = 0, round = 0, chunk = 0;
   const int32_t* key_positions = nullptr;
   Int* positions = nullptr;  // `key_positions`, converted to Int
-  // Codes of the keys (rounds, capacity), or only the row of round `round` if normalize_duplicates is false.
-  // Elements [count, capacity) of a row are kEmpty.
+  // Cell codes of the keys (rounds, capacity). If normalize_duplicates is false, `codes` has only the row of
+  // round `round`. Elements [count, capacity) of a row are LshOrder::kEmpty.
   Int* codes = nullptr;
   const Int* round_codes = nullptr;  // row of `codes` for round `round`
-  T* queries = nullptr;              // (count, dim), padded with rows of zeros to whole tiles
+  T* queries = nullptr;              // (count, dim), padded with rows of zeros to a multiple of kTileRows
   T* key_scales = nullptr;           // scale / sqrt(|query|² + epsilon)
   T* key_panels = nullptr;           // queries times key_scales, packed by pack_gathered_rows()
 };
 
-// The dropout multipliers of a chunk. A row has the same columns as a row of scores.
+// Dropout multipliers (chunk_length, 2 * capacity) with the same columns as the scores. All chunks use the
+// same multipliers.
 template <class T>
 class LshDropoutTable {
  public:
@@ -105,7 +106,7 @@ class LshDropoutTable {
     }
     active_ = s.dropout.is_active();
   }
-  // Returns the multipliers of query i of the chunk, or nullptr if dropout is not active.
+  // Returns the multipliers of query i of a chunk, or nullptr if dropout is not active.
   const T* row(int64_t i) const { return active_ ? table_.data() + i * 2 * capacity_ : nullptr; }
 
  private:
@@ -229,8 +230,8 @@ class LshWindow {
     prefetch_row(v_row(next_positions_[i]), shape_.value_dim * int64_t{sizeof(T)});
   }
 
-  // Sets ranges_ to ranges of score columns that contain all keys of each query. A range can also contain
-  // other keys, which for_each_key_vector() masks.
+  // For each query, sets ranges_ to a range of score columns that contains all keys of the query. A range can
+  // also contain other keys, which for_each_key_vector() masks.
   void compute_column_ranges() {
     const bool wrapped = current_->chunk == 0 && previous_->count > 0;
     if (shape_.across_buckets || wrapped) {
@@ -260,8 +261,9 @@ class LshWindow {
     return {bounds.begin / kLanes<T> * kLanes<T>, round_up_to_vector<T>(bounds.end)};
   }
 
-  // Computes scores = left * rightᵀ for a tile of kTileRows queries, in the columns `range`. `left` is
-  // (kTileRows, depth). panels(half) returns the packed rows of `right`, which has one row per key.
+  // Computes scores = left * rightᵀ for a tile of kTileRows queries and the columns in `range`, rounded
+  // outward to whole tiles. `left` is (kTileRows, depth), and `right` has one row per key. panels(half)
+  // returns the rows of `right` for the keys of `half`, packed by pack_gathered_rows().
   template <class Panels>
   void compute_score_tile(const T* left, int64_t depth, Range range, Panels&& panels, T* scores) {
     constexpr int64_t kWidth = kTileColumns<T>;
@@ -272,9 +274,10 @@ class LshWindow {
       multiply_adds_ += kTileRows * kWidth * depth;
     }
   }
-  // Adds the matrix product of `weights` and x to `result` (kTileRows, columns_width). Column j of `weights`
-  // and row j of x belong to key j, and only the keys in `range` are used. columns(half) returns the rows of
-  // x for one chunk, packed by pack_row_in_column_panels(). `panel_rows` is the number of rows of each panel.
+  // Adds the matrix product of `weights` and x to `result` (kTileRows, columns_width), summed over the keys
+  // in `range`. Column j of `weights` and row j of x belong to key j. columns(half) returns the rows of x for
+  // the keys of `half`, packed by pack_row_in_column_panels(). `panel_rows` is the number of rows of each
+  // panel.
   template <class Columns>
   void add_weighted_columns(const T* weights, Range range, int64_t columns_width, int64_t panel_rows,
                             Columns&& columns, T* result) {
@@ -291,8 +294,8 @@ class LshWindow {
     add(columns(*current_), capacity_, std::max<int64_t>(range.begin - capacity_, 0), range.end - capacity_);
   }
 
-  // Calls f(half, key, column, mask) for each vector of keys in `range`. `key` is the index of the first key
-  // in `half`, and `column` is its score column. `mask` selects the keys that query i attends to.
+  // Calls f(half, key, column, mask) for each vector of keys in `range`. `key` is the index in `half` of the
+  // first key, and `column` is the score column of this key. `mask` selects the keys that query i attends to.
   template <bool kCausal, class F>
   void for_each_key_vector(int64_t i, Range range, F&& f) {
     const Int position = current_->positions[i];
@@ -312,7 +315,7 @@ class LshWindow {
     visit(*current_, code, capacity_, std::max<int64_t>(range.begin - capacity_, 0), range.end - capacity_);
   }
 
-  // Prepares count_multiplicities() for query i.
+  // Sets the query of count_multiplicities() to query i.
   void find_cells(int64_t i) {
     if (!shape_.normalize_duplicates) return;
     for (int64_t r = 0; r < shape_.rounds; ++r) {
@@ -322,8 +325,8 @@ class LshWindow {
       look_back_rounds_[r] = cell.round;
     }
   }
-  // Returns how often a query attends to each of the keys [j, j + kLanes<T>) of `half`, summed over the
-  // rounds. The query is the argument of the last call of find_cells().
+  // For each of the keys [j, j + kLanes<T>) of `half`, returns the number of times that the query of the last
+  // call of find_cells() attends to the key in all rounds.
   Vector<T> count_multiplicities(const Half& half, int64_t j) const {
     Vector<Int> count{};
     for (int64_t r = 0; r < shape_.rounds; ++r) {
@@ -344,7 +347,7 @@ class LshWindow {
   Half halves_[2];
   // current_ is the chunk whose queries are processed.
   Half *current_ = &halves_[0], *previous_ = &halves_[1];
-  Range* ranges_ = nullptr;  // score columns of each query of the chunk
+  Range* ranges_ = nullptr;  // column range of each query in current_
   T* scores_ = nullptr;      // (kQueriesPerBlock, score_stride_)
   Int *query_codes_ = nullptr, *look_back_codes_ = nullptr, *look_back_rounds_ = nullptr;
   const int32_t* next_positions_ = nullptr;  // positions of the next chunk

@@ -1,9 +1,9 @@
-// The steps of the recurrence are products of few rows and use recurrent_operand.h, because oneDNN pads the
-// rows to blocks of 16. With 320 cells in float32 on one core of a Zen 5, oneDNN takes 51 us per block, and
+// The products of the recurrence have few rows and use recurrent_operand.h, because oneDNN pads the rows to
+// blocks of 16. With 320 cells in float32 on one core of a Zen 5, oneDNN takes 51 us per block of 16 rows.
 // recurrent_operand.h takes 13 us for 1 row and 25 us for 8 rows. Products of many rows use packed_operand.h.
 //
-// T is the type of weights, states and sums. O is the type of the operands of matrix products: BFloat16 in
-// bfloat16 precision, otherwise T.
+// T is the type of weights, states and sums. O is the type of the operands of matrix products. In bfloat16
+// precision, O is BFloat16. Otherwise O is T.
 #include "ops/kernels/lstm.h"
 
 #include <algorithm>
@@ -27,8 +27,8 @@ namespace {
 constexpr int64_t kFramesAhead = 8 * kTileRows;
 constexpr int64_t kGradientFrames = 256;  // maximum number of frames in a product for weight gradients
 
-// The sequences of one direction that a thread processes, longest first. The sequences with more than t
-// frames are therefore the first rows.
+// The sequences that a thread processes in one direction, in descending order of length. The sequences with
+// more than t frames are the first rows.
 struct Rows {
   int64_t direction;
   std::vector<int64_t> sequences;
@@ -37,7 +37,7 @@ struct Rows {
   int64_t at(int64_t row) const { return sequences[static_cast<size_t>(row)]; }
 };
 
-// Divides the sequences of each direction among the threads.
+// For each direction, divides the sequences among the threads.
 std::vector<Rows> divide_sequences(const LstmShape& shape, const int64_t* lengths) {
   std::vector<int64_t> order(static_cast<size_t>(shape.batch));
   std::iota(order.begin(), order.end(), 0);
@@ -57,7 +57,7 @@ std::vector<Rows> divide_sequences(const LstmShape& shape, const int64_t* length
 
 // Addresses of frame t of sequence b in the arrays `gates` (directions, batch, frames, 4 * hidden), `cells`
 // (directions, batch, frames, hidden) and `out` (batch, frames, directions * hidden). frame() returns the
-// index of the frame in the first three dimensions of `gates` and `cells`.
+// index of the frame in `gates` and `cells`, whose first three dimensions are flattened.
 template <class T>
 struct Layout {
   const LstmShape& shape;
@@ -99,8 +99,9 @@ class ValidFrames {
   std::vector<int64_t> first_;
 };
 
-// Computes h and c of one frame. `gates` holds W x and receives the gates i, f, g, o. `recurrent` holds U h
-// of the previous frame. `c` is updated in place.
+// Computes h and updates c for one frame. On entry, `gates` contains the product of weight_ih and x. On
+// return, `gates` contains the values of the gates i, f, g and o. `recurrent` contains the product of
+// weight_hh and the previous h.
 template <class T>
 void forward_cell(int64_t hidden, const T* bias, const T* recurrent, T* gates, T* c, T* h) {
 #pragma omp simd
@@ -120,8 +121,9 @@ void forward_cell(int64_t hidden, const T* bias, const T* recurrent, T* gates, T
   }
 }
 
-// Computes gz, the gradient of the pre-activations of the gates. g is the gradient of the output, and gh is
-// the gradient of h from the next step. Replaces gc, the gradient of c, by the gradient of the previous c.
+// Computes gz, the gradient of the pre-activations of the gates, for one frame. g is the gradient of the
+// output, and gh is the gradient of h from the next step. c_before is the c of the previous step. Replaces
+// gc, the gradient of c, with the gradient of c_before.
 template <class T>
 void backward_cell(int64_t hidden, const T* g, const T* gh, const T* gates, const T* c, const T* c_before,
                    T* gc, T* gz) {
@@ -168,7 +170,8 @@ void forward_rows(const LstmShape& shape, const Rows& rows, const T* x, const in
   const Layout<T> at{shape, rows.direction};
   const int64_t hidden = shape.hidden, all = 4 * hidden, stride = weights.recurrent.out_stride();
   const Scratch<O> rounded(std::is_same_v<O, T> ? 0 : kFramesAhead * shape.in);
-  // Computes W x for a block of frames of all sequences.
+  // For all sequences, computes the products of weight_ih and the frames of the block that begins at frame
+  // `first`.
   const auto input_products = [&](int64_t first) {
     for (const int64_t b : rows.sequences)
       if (const int64_t count = std::min(kFramesAhead, lengths[b] - first); count > 0) {
@@ -202,8 +205,8 @@ void forward_rows(const LstmShape& shape, const Rows& rows, const T* x, const in
     for (int64_t t = lengths[b]; t < shape.frames; ++t) std::fill_n(at.out(out, b, t), hidden, T{0});
 }
 
-// The arguments of lstm_backward(). gz (directions, valid frames, 4 hidden) is the gradient of the
-// pre-activations of the gates.
+// The arrays that the steps of lstm_backward() share. gz (directions, valid frames, 4 hidden) is the gradient
+// of the pre-activations of the gates.
 template <class O, class T>
 struct LstmBackward {
   const LstmShape& shape;
@@ -218,8 +221,8 @@ struct LstmBackward {
   }
 };
 
-// Computes gz for the sequences in `rows`, and gbias, the sum of gz over their frames. `recurrent` contains
-// weight_hh.
+// Computes gz for the sequences in `rows`. Sets gbias to the sum of gz over the frames of these sequences.
+// `recurrent` contains weight_hh.
 template <class O, class T>
 void backward_rows(const LstmBackward<O, T>& gradient, const Rows& rows, const RecurrentOperand<O>& recurrent,
                    T* gbias) {
@@ -249,8 +252,8 @@ void backward_rows(const LstmBackward<O, T>& gradient, const Rows& rows, const R
   });
 }
 
-// Returns rows [begin, end) of x without padding frames, as type O. Copies the rows to `buffer` only if x has
-// padding frames or another type.
+// Returns rows [begin, end) of the valid frames of x as type O. Copies the rows to `buffer` only if x has
+// padding frames or T is not O.
 template <class O, class T>
 const O* gather_input_rows(const LstmBackward<O, T>& gradient, int64_t begin, int64_t end, O* buffer) {
   const int64_t in = gradient.shape.in;
@@ -264,8 +267,8 @@ const O* gather_input_rows(const LstmBackward<O, T>& gradient, int64_t begin, in
   return buffer;
 }
 
-// Writes h of the previous step to `h` for each of the rows [begin, end), or zeros for the first step of a
-// sequence.
+// For each row in [begin, end) of the valid frames, writes the output of the previous step to `h`. For the
+// first step of a sequence, writes zeros.
 template <class O, class T>
 void gather_previous_states(const LstmBackward<O, T>& gradient, int64_t direction, int64_t begin, int64_t end,
                             O* h) {
@@ -315,7 +318,8 @@ void sum_weight_gradients(const LstmBackward<O, T>& gradient, int64_t direction,
   }
 }
 
-// Computes the weight gradients. The valid frames are divided into parts, whose sums are added in order.
+// Computes the weight gradients. Threads process parts of the valid frames in parallel. The sums of the parts
+// are added in order.
 template <class O, class T>
 void compute_weight_gradients(const LstmBackward<O, T>& gradient,
                               const LstmDirectionGradients<T>* gradients) {
@@ -349,7 +353,7 @@ void compute_weight_gradients(const LstmBackward<O, T>& gradient,
   }
 }
 
-// Computes gx, the sum of gz weight_ih over the directions. gx of padding frames is 0.
+// Computes gx, the product of gz and weight_ih, summed over the directions. For padding frames, gx is 0.
 template <class O, class T>
 void compute_input_gradient(const LstmBackward<O, T>& gradient, const LstmDirectionWeights<T>* directions,
                             T* gx) {

@@ -50,8 +50,8 @@ T normalize_row(const T* sum, T* normalized, int64_t dim, double eps) {
   return inverse;
 }
 
-// Returns g + g_rounded, the gradient of the result, for the row that begins at element `first`. Either array
-// may be null. `sum` is a workspace of `dim` elements.
+// Returns g + g_rounded, the gradient of the result, for the row that begins at element `first`. One of the
+// two arrays can be null. `sum` is a workspace of `dim` elements.
 template <class T>
 const T* compute_result_gradient(const T* g, const BFloat16* g_rounded, int64_t first, int64_t dim, T* sum) {
   if constexpr (std::is_same_v<T, float>)
@@ -84,8 +84,8 @@ void backpropagate_row(const T* g, const T* normalized, const T* weight, T inver
   for (int64_t i = 0; i < dim; ++i) gx[i] = inverse * (g[i] * weight[i] - mean_g - normalized[i] * mean_gn);
 }
 
-// Computes gbranch = gx * m, where m are the dropout multipliers of the row that begins at element `first`.
-// `multipliers` is a workspace of `dim` elements.
+// Computes gbranch = gx * m, where m contains the dropout multipliers of the row that begins at element
+// `first`. `multipliers` is a workspace of `dim` elements.
 template <class T, class B>
 void compute_branch_gradient(const T* gx, const DropoutMask& dropout, int64_t first, T* multipliers,
                              B* gbranch, int64_t dim) {

@@ -17,11 +17,11 @@ namespace {
 
 using dnnl::memory;
 
-// A product computes blocks of kBlock rows, and the remaining rows in blocks of kLastBlock rows. The last
-// block is padded with zeros.
+// A product computes its rows in blocks of kBlock rows, and the remaining rows in blocks of kLastBlock rows.
+// If the last block is not full, it is padded with zeros.
 constexpr int64_t kBlock = 64, kLastBlock = 16;
-// multiply_transposed() sums over blocks of kDepth rows, and over the remaining rows in blocks of kLastDepth
-// rows. The last block is padded with zeros.
+// multiply_transposed() sums over the rows in blocks of kDepth rows, and over the remaining rows in blocks of
+// kLastDepth rows. If the last block is not full, it is padded with zeros.
 constexpr int64_t kDepth = 256, kLastDepth = 64;
 
 const dnnl::engine& engine() {
@@ -86,14 +86,14 @@ class Kernel {
 #endif
   }
 
-  // set_data_handle() writes zeros to the padding of a packed matrix. Other threads may read the matrix at
-  // the same time, so the pointer is set only if it has changed.
+  // set_data_handle() writes zeros to the padding of a packed matrix. The pointer is set only if it has
+  // changed, because other threads can read the matrix at the same time.
   static void set_data(const memory& argument, const void* data) {
     if (argument.get_data_handle() != data) argument.set_data_handle(const_cast<void*>(data));
   }
 
-  // Returns the arguments of the calling thread, without data. The objects are created once, because
-  // allocating the objects for each block takes 3 % of a training step.
+  // Returns the arguments of the calling thread, without data. The arguments are created once per thread,
+  // because creating them for each block takes 3 % of a training step.
   const std::unordered_map<int, memory>& arguments() const {
     // Kernels are never destroyed, so their addresses are unique.
     thread_local std::unordered_map<const Kernel*, std::unordered_map<int, memory>> kernels;
@@ -192,7 +192,8 @@ class Product {
   }
 
  private:
-  // Returns the conversions that pack a matrix of layout `from`, one per slice of columns.
+  // Returns one conversion for each slice of columns. Together, the conversions pack a matrix with the layout
+  // `from`.
   std::vector<Reorder> reorders(const memory::desc& from) const {
     // The packed layout consists of blocks of columns, and each slice must begin at the start of a block. In
     // oneDNN 2.6, a block has 64 columns, so kSlice is a multiple of the block width.

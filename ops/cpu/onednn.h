@@ -1,5 +1,5 @@
-// Matrix products that oneDNN computes. multiply() and multiply_transposed() run in the calling thread and
-// can be called in parallel loops. pack() uses all threads.
+// Matrix products computed by oneDNN. multiply() and multiply_transposed() run in the calling thread and can
+// be called in parallel loops. pack() uses all threads.
 //
 // A `matmul` primitive of oneDNN is compiled for one shape. Products therefore process the rows in blocks of
 // a few fixed sizes, and each block size has its own primitive.

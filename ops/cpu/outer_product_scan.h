@@ -17,11 +17,12 @@ namespace tapeformer::cpu {
 // Tokens per chunk. The number is not a power of two, so that panels do not map to the same cache sets.
 inline constexpr int64_t kChunkTokens = 96;
 
-// Number of elements of each token in a panel. They fill two vectors.
+// Number of elements per token in a panel, which is the number of elements in two vectors.
 template <class T>
 inline constexpr int64_t kPanelWidth = 2 * kLanes<T>;
 
-// Returns the number of elements in the panels of a chunk whose tokens have `elements` elements each.
+// Returns the total number of elements in the panels of a chunk. Each token of the chunk has `elements`
+// elements.
 template <class T>
 constexpr int64_t compute_panel_size(int64_t elements) {
   return (elements + kPanelWidth<T> - 1) / kPanelWidth<T> * kPanelWidth<T> * kChunkTokens;
@@ -35,9 +36,8 @@ constexpr int64_t compute_panel_index(int64_t token, int64_t element) {
 
 enum class ScanMode { update, read, update_then_read };
 
-// The operands of a scan over a chunk of tokens, stored in panels. The names are those of the formula at the
-// top of this file. For each token, a and c have one element per row of the state, and b and out have one
-// element per column.
+// The operands of a scan over a chunk of tokens, stored in panels. The names match the formula at the top of
+// this file.
 template <class T>
 struct ScanOperands {
   const T* a = nullptr;  // one element per token and row of the state
@@ -48,9 +48,9 @@ struct ScanOperands {
 
 namespace detail {
 
-// Scans `count` tokens with a tile of the state, which has kRows rows of kVectors vectors. The operands point
-// to the first token. If kStep is -1, the order is reversed. In a and c, consecutive tokens are kLeft
-// elements apart.
+// Scans `count` tokens with a tile of the state. The tile has kRows rows of kVectors vectors. The operands
+// point to the first token of the scan. If kStep is -1, the tokens are scanned in descending order. In a and
+// c, consecutive tokens are kLeft elements apart.
 template <ScanMode kMode, int kStep, int kRows, int kVectors, int64_t kLeft, class T>
 void scan_tile(T* state, int64_t state_stride, ScanOperands<T> o, int64_t count) {
   constexpr bool kUpdate = kMode != ScanMode::read, kRead = kMode != ScanMode::update;
@@ -109,10 +109,10 @@ void scan_columns(T* state, int64_t rows, int64_t padded_columns, int64_t column
 
 }  // namespace detail
 
-// Computes the formula at the top of this file for `count` tokens and a state with the shape (rows, columns),
-// whose rows are padded to whole vectors. kMode selects whether each token updates the state, reads it, or
-// updates and then reads it. If kStep is -1, the order is from the last token to the first. Operands that
-// kMode does not use may be null.
+// Computes the formula at the top of this file for `count` tokens and a state with the shape (rows, columns).
+// Each row of the state is padded to whole vectors. kMode selects whether each token updates the state, reads
+// the state, or updates and then reads the state. If kStep is -1, the tokens are scanned from the last to the
+// first. Operands that kMode does not use can be null.
 template <ScanMode kMode, int kStep = 1, class T>
 void scan_outer_products(T* state, int64_t rows, int64_t columns, ScanOperands<T> o, int64_t count) {
   if (count == 0) return;
@@ -124,8 +124,8 @@ void scan_outer_products(T* state, int64_t rows, int64_t columns, ScanOperands<T
     detail::scan_columns<kMode, kStep, 1>(state, rows, padded_columns, column, o, count);
 }
 
-// Computes scan_outer_products() for a state of one row. The operands a and c are arrays with one element per
-// token, and not panels.
+// Computes scan_outer_products() for a state with one row. The operands a and c are contiguous arrays with
+// one element per token, not panels.
 template <ScanMode kMode, int kStep = 1, class T>
 void scan_row(T* state, int64_t columns, ScanOperands<T> o, int64_t count) {
   if (count == 0) return;

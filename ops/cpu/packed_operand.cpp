@@ -14,13 +14,13 @@
 namespace tapeformer::cpu {
 namespace {
 
-constexpr int64_t kGrainElements = 1 << 17;  // minimum number of elements per thread for packing
+constexpr int64_t kGrainElements = 1 << 17;  // minimum number of elements that a thread packs
 constexpr int64_t kWidenedRows = 64;         // rows that multiply() widens to float at a time
 
 thread_local GrowingMemory left_memory, right_memory;  // BFloat16 operands, widened to float
 
-// Returns `wanted`, or float32 if `wanted` is bfloat16 and no library has fast bfloat16 products on this
-// processor.
+// If `wanted` is bfloat16 and neither AMX nor oneDNN has fast bfloat16 products on this processor, returns
+// float32. Otherwise returns `wanted`.
 DType choose_operand_dtype(DType wanted) {
   if (wanted != DType::bfloat16 || uses_amx_for_bfloat16()) return wanted;
   if constexpr (onednn::kIsBuilt)

@@ -1,8 +1,8 @@
-// Products of many rows with a matrix that is packed once, and products aᵀ b of matrices with many rows. They
-// run in the calling thread and use
+// Matrix products a * b, where `a` has many rows and b is packed once, and matrix products aᵀ b, where `a`
+// and b have many rows. The products run in the calling thread and use
 // - amx.h for bfloat16 on processors with AMX,
 // - oneDNN for float, and for bfloat16 without AMX, if onednn::is_fastest() is true,
-// - packed_product.h and OpenBLAS otherwise.
+// - packed_product.h and OpenBLAS in all other cases.
 #pragma once
 
 #include <cstdint>
@@ -46,9 +46,10 @@ const To* convert_if_needed(const From* from, int64_t count, To* buffer) {
   }
 }
 
-// The packed right operand b of matrix products a b. Operands have type O (float, double or BFloat16), and
-// results have type Compute<O>. Without bfloat16 instructions, BFloat16 operands are multiplied in float. The
-// results then differ slightly: the order of the sums is different, and subnormal numbers do not become zero.
+// The packed right operand b of matrix products a * b. Operands have type O (float, double or BFloat16), and
+// results have type Compute<O>. If the processor has no bfloat16 instructions, BFloat16 operands are
+// converted to float before multiplication. In this case, the results differ slightly, because the order of
+// the sums is different and subnormal numbers do not become zero.
 template <class O>
 class PackedOperand {
  public:

@@ -1,6 +1,6 @@
-// Products of many rows with a matrix that is packed in panels (tile_product.h). BLAS would pack the matrix
-// in each call. The loops are blocked so that a panel stays in L1 and a block of packed rows stays in L2
-// (Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", 2008).
+// Matrix products a * b, where `a` has many rows and b is packed in panels (tile_product.h). BLAS would pack
+// b in each call. The loops are blocked so that a part of a panel stays in L1 and a block of packed rows
+// stays in L2 (Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", 2008).
 #pragma once
 
 #include <algorithm>
@@ -65,13 +65,13 @@ void multiply_tile(int64_t rows, int64_t columns, int64_t depth, const T* left, 
     }
 }
 
-// Computes c (rows, columns) = a (rows, depth) b, or c += a b if kAccumulate is true. `panels` holds b in
-// panels of kTileColumns columns and `depth` rows.
+// Computes c (rows, columns) = a (rows, depth) b, or c += a b if kAccumulate is true. `panels` contains b,
+// packed in panels of kTileColumns columns and `depth` rows.
 template <bool kAccumulate = false, class T>
 void multiply_packed_panels(int64_t rows, int64_t columns, int64_t depth, const T* a, int64_t a_stride,
                             const T* panels, T* c, int64_t c_stride) {
-  // The buffer is on the heap, because the stack of a thread may be too small. It is not taken from the
-  // allocator, so that the allocator's peak does not depend on the scheduling of threads.
+  // The buffer is on the heap, because the stack of a thread can be too small. The buffer is not taken from
+  // the allocator, so that the allocator's peak does not depend on the scheduling of threads.
   struct TileBuffer {
     alignas(64) T values[kBlockRows * kPanelBlockDepth];
   };

@@ -35,13 +35,13 @@ void multiply_panel(int64_t rows, const T* a, int64_t a_stride, const T* panel, 
   }
 }
 
-// Computes c (rows, columns) = a (rows, depth) b, with b in panels of `depth` rows. Writes whole panels, so
-// each row of c must have room for round_up_to_tile_columns<T>(columns) elements. The sums of a row do not
-// depend on the number of rows.
+// Computes c (rows, columns) = a (rows, depth) b, where b is packed in panels of `depth` rows. Writes whole
+// panels, so each row of c must have room for round_up_to_tile_columns<T>(columns) elements. The result of a
+// row does not depend on the number of rows.
 template <class T>
 void multiply_panels(int64_t rows, int64_t columns, int64_t depth, const T* a, int64_t a_stride,
                      const T* panels, T* c, int64_t c_stride) {
-  constexpr int64_t kMaxBlockDepth = 320;  // a part of a panel of this depth stays in L1
+  constexpr int64_t kMaxBlockDepth = 320;  // this number of rows of a panel stays in L1
   if (rows == 0) return;
   const int64_t tile_count = (rows + kTileRows - 1) / kTileRows;
   const int64_t block_count = (depth + kMaxBlockDepth - 1) / kMaxBlockDepth;

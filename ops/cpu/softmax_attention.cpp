@@ -21,7 +21,8 @@ namespace {
 // multiple of kTileColumns.
 constexpr int64_t kQueries = 96;
 constexpr int64_t kKeys = kVectorBytes == 64 ? 256 : 240;
-// Stride of a row of scores. The last tile of keys can extend beyond the first kKeys columns.
+// Row stride of the scores. The stride is greater than kKeys, because the last tile of keys can extend beyond
+// column kKeys.
 constexpr int64_t kScoreStride = kKeys + 32;
 
 template <class T>
@@ -30,9 +31,9 @@ constexpr T kMinusInfinity = -std::numeric_limits<T>::infinity();
 // Softmax attention of one head at a time. S is the type of the tensors and operands, and T is the type of
 // scores and sums. Tiles of scores in which no query attends to a key are skipped.
 //
-// If S is BFloat16, weights and gradients of scores are rounded before they are used as operands. The scale
-// is then applied to scores and sums, because scaled operands would be rounded again. For other types, the
-// packed operands include the scale.
+// If S is BFloat16, attention weights and gradients of scores are rounded to BFloat16 before they are used as
+// operands. In this case, the scale is applied to scores and sums, because scaled operands would be rounded
+// again. For other types, the packed operands include the scale.
 template <class S>
 class SoftmaxAttentionHead {
   using T = Compute<S>;
@@ -141,8 +142,8 @@ class SoftmaxAttentionHead {
   // Returns the number of rows of gk_ and gv_, with room for an incomplete last tile of keys.
   int64_t sum_rows() const { return shape_.key_length + kTileRows; }
 
-  // Allocates the operands that contain weights or gradients of scores. For types other than BFloat16,
-  // scores_ and score_gradients_ are these operands.
+  // Allocates the operands that contain attention weights or gradients of scores. For types other than
+  // BFloat16, the operands are scores_ and score_gradients_.
   void take_operands(Arena& arena, bool backward) {
     constexpr int64_t kSize = kQueries * kScoreStride;
     score_gradients_ = arena.allocate<T>(backward ? kSize : 0);
@@ -156,7 +157,7 @@ class SoftmaxAttentionHead {
     }
   }
 
-  // Packs x by pack_columns(). BFloat16 elements are not multiplied by `factor`.
+  // Packs x with pack_columns(). Multiplies the elements by `factor`, unless S is BFloat16.
   static void pack_operand(const S* x, int64_t stride, int64_t count, int64_t dim, T factor, int64_t capacity,
                            S* panels) {
     if constexpr (kPairs)
@@ -164,7 +165,7 @@ class SoftmaxAttentionHead {
     else
       pack_columns(x, stride, count, dim, factor, capacity, panels);
   }
-  // Applies the scale if the packed operands do not include it.
+  // Returns x multiplied by scale() if the packed operands do not include the scale, otherwise x.
   Vector<T> scaled(Vector<T> x) const {
     if constexpr (kPairs) return scale() * x;
     return x;
@@ -175,7 +176,8 @@ class SoftmaxAttentionHead {
     convert_elements(row, count, target);
   }
 
-  // Calls f() for each block of queries, with query_, queries_ and query_rows_ set to the block.
+  // Calls f() for each block of queries. Before each call, sets query_, queries_ and query_rows_ to the
+  // block.
   template <class F>
   void for_query_blocks(F&& f) {
     for (query_ = 0; query_ < shape_.query_length; query_ += kQueries) {
@@ -190,13 +192,15 @@ class SoftmaxAttentionHead {
       f();
     }
   }
-  // Calls f() for each block of keys that the queries attend to, with key_blocks_ set to the block.
+  // Calls f() for each block of keys that the queries attend to. Before each call, sets key_blocks_ to the
+  // block.
   template <class F>
   void for_key_blocks(F&& f) {
     for (key_blocks_.set_queries(attended_, query_, queries_); key_blocks_.find_next_block();) f();
   }
 
-  // Computes scores = left rightᵀ for the tiles of key_blocks_. `panels` holds the packed rows of `right`.
+  // Computes scores = left * rightᵀ for the tiles of key_blocks_. `panels` contains `right`, packed by
+  // pack_rows().
   void score_tiles(const S* left, int64_t depth, const S* panels, T* scores) {
     key_blocks_.for_each_score_tile([&](int64_t i, int64_t key, int64_t column) {
       compute_tile_product<Left::rows, false>(left + i * depth, depth, panels + key * depth, depth,
@@ -222,8 +226,8 @@ class SoftmaxAttentionHead {
       store(target, weight);
   }
 
-  // Updates the online softmax of query i. Writes m exp(score - maximum) to weight_rows_, where m is the
-  // dropout multiplier. Rescales sum_ and result_ to the new maximum.
+  // Updates the online softmax of query i for the current block of keys. Writes m * exp(score - maximum) to
+  // weight_rows_, where m is the dropout multiplier. Rescales sum_ and result_ to the new maximum.
   void update_probabilities(int64_t i) {
     T* const row = scores_ + i * kScoreStride;
     S* const weights = weight_rows_ + i * kScoreStride;
@@ -263,8 +267,8 @@ class SoftmaxAttentionHead {
     sum_[i] += sum(total);
   }
 
-  // Rounds rows i and i + 1 of `weights` to BFloat16, and stores them as pairs in `operand`. If row i is the
-  // last query of the block, row i + 1 is zero.
+  // Rounds rows i and i + 1 of `weights` to BFloat16. Stores the two elements of each column as a pair in
+  // `operand`. If row i is the last query of the block, sets row i + 1 to zero before rounding.
   void round_pair(T* weights, int64_t i, const ScoreColumns& columns, S* operand) const {
     T *const even = weights + i * kScoreStride, *const odd = even + kScoreStride;
     if (i + 1 == queries_) std::fill_n(odd, kScoreStride, T{0});
@@ -272,7 +276,8 @@ class SoftmaxAttentionHead {
       store_pairs(operand + i * kScoreStride + 2 * j, narrow_pairs(load(even + j), load(odd + j)));
   }
 
-  // Writes the dropout multipliers of query i to multipliers_. Returns false if dropout is not active.
+  // Writes the dropout multipliers of query i for the keys in `columns` to multipliers_. Returns false if
+  // dropout is not active.
   bool draw_multipliers(int64_t i, const KeySpan& span, const ScoreColumns& columns) {
     if (!shape_.dropout.is_active()) return false;
     const int64_t row = (batch_ * shape_.heads + head_) * shape_.query_length + query_ + i;
@@ -282,8 +287,8 @@ class SoftmaxAttentionHead {
     return true;
   }
 
-  // Packs g and the queries of a block. In backward, maximum_ holds the log-sum-exp of each query, and sum_
-  // holds the dot product of g and the result.
+  // Packs g and the queries of the current block. Sets maximum_ to the log-sum-exp of each query, and sum_ to
+  // the dot product of g and the attention result of each query.
   void load_gradients(AttentionRows<const S> out, const T* log_sums, AttentionRows<const S> g) {
     const S* const block = g.row(batch_, query_, head_);
     pack_operand(block, g.length_stride, queries_, shape_.value_dim, T{1}, kQueries, g_columns_);
@@ -298,11 +303,12 @@ class SoftmaxAttentionHead {
     }
   }
 
-  // Updates row i of scores_ and score_gradients_ in place. Each element belongs to one key. p is the
-  // attention weight of the key, and m is its dropout multiplier. An element of scores_ contains the score,
-  // and becomes m * p. An element of score_gradients_ contains the dot product d of g and the value, and
-  // becomes p * (m * d - g_out), where g_out is the dot product of g and the attention result. If S is
-  // BFloat16, the results are also rounded and written to the operands of the next products.
+  // Updates row i of scores_ and score_gradients_ in place. Each element of the row belongs to one key. p is
+  // the attention weight of the key, and m is the dropout multiplier of the key. g_out is the dot product of
+  // g and the attention result. On entry, an element of scores_ is the score, and an element of
+  // score_gradients_ is d, the dot product of g and the value. On return, the element of scores_ is m * p,
+  // and the element of score_gradients_ is p * (m * d - g_out). If S is BFloat16, the results are also
+  // rounded and written to weight_rows_, weight_pairs_ and gradient_pairs_.
   void row_gradient(int64_t i) {
     T *const row = scores_ + i * kScoreStride, *const gradient = score_gradients_ + i * kScoreStride;
     const T log_sum = maximum_[i], g_out = sum_[i];
@@ -326,11 +332,13 @@ class SoftmaxAttentionHead {
     });
   }
 
-  // Adds weightsᵀ x to `sums` for the current blocks of queries and keys. `weights` is (queries, keys), and x
-  // is (queries, columns_width), packed in `columns` by pack_columns().
+  // Adds the matrix product of weightsᵀ and x to `sums`, for the current blocks of queries and keys.
+  // `weights` has the shape (queries, keys). x has the shape (queries, columns_width) and is packed in
+  // `columns` by pack_columns().
   void add_for_keys(const S* weights, const S* columns, int64_t columns_width, T* sums) {
-    // Distance between the weights of two adjacent keys, in elements. The distance is 2 for BFloat16, because
-    // the weights of two queries for the same key are stored next to each other. For other types, it is 1.
+    // Distance between the weights of two adjacent keys, in elements. For BFloat16, the distance is 2,
+    // because the weights of two queries for the same key are stored next to each other. For other types, the
+    // distance is 1.
     constexpr int64_t kStep = compute_packed_depth<S>(1);
     key_blocks_.for_each_key_tile([&](int64_t key, int64_t column, int64_t first, int64_t end) {
       for (int64_t m = 0; m < columns_width; m += kTileColumns<T>)
@@ -359,16 +367,16 @@ class SoftmaxAttentionHead {
   AttendedKeys attended_;
   KeyBlockIterator<T, kQueries, kKeys> key_blocks_;
   int64_t query_ = 0, queries_ = 0;  // first query and number of queries of the block
-  // pack_rows() writes the arrays whose names end in _panels_, and pack_columns() writes those whose names
-  // end in _columns_. If S is not BFloat16, query_rows_, query_columns_ and key_columns_ contain the tensor
-  // multiplied by scale().
+  // Arrays with the suffix _panels_ are packed by pack_rows(). Arrays with the suffix _columns_ are packed by
+  // pack_columns(). If S is not BFloat16, query_rows_, query_columns_ and key_columns_ are multiplied by
+  // scale().
   S *query_rows_ = nullptr, *query_columns_ = nullptr;    // queries of the block
   S *key_panels_ = nullptr, *key_columns_ = nullptr;      // keys of the sequence
   S *value_panels_ = nullptr, *value_columns_ = nullptr;  // values of the sequence
   S *g_rows_ = nullptr, *g_columns_ = nullptr;            // gradients of the results of the block
   // weight_rows_ contains attention weights in forward(), and gradients of scores in backward().
-  // weight_pairs_ and gradient_pairs_ contain attention weights and gradients of scores in the layout
-  // Left::columns.
+  // weight_pairs_ contains attention weights, and gradient_pairs_ contains gradients of scores. Both arrays
+  // have the layout Left::columns.
   S *weight_rows_ = nullptr, *weight_pairs_ = nullptr, *gradient_pairs_ = nullptr;
   T *scores_ = nullptr, *score_gradients_ = nullptr;  // (kQueries, kScoreStride)
   T* multipliers_ = nullptr;                          // dropout multipliers (kScoreStride,)

@@ -47,7 +47,8 @@ class StepGroup {
     const AttendedKeys attended{shape_.pattern.get_head_pattern(first_), shape_.key_length, shape_.key_length,
                                 shape_.key_length, true};
     const int64_t query = shape_.key_length - 1;
-    // Each iteration processes at most kBlock keys, which do not wrap around the end of the ring buffer.
+    // Each iteration processes a range of at most kBlock keys. The range does not cross the end of the ring
+    // buffer.
     int64_t count = 0;
     for (PositionRun run = attended.find_keys(query, query + 1, 0); !run.is_empty();
          run = attended.find_keys(query, query + 1, run.begin + count)) {

@@ -1,8 +1,9 @@
-// Products of small matrices, one tile of the result at a time. The tile stays in registers during the sum
-// over the depth. The right operand is packed in panels, which are matrices of kTileColumns columns.
+// Products of small matrices, computed one tile of the result at a time. The tile stays in registers during
+// the sum over the depth. The right operand is packed in panels, which are matrices with kTileColumns
+// columns.
 //
 // In BFloat16 operands, two elements that are adjacent along the depth are stored as a pair
-// (core/cpu/bfloat16_pairs.h). An odd depth is padded with zero. Sums are float.
+// (core/cpu/bfloat16_pairs.h). An odd depth is padded with zeros to an even depth. Sums have type float.
 #pragma once
 
 #include <algorithm>
@@ -34,14 +35,14 @@ constexpr int64_t compute_packed_depth(int64_t depth) {
   return std::is_same_v<S, BFloat16> ? (depth + 1) / 2 * 2 : depth;
 }
 
-// The layout of the left operand a:
-//   rows:    element (row, k) is a[row * stride + k]
-//   columns: element (row, k) is a[k * stride + row]
-// For BFloat16, `columns` stores the elements (row, k) and (row, k + 1) with even k as a pair
-// at a[k * stride + 2 * row].
+// The layout of the left operand a of compute_tile_product():
+//   rows:    element (row, k) is a[row * a_stride + k]
+//   columns: element (row, k) is a[k * a_stride + row]
+// For BFloat16, `columns` stores the elements (row, k) and (row, k + 1) with even k as a pair at
+// a[k * a_stride + 2 * row].
 enum class Left { rows, columns };
 
-// Computes one tile c (kRows, kTileColumns) = a b, or adds a b to the tile if kAccumulate is true. a is
+// Computes the tile c = a b with the shape (kRows, kTileColumns), or c += a b if kAccumulate is true. `a` is
 // (kRows, depth) in the layout kLeft, and b is a panel (depth, kTileColumns). c_stride is the row stride of
 // c.
 template <Left kLeft, bool kAccumulate, int kRows = static_cast<int>(kTileRows), class T>
@@ -70,7 +71,7 @@ void compute_tile_product(const T* a, int64_t a_stride, const T* b, int64_t dept
     for (int j = 0; j < 2; ++j) store(c + r * c_stride + j * kLanes<T>, tile[r][j]);
 }
 
-// Like compute_tile_product() above, for BFloat16 operands. `depth` is even. The panel b stores the
+// Like compute_tile_product() above, for BFloat16 operands. `depth` must be even. The panel b stores the
 // elements (k, column) and (k + 1, column) with even k as a pair at b[k * kTileColumns + 2 * column].
 template <Left kLeft, bool kAccumulate, int kRows = static_cast<int>(kTileRows)>
 void compute_tile_product(const BFloat16* a, int64_t a_stride, const BFloat16* b, int64_t depth, float* c,
@@ -99,7 +100,8 @@ void compute_tile_product(const BFloat16* a, int64_t a_stride, const BFloat16* b
 }
 
 // Packs x (count, dim), multiplied by `scale`, in panels of `capacity` rows and kTileColumns columns. Only
-// the first `count` rows are written. Columns beyond dim are zero. BFloat16 elements are converted to float.
+// the first `count` rows of each panel are written. Columns beyond `dim` are zero. BFloat16 elements are
+// converted to float.
 template <class S, class T>
 void pack_columns(const S* x, int64_t stride, int64_t count, int64_t dim, T scale, int64_t capacity,
                   T* panels) {

@@ -1,5 +1,5 @@
-// Lists of arrays that one launch processes. A list is a kernel parameter, so its size is limited. Each
-// thread block processes at most kElementsPerChunk elements of one entry.
+// Lists of arrays that one launch processes. A list is a kernel parameter, so the size of a list is limited.
+// Each thread block processes at most kElementsPerChunk elements of one entry.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@ namespace tapeformer::cuda {
 inline constexpr int kMaxListEntries = 384;
 // Maximum size of a list. CUDA 12.1 and later limit all parameters of a kernel together to 32,764 bytes.
 inline constexpr size_t kMaxListBytes = 24 << 10;
-// Maximum number of elements per block. It is a multiple of Pack<T>::kSize, so that each chunk begins at an
-// aligned address.
+// Maximum number of elements that a thread block processes. The number is a multiple of Pack<T>::kSize, so
+// that each chunk begins at an aligned address.
 inline constexpr int64_t kElementsPerChunk = 8192;
 
-// A list of at most kMaxListEntries entries. An `Entry` holds pointers to arrays, such as a parameter and its
-// gradient. Its member n is the number of elements of each array.
+// A list of at most kMaxListEntries entries. An `Entry` contains pointers to arrays, such as a parameter and
+// its gradient. The member `n` of an entry is the number of elements of each array.
 template <class Entry>
 struct ArrayList {
   Entry entries[kMaxListEntries];

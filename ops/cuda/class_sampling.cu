@@ -6,8 +6,8 @@
 namespace tapeformer::cuda {
 namespace {
 
-// Returns the smallest logit of a row that top_k and top_p allow. The function finds it by bisection between
-// the smallest and the largest finite logit. All lanes of a warp call the function for the same row.
+// Returns the smallest logit that top_k and top_p allow in a row. The function uses bisection between the
+// smallest and the largest finite logit. All lanes of a warp call the function for the same row.
 template <class T>
 __device__ double find_logit_threshold(const T* logits, const ClassScorer& score) {
   const auto lane = static_cast<int64_t>(threadIdx.x % kWarpSize);
@@ -20,8 +20,8 @@ __device__ double find_logit_threshold(const T* logits, const ClassScorer& score
   }
   largest = warp_reduce<Maximum>(largest);
   double threshold = -warp_reduce<Maximum>(negated_smallest);
-  // Returns the number of classes whose logit is at least `from`, or the sum of their weights if use_weights
-  // is true.
+  // Returns the number of classes whose logit is at least `from`. If use_weights is true, returns the sum of
+  // the weights of these classes instead.
   const auto sum_above = [&](double from, bool use_weights) {
     double sum = 0;
     for (int64_t c = lane; c < score.classes; c += kWarpSize)
@@ -29,7 +29,7 @@ __device__ double find_logit_threshold(const T* logits, const ClassScorer& score
         sum += use_weights ? score.compute_softmax_weight(logit, largest) : 1;
     return warp_reduce<Plus>(sum);
   };
-  // Returns the largest threshold, at least `lower`, for which sum_above() is at least min_sum.
+  // Returns the largest threshold in [lower, largest] for which sum_above() is at least min_sum.
   const auto bisect = [&](double lower, bool use_weights, double min_sum) {
     constexpr int kSteps = 80;
     double upper = largest;

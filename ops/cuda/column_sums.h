@@ -1,6 +1,7 @@
-// Sums of the columns of a matrix, in one launch. Each thread block writes one row of partial sums and calls
-// complete_column_sums(). The partial sums are added in two steps:
-// 1. The last block of each group of kPartialSumsPerGroup blocks adds the partial sums of its group.
+// Sums of the columns of a matrix, computed in one launch. Each thread block writes one row of partial sums
+// and calls complete_column_sums(). The partial sums are added in two steps:
+// 1. In each group of kPartialSumsPerGroup blocks, the block that finishes last adds the partial sums of the
+//    group.
 // 2. The block that completes the last group adds the sums of all groups.
 // The order of the additions depends only on the shape.
 #pragma once
@@ -20,20 +21,20 @@ __host__ __device__ inline int64_t count_partial_sum_groups(int64_t partial_sum_
   return (partial_sum_count + kPartialSumsPerGroup - 1) / kPartialSumsPerGroup;
 }
 
-// The arrays that a kernel uses to sum columns. Columns before second_target_begin are summed to targets[0],
-// and the other columns to targets[1].
+// The arrays that a kernel uses to sum columns. The sums of columns before second_target_begin are written to
+// targets[0], and the sums of the other columns are written to targets[1].
 template <class T>
 struct ColumnSums {
   int64_t partial_sum_count, column_count, second_target_begin;
   T* partial_sums;  // (partial_sum_count, column_count)
-  T* targets[2];    // (second_target_begin,) and (column_count - second_target_begin,). A target may be null.
-  // Arrival counters, (strips, groups + 1). A strip is a range of columns. Each strip has a counter of blocks
+  T* targets[2];    // (second_target_begin,) and (column_count - second_target_begin,). A target can be null.
+  // Arrival counters (strips, groups + 1). A strip is a range of columns. Each strip has a counter of blocks
   // for each group, and a counter of completed groups. All counters are 0 before and after the launch.
   unsigned* arrival_counters;
 };
 
-// Owns the memory of a ColumnSums, for one launch. The columns are divided into `strip_count` ranges
-// (strips), which are summed by different blocks. If both targets are null, sums().partial_sums is null.
+// Owns the memory of a ColumnSums for one launch. The columns are divided into `strip_count` ranges (strips),
+// and different blocks sum different strips. If both targets are null, sums().partial_sums is null.
 template <class T>
 class ColumnSumsWorkspace {
  public:
@@ -102,9 +103,8 @@ __device__ void reduce_partial_sums(const ColumnSums<T>& sums, int64_t first, in
   }
 }
 
-// Completes the sums of strip `strip`, which consists of columns [begin, end). Each block must write row
-// `row` of `partial_sums` in these columns before it calls the function. All threads of the block call the
-// function.
+// Completes the sums of strip `strip`, which consists of columns [begin, end). All threads of a block call
+// the function. Before the call, the block must write row `row` of `partial_sums` in these columns.
 template <class T>
 __device__ void complete_column_sums(const ColumnSums<T>& sums, int64_t row, int64_t strip, int64_t begin,
                                      int64_t end) {

@@ -21,7 +21,8 @@ struct CtcBatch {
   const T* normalizers;  // (batch, frames): log-sum-exp of the logits of each frame
   T scale;
   T *losses, *gradient;
-  // Elements of a row of alpha or beta: 2 * max_labels + 1 states, and kMargin more on each side.
+  // Number of elements in a row of alpha or beta. A row has 2 * max_labels + 1 states, and kMargin additional
+  // states on each side.
   int64_t row_size;
   int64_t alpha_rows;    // `frames`, or 2 if `gradient` is null
   T* alpha;              // (batch, alpha_rows, row_size); replaced by alpha + beta if `gradient` is not null
@@ -57,15 +58,16 @@ struct CtcUtterance {
     const T value = logits[t * classes + (s % 2 == 1 ? labels[s / 2] : blank)] - normalizers[t];
     return value > T(kCtcMinLogProbability) ? value : T(kCtcMinLogProbability);
   }
-  // Returns 0 if a path may go from state s - 2 directly to state s, otherwise kCtcLogZero.
+  // Returns 0 if a path can go from state s - 2 directly to state s, otherwise kCtcLogZero.
   __device__ T skip_penalty(int64_t s) const {
     return s % 2 == 1 && s >= 3 && s < states && labels[s / 2] != labels[s / 2 - 1] ? T{0} : T(kCtcLogZero);
   }
 };
 
 // Returns the maximum of `value` over the threads of the block. call_index must increase or decrease by 1
-// from call to call. Consecutive calls then use different buffers, so each call needs only one barrier. The
-// barrier also makes earlier writes of the block to global memory visible to its threads.
+// from call to call, so that consecutive calls use different buffers. Each call therefore needs only one
+// barrier. The barrier also makes earlier writes of the block to global memory visible to all threads of the
+// block.
 template <class T>
 __device__ T alternating_block_max(T value, int64_t call_index) {
   __shared__ T warp_values[2][kWarpSize];
@@ -121,7 +123,8 @@ __device__ void add_beta(const CtcUtterance<T>& u, T* alpha, T* beta, int64_t ro
     for (int64_t s = int64_t{threadIdx.x} - kMargin; s < u.states + kMargin; s += blockDim.x) {
       T row_value = T(kCtcLogZero);
       if (s >= span.begin && s < span.end) {
-        // Value for the last frame: every path ends in one of the last two states.
+        // For the last frame, beta is 0 in the last two states, because every path ends in one of these
+        // states.
         T beta_value = s >= u.states - 2 ? T{0} : T(kCtcLogZero);
         if (t + 1 < u.frames)
           beta_value = log_sum(next_row[s], next_row[s + 1], next_row[s + 2] + u.skip_penalty(s + 2)) - shift;
@@ -159,7 +162,7 @@ __global__ void paths_kernel(CtcBatch<T> batch) {
   // them.
   __syncthreads();
   add_beta(u, alpha, batch.beta + b * 2 * batch.row_size, batch.row_size);
-  // Links equal labels, so that gradient_kernel can add their posteriors.
+  // Links equal labels, so that gradient_kernel can add the posteriors of equal labels.
   const int64_t count = u.states / 2, offset = b * batch.shape.max_labels;
   for (int64_t i = threadIdx.x; i < count; i += blockDim.x) {
     int64_t next = i + 1, first = 0;

@@ -120,7 +120,7 @@ bool multiply(Plan& plan, const ProductArrays& arrays) {
   return false;
 }
 
-// Returns the time of a few consecutive products in seconds, which is the minimum of several measurements.
+// Measures the time of a few consecutive products several times, and returns the shortest time in seconds.
 // Returns nullopt if the algorithm is not supported.
 std::optional<double> measure_seconds(const Plan& plan, const Algorithm& algorithm,
                                       const ProductArrays& arrays) {
@@ -146,7 +146,7 @@ void move_to_front(Plan& plan, const Algorithm& algorithm) {
 // Moves the fastest algorithm of the plan to the front, and removes the algorithms that are not supported.
 // Overwrites arrays.c.
 void time_algorithms(Plan& plan, const ProductArrays& arrays) {
-  // A later algorithm is chosen only if it takes less than this fraction of the shortest time.
+  // A later algorithm is chosen only if its time is less than this fraction of the shortest time so far.
   constexpr double kMaxTimeRatio = 0.97;
   std::vector<Algorithm> working_algorithms;
   Algorithm fastest{};
@@ -169,7 +169,7 @@ void time_algorithms(Plan& plan, const ProductArrays& arrays) {
 }
 
 // Interprets `saved` as the bytes of a cublasLtMatmulAlgo_t. If cuBLASLt accepts this algorithm for the plan,
-// makes it the first algorithm of the plan.
+// moves the algorithm to the front of the plan.
 void restore_choice(Plan& plan, const std::string& saved) {
   Algorithm algorithm{};
   cublasLtMatmulHeuristicResult_t result{};
@@ -185,9 +185,9 @@ void restore_choice(Plan& plan, const std::string& saved) {
       {.reused_choices = is_accepted ? 1 : 0, .failed_algorithms = is_accepted ? 0 : 1});
 }
 
-// Moves the algorithm that ProductAlgorithmChoices holds under `name` to the front. If there is none, chooses
-// the fastest algorithm and saves it. Algorithms cannot be measured while a graph is recorded, so the first
-// algorithm is saved in this case.
+// If ProductAlgorithmChoices contains an algorithm with the name `name`, moves this algorithm to the front of
+// the plan. Otherwise moves the fastest algorithm to the front and saves it. While a graph is recorded,
+// algorithms cannot be measured, and the first algorithm is saved.
 void choose_algorithm(Plan& plan, const std::string& name, const ProductArrays& arrays) {
   ProductAlgorithmChoices& choices = ProductAlgorithmChoices::current();
   if (const auto choice = choices.find_choice(name)) return restore_choice(plan, *choice);

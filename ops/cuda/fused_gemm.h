@@ -6,10 +6,10 @@
 
 namespace tapeformer::cuda {
 
-// Each function below returns true if it has computed the product. It returns false and does nothing if
-// cuBLASLt has no algorithm for the product, if a pointer is not aligned to 16 bytes, or if m, n or k is 0.
-// Sums are float32, and results are deterministic. Functions with a bias or its gradient use alpha = 1 and
-// beta = 0.
+// Each function below returns true if it has computed the product. If cuBLASLt has no algorithm for the
+// product, if a pointer is not aligned to 16 bytes, or if m, n or k is 0, the function returns false and does
+// nothing. Sums are float32, and results are deterministic. try_gemm_with_bias() and
+// try_gemm_with_bias_gradient() use alpha = 1 and beta = 0.
 
 // Computes `product` with the algorithm of cuBLASLt that timing has chosen. Returns false if beta is not 0 or
 // if no ProductTuningScope (core/cuda/product_algorithms.h) exists for the device.

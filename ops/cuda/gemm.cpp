@@ -28,8 +28,8 @@ cublasComputeType_t choose_compute_type() {
   return tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
 }
 
-// Computes batch_count products, of which p is the first. The matrices of cuBLAS are column-major, and a
-// row-major c is a column-major cᵀ in memory. Therefore cuBLAS computes cᵀ = op(b)ᵀ op(a)ᵀ.
+// Computes batch_count products, of which p is the first. cuBLAS uses column-major matrices. A row-major
+// matrix c is stored like the column-major matrix cᵀ. Therefore cuBLAS computes cᵀ = op(b)ᵀ op(a)ᵀ.
 template <class T, class Operand>
 void call_cublas(const Gemm<T, Operand>& p, int64_t batch_count, int64_t stride_a, int64_t stride_b,
                  int64_t stride_c) {

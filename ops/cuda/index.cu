@@ -24,9 +24,9 @@ __global__ void gather_kernel(GatherShape s, const T* __restrict__ x, const int6
   }
 }
 
-// Computes scatter_add_middle_dim(). Each thread computes one column of y: the elements with the same outer
-// and inner index. It adds the elements of x in the order of `index`, so the result is deterministic. An
-// index out of range adds NaN to element 0 of the column.
+// Computes scatter_add_middle_dim(). A column consists of the elements with the same outer and inner index.
+// Each thread computes one column of y. The thread adds the elements of x in the order of `index`, so the
+// result is deterministic. An index out of range adds NaN to element 0 of the column.
 template <class T>
 __global__ void scatter_add_kernel(GatherShape s, const T* __restrict__ x, const int64_t* __restrict__ index,
                                    T* y) {
@@ -98,8 +98,8 @@ constexpr int kTokensPerChunk = 128;
 constexpr int kColumnsPerLane = 4;
 constexpr int kTokensPerLoad = 4;  // number of tokens whose gradients a lane loads at a time; a divisor of 32
 constexpr int kMinTokensPerSlab = 1024;
-constexpr int64_t kMaxCounters = 1 << 19;  // maximum of (rows + 1) * slabs, if there are several slabs
-constexpr int kScanThreads = 1024;         // number of threads of the block of scan_kernel
+constexpr int64_t kMaxCounters = 1 << 19;  // maximum of (rows + 1) * Slabs::count if there are several slabs
+constexpr int kScanThreads = 1024;         // number of threads of scan_kernel, which runs as one block
 
 struct Slabs {
   int64_t count, length;  // length: tokens per slab
@@ -147,16 +147,16 @@ __global__ void __launch_bounds__(kScanThreads) scan_kernel(int* counters, int64
   }
 }
 
-// Sets row_begins[row] to the number of tokens of all rows before `row`, which is the index of the first
-// token of `row` after the sort. row_begins[rows] is the number of tokens with a valid row. `counters` is the
-// result of scan_kernel.
+// Sets row_begins[row] to the index of the first token of row `row` after the sort. This index is the number
+// of tokens of all rows before `row`. row_begins[rows] is the number of tokens with a valid row. `counters`
+// is the result of scan_kernel.
 __global__ void row_begins_kernel(const int* counters, int* row_begins, int64_t rows, Slabs slabs) {
   for (int64_t row = first_element(); row <= rows; row += element_stride())
     row_begins[row] = counters[row * slabs.count];
 }
 
 // Writes the token indices to `order` (count,), sorted by table row. Each warp processes one slab. For each
-// row and slab, `counters` holds the next free index in `order`.
+// row and slab, `counters` contains the next free index in `order`.
 __global__ void sort_tokens_kernel(const int64_t* index, int64_t count, int rows, Slabs slabs, int* counters,
                                    int* order) {
   const int64_t begin = blockIdx.x * slabs.length;
@@ -182,9 +182,10 @@ __global__ void sort_tokens_kernel(const int64_t* index, int64_t count, int rows
   }
 }
 
-// Sums the gradients of one chunk per warp, separately for each row of the table. If the chunk contains all
-// tokens of a row, adds the sum to the table. Otherwise writes the sum to partial_sums (chunks, 2, dim).
-// Index 0 is for a row that begins in an earlier chunk, and index 1 for a row that begins in this chunk.
+// Sums the gradients of the tokens of each row of the table. Each warp processes one chunk of tokens. If a
+// chunk contains all tokens of a row, the sum is added to the table. Otherwise the sum is written to
+// partial_sums (chunks, 2, dim). In the second dimension, index 0 is for a row that begins in an earlier
+// chunk, and index 1 is for a row that begins in this chunk.
 template <class T>
 __global__ void sum_chunks_kernel(const T* __restrict__ g, const int64_t* __restrict__ index,
                                   const int* __restrict__ order, const int* __restrict__ row_begins, int rows,

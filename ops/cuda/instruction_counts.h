@@ -1,6 +1,6 @@
-// Instructions that a warp executes in the attention kernels on tensor cores. WorkLog uses the counts to
-// estimate the time of a launch. They were counted in machine code for sm_90a (nvcc 13.0), as
-// docs/device-cost.md explains.
+// Numbers of instructions that a warp executes in attention kernels that use tensor cores. WorkLog uses the
+// numbers to estimate the time of a launch. The instructions were counted in machine code for sm_90a (nvcc
+// 13.0), as docs/device-cost.md explains.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +14,16 @@ struct InstructionCounts {
   constexpr int count(int width) const { return width > 32 ? wide : narrow; }
 };
 
-// Instructions of a warp for one chunk of linear attention with the feature map elu + 1. `scan` is the count
+// Instructions per warp for one chunk of linear attention with the feature map elu + 1. `scan` is the count
 // of the kernel that computes outputs with a causal mask, and `state` is the count of the kernel that
-// computes the states of segments. The array contains the counts for each value of Scan.
+// computes the states of segments. kLinearInstructions has one element for each value of Scan.
 struct LinearInstructionCounts {
   InstructionCounts scan, state;
 };
 inline constexpr LinearInstructionCounts kLinearInstructions[] = {
     {{986, 1666}, {224, 421}}, {{1918, 3395}, {291, 559}}, {{1665, 2782}, {379, 623}}};
-// Instructions of a warp for one tile of softmax attention without masked pairs. A tile has kTileTokens
-// queries and kTileTokens keys.
+// Instructions per warp for one tile of softmax attention without masked query-key pairs. A tile has
+// kTileTokens queries and kTileTokens keys.
 struct SoftmaxInstructionCounts {
   InstructionCounts without_dropout, with_dropout;
 };

@@ -133,7 +133,7 @@ const BFloat16* find_rounded_copy(const float* array) {
 }
 
 // One or two arrays as operands of cuBLAS products, converted to type `Operand` if necessary. Copies in
-// rounded_copies are reused. The second array may be null.
+// rounded_copies are reused. The second array can be null.
 template <class Operand, class T>
 class Operands {
  public:
@@ -209,11 +209,12 @@ void with_operand_type(F&& f) {
   f(X{});
 }
 
-// Computes y = x wᵀ. Returns true if the epilogue of the product has also added the bias and, if `relu` is
-// true, applied relu. The gelu epilogue of cuBLASLt is not used, because it computes the tanh approximation.
+// Computes y = x wᵀ. Returns true if the epilogue of the product has added the bias. In this case, the
+// epilogue has also applied relu if `relu` is true. The gelu epilogue of cuBLASLt is not used, because it
+// computes the tanh approximation.
 //
-// The relu epilogue may replace NaN by 0. Training therefore cannot rely on NaN in y, and checks the weights
-// and gradients.
+// The relu epilogue can replace NaN with 0. Training therefore checks the weights and gradients for NaN, and
+// does not rely on NaN in y.
 template <class Operand, class X, class Y>
 bool compute_forward_product(const LinearShape& shape, const X* x, const Compute<X>* w,
                              const Compute<X>* bias, bool relu, Y* y) {
@@ -257,7 +258,7 @@ void compute_input_gradient(const LinearShape& shape, const Operand* gz, const C
 }
 
 // Computes gw = gzᵀ x. Returns true if the epilogue of the product has also computed gbias, the sum of the
-// rows of gz. gbias may be null.
+// rows of gz. gbias can be null.
 template <class Operand, class X, class T = Compute<X>>
 bool compute_weight_gradient(const LinearShape& shape, const Operand* gz, const X* x, T* gw, T* gbias) {
   const int64_t rows = shape.rows, in = shape.in, out = shape.out;
@@ -272,8 +273,8 @@ bool compute_weight_gradient(const LinearShape& shape, const Operand* gz, const 
                                  .ldb = in,
                                  .c = gw,
                                  .ldc = in};
-  // cuBLASLt does not divide the sum over k among thread blocks if the product has the epilogue for gbias.
-  // Such a product is slow if gw has few tiles and k, the number of rows, is large. In this case a separate
+  // If the product has the epilogue for gbias, cuBLASLt does not divide the sum over k among thread blocks.
+  // Such a product is slow if gw has few tiles and k, the number of rows, is large. In this case, a separate
   // kernel computes gbias.
   constexpr int64_t kTile = 128, kManyTiles = 64, kMaxFewRows = 1024;
   const int64_t tiles = ((out + kTile - 1) / kTile) * ((in + kTile - 1) / kTile);
@@ -325,7 +326,7 @@ void linear_backward(Backend, const LinearShape& shape, const Y* g, const X* x, 
   with_operand_type<X>([&](auto tag) {
     using Operand = decltype(tag);
     constexpr bool kRoundsGradient = !std::is_same_v<Operand, Y>;
-    // Without activation, dropout and rounding, gz, the gradient of x wᵀ + bias, is equal to g.
+    // gz is the gradient of x wᵀ + bias. Without activation, dropout and rounding, gz is equal to g.
     const bool use_g = activation == Activation::none && !dropout.is_active() && !kRoundsGradient;
     const Scratch<Operand> buffer(use_g ? 0 : rows * out);
     const auto launch_backward_start = [&](Operand* gz) {

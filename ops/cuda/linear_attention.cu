@@ -10,13 +10,13 @@
 // Linear attention in chunks of kTileTokens tokens. The sequence of each head is divided into segments, so
 // that a few heads are enough to occupy the device. Each thread block scans the chunks of one segment.
 //
-// For each chunk, a block computes outputs from its state and from the tokens of the chunk. Then it adds the
-// tokens of the chunk to the state. The initial state of a segment is the sum of the states of the segments
-// before it (forward) or after it (reverse). Without a causal mask, the state is constant: it is the sum of
-// the states of all segments. A separate kernel computes the states of the segments.
+// For each chunk, a block computes outputs from the state and from the tokens of the chunk. Then the block
+// adds the tokens of the chunk to the state. The initial state of a segment is the sum of the states of the
+// segments before it (forward) or after it (reverse). Without a causal mask, the state is constant, and is
+// the sum of the states of all segments. A separate kernel computes the states of the segments.
 //
-// The kernels of this file keep the state in shared memory, or in global memory if it is large. The kernels
-// of linear_attention_tensor_cores.h keep it in registers.
+// The kernels of this file keep the state in shared memory, or in global memory if the state is large. The
+// kernels of linear_attention_tensor_cores.h keep the state in registers.
 //
 // Legend:
 //   q, k  phi(q) and phi(k), (length, dim)
@@ -49,8 +49,8 @@ __device__ void add_tokens_to_state(const typename Tiles::Memory& memory, const 
   for (int64_t row = 0; row < features.width; row += kWidth)
     for (int64_t column = 0; column < values.width; column += kWidth) {
       typename Tiles::template Tile<kWidth, kWidth> tile;
-      // `sum` is added to element row + thread of the vector of the state. It is computed only for the first
-      // value of `column`.
+      // `sum` is added to element row + thread of the vector of the state. `sum` is computed only if `column`
+      // is 0.
       T sum = 0;
       add_products<kAlongTile, kAlongTile>(
           tile, memory, features.count - begin, make_operand<kAlongTile>(features, begin, row),
@@ -84,11 +84,11 @@ __global__ void segment_state_kernel(LinearAttentionInputs<S> in, LinearAttentio
       begin + segments.tokens_per_segment, true, states + int64_t{blockIdx.x} * in.state_size());
 }
 
-// Modifies `products`, the dot products between the tokens of the chunk that begins at token `begin`. Sets
-// the products that the causal mask excludes to 0. If kOutput is query_gradient or key_gradient, first adds
-// the gradient of the denominator of the query to each product. If kOutput is query_gradient, queries are the
-// rows of `products`, and row_dd contains these gradients. If kOutput is result, adds the sum of each row to
-// `denominators`, which must be 0 on input.
+// Modifies `products`, the dot products between the tokens of the chunk that begins at token `begin`. If
+// kOutput is query_gradient or key_gradient, adds dd of the query to each product. For query_gradient, the
+// queries are the rows of `products`, and row_dd contains dd of these queries. Then sets the products that
+// the causal mask excludes to 0. If kOutput is result, adds the sum of each row to `denominators`, which must
+// be 0 on entry.
 template <Output kOutput, class Products, class S, class T = Compute<S>>
 __device__ void finish_products(Products& products, const LinearAttentionHead<S>& head, int64_t begin,
                                 const T (&row_dd)[Products::kRowsPerThread],
@@ -111,9 +111,9 @@ __device__ void finish_products(Products& products, const LinearAttentionHead<S>
   }
 }
 
-// Calls f(column, values) for each pair of adjacent elements in row i of the calling thread, multiplied by
-// `factor`. The tile begins at column `first`. Pairs at or after column `width` are skipped. If `width` is
-// odd, the second element of the last pair is invalid.
+// For each pair of adjacent elements in row i of the calling thread, calls f(column, values) with the pair
+// multiplied by `factor`. The tile begins at column `first`. Pairs at or after column `width` are skipped. If
+// `width` is odd, the second element of the last pair is invalid.
 template <class Tile, class T, class F>
 __device__ void for_each_pair(const Tile& tile, int i, int64_t first, int64_t width, T factor, F&& f) {
 #pragma unroll(kUnrollFactor <T>)
@@ -125,12 +125,12 @@ __device__ void for_each_pair(const Tile& tile, int i, int64_t first, int64_t wi
 
 // Computes one output tensor for the tokens of a chunk. Row i of the output is
 //   the sum of (row i of `rows` . row j of `columns`) * row j of `values`
-// over the tokens j that the causal mask allows. The terms of the tokens in the chunk are computed here, and
-// the sum of the other terms comes from `state`. Depending on kOutput:
+// over the tokens j that the causal mask allows. The sum over the tokens j in the chunk is computed from dot
+// products, and the sum over all other tokens is computed from `state`. Depending on kOutput:
 //   query_gradient, key_gradient   dd of the query is added to each dot product in the chunk.
-//   result   Row i is divided by its denominator. 1 / denominator is written to `inverse` if it is not null.
-// Calls store(i, position, feature, values) with elements `feature` and `feature` + 1 of the output of token
-// `position`. i is the index of the row in the arrays of the calling thread.
+//   result   Row i is divided by its denominator. If `inverse` is not null, 1 / denominator is written to it.
+// Calls store(i, position, feature, values), where `values` contains elements `feature` and `feature` + 1 of
+// the output of token `position`. i is the index of the row in the arrays of the calling thread.
 template <class Tiles, Output kOutput, int kWidth, int kRowsPerThread, class S, class Store>
 __device__ void compute_chunk_output(const typename Tiles::Memory& memory, const LinearAttentionInputs<S>& in,
                                      const LinearAttentionHead<S>& head, const HeadRows<S>& rows,
@@ -192,8 +192,7 @@ __device__ void compute_chunk_output(const typename Tiles::Memory& memory, const
   }
 }
 
-// The operations of a scan on one chunk of a head. The parameter `begin` of a function is the first token of
-// the chunk.
+// The operations of a scan on one chunk of a head. In all functions, `begin` is the first token of the chunk.
 template <class Tiles, int kWidth>
 struct ChunkScan {
   using T = typename Tiles::Value;
@@ -215,8 +214,8 @@ struct ChunkScan {
         });
   }
 
-  // Computes dd and the gradients of the queries. For bfloat16 tensors, computes dd from a new float32
-  // result, because in.out is rounded. TensorCoreScan explains why dd must be accurate.
+  // Computes dd and the gradients of the queries. For bfloat16 tensors, recomputes the result in float32 for
+  // dd, because in.out is rounded. The comment of TensorCoreScan explains why dd must be accurate.
   __device__ void store_query_gradient(int64_t begin) const {
     using Sums = typename Tiles::template Tile<kTileTokens, kWidth>;
     T dd[kRowsPerThread] = {};
@@ -268,9 +267,9 @@ struct ChunkScan {
   }
 
  private:
-  // Writes a pair of gradients with respect to q or k to `target`. On input, `values` are the gradients with
-  // respect to phi(q) or phi(k), without the part that comes from the denominator. This part is `factor`
-  // times the vector of the state. Gradients of masked keys are set to 0.
+  // Writes a pair of gradients with respect to q or k to `target`. On entry, `values` contains the gradients
+  // with respect to phi(q) or phi(k), without the contribution of the vector of the state. This contribution
+  // is `factor` times the vector. Gradients of masked keys are set to 0.
   __device__ void store_feature_gradient(const AttentionRows<S>& target, const HeadRows<S>& features,
                                          int64_t position, int64_t feature, T (&values)[2], T factor) const {
     T mapped[2];
@@ -332,10 +331,10 @@ __global__ void __launch_bounds__(Tiles::kThreads, choose_resident_blocks<Tiles,
   }
 }
 
-// Returns a copy of the launch `shape` with the work that the WorkLog records. The kernel accesses
-// feature_tensors tensors with rows of `dim` elements, value_tensors tensors with rows of `value_dim`
-// elements, and `states` states. For each token of each head, it also accesses `scalars` other elements and
-// computes `multiply_adds` multiply-adds.
+// Returns a copy of the launch configuration `shape` with the amount of work that the WorkLog records. The
+// kernel accesses feature_tensors tensors with rows of `dim` elements, value_tensors tensors with rows of
+// `value_dim` elements, and `states` states. For each token of each head, the kernel also accesses `scalars`
+// other elements and computes `multiply_adds` multiply-adds.
 template <class Tiles, class S>
 LaunchConfig with_work(const LaunchConfig& shape, const LinearAttentionInputs<S>& in, int64_t length,
                        int64_t feature_tensors, int64_t value_tensors, int64_t scalars, int64_t states,
@@ -366,7 +365,7 @@ LinearAttentionSegments<T> choose_segments(const LinearAttentionShape& s, int64_
 }
 
 // The kernels of a scan, their dynamic shared memory, and the numbers of instructions that a warp executes
-// per chunk (0 if they are not known).
+// per chunk. If the numbers of instructions are not known, they are 0.
 template <class S, class T = Compute<S>>
 struct ScanKernels {
   void (*state)(LinearAttentionInputs<S>, LinearAttentionSegments<T>, T*);
@@ -441,7 +440,7 @@ void launch_scan(const LinearAttentionInputs<S>& in, const LinearAttentionOutput
            in, summed_segments, states.data());
   }
   // Without a causal mask, a scan accesses `feature_tensors` tensors with rows of `dim` elements, and
-  // `value_tensors` tensors with rows of `value_dim` elements. With a causal mask, it accesses one more
+  // `value_tensors` tensors with rows of `value_dim` elements. With a causal mask, a scan accesses one more
   // tensor of each kind.
   const bool recomputes_result = kScan == Scan::query_gradient && std::is_same_v<S, BFloat16>;
   const int64_t output_count = kIsReverse || recomputes_result ? 2 : 1;
@@ -477,7 +476,8 @@ void linear_attention_backward(Backend, const LinearAttentionShape& s, Attention
                                AttentionRows<const S> k, AttentionRows<const S> v, const S* out,
                                const Compute<S>* inverse_denominators, AttentionRows<const S> g,
                                AttentionGradients<S> gradients) {
-  // The gradient of the queries needs two bfloat16 numbers per element, as TensorCoreScan explains.
+  // For bfloat16 tensors, the gradient of the queries needs two bfloat16 numbers per element, as the comment
+  // of TensorCoreScan explains.
   using Exact = std::conditional_t<std::is_same_v<S, BFloat16>, SplitTensorTiles, SimtTiles<S>>;
   const Scratch<Compute<S>> dd(s.batch * s.heads * s.query_length);
   const auto in =

@@ -1,5 +1,6 @@
-// The chunks of a head in shared memory, the state of a head, and their products on tensor cores, for linear
-// attention with bfloat16 tensors. linear_attention.cu defines the symbols phi, d, dn and dd, and the states.
+// Linear attention with bfloat16 tensors on tensor cores: the chunks of a head in shared memory, the state of
+// a head, and products of chunks and states. linear_attention.cu defines the symbols phi, d, dn and dd, and
+// the states.
 #pragma once
 
 #include "ops/cuda/linear_attention_head.h"
@@ -7,8 +8,10 @@
 
 namespace tapeformer::cuda {
 
-// The elements of an operand: phi(x) for queries and keys, the elements of the tensor for values, and
-// products of a row and its multiplier for dn.
+// The kind of an operand, which determines its elements:
+//   features   phi(x) for queries and keys
+//   values     the elements of the tensor
+//   gradients  dn, the product of each row of the tensor and the multiplier of the row
 enum class ChunkOperand { features, values, gradients };
 
 // The rows of one operand for the tokens of a chunk, in shared memory. An element is the sum of kParts
@@ -16,25 +19,26 @@ enum class ChunkOperand { features, values, gradients };
 template <int kWidth, ChunkOperand kOperand, int kParts>
 class ChunkRows {
  public:
-  // RowLayout is for products that sum over the elements of a row, and TokenLayout for products that sum over
+  // RowLayout is for products that sum over the elements of a row. TokenLayout is for products that sum over
   // the tokens.
   using RowLayout = SliceLayout<kAlongDepth, kTileTokens, kWidth>;
   using TokenLayout = SliceLayout<kAlongTile, kWidth, kTileTokens>;
   static constexpr int kPartCount = kParts;
-  static constexpr int kPairs = kParts * RowLayout::kPartStride;  // size in shared memory, in pairs
+  static constexpr int kPairs = kParts * RowLayout::kPartStride;  // size in bfloat16 pairs
   // Each thread copies one Pack of every kTokenStep-th token.
   static constexpr int kTokenStep = kTensorCoreThreads * Pack<BFloat16>::kSize / kWidth;
 
   __device__ explicit ChunkRows(uint32_t* memory) : pairs_(memory) {}
 
-  // The elements of the tensor that a thread copies to shared memory, as pairs, and the multipliers of their
-  // rows.
+  // The data that a thread copies to shared memory: pairs of elements of the tensor, and the multipliers of
+  // the rows.
   struct Packs {
     Pack<uint32_t> packs[kTileTokens / kTokenStep];
     float multipliers[kOperand == ChunkOperand::gradients ? kTileTokens / kTokenStep : 1];
   };
   // Loads the rows of tokens [begin, begin + kTileTokens). All threads of the block call the function. A
-  // kernel fetches several operands before it stores the first, so that it waits for memory once.
+  // kernel fetches several operands before it stores the first operand, so that the kernel waits for memory
+  // only once.
   __device__ static Packs fetch(const HeadRows<BFloat16>& rows, int64_t begin) {
     const int count = count_valid_tokens(rows, begin);
     const BFloat16* source = rows.data + (begin + token(0)) * rows.stride + feature();
@@ -50,7 +54,7 @@ class ChunkRows {
     return result;
   }
   // Converts the result of fetch() and writes it to shared memory. All threads of the block call the
-  // function, and synchronise before they read the rows.
+  // function, and must synchronise before they read the rows.
   __device__ void store(const Packs& source, const HeadRows<BFloat16>& rows, int64_t begin) const {
     const int count = count_valid_tokens(rows, begin);
 #pragma unroll
@@ -74,11 +78,11 @@ class ChunkRows {
         extract_pack_part(elements, part).store(target + part * RowLayout::kPartStride);
     }
   }
-  // Returns the rows from token `token` on, as the right operand of a product.
+  // Returns the rows that begin at token `token`, as the right operand of a product.
   __device__ const uint32_t* operand(int token = 0) const {
     return pairs_ + RowLayout::offset(token, 0);
   }
-  // Sets `values` to element `feature` and the next element of a token. `feature` is even.
+  // Sets `values` to elements `feature` and `feature` + 1 of token `token`. `feature` must be even.
   __device__ void load_pair(int token, int feature, float (&values)[2]) const {
     const uint32_t* const source = pairs_ + RowLayout::offset(token, feature);
     values[0] = unpack_first(source[0]);
@@ -90,15 +94,16 @@ class ChunkRows {
   }
 
  private:
-  // Return the token and the first feature of pack n of the calling thread.
+  // token(n) returns the token of pack n of the calling thread. feature() returns the first feature of the
+  // packs of the calling thread.
   __device__ static int token(int n) {
     return static_cast<int>(threadIdx.x / (kWidth / Pack<BFloat16>::kSize)) + n * kTokenStep;
   }
   __device__ static int feature() {
     return static_cast<int>(threadIdx.x % (kWidth / Pack<BFloat16>::kSize)) * Pack<BFloat16>::kSize;
   }
-  // Returns the number of tokens of the chunk that begins at `begin`, or 0 if feature() is beyond the width
-  // of the rows.
+  // Returns the number of valid tokens in the chunk that begins at `begin`. Returns 0 if feature() is beyond
+  // the width of the rows.
   __device__ static int count_valid_tokens(const HeadRows<BFloat16>& rows, int64_t begin) {
     const int64_t count = feature() < rows.width ? rows.count - begin : 0;
     return count < kTileTokens ? static_cast<int>(count) : kTileTokens;
@@ -107,8 +112,8 @@ class ChunkRows {
   uint32_t* pairs_;
 };
 
-// The rows of the tokens of a warp as left operands of products. Warp w of a block holds the rows of tokens
-// [16 w, 16 w + 16) of a chunk.
+// The rows of the tokens of a warp, as left operands of products. Warp w of a block holds the rows of tokens
+// [16 * w, 16 * w + 16) of a chunk.
 template <int kWidth, int kParts>
 struct WarpRows {
   LeftFragment fragments[kParts][kWidth / 16];
@@ -136,38 +141,37 @@ __device__ RightFragment make_vector_fragment(const float* vector, int first) {
   return {{extract_bfloat16_part(v[0], v[kStride], column),
            extract_bfloat16_part(v[8 * kStride], v[9 * kStride], column)}};
 }
-// Returns a right operand with 16 rows whose column 0 contains ones. The other columns are 0.
+// Returns a right operand with 16 rows. Column 0 contains ones, and the other columns are 0.
 __device__ inline RightFragment make_ones_fragment() {
   constexpr uint32_t kOnes = 0x3F803F80;  // two bfloat16 numbers
   const uint32_t pair = static_cast<int>(threadIdx.x) % kWarpSize < 4 ? kOnes : 0;
   return {{pair, pair}};
 }
 
-// The product of a (16, k) matrix and a vector. In the right operand, the sum of columns 0 and 1 is the
-// vector, and the other columns are 0.
+// The product of a (16, k) matrix and a vector. The right operand represents the vector as the sum of columns
+// 0 and 1. The other columns of the right operand are 0.
 struct VectorProduct {
   float sums[4] = {};
 
   __device__ void add(const LeftFragment& left, const RightFragment& vector) {
     add_matrix_product(sums[0], sums[1], sums[2], sums[3], left, vector);
   }
-  // Returns the product for row lane / 4 + 8 i if lane % 4 is 0. Returns 0 in the other three lanes of the
-  // row.
+  // If lane % 4 is 0, returns row lane / 4 + 8 * i of the product. Returns 0 in the other lanes.
   __device__ float terms(int i) const { return sums[2 * i] + sums[2 * i + 1]; }
 };
 
-// The state of a head. The threads hold its elements in registers, and shared memory holds a copy for
-// products, with kParts bfloat16 numbers per element. The float32 elements of the vector are in the
-// padding between the rows of the matrix.
+// The state of a head. The threads keep the state in registers, and shared memory contains a copy for
+// products. In the copy, each element of the matrix consists of kParts bfloat16 numbers. The vector is stored
+// as float32 numbers in the padding between the rows of the matrix.
 template <int kWidth, int kParts>
 class ChunkState {
  public:
-  // FeatureLayout is for products that sum over the dim rows of the matrix, and ValueLayout for products that
-  // sum over its value_dim columns.
+  // FeatureLayout is for products that sum over the `dim` rows of the matrix. ValueLayout is for products
+  // that sum over the `value_dim` columns of the matrix.
   using FeatureLayout = SliceLayout<kAlongTile, kWidth, kWidth>;
   using ValueLayout = SliceLayout<kAlongDepth, kWidth, kWidth>;
   static_assert(FeatureLayout::kPartStride == ValueLayout::kPartStride);
-  static constexpr int kPairs = kParts * FeatureLayout::kPartStride;  // size in shared memory, in pairs
+  static constexpr int kPairs = kParts * FeatureLayout::kPartStride;  // size in bfloat16 pairs
   static constexpr int kVectorStride = FeatureLayout::kLineStride;
 
   __device__ explicit ChunkState(uint32_t* memory) : pairs_(memory) {}
@@ -204,17 +208,18 @@ class ChunkState {
     }
   }
 
-  // Adds the sum of features^T values over the tokens of a chunk to the matrix. Adds the sum of the features,
-  // each multiplied by its element of `multipliers`, to the vector. If `multipliers` is null, all multipliers
-  // are 1.
+  // Adds the matrix product of features^T and `values`, summed over the tokens of a chunk, to the matrix.
+  // Adds the sum of the features, multiplied by the `multipliers` of the tokens, to the vector. If
+  // `multipliers` is null, all multipliers are 1.
   template <int kFeatureParts, ChunkOperand kValues, int kValueParts>
   __device__ void add_tokens(const ChunkRows<kWidth, ChunkOperand::features, kFeatureParts>& features,
                              const ChunkRows<kWidth, kValues, kValueParts>& values,
                              const float* multipliers) {
     using Layout = typename ChunkRows<kWidth, kValues, kValueParts>::TokenLayout;
     constexpr int kLeftParts = kFeatureParts < kParts ? kFeatureParts : kParts;
-    // Tensor cores truncate sums. For operands with two parts, the error of a long sum would exceed the error
-    // of the operands, so the sum over chunks is computed by additions that round.
+    // Tensor cores truncate sums. If the operands have two parts, the truncation error of a long sum exceeds
+    // the rounding error of the operands. In this case, float32 additions, which round, add the sums of the
+    // chunks.
     constexpr bool kAddsChunks = kParts > 1;
     Matrix chunk_matrix;
     Matrix& matrix = kAddsChunks ? chunk_matrix : matrix_;
@@ -243,8 +248,8 @@ class ChunkState {
     }
   }
 
-  // Copies the state to shared memory. All threads of the block call the function, and synchronise before
-  // they read the copy.
+  // Copies the state to shared memory. All threads of the block call the function, and must synchronise
+  // before they read the copy.
   __device__ void publish() const {
 #pragma unroll
     for (int i = 0; i < Matrix::kRowsPerThread; ++i) {
@@ -258,7 +263,7 @@ class ChunkState {
       if (is_vector_lane()) vector()[Matrix::row(i) * kVectorStride] = vector_[i];
     }
   }
-  // Returns the address of the copy of the vector. Element i is vector()[i * kVectorStride].
+  // Returns the address of the copy of the vector in shared memory. Element i is vector()[i * kVectorStride].
   __device__ float* vector() const {
     return reinterpret_cast<float*>(pairs_ + kWidth / 2);
   }
@@ -285,14 +290,14 @@ class ChunkState {
 
  private:
   using Matrix = TensorCoreTile<kWidth, kWidth>;  // (dim, value_dim)
-  // Returns true in exactly one of the threads that hold elements row(0) and row(1) of the vector.
+  // Each element of the vector belongs to several threads. Returns true in exactly one of these threads.
   __device__ static bool is_vector_lane() {
     return Matrix::column(0) == 0;
   }
 
   uint32_t* pairs_;
   Matrix matrix_;
-  float vector_[Matrix::kRowsPerThread] = {};  // elements row(i) of the vector, if is_vector_lane()
+  float vector_[Matrix::kRowsPerThread] = {};  // elements Matrix::row(i); valid if is_vector_lane()
 };
 
 }  // namespace tapeformer::cuda

@@ -1,5 +1,5 @@
-// Parameters of the kernels of softmax attention, the rows of one head, and the masks of the tiles of queries
-// and keys of a head.
+// Types that the kernels of softmax attention share: the arguments of a kernel, the queries, keys and values
+// of one head, and the masks of a tile of queries and keys.
 #pragma once
 
 #include <numbers>

@@ -128,8 +128,8 @@ void require_same_command(const Arguments& words) {
   require_same_settings(processes, settings);
 }
 
-// Joins the other processes of the run. If mpirun or srun started several processes, it reports signals, so
-// the signal handlers of these processes print nothing.
+// Joins the other processes of the run. In a run with several processes, the signal handlers print nothing,
+// because mpirun and srun report signals.
 void join(const Arguments& words) {
   try {
     if (init_process_group().communicator->size() > 1) suppress_signal_message();

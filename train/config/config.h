@@ -100,8 +100,8 @@ struct ModelConfig {
   std::string norm = "post";
   std::string activation = "relu";
   std::string positions = "sinusoidal";
-  // Keys of axial positions, which have one table per axis. axial_shape contains the number of positions on
-  // each axis. axial_dims contains the number of features in each table.
+  // For axial positions: the number of positions on each axis, and the number of features in the table of each
+  // axis.
   std::vector<int64_t> axial_shape, axial_dims;
   bool recompute = false;
   bool reversible = false;
@@ -201,11 +201,11 @@ struct AttentionCatalogue {
 // The purpose for which a command reads a config. A --set option for a key that the command does not use is
 // an error.
 enum class ConfigPurpose {
-  training,       // all keys of the config
-  evaluation,     // keys of the model and the data set
-  generation,     // keys of the model
-  transcription,  // keys of the model and of speech features
-  benchmark,      // keys of the model, the optimizer and the batch size
+  training,       // uses all config keys
+  evaluation,     // uses the config keys of the model and the data set
+  generation,     // uses the config keys of the model
+  transcription,  // uses the config keys of the model and of speech features
+  benchmark,      // uses the config keys of the model, the optimizer and the batch size
 };
 
 // The treatment of keys that have no effect in a config. If such a key is allowed, the Config contains the

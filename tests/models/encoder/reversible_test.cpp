@@ -170,8 +170,7 @@ int64_t activation_peak(const EncoderOptions& options) {
   return peak;
 }
 
-// Returns the memory in bytes of the decisions that one forward pass stores, for the input of
-// activation_peak().
+// Returns the size in bytes of the StoredDecisions of one forward pass with a (2, 64, width) input.
 int64_t decision_bytes(const EncoderOptions& options) {
   Encoder encoder(options);
   encoder.initialize(3);
