@@ -31,13 +31,14 @@ inline constexpr SoftmaxInstructionCounts kSoftmaxResult{{410, 508}, {957, 1098}
     kSoftmaxQueryGradient{{359, 462}, {1060, 1215}}, kSoftmaxKeyValueGradients{{519, 657}, {1405, 1558}};
 // Instructions of a warp for one tile of LSH attention without dropout and normalize_duplicates (`tile`), and
 // the additional instructions with dropout (`dropout`) and with normalize_duplicates (`multiplicities`, and
-// kMultiplicitiesPerRound for each round). The rows are aligned to 16 bytes.
+// `multiplicities_per_round` for each round). The rows are aligned to 16 bytes.
 struct LshInstructionCounts {
   InstructionCounts tile;
-  int dropout, multiplicities;
+  int dropout, multiplicities, multiplicities_per_round;
 };
-inline constexpr int kMultiplicitiesPerRound = 388;
-inline constexpr LshInstructionCounts kLshResult{{891, 1165}, 131, 228},
-    kLshQueryGradient{{1167, 1611}, 112, 195}, kLshKeyGradients{{1271, 1795}, 153, 198};
+// kLshQueryGradientAndDeltas includes the pass that computes the deltas, for average_rounds.
+inline constexpr LshInstructionCounts kLshResult{{891, 1165}, 131, 228, 388},
+    kLshQueryGradient{{1167, 1611}, 112, 195, 388}, kLshQueryGradientAndDeltas{{2033, 2829}, 241, 385, 776},
+    kLshKeyGradients{{1271, 1795}, 153, 198, 388};
 
 }  // namespace tapeformer::cuda

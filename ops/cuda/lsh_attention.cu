@@ -47,7 +47,7 @@ __global__ void round_sums_kernel(const Compute<S>* sums, S* target, int64_t cou
 // Returns the number of elements of LshInputs::dropout_multipliers. Throws DeviceError if the indices do not
 // fit into LshTile::multiplier_offsets.
 int64_t count_multipliers(const LshAttentionShape& s) {
-  const int64_t count = (s.chunk_length + kTileTokens) * get_multiplier_stride(s);
+  const int64_t count = (s.chunk_length + kTileTokens) * (2 * s.chunk_length + kTileTokens);
   if (count > std::numeric_limits<uint32_t>::max())
     throw DeviceError(concat_text("lsh_attention: dropout on a CUDA device needs shorter chunks than ",
                                   s.chunk_length, " positions"));

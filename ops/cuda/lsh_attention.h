@@ -350,16 +350,19 @@ struct LshGrid {
                            const LshInstructionCounts& instructions,
                            SourceLocation where = SourceLocation::current()) const {
     const int64_t block_count = head_count * chunks_per_head * blocks_per_chunk,
-                  tile_count = block_count * column_tiles * count_tiles(2 * s.chunk_length, kTileTokens);
+                  keys_per_query = (chunks_per_head > 1 ? 2 : 1) * s.chunk_length,
+                  tile_count = block_count * column_tiles * count_tiles(keys_per_query, kTileTokens);
     const int64_t per_tile =
         instructions.tile.count(width) + (s.dropout.is_active() ? instructions.dropout : 0) +
-        (s.normalize_duplicates ? instructions.multiplicities + s.rounds * kMultiplicitiesPerRound : 0);
+        (s.normalize_duplicates
+             ? instructions.multiplicities + s.rounds * instructions.multiplicities_per_round
+             : 0);
     const bool has_tensor_cores = std::is_same_v<typename Tiles::Stored, BFloat16>;
     return make_tile_launch(block_count, column_tiles, Tiles::kThreads, Tiles::Memory::kBytes, where)
         .with_warp_instructions(
             has_tensor_cores ? static_cast<double>(tile_count * kTensorCoreWarps * per_tile) : 0)
         .template with_flop<typename Tiles::Stored>(
-            4 * static_cast<double>(head_count * s.length * s.chunk_length * multiply_adds));
+            2 * static_cast<double>(head_count * s.length * keys_per_query * multiply_adds));
   }
   // Return the head (example * heads + head), the chunk and the first slot of the calling block.
   __device__ int64_t head() const { return blockIdx.x / (chunks_per_head * blocks_per_chunk); }

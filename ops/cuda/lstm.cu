@@ -269,8 +269,8 @@ void lstm_forward(Backend, const LstmShape& shape, const T* x, const int64_t* le
                            .c = recurrent.data(),
                            .ldc = gate_size},
                    shape.directions, shape.batch * hidden, gate_size * hidden, shape.batch * gate_size);
-    launch(forward_step_kernel<T>, make_step_launch<T>(shape.directions * active_rows * hidden, 16),
-           packed_frames,
+    launch(forward_step_kernel<T>,
+           make_step_launch<T>(shape.directions * active_rows * hidden, s > 0 ? 16 : 11), packed_frames,
            ForwardStep<T>{s,
                           active_rows,
                           {directions[0].bias_hh, shape.directions == 2 ? directions[1].bias_hh : nullptr},
@@ -298,8 +298,8 @@ void lstm_backward(Backend, const LstmShape& shape, const T* g, const T* x, cons
     fill_with_zeros(gc, states);
     for (int64_t s = packer.steps() - 1; s >= 0; --s) {
       const int64_t active_rows = packer.active_rows(s);
-      launch(backward_step_kernel<T>, make_step_launch<T>(shape.directions * active_rows * hidden, 14),
-             packed_frames,
+      launch(backward_step_kernel<T>,
+             make_step_launch<T>(shape.directions * active_rows * hidden, s > 0 ? 14 : 13), packed_frames,
              BackwardStep<T>{s, active_rows, g, gates, cells, gh.data(), gc.data(), gz.data()});
       if (s == 0) break;
       batched_gemm(Backend{},
