@@ -76,8 +76,8 @@ DatasetOptions make_dataset_options(const Config& config, const std::string& spl
   return options;
 }
 
-// Returns whether the keys data.valid_share and data.valid_path can define a validation split of the data
-// set.
+// Returns whether the config keys data.valid_share and data.valid_path can define a validation split of the
+// data set `name`.
 bool splits_by_share(const std::string& name) {
   const CatalogueEntry& set = require_catalogue_entry(name);
   return set.type == DatasetType::text || set.format == DatasetFormat::image_folder;
@@ -142,7 +142,8 @@ KeyProblem make_key_problem(const OptionProblem& problem) {
   return {problem.option, problem.message};
 }
 
-// Options that depend on the sizes of the data keep their defaults.
+// Returns the options of a Set Transformer. Options that depend on the sizes of the data keep their default
+// values.
 SetTransformerOptions set_options_without_data(const Config& config) {
   const bool is_mixture = require_catalogue_entry(config.data.dataset).format == DatasetFormat::set_mixture;
   return {.encoder = make_encoder_options(config),
@@ -150,7 +151,8 @@ SetTransformerOptions set_options_without_data(const Config& config) {
           .decoder_layers = config.model.decoder_layers};
 }
 
-// Options that depend on the sizes of the data keep their defaults.
+// Returns the options of an autoregressive model. Options that depend on the sizes of the data keep their
+// default values.
 AutoregressiveModelOptions make_options_without_data(const Config& config) {
   AutoregressiveModelOptions options;
   options.encoder = make_encoder_options(config);

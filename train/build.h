@@ -46,7 +46,7 @@ auto translate_option_errors(F&& f) {
 bool is_text_dataset(const Config& config);
 
 // Returns the vocabulary size and the sizes of the examples of the data set in the config. Reads files only
-// to find a vocabulary that depends on a text, and only if `tokenizer` is null.
+// if the data set is a text, data.tokenizer is not "bytes", and `tokenizer` is null.
 DatasetInfo get_dataset_info(const Config& config, std::shared_ptr<const Tokenizer> tokenizer = nullptr,
                              const std::string& data_dir = "");
 
@@ -57,19 +57,20 @@ struct SplitOptions {
 };
 
 // Returns the split "train", "valid" or "test" of the data set in the config. A training split has at most
-// data.limit examples, and another split at most data.eval_limit examples. Throws DataError if the size of
-// the examples in the files differs from the size that get_dataset_info() returns. Throws ConfigError for
-// "valid" if a data set of images has no validation split.
+// data.limit examples, and every other split has at most data.eval_limit examples. A limit of 0 selects all
+// examples. Throws DataError if the size of the images in the files differs from the size that
+// get_dataset_info() returns. Throws ConfigError if `split` is "valid" and a data set of images has no
+// validation split.
 std::shared_ptr<const Dataset> make_split(const Config& config, const std::string& split,
                                           const SplitOptions& options = {});
 
-// Throws DataError if data.valid_path or data.test_path is set and contains no text (for texts) or no
-// pictures (for image folders). Training calls the function before the first step, so that a wrong path is
-// reported early.
+// Checks the paths data.valid_path and data.test_path if they are set. Throws DataError if the path for a
+// text data set contains no text, or if the path for an image folder contains no pictures. Training calls the
+// function before the first step, so that a wrong path is reported early.
 void check_evaluation_files(const Config& config);
 
-// Returns the split that training evaluates on: "valid" for expressions, for sets of vectors, and for images
-// and texts with held-out examples. Returns "test" for other data sets.
+// Returns the split that training evaluates on. This split is "valid" for expressions and sets of vectors. It
+// is also "valid" for images and texts that have a validation split. For all other data sets, it is "test".
 std::string choose_evaluation_split(const Config& config);
 
 // Returns the options of the encoder of a Transformer.
@@ -111,8 +112,9 @@ Device prepare_device(const RunConfig& run);
 void set_precision(const RunConfig& run, Device device);
 
 // Returns an object that enables the timing of the algorithms of matrix products during its lifetime. Returns
-// null if the device is the CPU or run.time_products is false. If `folder` exists, the chosen algorithms are
-// saved in its file `name`. Processes with a rank r > 0 use the file "NAME-r".
+// null if the device is the CPU or run.time_products is false. If `folder` exists, the process with rank 0
+// saves the chosen algorithms in the file `name` in this folder. A process with rank r > 0 uses the file
+// "NAME-r".
 std::shared_ptr<cuda::ProductTuningScope> start_product_tuning(const RunConfig& run, Device device,
                                                                const std::filesystem::path& folder,
                                                                const std::string& name, int64_t rank);

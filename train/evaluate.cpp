@@ -29,9 +29,10 @@ TextScore count_text_units(const Batch& batch, const Tokenizer& tokenizer) {
 }
 
 // A matrix with one row for each evaluated quantity, such as the loss, and one column for each batch. An
-// element is the sum of the quantity over the examples of the batch. Each process sets the columns of its
-// batches, and an all_reduce of values() then gives all columns to every process. total() adds the elements
-// of a row in the order of the batches, so the result does not depend on the number of processes.
+// element is the sum of the quantity over the examples of the batch. Each process sets the columns of the
+// batches that the process evaluates. An all_reduce of values() then copies all columns to all processes.
+// total() adds the elements of a row in the order of the batches, so the sum does not depend on the number of
+// processes.
 class BatchSums {
  public:
   BatchSums(int64_t results, int64_t batches)
@@ -54,8 +55,8 @@ class BatchSums {
 // The examples of an evaluation, and their order.
 struct ScoredExamples {
   int64_t count, batch_size;
-  // Whether each batch continues the sequences of the previous batch, as a segment memory requires. Process 0
-  // then scores all batches.
+  // Whether each batch continues the sequences of the previous batch, as a segment memory requires. If
+  // in_streams is true, process 0 scores all batches.
   bool in_streams = false;
 
   std::vector<int64_t> batch_indices(int64_t batch) const {
@@ -67,10 +68,10 @@ struct ScoredExamples {
   }
 };
 
-// Calls `score` for each batch of `examples`. `score` returns an array of sums over the examples of the
-// batch, with `results` elements. The first element is the sum of the losses. The batches are distributed
-// among the processes, unless examples.in_streams is true. Each process gets the sums of all batches. Throws
-// DivergenceError if a sum of losses is not finite, and StoppedError if `stop` returns true before a batch.
+// Calls `score` for each batch of `examples`. `score` returns `results` sums over the examples of the batch.
+// The first sum is the sum of the losses. If examples.in_streams is false, the batches are distributed among
+// the processes. All processes get the sums of all batches. Throws DivergenceError if a sum of losses is not
+// finite, and StoppedError if `stop` returns true before a batch.
 template <class Score>
 BatchSums sum_over_batches(const Dataset& dataset, const ScoredExamples& examples, int64_t results,
                            const Score& score, const StopCheck& stop, Communicator& processes) {

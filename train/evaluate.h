@@ -45,13 +45,13 @@ double count_unmasked_tokens(const Batch& batch);
 // is set, and the accuracy unless it is -1.
 std::vector<std::pair<std::string, double>> list_named_results(const Evaluation& evaluation);
 
-// Evaluates the first `max_examples` examples in order, without dropout, or all examples if `max_examples` is
-// 0. All unmasked tokens have equal weights. Attention kinds with the capability has_random_evaluation use
-// `seed`.
+// Evaluates the model on the first `max_examples` examples of the data set, in order and without dropout. If
+// `max_examples` is 0, evaluates the model on all examples. All unmasked tokens have equal weights. Only
+// attention kinds with the capability has_random_evaluation use `seed`.
 //
-// The processes divide the batches, but if the model has a segment memory, process 0 evaluates all batches.
-// All processes must call the function with the same arguments. The losses and scores do not depend on the
-// number of processes.
+// If the model has a segment memory, process 0 evaluates all batches. Otherwise, the batches are distributed
+// among the processes. All processes must call the function with the same arguments. The losses and scores do
+// not depend on the number of processes.
 //
 // Throws DivergenceError if the loss of a batch is not finite, and StoppedError if `stop` returns true before
 // a batch. `stop` is called the same number of times on all processes.

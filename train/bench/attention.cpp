@@ -13,12 +13,12 @@ namespace {
 
 constexpr const char* kCausalMask = "causal";
 
-// Returns the work of one causal forward and backward pass over all sequences. Backward computes two matrix
-// products for each matrix product of the forward pass.
+// Returns the work of one forward and backward pass of causal attention over all sequences. Backward computes
+// two matrix products for each matrix product of the forward pass.
 //
 // The number of bytes is a lower bound. The forward pass reads q, k and v and writes the result. Backward
-// reads these four tensors and the gradient of the result, and writes three gradients. If the kind shares
-// queries and keys, k is not a separate tensor.
+// reads q, k, v, the result and the gradient of the result, and writes the gradients of q, k and v. If the
+// kind shares queries and keys, k and its gradient are not counted.
 WorkCounts count_attention_work(const AttentionKind& kind, const OptionValues& options,
                                 const AttentionTimingOptions& sizes, int64_t length) {
   const double tensor_count = kind.capabilities.shares_query_key ? 3 + 4 + 2 : 4 + 5 + 3;
@@ -50,8 +50,9 @@ std::vector<MeasuredKind> list_default_kinds(const std::string& only) {
   return kinds;
 }
 
-// Returns the attention kinds, with their options, from the config file in --config. Also sets `heads`,
-// `head_dim` and `dtype` in `timing_options` to the values in the config.
+// Returns the attention kinds in the config file that --config names, with their options. Also sets `heads`
+// and `head_dim` in `timing_options` to the values in the config. If run.precision is "bfloat16", sets
+// `dtype` to bfloat16.
 std::vector<MeasuredKind> list_configured_kinds(const BenchmarkArguments& arguments,
                                                 AttentionTimingOptions& timing_options) {
   const Config config =

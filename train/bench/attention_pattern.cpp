@@ -1,5 +1,5 @@
-// The benchmark "attention-pattern": a picture of attention weights with a row for each query and a column
-// for each key.
+// The benchmark "attention-pattern", which draws a picture of attention weights. The picture has a row for
+// each query and a column for each key.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -19,9 +19,12 @@ constexpr int64_t kHeadDim = 64;
 // A query attends to a key if the weight of the key exceeds kAttended times the largest weight of the query.
 constexpr double kAttended = 1e-6;
 
-// Returns attention weights of shape (queries, keys) for one head with initial parameters and random queries
-// and keys. Changes the value of one key at a time from 0 to a random vector. The weight of the key for a
-// query is the norm of the change of the result, divided by the norm of the random vector.
+// Returns the attention weights of one head as a matrix of shape (queries, keys). The parameters have their
+// initial values, and the queries and keys are random.
+//
+// The weight of a key is measured by changing the value of this key from 0 to a random vector, while all
+// other values are 0. For each query, the weight is the norm of the change of the result divided by the norm
+// of the random vector.
 std::vector<double> measure_attention_weights(const AttentionKind& kind, const OptionValues& options,
                                               int64_t length) {
   const NoGradScope no_grad;

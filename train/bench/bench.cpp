@@ -9,9 +9,8 @@
 namespace tapeformer {
 namespace {
 
-// The names of the same option in a model and in a benchmark. Errors about the model option name the option
-// of the benchmark. The table below does not contain options whose names are equal or differ only in "_" and
-// "-".
+// A model option and the benchmark option that sets it. An error about the model option names the benchmark
+// option. kOptionNames does not contain options whose names are equal or differ only in "_" and "-".
 struct OptionName {
   const char *model, *benchmark;
 };
@@ -26,7 +25,7 @@ std::string format_problem_with_option(const Benchmark& benchmark, const OptionP
   for (const OptionName& known : kOptionNames)
     if (option == known.model) name = known.benchmark;
   if (benchmark.has_option(name)) return "--" + name + ": " + problem.message;
-  // --attention selects the attention kind and thereby the default values of its options.
+  // The attention kind, which --attention selects, determines the default values of its options.
   return (of_kind ? "--attention: " : "") + option + ": " + problem.message;
 }
 

@@ -34,20 +34,21 @@ struct Benchmark {
   std::vector<OptionSpec> options;
   Report (*run)(const BenchmarkArguments& arguments);
   bool accepts_device_option = false;  // whether the benchmark runs on the device in --device
-  // Whether the benchmark counts the kernels that run on a CUDA device, and the bytes that they access.
+  // Whether the benchmark counts the kernel launches on a CUDA device and the bytes that the kernels access.
   bool counts_device_work = false;
   bool allow_multiple_processes = false;  // whether mpirun may start several processes of the benchmark
 
   bool has_option(const std::string& option) const;
 };
 
-// Condition of options that have no effect if --config is given.
+// The condition that --config is not given. Benchmark options with this condition have no effect if --config
+// is given.
 inline const OptionCondition kWithoutConfig{"config", {""}};
 
 // Returns the option "precision" with the choices float32 and bfloat16.
 OptionSpec make_precision_option(std::string default_value, std::string help);
-// Applies run.precision to the device, and run.tf32 to a CUDA device. If the CPU does not support the
-// precision, throws a ConfigError that names --precision.
+// Sets the precision of matrix products on the device as run.precision and run.tf32 specify. The CPU ignores
+// run.tf32. If the CPU does not support the precision, throws a ConfigError that names --precision.
 void apply_precision(const RunConfig& run, Device device);
 
 // Returns the attention kind `name`, which is the value of the command-line option `option`. If the kind is

@@ -24,12 +24,12 @@ struct DeviceWork {
   double flop_count() const;
 };
 
-// An object that counts the launches on a CUDA device and the bytes that they read and write. The
-// bytes of a kernel include only arrays that were allocated after the constructor, because the allocator does
-// not record the sizes of earlier arrays. While a WorkCounter exists, an emulated device does not run the
-// launches, and the memory of this device is limited to `memory_bytes`.
+// An object that counts the launches on a CUDA device and the bytes that the launches read and write. The
+// bytes of a kernel include only arrays that were allocated after the WorkCounter was constructed, because
+// the allocator does not record the sizes of earlier arrays. While a WorkCounter exists, an emulated device
+// does not run the launches, and the memory of the emulated device is limited to `memory_bytes`.
 //
-// The member functions are inline, because builds without CUDA do not define the functions that they call.
+// The member functions are inline, because they call functions that builds without CUDA do not define.
 class WorkCounter {
  public:
   WorkCounter(Device device, int64_t memory_bytes)
@@ -46,7 +46,7 @@ class WorkCounter {
   WorkCounter(const WorkCounter&) = delete;
   WorkCounter& operator=(const WorkCounter&) = delete;
 
-  // Returns the work that f submits to the device. Does not set DeviceWork::parameter_count.
+  // Returns the work that f() submits to the device. DeviceWork::parameter_count of the result is 0.
   template <class F>
   DeviceWork count_work(F&& f) const {
     allocator_.reset_peak();
@@ -62,22 +62,24 @@ class WorkCounter {
   std::optional<cuda::SkippedWorkScope> skipped_work_;
 };
 
-// A callback that receives a function `step` and a model. Each call of `step` runs a training step, or
-// decodes the second token of each sequence.
+// A callback of call_with_training_step() and call_with_decoding_step(). Each call of `step` runs one step of
+// `model`.
 using StepVisitor = std::function<void(const std::function<void()>& step, const Module& model)>;
-// These functions make a model, run the first step, and then call `visitor`. The first step is a training
-// step, or decodes the first token of each sequence. It includes work that later steps do not repeat. `batch`
-// is the number of sequences. They throw DeviceError if the device is the CPU.
+// Makes a model, runs the first training step, and then calls `visitor` with a function that runs one more
+// training step. The first step includes work that later steps do not repeat. Throws DeviceError if the
+// device is the CPU.
 void call_with_training_step(const BenchmarkedModel& choice, Device device, const StepVisitor& visitor);
+// Makes a model, decodes the first token of `batch` sequences, and then calls `visitor` with a function that
+// decodes the second token of each sequence. Decoding the first token includes work that later tokens do not
+// repeat. Throws DeviceError if the device is the CPU.
 void call_with_decoding_step(const BenchmarkedModel& choice, int64_t batch, Device device,
                              const StepVisitor& visitor);
 
-// count_training_step_work() returns the work of the second training step. count_decoding_step_work() returns
-// the work of decoding the second token of `batch` sequences.
-//
-// Both functions throw OutOfMemoryError if an emulated device needs more than `memory_bytes`, and DeviceError
-// if the device is the CPU.
+// Returns the work of the second training step. Throws OutOfMemoryError if an emulated device needs more than
+// `memory_bytes`, and DeviceError if the device is the CPU.
 DeviceWork count_training_step_work(const BenchmarkedModel& choice, Device device, int64_t memory_bytes);
+// Returns the work of decoding the second token of `batch` sequences. Throws the same errors as
+// count_training_step_work().
 DeviceWork count_decoding_step_work(const BenchmarkedModel& choice, int64_t batch, Device device,
                                     int64_t memory_bytes);
 

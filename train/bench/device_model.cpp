@@ -11,14 +11,14 @@ namespace {
 // Constants of the time estimates. docs/device-cost.md explains each value.
 constexpr double kLaunchSeconds = 2.2e-6;  // time between two kernels in a CUDA graph
 constexpr double kWaveSeconds = 1e-6;      // latency of a block that loads, computes and stores
-constexpr double kAttainableRate = 0.7;    // share of the peak rate that library products attain
+constexpr double kAttainableRate = 0.7;    // share of the peak rate that cuBLAS products attain
 // Share of the cycles in which a scheduler issues an instruction.
 constexpr double kAttainableIssueRate = 0.7;
 constexpr double kAttainableBandwidth = 0.9;  // share of the peak bandwidth that a copy attains
-// Side of the square tile of a product that one thread block computes.
+// Number of rows and columns of the tile of a matrix product that one thread block computes.
 constexpr int64_t kTileSize = 128;
-constexpr int64_t kMinSplitDepth = 1024;   // minimum length of each part if a product splits k
-constexpr int64_t kMaxBlocks = 32;         // maximum number of resident blocks of a multiprocessor
+constexpr int64_t kMinSplitDepth = 1024;   // minimum k of each part of a split-k matrix product
+constexpr int64_t kMaxBlocks = 32;         // maximum number of resident blocks per multiprocessor
 constexpr int64_t kReservedShared = 1024;  // bytes of shared memory that CUDA reserves for each block
 
 int64_t ceil_div(int64_t value, int64_t divisor) {
@@ -52,7 +52,7 @@ double DeviceModel::peak_rate(cuda::OperandType type) const {
 }
 
 double DeviceModel::issue_rate() const {
-  // Each scheduler of a multiprocessor issues one instruction per cycle.
+  // A multiprocessor has four warp schedulers, and each issues at most one instruction per cycle.
   constexpr double kSchedulers = 4;
   return static_cast<double>(multiprocessor_count) * kSchedulers * clock;
 }

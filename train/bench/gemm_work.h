@@ -61,8 +61,9 @@ class GemmRunner {
  private:
   std::vector<GemmShape> products_;
   Tensor a_, b_, c_;
-  // A float32 weight or weight gradient for the kernels of linear layers. Only bfloat16 products and oneDNN
-  // products on the CPU use these kernels. Undefined for other products.
+  // A float32 buffer for a weight or a weight gradient. On the CPU, run() computes bfloat16 products and
+  // oneDNN products with the kernels of linear layers, which need this buffer. For other products, the buffer
+  // is undefined.
   Tensor weight_;
 };
 

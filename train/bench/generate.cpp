@@ -99,14 +99,14 @@ Report measure(const AutoregressiveModel& model, int64_t batch, int64_t tokens, 
       rates.back().bytes_per_second = copy->measure_bytes_per_second();
       continue;
     }
-    // Small weights stay in the last-level cache. The bandwidth of a large copy would therefore be too low a
-    // limit.
+    // On the CPU, the bandwidth is measured by reading the weights. Small weights stay in the last-level
+    // cache, so the bandwidth of a large copy would be too low.
     reads.push_back(read_seconds(weights, stored));
     ratios.push_back(times.back() / reads.back());
     rates.back().bytes_per_second =
         static_cast<double>(count_parameters(model) * size_of(stored)) / reads.back();
   }
-  // The first tokens are not counted, because they also allocate the state and the CUDA graph.
+  // Allocations of the first tokens are not counted, because they include the state and the CUDA graph.
   const int64_t uncounted = std::min<int64_t>(tokens, 3);
   const auto later_allocations = static_cast<double>(allocations(tokens) - allocations(uncounted));
   Report report;
@@ -143,7 +143,9 @@ Report measure_recompute(const AutoregressiveModel& model, int64_t batch, int64_
       .add("peak_resident_bytes", get_peak_resident_bytes());
 }
 
-// The mode "auto" selects the recurrent form if all attention kinds have a recurrent form.
+// Returns whether generation recomputes the whole prefix for each token. The mode "auto" recomputes only if
+// an attention kind has no recurrent form. Throws ConfigError if the mode "recurrent" is requested but an
+// attention kind has no recurrent form.
 bool uses_recomputation(const OptionValues& options, const AttentionPattern& attention) {
   const auto& mode = options.get<std::string>("mode");
   const bool recurrent = supports(attention, &AttentionCapabilities::recurrent);

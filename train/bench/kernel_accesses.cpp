@@ -15,8 +15,8 @@ AccessesByLaunch count_accesses(const std::function<void()>& step) {
   return log.launches();
 }
 
-// Returns the address of the instruction with the largest `excess`, in hexadecimal for the program addr2line.
-// Returns "" if no value is positive.
+// Returns the address of the instruction whose counts have the largest value of `excess`. The address is a
+// hexadecimal number for the program addr2line. Returns "" if `excess` is not positive for any instruction.
 template <class F>
 std::string find_worst_instruction(const LaunchSiteCounts& launch, F excess) {
   const auto worst =

@@ -60,8 +60,8 @@ class LshMeasurement {
   int64_t peak_ = 0;
 };
 
-// Matrix products with the shapes of LSH attention, in which the queries of one chunk attend to the keys of
-// two chunks. Each thread computes all products.
+// Matrix products with the shapes of the products in LSH attention. In LSH attention, the queries of one
+// chunk attend to the keys of two chunks. Each thread computes all products.
 class ChunkProducts {
  public:
   ChunkProducts(int64_t chunk, int64_t dim) {

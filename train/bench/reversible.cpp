@@ -64,7 +64,8 @@ struct Timing {
   std::string clock;
 };
 
-// Each repeat runs all models in turn, so that background load affects all of them equally.
+// Returns the results for each model. Each repeat runs all models in turn, so that other load on the machine
+// affects all of them.
 std::vector<Sample> measure(const std::vector<AutoregressiveModelOptions>& models, int64_t batch,
                             const Timing& timing) {
   std::vector<std::unique_ptr<Step>> steps;
@@ -175,7 +176,8 @@ Report run_reversible(const BenchmarkArguments& arguments) {
   return report.add("depths", rows).add("chunks", chunked);
 }
 
-// The default sizes are small, because the benchmark stores the activations of up to 32 layers.
+// Returns the options of the benchmark. The default sizes of the models are small, because the deepest model
+// has 32 layers by default.
 std::vector<OptionSpec> make_options() {
   std::vector<OptionSpec> list = make_model_option_specs();
   for (OptionSpec& option : list) {

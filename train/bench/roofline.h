@@ -56,11 +56,13 @@ DeviceRates measure_median_device_rates(const DeviceRateProbe& probe, int64_t re
 // this product if the products of their model are too small to measure the rate of the device.
 std::vector<GemmShape> make_square_product_shapes(int64_t length);
 
-// Compares the measured times of a call with the roofline and adds the results to a report. There are two
+// Compares the measured times of a call with the roofline and adds the results to `report`. There are two
 // limits: the rate of matrix products and the memory bandwidth. For each limit, the report contains the
-// seconds that `work` takes at this rate, and their ratio to the measured seconds. The field "nearer_limit"
-// names the limit with the larger ratio. Results are medians over the repeats. `seconds` has one element per
-// repeat. `rates` has one element per repeat, or a single element.
+// seconds that `work` takes at the limit, and the ratio of these seconds to the measured seconds. The field
+// "nearer_limit" names the limit with the larger ratio. Results are medians over the repeats.
+//
+// `seconds` contains the measured time of each repeat. `rates` contains the measured rates of each repeat, or
+// a single element that is used for all repeats.
 void add_roofline_comparison(Report& report, const WorkCounts& work, const std::vector<double>& seconds,
                              const std::vector<DeviceRates>& rates);
 

@@ -124,10 +124,10 @@ Labels find_labels(const Words& phones, const PhoneTable& table) {
   return labels;
 }
 
-// Reads the recordings of the split in --split and counts the phone errors in each recording. Skips
+// Reads the recordings of the split that --split names, and counts the phone errors in each recording. Skips
 // utterances that are faulty, are stored as features, or are only a segment of a recording. Throws DataError
-// if no recordings remain. The decoder processes each recording with one recurrent state, so that the number
-// of errors does not depend on the option --window.
+// if no recordings remain. The decoder processes each recording with one recurrent state, so the number of
+// errors does not depend on the option --window.
 std::vector<Clip> read_clips(const LoadedSpeechRun& run, const BenchmarkArguments& arguments) {
   const Corpus corpus =
       read_corpus_part(run.config, arguments.options.get<std::string>("split"), arguments.data_access);

@@ -17,14 +17,18 @@ namespace {
 // The number of untimed steps at the start. These steps allocate the memory that later steps reuse.
 constexpr int64_t kWarmUp = 2;
 
-// Returns the operations and bytes of a training step. The bytes are a lower bound: each kernel reads its
-// inputs from memory once and writes its results once, and elementwise kernels are fused.
-// - Products: list_training_gemms() with operands and results of dtype get_operand_dtype(device).
-// - Attention: forward reads q, k and v, and writes the result. Backward reads these four tensors and the
-//   gradient of the result, and writes three gradients. Each tensor has batch × length × width elements.
-// - Residual branches, float32: forward reads the input and the output of the branch, and writes their sum.
-//   Backward reads the gradient and the sum, and writes a gradient. A layer has two branches.
-// - Optimizer, float32: reads the weight, the gradient and two moments; writes the weight and two moments.
+// Returns the operations and bytes of a training step. The number of bytes is a lower bound. It assumes that
+// each kernel reads its inputs from memory once and writes its results once, and that elementwise kernels are
+// fused.
+// - list_training_gemms() lists the matrix products. Operands and results have the dtype
+//   get_operand_dtype(device).
+// - The forward pass of attention reads q, k and v, and writes the result. Backward reads q, k, v, the result
+//   and the gradient of the result, and writes the gradients of q, k and v. Each tensor has the shape
+//   (batch, length, width) and the dtype get_operand_dtype(device).
+// - A layer has two residual branches in float32. Forward reads the input and the output of a branch, and
+//   writes their sum. Backward reads the gradient and the sum, and writes a gradient.
+// - The optimizer uses float32. It reads a weight, its gradient and two moments, and writes the weight and
+//   the moments.
 WorkCounts count_step_work(const BenchmarkedModel& choice, double attention_flops, int64_t parameters,
                            Device device) {
   constexpr double kAttentionTensors = 4 + 8, kStreamTensors = 2 * (3 + 3), kOptimizerTensors = 4 + 3;
@@ -55,7 +59,7 @@ Report run_train_step(const BenchmarkArguments& arguments) {
   step.run();
   const int64_t added = get_device_allocator(device).stats().peak_bytes - before;
 
-  // Backward computes two products for each product of forward.
+  // Backward computes two matrix products for each matrix product of the forward pass.
   const double in_attention =
       3 * count_attention_flops(choice.model, length) * static_cast<double>(choice.batch_size);
   const WorkCounts work = count_step_work(choice, in_attention, count_parameters(step.model()), device);

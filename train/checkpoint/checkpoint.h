@@ -69,10 +69,14 @@ std::vector<int64_t> list_checkpoint_steps(const std::string& run_dir);
 // folder in checkpoints/.
 std::optional<std::string> resolve_checkpoint_link(const std::string& run_dir, const std::string& link);
 
-// Returns the folder of a checkpoint. If `path` is a checkpoint folder, returns `path`. If `path` is a run
-// directory, returns the first of these folders that exists: the target of the link `best` if `prefer_best`
-// is true, the target of the link `latest`, the newest checkpoint. The result contains no symlinks, so it
-// remains valid when a training run replaces the links. Throws CheckpointError if there is no checkpoint.
+// Returns the canonical path of a checkpoint folder. `path` is a checkpoint folder or a run directory. For a
+// run directory, returns the first of these folders that exists:
+// - the target of the link `best`, if `prefer_best` is true
+// - the target of the link `latest`
+// - the newest checkpoint
+//
+// The result contains no symlinks, so it remains valid when a training run replaces the links. Throws
+// CheckpointError if there is no checkpoint.
 std::string find_checkpoint(const std::string& path, bool prefer_best);
 
 // A reader of a checkpoint folder. Loading a checkpoint without checksums logs a warning.
@@ -91,7 +95,7 @@ class Checkpoint {
   // Opens model.safetensors and checks its header, so that sizes can be compared before a model is built.
   SafetensorsFile open_model_file() const;
   // load_model() copies the weights into the tensors in `expected`, and load_optimizer() copies the optimizer
-  // state. Both functions verify the checksums of state.json and of the loaded file. They throw
+  // state. Both functions verify the checksums of state.json and of the loaded file. Both functions throw
   // CheckpointError if a checksum, a name, a shape or a dtype does not match.
   void load_model(const NamedTensorList& expected) const;
   void load_optimizer(const NamedTensorList& expected) const;

@@ -38,10 +38,10 @@ class RunDirectory {
   // Throws RunDirectoryError if the folder is not empty.
   void require_empty() const;
 
-  // Prepares the folder for a training run that continues from `step`, which is 0 for a new run. Removes
-  // files that a killed process left unfinished, and writes config.toml. Removes the records of later steps
-  // from metrics.jsonl. If `evaluated` is false, also removes the evaluation of `step`, because the run
-  // repeats it.
+  // Prepares the folder for a training run that continues from `step`. For a new run, `step` is 0. Removes
+  // the unfinished files of a killed process, and writes config.toml. Removes the records of later steps from
+  // metrics.jsonl. If `evaluated` is false, also removes the evaluation of `step`, because the run repeats
+  // this evaluation.
   //
   // Throws CheckpointError if config.toml or metrics.jsonl exists and is not a regular file, or if
   // `checkpoints` exists and is not a folder.

@@ -143,8 +143,9 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
   std::set<std::string> names_, fields_;
 };
 
-// Returns the size of a tensor in bytes, or std::nullopt if the size is greater than INT64_MAX. This check
-// replaces dimensions of size 0 by 1, because the strides of an empty tensor must not overflow either.
+// Returns the size of a tensor in bytes, or std::nullopt if the size is greater than INT64_MAX. For the
+// comparison with INT64_MAX, a dimension of size 0 counts as 1, because the strides of an empty tensor must
+// also not overflow.
 std::optional<uint64_t> compute_byte_count(const SafetensorsEntry& entry) {
   uint64_t bound = static_cast<uint64_t>(size_of(entry.dtype));
   for (const int64_t size : entry.shape)

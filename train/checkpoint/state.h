@@ -34,8 +34,9 @@ struct TrainingState {
 std::string to_json(const TrainingState& state);
 
 // Parses state.json and checks the type and range of each entry. Throws CheckpointError if an entry is
-// missing or invalid. The message names the file and the key of the entry. Callers verify the checksum of the
-// text afterwards, because an error about an entry is more specific than an error about the checksum.
+// missing or invalid. The message names the file and the key of the entry. Callers call
+// verify_state_checksum() after this function, because an error about an entry is more specific than an error
+// about the checksum.
 TrainingState parse_training_state(const std::string& text, const std::string& path);
 
 // Throws CheckpointError if `text` does not match the checksum at its end. A text without this checksum is

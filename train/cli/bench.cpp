@@ -37,9 +37,9 @@ bool is_benchmark(const std::string& name) {
                      [&](const Benchmark& known) { return known.name == name; });
 }
 
-// Returns the device that the benchmark measures. If the benchmark counts device work, the default is a CUDA
-// device, which can be emulated. Throws ConfigError if the benchmark measures only the CPU and --device names
-// another device.
+// Returns the device that the benchmark uses. If the benchmark counts device work, the default is a CUDA
+// device or its emulation. Throws ConfigError if the benchmark measures only the CPU and --device names a
+// CUDA device.
 Device select_measured_device(const Benchmark& chosen, const CommonOptions& common) {
   if (chosen.counts_device_work)
     return common.device == "auto" ? find_cuda_device() : choose_device(common.device).device;

@@ -133,7 +133,7 @@ OptionValues parse_option_values(const std::vector<OptionSpec>& specs, const cxx
     if (is_flag(spec)) {
       values.set(spec.name, parsed[spec.name].as<bool>());
     } else if (std::holds_alternative<std::vector<std::string>>(spec.default_value)) {
-      // cxxopts would split each value at its commas.
+      // If the type of the option were a vector, cxxopts would split each value at its commas.
       std::vector<std::string> items;
       for (const auto& occurrence : parsed.arguments())
         if (occurrence.key() == spec.name) items.push_back(occurrence.value());

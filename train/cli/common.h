@@ -49,8 +49,9 @@ struct CommandSpec {
 
 struct CommonOptions {
   std::string device = "auto";
-  // Number of CPU threads. If the number is 0, a training uses run.threads. If that is also 0, or for other
-  // commands, each process uses its share of the available processors (ProcessGroup::default_thread_count).
+  // Number of CPU threads. The value 0 selects run.threads for a training run, and the default for other
+  // commands. If run.threads is 0, a training run also uses the default. By default, each process uses its
+  // share of the available processors (ProcessGroup::default_thread_count).
   int64_t threads = 0;
   std::optional<int64_t> seed;
   std::string data_dir;  // if empty, the default folders of data/sets/directory.h are used
@@ -77,7 +78,7 @@ ConfigOverrides make_config_overrides(const CommonOptions& options);
 // sets the number of threads to ProcessGroup::default_thread_count.
 void init_process_group_and_threads(const CommonOptions& options);
 
-// Returns the device in the option --device. For "auto", logs the chosen device; see select_and_log_device().
+// Returns the device that --device names. For "auto", logs the chosen device; see select_and_log_device().
 Device select_device(const CommonOptions& options);
 
 // Prints the report on standard output, as JSON with --json and as text otherwise.

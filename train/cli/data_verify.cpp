@@ -48,8 +48,8 @@ bool is_lexicon(const std::string& layout) {
   return !set || set->type == DatasetType::lexicon;
 }
 
-// Returns the data set whose default config is used to verify files in this layout. A lexicon has no config,
-// so the result is the first speech corpus with transcripts of words.
+// Returns the name of the data set whose default config is used to verify files in the layout `layout`. A
+// lexicon has no config. For a lexicon, the result is the first speech corpus with transcripts of words.
 std::string find_dataset_of_layout(const std::string& layout) {
   if (!is_lexicon(layout)) return layout;
   return list_dataset_names([](const CatalogueEntry& set) {
@@ -153,7 +153,8 @@ void verify_data(const std::vector<std::string>& names, const CommandLine& line)
   Verified verified;
   std::string layout = line.options.get<std::string>("layout");
   for (size_t i = 0; i < wanted.size(); ++i) {
-    // In "data verify kaldi FOLDER...", the word "kaldi" is the layout of all folders after it.
+    // In the command "data verify kaldi FOLDER...", the word "kaldi" is the layout of all folders that
+    // follow.
     if (is_layout(wanted[i]) && i + 1 < wanted.size() && is_path(wanted[i + 1]) && !is_config(wanted[i + 1]))
       layout = wanted[i];
     else

@@ -103,8 +103,8 @@ std::string describe_context(const TextDataset& text, int64_t memory) {
                                                 " predictions of each window but the first are not scored"));
 }
 
-// Adds the numbers of scored tokens, bytes and characters to the report. Also adds `context`, which describes
-// the windows in which the text is scored.
+// Adds the numbers of scored tokens, bytes and characters to the report. Also adds `context`, a description
+// of the windows or of the carried state with which the text is scored.
 void report_text(const Evaluation& result, const std::string& context, Report& report) {
   report.add("context", context)
       .add("tokens", result.text_score->token_count)

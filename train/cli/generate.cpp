@@ -105,9 +105,9 @@ std::vector<int64_t> to_integers(const Tensor& tokens) {
   return {values.begin(), values.end()};
 }
 
-// Returns the number of tokens of an example that the model receives as a prefix. Without a mask, this is 1.
-// With a mask, the prefix ends with the first token whose prediction is scored. In the copy task, this token
-// is the separator. Its position is random and cannot be predicted.
+// Returns the length of the prefix that the model receives from an example. If the example has no mask, the
+// length is 1. If the example has a mask, the prefix ends with the first token whose prediction is scored. In
+// the copy task, this token is the separator, whose position is random and cannot be predicted.
 int64_t count_given_tokens(const Batch& example) {
   if (!example.mask.defined()) return 1;
   const auto mask = example.mask.to_vector();

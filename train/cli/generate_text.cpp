@@ -127,8 +127,9 @@ int64_t compute_window_limit(const LoadedRun& run, bool recompute) {
   return recompute ? model.max_length : model.position_limit();
 }
 
-// Returns the value of --window. By default, the window is max_length of the model if the model has neither a
-// position limit nor a segment memory, and 0 otherwise.
+// Returns the window in tokens, which is the value of --window. If the value is 0 and the model has neither a
+// position limit nor a segment memory, returns max_length of the model. Throws ConfigError if the value is
+// greater than compute_window_limit().
 int64_t parse_window(const LoadedRun& run, bool recompute, const CommandLine& line) {
   const AutoregressiveModelOptions& model = run.model->options();
   const auto window = line.options.get<int64_t>("window");
@@ -144,7 +145,7 @@ int64_t parse_window(const LoadedRun& run, bool recompute, const CommandLine& li
 }
 
 // Returns the number of tokens to generate and the window. `prompt` is the number of tokens in the prompt.
-// Without a window, throws ConfigError if the text is longer than the model allows.
+// Throws ConfigError if the window is 0 and the text is longer than the model allows.
 TextLength compute_text_length(const LoadedRun& run, const GenerationOptions& options, int64_t prompt,
                                const CommandLine& line) {
   const bool recompute = options.mode == GenerationMode::recompute;
@@ -167,9 +168,10 @@ TextLength compute_text_length(const LoadedRun& run, const GenerationOptions& op
   return {length, window};
 }
 
-// Times and state size of the generation of all texts so far.
+// Speed and state size of the text generation of one process. The times are totals over all texts of the
+// process.
 struct Speed {
-  // Total seconds for reading the prompts, and total seconds for drawing tokens.
+  // Total time in seconds of reading the prompts, and of drawing tokens.
   double prompt_seconds = 0, seconds = 0;
   int64_t state_bytes = 0;  // size of the decoder state after the last text; 0 in the mode "recompute"
   std::vector<Report> at_positions;  // speed over the 1,000 tokens before each position 2,000 * 10^n
@@ -304,8 +306,8 @@ void generate_text(const LoadedRun& run, const GenerationOptions& options, const
     output.write(i + 1 < count ? "\n---\n" : "\n");
     output.flush();
   };
-  // A single process prints each text during generation. With several processes, process 0 prints all texts
-  // at the end.
+  // Without --json, a single process prints each text during generation. If there are several processes,
+  // process 0 prints all texts at the end.
   TextOutput output(line.common_options.json || several);
   Speed speed;
   std::vector<std::string> texts(static_cast<size_t>(count));

@@ -17,9 +17,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Returns `named`, the value of --configs, if it is not empty. Otherwise, searches these folders for one that
-// contains "reformer": the configs of the installed program, `configs` in a folder above the program, and
-// ./configs. Throws ConfigError if `named` is not a folder or the search finds none.
+// Returns the folder of the configs. `named` is the value of --configs. If `named` is not empty, returns
+// `named`, and throws ConfigError if `named` is not a folder.
+//
+// If `named` is empty, returns the first of these folders that contains a folder "reformer": the configs of
+// the installed program, `configs` in a folder above the program, ./configs. Throws ConfigError if no folder
+// is found.
 fs::path find_configs_folder(const fs::path& named) {
   std::error_code error;
   if (!named.empty()) {

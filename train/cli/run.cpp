@@ -54,8 +54,8 @@ bool asks_for_help(const Arguments& words) {
   return std::find(words.begin(), end, "--help") != end || std::find(words.begin(), end, "-h") != end;
 }
 
-// Returns whether the command, such as "info" or --help, can run in a process that fails to join the other
-// processes.
+// Returns whether the command can run in a process that fails to join the other processes of the run.
+// Examples of such commands are "info" and --help.
 bool runs_without_joining(const Arguments& words) {
   return !words.empty() && (words.front() == "--version" || words.front() == "help" ||
                             words.front() == "info" || asks_for_help(words));
@@ -140,7 +140,8 @@ void join(const Arguments& words) {
 
 int run_and_report_errors(const Arguments& words) {
   try {
-    // Joins before any output, so that the processes together print the help or a common error only once.
+    // The process joins the other processes before it prints anything, so that only one process prints the
+    // help or a common error.
     join(words);
     if (words.empty()) throw ConfigError("which command?\n" + format_help_text());
     require_same_command(words);
@@ -149,8 +150,7 @@ int run_and_report_errors(const Arguments& words) {
   } catch (const FirstProcessError&) {
     return destroy_process_group(0, "", print_error);  // process 0 prints the error
   } catch (const ProcessLostError& error) {
-    // If the launcher sent SIGTERM after another process was lost, the launcher also reports the lost
-    // process.
+    // A launcher that sends SIGTERM after it has lost a process also reports the lost process.
     return destroy_process_group(kFailureExitStatus, error.what(),
                                  has_received_sigterm() ? nullptr : print_error);
   } catch (const ConfigError& error) {

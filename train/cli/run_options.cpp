@@ -17,8 +17,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Images are enlarged by the largest integer factor up to kMaxScale for which the grid is at most
-// kMaxGridPixels pixels wide.
+// write_image_grid() enlarges images by an integer factor of at most kMaxScale. Within this limit, it uses
+// the largest factor for which the images of a row are at most kMaxGridPixels pixels wide together.
 constexpr int64_t kMaxGridPixels = 4000, kMaxScale = 4;
 
 // If run.tensorboard is true, adds a picture to the TensorBoard event files in the samples folder.
@@ -66,7 +66,7 @@ LoadedRun load_run(const CommandLine& line, ConfigPurpose purpose) {
 
 std::shared_ptr<const Dataset> open_split(Config config, std::shared_ptr<const Tokenizer> tokenizer,
                                           const std::string& split, int64_t limit, const CommandLine& line) {
-  // `limit` replaces data.eval_limit, which limits only the evaluations during training.
+  // `limit` replaces data.eval_limit, which applies only to evaluations during training.
   config.data.eval_limit = limit;
   if (limit > 0) config.data.limit = limit;
   return make_split(config, split,

@@ -13,8 +13,8 @@ namespace {
 const std::string kAttentionKeyPrefix = "attention.";
 
 // Returns the options with which an attention kind is tested. The --set options override `kind.test_options`.
-// A --set option can have the consequence that an option in `kind.test_options` has no effect. The value of
-// such an option is reset to the default.
+// An option in `kind.test_options` that has no effect because of a --set option is reset to its default
+// value.
 OptionValues load_kind_options(const AttentionKind& kind, const std::vector<std::string>& config_settings) {
   const auto is_set = [&](const std::string& name) {
     const std::string key = name + "=";

@@ -34,10 +34,9 @@ std::optional<Kinds> read_kinds(const ConfigLayer& layer) {
   return kinds;
 }
 
-// Returns, for each config layer, the attention kinds to which its [attention] tables apply. These kinds are
-// the value of model.attention in a config layer. The function searches the layers in this order and uses the
-// first layer that sets model.attention:
-// - the layer itself
+// Returns the attention kinds to which the [attention] tables of each config layer apply. The kinds of a
+// config layer are the value of model.attention in the first layer of this sequence that sets the key:
+// - the config layer itself
 // - earlier layers, beginning with the nearest
 // - later layers, beginning with the nearest
 // If no layer sets model.attention, the kinds are `default_kinds`.
@@ -81,7 +80,7 @@ class AttentionApplier {
   // Checks that each option in the [attention] tables of `layer` belongs to one of `kinds` and has a valid
   // value. Copies the valid options to config.attention.
   void apply(const ConfigLayer& layer, const Kinds& kinds) {
-    // Maps the kind and the option, separated by a period, to the name of the first setting of the option.
+    // A map from "KIND.OPTION" to the name of the first setting of this option.
     std::map<std::string, std::string> names;
     for (const auto& setting : layer.settings) {
       if (setting.table_name != "attention") continue;

@@ -37,14 +37,17 @@ struct DataConfig {
   int64_t downscale = 1;     // images are averaged over blocks of downscale x downscale pixels
   int64_t validation = 0;    // number of held-out training examples
   int64_t max_length = 128;  // generated data: maximum number of tokens of a sequence, or elements of a set
-  int64_t symbols = 10;  // number of symbols, without the separator, of the data sets copy and duplication
-  // Options of the data set listops (data/listops.h). `min_length` also applies to generated sets of vectors.
+  // Number of symbols, without the separator, of the data sets "copy" and "duplication".
+  int64_t symbols = 10;
+  // Config keys of the data set "listops" (data/listops.h). `min_length` also applies to generated sets of
+  // vectors.
   int64_t min_length = 0, max_depth = 10, max_args = 10;
-  int64_t components = 4;  // number of mixture components, for the data set set-mixture
-  // The validation and test splits of texts and of the data set "images". A split is a share of the data, or
-  // the files at a separate path.
+  int64_t components = 4;  // number of mixture components, for the data set "set-mixture"
+  // Config keys of text data sets and of the data set "images". `valid_share` and `test_share` are the shares
+  // of the data in the validation split and in the test split. If `valid_path` or `test_path` is not empty,
+  // the split contains the files at this path instead.
   double valid_share = 0.05, test_share = 0.05;
-  std::string valid_path = {}, test_path = {};  // empty: the splits are shares of data.path
+  std::string valid_path = {}, test_path = {};
   // Config keys of text data sets (data/text/text_dataset.h). For texts, limit and eval_limit are numbers of
   // windows.
   std::string tokenizer = "bytes";       // bytes | characters | sentencepiece
@@ -59,11 +62,11 @@ struct DataConfig {
   // Config keys of speech data sets. For these data sets, batch_size is the maximum number of utterances in a
   // batch, and limit and validation are numbers of utterances.
   int64_t max_frames = 20000;  // maximum number of frames in a batch, including padding
-  // The folders of the parts of a corpus; empty: the default names.
+  // Folders of the training, validation and test data, relative to `path`; empty: default folders.
   std::string train_part = {}, valid_part = {}, test_part = {};
-  std::string lexicon = {};              // file with the phones of words; empty: the default of the data set
+  std::string lexicon = {};              // pronunciation lexicon; empty: the default of the data set
   std::string unknown_words = "refuse";  // action for utterances with unknown words: refuse | drop
-  std::string bad_utterances = "drop";   // action for utterances with unusable sound or labels: drop | refuse
+  std::string bad_utterances = "drop";   // action for utterances with unusable audio or labels: drop | refuse
   std::string phone_set = "timit48";     // phone set for training on TIMIT; scores use 39 phones
   int64_t sample_rate = 0;               // samples per second; 0: the default rate of the data set
   bool resample = false;
@@ -78,7 +81,7 @@ struct DataConfig {
   int64_t frequency_masks = 2, frequency_width = 10, time_masks = 2, time_width = 40;
   double time_share = 0.2;
   std::string feature_cache = {};  // folder of the cache; empty: features stay in memory
-  // The keys of the data set "images".
+  // Config keys of the data set "images".
   int64_t image_size = 32;
   std::string color = "rgb";        // rgb | gray; also for the data set "cifar10"
   std::string bad_images = "drop";  // drop | refuse
@@ -100,8 +103,8 @@ struct ModelConfig {
   std::string norm = "post";
   std::string activation = "relu";
   std::string positions = "sinusoidal";
-  // For axial positions: the number of positions on each axis, and the number of features in the table of each
-  // axis.
+  // Config keys of axial positions. `axial_shape` contains the number of positions on each axis. `axial_dims`
+  // contains the number of features in the embedding table of each axis.
   std::vector<int64_t> axial_shape, axial_dims;
   bool recompute = false;
   bool reversible = false;
@@ -113,7 +116,7 @@ struct ModelConfig {
   int64_t summary_tokens = 0;  // number of summary tokens, for classifiers
   // A run or checkpoint whose weights are the initial weights of a new run; empty: random weights.
   std::string init = {};
-  // The keys of speech models.
+  // Config keys of speech models.
   std::string encoder = "transformer";  // transformer | lstm
   int64_t hidden = 320;                 // cells of an LSTM layer per direction
   bool bidirectional = true;
@@ -134,7 +137,7 @@ struct OptimizerConfig {
   double clip_norm = 0;  // maximum norm of the gradients; 0: no limit
   std::string clip = "global";
   double clip_value = 0;  // maximum magnitude of an element of a gradient; 0: no limit
-  // The keys of Adafactor: form, decay_rate and update_clip.
+  // Config keys of Adafactor: form, decay_rate and update_clip.
   std::string form = "pytorch";  // pytorch | trax
   double decay_rate = 0.8, update_clip = 1;
   double ema = 0;  // decay of the moving average of the weights; 0: no average
@@ -185,13 +188,14 @@ struct KeyProblem {
   std::string message;
 };
 
-// The attention kinds and the checks of models. The caller of the config code provides them, because the
-// config code does not depend on models. `list_options` returns the options of a kind in `kind_names`.
+// The attention kinds and the checks of model options. The caller of load_config() provides the catalogue,
+// because the config code does not depend on the model code. `list_options` returns the options of a kind in
+// `kind_names`.
 struct AttentionCatalogue {
   std::vector<std::string> kind_names;
   std::function<std::vector<OptionSpec>(const std::string&)> list_options;
-  // Returns why a kind does not support model.attention_dropout, or "" if it supports the key. If the
-  // function is empty, all kinds support the key.
+  // Returns the reason why a kind does not support model.attention_dropout, or "" if the kind supports the
+  // key. If the function is empty, all kinds support the key.
   std::function<std::string(const std::string&)> explain_missing_dropout = nullptr;
   // Returns the contradictions between the model options of a config. If the function is empty, these
   // contradictions are not checked.
@@ -199,7 +203,7 @@ struct AttentionCatalogue {
 };
 
 // The purpose for which a command reads a config. A --set option for a key that the command does not use is
-// an error.
+// an error, unless the UnusedKeyPolicy is `ignore`.
 enum class ConfigPurpose {
   training,       // uses all config keys
   evaluation,     // uses the config keys of the model and the data set
@@ -225,58 +229,62 @@ struct ConfigLoadOptions {
   std::string device = {};  // overrides run.device, unless empty
 };
 
-// Reads a config from the file at `path`, the files that it extends, and the --set options. If `path` is
-// empty, the config consists of the defaults and the --set options. The key `extends = "base.toml"` names the
-// base file of a file, relative to the folder of the file. A --set option has the form "table.key=value",
-// where the value is a TOML value or a bare word.
+// Reads a config from the file at `path`, the files that this file extends, and the --set options in
+// `config_settings`. If `path` is empty, the config consists of the defaults and the --set options. The key
+// `extends` of a file is the path of its base file, relative to the folder of the file. A --set option has
+// the form "table.key=value", where the value is a TOML value or a string without quotes.
 //
-// The keys are set in this order: base files, file at `path`, --set options. Later values override earlier
-// values. If a file, or the --set options, set only one of train.steps and train.epochs to a positive value,
-// the other key becomes 0.
+// Settings are applied in this order: base files, file at `path`, --set options. Later values override
+// earlier values. If a file sets only one of train.steps and train.epochs, to a positive value, the other key
+// becomes 0. The same rule applies to the --set options.
 //
 // The table [attention] contains the options of the attention kind in model.attention. If there are several
-// kinds, each kind has a table [attention.KIND]. Options of kinds that are not in the final model.attention
-// are dropped.
+// kinds, each kind has a table [attention.KIND]. If the resolved model.attention does not contain a kind, the
+// options of this kind are ignored.
 //
 // If `options.unused_key_policy` is UnusedKeyPolicy::refuse, keys without effect are errors, with these
 // exceptions:
 // - Base files can set such keys.
 // - The file can set such a key to its default value.
-// - If a key of the file has no effect because of a --set option, a warning is logged.
+// - A file that sets most keys, such as a resolved config, can set such keys.
+// - A --set option can reset such a key of the file to its default value.
+// - If a key of the file has no effect because of a --set option, a warning is logged instead.
 //
 // In the result, all keys without effect have their default values.
 //
-// The paths in [data] and in model.init are relative to the working directory and become absolute. Only
-// training reads data.feature_cache and data.image_cache from a file. Other commands read them only from
-// --set.
+// Relative paths in [data] and model.init are relative to the working directory. In the result, these paths
+// are absolute. If `options.purpose` is not ConfigPurpose::training, data.feature_cache and data.image_cache
+// are read only from the --set options.
 Config load_config(const std::string& path, const std::vector<std::string>& config_settings,
                    const AttentionCatalogue& catalogue, const ConfigLoadOptions& options = {});
 
-// Returns the resolved config as TOML: all keys that have an effect, with exact values. For a file with this
-// text, load_config() returns the same Config.
+// Returns the resolved config as TOML. The text contains all keys that have an effect. For a file with this
+// text, load_config() returns an equal Config.
 std::string to_toml(const Config& config);
 
 // Returns the reason why a key ("table.key") has no effect in a config, or "" if the key has an effect. For
 // example, the reason for data.downscale can be
 //   belongs to data sets of images of a known size, and data.dataset is "copy"
-// Throws std::out_of_range for an unknown name.
+// If the key is unknown, returns a reason for keys of [attention] and throws std::out_of_range for other
+// keys.
 std::string explain_unused_key(const Config& config, const std::string& name,
                                const AttentionCatalogue& catalogue);
 
-// Returns the help on config keys: type, default, range, condition of use and meaning, as text for a
-// terminal. Selects the keys of the table `filter` and the keys whose "table.key" contains `filter`; an empty
-// `filter` selects all keys. Throws ConfigError if no key is selected.
+// Returns help on config keys as text for a terminal. The text contains the meaning, default value and valid
+// values of each key, and the configs in which the key has an effect. Selects the keys of the table `filter`
+// and the keys whose "table.key" contains `filter`. An empty `filter` selects all keys. Throws ConfigError if
+// no key is selected.
 std::string format_config_help(const AttentionCatalogue& catalogue, const std::string& filter = "");
 
-// Returns the names ("table.key") of the keys in which two configs differ, in schema order. Leaves out keys
-// that have an effect in neither config.
+// Returns the names ("table.key") of the keys that have different values in two configs, in schema order.
+// Omits keys that have an effect in neither config.
 std::vector<std::string> find_differing_keys(const Config& a, const Config& b);
 
 // Returns true if a resumed run may change the value of a key ("table.key").
 bool may_change_on_resume(const std::string& name);
 
-// Returns the value of a key ("table.key") as TOML text. For options of attention kinds that the config does
-// not use, returns "none". Throws std::out_of_range for an unknown name.
+// Returns the value of a key ("table.key") as TOML text. If the config has no value for a key of [attention],
+// returns "none". Throws std::out_of_range for unknown keys of other tables.
 std::string format_config_value(const Config& config, const std::string& name);
 
 }  // namespace tapeformer

@@ -13,8 +13,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A reader of a config file and the files that it extends. `chain` contains the files that lead to the
-// current file, so that cycles are detected.
+// A reader of a config file and the files that this file extends. To detect cycles, `chain` contains the
+// canonical paths of the files that extend the current file, directly or indirectly.
 class FileReader {
  public:
   FileReader(ConfigFiles& files, std::vector<ConfigProblem>& problems) : files_(files), problems_(problems) {}
@@ -119,9 +119,10 @@ void ConfigLayerApplier::apply_setting(const Setting& setting, Config& config) {
   positions_[setting.name()] = setting.value_position;
 }
 
-// Appends a problem if `setting` must not set data.allow_commands. A --set option must never set this key. A
-// config file can set the key to false. The file can set other values only if options_.unused_key_policy is
-// not UnusedKeyPolicy::refuse.
+// Appends a problem if a setting of data.allow_commands is not allowed:
+// - A --set option must not set the key.
+// - If options_.unused_key_policy is UnusedKeyPolicy::refuse, a file can set the key only to false.
+// - If options_.unused_key_policy has another value, a file can set the key to any value.
 void ConfigLayerApplier::reject_allow_commands_setting(const Setting& setting) {
   const bool by_user = is_set_option_position(setting.key_position),
              *value = std::get_if<bool>(&setting.value.value);

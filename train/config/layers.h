@@ -17,20 +17,20 @@ struct ConfigFiles {
   std::vector<ConfigLayer> layers;  // layers of the files, base files first
 };
 
-// Reads a config file and the files that it extends. If `path` is empty, the result contains no files.
+// Reads a config file and the files that this file extends. If `path` is empty, the result contains no files.
 // Appends problems to `problems`, for example if files extend each other in a cycle.
 ConfigFiles read_config_files(const std::string& path, std::vector<ConfigProblem>& problems);
 
-// An object that applies config layers to a Config, except for [attention] tables.
+// An object that applies config layers to a Config. The object skips the [attention] tables of the layers.
 class ConfigLayerApplier {
  public:
-  // The arguments must outlive the applier. Problems of the settings are appended to `problems`.
+  // The arguments must outlive the applier. The applier appends problems of the settings to `problems`.
   ConfigLayerApplier(const std::vector<SchemaKey>& schema, const ConfigLoadOptions& options,
                      std::vector<ConfigProblem>& problems)
       : schema_(schema), options_(options), problems_(problems) {}
 
-  // Overrides the config with the settings of a layer. A layer that sets only one of train.steps and
-  // train.epochs to a positive value resets the other key to 0.
+  // Overrides values in `config` with the settings of a layer. If the layer sets only one of train.steps and
+  // train.epochs, to a positive value, the other key becomes 0.
   void apply(const ConfigLayer& layer, Config& config);
 
   // Returns the position of the last setting of a key, or null if no layer sets the key.
@@ -50,13 +50,14 @@ class ConfigLayerApplier {
 AttentionTables make_default_attention_tables(const AttentionCatalogue& catalogue,
                                               const std::vector<std::string>& kinds);
 
-// Sets config.attention to the options in the [attention] tables of all config layers. The options of a layer
-// belong to the attention kinds of the first of these layers that sets model.attention:
-// - the same layer
-// - the nearest earlier layer
-// - the first later layer
-// If no layer sets it, the options belong to the default kind. Options of kinds that the final
-// model.attention does not contain are checked, but have no effect.
+// Sets config.attention to the default options of the attention kinds in config.model.attention, and
+// overrides these options with the [attention] tables of all config layers. The tables of a config layer
+// belong to the kinds in the first layer of this sequence that sets model.attention:
+// - the config layer itself
+// - earlier layers, beginning with the nearest
+// - later layers, beginning with the nearest
+// If no layer sets model.attention, the tables belong to the default kind. Options of kinds that
+// config.model.attention does not contain are checked, but have no effect.
 void apply_attention_tables(const std::vector<ConfigLayer>& layers, const AttentionCatalogue& catalogue,
                             const ConfigLoadOptions& options, const std::vector<SchemaKey>& schema,
                             Config& config, std::vector<ConfigProblem>& problems);

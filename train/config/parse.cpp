@@ -26,9 +26,10 @@ std::string shorten(const std::string& text) {
   return text.size() <= 60 ? text : text.substr(0, 57) + "...";
 }
 
-// A config file and the changes that rename_duplicate() made to its text. rename_duplicate() inserts text
-// after a duplicate name. `marks` has the position of each renamed key or table, and the length of the
-// inserted text. position() converts a position in the changed text to a position in the file.
+// The path of a config file and the changes that rename_duplicate() made to the text of the file.
+// rename_duplicate() inserts text after a duplicate name. `marks` contains the position of each renamed key
+// or table, and the length of the inserted text. position() converts a position in the changed text to a
+// position in the file.
 struct Source {
   struct Mark {
     int64_t line, column, length;
@@ -93,8 +94,9 @@ std::pair<size_t, size_t> find_bare_key_before(const std::string& text, size_t l
   return {begin, end};
 }
 
-// If the error reports a duplicate key or table, appends a problem and makes the name unique in `text`, so
-// that parsing can continue. Returns false for other errors and for quoted names.
+// If `error` reports a duplicate key or table, appends a problem, makes the duplicate name unique in `text`,
+// and returns true. The caller can then parse `text` again. For other errors and for quoted names, returns
+// false.
 bool rename_duplicate(std::string& text, const toml::parse_error& error, int count, Source& source,
                       std::vector<ConfigProblem>& problems) {
   const std::string_view description = error.description();
@@ -217,9 +219,9 @@ std::optional<std::string> read_text(const std::string& path, std::string& probl
   return text;
 }
 
-// Parses the value of a --set option as a TOML value. If the text is not valid TOML, returns it as a string.
-// If it starts like a list, an inline table or a quoted string, it is probably a misspelled TOML value. In
-// this case, returns std::nullopt and sets `problem`.
+// Parses the value of a --set option as a TOML value. If `text` is not valid TOML, returns `text` as a
+// string. However, if invalid text starts with a bracket, a brace or a quote, the text is probably a
+// malformed list, table or string. In this case, returns std::nullopt and sets `problem`.
 std::optional<RawValue> find_set_option_value(const std::string& text, std::string& problem) {
   try {
     const toml::table parsed = toml::parse(std::string_view("value = " + text));

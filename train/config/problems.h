@@ -13,13 +13,14 @@ namespace tapeformer {
 // position in the file. Problems of --set options come last.
 std::string format_problems(std::vector<ConfigProblem> problems, const std::vector<std::string>& files);
 
-// The error messages below suggest a known name if it is similar to the name in the config.
+// The describe_…() functions return error messages. If a known key or table has a similar name, the message
+// suggests this name.
 
-// Returns the message for an unknown key. `names` contains the known keys of the same table. `context`
-// follows the name of the unknown key, such as ` of attention kind "lsh"`.
+// Returns the error message for an unknown key. `names` contains the known keys of the same table. The
+// message contains `context` after the name of the key, for example ` of attention kind "lsh"`.
 std::string describe_unknown_key(const Setting& setting, const std::vector<std::string>& names,
                                  const std::string& context, const std::vector<SchemaKey>& schema);
-// Returns the message for a key outside of all tables.
+// Returns the error message for a key outside of all tables.
 std::string describe_key_without_table(const Setting& setting, const std::vector<SchemaKey>& schema);
 std::string describe_unknown_table(const std::string& name);
 

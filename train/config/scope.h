@@ -39,7 +39,7 @@ KeyScope make_unrestricted_scope();
 // Returns all conditions of `a` and of `b`.
 KeyScope combine_scopes(KeyScope a, const KeyScope& b);
 
-KeyScope make_data_path_scope();         // data sets that take data.path
+KeyScope make_data_path_scope();         // data sets that use data.path
 KeyScope make_known_image_size_scope();  // data sets of images whose size is in the catalogue
 KeyScope make_image_folder_scope();      // the data set "images", which reads folders of the user's images
 KeyScope make_color_image_scope();       // data sets whose images can be read as RGB
@@ -57,7 +57,7 @@ KeyScope make_sentencepiece_training_scope();
 KeyScope make_speech_data_scope();
 KeyScope make_audio_scope();        // data sets of speech whose features are computed from audio
 KeyScope make_corpus_part_scope();  // speech corpora with one folder for each part
-KeyScope make_lexicon_scope();      // data sets of speech whose labels may be words
+KeyScope make_lexicon_scope();      // data sets of speech whose labels can be words
 KeyScope make_unknown_word_scope();
 KeyScope make_timit_scope();
 KeyScope make_normalised_feature_scope();

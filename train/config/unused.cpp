@@ -14,8 +14,9 @@ const SchemaKey* find_key(const std::vector<SchemaKey>& schema, const Setting& s
   return found == schema.end() ? nullptr : &*found;
 }
 
-// Returns whether a layer sets most keys. Such a layer is a resolved config that an earlier version wrote. It
-// can contain keys without effect.
+// Returns whether a layer sets more than three quarters of all keys. Such a layer is probably a resolved
+// config that an earlier version of the program wrote. Resolved configs of earlier versions contain keys
+// without effect.
 bool is_complete(const ConfigLayer& layer, const std::vector<SchemaKey>& schema) {
   return 4 * layer.settings.size() > 3 * schema.size();
 }

@@ -51,7 +51,7 @@ bool is_choice(const std::string& text, const OptionSpec& spec) {
          std::find(spec.choices.begin(), spec.choices.end(), text) != spec.choices.end();
 }
 
-// Converts a list to the type of the option. If an element is invalid, returns std::nullopt and sets
+// Converts a list to the type of spec.default_value. If an element is invalid, returns std::nullopt and sets
 // `culprit` to a description of the element.
 std::optional<OptionValue> convert_list(const std::vector<RawValue>& raw, const OptionSpec& spec,
                                         const ListConstraints& form, std::string& culprit) {
@@ -74,8 +74,8 @@ std::optional<OptionValue> convert_list(const std::vector<RawValue>& raw, const 
   return texts;
 }
 
-// Converts a value to the type of the option. Returns std::nullopt if the value is invalid. If an element of
-// a list is invalid, sets `culprit` to a description of the element.
+// Converts a value to the type of spec.default_value. Returns std::nullopt if the value is invalid. If an
+// element of a list is invalid, sets `culprit` to a description of the element.
 std::optional<OptionValue> convert(const RawValue& raw, const OptionSpec& spec, const ListConstraints& form,
                                    std::string& culprit) {
   const OptionValue& type = spec.default_value;

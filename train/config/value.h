@@ -28,16 +28,19 @@ struct ListConstraints {
   bool allow_scalar = false;
 };
 
-// Converts a value to the type of spec.default_value. Integers are converted to floating-point numbers, but
-// not the reverse. If the value has the wrong type, is out of range or is not one of the choices, returns
-// std::nullopt and sets `error` to a text such as "expected …, got …".
+// Converts a value to the type of spec.default_value. Floating-point options accept integers, but integer
+// options do not accept floating-point numbers. `form` contains the restrictions of a list. If the value has
+// the wrong type, is out of range or is not one of the choices, returns std::nullopt and sets `error` to an
+// error message such as "expected a number, got true".
 std::optional<OptionValue> convert_to_option_value(const RawValue& raw, const OptionSpec& spec,
                                                    const ListConstraints& form, std::string& error);
 
-// Returns the type and range of an option, such as `an integer of at least 1` or `one of "post", "pre"`.
+// Returns the type and the valid values of an option as text, such as `an integer of at least 1` or
+// `one of "post", "pre"`.
 std::string describe_expected_value(const OptionSpec& spec, const ListConstraints& form);
 
-// Returns the TOML text of a value. Doubles have the shortest form that is parsed to the same value.
+// Returns the TOML text of a value. Floating-point numbers have the fewest digits that are parsed to the
+// same value.
 std::string format_option_value(const OptionValue& value, const ListConstraints& form = {});
 
 // Returns `text` as a TOML basic string with quotes.

@@ -42,15 +42,17 @@ class Communicator {
   // wait(). Sums of bfloat16 are rounded after each addition. All processes get bitwise equal sums, as MPI
   // requires.
   virtual void start_all_reduce(const Tensor& values) = 0;
-  // Waits for all started reductions. If is_stream_ordered() is true, the host does not wait for reductions
-  // of CUDA tensors, but later launches on the device do.
+  // Waits for all started reductions. If is_stream_ordered() is true, the function can return before
+  // reductions of CUDA tensors are complete. Operations that are launched later wait for these reductions on the
+  // device.
   virtual void wait() = 0;
   // Replaces each element of `values` with its sum over all processes.
   void all_reduce(const Tensor& values) {
     start_all_reduce(values);
     wait();
   }
-  // Replaces the elements of `values` with the elements on process 0. The tensor must be contiguous.
+  // Replaces the elements of `values` with the elements of `values` on process 0. The tensor must be
+  // contiguous.
   virtual void broadcast(const Tensor& values) = 0;
   // Returns whether reductions of CUDA tensors run in stream order.
   virtual bool is_stream_ordered() const { return false; }

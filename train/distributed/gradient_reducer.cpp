@@ -55,7 +55,8 @@ void GradientReducer::begin_step() {
   for (Bucket& bucket : buckets_) bucket.incomplete_count = bucket.slots.size();
 }
 
-// Copies the gradient of a parameter to the reduction buffer of its bucket, or zeros if there is no gradient.
+// Copies the gradient of a parameter to slot.reduction_buffer. If the parameter has no gradient, fills
+// slot.reduction_buffer with zeros.
 void GradientReducer::copy_gradient_to_slot(const ParameterSlot& slot) {
   if (const Tensor g = gradient(slot.parameter); g.defined())
     slot.reduction_buffer.copy_from(g);
@@ -93,9 +94,9 @@ void GradientReducer::finish_step(const std::vector<Tensor>& additional) {
   while (next_bucket_ < buckets_.size()) start_complete_reductions();
   for (const Tensor& values : additional) communicator_.start_all_reduce(values);
   communicator_.wait();
-  // On the CPU, a parameter can get its first gradient in a later step, for example because the segment
-  // memory is empty in the first step. On a CUDA device, the flags of the first step are valid for all steps,
-  // because a captured graph repeats one step.
+  // On the CPU, ParameterSlot::has_gradient can change after the first step. For example, a parameter can get
+  // no gradient in the first step because the segment memory is empty. On a CUDA device, the flags of the
+  // first step are valid for all steps, because a captured graph repeats the operations of one step.
   if (!are_gradient_flags_known_ || is_on_cpu()) exchange_gradient_flags();
   for (const Bucket& bucket : buckets_)
     if (bucket.reduction_buffer.dtype() != bucket.sums.dtype())

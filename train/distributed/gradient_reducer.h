@@ -32,9 +32,9 @@ class GradientReducer {
   // Marks the gradient of a parameter as complete and starts the reduction of complete buckets. backward()
   // calls the function through BackwardOptions::on_complete.
   void mark_complete(const Tensor& parameter);
-  // Replaces the gradients with their sums over the processes. Missing gradients count as 0. A parameter
-  // that has no gradient on any process gets no gradient. Also replaces each tensor of `additional` with its
-  // sum. Throws the exceptions of Communicator::wait().
+  // Replaces each gradient with its sum over all processes. Missing gradients count as 0. A parameter that
+  // has no gradient on any process gets no gradient. Also replaces each element of the tensors in
+  // `additional` with its sum over all processes. Throws the exceptions of Communicator::wait().
   void finish_step(const std::vector<Tensor>& additional = {});
 
   // Returns the number of bytes that this process contributes to the reductions of a step.

@@ -41,7 +41,7 @@ std::string describe_variables_to_unset(const LaunchInfo& launch);
 std::string describe_unused_tasks(const LaunchInfo& launch, const EnvironmentLookup& environment);
 
 // Throws ConfigError if srun started the process without PMIx. Without PMIx, Open MPI cannot connect the
-// tasks of srun, and MPI_Init ends the process.
+// processes that srun started, and MPI_Init ends the process.
 void require_pmix(const LaunchInfo& launch, const EnvironmentLookup& environment);
 
 // Throws ConfigError if the rank or the number of processes that MPI reports differs from `launch`.

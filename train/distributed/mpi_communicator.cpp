@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kMaxCount = 1 << 30;  // maximum number of elements per MPI call, because counts are int
 
-// MPI handles of this process. The worker thread creates them before their first use.
+// MPI handles of this process. The worker thread creates the handles in initialize().
 struct MpiState {
   MPI_Comm shutdown = MPI_COMM_NULL;  // separate communicator for the end of the run
   MPI_Datatype bfloat16 = MPI_DATATYPE_NULL;
@@ -142,7 +142,7 @@ MpiCommunicator::~MpiCommunicator() {
   worker_->enqueue([] { MPI_Finalize(); });
 }
 
-// Runs a job on the worker thread. Waits for this job and all earlier jobs.
+// Runs a job on the worker thread and waits until this job and all earlier jobs are complete.
 void MpiCommunicator::run(Worker::Job job) {
   worker_->enqueue(std::move(job));
   worker_->wait(wait_check_);

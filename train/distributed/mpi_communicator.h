@@ -34,12 +34,15 @@ class MpiCommunicator final : public Communicator {
   void set_wait_check(std::function<void()> check) { wait_check_ = std::move(check); }
 
   // Replaces each element of `values`, a tensor in host memory, with its sum over all processes. Returns
-  // false after `timeout_seconds`, or if a process has ended or MPI reports an error. In the case of an
-  // error, sets `error_message`. If the result is false, the caller must call abort().
+  // whether the reduction succeeds. The result is false in these cases:
+  // - The reduction takes longer than `timeout_seconds`.
+  // - Another process has ended, or MPI reports an error. In this case, the function sets `error_message`.
+  // If the result is false, the caller must call abort().
   //
-  // Uses a separate MPI communicator, because other processes can be in a different collective function.
+  // Uses a separate MPI communicator, because other processes can be blocked in a different collective
+  // function.
   bool all_reduce_with_timeout(const Tensor& values, double timeout_seconds, std::string& error_message);
-  // Ends all processes of the run with an exit status.
+  // Ends all processes of the run with the exit status `exit_status`.
   [[noreturn]] void abort(int exit_status);
 
  private:

@@ -25,13 +25,14 @@ namespace tapeformer {
 namespace {
 
 ProcessGroup* this_run = nullptr;           // null until init_process_group() succeeds
-const std::string* join_failure = nullptr;  // message of the error of init_process_group(), or null
+const std::string* join_failure = nullptr;  // message of the exception of init_process_group()
 
 #ifdef TAPEFORMER_MPI
-// Seconds for which a process waits for the other processes to end before it aborts the run. A process with
-// an error waits for kShutdownSeconds, and a process without an error waits for kForever.
+// Time in seconds for which destroy_process_group() waits for the other processes before it aborts the run.
+// If this process has an error, the time is kShutdownSeconds; otherwise, the time is kForever.
 constexpr double kShutdownSeconds = 5, kForever = 1e12;
-constexpr int kAbortStatus = 1;  // exit status of a process without an error that aborts the run
+// Exit status with which destroy_process_group() aborts the run if the exit status of this process is 0.
+constexpr int kAbortStatus = 1;
 
 ProcessLocation find_own_location() {
   ProcessLocation location{.host = {}, .pid = getpid(), .processors = {}};

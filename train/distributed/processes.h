@@ -45,11 +45,13 @@ std::shared_ptr<Communicator> make_communicator(const ProcessGroup& processes, D
 // Leaves the run and returns the exit status of this process. The result is `exit_status` or, if
 // `exit_status` is 0, the largest exit status of all processes.
 //
-// If `error` is not empty and `print` is not null, prints the error. Processes other than process 0 add their
-// rank to the error, and do not print an error that process 0 also has.
+// If `error` is not empty and `print` is not null, the function prints the error. Processes other than
+// process 0 add their rank to the error, and do not print an error that process 0 also has.
 //
-// The function waits for the other processes to leave. It aborts the run if another process has ended without
-// leaving, or if this process has an error and has waited for 5 seconds.
+// The function waits until all other processes have called the function. It aborts the run in these cases:
+// - Another process has ended without calling the function.
+// - MPI reports an error.
+// - `error` is not empty, and the function has waited for 5 seconds.
 using PrintError = void (*)(const std::string& error);
 int destroy_process_group(int exit_status, const std::string& error = "", PrintError print = nullptr);
 

@@ -59,8 +59,8 @@ void read_configs(const RunChoice& choice, FoundRun& found) {
                      : load_config(path, choice.config_settings, make_attention_catalogue(), options);
 }
 
-// Returns load(found.config). If only the config without RunChoice::config_settings matches the weights,
-// throws ConfigError.
+// Returns load(found.config). Throws ConfigError if found.config does not match the weights of the
+// checkpoint, but found.training_config does.
 template <class Load>
 auto load_fitting(const FoundRun& found, Load&& load) {
   try {
@@ -83,9 +83,9 @@ fs::path find_run_folder(const fs::path& checkpoint) {
 // if a weight is not finite.
 template <class Run, class Options, class Make>
 void load_weights(Run& run, Device device, const Options& options, const Make& make) {
-  // A model with many more elements than the checkpoint is not built, because it could exhaust the memory. A
-  // model with at most this number of additional elements is built, and load_model() then reports the tensors
-  // that differ.
+  // The model can have at most kAllowedElements more elements than the checkpoint. A larger model is not
+  // built, because it could exhaust the memory. If a model of an allowed size does not match the checkpoint,
+  // load_model() reports the mismatched tensors.
   constexpr int64_t kAllowedElements = int64_t{1} << 24;
   const Checkpoint checkpoint(run.checkpoint_folder.string());
   check_model_sizes(checkpoint, list_expected_tensors(options));

@@ -38,7 +38,8 @@ struct FoundRun {
 };
 
 struct LoadedRun {
-  // Makes matrix products use the fastest measured algorithms. Null if algorithms are not measured.
+  // While this object exists, matrix products use the fastest measured algorithms. Null if algorithms are not
+  // measured.
   std::shared_ptr<cuda::ProductTuningScope> product_tuning_scope;
   Config config;
   DatasetInfo dataset_info;                    // vocabulary and example sizes of the training data
@@ -67,12 +68,14 @@ struct LoadedSpeechRun {
   std::filesystem::path checkpoint_folder;
 };
 
-// find_run() finds a checkpoint, and the other functions load it. load_speech_run() loads speech models.
-// load_example_run() loads classifiers and Set Transformers. load_run() loads all other models.
+// find_run() finds the checkpoint of a RunChoice. The other functions load the model of a checkpoint:
+// load_speech_run() loads speech models, load_example_run() loads classifiers and Set Transformers, and
+// load_run() loads all other models.
 //
-// The functions throw CheckpointError if there is no run at the path or if the checkpoint is damaged. They
-// throw ConfigError if RunChoice::config_settings are invalid or do not match the weights, or if the model
-// has another type. They throw DivergenceError if a weight is not finite.
+// The functions throw CheckpointError if RunChoice::path contains no checkpoint or if the checkpoint is
+// damaged. They throw ConfigError if RunChoice::config_settings are invalid or do not match the weights, or
+// if a function does not load models of the type of the checkpoint. They throw DivergenceError if a weight is
+// not finite.
 FoundRun find_run(const RunChoice& choice);
 LoadedRun load_run(const FoundRun& found);
 LoadedRun load_run(const RunChoice& choice);

@@ -32,7 +32,7 @@ std::vector<double> compute_window_nats(const AutoregressiveModel& model, std::s
   return nats;
 }
 
-// Throws ConfigError if the model cannot carry its state over `tokens` tokens.
+// Throws ConfigError if the model cannot process `tokens` tokens with a recurrent state of constant size.
 void check_carried(const AutoregressiveModel& model, int64_t tokens) {
   const auto& attention = model.options().encoder.attention;
   if (const std::string reason =

@@ -13,8 +13,8 @@
 
 namespace tapeformer {
 
-// Returns the tensors of the file optimizer.safetensors, which stores optimizer.state() and task.state().
-// Adds the prefix "state." to the names of the tensors of task.state().
+// Returns the tensors of optimizer.state() and task.state(), which a checkpoint stores in
+// optimizer.safetensors. The names of the tensors of task.state() get the prefix "state.".
 NamedTensors collect_training_state_tensors(const Optimizer& optimizer, const Task& task);
 
 class CheckpointWriter {
@@ -25,14 +25,17 @@ class CheckpointWriter {
   CheckpointWriter(std::filesystem::path run_dir, const Config& config, const Task& task,
                    Optimizer& optimizer);
 
-  // Saves a checkpoint and removes old checkpoints. If there is a moving average of the weights, the model
-  // file contains the average, and the optimizer state contains the current weights. If saving fails, throws
-  // CheckpointError if `must_succeed` is true, and otherwise calls `warn` and returns false. Earlier
-  // checkpoints then stay intact.
+  // Saves a checkpoint and removes old checkpoints. If the optimizer keeps a moving average of the weights,
+  // the model file contains the average, and the optimizer file contains the current weights.
+  //
+  // If the checkpoint cannot be saved, earlier checkpoints stay intact. In this case, the function throws
+  // CheckpointError if `must_succeed` is true; otherwise, it calls `warn` and returns false. If old
+  // checkpoints cannot be removed, the function calls `warn` and returns true.
   bool save(const TrainingState& state, bool must_succeed, const WarningFunction& warn);
 
-  // Replaces the state in the checkpoint of `state.step` after an evaluation. If `is_best` is true, points
-  // the link `best` to this checkpoint. If writing fails, calls `warn`. A resumed run then evaluates again.
+  // Replaces the TrainingState in the checkpoint of `state.step`. If `is_best` is true, also points the link
+  // `best` to this checkpoint and removes old checkpoints. Must be called after an evaluation. If writing
+  // fails, calls `warn`. If the TrainingState is not replaced, a resumed run repeats the evaluation.
   void record_evaluation(const TrainingState& state, bool is_best, const WarningFunction& warn);
 
  private:

@@ -8,10 +8,10 @@
 
 namespace tapeformer {
 
-// Each function throws DivergenceError if a value is not finite. The message contains the step, the last
-// checkpoint of the run, and advice on the config.
+// The functions below throw DivergenceError if a value is not finite. The error message contains the step,
+// the last checkpoint of the run, and advice on the config.
 
-// `examples` names the training examples of the batch in the error message.
+// The error message contains `examples`, a description of the training examples of the batch.
 void check_finite_loss(double loss, int64_t step, const std::string& examples, const RunState& state);
 void check_finite_grad_norm(double norm, int64_t step, const RunState& state);
 void check_finite_weights(const NamedTensors& tensors, const RunState& state);

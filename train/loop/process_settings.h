@@ -11,9 +11,11 @@
 
 namespace tapeformer {
 
-// Returns the table [run] for this process. If there are several processes, the value 0 of run.threads
-// becomes ProcessGroup::default_thread_count, and the device "cuda" becomes "cuda:N", where N is
-// ProcessGroup::local_rank. The device "auto" becomes "cuda:N" if there is a CUDA device.
+// Returns the table [run] for this process. If there is one process, returns `run`. If there are several
+// processes, replaces these values:
+// - If run.threads is 0, it becomes processes.default_thread_count.
+// - If run.device is "cuda", it becomes "cuda:N", where N is processes.local_rank.
+// - If run.device is "auto" and a CUDA device is available, it becomes "cuda:N".
 RunConfig make_process_run_config(const RunConfig& run, const ProcessGroup& processes);
 
 // Returns a warning for each host on which the total number of threads exceeds the number of processors that
@@ -21,21 +23,21 @@ RunConfig make_process_run_config(const RunConfig& run, const ProcessGroup& proc
 std::vector<std::string> list_oversubscription_warnings(const std::vector<ProcessLocation>& locations,
                                                         const std::vector<int64_t>& thread_counts);
 
-// Logs the number of processes and of their threads, and warns about hosts with too many threads. If the run
-// has one process, only logs a message if Slurm has allocated several tasks. All processes must call this
-// function.
+// Logs the number of processes, the number of threads per process, and list_oversubscription_warnings(). If
+// the run has one process, only logs describe_unused_tasks(), unless this text is empty. All processes must
+// call the function.
 void log_processes(const ProcessGroup& processes);
 
 // Returns the version of the program, which must be the same on all processes.
 SharedSettings list_version_settings();
 
-// Returns list_version_settings() and the config keys that must be the same on all processes. The device, the
-// number of threads and the paths of data, caches and initial weights may differ.
+// Returns list_version_settings() and the config values that must be the same on all processes. The result
+// does not contain the device, the number of threads, and the paths of data, caches and initial weights.
 SharedSettings list_shared_settings(const Config& config);
 
-// Returns, on all processes, whether `condition` is true on any process.
+// Returns whether `condition` is true on any process. All processes get the same result.
 bool is_true_on_any_process(Communicator& processes, bool condition);
-// Returns the largest `signal` of all processes on all processes.
+// Returns the maximum of `signal` over all processes. All processes get the same result.
 int all_reduce_max_signal(Communicator& processes, int signal);
 
 }  // namespace tapeformer

@@ -1,5 +1,5 @@
-// Progress of a training run on standard error. A terminal shows one line that is rewritten; other outputs
-// get a line every 10 seconds. The class Progress is not thread-safe.
+// Progress of a training run on standard error. On a terminal, one line is updated in place. Other
+// outputs get at most one line every 10 seconds. The class Progress is not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +31,9 @@ class Progress {
  public:
   using Clock = std::function<double()>;  // returns seconds since a fixed time
 
-  // A resumed run continues from `first_step`. If `total_steps` is 0, no remaining time is shown. `unit` is
-  // the unit of the speed: "tokens" or "frames".
+  // `first_step` is the number of steps that a resumed run has completed before; for a new run, 0. If
+  // `total_steps` is 0, no remaining time is shown. The speed is shown in `unit` per second, where `unit` is
+  // "tokens" or "frames".
   Progress(std::ostream& out, ProgressStyle style, int64_t first_step, int64_t total_steps, Clock clock = {},
            std::string unit = "tokens");
   ~Progress() { finish(); }
@@ -40,7 +41,8 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   // Shows the sample. Skips the sample if the previous line is less than 0.1 seconds old on a terminal, or
-  // less than 10 seconds old on other outputs. The first and the final step are always shown.
+  // less than 10 seconds old on other outputs. The first sample and the sample of the last step are always
+  // shown.
   void update(const ProgressSample& sample);
   // Prints escape_message(raw) on a line above the progress line.
   void print_message(const std::string& raw);
@@ -57,7 +59,7 @@ class Progress {
   Clock clock_;
   std::string unit_;
   double start_time_, last_shown_time_ = -1e300;
-  std::string line_;  // line on the terminal, without line end
+  std::string line_;  // current line on the terminal, without a newline
 };
 
 // Returns a text such as "7s", "3:05", "1:02:03" or "2d 03:00:00".

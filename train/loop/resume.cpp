@@ -14,13 +14,13 @@ namespace {
 
 // Returns whether two JSON texts from Task::metadata_json() have the same content. `saved` is from a
 // checkpoint, and `current` is from the task of this run. Returns false if `saved` is empty. If `saved` has
-// no entry longest_frames, ignores this entry in `current`.
+// no entry "longest_frames", ignores this entry in `current`.
 bool is_same_task(const std::string& saved, const std::string& current) {
   using Json = nlohmann::ordered_json;
   if (saved.empty()) return false;
   const Json saved_json = Json::parse(saved);
   Json current_json = Json::parse(current);
-  // Old checkpoints have no entry longest_frames.
+  // Checkpoints of earlier versions have no entry "longest_frames".
   if (!saved_json.contains("longest_frames")) current_json.erase("longest_frames");
   return saved_json == current_json;
 }

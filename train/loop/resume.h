@@ -18,13 +18,15 @@ std::string get_checked_metadata_json(const Task& task);
 // Prepares the directory of a new run. Throws RunDirectoryError if the directory is not empty.
 void prepare_new_run(const RunDirectory& directory, const Config& config);
 
-// Loads the weights and the optimizer state of the last checkpoint, and returns its TrainingState. If there
-// is no checkpoint, starts a new run and returns std::nullopt. `metadata_json` is
-// get_checked_metadata_json(task), and `total_steps` is only logged.
+// Loads the last checkpoint into `task` and `optimizer`, and returns the TrainingState of the checkpoint. If
+// the run directory contains no checkpoint, prepares the directory for a new run and returns std::nullopt.
+// `metadata_json` must be the result of get_checked_metadata_json(task). `total_steps` is used only in a log
+// message.
 //
-// Throws RunDirectoryError if `config` and the config of the checkpoint differ in a key that must not change,
-// and ConfigError if the metadata differ. Throws CheckpointError if the checkpoint is damaged, and
-// DivergenceError if its tensors are not finite.
+// Throws RunDirectoryError if `config` and the config of the checkpoint differ in a key that must not change
+// on resume. Throws ConfigError if `metadata_json` differs from the metadata in the checkpoint. Throws
+// CheckpointError if the checkpoint is damaged, and DivergenceError if a tensor of the checkpoint is not
+// finite.
 std::optional<TrainingState> resume_run(const RunDirectory& directory, const Config& config, const Task& task,
                                         const std::string& metadata_json, int64_t total_steps,
                                         Optimizer& optimizer);

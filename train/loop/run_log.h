@@ -1,5 +1,5 @@
-// The output of a training run. Records are written to metrics.jsonl, and progress and warnings to standard
-// error.
+// The output of a training run. Records are written to metrics.jsonl. Progress and warnings are written to
+// standard error.
 #pragma once
 
 #include <functional>
@@ -16,13 +16,14 @@ namespace tapeformer {
 
 class RunLog {
  public:
-  // Opens metrics.jsonl in the run directory. If `run_dir` is null, as on processes other than process 0,
-  // writes no records and shows no progress. `unit` is the unit of the speed: "tokens" or "frames".
+  // Opens metrics.jsonl in the run directory. If `run_dir` is null, the object writes no records and shows no
+  // progress; processes other than process 0 pass null. If `quiet` is true, the object shows no progress. The
+  // speed is shown in `unit` per second, where `unit` is "tokens" or "frames".
   RunLog(const Folder* run_dir, bool quiet, const RunState& state, const char* unit);
 
   // Creates a TensorBoard event file that contains the config. Later calls of write() also add records to the
-  // file. Does nothing if the run has no steps left. If the file cannot be written, logs a warning and closes
-  // it.
+  // event file. If the run has no steps left, does nothing. If the event file cannot be written, logs a
+  // warning and closes the event file.
   void open_event_file(const Folder& run_dir, const RunState& state, const std::string& config_toml);
 
   // Writes a record. If the file cannot be written, for example because the disk is full, logs a warning
@@ -40,7 +41,7 @@ class RunLog {
   void finish() { progress_.finish(); }
 
  private:
-  // Calls `write`. If it throws FileError, logs a warning and closes the event file.
+  // Calls `write`. If `write` throws FileError, logs a warning and closes the event file.
   void try_to_write_events(const std::function<void()>& write);
 
   std::optional<MetricsWriter> metrics_writer_;
