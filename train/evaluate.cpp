@@ -35,8 +35,8 @@ TextScore count_text_units(const Batch& batch, const Tokenizer& tokenizer) {
 // processes.
 class BatchSums {
  public:
-  BatchSums(int64_t results, int64_t batches)
-      : values_(Tensor::zeros({results, std::max<int64_t>(batches, 1)}, DType::float64)) {}
+  BatchSums(int64_t sum_count, int64_t batches)
+      : values_(Tensor::zeros({sum_count, std::max<int64_t>(batches, 1)}, DType::float64)) {}
 
   void set(int64_t batch, const std::vector<double>& sums) {
     for (size_t i = 0; i < sums.size(); ++i)
@@ -49,7 +49,7 @@ class BatchSums {
   }
 
  private:
-  Tensor values_;  // (results, batches) float64
+  Tensor values_;  // (sum_count, batches) float64
 };
 
 // The examples of an evaluation, and their order.
@@ -68,16 +68,16 @@ struct ScoredExamples {
   }
 };
 
-// Calls `score` for each batch of `examples`. `score` returns `results` sums over the examples of the batch.
-// The first sum is the sum of the losses. If examples.in_streams is false, the batches are distributed among
-// the processes. All processes get the sums of all batches. Throws DivergenceError if a sum of losses is not
-// finite, and StoppedError if `stop` returns true before a batch.
+// Calls `score` for each batch of `examples`. `score` returns a vector of `sum_count` sums over the examples
+// of the batch. The first element is the sum of the losses. If examples.in_streams is false, the batches are
+// distributed among the processes. All processes get the sums of all batches. Throws DivergenceError if a sum
+// of losses is not finite, and StoppedError if `stop` returns true before a batch.
 template <class Score>
-BatchSums sum_over_batches(const Dataset& dataset, const ScoredExamples& examples, int64_t results,
+BatchSums sum_over_batches(const Dataset& dataset, const ScoredExamples& examples, int64_t sum_count,
                            const Score& score, const StopCheck& stop, Communicator& processes) {
   const int64_t batches = (examples.count + examples.batch_size - 1) / examples.batch_size;
   const int64_t workers = examples.in_streams ? 1 : processes.size();
-  BatchSums sums(results, batches);
+  BatchSums sums(sum_count, batches);
   for (int64_t round = 0; round * workers < batches; ++round) {
     throw_if_stopped(stop);
     const int64_t number = round * workers + processes.rank();

@@ -29,10 +29,9 @@ class MetricsWriter {
   void write(const MetricRecord& record);
   // Writes the waiting records. If the file cannot be written, keeps the records in memory.
   void flush();
-  // Returns the number of waiting records.
+  // Returns the number of records that wait in memory.
   int64_t pending_record_count() const { return waiting_record_count_; }
-  // Returns the error message of the last attempt to write the waiting records, or "" if no records are
-  // waiting.
+  // Returns the message of the last write error. If no records wait in memory, returns "".
   const std::string& last_error() const { return last_error_; }
 
  private:
@@ -42,14 +41,17 @@ class MetricsWriter {
   std::string last_error_;
 };
 
-// Removes incomplete lines and the records of steps after `step`, for a resume from the checkpoint of `step`.
-// If `evaluated` is false, also removes the evaluations of `step`, which the resumed run repeats. Replaces
-// the file atomically. Does nothing if there is no file. Throws FileError.
+// Prepares metrics.jsonl for a resume from the checkpoint of `step`. Removes the records of later steps,
+// lines that are not JSON objects, and a last line without a newline. If `evaluated` is false, also removes
+// the evaluation records of `step`, because the resumed run repeats this evaluation. Replaces the file
+// atomically. If the file does not exist, does nothing. Throws FileError if the file cannot be read or
+// replaced.
 void drop_metrics_after(const Folder& run_dir, int64_t step, bool evaluated);
 
-// Returns all records. Converts null to NaN. Skips a last line without a line end, because another process
-// may still be writing it. Throws FileError if the file cannot be read. Throws DataError with the line number
-// if a line is not a JSON object of numbers and strings.
+// Returns all records of a metrics file. Converts null to NaN. Skips a last line without a newline, because a
+// training process may still be writing this line. Throws FileError if the file cannot be read. Throws
+// DataError if a line is not a JSON object whose values are numbers, strings or null. The error message
+// contains the line number.
 std::vector<MetricRecord> read_metrics(const std::string& path);
 
 struct MetricsFileContents {

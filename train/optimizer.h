@@ -21,34 +21,36 @@ class Optimizer {
 
   Optimizer(const OptimizerConfig& config, NamedParameters parameters);
 
-  // Updates each parameter that has a gradient, and removes the gradients. Gradients are multiplied by
-  // `gradient_scale` and then clipped:
-  // - clip_norm > 0: multiplies each gradient by min(1, clip_norm / (norm + 1e-6)). `norm` is the norm of all
-  //   gradients (clip = "global") or of this gradient (clip = "per_tensor").
-  // - clip_value > 0: limits each element to [-clip_value, clip_value].
-  // Returns the norm of all gradients after the multiplication and before clipping, a float64 scalar on the
-  // device of the parameters. Does not wait for the device.
+  // Updates each parameter that has a gradient, removes the gradients, and updates the moving averages of the
+  // weights. Multiplies the gradients by `gradient_scale` and then clips them:
+  // - If optimizer.clip_norm > 0, multiplies each gradient by min(1, clip_norm / (norm + 1e-6)). If
+  //   optimizer.clip is "global", `norm` is the norm of all gradients together. If optimizer.clip is
+  //   "per_tensor", `norm` is the norm of the gradient of one parameter.
+  // - If optimizer.clip_value > 0, limits each element of the gradients to [-clip_value, clip_value].
+  // Returns the norm of all gradients after the multiplication by `gradient_scale` and before clipping. The
+  // result is a float64 scalar on the device of the parameters. Does not wait for the device.
   //
   // The update rule depends on optimizer.kind:
   // - radam: Liu et al. 2020, as in the experiments of "Transformers are RNNs". eps is added to the square
-  //   root of the uncorrected second moment. While rho_t of the paper is below 5, the update is SGD with
-  //   momentum. Weight decay is decoupled.
+  //   root of the uncorrected second moment. In steps with rho_t < 5, where rho_t is defined in Liu et al.,
+  //   the update is SGD with momentum. Weight decay is decoupled.
   // - adam: Kingma & Ba 2015, with L2 weight decay.
   // - adamw: Loshchilov & Hutter 2019, with decoupled weight decay.
-  // - sgd: momentum, with L2 weight decay.
+  // - sgd: SGD with momentum and L2 weight decay.
   // - adafactor: see train/adafactor.h.
   Tensor step(double lr, double gradient_scale = 1);
-  // Does the first part of step(): increments the step counter and copies the coefficients of the step to the
-  // device.
+  // Increments step_count() and copies the coefficients of the update rule to the device. step() calls
+  // prepare_step() and then update_parameters().
   void prepare_step(double lr);
-  // Does the second part of step(). Reads the coefficients on the device, so that a CUDA graph of this
-  // function can be replayed after prepare_step().
+  // Updates the parameters and returns the norm of the gradients, as described for step(). prepare_step()
+  // must be called before each call. A CUDA graph can contain the launches of this function, because the
+  // coefficients are read on the device. In this case, prepare_step() must be called before each replay.
   Tensor update_parameters(double gradient_scale = 1);
   int64_t step_count() const { return step_count_; }
 
-  // Returns copies of the current weights that are rounded to bfloat16 for matrix products; see
-  // RoundedWeights. A forward and backward pass uses the copies within a RoundedWeights::Scope, which must
-  // end before the weights change.
+  // Rounds the current weights to bfloat16 for matrix products and returns the rounded copies; see
+  // RoundedWeights. Forward and backward passes within a RoundedWeights::Scope use the copies. After the
+  // weights change, this function must be called again before the next pass.
   const RoundedWeights& round_weights() const;
 
   // Exchanges the weights with their moving averages. A second call restores the weights. Does nothing if

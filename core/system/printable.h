@@ -15,8 +15,8 @@ std::string escape_text(std::string_view text);
 // Escapes the same characters as escape_text(), and also newlines and tabs. The result is one line.
 std::string escape_line(std::string_view text);
 
-// Escapes the same characters as escape_text(). Also indents each line after the first that does not start
-// with a space, so that no line looks like a separate message.
+// Escapes the same characters as escape_text(). Also indents lines, so that each line except the first starts
+// with a space and does not look like a separate message.
 std::string escape_message(std::string_view text);
 
 }  // namespace tapeformer

@@ -127,8 +127,8 @@ AttentionKind make_memory_compressed_attention_kind() {
           .make = [](const OptionValues& options, const AttentionSetup& setup) -> std::unique_ptr<Attention> {
             return std::make_unique<MemoryCompressedKind>(options.get<int64_t>("factor"), setup);
           },
-          // Counts scores and weighted sums for half of the compressed keys. Omits the cost of the
-          // convolution, which is linear in the length.
+          // With a causal mask, a query attends to half of the compressed keys on average. The result is the
+          // cost of these keys. It omits the convolution, whose cost is linear in the length.
           .count_multiply_adds =
               [](const OptionValues& options, const AttentionSize& size) {
                 const auto length = static_cast<double>(size.length);

@@ -19,7 +19,7 @@ inline constexpr bool kIsBuilt = false;
 #endif
 
 inline constexpr int64_t kTileDepth = 32;     // rows of a tile of a packed matrix
-inline constexpr int64_t kPanelColumns = 32;  // columns of a panel: two adjacent tiles
+inline constexpr int64_t kPanelColumns = 32;  // columns of a panel, which is two tiles wide
 
 // Returns whether the processor has AMX for bfloat16 and the operating system allows this process to use it.
 // The first call requests permission from the operating system.

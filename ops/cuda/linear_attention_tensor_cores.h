@@ -9,11 +9,12 @@ namespace tapeformer::cuda {
 
 // The operations of a scan on one chunk of a head.
 //
-// Scan::query_gradient needs operands that are more accurate than bfloat16. The gradient with respect to
-// phi(q) is the sum of (dn . v + dd) phi(k) over the keys. A component that all values have in common adds
-// opposite numbers to dn . v and to dd. If out, dn and the states were rounded to bfloat16, the sum of these
-// numbers would not be 0, and the error would grow with the length of the sequence. Therefore phi(q), phi(k),
-// dn and the states have two bfloat16 numbers per element, and dd is computed from a float32 result.
+// Scan::query_gradient needs operands that are more accurate than bfloat16, because large terms cancel in its
+// sums. With the symbols of linear_attention.cu, the gradient with respect to phi(q) is the sum of
+// (dn . v + dd) phi(k) over the keys. If all values v have a common component, its contributions to dn . v
+// and to dd add up to 0. If out, dn and the states were rounded to bfloat16, they would add up to an error
+// that grows with the length of the sequence. Therefore phi(q), phi(k), dn and the states have two bfloat16
+// numbers per element, and dd is computed from a float32 result.
 template <Scan kScan, int kWidth>
 class TensorCoreScan {
   using S = BFloat16;

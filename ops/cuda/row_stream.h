@@ -3,8 +3,8 @@
 // as k and v.
 //
 // The template parameter `Stream` of a kernel selects the class:
-// - SliceRowStream loads slices from global memory for each product. It supports rows of any width and all
-//   types of tiles (`Tiles` in tile_product.h).
+// - SliceRowStream loads the operands of each product from global memory, in slices of a few columns. It
+//   supports rows of any width and all types of tiles (`Tiles` in tile_product.h).
 // - TensorCoreRowStream multiplies on tensor cores. It supports rows of at most kWidth elements. The resident
 //   tiles stay in registers. The next streamed tiles are copied to shared memory while products read the
 //   current tiles.
@@ -13,8 +13,8 @@
 //   kColumns             number of columns of a tile of the result
 //   kScoreColumns        number of columns of a tile of scores in the backward kernels
 //   kSharedMemoryBytes   bytes of dynamic shared memory
-//   kMaxResidentBlocks   number of resident blocks per multiprocessor for the kernels that use the fewest
-//                        registers
+//   kMaxResidentBlocks   maximum number of resident blocks per multiprocessor. Kernels that need many
+//                        registers have fewer resident blocks.
 #pragma once
 
 #include <type_traits>

@@ -117,9 +117,10 @@ class TileMasks {
   // The masks of a tile, and the log-sum-exps and deltas of its queries.
   struct Stage {
     uint64_t attention_masks[kTileTokens];  // attention mask of each query
-    // Dropout mask of each query. Random bits are drawn in groups of 8, and the mask can begin at any bit of
-    // a group. Therefore bytes 0 to 8 contain 72 random bits. Byte 9 is the index of the first bit of the
-    // mask, which has 64 bits.
+    // Dropout mask of each query, with one random bit per key of the tile. The random bits of a row of keys
+    // are generated in groups of 8, and the first key of the tile can have any index in its group. Therefore
+    // bytes 0 to 8 contain the 9 groups that cover the 64 keys, and byte 9 is the index of the first key in
+    // its group.
     alignas(8) uint8_t dropout_masks[kTileTokens][16];
     T log_sums[kTileTokens], deltas[kTileTokens];  // log_sums are divided by log 2
   };

@@ -48,10 +48,9 @@ TAPEFORMER_FOR_EACH_BACKEND(
     template <class T, class Index>
     void sample_classes(Backend, int64_t rows, const T* logits, const ClassScorer& score, Index* out);
 
-    // Copies the tokens at a position between `columns` (length, batch), in which each column is a sequence,
-    // and `tokens` (batch,), the input of the next decoding step. If position < prefix_length, copies from
-    // `columns` to `tokens`. Otherwise copies from `tokens` to `columns`. On CUDA, each replay of a graph
-    // advances the position (GraphStep).
+    // Each column of `columns` (length, batch) is a sequence, and `tokens` (batch,) is the input of the next
+    // decoding step. If position < prefix_length, copies row `position` of `columns` to `tokens`. Otherwise
+    // copies `tokens` to this row. On CUDA, each replay of a graph increases the position (GraphStep).
     void copy_tokens_at_position(Backend, int64_t batch, int64_t position, int64_t prefix_length,
                                  uint8_t* columns, uint8_t* tokens);
 

@@ -32,7 +32,7 @@ struct LshHashShape {
   LshBucketCounts max_buckets;      // upper bounds for all sequences
   // If true, all examples and heads share the rotations of a round.
   bool share_all_rotations = false;
-  // If true, all examples share the rotations of a round and head.
+  // If true, a round and head has the same rotations in all examples.
   bool share_rotations_across_examples = false;
   int64_t first_example = 0;         // example b uses the rotations of example first_example + b
   const int64_t* lengths = nullptr;  // valid lengths (batch,); null if no position is masked

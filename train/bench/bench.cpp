@@ -25,7 +25,8 @@ std::string format_problem_with_option(const Benchmark& benchmark, const OptionP
   for (const OptionName& known : kOptionNames)
     if (option == known.model) name = known.benchmark;
   if (benchmark.has_option(name)) return "--" + name + ": " + problem.message;
-  // The attention kind, which --attention selects, determines the default values of its options.
+  // The benchmark cannot set options of the attention kind. The error names --attention, which selects the
+  // kind.
   return (of_kind ? "--attention: " : "") + option + ": " + problem.message;
 }
 

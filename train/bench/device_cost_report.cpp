@@ -62,8 +62,9 @@ std::vector<LaunchGroup> group_launches(const DeviceWork& work, const DeviceMode
   return list;
 }
 
-// Returns the number of launches that one layer adds. Returns null if the model has only one layer. Also
-// returns null if the model has several attention kinds, because their numbers of launches differ.
+// Returns the number of launches that one encoder layer adds. Returns null if the model has only one layer.
+// Also returns null if the layers use several attention kinds, because each kind has a different number of
+// launches.
 Report::Value count_launches_per_layer(const BenchmarkedModel& choice, int64_t launches,
                                        const std::function<DeviceWork(const BenchmarkedModel&)>& count) {
   if (choice.model.encoder.layers < 2 || choice.model.encoder.attention.size() > 1) return std::monostate{};

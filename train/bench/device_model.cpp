@@ -10,7 +10,7 @@ namespace {
 
 // Constants of the time estimates. docs/device-cost.md explains each value.
 constexpr double kLaunchSeconds = 2.2e-6;  // time between two kernels in a CUDA graph
-constexpr double kWaveSeconds = 1e-6;      // latency of a block that loads, computes and stores
+constexpr double kWaveSeconds = 1e-6;      // time of one wave of the thread blocks of a kernel
 constexpr double kAttainableRate = 0.7;    // share of the peak rate that cuBLAS products attain
 // Share of the cycles in which a scheduler issues an instruction.
 constexpr double kAttainableIssueRate = 0.7;

@@ -41,7 +41,8 @@ std::vector<GemmShape> list_training_gemms(const LstmStack& model, int64_t rows)
 // that assumes that each pass reads the weights only once. A direction of a layer has `hidden` cells and four
 // gates per cell.
 // - Forward reads the input and writes the gates, the cells and the output.
-// - Backward reads the gradient of the output, the gates and the cells. It writes the gradients of the gates.
+// - Backward reads the gates, the cells and the gradient of the output, and writes the gradients of the
+//   gates.
 // - The matrix products of backward read the gradients of the gates twice, read the input and the output
 //   once, and write the gradient of the input.
 // - Backward writes the gradients of the weights in float32.

@@ -26,7 +26,8 @@ constexpr int64_t kWarmUp = 2;
 //   and the gradient of the result, and writes the gradients of q, k and v. Each tensor has the shape
 //   (batch, length, width) and the dtype get_operand_dtype(device).
 // - A layer has two residual branches in float32. Forward reads the input and the output of a branch, and
-//   writes their sum. Backward reads the gradient and the sum, and writes a gradient.
+//   writes their sum. Backward reads the sum and the gradient of the sum, and writes the gradient of the
+//   input.
 // - The optimizer uses float32. It reads a weight, its gradient and two moments, and writes the weight and
 //   the moments.
 WorkCounts count_step_work(const BenchmarkedModel& choice, double attention_flops, int64_t parameters,

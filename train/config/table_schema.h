@@ -1,4 +1,5 @@
-// The declaration of the keys of one table. Internal to the config code.
+// TableSchemaBuilder, with which the schema declares the config keys of one table, such as [train]. Internal
+// to the config code.
 #pragma once
 
 #include <optional>

@@ -43,8 +43,8 @@ class Communicator {
   // requires.
   virtual void start_all_reduce(const Tensor& values) = 0;
   // Waits for all started reductions. If is_stream_ordered() is true, the function can return before
-  // reductions of CUDA tensors are complete. Operations that are launched later wait for these reductions on the
-  // device.
+  // reductions of CUDA tensors are complete. Operations that are launched later wait for these reductions on
+  // the device.
   virtual void wait() = 0;
   // Replaces each element of `values` with its sum over all processes.
   void all_reduce(const Tensor& values) {

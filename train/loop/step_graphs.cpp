@@ -6,7 +6,8 @@
 namespace tapeformer {
 namespace {
 
-constexpr size_t kMaxGraphs = 4;  // each graph holds the memory of a step
+// Maximum number of graphs. Each graph reserves the memory of a training step.
+constexpr size_t kMaxGraphs = 4;
 
 }  // namespace
 
@@ -17,7 +18,7 @@ StepGraphs::~StepGraphs() = default;
 void StepGraphs::capture(Entry& entry, int64_t step, const std::function<StepOutputs()>& launch_step) {
   if constexpr (kHasCuda) {
     // The capture allocates new memory for the graph and cannot use cached blocks. trim() returns the cached
-    // blocks to the system, so that more memory is available.
+    // blocks to the system, so that the capture can allocate their memory.
     get_device_allocator(device_).trim();
     entry.captured_step = step;
     try {

@@ -28,8 +28,8 @@ struct StepLayout {
 // Results of a step on the device. Each replay of a graph overwrites the tensors.
 struct StepOutputs {
   std::vector<Tensor> losses;  // one for each micro-batch
-  // For each micro-batch, the sum of the terms that layers add to the loss. The tensor is undefined if layers
-  // add no terms.
+  // For each micro-batch, the sum of the auxiliary losses of all layers. A tensor is undefined if the layers
+  // have no auxiliary losses.
   std::vector<Tensor> loss_terms;
   Tensor grad_norm;
   // Sum of BatchLoss::processed_unit_count over all micro-batches. Equal for all steps with the same layout.
@@ -43,19 +43,21 @@ class StepGraphs {
   StepGraphs(Device device, int64_t micro_batch_count);
   ~StepGraphs();
 
-  // Runs step number `step`, by a call of `launch_step` or by a replay of the graph of `layout`. Between
-  // steps of equal layout, only the step number and the values in the batch tensors may differ.
+  // Runs step number `step`: calls `launch_step`, or replays the graph of `layout`. `launch_step` must do the
+  // same work in all steps with equal layouts. Only the step number and the values of the batch tensors can
+  // differ between these steps.
   StepOutputs run(const StepLayout& layout, int64_t step, const std::function<StepOutputs()>& launch_step);
 
-  // The next two functions return the number of captured steps and the number of replayed steps.
+  // Returns the number of captured graphs, including graphs that were discarded.
   int64_t captured_step_count() const { return captured_step_count_; }
+  // Returns the number of steps that launched a graph.
   int64_t replayed_step_count() const { return replayed_step_count_; }
 
  private:
   struct Entry {
-    bool has_run = false;  // whether the first step of the layout has run
+    bool has_run = false;  // whether a step with this layout has run
     int64_t captured_step = 0;
-    StepOutputs outputs;  // tensors that each replay writes
+    StepOutputs outputs;  // results of the graph; each replay overwrites the tensors
     std::shared_ptr<cuda::Graph> graph;
   };
   void capture(Entry& entry, int64_t step, const std::function<StepOutputs()>& launch_step);

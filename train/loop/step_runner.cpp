@@ -49,9 +49,10 @@ std::optional<StepLayout> StepRunner::fetch_batches(bool with_dropout) {
   return capturable ? std::optional(layout) : std::nullopt;
 }
 
-// Computes the weights of the micro-batches in the loss of the step, so that the gradient summed over the
-// processes is the gradient of one large batch. Copies the weights to the device, where a captured graph
-// reads them.
+// Computes the weight of each micro-batch in the loss of the step. With these weights, the sum of the
+// gradients over all micro-batches and processes is the gradient of the loss of the whole batch. If a step
+// has several micro-batches or processes, also copies the weights to the device, where a captured graph reads
+// them.
 void StepRunner::compute_loss_weights() {
   const int64_t micro_steps = config_.train.accumulate;
   loss_weights_.assign(1, 1);
@@ -81,7 +82,8 @@ BatchLoss StepRunner::forward(int64_t micro_batch, bool with_dropout, LossTerms&
                                                            .step = static_cast<uint64_t>(number),
                                                            .first_example = slice.first_example,
                                                            .loss_terms = &terms});
-  // With several processes, complete_pending_step() checks the losses.
+  // On the CPU in a run with one process, the loss is checked before the backward pass. In other runs,
+  // complete_pending_step() checks the loss.
   if (device_.is_cpu() && !reducer_ && !std::isfinite(batch.loss.item()))
     check_finite_loss(batch.loss.item(), state_.step, task_.describe_examples(number), state_);
   return batch;
@@ -112,7 +114,8 @@ StepOutputs StepRunner::launch(bool with_dropout) {
     outputs.processed_unit_count += batch.processed_unit_count;
     if (reducer_ && micro_batch + 1 == micro_steps) {
       reducer_->begin_step();
-      // On the CPU, the losses are known here. The status is then reduced at the same time as the gradients.
+      // On the CPU, the losses are available before the last backward pass, so the status is reduced at the
+      // same time as the gradients.
       if (device_.is_cpu())
         communicator_.start_all_reduce(status_.emplace(make_status(outputs)).status_matrix());
     }
@@ -156,8 +159,8 @@ StepResult StepRunner::run(const StopRequest& stop) {
   for (const Tensor& term : outputs.loss_terms)
     pending.loss_terms.push_back(term.defined() ? std::optional<Readback>(term) : std::nullopt);
   pending_steps_.push_back(std::move(pending));
-  // The losses of the previous step are read after the launch of this step, so that the device stays busy. No
-  // checkpoint is written before all losses are read.
+  // The losses of the previous step are read after the launch of this step, so that the device stays busy.
+  // Trainer::save_checkpoint() waits for the losses of all steps before it writes a checkpoint.
   wait_for_losses(state_.step);
   return result;
 }

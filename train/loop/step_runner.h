@@ -32,21 +32,21 @@ class StepRunner {
   StepRunner(const Config& config, Device device, const RunState& state, Task& task, Optimizer& optimizer,
              const Schedule& schedule, Communicator& processes);
 
-  // Runs step number `state.step`, and then waits for the losses of the previous steps. On the CPU in a run
-  // with one process, also checks the loss of this step. Throws DivergenceError if a loss or a gradient norm
-  // is not finite. `stop` is the request of this process to stop; agreed_stop_request() returns the request
-  // of all processes.
+  // Runs step number RunState::step, and then waits for the losses of the previous steps. On the CPU in a run
+  // with one process, also checks the loss of this step. Throws DivergenceError if one of these losses, or
+  // the gradient norm of a previous step, is not finite. `stop` is the stop request of this process;
+  // agreed_stop_request() returns the stop request of all processes.
   StepResult run(const StopRequest& stop = {});
-  // Waits for the losses of the steps before `end_step`. Throws DivergenceError if a loss or a gradient norm
-  // is not finite.
+  // Waits for the losses and gradient norms of the steps before step number `end_step`. Throws
+  // DivergenceError if one of them is not finite.
   void wait_for_losses(int64_t end_step);
-  // Discards the losses that were not read. A dry run that only estimates the time of a step does not compute
-  // losses, so it calls this function after each step.
+  // Discards the losses that have not been read. Trainer::dry_run() calls this function if it has a
+  // StepTimeModel, because a device that only counts the work of a step computes no losses.
   void discard_losses() { pending_steps_.clear(); }
-  // Returns the loss of the last step whose losses were read.
+  // Returns the loss of the last step whose losses were read. If no losses were read, returns std::nullopt.
   std::optional<double> last_loss() const { return last_loss_; }
-  // Returns the sum of the terms that layers added to the loss, in the same step as last_loss(). The result
-  // is std::nullopt if layers added no terms. last_loss() does not include the terms.
+  // Returns the sum of the auxiliary losses of all layers in the step of last_loss(). If the layers have no
+  // auxiliary losses, returns std::nullopt. last_loss() does not include the auxiliary losses.
   std::optional<double> last_loss_terms() const { return last_loss_terms_; }
   // Returns the number of predictions or frames in the steps whose losses were read since the last call.
   int64_t take_processed_unit_count() { return std::exchange(processed_unit_count_, 0); }
@@ -59,12 +59,12 @@ class StepRunner {
   const StepGraphs* graphs() const { return graphs_.get(); }
 
  private:
-  // A step whose losses are being copied to the host, or exchanged with the other processes.
+  // A launched step whose losses have not been read.
   struct PendingStep {
     int64_t step;
     std::vector<double> loss_weights;  // weights of the micro-batches
     std::vector<Readback> losses;
-    std::vector<std::optional<Readback>> loss_terms;  // nullopt for a micro-batch without terms
+    std::vector<std::optional<Readback>> loss_terms;  // nullopt for a micro-batch without auxiliary losses
     Readback grad_norm;
     int64_t processed_unit_count;
     StopRequest stop_request;
@@ -78,7 +78,7 @@ class StepRunner {
   BatchLoss forward(int64_t micro_batch, bool with_dropout, LossTerms& terms);
   void run_backward(const Tensor& loss, int64_t micro_batch);
   StepOutputs launch(bool with_dropout);
-  // Returns the values that this process sends to the other processes.
+  // Returns the status of this process in the current step, which the processes exchange.
   StepStatus make_status(const StepOutputs& outputs) const;
 
   const Config& config_;
@@ -95,8 +95,8 @@ class StepRunner {
   // Copy of loss_weights_ on the device. Undefined if there is one micro-batch per step and one process.
   Tensor device_loss_weights_;
   StopRequest stop_request_;  // request of this process in the current step
-  // Status of the current step. launch() sets the status if the device is the CPU and the run has several
-  // processes. Otherwise, the value is std::nullopt.
+  // Status of the current step. If the device is the CPU and the run has several processes, launch() sets
+  // `status_`, and run() moves it to the PendingStep. Otherwise, `status_` is std::nullopt.
   std::optional<StepStatus> status_;
   std::deque<PendingStep> pending_steps_;
   std::optional<double> last_loss_, last_loss_terms_;

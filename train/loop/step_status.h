@@ -18,21 +18,23 @@ struct StopRequest {
 
 class StepStatus {
  public:
-  // Makes the status of this process. `losses`, `terms` and `weights` have one element per micro-batch: its
-  // loss, the sum of the terms that layers add to the loss, and its weight in the loss of the step.
-  // `processed_unit_count` is the number of predictions or frames of this process, and `stop` is its request
-  // to stop.
+  // Creates the status of this process from these values:
+  // - losses: the loss of each micro-batch
+  // - terms: the sum of the auxiliary losses of all layers, for each micro-batch
+  // - weights: the weight of each micro-batch in the loss of the step
+  // - processed_unit_count: the number of predictions or frames of this process
+  // - stop: the stop request of this process
   StepStatus(const Communicator& processes, const std::vector<double>& losses,
              const std::vector<double>& terms, const std::vector<double>& weights,
              int64_t processed_unit_count, const StopRequest& stop);
 
-  // Returns a tensor of dtype float64 with one row per value of the status and one column per process. The
-  // caller must sum this tensor over the processes before it calls the functions below.
+  // Returns a float64 tensor with one row per value of the status and one column per process. This tensor
+  // must be summed over the processes before the functions below are called.
   const Tensor& status_matrix() const { return status_matrix_; }
 
   // Returns the loss of the whole batch.
   double loss() const;
-  // Returns the sum of the terms that layers add to the loss of the whole batch.
+  // Returns the sum of the auxiliary losses of all layers for the whole batch.
   double loss_terms() const;
   // Returns the number of predictions or frames of all processes.
   int64_t processed_unit_count() const;
@@ -42,10 +44,10 @@ class StepStatus {
   struct NonFiniteLoss {
     int rank;
     int64_t micro_batch;
-    double loss;  // weighted sum of the losses of the process
+    double loss;  // weighted sum of the losses of all micro-batches of the process
   };
-  // Returns the lowest rank with a loss that is not finite, and the first micro-batch of that rank with such
-  // a loss. If all losses are finite, returns std::nullopt.
+  // Returns the lowest rank that has a non-finite loss, and the first micro-batch of this rank whose loss is
+  // not finite. If all losses are finite, returns std::nullopt.
   std::optional<NonFiniteLoss> find_non_finite_loss() const;
 
  private:

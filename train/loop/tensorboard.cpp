@@ -101,7 +101,8 @@ EventWriter::EventWriter(const Folder& folder) : file_(folder.create_file(make_f
 
 void EventWriter::write_session_start(int64_t step) {
   constexpr int kStart = 1;
-  write_event(step, encode_bytes_field(7, encode_integer_field(1, kStart)));  // session_log.status is START
+  // Sets session_log.status to START.
+  write_event(step, encode_bytes_field(7, encode_integer_field(1, kStart)));
 }
 
 void EventWriter::write_scalars(const MetricRecord& record) {

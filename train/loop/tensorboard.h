@@ -1,8 +1,8 @@
 // TensorBoard event files: scalars of metrics, sample images and the config of a run.
 //
-// An event file is a TFRecord file of protobuf messages of type tensorflow.Event. libprotobuf is not used,
-// because libsentencepiece exports the symbols of its own copy of protobuf. A program that links both
-// libraries crashes when it starts.
+// An event file is a TFRecord file that contains protobuf messages of type tensorflow.Event. EventWriter does
+// not use libprotobuf, because libsentencepiece exports the symbols of its own copy of protobuf. A program
+// that links both libprotobuf and libsentencepiece crashes when it starts.
 #pragma once
 
 #include <string>
@@ -19,13 +19,13 @@ class EventWriter {
   // Creates a file "events.out.tfevents.…" in a folder.
   explicit EventWriter(const Folder& folder);
 
-  // Writes the start of a session. TensorBoard then discards the events of `step` and later steps in earlier
-  // files, which a resumed run repeats.
+  // Writes an event that marks the start of a session at `step`. TensorBoard then ignores the events of
+  // `step` and later steps in earlier event files, because a resumed run repeats these steps.
   void write_session_start(int64_t step);
   // Writes each number of a record, except "step", as a scalar. The name of the scalar consists of the split
   // and the field, for example "train/loss_nats". Skips values that are not finite.
   void write_scalars(const MetricRecord& record);
-  // Writes a PNG image of `height` × `width` pixels with 1 or 3 channels.
+  // Writes an image of `height` × `width` pixels with 1 or 3 channels. `png` is the image in PNG format.
   void write_image(const std::string& name, int64_t step, std::string_view png, int64_t height, int64_t width,
                    int64_t channels);
   // Writes a text summary, which TensorBoard renders as Markdown.

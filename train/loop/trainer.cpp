@@ -175,8 +175,9 @@ bool Trainer::evaluate(const StopSignalScope& signals) {
   return true;
 }
 
-// Checks that all losses, weights and optimizer states are finite, and saves a checkpoint. If saving fails,
-// throws an exception on all processes if `must_succeed` is true, and otherwise logs a warning.
+// Saves a checkpoint. Throws DivergenceError if a loss, a weight or an optimizer state is not finite. If the
+// checkpoint cannot be saved and `must_succeed` is true, throws an exception on all processes. If the
+// checkpoint cannot be saved and `must_succeed` is false, logs a warning.
 void Trainer::save_checkpoint(bool must_succeed) {
   step_runner_->wait_for_losses(state_.step);
   check_finite_weights(task_->model().parameters(), state_);
@@ -267,7 +268,8 @@ TrainResult Trainer::run() {
       result.stop_signal = all_reduce_max_signal(*communicator_, signals.last_signal());
   };
   result.is_time_up = is_time_up();
-  // The previous run may have ended between the checkpoint and the evaluation of a step.
+  // If the run was interrupted after it saved a checkpoint and before it evaluated the model, the evaluation
+  // runs now.
   const bool ended = state_.step == state_.total_steps || result.is_time_up;
   if (state_.step > 0 && state_.last_evaluation_step != state_.step && (is_evaluation_due() || ended))
     finish(ended);
@@ -294,8 +296,8 @@ TrainResult Trainer::run() {
 
 DryRunResult Trainer::dry_run(const StepTimeModel& time_model) {
   const auto product_tuning_scope = start_product_tuning(config_.run, device_, "", "", 0);
-  // Number of steps before the measured step. With CUDA graphs, the second step is slow, because it captures
-  // the graph.
+  // Number of steps before the measured step. With CUDA graphs, the second step is not measured, because it
+  // captures the graph and takes longer than later steps.
   const int warm_up = graphs() && !time_model ? 2 : 1;
   state_.total_steps = std::max<int64_t>(state_.total_steps, warm_up + 1);
   DryRunResult report{.parameter_count = count_parameters(task_->model()),

@@ -63,21 +63,26 @@ using StepTimeModel = std::function<double(const std::function<void()>& step)>;
 
 class Trainer {
  public:
-  // Loads the data and builds the model. Throws ConfigError, DataError or DeviceError if this fails, and
-  // ConfigError if the configs, the program versions or the data of the processes differ. All processes of a
-  // run must call the same functions of their trainers. Process 0 writes the run directory.
+  // Loads the data and builds the model. All processes of a run must create a trainer and call the same
+  // functions of the trainer. Only process 0 writes to the run directory.
+  //
+  // Throws ConfigError if the config is invalid, or if the configs, the program versions or the data of the
+  // processes differ. Throws DataError if the data cannot be loaded, DeviceError if the device cannot be
+  // used, and CheckpointError if the checkpoint of model.init is damaged.
   Trainer(Config config, TrainerOptions options);
   ~Trainer();
 
-  // Trains until the last step is done, the time limit is reached or a signal arrives. An exception leaves
-  // the saved checkpoints intact. Throws
-  // - RunDirectoryError if the run directory cannot be used,
-  // - CheckpointError if the checkpoint is damaged or the last checkpoint cannot be saved,
-  // - DivergenceError if a loss, a gradient norm, a weight or an optimizer state is not finite.
-  // Process 0 throws the first two exceptions, and the other processes then throw FirstProcessError.
+  // Trains until the last step is complete, the time limit is reached, or the process receives SIGINT or
+  // SIGTERM. If run() throws an exception, the saved checkpoints stay intact. Exceptions:
+  // - RunDirectoryError: The run directory cannot be used, or its config does not allow a resume.
+  // - ConfigError: The metadata of the task differs from the metadata in the checkpoint.
+  // - CheckpointError: The checkpoint is damaged, or the last checkpoint cannot be saved.
+  // - DivergenceError: A loss, a gradient norm, a weight or an optimizer state is not finite.
+  // - std::runtime_error: The weights of the processes differ.
+  // If an error occurs only on process 0, the other processes throw FirstProcessError.
   TrainResult run();
-  // Runs a few steps without writing files, and measures the time of the last step. If `time_model` is set,
-  // it estimates this time instead, and the losses are discarded.
+  // Runs a few training steps and measures the time of the last step. Writes no files. If `time_model` is
+  // set, `time_model` runs the last step and returns the estimated time, and all losses are discarded.
   DryRunResult dry_run(const StepTimeModel& time_model = {});
 
   const Module& model() const { return task_->model(); }
@@ -89,8 +94,9 @@ class Trainer {
   // Starts a new run or loads the last checkpoint, and opens the log. Returns the state of the checkpoint as
   // JSON, or "" for a new run.
   std::string open_run(const RunDirectory& directory);
-  // On process 0, sets `directory` and calls open_run(). Then copies the weights, the optimizer state and the
-  // TrainingState to all processes. If process 0 fails, throws an exception on all processes.
+  // On process 0, sets `directory` and calls open_run(). Then copies the weights, the optimizer state and, if
+  // the run is resumed, the TrainingState from process 0 to the other processes. If process 0 throws an
+  // exception, all processes throw an exception.
   void open_run_on_all_processes(std::optional<RunDirectory>& directory);
   void restore(const TrainingState& state);
   TrainingState make_state() const;
@@ -110,12 +116,14 @@ class Trainer {
   CheckpointWriter::WarningFunction make_warning_function();
 
   bool is_due(int64_t every) const { return every > 0 && state_.step % every == 0; }
-  // Returns whether the current step ended an epoch whose number, counted from 1, is a multiple of `every`.
+  // Returns whether the latest step completed an epoch whose number, counted from 1, is a multiple of
+  // `every`. If `every` is 0, returns false.
   bool is_epoch_due(int64_t every) const;
   bool is_evaluation_due() const {
     return is_due(config_.train.eval_every) || is_epoch_due(config_.train.eval_epochs);
   }
-  double time_limit_seconds() const { return config_.train.time_limit_minutes * 60; }  // seconds; 0: no limit
+  // Returns the time limit in seconds, or 0 if there is no limit.
+  double time_limit_seconds() const { return config_.train.time_limit_minutes * 60; }
   bool is_time_up() const {
     return time_limit_seconds() > 0 && state_.training_seconds >= time_limit_seconds();
   }
@@ -136,9 +144,10 @@ class Trainer {
   std::optional<TaskEvaluation> last_evaluation_;
   std::string task_metadata_json_;  // Task::metadata_json()
 
-  // Number of predictions or frames since the last training record in metrics.jsonl.
+  // Number of predictions or frames that were processed since the last training record was written to
+  // metrics.jsonl.
   int64_t interval_processed_unit_count_ = 0;
-  // Training time in seconds since the last training record in metrics.jsonl.
+  // Training time in seconds since the last training record was written to metrics.jsonl.
   double interval_seconds_ = 0;
 };
 

@@ -207,8 +207,9 @@ std::string Plot::curve(const Series& series, size_t index) const {
   const std::vector<PagePoint> points = page_points(series);
   const char* const colour = select_colour(index);
   std::string corners, marks;
-  // In a long curve, markers and error bars are drawn only at intervals of `every` points. The first point
-  // with a marker depends on `index`, so that curves with equal points have markers at different points.
+  // Markers and error bars are drawn at intervals of `every` points, so that a curve has at most kMaxMarkers
+  // markers. The first point with a marker depends on `index`, so that the markers of long curves with equal
+  // points do not overlap.
   const size_t every = (points.size() + kMaxMarkers - 1) / kMaxMarkers;
   for (size_t i = 0; i < points.size(); ++i) {
     const PagePoint& p = points[i];

@@ -16,8 +16,9 @@ struct Series {
   std::string name;
   std::vector<std::pair<double, double>> points;  // (x, y), connected in this order
   bool is_reference = false;                      // whether to draw a thin dotted line without markers
-  // For each point, half the length of its vertical error bar, such as a standard deviation. The value 0 or
-  // an empty list means no bar. Long curves have bars only at points with markers.
+  // Errors of the y-coordinates of the points, such as standard deviations. The error bar of a point extends
+  // from y - error to y + error. If an error is 0 or the list is empty, no error bar is drawn. In long
+  // curves, error bars are drawn only at some of the points.
   std::vector<double> error_bars = {};
   double circle_area = 0;  // relative area of the circles at the points, if Chart::circle_area_unit is set
 };

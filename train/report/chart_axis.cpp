@@ -35,7 +35,7 @@ std::string format_tick(double value, double step) {
   return fmt::format("{:.{}g}", value, std::clamp(digits, 6, 15));
 }
 
-// Returns ticks at multiples of a round number, even if the scale is logarithmic.
+// Returns ticks at multiples of a number from find_round_step(). The scale may be linear or logarithmic.
 std::vector<Tick> make_even_ticks(const AxisRange& range, Scale scale) {
   const double low = invert_transform(scale, range.low), high = invert_transform(scale, range.high);
   const double step = find_round_step((high - low) / kMaxTicks);

@@ -40,10 +40,12 @@ struct Tick {
   std::string label;
 };
 
-// Returns the ticks of an axis. On a linear axis, the ticks are multiples of a round number. On a logarithmic
-// axis, the ticks are powers of the base. If `range` contains fewer than three such powers, the ticks are 1,
-// 2 and 5 times powers of ten. If there are still fewer than three ticks, multiples of a round number are
-// used instead.
+// Returns the ticks of an axis. On a linear axis, the ticks are multiples of a number that is 1, 2 or 5 times
+// a power of ten. On a logarithmic axis, the function returns the first of these lists that has at least
+// three ticks in `range`, or the last list:
+// - powers of the base of the logarithm
+// - 1, 2 and 5 times powers of ten
+// - the ticks of a linear axis with the same range of values
 std::vector<Tick> make_axis_ticks(const AxisRange& range, Scale scale);
 
 }  // namespace tapeformer

@@ -69,9 +69,9 @@ std::vector<std::pair<double, double>> thin_points(const std::vector<std::pair<d
   return result;
 }
 
-// Returns a curve with one point for each value of a field. The x-coordinate is the training time in seconds
-// if `by_time` is true, and otherwise the step. An evaluation record gets the time of the last training
-// record before it.
+// Returns a curve of a field with at most kMaxPoints points. If `by_time` is true, the x-coordinate is the
+// training time in seconds. Otherwise, the x-coordinate is the step. The training time of an evaluation is
+// the time of the last training record before the evaluation record.
 Series make_series(const ReportedRun& run, const PlottedField& field, bool by_time) {
   Series series{.name = run.name, .points = {}};
   double seconds = 0;

@@ -1,4 +1,4 @@
-// A report on training runs. The report is one HTML page with a table of final results, curves, sample images
+// A report on training runs. The report is an HTML page that contains final results, curves, sample images
 // and configs.
 #pragma once
 
@@ -13,17 +13,18 @@
 namespace tapeformer {
 
 struct ReportedRun {
-  std::string name;                          // path that was passed to read_reported_run()
+  std::string name;                          // argument of read_reported_run()
   std::optional<Config> config;              // nullopt if config.toml cannot be read
-  std::vector<MetricRecord> metrics;         // readable records of metrics.jsonl
-  std::vector<std::string> damage_messages;  // messages about damaged lines and files
-  // The PNG files in the folder `samples`, sorted by modification time. Contains only the latest four files.
+  std::vector<MetricRecord> metrics;         // valid records of metrics.jsonl
+  std::vector<std::string> damage_messages;  // error messages about config.toml and metrics.jsonl
+  // Paths of the latest four PNG files in the folder `samples` of the run directory, oldest first.
   std::vector<std::filesystem::path> picture_paths;
   bool is_running = false;  // whether a process is currently training this run
 };
 
-// Reads a run directory. Lists damaged files in `damage_messages` instead of throwing an exception. Throws
-// CheckpointError if the path is not a run directory.
+// Reads a run directory. If config.toml or metrics.jsonl is missing or damaged, adds a message to
+// `damage_messages` instead of throwing an exception. Throws CheckpointError if `path` contains neither
+// config.toml nor metrics.jsonl.
 ReportedRun read_reported_run(const std::string& path);
 
 // Returns an HTML page that contains all pictures and needs no other files. If `refresh_seconds` is positive,

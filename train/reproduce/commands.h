@@ -1,5 +1,5 @@
-// Training runs and measurements that reproduce a table of a paper (train/reproduce/table.h). A training run
-// or a measurement executes commands of this program, such as `train` and `eval`, in child processes.
+// The commands of a reproduction. The training runs and measurements of a table (train/reproduce/table.h) run
+// commands of this program, such as `train` and `eval`, in child processes.
 #pragma once
 
 #include <filesystem>

@@ -1,6 +1,6 @@
-// The estimates of --dry-run: time, memory and disk space of the trainings and measurements of a table. A few
-// training steps of each model are measured, with as many models in parallel as in the real run. All files
-// are temporary.
+// Estimates of the time, memory and disk space of a reproduction, for `tapeformer reproduce --dry-run`. For
+// each trained row, `train --dry-run` runs a few training steps. As many of these commands run in parallel as
+// training runs in the reproduction. All files are temporary.
 #include <unistd.h>
 
 #include <algorithm>
@@ -36,16 +36,16 @@ class ScratchFolder {
   fs::path path_;
 };
 
-// Returns the estimated bytes of all checkpoints of a run. Assumes that a checkpoint contains the weights,
-// two moments and an optional average in float32.
+// Returns the estimated size in bytes of all checkpoints of a run. Assumes that each checkpoint contains the
+// weights, two moments per weight and, if optimizer.ema > 0, the moving average of the weights, in float32.
 int64_t run_bytes(const Config& config, int64_t parameters) {
   constexpr int64_t kBestAndNext = 2;  // the best checkpoint, and the checkpoint that is being written
   const int64_t tensors = 3 + (config.optimizer.ema > 0 ? 1 : 0);
   return parameters * tensors * static_cast<int64_t>(sizeof(float)) * (config.train.keep_last + kBestAndNext);
 }
 
-// Returns the estimated seconds of the measurements of a row. `step` is the time of a training step in
-// seconds, and a forward pass is assumed to take a third of this time.
+// Returns the estimated time in seconds of the measurements of a row for `seeds` seeds. `step` is the time of
+// a training step in seconds. Assumes that a forward pass takes a third of the time of a training step.
 double estimate_measuring_seconds(const Table& table, const Trial& trial, double step, int64_t seeds) {
   constexpr double kForwardShare = 1.0 / 3;
   const double forward = step * kForwardShare / static_cast<double>(trial.config.data.batch_size);
@@ -57,7 +57,7 @@ double estimate_measuring_seconds(const Table& table, const Trial& trial, double
   return seconds;
 }
 
-// The estimated work of a row of a table: sums over the trainings of all seeds.
+// Estimated costs of a table row. The times and `disk_bytes` are sums over all seeds.
 struct RowEstimate {
   double training_seconds = 0;
   double measuring_seconds = 0;
@@ -84,8 +84,9 @@ RowEstimate estimate_row(const Table& table, const Trial& trial, const Json& out
   return estimate;
 }
 
-// Returns the trials that are run for the estimate: the first seed of each trained row. If these trials are
-// fewer than `parallel`, adds other seeds, so that as many trainings run in parallel as in the real run.
+// Returns the trials that the dry run trains: each trained row with the first seed. If there are fewer than
+// `parallel` such trials, adds trials with other seeds, so that as many training runs are parallel as in the
+// reproduction.
 std::vector<Trial> list_estimated_trials(const ReproductionOptions& options, const CommandContext& context,
                                          const std::vector<Row>& rows, int64_t parallel) {
   std::vector<Trial> trials;

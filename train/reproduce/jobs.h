@@ -1,7 +1,8 @@
-// Child processes that run commands of this program, such as training runs. If mpirun or srun has started
-// this process, the variables of the launcher are removed from the environment of each child. A child is
-// therefore not a process of the distributed run. Each child has a separate process group, an empty standard
-// input, and files for its output. If this process ends, all children receive SIGTERM.
+// Child processes that run commands of this program, such as `train`. The environment of a child process does
+// not contain the variables that mpirun and srun set, so that the child process does not join the distributed
+// run of this process. Each child process has a separate process group and an empty standard input. Its
+// standard output and standard error are written to files. If this process ends, all child processes receive
+// SIGTERM.
 #pragma once
 
 #include <filesystem>

@@ -10,15 +10,15 @@ namespace tapeformer {
 
 inline constexpr double kBytesPerMebibyte = 1024.0 * 1024.0;
 
-// A column of a table that shows an entry of the JSON output of a command.
+// A table column with values from the JSON output of a command.
 struct OutputField {
   Column column;
-  std::string key;    // name of the entry
-  double factor = 1;  // multiplier of the value, for example 100 for a percentage
+  std::string key;    // key of the value in the JSON output
+  double factor = 1;  // factor that multiplies the value, such as 100 for a percentage
 };
 
-// Returns a measurement that runs one command and reads `fields` from its output. A field has no value if the
-// entry is missing or not a number.
+// Returns a measurement that runs `command` and reads `fields` from the JSON output of the command. If the
+// output contains no number for OutputField::key, the column of the field has no value.
 Measurement make_command_measurement(const std::string& name, const Words& command,
                                      const std::vector<OutputField>& fields);
 
@@ -32,17 +32,18 @@ OutputField make_test_bits_per_dim_field();
 OutputField make_test_loss_field();
 OutputField make_test_accuracy_field();
 
-// Returns a measurement of the training time. Unless `figure` is empty, the training loss by step is also
-// added to the figure with this name.
+// Returns a measurement of the training time in seconds. If `figure` is not empty, the measurement also
+// returns a curve of the training loss against the step, for the figure with the name `figure`.
 Measurement make_training_curve_measurement(const std::string& figure);
 
-// Options of make_generation_measurement(). The measured value is the number of generated images per second
-// or, if `measures_latency` is true, the time in seconds for all images.
+// Options of make_generation_measurement(). If `measures_latency` is true, the measured value is the time in
+// seconds to generate all images. Otherwise, the measured value is the number of generated images per second.
 struct GenerationMeasurementOptions {
-  // Name and label of the table column, and the mode "recurrent" or "recompute".
+  // `column` and `label` are the name and the label of the table column. `mode` is the value of the
+  // command-line option --mode: "recurrent" or "recompute".
   std::string column, label, mode;
   int64_t image_count = 1, batch_size = 1;
-  std::string device = {};  // empty: the device of the table
+  std::string device = {};  // value of --device; empty: the device of the reproduction
   bool measures_latency = false;
   std::vector<std::string> row_names = {};
 };
@@ -54,20 +55,20 @@ Measurement make_generation_measurement(const GenerationMeasurementOptions& spee
 // fewer than two points.
 double fit_power_law_exponent(const std::vector<std::pair<double, double>>& points);
 
-// Returns the lengths shortest, 2 * shortest, 4 * shortest and so on, up to `longest`. Throws ConfigError if
-// `longest` is less than `shortest`. The error message contains `option`, the name of the measurement option
-// that sets `longest`.
+// Returns the lengths shortest * 2^i, for i = 0, 1, 2, ..., that are at most `longest`. Throws ConfigError if
+// `longest` is less than `shortest`. `option` is the name of the measurement option that sets `longest`. The
+// error message contains this name.
 std::vector<int64_t> list_doubled_lengths(const char* option, int64_t shortest, int64_t longest);
 
-// Returns the columns "milliseconds_N" and "mebibytes_N" for each length N, and two columns for the fitted
-// exponents.
+// Returns a column "milliseconds_N" and a column "mebibytes_N" for each length N. Also returns the columns
+// "milliseconds_exponent" and "mebibytes_exponent" for the results of fit_power_law_exponent().
 std::vector<Column> make_scaling_columns(const std::vector<int64_t>& lengths);
-// Converts measurements to values for the columns of make_scaling_columns(), and to one curve of the time and
-// one curve of the memory. Both curves have the name `curve`. `rows` is a JSON array with one object for each
-// length. Each object has the entries length, seconds and peak_bytes.
+// Returns the values of the columns of make_scaling_columns(), and curves of the time and the memory against
+// the length. Both curves have the name `curve`. `rows` is a JSON array with one object for each length. Each
+// object contains the numbers "length", "seconds" and "peak_bytes".
 MeasurementResults read_scaling_results(const Json& rows, const std::string& curve);
-// Returns the figures "time" and "memory", which show the curves of read_scaling_results(). `x` is the label
-// of the x-axis.
+// Returns the figures "time" and "memory" for the curves of read_scaling_results(). The titles of both
+// figures start with `title`. `x` is the label of the x-axis.
 std::vector<Figure> make_scaling_figures(const std::string& title, const std::string& x);
 
 }  // namespace tapeformer

@@ -31,15 +31,15 @@ struct ReproductionOptions {
   Device device = kCpu;                     // device of all trainings, evaluations and measurements
   DataAccessOptions data_access = {""};
   bool quiet = false;  // disables the printing of progress
-  // Values from the command line that override all configs. extract_measurement_options() removes the
-  // settings measure.NAME.
+  // Values from the command line that override the config files of the rows. extract_measurement_options()
+  // removes the settings measure.NAME from these values.
   ConfigOverrides overrides = {};
-  // All --set options. table.json records them.
+  // All --set options of the command line, which are written to table.json.
   std::vector<std::string> all_config_settings = {};
   OptionValues measurement_options = {};  // values of the options in Reproduction::measurement_options
 
-  // Returns the value of --device for commands: the name that the user has chosen, such as "cuda-emulated",
-  // or the name of `device`.
+  // Returns the value of the option --device for child processes. If the user specified a device other than
+  // "auto", such as "cuda-emulated", returns this name. Otherwise, returns the name of `device`.
   std::string device_name() const { return overrides.device.empty() ? device.to_string() : overrides.device; }
   // Returns the argument that belongs to `scale`.
   template <class T>
@@ -58,19 +58,20 @@ struct Reproduction {
   std::string name, summary;
   // Returns the table for options.scale and the settings in `options`.
   Table (*make_table)(const ReproductionOptions& options);
-  // Options that --set measure.NAME=VALUE changes.
+  // Options that the user can change with --set measure.NAME=VALUE.
   std::vector<OptionSpec> measurement_options = {};
-  // Config tables, such as "model", and config keys, such as "run.precision", that --set can change.
+  // Config tables, such as "model", and config keys, such as "run.precision", that the user can change with
+  // --set. If the list contains the table "train", the user can also change config keys in other tables.
   std::vector<std::string> config_keys = {};
-  // Config keys that --set cannot change, because the reproduction sets them.
+  // Config keys that the user cannot change with --set, because the reproduction sets these keys.
   std::vector<std::string> reserved_keys = {};
 };
 
-// Returns an integer option for Reproduction::measurement_options. With the default value 0, select_size()
-// returns a value for the scale.
+// Returns an integer option, with the default value 0, for Reproduction::measurement_options. If the value of
+// the option is 0, ReproductionOptions::select_size() returns the argument for the scale.
 OptionSpec make_size_option(const char* name, std::string help);
 
-// Returns the names of the config tables that affect a training. Reproductions that train models use this
+// Returns the names of the config tables that affect a training run. Reproductions that train models use this
 // list as Reproduction::config_keys.
 std::vector<std::string> list_training_config_tables();
 
@@ -94,11 +95,12 @@ Reproduction make_speech_scaling_reproduction();
 Reproduction make_speech_table_reproduction();
 Reproduction make_survey_table_reproduction();
 
-// Moves the settings measure.NAME from the --set options to options.measurement_options. Throws ConfigError
-// for settings that the reproduction does not support.
+// Moves the settings measure.NAME from options.overrides.config_settings to options.measurement_options, and
+// copies all --set options to options.all_config_settings. Throws ConfigError if a setting is invalid, or if
+// the reproduction does not support it.
 void extract_measurement_options(const Reproduction& reproduction, ReproductionOptions& options);
 
-// Throws ConfigError if a --set option has no effect in any of the rows.
+// Throws ConfigError if none of the configs of `rows` uses the config key of a --set option.
 void check_settings(const ReproductionOptions& options, const std::vector<Row>& rows);
 
 // Returns the value of a config key in the --set options, without the quotes of a TOML string. If several

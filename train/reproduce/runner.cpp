@@ -21,7 +21,7 @@ constexpr char kTraining[] = "training";
 struct PlannedTrial {
   const Row* row;
   int64_t seed;
-  bool trained = true;  // false if the training has not finished, or has failed
+  bool trained = true;  // false if the training run of the trial has not finished or has failed
 };
 
 // Returns the value of the entry "training" for ResultStore::put(). `output` is the JSON output of a training
@@ -160,7 +160,8 @@ void Runner::measure(const PlannedTrial& trial, const StopSignalScope& signals) 
   }
 }
 
-// Replaces the failures in `result_` by the failures of all processes.
+// Replaces result_.failures with the failures of all processes, and updates result_.failure_status. All
+// processes must call this function.
 void Runner::gather_failures() {
   processes_.barrier();
   const Json own = {{"status", result_.failure_status}, {"failures", result_.failures}};

@@ -1,5 +1,5 @@
-// Reproduction of a table of a paper. run_reproduction() trains a model for each row and seed, measures the
-// models, and writes the files of the table.
+// Execution of a Reproduction. run_reproduction() trains a model for each row and seed, measures the models,
+// and writes the files of the table.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -19,23 +19,27 @@ struct TableResult {
   int stop_signal = 0;  // signal that stopped run_reproduction(), or 0
 };
 
-// Trains a model for each row in options.row_names and each seed in options.seeds, unless the row needs no
-// trained model. If options.row_names is empty, uses all rows of the table. Then runs the measurements of
-// these rows and writes the files of the table. Resumes unfinished training runs of an earlier call, and does
-// not repeat finished training runs and measurements. After a failure in one row, continues with the other
-// rows. Throws ConfigError for an unknown row or invalid settings, and the exceptions of ResultStore.
+// Trains the rows in options.row_names, or all rows of the table if options.row_names is empty, with each
+// seed in options.seeds. Skips the training if Table::needs_training or Row::is_trained is false. Then runs
+// the measurements of these rows and writes the files of the table. Resumes unfinished training runs of an
+// earlier call, and does not repeat finished training runs and measurements. After a failure in one row,
+// continues with the other rows. Throws ConfigError if a row is unknown or a setting is invalid. Also throws
+// the exceptions of the ResultStore constructor.
 //
-// In a distributed run, the training runs and their measurements are divided among the processes, and the
-// result contains the failures of all processes. If a signal stops the call, the result contains only the
-// failures of this process, and the Communicator of the processes must not be used again.
+// In a distributed run, the training runs and their measurements are divided among the processes. Only
+// process 0 writes the files and returns TableResult::table. Each process returns the failures of all
+// processes. If a signal stops the call, each process returns only its own failures, and the Communicator of
+// the processes must not be used again.
 TableResult run_reproduction(const Reproduction& reproduction, const ReproductionOptions& options);
 
-// Returns the estimated time, memory and disk space for each row in options.row_names, without writing files.
+// Runs a few training steps of each trained row in options.row_names, and returns the estimated time, memory
+// and disk space. Writes only temporary files. If Table::needs_training is false, returns no estimates.
+// Throws CommandError if a command fails, and StoppedError if a signal arrives.
 Report estimate_reproduction_costs(const Reproduction& reproduction, const ReproductionOptions& options);
 
 // Returns the rows in options.row_names, in the order of the table. If options.row_names is empty, returns
-// all rows. Throws ConfigError for an unknown row, and for a --set option that has no effect in any of the
-// rows.
+// all rows. Throws ConfigError if a row is unknown, or if none of the configs of the returned rows uses the
+// config key of a --set option.
 std::vector<Row> select_rows(const Table& table, const ReproductionOptions& options);
 
 }  // namespace tapeformer

@@ -21,9 +21,10 @@ namespace tapeformer {
 
 class ResultStore {
  public:
-  // Creates the folder if it does not exist, and locks it. Throws ConfigError if another run uses the folder,
-  // if the folder belongs to another table, scale, program version, device or settings, or if this process
-  // does not see the files of process 0. Throws FileError if a file cannot be read or written.
+  // Creates options.output_folder if it does not exist, and locks it. Throws ConfigError if another process
+  // has locked the folder, if reproduce.json contains a different table, scale, program version, device or
+  // list of settings, or if this process does not see the files of process 0. Throws FileError if a file
+  // cannot be read or written.
   ResultStore(const Reproduction& reproduction, const ReproductionOptions& options,
               const ProcessGroup& processes);
 
@@ -35,8 +36,8 @@ class ResultStore {
   // Returns the seeds for which results of the row are stored, in increasing order.
   std::vector<int64_t> list_seeds(const Row& row) const;
 
-  // Returns the settings of the commands of this process. The commands use as many threads as this process.
-  // With several processes, make_process_run_config() selects their device.
+  // Returns the settings for the commands that this process runs. Each command uses as many threads as this
+  // process. In a run with several processes, make_process_run_config() selects the device.
   CommandContext make_command_context() const;
 
  private:

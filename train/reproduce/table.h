@@ -27,7 +27,8 @@ struct Row {
   std::vector<std::string> fixed_settings = {};    // settings that --set may not change
   NamedValues paper_values = {};                   // published values, by Column::name
   bool is_trained = true;  // whether the model of the row is trained; requires Table::needs_training
-  // Line of the printed table that shows this row. Several rows can have the same line. Empty: `name`.
+  // Name of the line in the printed table that shows this row. Several rows can share a line. If `line_name`
+  // is empty, the name of the line is `name`.
   std::string line_name = {};
 };
 
@@ -59,37 +60,37 @@ struct Trial {
   std::string run_dir;  // run directory of the training run, if Table::needs_training is true
 };
 
-// A measurement of a trial: commands of this program, and a function that reads their JSON output.
+// A measurement of a trial: `tapeformer` commands, and a function that reads the JSON output of the commands.
 struct Measurement {
   std::string name;  // name of the results in the result store
   std::vector<Column> columns = {};
-  // Arguments of the program, one list for each command. The runner replaces these placeholders:
-  //   {run}     run directory
+  // The arguments of each command. run_measurement() replaces these placeholders:
+  //   {run}     run directory of the trial
   //   {config}  path of the config file of the trial
-  //   {limit}   value of data.eval_limit
-  //   {file}    path in the output folder, without an extension
-  // It also appends common options, such as --json. It appends --device only if the command lacks this
-  // option.
+  //   {limit}   value of the config key data.eval_limit
+  //   {file}    path for a file in the output folder, without an extension
+  // run_measurement() also appends common options, such as --json. If the arguments already contain --device,
+  // run_measurement() does not append this option.
   std::vector<Words> commands = {};
   // If set, returns the commands of a trial, which replace `commands`.
   std::function<std::vector<Words>(const Trial&)> make_trial_commands = nullptr;
   // Returns the results of the measurement. `outputs` has the output of each command.
   std::function<MeasurementResults(const std::vector<Json>& outputs, const Trial&)> read_results = nullptr;
   std::vector<std::string> row_names = {};  // names of the measured rows; empty: all rows
-  // Set for results that do not depend on the seed, such as speeds.
+  // Whether only the first seed is measured. Suits results that do not depend on the seed, such as speeds.
   bool measures_first_seed_only = false;
-  // Returns the estimated time of the measurement in seconds, for --dry-run. `forward_seconds` is the time of
-  // the forward pass for one example. If the function is empty, the estimate is 0.
+  // Returns the estimated time of the measurement in seconds, for --dry-run. `forward_seconds` is the
+  // estimated time of the forward pass for one example. If estimate_seconds is null, the estimate is 0.
   std::function<double(double forward_seconds, const Trial&)> estimate_seconds = nullptr;
 };
 
-// Columns for a figure with one circle for each line of the printed table.
+// Column names for a figure that shows one circle for each line of the printed table.
 struct CircleColumns {
-  // Names of the columns with the coordinates of the circle. The error bar is the standard deviation of y
-  // over the seeds.
+  // Names of the columns that contain the x and y coordinates of the circles. The error bar of a circle is
+  // the standard deviation of y over the seeds.
   std::string x, y;
-  std::string area;       // name of the column with the areas of the circles
-  std::string area_unit;  // unit of the area in the legend, such as "MiB"
+  std::string area;       // name of the column that contains the areas of the circles
+  std::string area_unit;  // unit of the areas in the legend, such as "MiB"
 };
 
 struct Figure {

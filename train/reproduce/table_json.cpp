@@ -16,7 +16,7 @@ namespace {
 
 constexpr char kNotRun[] = "not run", kNoValue[] = "–";
 
-// The stored results of a row. known[i] is a JSON object with all results for the seed seeds[i].
+// The stored results of a row. known[i] is the JSON object that ResultStore::get() returns for seeds[i].
 struct RowResults {
   std::vector<int64_t> seeds;
   std::vector<Json> known;
@@ -65,8 +65,9 @@ std::string seeds_option(const Seeds& seeds) {
   return text.empty() ? "" : " --seeds " + text;
 }
 
-// Returns the cell of a row in a column, without the entries paper, command and config. The commit, machine,
-// threads and date are from the result of the last seed.
+// Returns the cell of table.json for a column of a row. `results` contains the results of the row. The
+// entries commit, machine, threads and date come from the last seed that has a result. make_row_json() adds
+// the entries paper, command and config.
 Json make_cell(const Measurement& measurement, const Column& column, const RowResults& results) {
   Json cell = {{"status", kNotRun}, {"values", Json::array()}, {"mean", nullptr}, {"spread", nullptr}};
   std::vector<double> values;

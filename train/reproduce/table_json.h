@@ -1,4 +1,4 @@
-// table.json of a reproduction, a JSON object with these keys:
+// The file table.json of a reproduction contains a JSON object with these keys:
 //
 //   table, title, source, notes, reference, scale, command, settings, device, version, commit, machine,
 //   threads, date
@@ -8,10 +8,10 @@
 //            cells: {COLUMN: {status, values: [{seed, value}], mean, spread, text, paper, command, config,
 //            commit, machine, threads, date, error}}
 //            status: "measured", "failed" or "not run"
-//            spread: the sample standard deviation, or null for one seed
-//            text: the result, if it is a text and not a number
+//            spread: the sample standard deviation, or null if there are fewer than two values
+//            text: the result, if the result is a text and not a number
 //   figures  [{name, title, x, y, area_label, series: [{name, points, errors, area}]}]
-//            points: [x, y] of each point, the means over the seeds
+//            points: [[x, y]], where x and y are the means over the seeds
 //            errors: the sample standard deviation of y at each point, or 0 for one seed
 //            area_label, area: only in figures with circles
 //   pictures [PNG file]

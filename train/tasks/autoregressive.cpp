@@ -43,8 +43,8 @@ class AutoregressiveTask final : public DatasetTask {
     const Batch batch = next_batch(number, slot);
     batches_[slot] = batch;
     preceding_[slot] = number % batches_per_epoch() * (batch.tokens.size(1) - 1);
-    // With a mask and several loss chunks, the host computes the weight of each chunk from the mask. A CUDA
-    // graph cannot repeat a computation of the host.
+    // If the batch has a mask and the loss has several chunks, the host computes the weight of each chunk
+    // from the mask. A CUDA graph does not capture computations of the host.
     if (!captures_steps_ || (batch.mask.defined() && model_->options().loss_chunks > 1)) return std::nullopt;
     BatchLayout layout = make_layout(batch);
     if (memory_)
@@ -101,7 +101,8 @@ class AutoregressiveTask final : public DatasetTask {
   }
 
  private:
-  // Allocates `to` only once, because captured graphs read from its memory.
+  // Copies `from` to `to`. Allocates `to` only if `to` is undefined, because captured CUDA graphs read from
+  // the memory of `to`.
   void copy_to_device(const Tensor& from, Tensor& to) const {
     if (!to.defined()) to = Tensor::empty(from.shape(), from.dtype(), model_->predictor.weight.device());
     to.copy_from(from);
@@ -109,7 +110,7 @@ class AutoregressiveTask final : public DatasetTask {
 
   bool captures_steps_ = false;
   std::map<int64_t, Batch> batches_;  // indexed by slot
-  // For the batch in each slot, the number of tokens that precede the batch in each text stream.
+  // Number of tokens that precede the batch of a slot in each text stream, indexed by slot.
   std::map<int64_t, int64_t> preceding_;
   std::unique_ptr<SegmentMemory> memory_;  // null if the model has no segment memory
   std::map<std::pair<int64_t, BatchLayout>, Batch> on_device_;

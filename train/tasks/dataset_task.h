@@ -45,9 +45,9 @@ class DatasetTask : public Task {
   int64_t evaluation_batch_size() const { return evaluation_batch_size_; }
   int64_t batches_per_epoch() const { return loader_->batches_per_epoch(); }
   Communicator& communicator() const { return communicator_; }
-  // Takes the next batch from the prefetch queue and returns this process's slice of the batch, in host
-  // memory. get_slice(slot) then describes this slice. `number` is the number of the batch, and is only used
-  // in an error message.
+  // Removes the next batch from the prefetch queue, and returns this process's slice of the batch in host
+  // memory. Stores the BatchSlice that get_slice(slot) returns. `number` is the batch number for an error
+  // message.
   Batch next_batch(int64_t number, int64_t slot);
 
  private:

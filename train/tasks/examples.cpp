@@ -15,8 +15,8 @@ class ExampleTask final : public DatasetTask {
 
   const Module& model() const override { return *model_; }
 
-  // Returns no layout, because the host reads the lengths of the sequences in each step, which a CUDA graph
-  // cannot repeat.
+  // Returns std::nullopt, because the host reads the lengths of the sequences in each step. A CUDA graph does
+  // not capture computations of the host.
   std::optional<BatchLayout> fetch_batch(int64_t number, int64_t slot) override {
     batches_[slot] = next_batch(number, slot);
     return std::nullopt;

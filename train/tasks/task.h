@@ -50,8 +50,8 @@ struct BatchSlice {
 // Returns the range [first, second) of `count` examples that process `rank` of `size` computes.
 std::pair<int64_t, int64_t> compute_slice_range(int64_t count, int rank, int size);
 
-// The shapes of the tensors of a batch. A captured CUDA graph can be replayed for batches with equal layouts
-// in the same slot.
+// The shapes of the tensors of a batch. A captured CUDA graph can be replayed for each batch that has the
+// same layout and the same slot.
 struct BatchLayout {
   std::vector<int64_t> token_shape, mask_shape;  // `mask_shape` is empty if there is no mask
   int64_t memory_token_count = 0;  // number of tokens that the model reads from its segment memory
@@ -66,8 +66,8 @@ class Task {
   virtual ~Task() = default;
 
   virtual const Module& model() const = 0;
-  // Returns the tensors, such as a segment memory, that a batch leaves for the next batch. Checkpoints store
-  // these tensors. Loading a checkpoint overwrites them in place.
+  // Returns the tensors that the task keeps from one batch for the next batch, such as a segment memory.
+  // Checkpoints store these tensors. Loading a checkpoint overwrites the tensors in place.
   virtual NamedTensors state() const { return {}; }
   virtual int64_t count_training_examples() const = 0;
   virtual int64_t count_evaluation_examples() const = 0;
@@ -85,15 +85,16 @@ class Task {
   // Fetches batch `number` and assigns it to `slot`, for later calls of get_slice() and compute_loss(). The
   // slot is the index of the batch among the micro-batches of a step.
   //
-  // Returns the layout of the batch if its loss can be captured as a CUDA graph, else std::nullopt. Batches
-  // with equal layouts in the same slot use the same device tensors, so that the graph can be replayed.
+  // If the loss of the batch can be captured as a CUDA graph, returns the layout of the batch. Otherwise,
+  // returns std::nullopt. Batches with equal layouts in the same slot use the same device tensors, so that
+  // the graph can be replayed.
   virtual std::optional<BatchLayout> fetch_batch(int64_t number, int64_t slot) = 0;
   // Returns this process's slice of the batch in `slot`.
   virtual BatchSlice get_slice(int64_t slot) const = 0;
   // Returns the training loss over the examples of get_slice(slot). The slice must not be empty.
   virtual BatchLoss compute_loss(int64_t slot, const ForwardContext& context) = 0;
-  // Returns the indices or ids of the examples of batch `number` as text. The error message about a loss that
-  // is not finite contains this text.
+  // Returns the indices or ids of the examples of batch `number` as text. The error message for a non-finite
+  // loss contains this text.
   virtual std::string describe_examples(int64_t number) const = 0;
   // Evaluates the model. All processes of the run must call this function, because most tasks distribute the
   // batches among the processes. Throws StoppedError if `stop` returns true between two batches. Each
@@ -104,11 +105,11 @@ class Task {
   virtual void add_metrics(double /*loss*/, MetricRecord& /*record*/) const {}
   // Returns the unit of the speed in the progress line.
   virtual const char* speed_unit() const { return "tokens"; }
-  // Returns the bits per dimension that the progress line shows for a training loss, or a negative number if
-  // the line shows none.
+  // Returns the bits per dimension that the progress line shows for a training loss. If the progress line
+  // shows no bits per dimension, returns a negative number.
   virtual double compute_progress_bits_per_dim(double /*loss*/) const { return -1; }
-  // Returns a JSON object for state.json with the metadata that is needed to use the model without its
-  // training data, or "" if none is needed.
+  // Returns a JSON object with the metadata that is needed to use the model without its training data. If no
+  // metadata is needed, returns "". Checkpoints store the object in state.json.
   virtual std::string metadata_json() const { return ""; }
   // Returns sizes and checksums of the data as text, for comparison between processes.
   virtual std::string compute_data_digest() const = 0;

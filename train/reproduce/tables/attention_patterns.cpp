@@ -1,5 +1,6 @@
-// Pictures of the weights of different attention patterns. The sequences are short, so that single weights
-// are visible. The survey "Efficient Transformers" (Tay et al. 2020), section 3, describes these patterns.
+// Pictures of the attention weights of different attention kinds. The sequences are short, so that individual
+// weights are visible. The attention kinds are described in "Efficient Transformers: A Survey" (Tay et al.
+// 2020), section 3.
 #include "core/errors.h"
 #include "train/reproduce/commands.h"
 #include "train/reproduce/measurements.h"

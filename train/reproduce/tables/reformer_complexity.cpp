@@ -25,7 +25,7 @@ constexpr Model kModels[] = {{"transformer", false, false, false, {2, 2}, {1, 1}
                              {"lsh-transformer", true, false, false, {1, 1}, {1, 1}, {1, 1}},
                              {"reformer", true, true, true, {1, 1}, {1, 0}, {1, 0}}};
 
-// A series of measurements in which only the value of one config key changes.
+// A series of measurements in which only the value of the config key `key` changes.
 struct Sweep {
   const char *name, *label, *key;
   std::vector<int64_t> values;
@@ -43,8 +43,8 @@ std::vector<Sweep> sweeps_of(const ReproductionOptions& options) {
 }
 
 // Returns the number of chunks for a feed-forward block with kWidth inputs and `feedforward` hidden units per
-// token. With this number, the hidden activations of one chunk need about as much memory as the input of the
-// block for all tokens.
+// token. With this number of chunks, the hidden activations of one chunk need about as much memory as the
+// block input of all tokens.
 int64_t choose_chunks(int64_t feedforward) {
   return std::max<int64_t>(feedforward / kWidth, 1);
 }

@@ -1,5 +1,5 @@
 // "Reformer" (Kitaev et al. 2020), table 2: accuracy of one-layer models on the duplication task. Each model
-// is trained with one form of attention, such as LSH attention with 4 hash rounds. It is then evaluated with
+// is trained with one form of attention, such as LSH attention with 4 hash rounds, and is then evaluated with
 // several forms of attention.
 #include <array>
 
@@ -9,14 +9,14 @@
 namespace tapeformer {
 namespace {
 
-// Values of `rounds` for exact attention. kFull selects LSH attention with a single chunk, which needs no
-// hashing. kFullRaw selects softmax attention with shared queries and keys. Unlike LSH attention, it neither
-// normalises the keys nor masks the position of the query.
+// Values of TrainedModel::rounds for exact attention. kFull selects LSH attention with a single chunk, which
+// needs no hashing. kFullRaw selects softmax attention in which the queries are also the keys. This softmax
+// attention does not normalise the keys and does not mask the position of the query, unlike LSH attention.
 constexpr int64_t kFull = 0, kFullRaw = -1;
 
 struct TrainedModel {
   int64_t rounds;             // number of hash rounds in training; kFull or kFullRaw for exact attention
-  std::vector<double> paper;  // published accuracy in percent, in the order of kEvaluated
+  std::vector<double> paper;  // published accuracies in percent, in the order of kEvaluated
 };
 
 constexpr std::array<int64_t, 6> kEvaluated = {kFull, 8, 4, 2, 1, kFullRaw};

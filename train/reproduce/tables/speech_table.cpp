@@ -45,8 +45,9 @@ std::vector<std::string> speech_settings(const std::string& name, TableScale sca
   return all;
 }
 
-// Reads the results of a training run. The x values of `by_time` are processor times, because wall-clock
-// times depend on the load of the machine.
+// Returns the lowest validation phone error rate, the median times per epoch, and the learning curves of a
+// training run. The x values of `by_time` are cumulative CPU times in seconds, because wall-clock times
+// depend on the load of the machine.
 MeasurementResults read_learning_curve(const std::string& run_dir, const std::string& model) {
   std::vector<double> seconds, cpu_seconds;
   Curve by_epoch{"epochs", model, {}}, by_time{"time", model, {}};

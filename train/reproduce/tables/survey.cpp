@@ -13,21 +13,21 @@
 namespace tapeformer {
 namespace {
 
-// Values for attention options that depend on the length of the sequences.
+// Values that depend on the sequence length, for attention options such as `stride` and `image_width`.
 struct Grid {
-  int64_t side;   // power of two, about the square root of the length
-  int64_t width;  // width of the images; equal to `side` for other sequences
+  int64_t side;   // power of two near the square root of the sequence length
+  int64_t width;  // width of the images; equal to `side` if the sequences are not images
 };
 
 using Settings = std::vector<std::string>;
 
 // An attention kind in the table.
-//   type             class of the model in the survey. FP is fixed patterns, M is memory, LP is learnable
-//                    patterns, LR is low rank, KR is kernels, and RC is recurrence.
+//   type             class of the model in the survey. FP means fixed patterns, M means memory, LP means
+//                    learnable patterns, LR means low rank, KR means kernels, and RC means recurrence.
 //   complexity       complexity for n tokens, as stated in the survey
-//   cost             complexity as a function of n, up to a constant factor. The other symbols in
-//                    `complexity`, such as k in "n k", are constants or functions of n in the measured
-//                    models.
+//   cost             function that returns the complexity for n tokens, up to a constant factor. The other
+//                    symbols in `complexity`, such as k in "n k", are constants or functions of n in the
+//                    measured models.
 //   listops, images  published accuracies in percent, from table 1 of "Long Range Arena" (Tay et al. 2020).
 //                    0 means that no accuracy is published.
 struct SurveyKind {
@@ -247,9 +247,10 @@ Measurement properties() {
           .measures_first_seed_only = true};
 }
 
-// Returns one JSON object for each length, with the sum of the times and the maximum of the peak memory over
-// the attention kinds of a model. Each element of `outputs` is the output of `bench attention` for one
-// length. Its array "lengths" has one object for each attention kind.
+// Returns a JSON array with one object for each length. The object contains the sum of the times and the
+// maximum of the peak memory over the attention kinds of a model. Each element of `outputs` is the output of
+// `bench attention` for one length. The array "lengths" in this output has one object for each attention
+// kind.
 Json sums_over_kinds(const std::vector<Json>& outputs) {
   Json sums = Json::array();
   for (const Json& output : outputs) {
@@ -273,10 +274,10 @@ double find_value(const MeasurementResults& results, const std::string& name) {
   return std::nan("");
 }
 
-// Returns the text in the column "complexity holds". The text is "too few lengths" if there are fewer than
-// kNeededLengths measured lengths. The text is "yes" if the measured exponents of time and memory are at most
-// kTolerance above the exponent of kind.cost(). Otherwise, the text names the exponents that are too large,
-// for example "not of time".
+// Returns the text for the column "complexity holds". If fewer than kNeededLengths lengths were measured, the
+// text is "too few lengths". If the measured exponents of time and memory are at most kTolerance above the
+// fitted exponent of kind.cost(), the text is "yes". Otherwise, the text names the exponents that are too
+// large, for example "not of time".
 std::string verdict(const MeasurementResults& scaling, const SurveyKind& kind) {
   constexpr size_t kNeededLengths = 6;
   constexpr double kTolerance = 0.15;

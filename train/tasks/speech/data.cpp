@@ -21,10 +21,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Minimum number of speakers in a training part for which whole speakers are held out.
+// If a training part has at least this number of speakers, hold_out() removes all utterances of some
+// speakers.
 constexpr size_t kManySpeakers = 10;
 
-// Returns the path of the folder of a part. The path is absolute, or relative to the folder of the corpus.
+// Returns the folder of the part "train", "valid" or "test". The path is absolute, or relative to the folder
+// of the corpus.
 fs::path part_name(const Config& config, const std::string& split) {
   const DataConfig& d = config.data;
   const CatalogueEntry& set = require_catalogue_entry(d.dataset);

@@ -19,27 +19,30 @@
 
 namespace tapeformer {
 
-// Reads the part "train", "valid" or "test" of the corpus with its labels. If the corpus has no part "valid",
-// utterances of the training part are held out for validation. The config key data.validation is the minimum
-// number of these utterances. If the training part has at least 10 speakers, all utterances of some speakers
-// are held out. Otherwise, the held-out utterances are evenly spaced in the list of utterances.
+// Reads the part "train", "valid" or "test" of the corpus with its labels.
+//
+// If the corpus has no part "valid" and data.validation is positive, at least data.validation utterances of
+// the training part are held out for validation. If the training part has at least 10 speakers, all
+// utterances of some speakers are held out. Otherwise, the held-out utterances are evenly spaced in the
+// training part. If data.validation is 0 and the corpus has no part "valid", reading this part throws
+// ConfigError.
 Corpus read_corpus_part(const Config& config, const std::string& split, const DataAccessOptions& data);
 
-// Returns the path of the lexicon for the words of the corpus: data.lexicon, or CMUdict in the data
-// directories. Returns std::nullopt if the transcripts of the corpus are phones. Throws DataError if CMUdict
-// is needed and missing.
+// Returns the path of the lexicon for the words of the corpus: data.lexicon or, if data.lexicon is empty,
+// CMUdict in the data directories. If the transcripts of the corpus are phones, returns std::nullopt. Throws
+// DataError if CMUdict is needed but missing.
 std::optional<std::filesystem::path> find_lexicon(const Config& config, const DataAccessOptions& data);
 
-// Returns data.path. If it is empty, returns the folder of data.dataset in the data directories.
+// Returns data.path. If data.path is empty, returns the folder of data.dataset in the data directories.
 std::filesystem::path find_speech_corpus_folder(const Config& config, const DataAccessOptions& data);
-// Returns the folders of the training part, the validation part if there is one, and the test part. The test
-// part is omitted if its folder does not exist, unless data.test_part is set or training evaluates on it.
-// Each path is absolute, or relative to the folder of the corpus. Returns an empty list if the corpus does
-// not have one folder per part.
+// Returns the folders of the training part, the validation part if there is one, and the test part. If the
+// folder of the test part does not exist, omits the test part, unless data.test_part is set or training
+// evaluates on the test part. Each path is absolute, or relative to the folder of the corpus. If the corpus
+// does not have one folder per part, returns an empty list.
 std::vector<std::string> list_corpus_part_folders(const Config& config, const DataAccessOptions& data);
 
-// Returns the part that training evaluates on: "valid" if the corpus has this part or data.validation holds
-// utterances out, else "test".
+// Returns the part that training evaluates on: "valid" if the corpus has this part or data.validation is
+// positive, else "test".
 std::string choose_speech_evaluation_split(const Config& config, const DataAccessOptions& data);
 
 // Features and labels of a part of a corpus.
@@ -56,12 +59,15 @@ struct SpeechPart {
   std::vector<int64_t> frame_counts() const;  // numbers of frames of the usable utterances
 };
 
-// Reads the part "train", "valid" or "test". If data.limit or data.eval_limit is set, reads that many
-// utterances, spread evenly over the part.
+// Reads the part "train", "valid" or "test". data.limit is the maximum number of utterances of "train", and
+// data.eval_limit is the maximum for the other parts. The selected utterances are spread evenly over the
+// part.
 //
-// If `trained_metadata` is null, reads the part for training: the phone table and the feature statistics come
-// from the part (for TIMIT, the phone table comes from data.phone_set). Otherwise, reads the part for
-// scoring: both come from `trained_metadata`, and utterances that the model cannot process are kept.
+// If `trained_metadata` is null, reads the part for training. The feature statistics are computed from the
+// part. The phone table contains the phones of the part or, for TIMIT, the phones of data.phone_set.
+//
+// If `trained_metadata` is not null, reads the part for scoring. The phone table and the feature statistics
+// come from `trained_metadata`. Utterances that CTC cannot align with their labels are kept.
 SpeechPart read_speech_part(const Config& config, const std::string& split, const DataAccessOptions& data,
                             const SpeechMetadata* trained_metadata);
 // Returns the metadata of a training part.

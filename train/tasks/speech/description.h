@@ -9,7 +9,7 @@
 
 namespace tapeformer {
 
-// The metadata that a trained model needs in place of its training data.
+// The metadata that is needed to use a trained speech model without its training data.
 struct SpeechMetadata {
   int64_t feature_dim = 0;  // number of features per frame, including deltas
   PhoneTable phone_table;
@@ -17,10 +17,10 @@ struct SpeechMetadata {
   int64_t max_frame_count = 0;  // number of frames of the longest training utterance; 0: unknown
 };
 
-// Returns the metadata as a JSON object.
+// Returns the metadata as the text of a JSON object.
 std::string to_json(const SpeechMetadata& metadata);
-// Returns the metadata from the result of to_json(). Throws CheckpointError if an entry is missing or
-// invalid. The message contains the entry and `path`, the path of state.json.
+// Returns the metadata from `task_json`, the text that to_json() returned. Throws CheckpointError if an entry
+// is missing or invalid. The error message contains the name of the entry and `path`, the path of state.json.
 SpeechMetadata parse_speech_metadata(const std::string& task_json, const std::string& path);
 
 }  // namespace tapeformer

@@ -17,9 +17,9 @@ namespace tapeformer {
 
 struct SpeechEvaluationOptions {
   int64_t beam_size = 0;           // number of prefixes in a beam search; 0: greedy decoding
-  int64_t max_frames = 20000;      // largest number of frames in a batch
-  int64_t max_batch_size = 0;      // largest number of utterances in a batch; 0: any number
-  bool fold_timit_phones = false;  // whether to map TIMIT phones to the 39 phones that are used for scoring
+  int64_t max_frames = 20000;      // BatchPlanOptions::max_frames of the evaluation batches
+  int64_t max_batch_size = 0;      // maximum number of utterances in a batch; 0: no limit
+  bool fold_timit_phones = false;  // whether to map the phones to the 39 TIMIT phones before scoring
 };
 
 struct UnprocessedUtterance {
@@ -42,7 +42,8 @@ struct SpeechEvaluation {
 };
 
 // Evaluates all utterances of the part, in the dtype of the model and without dropout. The batches are
-// distributed among the processes. All processes get the same result, which does not depend on their number.
+// distributed among the processes. Except for `seconds`, all processes return the same result, and the result
+// does not depend on the number of processes.
 //
 // Throws StoppedError if `stop` returns true before a batch. Each process calls `stop` the same number of
 // times.
@@ -57,7 +58,7 @@ SpeechEvaluationOptions make_speech_evaluation_options(const Config& config);
 std::string describe_processed_score(const SpeechEvaluation& evaluation);
 
 // Returns the decoded labels of each utterance of a batch. `beam_size` is the number of prefixes in a beam
-// search. If `beam_size` is 0, decodes greedily.
+// search. If `beam_size` is 0, uses greedy decoding.
 std::vector<CtcLabels> decode_labels(const SpeechOutput& output, int64_t beam_size);
 
 }  // namespace tapeformer

@@ -1,7 +1,8 @@
 // Computation of the features that a trained speech model reads, for a whole recording or for a stream.
 //
 // Functions throw DataError if a recording is missing, invalid, silent or too short. The message names the
-// recording. Functions throw ConfigError if the number of features per frame differs from training.
+// recording. Functions throw ConfigError if the number of features per frame is not
+// SpeechMetadata::feature_dim.
 #pragma once
 
 #include <filesystem>
@@ -20,10 +21,10 @@ namespace tapeformer {
 
 FeatureOptions make_feature_options(const Config& config, bool training);
 Normalization make_normalization(const Config& config);
-// Returns whether data.cmvn normalizes over the utterance or its speaker, so that the features of a frame
-// depend on the whole utterance.
+// Returns whether data.cmvn is "utterance" or "speaker". With these values, the features of a frame depend on
+// the whole utterance.
 bool features_need_whole_utterance(const Config& config);
-// Returns the statistics of the training set. Throws ConfigError if the model was trained without them.
+// Returns metadata.global_statistics. Throws ConfigError if the model was trained without global statistics.
 const FeatureStatistics& get_global_statistics(const SpeechMetadata& metadata);
 
 // Returns the features of a recording, of shape (frames, dims). If the model was trained on the .mfc files of
@@ -37,11 +38,11 @@ Tensor compute_file_features(const Config& config, const SpeechMetadata& metadat
 class FeatureStream {
  public:
   FeatureStream(const Config& config, const SpeechMetadata& metadata, const std::filesystem::path& path);
-  // Throws ConfigError if features need the whole utterance, or if the model was trained on .mfc files.
+  // Throws ConfigError if the features need the whole utterance, or if the model was trained on .mfc files.
   FeatureStream(const Config& config, const SpeechMetadata& metadata, const AudioPipe& pipe);
 
   // Returns the next rows of features, of shape (rows, dims). The number of rows can be 0 before the end of
-  // the recording. Returns an undefined tensor at the end.
+  // the recording. After the end of the recording, returns an undefined tensor.
   Tensor read_frames();
 
  private:
@@ -57,7 +58,7 @@ class FeatureStream {
     bool is_silent = true;  // whether all samples so far are equal
   };
   void open_pipeline(const SpeechMetadata& metadata);
-  // Throws DataError if the recording is shorter than a frame or silent.
+  // Throws DataError if the recording is shorter than a frame, or if all samples are equal.
   void check_recording() const;
 
   const Config& config_;

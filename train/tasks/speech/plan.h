@@ -18,11 +18,13 @@ class SpeechBatchPlan {
   // Returns the utterances of a batch as indices into the argument `frames` of the constructor. Batches are
   // numbered from the start of training.
   std::vector<int64_t> list_utterances(int64_t batch) const;
-  // Returns the number of batches in `epochs` epochs. Both `epochs` and the result can be fractional.
+  // Returns the number of batches in the first `epochs` epochs. Both `epochs` and the result can be
+  // fractional.
   double count_batches(double epochs) const;
   // Returns the number of complete epochs among the first `batches` batches.
   int64_t count_complete_epochs(int64_t batches) const;
-  // Returns the share of padding in the frames of all batches of the first epoch.
+  // Returns the number of padding frames, divided by the number of all frames in the batches of the first
+  // epoch.
   double compute_padding_share() const {
     return tapeformer::compute_padding_share(frame_counts_, plan_epoch(0));
   }

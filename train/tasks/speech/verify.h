@@ -18,8 +18,8 @@ SpeechCheckOptions make_speech_check_options(const Config& config, const DataAcc
 // Returns the faults of the training, validation and test parts that training with this config reads.
 Faults find_speech_data_faults(const Config& config, const DataAccessOptions& data);
 
-// Returns the faults of the speech corpus in `folder`. The files must be arranged as in the data set that the
-// config key data.dataset names. The config key data.path is ignored.
+// Returns the faults of the speech corpus in `folder`. The folder must have the same layout as the data set
+// that the config key data.dataset names. The config key data.path is ignored.
 Faults find_speech_folder_faults(Config config, const std::filesystem::path& folder,
                                  const DataAccessOptions& data);
 

@@ -9,10 +9,12 @@
 
 namespace tapeformer {
 
-// Returns a JSON object with the name of the tokenizer, the size of its vocabulary and its data.
+// Returns the text of a JSON object with the name, the vocabulary size and the serialized data of the
+// tokenizer.
 std::string to_json(const Tokenizer& tokenizer);
-// Returns the tokenizer from the result of to_json(). Throws CheckpointError if an entry is missing or
-// invalid. The message contains the entry and `path`, the path of state.json.
+// Returns the tokenizer from `task_json`, the text that to_json() returned. Throws CheckpointError if an
+// entry is missing or invalid. The error message contains the name of the entry and `path`, the path of
+// state.json.
 std::shared_ptr<const Tokenizer> parse_tokenizer(const std::string& task_json, const std::string& path);
 
 }  // namespace tapeformer
