@@ -140,8 +140,8 @@ void join(const Arguments& words) {
 
 int run_and_report_errors(const Arguments& words) {
   try {
-    // The process joins the other processes before it prints anything, so that only one process prints the
-    // help or a common error.
+    // The process joins the other processes before it prints anything. As a result, only one process prints
+    // the help or an error that all processes have.
     join(words);
     if (words.empty()) throw ConfigError("which command?\n" + format_help_text());
     require_same_command(words);

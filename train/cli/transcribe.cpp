@@ -23,8 +23,8 @@ constexpr char kStandardInput[] = "-";
 struct Recognition {
   Words phones;
   int64_t frames = 0;
-  // For each phone of a stream, a report with the time and the name of the phone. The vector is empty if the
-  // phones were printed, or if the recording was not transcribed as a stream.
+  // Reports with the time and the name of each phone of a stream. The vector is empty if the phones were
+  // printed, or if the recording was not transcribed as a stream.
   std::vector<Report> partials;
 };
 

@@ -235,12 +235,12 @@ struct ConfigLoadOptions {
 // the form "table.key=value", where the value is a TOML value or a string without quotes.
 //
 // Settings are applied in this order: base files, file at `path`, --set options. Later values override
-// earlier values. If a file sets only one of train.steps and train.epochs, to a positive value, the other key
-// becomes 0. The same rule applies to the --set options.
+// earlier values. If a file sets one of train.steps and train.epochs to a positive value and does not set the
+// other key, the other key becomes 0. The same rule applies to the --set options.
 //
 // The table [attention] contains the options of the attention kind in model.attention. If there are several
-// kinds, each kind has a table [attention.KIND]. If the resolved model.attention does not contain a kind, the
-// options of this kind are ignored.
+// kinds, each kind has a table [attention.KIND]. Options of a kind that the final value of model.attention
+// does not contain are checked, but have no effect.
 //
 // If `options.unused_key_policy` is UnusedKeyPolicy::refuse, keys without effect are errors, with these
 // exceptions:

@@ -29,8 +29,8 @@ class ConfigLayerApplier {
                      std::vector<ConfigProblem>& problems)
       : schema_(schema), options_(options), problems_(problems) {}
 
-  // Overrides values in `config` with the settings of a layer. If the layer sets only one of train.steps and
-  // train.epochs, to a positive value, the other key becomes 0.
+  // Overrides values in `config` with the settings of a layer. If the layer sets one of train.steps and
+  // train.epochs to a positive value and does not set the other key, the other key becomes 0.
   void apply(const ConfigLayer& layer, Config& config);
 
   // Returns the position of the last setting of a key, or null if no layer sets the key.

@@ -3,8 +3,8 @@
 //
 // A bucket is a contiguous buffer for the gradients of several parameters. The first bucket holds the last
 // parameters of the model, because backward() completes their gradients first. The reduction of a bucket
-// starts when its gradients and all earlier buckets are complete, so all processes reduce the buckets in the
-// same order.
+// starts when the gradients of this bucket and of all earlier buckets are complete. All processes therefore
+// reduce the buckets in the same order.
 #pragma once
 
 #include <cstdint>
@@ -32,9 +32,9 @@ class GradientReducer {
   // Marks the gradient of a parameter as complete and starts the reduction of complete buckets. backward()
   // calls the function through BackwardOptions::on_complete.
   void mark_complete(const Tensor& parameter);
-  // Replaces each gradient with its sum over all processes. Missing gradients count as 0. A parameter that
-  // has no gradient on any process gets no gradient. Also replaces each element of the tensors in
-  // `additional` with its sum over all processes. Throws the exceptions of Communicator::wait().
+  // Replaces each gradient with its sum over all processes. A missing gradient is treated as zeros. A
+  // parameter that has no gradient on any process gets no gradient. Also replaces each element of the tensors
+  // in `additional` with its sum over all processes. Throws the exceptions of Communicator::wait().
   void finish_step(const std::vector<Tensor>& additional = {});
 
   // Returns the number of bytes that this process contributes to the reductions of a step.

@@ -17,7 +17,7 @@ constexpr int64_t kMaxCount = 1 << 30;  // maximum number of elements per MPI ca
 
 // MPI handles of this process. The worker thread creates the handles in initialize().
 struct MpiState {
-  MPI_Comm shutdown = MPI_COMM_NULL;  // separate communicator for the end of the run
+  MPI_Comm shutdown = MPI_COMM_NULL;  // communicator of all_reduce_with_timeout()
   MPI_Datatype bfloat16 = MPI_DATATYPE_NULL;
   MPI_Op add_bfloat16 = MPI_OP_NULL;
 };

@@ -1,6 +1,6 @@
 // A communicator that uses MPI. The class exists only in builds with MPI.
 //
-// MPI reduces tensors in host memory. Tensors on a device are copied to host memory and back. One thread
+// MPI reduces tensors in host memory. Tensors on a device are copied to host memory and back. A worker thread
 // makes all MPI calls, so a reduction overlaps with the work of the caller.
 #pragma once
 

@@ -24,8 +24,9 @@
 namespace tapeformer {
 namespace {
 
-ProcessGroup* this_run = nullptr;           // null until init_process_group() succeeds
-const std::string* join_failure = nullptr;  // message of the exception of init_process_group()
+ProcessGroup* this_run = nullptr;  // null until init_process_group() succeeds
+// Message of the ConfigError that init_process_group() threw, or null if the function threw no ConfigError.
+const std::string* join_failure = nullptr;
 
 #ifdef TAPEFORMER_MPI
 // Time in seconds for which destroy_process_group() waits for the other processes before it aborts the run.

@@ -30,8 +30,8 @@ struct ProcessGroup {
 // ConfigError if there are several processes and this build has no MPI.
 const ProcessGroup& init_process_group();
 
-// Returns the message of the exception of init_process_group(), or an empty text if the function did not
-// throw.
+// Returns the message of the ConfigError that init_process_group() threw, or "" if the function threw no
+// ConfigError.
 std::string get_process_group_error();
 
 // Returns the rank of this process, or 0 before the first call of init_process_group().

@@ -78,9 +78,9 @@ fs::path find_run_folder(const fs::path& checkpoint) {
   return parent.filename() == kCheckpointFolderName ? parent.parent_path() : fs::path();
 }
 
-// Makes the model of a run, loads its weights and sets its precision. Checks the sizes first, so that a wrong
-// config cannot exhaust the memory. Throws CheckpointError if the tensors do not match, and DivergenceError
-// if a weight is not finite.
+// Makes the model of a run, loads its weights, and sets the precision of matrix products on `device`. Checks
+// the sizes first, so that a wrong config cannot exhaust the memory. Throws CheckpointError if the names or
+// shapes of the tensors do not match, and DivergenceError if a weight is not finite.
 template <class Run, class Options, class Make>
 void load_weights(Run& run, Device device, const Options& options, const Make& make) {
   // The model can have at most kAllowedElements more elements than the checkpoint. A larger model is not

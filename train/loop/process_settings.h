@@ -23,16 +23,16 @@ RunConfig make_process_run_config(const RunConfig& run, const ProcessGroup& proc
 std::vector<std::string> list_oversubscription_warnings(const std::vector<ProcessLocation>& locations,
                                                         const std::vector<int64_t>& thread_counts);
 
-// Logs the number of processes, the number of threads per process, and list_oversubscription_warnings(). If
-// the run has one process, only logs describe_unused_tasks(), unless this text is empty. All processes must
-// call the function.
+// Logs the number of processes, the number of threads per process, and the warnings that
+// list_oversubscription_warnings() returns. If the run has one process, logs only the text that
+// describe_unused_tasks() returns, unless this text is empty. All processes must call the function.
 void log_processes(const ProcessGroup& processes);
 
 // Returns the version of the program, which must be the same on all processes.
 SharedSettings list_version_settings();
 
 // Returns list_version_settings() and the config values that must be the same on all processes. The result
-// does not contain the device, the number of threads, and the paths of data, caches and initial weights.
+// does not contain the device, the number of threads, or the paths of data, caches and initial weights.
 SharedSettings list_shared_settings(const Config& config);
 
 // Returns whether `condition` is true on any process. All processes get the same result.

@@ -31,9 +31,9 @@ class Progress {
  public:
   using Clock = std::function<double()>;  // returns seconds since a fixed time
 
-  // `first_step` is the number of steps that a resumed run has completed before; for a new run, 0. If
-  // `total_steps` is 0, no remaining time is shown. The speed is shown in `unit` per second, where `unit` is
-  // "tokens" or "frames".
+  // `first_step` is the step of the checkpoint from which the run is resumed, or 0 for a new run. If
+  // `total_steps` is 0, the remaining time is not shown. The speed is shown in `unit` per second, where
+  // `unit` is "tokens" or "frames".
   Progress(std::ostream& out, ProgressStyle style, int64_t first_step, int64_t total_steps, Clock clock = {},
            std::string unit = "tokens");
   ~Progress() { finish(); }
@@ -50,7 +50,8 @@ class Progress {
   void finish();
 
  private:
-  // Returns the progress line. Leaves out learning rate and epoch if they do not fit in `width` characters.
+  // Returns the progress line. If the line does not fit in `width` characters, omits the learning rate. If
+  // the line still does not fit, also omits the epoch.
   std::string format_line(const ProgressSample& sample, double now, size_t width) const;
 
   std::ostream& out_;

@@ -33,7 +33,7 @@ class RunLog {
   void flush();
 
   void show_progress(const ProgressSample& sample) { progress_.update(sample); }
-  // Prints a message, unless the run is quiet.
+  // Prints a message on its own line. If the object shows no progress, prints nothing.
   void print_message(const std::string& text) { progress_.print_message(text); }
   // Logs a warning on its own line.
   void warn(const std::string& text);

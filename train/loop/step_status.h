@@ -1,5 +1,5 @@
-// Values that the processes of a run exchange once per step: losses, tokens, and requests to stop. All
-// processes get the same result, so they make the same decisions.
+// Values that the processes of a run exchange once per step: losses, numbers of predictions or frames, and
+// stop requests. All processes get the same values, so that all processes stop after the same step.
 #pragma once
 
 #include <optional>

@@ -1,6 +1,6 @@
 // Estimates of the time, memory and disk space of a reproduction, for `tapeformer reproduce --dry-run`. For
-// each trained row, `train --dry-run` runs a few training steps. As many of these commands run in parallel as
-// training runs in the reproduction. All files are temporary.
+// each trained row, `train --dry-run` runs a few training steps. The number of parallel commands equals the
+// number of parallel training runs of the reproduction. All files are temporary.
 #include <unistd.h>
 
 #include <algorithm>
@@ -85,8 +85,8 @@ RowEstimate estimate_row(const Table& table, const Trial& trial, const Json& out
 }
 
 // Returns the trials that the dry run trains: each trained row with the first seed. If there are fewer than
-// `parallel` such trials, adds trials with other seeds, so that as many training runs are parallel as in the
-// reproduction.
+// `parallel` such trials, adds trials with other seeds, so that `parallel` training runs share the machine,
+// as in the reproduction.
 std::vector<Trial> list_estimated_trials(const ReproductionOptions& options, const CommandContext& context,
                                          const std::vector<Row>& rows, int64_t parallel) {
   std::vector<Trial> trials;

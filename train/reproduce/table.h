@@ -77,7 +77,8 @@ struct Measurement {
   // Returns the results of the measurement. `outputs` has the output of each command.
   std::function<MeasurementResults(const std::vector<Json>& outputs, const Trial&)> read_results = nullptr;
   std::vector<std::string> row_names = {};  // names of the measured rows; empty: all rows
-  // Whether only the first seed is measured. Suits results that do not depend on the seed, such as speeds.
+  // Whether the measurement runs only for the first seed, because its results, such as speeds, do not depend
+  // on the seed.
   bool measures_first_seed_only = false;
   // Returns the estimated time of the measurement in seconds, for --dry-run. `forward_seconds` is the
   // estimated time of the forward pass for one example. If estimate_seconds is null, the estimate is 0.
