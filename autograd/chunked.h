@@ -26,29 +26,31 @@ Tensor view_rows(const Tensor& x, int64_t first, int64_t last);
 // The result has the same number of rows as `rows`.
 using RowsFunction = std::function<Tensor(const Tensor& rows, int64_t first)>;
 
-// The backward pass of a RowsFunction. `g` is the gradient of the result of the RowsFunction. A RowsGradient
-// accumulates the gradients of the parameters that the RowsFunction uses. If `rows` requires a gradient, a
-// RowsGradient also accumulates gradient(rows).
+// The backward pass of a RowsFunction. `g` is the gradient of the result of the RowsFunction. Accumulates the
+// gradients of the parameters that the RowsFunction uses. If `rows` requires a gradient, also accumulates the
+// gradient of `rows`.
 using RowsGradient = std::function<void(const Tensor& rows, int64_t first, const Tensor& g)>;
 
-// Computes function(view_rows(x, first, last), first) for each chunk and concatenates the results. `x` is a
-// contiguous tensor of shape (rows, …). Each row of the result must depend only on the same row of `x`.
-// `function` must return the same result if backward() calls it again with the same rows.
+// Splits the rows of `x` into `chunks` chunks, calls `function` for each chunk, and concatenates the results.
+// `x` is a contiguous tensor of shape (rows, …). Each row of the result must depend only on the same row of
+// `x`. If `function` is called again with the same rows, it must return the same result.
 //
-// The call is recorded as one node that keeps only `x`. backward() replays `function` chunk by chunk and
-// accumulates the gradients of `parameters`, which are the leaves that `function` uses. If `rows_gradient`
-// is given, backward() calls `rows_gradient` instead of replaying `function`.
+// The call is recorded as one node that keeps only `x`. backward() calls `function` again for each chunk, and
+// accumulates the gradients of `parameters`. `parameters` are the leaves that `function` uses. If
+// `rows_gradient` is given, backward() calls `rows_gradient` instead of `function`.
 Tensor compute_in_chunks(const RowsFunction& function, const Tensor& x, int64_t chunks,
                          const std::vector<Tensor>& parameters, const RowsGradient& rows_gradient = {});
 
-// Returns the sum over all chunks of the scalar function(view_rows(x, first, last), parameters, first), such
-// as a loss. `x` is a contiguous tensor of shape (rows, …). `function` must use the parameters that are
-// passed to it instead of the original tensors.
+// Splits the rows of `x` into `chunks` chunks, calls `function` for each chunk, and returns the sum of the
+// results. Each result is a scalar, such as a loss. `x` is a contiguous tensor of shape (rows, …). `first` is
+// the index of the first row of the chunk in `x`. `function` must use the parameters that are passed to it
+// instead of the original tensors.
 //
 // The call is recorded as one node. If recording is on, the forward pass also computes the gradients of the
-// sum with respect to `x` and `parameters`, one chunk at a time. backward() does not replay `function`. It
-// calls multiply(y, factor) to multiply each of these gradients y by the gradient of the sum, the scalar
-// tensor `factor`.
+// sum with respect to `x` and `parameters`, one chunk at a time. backward() does not call `function` again.
+// It multiplies each of these gradients by the gradient of the sum, unless the gradient of the sum is known
+// to be 1. For this purpose, it calls multiply(y, factor), which must return y * factor. `y` is one of the
+// gradients, and `factor` is the gradient of the sum, a scalar tensor.
 Tensor sum_in_chunks(const std::function<Tensor(const Tensor& rows, const std::vector<Tensor>& parameters,
                                                 int64_t first)>& function,
                      const Tensor& x, int64_t chunks, const std::vector<Tensor>& parameters,

@@ -1,6 +1,6 @@
-// Early reports of complete gradients. A gradient function that computes the gradients of several leaves can
-// report that the gradient of one leaf is complete before it computes the other gradients. After the gradient
-// function has returned, backward() reports the leaves that the function has not reported.
+// A function that reports early that the gradient of a leaf is complete. A gradient function that computes
+// the gradients of several leaves can report one leaf before it computes the gradients of the other leaves.
+// backward() reports the remaining leaves after the gradient function has returned.
 #pragma once
 
 #include "core/tensor.h"

@@ -36,8 +36,9 @@ double compute_central_difference(const std::function<Tensor()>& f, double* elem
   return (8 * near - far) / (12 * step);
 }
 
-// Returns the central difference with GradcheckOptions::step, or with GradcheckOptions::kink_step if this
-// difference is closer to the gradient `exact`.
+// Computes the central difference with GradcheckOptions::step. If this difference does not match the gradient
+// `exact`, also computes the difference with GradcheckOptions::kink_step. Returns the difference that is
+// closer to `exact`.
 double find_closest_difference(const std::function<Tensor()>& f, double* element,
                                const std::vector<double>& weights, double exact,
                                const GradcheckOptions& options) {
@@ -51,9 +52,9 @@ double find_closest_difference(const std::function<Tensor()>& f, double* element
   return std::abs(retried - exact) >= error ? difference : retried;
 }
 
-// Returns the distance n between compared elements: only the elements 0, n, 2 n, … of the leaf are compared.
-// If `max_elements` is 0, the result is 1. Otherwise n is about numel / max_elements. n and the size of the
-// last dimension are coprime, so that the compared elements are spread over all columns.
+// Returns the distance n between compared elements: only elements 0, n, 2 n, … of the leaf are compared. If
+// `max_elements` is 0, n is 1. Otherwise n is about numel / max_elements. n and the size of the last
+// dimension are coprime, so that the compared elements are spread over all columns.
 int64_t choose_stride(const Tensor& leaf, int64_t max_elements) {
   if (max_elements == 0 || leaf.rank() == 0) return 1;
   int64_t stride = std::max<int64_t>(leaf.numel() / max_elements, 1);
@@ -96,7 +97,7 @@ GradcheckResult gradcheck_leaves(const std::function<Tensor()>& f, const std::ve
 GradcheckResult gradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& f,
                           const std::vector<Tensor>& inputs, const GradcheckOptions& options) {
   std::vector<Tensor> copies, leaves;
-  std::vector<int> leaf_inputs;  // the index of the input of each leaf
+  std::vector<int> leaf_inputs;  // leaf_inputs[i] is the index of the input that leaves[i] copies
   for (const Tensor& input : inputs) {
     copies.push_back(detach(input).clone());
     if (!is_floating(input.dtype())) continue;

@@ -26,8 +26,8 @@ void add_branch(const ReversibleBranch& branch, const Tensor& x, const Tensor& t
 }
 
 // Records branch(x) on the tape and subtracts the result from `target`. Returns a recorded scalar instead of
-// branch(x), so that the memory of branch(x) is freed. If backward() is called for the scalar, the gradient
-// of branch(x) is `g`.
+// branch(x), so that the memory of branch(x) is freed. backward() for this scalar uses `g` as the gradient of
+// branch(x).
 Tensor run_and_subtract(const ReversibleBranch& branch, const Tensor& x, int64_t first, const Tensor& target,
                         const Tensor& g) {
   const RecordingScope record_again(true);
@@ -37,13 +37,13 @@ Tensor run_and_subtract(const ReversibleBranch& branch, const Tensor& x, int64_t
                 [g](const Tensor&) { return Gradients{g}; });
 }
 
-// Replays `branch` for the input x, and subtracts the result from `target`. This changes `target` from an
-// output of the block to the corresponding input. Adds the gradient of x to `gx`. `g` is the gradient of
-// branch(x).
+// Replays `branch` for the input x, and subtracts the result from `target`. Before the call, `target` is an
+// output of the block; after the call, it is the corresponding input. Adds the gradient of x to `gx`. `g` is
+// the gradient of branch(x).
 void replay(const ReversibleBranch& branch, const Tensor& x, const Tensor& target, const Tensor& g,
             Tensor& gx) {
-  // A gradient function of the previous branch can have stored `gx` as the gradient of a leaf. own() then
-  // copies `gx`, because the code below changes `gx` in place.
+  // The code below changes `gx` in place. If another tensor shares the data of `gx`, own() copies `gx` first.
+  // Such a tensor is, for example, the gradient of a leaf that the previous branch uses.
   gx = own(std::move(gx));
   for_each_chunk(x.size(0), branch.chunk_count, [&](int64_t first, int64_t last) {
     const Tensor leaf = view_rows(x, first, last);

@@ -66,7 +66,7 @@ struct Node {
 // releases the node.
 class Tape {
  public:
-  // Id of the first node that the innermost backward pass may run. A backward pass inside a gradient
+  // The lowest id of the nodes that the innermost backward pass may run. A backward pass inside a gradient
   // function, as in recompute(), must not run the nodes of the outer backward pass.
   int64_t floor = 0;
 
@@ -155,8 +155,8 @@ class Tape {
   }
   // Releases the queued nodes of a tape whose owner has ended. If no nodes are left, deletes the tape.
   //
-  // The deletion is safe. A thread that waits for mutex_ in queue_release() still holds a reference to a
-  // node. If no nodes are left, no thread waits for mutex_.
+  // The deletion is safe, because no other thread can wait for mutex_. A thread that waits in queue_release()
+  // holds a reference to a node, but no nodes are left.
   void collect_orphan(std::unique_lock<std::mutex> lock) {
     collecting_ = true;
     release_queued(lock);
@@ -280,8 +280,8 @@ class IncompleteLeaves {
   IncompleteLeaves(std::vector<FirstUse> uses, const BackwardOptions& options)
       : uses_(std::move(uses)), options_(options) {}
 
-  // Calls on_complete for the leaves that no node before `node` uses. After backward() has run `node`, it
-  // runs only nodes before `node`, so the gradients of these leaves are complete.
+  // Calls on_complete for the leaves that no node before `node` uses. Must be called when backward() has only
+  // nodes before `node` left to run. The gradients of these leaves are then complete.
   void complete_from(int64_t node) {
     for (; !uses_.empty() && uses_.back().node >= node; uses_.pop_back())
       options_.on_complete(uses_.back().leaf);
@@ -403,7 +403,7 @@ void backward(const Tensor& result, const Tensor& cotangent, const BackwardOptio
 namespace tape {
 
 void report_gradient_complete(const Tensor& leaf) {
-  const int64_t running = get_thread_tape().floor - 1;  // see run_backward()
+  const int64_t running = get_thread_tape().floor - 1;  // run_backward() sets `floor` to the running id + 1
   if (incomplete_leaves) incomplete_leaves->complete(running, leaf);
 }
 

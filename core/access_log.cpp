@@ -5,9 +5,9 @@
 namespace tapeformer {
 namespace {
 
-// In a program with instrumented kernels, record_instrumented_kernels() sets this variable to true before
-// main(), possibly before dynamic initialization. The variable must therefore be initialized at compile
-// time.
+// True in a program with instrumented kernels. record_instrumented_kernels() sets this variable before
+// main(), and possibly before dynamic initialization. A dynamic initializer would then overwrite the value,
+// so the variable is initialized at compile time.
 constinit bool instrumented = false;
 
 }  // namespace

@@ -27,7 +27,7 @@ struct AccessCounts {
   int64_t requests = 0;     // number of requests to global memory
   int64_t sectors = 0;      // number of sectors that the requests access
   int64_t min_sectors = 0;  // number of sectors if the bytes of each request were contiguous
-  // bytes[i] is the number of bytes that all lanes access in global memory with accesses of 1 << i bytes.
+  // bytes[i] is the number of bytes in global memory that all lanes access with a width of 1 << i bytes.
   std::array<int64_t, kAccessWidthCount> bytes = {};
   int64_t written_bytes = 0;      // number of written bytes, which are included in `bytes`
   int64_t shared_requests = 0;    // number of requests to shared memory
@@ -51,8 +51,8 @@ struct AccessCounts {
 // The accesses of all kernel launches by one op at one line of the source code.
 struct LaunchSiteCounts {
   int64_t launch_count = 0;
-  // Counts for each instruction that accesses memory. The key is the address to pass to addr2line to get the
-  // source line of the instruction.
+  // Counts for each instruction that accesses memory. The key is an address. addr2line converts this address
+  // to the source line of the instruction.
   std::map<uint64_t, AccessCounts> counts_by_instruction = {};
 
   AccessCounts total() const {

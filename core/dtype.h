@@ -107,7 +107,7 @@ TAPEFORMER_HOST_DEVICE To convert_element(From value) {
     return static_cast<To>(value);
 }
 
-// The type in which kernels compute with elements of T: float for BFloat16, else T.
+// The type in which kernels compute with elements of type T: float if T is BFloat16, otherwise T.
 template <class T>
 using Compute = std::conditional_t<std::is_same_v<T, BFloat16>, float, T>;
 
@@ -115,7 +115,7 @@ constexpr DType get_compute_dtype(DType dtype) {
   return dtype == DType::bfloat16 ? DType::float32 : dtype;
 }
 
-// Calls f(T{}) with the C++ type of a floating dtype, including bfloat16. For other dtypes, throws
+// Calls f(T{}), where T is the C++ type of `dtype`: float, double or BFloat16. For other dtypes, throws
 // ShapeError with the name of the op.
 template <class F>
 decltype(auto) visit_floating_dtype(const char* op, DType dtype, F&& f) {
@@ -125,7 +125,7 @@ decltype(auto) visit_floating_dtype(const char* op, DType dtype, F&& f) {
   return f(float{});
 }
 
-// Calls f(T{}) with the C++ type of an index dtype (uint8, int32 or int64). For other dtypes, throws
+// Calls f(T{}), where T is the C++ type of `dtype`: uint8_t, int32_t or int64_t. For other dtypes, throws
 // ShapeError with the name of the op.
 template <class F>
 decltype(auto) visit_index_dtype(const char* op, DType dtype, F&& f) {
@@ -135,7 +135,7 @@ decltype(auto) visit_index_dtype(const char* op, DType dtype, F&& f) {
   return f(int64_t{});
 }
 
-// Calls f(T{}) with the C++ type of any dtype.
+// Calls f(T{}), where T is the C++ type of `dtype`.
 template <class F>
 decltype(auto) visit_dtype(DType dtype, F&& f) {
   switch (dtype) {

@@ -11,7 +11,7 @@ namespace {
 
 struct Blocks {
   std::mutex mutex;
-  std::map<const char*, int64_t> bytes;  // number of bytes of each block, by its first address
+  std::map<const char*, int64_t> bytes;  // maps the first address of a block to its size
 };
 
 Blocks& get_live_blocks() {

@@ -8,7 +8,7 @@ namespace tapeformer {
 namespace {
 
 constexpr int64_t kLongestInFull = 1000;  // maximum number of elements that are printed in full
-constexpr int64_t kEdge = 3;              // number of elements at either end of a shortened dimension
+constexpr int64_t kEdge = 3;              // number of indices printed at each end of a shortened dimension
 
 class Printer {
  public:

@@ -50,7 +50,7 @@ TAPEFORMER_HOST_DEVICE inline PhiloxBlock philox4x32(uint64_t key, uint64_t coun
   return {c0, c1, c2, c3};
 }
 
-// A sequence of random numbers that a seed, a name and a step number determine.
+// A sequence of random numbers, which is determined by a seed, a name and a step number.
 class RandomStream {
  public:
   RandomStream() = default;

@@ -1,4 +1,5 @@
-// The location of a call. Replaces std::source_location, which clang 14 does not provide.
+// The source file and the line of a function call. Replaces std::source_location, which clang 14 does not
+// provide.
 #pragma once
 
 namespace tapeformer {
@@ -7,7 +8,8 @@ struct SourceLocation {
   const char* file = "";
   int line = 0;
 
-  // If current() is a default argument of a function, returns the location of the call of that function.
+  // Returns the location of a function call. To get the location of its callers, a function uses current() as
+  // the default argument of a parameter.
   static constexpr SourceLocation current(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
     return {file, line};
   }

@@ -18,8 +18,7 @@
 
 namespace tapeformer {
 
-// A reference-counting pointer. The object counts its references in a member `std::atomic<int>
-// reference_count`.
+// A reference-counting pointer. T must have a member `reference_count` of type std::atomic<int>.
 template <class T>
 class IntrusivePtr {
  public:
@@ -45,7 +44,7 @@ class IntrusivePtr {
   T* object_ = nullptr;
 };
 
-// Memory from the allocator of a device. The last owner releases the memory.
+// A block of memory from the allocator of a device. The destructor releases the block.
 class Storage {
  public:
   Storage(int64_t bytes, Device device);
@@ -64,8 +63,8 @@ class Storage {
   Device device_;
 };
 
-// Data that another module attaches to a tensor. For example, autograd attaches the node of the tensor on the
-// tape. All copies of a tensor share the attachment, and the last copy destroys it.
+// Data that another module attaches to a tensor. For example, autograd attaches the gradient of a leaf, or
+// the id of a node on the tape. All copies of a tensor share the attachment, and the last copy destroys it.
 class TensorAttachment {
  public:
   TensorAttachment() = default;
@@ -129,8 +128,8 @@ class Tensor {
   // Returns all elements in row-major order, converted to double. Waits for the device.
   std::vector<double> to_vector() const;
 
-  // Returns a view of the same storage. `offset` counts elements from the first element of this tensor. The
-  // bounds are not checked.
+  // Returns a view of this tensor with another shape and other strides. The view starts `offset` elements
+  // after the first element of this tensor. The bounds are not checked.
   //
   // view(), clone() and to() are not recorded on the tape. They throw ShapeError if recording is enabled and
   // the tensor requires a gradient. Call reshape(), contiguous() or cast() (ops/view.h) for a result with a

@@ -26,8 +26,8 @@ constexpr uint32_t kOpen = 1u << 31;     // set while workers can join
 constexpr uint32_t kWaiting = 1u << 30;  // set while the caller sleeps until the last worker leaves
 constexpr uint32_t kOneJoined = 1u << 15, kInside = kOneJoined - 1;
 
-// Maximum times, in nanoseconds, for which a thread spins before it sleeps. Waking a thread takes about 50
-// microseconds.
+// Maximum times, in nanoseconds, for which the caller of a loop, a worker and a contended worker
+// (core/worker_sleep_schedule.h) spin before they sleep. Waking a thread takes about 50 microseconds.
 constexpr int64_t kCallerSpin = 100'000, kWorkerSpin = 2'000'000, kContendedSpin = 20'000;
 
 uint32_t count_joined_workers(uint32_t state) {

@@ -10,12 +10,12 @@ namespace tapeformer {
 namespace {
 
 constexpr double kOperationShare = 0.25;  // probability that an operand is an operation
-constexpr int64_t kAttempts = 1'000'000;  // maximum number of expressions to draw for an example
+constexpr int64_t kAttempts = 1'000'000;  // maximum number of random expressions per example
 constexpr uint8_t kFirstDigit = 1, kFirstOperation = 11, kEnd = 15;
 constexpr uint64_t kOperations = 4;
 
-// Returns the result of an operation on the values. The operations are the minimum (index 0), the maximum
-// (1), the median, rounded down (2), and the sum modulo 10 (3).
+// Returns the result of an operation on `values`. The values of `index` are: 0 for the minimum, 1 for the
+// maximum, 2 for the median (rounded down), and 3 for the sum modulo 10.
 int64_t compute_result(uint64_t index, std::vector<int64_t> values) {
   if (index == 3) return std::accumulate(values.begin(), values.end(), int64_t{0}) % 10;
   std::sort(values.begin(), values.end());
@@ -24,13 +24,14 @@ int64_t compute_result(uint64_t index, std::vector<int64_t> values) {
   return values.size() % 2 == 1 ? values[upper] : (values[upper - 1] + values[upper]) / 2;
 }
 
-// A generator of random expressions. A draw fails if the expression exceeds the maximum length.
+// A generator of random expressions. A draw fails if the expression has more than options.max_length tokens.
 class ExpressionDraw {
  public:
   ExpressionDraw(const ListOpsOptions& options, const RandomStream& stream)
       : options_(options), stream_(stream) {}
 
-  // Draws another expression. Returns whether its length is in range.
+  // Draws another expression. Returns whether the expression has at least `min_length` and at most
+  // options.max_length tokens.
   bool draw(int64_t min_length) {
     example_.tokens.clear();
     failed_ = false;
@@ -62,7 +63,7 @@ class ExpressionDraw {
 
   const ListOpsOptions& options_;
   RandomStream stream_;
-  uint64_t number_ = 0;  // number of draws from the stream
+  uint64_t number_ = 0;  // index of the next random number of the stream
   bool failed_ = false;
   ListOpsExample example_;
 };

@@ -1,7 +1,7 @@
 // ListOps (Nangia and Bowman 2018) as in the Long Range Arena (Tay et al. 2020, section 2.2.1). A sequence
-// contains nested operations on digits, such as "[MAX 4 [MIN 2 7 ] 0 ]". The class of the sequence is the
-// result. An example depends only on the options, the split and the index of the example. It is generated
-// when it is read.
+// contains nested operations on digits, such as "[MAX 4 [MIN 2 7 ] 0 ]". The label of a sequence is the
+// result of the expression. Examples are generated when they are read. An example depends only on the
+// options, the split and the index of the example.
 #pragma once
 
 #include <array>
@@ -39,7 +39,7 @@ class ListOps final : public Dataset {
   static constexpr std::array<const char*, 16> kTokenStrings{
       "", "0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "[MIN", "[MAX", "[MED", "[SM", "]"};
 
-  // Throws ConfigError if an option is out of range, or if generate_example(0) throws ConfigError.
+  // Throws ConfigError if an option is out of range or if generate_example(0) finds no expression.
   explicit ListOps(const ListOpsOptions& options);
 
   const DatasetInfo& info() const override { return info_; }
@@ -47,7 +47,8 @@ class ListOps final : public Dataset {
   // Returns a batch with tokens, lengths and labels. `tokens` is uint8 (batch, max_length), and shorter
   // sequences are padded with 0. `lengths` and `labels` are int64 (batch,).
   Batch batch(std::span<const int64_t> indices) const override;
-  // Returns an example. Throws ConfigError if none of a million random expressions has a length in range.
+  // Returns an example. Throws ConfigError if none of a million random expressions has between min_length and
+  // max_length tokens.
   ListOpsExample generate_example(int64_t index) const;
 
  private:

@@ -1,4 +1,5 @@
-// Functions that make a data set of images, texts, synthetic sequences or sets of vectors from its name.
+// Functions that make a data set from its name in the catalogue. The data set contains images, text,
+// synthetic sequences or sets of vectors.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +20,8 @@ struct DatasetOptions {
   std::string data_dir;
   int64_t limit = 0;  // maximum number of examples, from the start of the split; 0: all
 
-  // Options of image data sets such as "mnist" and "cifar10". They have no effect on the data set "images".
-  int64_t validation_count = 0;  // the split "valid" has the last validation_count training examples
+  // Options of "mnist", "fashion-mnist" and "cifar10". The data set "images" ignores these options.
+  int64_t validation_count = 0;  // the split "valid" contains the last validation_count training examples
   bool use_grey = false;         // converts RGB images to grey images
   int64_t downscale = 1;         // averages blocks of downscale x downscale pixels
 
@@ -45,9 +46,9 @@ struct DatasetOptions {
   std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // if null, text_options determines the tokenizer
 };
 
-// Returns the same information as make_dataset(options)->info(), but does not need the training data. Reads
-// files only to make a tokenizer, and only if options.tokenizer is null. Throws ConfigError for unknown names
-// and invalid options.
+// Returns the same information as make_dataset(options)->info(), but does not need the training data. The
+// function reads files only if options.tokenizer is null and a tokenizer must be made. Throws ConfigError for
+// unknown names and invalid options.
 DatasetInfo make_dataset_info(const DatasetOptions& options);
 
 // Returns a data set of images, text, synthetic sequences or sets of vectors. A batch of images consists of

@@ -86,7 +86,7 @@ SetMixtureTask::SetMixtureTask(const SetTaskOptions& options)
 
 double SetMixtureTask::write_example(RandomNumberGenerator& generator, int64_t length,
                                      float* elements) const {
-  // Exponential variates divided by their sum have the uniform Dirichlet distribution.
+  // Exponential variates divided by their sum have a Dirichlet distribution with parameter 1.
   std::vector<Component> mixture(static_cast<size_t>(components_));
   double sum = 0;
   for (Component& component : mixture) {

@@ -1,5 +1,6 @@
-// Synthetic sets of vectors from "Set Transformer" (Lee et al. 2019). An example depends only on the options,
-// the split and the index of the example. It is generated when it is read. All classes are thread-safe.
+// Synthetic sets of vectors from "Set Transformer" (Lee et al. 2019). Examples are generated when they are
+// read. An example depends only on the options, the split and the index of the example. All classes are
+// thread-safe.
 #pragma once
 
 #include <string>
@@ -26,8 +27,8 @@ class SetTask : public Dataset {
 
   const DatasetInfo& info() const override { return info_; }
   int64_t size() const override { return size_; }
-  // Returns a batch with elements, lengths and targets. The elements are (batch, max_length, features), with
-  // zeros after the last element of a set.
+  // Returns a batch with elements, lengths and targets. `elements` has the shape
+  // (batch, max_length, features) and contains zeros after the last element of each set.
   Batch batch(std::span<const int64_t> indices) const override;
 
  protected:
@@ -68,10 +69,10 @@ class SetMaximumTask final : public SetTask {
   double write_example(RandomNumberGenerator& generator, int64_t length, float* elements) const override;
 };
 
-// Sets of points in the plane, drawn from a mixture of Gaussians (section 5.3 of the paper). The shares of
-// the components have a Dirichlet distribution with parameter 1. The means are uniform in the square from -4
-// to 4, and the standard deviation is 0.3. The target is the mean log-likelihood of the points under this
-// mixture.
+// Sets of points in the plane, drawn from a mixture of Gaussians (section 5.3 of the paper). The weights of
+// the components have a Dirichlet distribution with parameter 1. The coordinates of the means are uniformly
+// distributed in [-4, 4], and the standard deviation is 0.3. The target is the mean log-likelihood of the
+// points under the mixture.
 class SetMixtureTask final : public SetTask {
  public:
   static constexpr int64_t kFeatures = 2;

@@ -1,5 +1,5 @@
-// Synthetic sequences of symbols. An example depends only on the options, the split and the index of the
-// example. It is generated when it is read. All classes are thread-safe.
+// Synthetic sequences of symbols. Examples are generated when they are read. An example depends only on the
+// options, the split and the index of the example. All classes are thread-safe.
 #pragma once
 
 #include "core/rng.h"
@@ -52,9 +52,9 @@ class SymbolTask : public Dataset {
   RandomStream stream_;
 };
 
-// The copy task of "Transformers are RNNs", section 4.1.1. A sequence contains n random symbols, the
-// separator 0, the same n symbols, and zeros up to the end. The loss uses only the predictions of the
-// separator and of the repeated symbols.
+// The copy task of "Transformers are RNNs" (Katharopoulos et al. 2020), section 4.1.1. A sequence contains n
+// random symbols, the separator 0, the same n symbols, and zeros up to the end. The loss uses only the
+// predictions of the separator and of the repeated symbols.
 //
 // The number n is uniformly distributed between max_length / 4 and (max_length - 1) / 2 - 1. For example, n
 // is between 32 and 62 if max_length is 128.
@@ -66,9 +66,9 @@ class CopyTask final : public SymbolTask {
   void write_example(const RandomStream& stream, int64_t* tokens, uint8_t* mask) const override;
 };
 
-// The duplication task of "Reformer", section 5. A sequence has the form 0 w 0 w 0, where w contains
-// max_length / 2 - 1 random symbols. The loss uses only the predictions of the second w. Throws ConfigError
-// for an odd max_length.
+// The duplication task of "Reformer" (Kitaev et al. 2020), section 5. A sequence has the form 0 w 0 w 0,
+// where w contains max_length / 2 - 1 random symbols. The loss uses only the predictions of the second w.
+// Throws ConfigError for an odd max_length.
 class DuplicationTask final : public SymbolTask {
  public:
   explicit DuplicationTask(const SymbolTaskOptions& options);

@@ -1,7 +1,7 @@
-// The autoregressive model of "Transformers are RNNs" (section 4.2): it reads bytes or symbols and predicts
-// the distribution of the next byte or symbol. Value embeddings are concatenated with fixed position features
-// and pass through a causal encoder and a linear predictor. The distribution is a mixture of logistics for
-// images, and a softmax over the vocabulary for other sequences.
+// The autoregressive model of "Transformers are RNNs" (section 4.2), which predicts the distribution of the
+// next token from the previous tokens. Tokens are bytes or symbols. Value embeddings are concatenated with
+// fixed position features and pass through a causal encoder and a linear predictor. The distribution is a
+// mixture of logistics for images, and a softmax over the vocabulary for other sequences.
 //
 // The model also supports the techniques of "Reformer" (Kitaev et al. 2020): a reversible encoder, learned
 // axial positions, and a loss that is computed in chunks of rows. Axial positions are added to the value
@@ -42,10 +42,10 @@ struct AutoregressiveModelOptions {
   PositionKind position_kind = PositionKind::sinusoidal;
   ImageLayout layout;      // size of the image, for grid positions
   AxialShape axial_shape;  // shape of the position tables, for axial positions
-  // Number of chunks into which the result of the encoder is split for the predictor and the loss.
+  // Number of chunks in which the predictor and the loss process the rows of the encoder output.
   int64_t loss_chunks = 1;
-  // If true, the predictor and the value embedding share one weight, which is drawn from N(0, 1 / width).
-  // This requires the categorical head, and embeddings as wide as the result of the encoder.
+  // If true, the predictor and the value embedding share one weight, which is initialised from N(0, 1/width).
+  // This requires the categorical head, and embeddings as wide as the output of the encoder.
   bool tied_embeddings = false;
   // Options of the cross entropy of the categorical head in training. Evaluation uses the default options.
   CrossEntropyOptions training_loss_options = {};
@@ -81,7 +81,8 @@ class AutoregressiveModel final : public Module {
   // Returns the parameters of the distributions of the next tokens, (batch, length, outputs). Row t describes
   // token t + 1. `inputs` is (batch, length) integer. Throws ShapeError if the length exceeds max_length.
   Tensor forward(const Tensor& inputs, const ForwardContext& context) const;
-  // Returns the mean negative log-likelihood in nats per unmasked token of batch.tokens[:, 1:], a scalar.
+  // Returns the mean loss per unmasked token of batch.tokens[:, 1:], a scalar. The loss is the negative
+  // log-likelihood in nats. In training, training_loss_options can add label smoothing and a z-loss.
   Tensor compute_loss(const Batch& batch, const ForwardContext& context) const;
   // Scores of an evaluation. `loss_nats` is the evaluation loss in nats per unmasked token. `accuracy` is the
   // share of unmasked tokens that the model predicts correctly. For a logistic mixture, the accuracy is not
@@ -105,12 +106,12 @@ class AutoregressiveModel final : public Module {
  private:
   // Returns the input of the predictor, (batch, length, encoder.output_width).
   Tensor encode(const Tensor& inputs, const ForwardContext& context) const;
-  // Returns the mean loss of outputs (rows, outputs) with targets (rows,). `weights` (rows,) is undefined if
-  // no row is masked.
+  // Returns the mean loss of outputs (rows, outputs) with targets (rows,). `weights` (rows,) is 0 for masked
+  // rows, or undefined if no row is masked.
   Tensor compute_mean_loss(const Tensor& outputs, const Tensor& targets, const Tensor& weights,
                            const CrossEntropyOptions& options) const;
-  // Inputs of the loss: the output of the encoder, (rows, encoder.output_width), with the target token and
-  // the weight of each row.
+  // Inputs of the loss. `encoded` is the output of the encoder, (rows, encoder.output_width). `targets` and
+  // `weights` contain the target token and the weight of each row.
   struct LossInputs {
     Tensor encoded, targets, weights;
     CrossEntropyOptions loss_options;

@@ -1,7 +1,8 @@
-// The sequence classifier of the Long Range Arena benchmark (Tay et al. 2020). It consists of value
-// embeddings plus sinusoidal positions, an encoder that is not causal, a mean over positions, and a linear
-// layer. Learned summary tokens can precede the sequence. The mean is over the summary tokens, or over the
-// valid tokens if there are no summary tokens.
+// The sequence classifier of the Long Range Arena benchmark (Tay et al. 2020). The embeddings of the tokens
+// are the sums of value embeddings and sinusoidal positions. A non-causal encoder processes the embeddings,
+// and a linear layer computes the logits from the mean of the encoder outputs. Learned summary tokens can
+// precede the sequence. If there are summary tokens, the mean is over the summary tokens only. Otherwise, the
+// mean is over the valid tokens.
 #pragma once
 
 #include "models/encoder/encoder.h"
@@ -15,7 +16,7 @@ struct ClassifierOptions {
   int64_t classes = 0;
   int64_t max_length = 0;  // maximum number of tokens of a sequence, without the summary tokens
   int64_t summary_tokens = 0;
-  bool has_variable_lengths = true;  // whether lengths differ; if true, attention needs length masks
+  bool has_variable_lengths = true;  // if true, attention kinds must support length masks
 };
 
 class Classifier final : public ExampleModel {

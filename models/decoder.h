@@ -1,9 +1,10 @@
 // The recurrent form of an AutoregressiveModel, which decodes one token at a time (Katharopoulos et al. 2020,
 // section 3.4).
 //
-// A Decoder borrows the weights of the model and owns the states and buffers of a batch
-// (models/encoder/encoder_step.h), so that a step allocates no memory. The results equal the results of the
-// parallel form up to rounding.
+// A Decoder uses the weights of the model. The constructor allocates the states and buffers for a batch
+// (models/encoder/encoder_step.h), so that step() allocates no memory. As an exception, step() allocates
+// memory if the model has a compressed segment memory. The results equal the results of
+// AutoregressiveModel::forward() up to rounding.
 #pragma once
 
 #include "models/autoregressive_model.h"
@@ -19,9 +20,9 @@ class Decoder {
   // model.
   Decoder(const AutoregressiveModel& model, int64_t batch, int64_t capacity = 0);
 
-  // Takes one token of every sequence, (batch,) uint8 or int64. Returns the parameters of the distribution of
-  // the next token, (batch, outputs), which are valid until the next step. Does not check that tokens are in
-  // the vocabulary. Throws ShapeError after `capacity` tokens.
+  // Reads one token of every sequence. `tokens` is (batch,) uint8 or int64. Returns the parameters of the
+  // distribution of the next token, (batch, outputs), which are valid until the next step. Does not check
+  // that tokens are in the vocabulary. Throws ShapeError after `capacity` tokens.
   const Tensor& step(const Tensor& tokens);
   // Starts new sequences.
   void reset();

@@ -20,10 +20,9 @@ class ExampleModel : public Module {
   virtual std::vector<double> compute_scores(const Batch& batch, uint64_t seed = 0) const = 0;
 };
 
-// Returns a tensor (batch, width) with the mean of the valid rows of each sequence. x is (batch, length,
-// width). `lengths` (batch,) int64 contains the number of valid rows of each sequence. If `lengths` is
-// undefined, all rows are valid. The mean is 0 for a sequence without valid rows. Copies `lengths` to the
-// CPU.
+// Returns the mean of the valid rows of each sequence, (batch, width). x is (batch, length, width). `lengths`
+// (batch,) int64 contains the number of valid rows of each sequence. If `lengths` is undefined, all rows are
+// valid. The mean is 0 for a sequence without valid rows. Copies `lengths` to the CPU.
 Tensor average_valid_rows(const Tensor& x, const Tensor& lengths);
 
 }  // namespace tapeformer

@@ -13,7 +13,8 @@
 namespace tapeformer {
 namespace {
 
-// Returns the log-probabilities of all bytes, (rows, 256), under mixtures of K logistics, (rows, 3 K).
+// Returns the log-probabilities of the 256 byte values, (rows, 256). `mixtures` (rows, 3 * K) contains the
+// parameters of a mixture of K logistics in each row.
 Tensor compute_byte_log_probabilities(const Tensor& mixtures) {
   constexpr int64_t kLevels = 256;
   const int64_t rows = mixtures.size(0), dims = mixtures.size(1);
@@ -25,16 +26,16 @@ Tensor compute_byte_log_probabilities(const Tensor& mixtures) {
   return mul(losses, -1.0).view({rows, kLevels});
 }
 
-// Generates the rows of `columns` (length, batch) after the first `prefix` rows. On a CUDA device, tokens and
-// the position stay in device memory, so the host only launches kernels.
+// Generates the rows of `columns` (length, batch) after the first `prefix` rows. Row t contains token t of
+// every sequence. On a CUDA device, the tokens stay in device memory, so the host does not wait for them.
 void generate_recurrently(const AutoregressiveModel& model, const Sampler& sampler, const Tensor& columns,
                           int64_t prefix, bool graphs) {
   const int64_t length = columns.size(0), batch = columns.size(1);
   const Device device = columns.device();
   const Tensor tokens = Tensor::empty({batch}, DType::uint8, device);
   Decoder decoder(model, batch);
-  // Replaces token t of every sequence in `tokens` by token t + 1. If t + 1 < prefix, copies token t + 1 from
-  // `columns`. Otherwise, `draws` must be true, and the function draws token t + 1 and stores the token in
+  // Reads token t of every sequence from `tokens` and replaces it by token t + 1. If t + 1 < prefix, token
+  // t + 1 is copied from `columns`. Otherwise, `draws` must be true, and token t + 1 is drawn and stored in
   // `columns`.
   const auto step = [&](int64_t t, bool draws) {
     const Tensor& parameters = decoder.step(tokens);

@@ -19,24 +19,26 @@ enum class GenerationMode {
 struct GenerationOptions {
   GenerationMode mode = GenerationMode::recurrent;
   uint64_t seed = 0;
-  // Index of the first sequence of `prefix` in a larger batch. Several calls with parts of a batch draw the
-  // same random numbers as one call with the whole batch.
+  // Index of the first sequence of `prefix` in a larger batch. If a batch is split over several calls of
+  // generate(), this index selects the random numbers that one call with the whole batch would use.
   int64_t first_sequence_index = 0;
   ClassSamplingOptions sampling = {};
-  // Scale of the logistic distributions from which the bytes of images are sampled. The scale is used only if
-  // all options in `sampling` have their default values.
+  // Scale of the logistic distributions from which the bytes of images are sampled. Used only if all options
+  // in `sampling` have their default values.
   SamplingScale logistic_scale = SamplingScale::elu;
   bool use_cuda_graphs = true;  // replays a captured step in recurrent mode on CUDA devices
 };
 
-// Continues `prefix`, (batch, prefix length) uint8, to (batch, length) uint8 on the CPU. The random numbers
-// for token t + 1 of sequence s depend only on (seed, s, t). Throws ShapeError if the prefix is empty or
+// Extends `prefix`, (batch, prefix length) uint8, to sequences of `length` tokens. Returns the sequences,
+// (batch, length) uint8 on the CPU. The random numbers for token t + 1 of sequence s depend only on the seed,
+// s and t, where s counts from options.first_sequence_index. Throws ShapeError if the prefix is empty or
 // longer than `length`, if `length` exceeds max_length + 1 of the model, or if the vocabulary has more than
 // 256 tokens. Throws DivergenceError if logits are not finite.
 Tensor generate(const AutoregressiveModel& model, const Tensor& prefix, int64_t length,
                 const GenerationOptions& options);
 
-// A sampler draws tokens from the distributions that a model predicts, and checks that the logits are finite.
+// A sampler draws tokens from the distributions that a model predicts. It also checks that the logits are
+// finite.
 class Sampler {
  public:
   Sampler(const AutoregressiveModelOptions& model, const GenerationOptions& options, Device device);
@@ -52,15 +54,15 @@ class Sampler {
   OutputHead head_;
   GenerationOptions options_;
   RandomStream stream_;
-  // Sums of the squared logits of the newest token and of all tokens. A sum is finite only if all its logits
-  // are finite.
+  // Sum of the squared logits in the latest call of draw(), and the sum over all calls. check_logits() tests
+  // the second sum, which is finite only if all logits are finite.
   Tensor squared_logit_sum_, total_squared_logit_sum_;
 };
 
 // A sequence that grows by one token at a time. The model predicts each token from a window of at most
 // `window` earlier tokens. When the window is full, its older half is removed, and the model reads the newer
-// half again from position 0. The memory and the average time per token do not depend on the length of the
-// sequence. Both generation modes use the same windows.
+// half again from position 0. For a given window, the memory and the average time per token do not depend on
+// the length of the sequence. Both generation modes use the same windows.
 class TokenStream {
  public:
   // The sequence can have at most `capacity` + 1 tokens. If `window` is 0, the window is the whole sequence.
@@ -81,9 +83,10 @@ class TokenStream {
 
  private:
   void check_capacity() const;
-  // Increments size() and appends the token to the window. If the window is full, removes its older half.
+  // Increments size() and appends the token to the window. If the window then has more than `window_` tokens,
+  // removes the older half.
   void append_to_window(int64_t token);
-  // Reads the newest token with the decoder. Returns the parameters of the distribution of the next token.
+  // Passes the newest token to the decoder. Returns the parameters of the distribution of the next token.
   const Tensor& read_newest_token();
   // Returns the parameters of the distribution of the next token, (1, outputs).
   Tensor compute_distribution();
@@ -91,7 +94,7 @@ class TokenStream {
   const AutoregressiveModel& model_;
   Sampler sampler_;
   int64_t capacity_, window_, size_ = 0;
-  Tensor newest_token_;               // (1,), the token that the decoder has not read
+  Tensor newest_token_;               // (1,), the last token, which the decoder has not read
   std::unique_ptr<Decoder> decoder_;  // used in recurrent mode
   // The tokens of the window. Empty in recurrent mode if the window is the whole sequence.
   std::vector<int64_t> window_tokens_;

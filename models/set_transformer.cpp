@@ -43,10 +43,10 @@ LearnedQueriesOptions seed_options(const SetTransformerOptions& options) {
           .dropout = options.encoder.attention_dropout};
 }
 
-// Returns the log-likelihoods (batch, length) of the elements x (batch, length, features). `outputs` is
-// (batch, components, 1 + 2 * features), where outputs[b] defines a mixture of Gaussians for set b.
-// outputs[b, k] contains the logit of the weight of Gaussian k, its mean (`features` numbers), and then
-// `features` numbers s. The standard deviations of Gaussian k are softplus(s) + kSmallestDeviation.
+// Returns the log-likelihoods (batch, length) of the elements x (batch, length, features) under mixtures of
+// Gaussians. `outputs` is (batch, components, 1 + 2 * features). For set b and Gaussian k, outputs[b, k]
+// contains the logit of the mixture weight, the mean (`features` numbers), and `features` numbers s. The
+// standard deviations are softplus(s) + kSmallestDeviation.
 Tensor log_likelihoods(const Tensor& x, const Tensor& outputs) {
   const int64_t batch = x.size(0), length = x.size(1), features = x.size(2), components = outputs.size(1);
   const Tensor log_shares = log_softmax(reshape(slice(outputs, 2, 0, 1), {batch, components}));

@@ -1,7 +1,9 @@
-// The Set Transformer (Lee et al. 2019). It consists of a linear layer on the elements, an encoder without
-// positions, pooling by attention of learned seeds, a decoder of self-attention over the seeds, and a linear
-// layer. If the attention kinds of the encoder ignore the order of the keys, as "softmax" (SAB) and "isab"
-// do, then the encoder is permutation equivariant and the result is permutation invariant.
+// The Set Transformer (Lee et al. 2019). A linear layer projects the elements, and an encoder without
+// positions processes the projected elements. Attention pooling with learned seeds reduces the set to one row
+// per seed. A decoder of self-attention layers processes these rows, and a linear layer computes the outputs.
+//
+// The encoder is permutation equivariant, and the result is permutation invariant, if the attention kinds of
+// the encoder ignore the order of the keys. Examples are "softmax" (block SAB of the paper) and "isab".
 #pragma once
 
 #include <memory>
@@ -16,9 +18,8 @@ namespace tapeformer {
 struct SetTransformerOptions {
   EncoderOptions encoder;
   int64_t features = 0;  // number of features of an element
-  // Number of Gaussians in the mixture that the model predicts for a set. Each Gaussian has its own seed,
-  // which is a learned query that pools the set. If `components` is 0, the model has one seed and predicts
-  // one number.
+  // Number of Gaussians in the mixture that the model predicts for a set. Each Gaussian has a separate seed,
+  // a learned query that pools the set. If `components` is 0, the model has one seed and predicts one number.
   int64_t components = 0;
   int64_t decoder_layers = 0;  // layers of self-attention over the seeds
   int64_t max_length = 0;      // maximum number of elements
@@ -56,12 +57,12 @@ class SetTransformer final : public ExampleModel {
   // floating. `lengths` (batch,) int64 contains the numbers of valid elements; if it is undefined, all
   // elements are valid. Throws ShapeError for mismatched shapes.
   Tensor forward(const Tensor& elements, const Tensor& lengths, const ForwardContext& context) const;
-  // Returns the mean absolute error of the predictions of batch.targets. For mixtures, returns the mean
-  // negative log-likelihood of an element in nats, averaged over the sets.
+  // Without a mixture, returns the mean absolute error between the predictions and batch.targets. With a
+  // mixture, returns the mean negative log-likelihood of an element in nats, averaged over the sets.
   Tensor compute_loss(const Batch& batch, const ForwardContext& context) const override;
-  // Models without a mixture have the score mean_absolute_error. Models with a mixture have the scores
-  // nats_per_element, log_likelihood and oracle_log_likelihood. The oracle is the mixture that generated a
-  // set. For each set, batch.targets (batch,) contains the mean log-likelihood of the elements under the
+  // Without a mixture, the score is mean_absolute_error. With a mixture, the scores are nats_per_element,
+  // log_likelihood and oracle_log_likelihood. The oracle of a set is the mixture from which the set was
+  // drawn. For each set, batch.targets (batch,) contains the mean log-likelihood of the elements under the
   // oracle.
   std::vector<std::string> score_names() const override;
   std::vector<double> compute_scores(const Batch& batch, uint64_t seed = 0) const override;
@@ -71,8 +72,8 @@ class SetTransformer final : public ExampleModel {
   Linear input_projection;
   Encoder encoder;
   AttentionPooling pooling;
-  // Post-norm layers with softmax attention. If the encoder has n layers, the full name of decoder layer i is
-  // "layers.N" with N = n + i.
+  // Post-norm layers with softmax attention. The numbers in the names of these layers continue the numbers of
+  // the encoder layers: if the encoder has n layers, decoder layer i is named "layers.N" with N = n + i.
   std::vector<std::unique_ptr<EncoderLayer>> decoder;
   Linear predictor;
 

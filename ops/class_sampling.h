@@ -19,10 +19,11 @@ struct ClassSamplingOptions {
   bool is_default() const { return !greedy && temperature == 1 && top_k == 0 && top_p == 1; }
 };
 
-// Writes to out (rows,) a class for each row of logits (rows, classes). The dtype of out is int32, int64, or
-// uint8 for at most 256 classes. With the default options, each class is drawn from softmax(logits) by the
-// Gumbel-max trick. `first` is added to the row indices that select the random numbers of `stream`. The call
-// is not recorded on the tape. Throws ShapeError for mismatched shapes and dtypes and for invalid options.
+// Selects a class for each row of logits (rows, classes), and writes the classes to out (rows,). The dtype of
+// out is int32, int64, or uint8 for at most 256 classes. With the default options, each class is drawn from
+// softmax(logits) by the Gumbel-max trick. Row i uses the random numbers for the row index first + i of
+// `stream`. The call is not recorded on the tape. Throws ShapeError for mismatched shapes and dtypes and for
+// invalid options.
 void sample_classes(const Tensor& logits, const RandomStream& stream, int64_t first, const Tensor& out,
                     const ClassSamplingOptions& sampling = {});
 

@@ -58,9 +58,9 @@ void clear_beyond(const Tensor& y, const Tensor& lengths, int64_t kernel, const 
   });
 }
 
-// Divides the kernel positions into groups of at most `stride`, so that the input windows of different steps
-// do not overlap within a group. For each group, calls f(first, count), where the group consists of `count`
-// columns of the weight matrix (out, kernel * in) from column `first`.
+// Divides the kernel positions into groups of at most `stride` positions. Within a group, the input windows
+// of different steps do not overlap. For each group, calls f(first, count), where the group consists of
+// `count` columns of the weight matrix (out, kernel * in) from column `first`.
 template <class F>
 void for_groups(const Sizes& s, int64_t stride, F&& f) {
   for (int64_t k = 0; k < s.kernel; k += stride) f(k * s.in, std::min(stride, s.kernel - k) * s.in);

@@ -17,10 +17,12 @@ int64_t count_conv1d_steps(int64_t frames, int64_t kernel, const Conv1dOptions& 
 // Computes y[b, t] = bias + Σ_k weight[:, k, :] x[b, stride * t + k - padding_before].
 //
 // x is (batch, frames, in), weight (out, kernel, in), bias (out,) or undefined, and the result (batch, steps,
-// out). PyTorch's Conv1d has weights (out, in, kernel). `lengths` (batch,), int64 on the CPU, holds the
-// number of frames of each sequence; if undefined, all frames are valid. Frames beyond a length are treated
-// as zeros, and the result is zero beyond the steps of the sequence. Throws ShapeError for mismatched
-// shapes and dtypes and for invalid options.
+// out). PyTorch's Conv1d has weights (out, in, kernel).
+//
+// `lengths` (batch,), int64 on the CPU, holds the number of frames of each sequence. If `lengths` is
+// undefined, all frames are valid. Frames after the end of a sequence are treated as zeros, and the result is
+// zero after the last step of the sequence. Throws ShapeError for mismatched shapes and dtypes and for
+// invalid options.
 Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& lengths,
               const Conv1dOptions& options = {});
 

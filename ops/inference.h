@@ -10,10 +10,10 @@
 
 namespace tapeformer {
 
-// Writes to out (batch, value_dim + position_dim): row b is table[tokens[b]] followed by positions[position].
-// `tokens` (batch,) holds row indices of the table as uint8, int32 or int64, and `positions` is (length,
-// position_dim). If `added_rows` (length, value_dim + position_dim) is defined, added_rows[position] is added
-// to each row.
+// Writes the embeddings of one token per sequence to out (batch, value_dim + position_dim). Row b is the
+// concatenation of table[tokens[b]] and positions[position]. `tokens` (batch,) holds row indices of the table
+// as uint8, int32 or int64, and `positions` is (length, position_dim). If `added_rows` (length, value_dim +
+// position_dim) is defined, added_rows[position] is added to each row.
 void embed_into(const Tensor& table, const Tensor& tokens, const Tensor& positions, int64_t position,
                 const Tensor& out, const Tensor& added_rows = {});
 

@@ -1,7 +1,8 @@
-// Linear attention: "Transformers are RNNs" (Katharopoulos et al. 2020), sections 3.2 to 3.4. With positive
-// features phi of queries and keys,
+// Linear attention (Katharopoulos et al. 2020, "Transformers are RNNs", sections 3.2 to 3.4). phi is a
+// feature map with positive values. The result of query i is
 //   out_i = sum_j (phi(q_i) . phi(k_j)) v_j / (sum_j phi(q_i) . phi(k_j) + eps),
-// over all keys, or over j <= i in the causal form. Time and memory are linear in the length.
+// where the sums are over all keys j, or over j <= i in the causal form. Time and memory are linear in the
+// length.
 #pragma once
 
 #include "autograd/tape.h"
@@ -20,11 +21,12 @@ struct LinearAttentionOptions {
 
 // Returns linear attention of q (batch, query_length, heads, dim), k (batch, key_length, heads, dim) and v
 // (batch, key_length, heads, value_dim), which are all float32, float64 or bfloat16. The result is a
-// contiguous tensor (batch, query_length, heads, value_dim). Inputs are read through their strides and are
-// copied only if the last dimension is not contiguous. If all keys of a query are masked, its result is 0.
-// The tape keeps q, k, v, the result, and one inverse denominator per query and head. backward() computes
-// the sums over the keys again. Throws ShapeError for mismatched shapes, and for a causal form with
-// different query and key lengths.
+// contiguous tensor (batch, query_length, heads, value_dim). If all keys of a query are masked, the result of
+// the query is 0. An input is copied only if its last dimension is not contiguous.
+//
+// The tape keeps q, k, v, the result, and one inverse denominator per query and head. backward() computes the
+// sums over the keys again. Throws ShapeError for mismatched shapes, and for a causal form with different
+// query and key lengths.
 Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                         const LinearAttentionOptions& options = {});
 

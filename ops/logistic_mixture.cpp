@@ -19,7 +19,7 @@ int64_t check_mixture_count(const char* op, const Tensor& parameters) {
 }
 
 // Returns negative log-likelihoods (rows,). If `gradient` is defined, writes the gradient of `parameters` to
-// it. Row i of this gradient is multiplied by scale[i].
+// `gradient`, with row i multiplied by scale[i].
 Tensor row_nll(const char* op, const Tensor& parameters, const Tensor& targets, int64_t levels,
                const Tensor& scale, const Tensor& gradient) {
   const int64_t rows = parameters.size(0), mixtures = check_mixture_count(op, parameters);

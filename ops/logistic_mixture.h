@@ -29,7 +29,7 @@ Tensor logistic_mixture_loss(const Tensor& parameters, const Tensor& targets,
 // recorded.
 Tensor logistic_mixture_nll(const Tensor& parameters, const Tensor& targets, int64_t levels = 256);
 
-// How sample_logistic_mixture() computes the scale of a component from its log-scale. `exp` selects
+// Selects how sample_logistic_mixture() computes the scale of a component from its log-scale. `exp` selects
 // exp(log-scale), where log-scales below -7 are replaced by -7. `elu` selects elu(log-scale) + 1.0001, as in
 // the released code of "Transformers are RNNs".
 enum class SamplingScale { elu, exp };

@@ -22,7 +22,7 @@ Tensor mse_loss(const Tensor& prediction, const Tensor& target) {
 
 Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& targets) {
   check_pair("binary_cross_entropy_with_logits", "the logits", logits, targets);
-  // max(x, 0) - x target + log(1 + exp(-|x|)), where -|x| = x - 2 max(x, 0)
+  // With x = logits, the loss is max(x, 0) - x target + log(1 + exp(-|x|)), where -|x| = x - 2 max(x, 0).
   const Tensor positive = relu(logits);
   return mean(positive - logits * targets + softplus(logits - 2 * positive));
 }

@@ -17,9 +17,9 @@
 namespace tapeformer {
 
 struct LshOptions {
-  // The chunk before the first chunk of a round. With `none`, there is no such chunk (paper, fast). With
-  // `round`, it is the last chunk of the same round. With `global`, it is the last chunk of the previous
-  // round (trax, lucid), or for the first round, the last chunk of the last round.
+  // Selects the chunk before the first chunk of a round. `none` selects no chunk (paper, fast). `round`
+  // selects the last chunk of the same round. `global` selects the last chunk of the previous round, or for
+  // the first round, the last chunk of the last round (trax, lucid).
   using Wrap = LshWrap;
   // The weight of a key that a query finds in n rounds. With `none`, each of the n occurrences has the
   // weight 1 (trax, lucid, fast). With `exact`, each occurrence has the weight 1 / n (paper, equation 16).
@@ -47,9 +47,9 @@ struct LshOptions {
   int64_t buckets = 0;
   Wrap wrap = Wrap::none;
   Duplicates duplicates = Duplicates::exact;
-  // If false, a query attends only to keys in its own bucket, as in the paper. If true, it also attends to
-  // keys in other buckets, as in public implementations. In both cases, the keys are in the chunk of the
-  // query or in the previous chunk.
+  // If false, a query attends only to keys in the bucket of the query, as in the paper. If true, the query
+  // also attends to keys in other buckets, as in public implementations. In both cases, the keys are in the
+  // chunk of the query or in the previous chunk.
   bool across_buckets = false;
   Scale scale = Scale::unit_key;
   Combine combine = Combine::logsumexp;
@@ -64,8 +64,8 @@ struct LshOptions {
   // masked.
   Tensor key_lengths = {};
   // Probability of setting an attention weight to zero. All chunks, rounds, heads and examples use the same
-  // mask, as in trax: (chunk_length, 2 * chunk_length), with columns for the previous chunk, followed by
-  // columns for the same chunk.
+  // mask, as in trax. The mask has the shape (chunk_length, 2 * chunk_length). The first chunk_length columns
+  // are for keys of the previous chunk, and the other columns are for keys of the same chunk.
   double dropout = 0;
   RandomStream dropout_stream = {};
 };

@@ -1,8 +1,8 @@
 // Long short-term memory (LSTM) over sequences of different lengths, in one or two directions. Hochreiter and
 // Schmidhuber 1997, with the forget gate of Gers et al. 2000. For frame t of a sequence,
 //   i, f, o = sigmoid(W x_t + b + U h' + b'), g = tanh(…), c = f c' + i g, h = o tanh(c),
-// where h' and c' are the state of the previous frame (of the next frame in the reverse direction), and zero
-// at the start.
+// where h' and c' are the state of the previous frame. In the reverse direction, h' and c' are the state of
+// the next frame. The state at the start is zero.
 #pragma once
 
 #include <vector>

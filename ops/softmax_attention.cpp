@@ -154,11 +154,12 @@ struct Subsequences {
     const Tensor grid = permute(reshape(x, {batch, step, tokens(), heads, dim}), {0, 2, 1, 3, 4});
     return contiguous(slice(reshape(grid, {batch, tokens() * step, heads, dim}), 1, 0, length));
   }
-  // Apply split() and join() to a tensor (batch, heads, length) with one number per query and head.
+  // split_sums() and join_sums() apply split() and join() to a tensor (batch, heads, length) with one number
+  // per query and head.
   Tensor split_sums(const Tensor& sums) const { return per_head(split(per_token(sums))); }
   Tensor join_sums(const Tensor& sums) const { return per_head(join(per_token(sums))); }
 
-  // Convert (batch, heads, length) to (batch, length, heads, 1) and back.
+  // per_token() converts (batch, heads, length) to (batch, length, heads, 1), and per_head() converts back.
   static Tensor per_token(const Tensor& sums) {
     return reshape(transpose(sums, 1, 2), {sums.size(0), sums.size(2), sums.size(1), 1});
   }
@@ -212,7 +213,7 @@ bool is_strided(const SoftmaxAttentionOptions& options, const Tensor& q) {
 
 // Attention to a strided pattern. The result is a weighted mean of the attention to two sets of keys: the
 // keys in the window of a query, and the earlier keys in the subsequence of the query. The weight of a set is
-// the sum of exp(score).
+// the sum of exp(score) over the keys of the set.
 class StridedAttention {
  public:
   explicit StridedAttention(const SoftmaxOperands& operands)

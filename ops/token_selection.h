@@ -18,10 +18,10 @@ Tensor select_top_positions(const Tensor& x, int64_t count);
 // be in [0, length). Throws ShapeError for mismatched shapes.
 Tensor gather_tokens(const Tensor& x, const Tensor& selection);
 
-// Returns the mean of the rows of x that belong to the same token, or 0 if no row belongs to a token. The row
-// x[b, c, n, h] belongs to the token at position selection[b, h, c, n], which must be in [0, length). `x` has
-// shape (batch, clusters, count, heads, dim) and dtype float32, float64 or bfloat16. The result has shape
-// (batch, length, heads, dim). Throws ShapeError for mismatched shapes.
+// For each token, returns the mean of the rows of x that belong to the token, or 0 if no row belongs to the
+// token. The row x[b, c, n, h] belongs to the token at position selection[b, h, c, n], which must be in [0,
+// length). `x` has shape (batch, clusters, count, heads, dim) and dtype float32, float64 or bfloat16. The
+// result has shape (batch, length, heads, dim). Throws ShapeError for mismatched shapes.
 Tensor scatter_mean_tokens(const Tensor& x, const Tensor& selection, int64_t length);
 
 }  // namespace tapeformer

@@ -26,7 +26,8 @@ namespace tapeformer {
 //
 // optimizer.form selects the rate, `shrink` and the terms that avoid a division by 0:
 // - "pytorch", as torch.optim.Adafactor: rate = min(lr, 1 / sqrt(step)); shrink = 1 - lr weight_decay;
-//   mean(row_means) is at least the machine epsilon of the dtype, and `second_moment` at least its square.
+//   mean(row_means) is clamped to at least e, and `second_moment` to at least e², where e is the machine
+//   epsilon of the dtype.
 // - "trax", as in Trax: rate = lr; shrink = 1 - weight_decay; 1e-30 is added to g².
 class Adafactor {
  public:

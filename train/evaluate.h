@@ -46,8 +46,8 @@ double count_unmasked_tokens(const Batch& batch);
 std::vector<std::pair<std::string, double>> list_named_results(const Evaluation& evaluation);
 
 // Evaluates the model on the first `max_examples` examples of the data set, in order and without dropout. If
-// `max_examples` is 0, evaluates the model on all examples. All unmasked tokens have equal weights. Only
-// attention kinds with the capability has_random_evaluation use `seed`.
+// `max_examples` is 0, evaluates the model on all examples. All unmasked tokens have equal weights. `seed`
+// affects only attention kinds with the capability has_random_evaluation.
 //
 // If the model has a segment memory, process 0 evaluates all batches. Otherwise, the batches are distributed
 // among the processes. All processes must call the function with the same arguments. The losses and scores do

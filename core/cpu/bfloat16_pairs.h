@@ -1,7 +1,7 @@
-// Vectors of pairs of BFloat16 elements, which are the operands of the dot-product instructions of
-// AVX512-BF16. Each 32-bit lane of a vector contains one pair, with the even element in the lower 16 bits.
-// The instructions treat subnormal operands and results as zero. Without AVX512-BF16, the functions of this
-// file convert the elements to float and use float instructions.
+// Vectors of pairs of BFloat16 elements. These vectors are the operands of the dot-product instructions of
+// AVX512-BF16. Each 32-bit lane contains one pair, with the even element in the lower 16 bits. The
+// dot-product instructions treat subnormal operands and results as zero. Without AVX512-BF16, the functions
+// of this file convert the elements to float and use float instructions.
 #pragma once
 
 #include "core/cpu/vector.h"
@@ -21,7 +21,7 @@ using Pairs = Vector<uint32_t>;
   std::memcpy(static_cast<void*>(target), &pairs, sizeof(pairs));
 }
 
-// Returns the pair at `source` in all lanes.
+// Returns a vector in which each lane contains the pair at `source`.
 [[gnu::always_inline]] inline Pairs broadcast_pair(const BFloat16* source) {
   uint32_t pair;
   std::memcpy(&pair, source, sizeof(pair));
@@ -91,7 +91,7 @@ template <int... kElement>
   return detail::widen_lanes(low) | detail::widen_lanes(high) << 16;
 }
 
-// Returns the pairs (even[i], odd[i]), rounded to nearest even.
+// Rounds the elements to bfloat16 (nearest even) and returns the pairs (even[i], odd[i]).
 [[gnu::always_inline]] inline Pairs narrow_pairs(Vector<float> even, Vector<float> odd) {
 #if defined(__AVX512BF16__) && defined(__AVX512VL__)
   const auto halves = std::bit_cast<detail::PairElements>(detail::narrow_and_concat(even, odd));

@@ -1,7 +1,7 @@
-// Vectors for kernels that keep a tile of a matrix in registers. Their length is 64 bytes (16 floats, 8
-// doubles) if the program is compiled for AVX-512, otherwise 32 bytes. TAPEFORMER_VECTOR_BYTES overrides the
-// length. The compiler splits vectors that are longer than the registers. Loads and stores of BFloat16
-// convert from and to vectors of float.
+// Vectors for kernels that keep a tile of a matrix in registers. A vector has 64 bytes (16 floats or 8
+// doubles) if the program is compiled for AVX-512, otherwise 32 bytes. TAPEFORMER_VECTOR_BYTES overrides this
+// length. If the registers are shorter than a vector, the compiler splits the vector. Loads and stores of
+// BFloat16 convert from and to vectors of float.
 #pragma once
 
 #if defined(__AVX2__)
@@ -161,7 +161,7 @@ template <class T>
     std::memcpy(target, &v, static_cast<size_t>(count) * sizeof(T));
   }
 }
-// Returns v with zeros in elements `count` and above.
+// Returns v with all elements from index `count` on set to zero.
 template <class T>
 [[gnu::always_inline]] inline Vector<T> keep_first(Vector<T> v, int64_t count) {
   return count >= kLanes<T> ? v : load_first(reinterpret_cast<const T*>(&v), count);

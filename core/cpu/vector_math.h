@@ -80,7 +80,7 @@ template <class V>
 template <class V>
 [[gnu::always_inline]] inline V exp(V x) {
   const auto [r, higher_order_terms, n] = reduce_argument(x);
-  // 2^n itself can be infinite or subnormal, which power_of_two() does not support.
+  // The factor 2^n is split into two factors, because 2^n itself can be infinite or subnormal.
   const Integer<V> half = n >> 1;
   return (1.0f + (r + higher_order_terms)) * power_of_two<V>(half) * power_of_two<V>(n - half);
 }

@@ -246,7 +246,8 @@ struct DropoutMultipliers {
   // that `threshold` is not 0.
   __device__ uint8_t compute_keep_mask(int64_t group) const {
     const PhiloxBlock random_bits = stream.current_stream().block(static_cast<uint64_t>(group));
-    // The upper half of a word is at least `threshold` if the word is greater than this number.
+    // The element is kept if its word is greater than this number, because its random bits are the upper half
+    // of the word.
     const uint32_t last_dropped = (threshold - 1) << 16 | 0xFFFF;
     unsigned mask = 0;
     for (unsigned j = 0; j < 8; ++j) {

@@ -40,7 +40,7 @@ struct LaunchConfig {
                SourceLocation location = SourceLocation::current())
       : grid(blocks), block(threads), shared_bytes(shared), where(location) {}
 
-  // The following functions return a copy of the launch in which one or two members of `work` are changed.
+  // The following functions return a copy of the launch with other values in `work`.
   LaunchConfig with_bytes(int64_t bytes) const {
     LaunchConfig launch = *this;
     launch.work.bytes = bytes;
@@ -114,10 +114,10 @@ void log_launch(const LaunchConfig& launch, std::span<const ArgumentBytes> argum
 }  // namespace detail
 
 // Launches kernel<<<grid, block, shared_bytes, stream>>>(arguments…) in the stream of current_device. If the
-// grid has no blocks, does nothing. Throws ShapeError if the sizes exceed the limits of CUDA, and
-// DeviceError with the location of the launch if CUDA reports an error. If are_launches_synchronous() is true
-// and no graph is being recorded, waits for the kernel, so that an error inside the kernel is reported by the
-// launch of the kernel.
+// grid has no blocks, does nothing. Throws ShapeError if the sizes exceed the limits of CUDA, and DeviceError
+// with the location of the launch if CUDA reports an error. If are_launches_synchronous() is true and no
+// graph is being recorded, waits for the kernel. CUDA then reports an error inside the kernel at this launch
+// instead of a later call.
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), const LaunchConfig& shape, const Arguments&... arguments) {
   if (shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return;

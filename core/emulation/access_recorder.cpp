@@ -18,7 +18,7 @@ uint64_t to_integer(const void* address) {
 }
 
 // The program or library that contains the kernels. `base` is the load address. [begin, end) is the address
-// range of the thread-local variables in this thread. The __shared__ variables are thread-local variables.
+// range of its thread-local variables in this thread, which include the __shared__ variables.
 struct SharedVariableModule {
   uint64_t base = 0, begin = 0, end = 0;
 };

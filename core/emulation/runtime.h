@@ -65,8 +65,8 @@ void submit(F&& work) {
     work();
 }
 
-// Runs a kernel: calls `kernel` once for each thread of the grid. `kernel` has no parameters, because the
-// arguments of the launch are bound to it. `where` is the source location of the launch.
+// Runs a kernel: calls `kernel` once for each thread of the grid. `kernel` has no parameters, because it
+// already contains the arguments of the launch. `where` is the source location of the launch.
 void run_grid(dim3 grid, dim3 block, size_t shared_bytes, SourceLocation where,
               const std::function<void()>& kernel);
 

@@ -63,7 +63,7 @@ std::string read_file(const std::string& path, size_t max_bytes = SIZE_MAX);
 std::string make_temporary_path(const std::string& name);
 // Returns whether `name` could be a result of make_temporary_path().
 bool is_temporary_name(std::string_view name);
-// Makes renames and new entries in a folder durable.
+// Syncs a folder, so that renamed and new entries are durable.
 void sync_directory(const std::string& path);
 void rename_path(const std::string& from, const std::string& to);
 // Creates or replaces a file atomically: readers see the old or the new content. A failure leaves no

@@ -84,7 +84,7 @@ class AudioStream {
   AudioOptions options_;
   std::unique_ptr<Source> source_;
   std::optional<Resampler> resampler_;
-  std::vector<float> frames_;   // block of the file, with all channels
+  std::vector<float> frames_;   // one block, with interleaved channels
   std::vector<float> samples_;  // one channel at the requested rate
   int64_t rate_ = 0, position_ = 0, last_ = 0;
   bool has_ended_ = false;

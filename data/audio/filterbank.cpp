@@ -84,7 +84,7 @@ bool all_filters_have_bins(const FilterbankOptions& options, int64_t padded, int
   return true;
 }
 
-// Throws ConfigError if a filter covers no FFT bin, because its output would be constant.
+// Throws ConfigError if a filter covers no FFT bin. The output of such a filter would be constant.
 void check_bins(const FilterbankOptions& options, int64_t padded) {
   if (all_filters_have_bins(options, padded, options.bins)) return;
   int64_t max_bins = std::min(options.bins - 1, padded);
@@ -156,11 +156,11 @@ struct Filterbank::Tables {
     }
   }
 
-  // Computes the power spectrum of a frame. `frame` has N = padded real samples x, `power` has N / 2 values,
-  // and `spectrum` is a workspace of N / 2 complex values.
+  // Computes the power spectrum of a frame. `frame` contains N = padded real samples x[0] to x[N-1], and
+  // `power` receives N / 2 values. `spectrum` is a workspace of N / 2 complex values.
   //
-  // The function first computes the complex FFT Z of size N / 2 of the values x[2n] + i x[2n+1]. The FFT X of
-  // the frame is then X[k] = E[k] + exp(-2 pi i k / N) O[k], where
+  // The function first computes Z, the FFT of size N / 2 of the complex values x[2n] + i x[2n+1]. The FFT of
+  // the frame is X[k] = E[k] + exp(-2 pi i k / N) O[k], where
   //   E[k] = (Z[k] + conj(Z[N/2-k])) / 2     is the FFT of the samples with even index,
   //   O[k] = (Z[k] - conj(Z[N/2-k])) / (2 i) is the FFT of the samples with odd index.
   void power_spectrum(const float* frame, kiss_fft_cpx* spectrum, float* power) const {
@@ -200,7 +200,7 @@ int64_t Filterbank::count_frames(int64_t samples) const {
 namespace {
 
 // Copies samples [start, start + length) of a signal to `frame` and multiplies them by kSampleScale. The
-// signal has `count` samples and is mirrored at its ends. `samples` points to sample `first`.
+// signal has `count` samples and is mirrored at its ends. `samples` points to sample `first` of the signal.
 void extract(const float* samples, int64_t first, int64_t count, int64_t start, int64_t length,
              float* frame) {
   if (start >= 0 && start + length <= count) {

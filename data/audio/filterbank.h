@@ -54,7 +54,7 @@ class Filterbank {
  private:
   friend class FilterbankStream;
   struct Tables;
-  // The samples from `first` to the end of a signal of `count` samples. `samples` points to sample `first`.
+  // The samples [first, count) of a signal of `count` samples. `samples` points to sample `first`.
   struct Signal {
     const float* samples;
     int64_t first, count;
@@ -69,7 +69,7 @@ class Filterbank {
 };
 
 // A Filterbank for a signal that arrives in pieces. The frames are bit-identical to the frames of
-// Filterbank::compute(). Keeps about two frames of samples. Not thread-safe.
+// Filterbank::compute(). A FilterbankStream buffers about two frames of samples. Not thread-safe.
 class FilterbankStream {
  public:
   // The filterbank must outlive the stream.

@@ -11,8 +11,9 @@
 
 namespace tapeformer {
 
-// Returns the signal at the rate `output_rate`, with round(samples * output_rate / input_rate) samples, and
-// at least one sample for a signal that is not empty.
+// Returns the signal at the rate `output_rate`. The result has
+// round(samples.size() * output_rate / input_rate) samples. If `samples` is not empty, the result has at
+// least one sample.
 std::vector<float> resample(std::span<const float> samples, int64_t input_rate, int64_t output_rate);
 
 // A converter that resamples a signal in pieces. The result is equal to the result of resample() for the
@@ -25,8 +26,9 @@ class Resampler {
 
   // Converts input samples. Appends the output samples that can already be computed to `out`.
   void push(std::span<const float> samples, std::vector<float>& out);
-  // Appends the remaining output samples to `out`. Then truncates `out` or appends zeros, so that all calls
-  // together return as many samples as resample(). Must be called once, after the last push().
+  // Appends the remaining output samples to `out`. Then truncates `out` or pads it with zeros, so that the
+  // total number of output samples is the same as with resample(). Must be called once, after the last
+  // push().
   void finish(std::vector<float>& out);
 
  private:

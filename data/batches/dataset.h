@@ -1,5 +1,5 @@
-// Data sets. A data set is a list of examples, which are read as batches of CPU tensors. A Dataset is
-// immutable and thread-safe.
+// The interface of data sets. A data set is a list of examples. The examples are read in batches of CPU
+// tensors. A Dataset is immutable and thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -34,21 +34,21 @@ class Dataset {
 
   virtual const DatasetInfo& info() const = 0;
   virtual int64_t size() const = 0;
-  // Returns the number of examples in which each token of a text is a target. The number is greater than 1 if
+  // Returns the number of examples in which each token of a text is a target. The result is greater than 1 if
   // the examples are overlapping windows.
   //
-  // If the number is greater than 1 and LoaderOptions::shuffle is true, a Loader draws the examples of each
-  // batch at random. An epoch then has about size() / examples_per_token() examples, so that each token is a
-  // target about once per epoch.
+  // If the result is greater than 1 and LoaderOptions::shuffle is true, a Loader draws the examples of each
+  // batch at random. An epoch then has about size() / examples_per_token() examples, and each token is a
+  // target about once per epoch on average.
   virtual int64_t examples_per_token() const { return 1; }
   // If the examples are texts, returns the tokenizer of the texts (data/text/tokenizer.h). Otherwise returns
   // nullptr.
   virtual std::shared_ptr<const Tokenizer> tokenizer() const { return nullptr; }
-  // Returns the examples with these indices, in this order. The tensor `tokens` of the batch has the shape
-  // (count, length + 1), where count is the number of indices. If the examples are sets of vectors, the batch
-  // has no `tokens`; instead, `elements` has the shape (count, length + 1, feature_count). The data set
-  // determines which of the other tensors of the batch are defined. Throws ShapeError if an index is outside
-  // [0, size()).
+  // Returns the examples with these indices, in this order. In the following shapes, `count` is the number of
+  // indices. If the examples are sets of vectors, `elements` has the shape
+  // (count, length + 1, feature_count). Otherwise, `tokens` has the shape (count, length + 1). The class of
+  // the data set documents which other tensors of the batch are defined. Throws ShapeError if an index is
+  // outside [0, size()).
   virtual Batch batch(std::span<const int64_t> indices) const = 0;
 
  protected:

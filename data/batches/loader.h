@@ -3,9 +3,9 @@
 // separate thread.
 //
 // The constructor of Loader throws ConfigError if the data set is empty or the batch size is below 1. With
-// LastBatchPolicy::drop, it also throws ConfigError if the batch size exceeds the number of examples. This
-// limit does not apply if the loader draws overlapping examples at random (LoaderOptions::shuffle), because a
-// batch can then contain an example several times.
+// LastBatchPolicy::drop, it also throws ConfigError if the batch size exceeds the number of examples. The
+// exception is a loader that draws overlapping examples at random (LoaderOptions::shuffle): its batches can
+// contain an example several times, so their size is not limited.
 #pragma once
 
 #include <cstdint>
@@ -29,16 +29,16 @@ struct LoaderOptions {
   bool shuffle = true;  // permutes the examples in each epoch, or draws them at random if examples overlap
   uint64_t seed = 0;
   LastBatchPolicy last_batch = LastBatchPolicy::drop;
-  // Divides the examples into batch_size streams of consecutive examples. Batch t contains example t of each
-  // stream, so example i of a batch follows example i of the previous batch. If `use_streams` is true,
-  // `shuffle` is ignored.
+  // If true, the examples are divided into batch_size streams of consecutive examples, and `shuffle` is
+  // ignored. Batch t contains example t of each stream. Row i of a batch therefore continues row i of the
+  // previous batch.
   bool use_streams = false;
 };
 
-// Returns the indices of the examples in batch `batch_number` if `example_count` examples are divided into
-// `stream_count` streams (LoaderOptions::use_streams). If `example_count` is not a multiple of
-// `stream_count`, the first streams have one more example than the other streams. In this case, the last
-// batch contains only examples of the first streams.
+// Returns the indices of the examples in batch `batch_number` if LoaderOptions::use_streams is true. The data
+// set has `example_count` examples, which are divided into `stream_count` streams. If `example_count` is not
+// a multiple of `stream_count`, the first streams have one more example than the other streams. In this case,
+// the last batch contains only examples of the first streams.
 std::vector<int64_t> compute_stream_indices(int64_t example_count, int64_t stream_count,
                                             int64_t batch_number);
 
@@ -65,7 +65,8 @@ class Loader {
   bool draws_examples_at_random() const {
     return options_.shuffle && !options_.use_streams && dataset_->examples_per_token() > 1;
   }
-  // Draws the examples of a step independently of other steps, so that large data sets need no permutation.
+  // Returns random indices of examples for a step. Each step draws independently, so no permutation of a
+  // large data set has to be stored.
   std::vector<int64_t> draw_indices(int64_t step) const;
 
   std::shared_ptr<const Dataset> dataset_;

@@ -15,9 +15,9 @@
 
 namespace tapeformer {
 
-// A queue of items. A separate thread calls make(step) for the steps [first, end) in order. The thread
-// prepares at most `depth` items in advance. The destructor waits for the current call of `make`. Only one
-// thread may call next().
+// A queue of items. A separate thread calls make(step) for the steps [first, end) in order and appends the
+// results to the queue. The queue contains at most `depth` items. The destructor waits for the current call
+// of `make`. Only one thread may call next().
 template <class T>
 class PrefetchQueue {
  public:

@@ -12,8 +12,8 @@
 namespace tapeformer {
 namespace {
 
-// read_with_checksum() divides its input into parts of this size in bytes. A thread reads a part and then
-// computes the checksum of the part. A part is small enough to stay in the cache of the core until its
+// Size of the parts into which read_with_checksum() divides its input. A thread reads a part and then
+// computes the checksum of the part. A part is small enough that it is still in the CPU cache when its
 // checksum is computed.
 constexpr size_t kPartBytes = size_t{1} << 20;
 

@@ -28,7 +28,7 @@ namespace tapeformer {
 namespace {
 
 // The ids of the process groups that kill_running_commands() kills. The value 0 marks an unused element. If
-// the array is full, the process group of a new program is not added.
+// the array is full, further process groups are not recorded and not killed.
 std::array<std::atomic<pid_t>, 256> running;
 
 class RunningProgram {
@@ -48,8 +48,9 @@ class RunningProgram {
   pid_t process_;
 };
 
-// Copies the output of a process from `pipe` to `file`, waits for the process and returns its status as in
-// waitpid(). If the output or the time exceeds a limit, kills the process group and throws.
+// Copies the output of process `child` from `pipe` to `file` and waits for the process. Returns the exit
+// status in the format of waitpid(). If the size of the output or the run time exceeds its limit, kills the
+// process group and throws DataError.
 int read_output(pid_t child, int pipe, int file, const CommandLimits& limits, const std::string& command) {
   const auto start = std::chrono::steady_clock::now();
   const auto milliseconds_left = [&] {
@@ -110,7 +111,7 @@ CommandOutput::CommandOutput(const Words& command, const CommandLimits& limits)
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_adddup2(&actions, to->number(), STDOUT_FILENO);
-  // The process gets its own process group, so that all programs of a pipeline can be killed.
+  // The process starts in a new process group. Killing this group kills all programs of a shell pipeline.
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);

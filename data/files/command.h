@@ -1,8 +1,8 @@
 // Functions that run other programs and read their output. A program inherits standard error and has an empty
 // standard input. All functions are thread-safe.
 //
-// All functions throw DataError with the command if the program cannot be run, exits with a status other than
-// 0, or exceeds the limits.
+// The constructors of CommandOutput throw DataError if the program cannot be run, is killed by a signal,
+// exits with a status other than 0, or exceeds the limits.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +44,7 @@ class CommandOutput {
   // Runs a command line with /bin/sh.
   explicit CommandOutput(const std::string& shell_line, const CommandLimits& limits = {});
 
-  // Returns a path in /proc/self/fd with which this process can open the output. The path is valid until the
+  // Returns a path in /proc/self/fd from which this process can read the output. The path is valid until the
   // object is destroyed.
   std::filesystem::path path() const;
   std::string text() const;

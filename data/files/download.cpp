@@ -30,8 +30,8 @@ struct Sink {
   std::exception_ptr failure = {};
 };
 
-// Writes received bytes to the sink. libcurl calls this function from C code, so it must not throw. A result
-// below `size` * `count` cancels the transfer.
+// Writes received bytes to the sink. libcurl calls this function from C code, so the function must not throw.
+// If the result differs from `size` * `count`, libcurl cancels the transfer.
 size_t write_received(const char* data, size_t size, size_t count, void* user) noexcept {
   constexpr std::chrono::seconds kReportInterval{10};
   auto& sink = *static_cast<Sink*>(user);

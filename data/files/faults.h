@@ -1,5 +1,5 @@
-// Messages about faults in data, with the file and line of each fault, and summaries of such messages. All
-// functions are thread-safe.
+// Lists of messages about faults in data, and functions that summarize such lists. A message contains the
+// file and line of the fault. All functions are thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,7 @@ namespace tapeformer {
 // faults to the list.
 using Faults = std::vector<std::string>;
 
-// Calls f(). If f() throws DataError and `faults` is not null, appends the message to `faults` instead of
-// throwing.
+// Calls f(). If `faults` is not null, catches DataError and appends its message to `faults`.
 template <class F>
 void run_and_collect_fault(Faults* faults, F&& f) {
   if (!faults) return f();
@@ -29,16 +28,16 @@ void run_and_collect_fault(Faults* faults, F&& f) {
 
 struct FaultLimits {
   int64_t max_per_kind = 5;  // maximum number of shown faults of each kind
-  int64_t max_total = 50;    // number of lines after which no further kind is shown
+  int64_t max_total = 50;    // number of lines after which further kinds are omitted
 };
 
-// Returns the kind of a fault. The kind is the text of the fault without paths, quoted names and words that
-// end with a colon. Words that contain digits are replaced by "#". For example, all faults about wrong sample
-// rates have the same kind.
+// Returns the kind of a fault. The kind is the text of the fault without paths, words that begin with a quote
+// and words that end with a colon. Other words that contain digits are replaced by "#". For example, all
+// faults about wrong sample rates have the same kind.
 std::string classify_fault(const std::string& fault);
 
-// Groups the faults by kind. Returns the first limits.max_per_kind faults of each kind, and omits further
-// kinds when the result has limits.max_total lines. Lines such as "… and 3 more of this kind" and
+// Groups the faults by kind and returns the first limits.max_per_kind faults of each kind. As soon as the
+// result has limits.max_total lines, further kinds are omitted. Lines such as "… and 3 more of this kind" and
 // "… and 3 more" give the numbers of omitted faults.
 Faults select_faults_to_show(const Faults& faults, const FaultLimits& limits = {});
 

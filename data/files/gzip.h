@@ -18,8 +18,8 @@ class GzipReader {
   explicit GzipReader(const std::filesystem::path& path);
   ~GzipReader();
 
-  // Reads up to `count` bytes. Returns the number of bytes, which is below `count` only at the end of the
-  // contents.
+  // Reads up to `count` bytes. Returns the number of bytes read, which is less than `count` only at the end
+  // of the contents.
   size_t read(uint8_t* out, size_t count);
 
  private:

@@ -1,6 +1,6 @@
-// A reader of tar archives (POSIX ustar), which may be compressed with gzip. It returns only regular files
-// and skips links, folders and devices. It removes the folders from the name of each file, so that an archive
-// cannot place files outside the target folder. Not thread-safe.
+// A reader of tar archives (POSIX ustar), which may be compressed with gzip. The reader returns only regular
+// files and skips links, folders and devices. The reader removes the folders from the name of each file, so
+// an archive cannot place files outside the target folder. Not thread-safe.
 //
 // The reader throws DataError with the path of the archive if the file is not a tar archive, is damaged or
 // truncated, or is too large.
@@ -22,10 +22,11 @@ class TarReader {
   // Throws DataError if the unpacked archive exceeds `max_bytes`.
   TarReader(const std::filesystem::path& archive, int64_t max_bytes);
 
-  // Returns the next regular file, or std::nullopt at the end. Skips unread bytes of the previous file.
+  // Returns the next regular file, or std::nullopt at the end of the archive. Skips unread bytes of the
+  // previous file.
   std::optional<TarMember> next();
-  // Reads up to `count` bytes of the current file. Returns the number of bytes, which is below `count` only
-  // at the end of the file.
+  // Reads up to `count` bytes of the current file. Returns the number of bytes read, which is less than
+  // `count` only at the end of the file.
   size_t read(uint8_t* out, size_t count);
 
  private:

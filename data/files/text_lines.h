@@ -1,5 +1,5 @@
-// Readers of text files and functions for UTF-8 text. Errors contain the file and line. All functions are
-// thread-safe.
+// Readers of text files and functions for UTF-8 text. Error messages contain the file and line. All functions
+// are thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Reader of zip archives (PKWARE APPNOTE 6.3.10). Supports stored and deflated members below 4 GiB.
+// A reader of zip archives (PKWARE APPNOTE 6.3.10). Supports stored and deflated members below 4 GiB.
 #pragma once
 
 #include <filesystem>
@@ -8,8 +8,8 @@
 
 namespace tapeformer {
 
-// Writes the contents of the member with this name to a file. Throws DataError with the path of the archive
-// if the archive is damaged or has no such member, or if the member has more than `max_bytes`.
+// Writes the unpacked contents of the member `name` to the file `out`. Throws DataError with the path of the
+// archive if the archive is damaged or has no such member, or if the member has more than `max_bytes`.
 void unpack_zip_member(const std::filesystem::path& archive, const std::string& name, int64_t max_bytes,
                        File& out);
 

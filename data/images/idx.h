@@ -21,8 +21,8 @@ Shape read_idx_shape(const std::filesystem::path& path, int rank);
 // Returns the values of a file with `rank` dimensions as a uint8 tensor.
 Tensor read_idx(const std::filesystem::path& path, int rank);
 
-// Returns the values of an IDX file in memory as a uint8 tensor. `name` is the name of the file in error
-// messages.
+// Returns the values of an IDX file as a uint8 tensor. `bytes` contains the unpacked file. `name` is the name
+// of the file in error messages.
 Tensor parse_idx(std::span<const uint8_t> bytes, int rank, const std::string& name);
 
 }  // namespace tapeformer

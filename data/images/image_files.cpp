@@ -117,7 +117,7 @@ class CifarImageFiles : public ImageFiles {
     return part == ImagePart::train ? train_ : test_;
   }
 
-  // Reads the records [begin, end) of a file into `out`, starting at row `row`.
+  // Reads the records [begin, end) of a file into the rows of `out`, starting at row `row`.
   static void read_file(const fs::path& path, int64_t begin, int64_t end, int64_t row,
                         const LabelledImages& out) {
     const int64_t expected = kRecordsPerFile * kRecordBytes;

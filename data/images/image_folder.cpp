@@ -25,9 +25,9 @@ namespace fs = std::filesystem;
 constexpr const char* kSetName = "images";
 
 // Appends the paths of the pictures in `folder` and its subfolders to list.paths. Appends a message for each
-// unusable entry to list.faults. `prefix` is the path of `folder` relative to the folder from which the
-// search starts; the prefix is empty or ends with a slash. `parents` contains the resolved paths of the
-// enclosing folders and is used to detect circular links.
+// unusable entry to list.faults. `prefix` is the path of `folder` relative to the start of the search;
+// `prefix` is empty or ends with a slash. `parents` contains the resolved paths of the enclosing folders, to
+// detect circular links.
 void walk(const fs::path& folder, const std::string& prefix, std::vector<fs::path> parents,
           PicturePathList& list) {
   std::error_code error;
@@ -56,7 +56,7 @@ uint64_t hash_of(const std::string& path) {
   return uint64_t{bits[1]} << 32 | bits[0];
 }
 
-// The decoded pictures of a folder, and messages about pictures that cannot be used.
+// The decoded pictures of a folder. `faults` contains a message for each picture that cannot be used.
 struct DecodedImages {
   Tensor pixels;  // (count, dims) uint8
   Faults faults;

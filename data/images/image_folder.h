@@ -19,26 +19,28 @@ struct ImageFolderOptions {
   double valid_share = 0, test_share = 0;  // fractions of the pictures in `path`, from 0 to 1
   int64_t image_size = 32;                 // side of the images in pixels
   int64_t channels = 3;                    // 1: grey, 3: RGB
-  // Whether a file that cannot be used throws DataError. If false, the file is left out with a warning.
+  // If true, a file that cannot be used throws DataError. If false, the file is left out with a warning.
   bool reject_faulty_files = false;
   std::string cache_folder = {};  // folder in which decoded images are cached; empty: no cache
   int64_t limit = 0;              // maximum number of images, from the start of the split; 0: all
 };
 
-// The paths of the pictures below a folder, relative to the folder, and messages about entries that cannot be
-// used. Such entries are broken links, links to a folder that contains the link, and pictures whose names are
-// not valid UTF-8.
+// The pictures in a folder and its subfolders. `paths` contains paths relative to the folder. `faults`
+// contains a message for each entry that cannot be used: a broken link, a link to a folder that contains the
+// link, or a picture whose name is not valid UTF-8.
 struct PicturePathList {
   std::vector<std::string> paths;
   std::vector<std::string> faults;
 };
-// Lists the pictures below a folder. Follows symbolic links. Throws DataError if `folder` is not a folder.
+// Lists the pictures in a folder and its subfolders. Follows symbolic links. Throws DataError if `folder` is
+// not a folder.
 PicturePathList list_picture_paths(const std::string& folder);
 
-// Returns the paths of the pictures of the split "train", "valid" or "test". The function orders the pictures
-// by a hash of their paths, so that the pictures of a subfolder are distributed over all splits. The
-// validation split contains the fraction `valid_share` of the pictures, and the test split contains the
-// fraction `test_share`. Both numbers of pictures are rounded up. Throws ConfigError for an unknown split.
+// Returns the paths of the pictures of the split "train", "valid" or "test". The pictures are assigned to the
+// splits in the order of a hash of their paths. The pictures of a subfolder are therefore distributed over
+// all splits. The validation split contains the fraction `valid_share` of the pictures, and the test split
+// contains the fraction `test_share`; the numbers of pictures are rounded up. Throws ConfigError for an
+// unknown split.
 std::vector<std::string> select_split_paths(std::vector<std::string> paths, const std::string& split,
                                             double valid_share, double test_share);
 

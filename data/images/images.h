@@ -1,6 +1,6 @@
 // Functions that read image data sets as uint8 tensors. The split "valid" contains the last
-// ImageOptions::validation_count examples of the training files. The split "train" contains the other
-// examples of these files.
+// ImageOptions::validation_count examples of the training files. The split "train" contains the remaining
+// examples of the training files.
 //
 // Functions throw DataError with the path of a missing or corrupt file. Functions throw ConfigError for an
 // unknown data set or split and for invalid options.
@@ -17,7 +17,7 @@ struct ImageOptions {
   // Directory that contains the folder of the data set. If `data_dir` is empty, the default directories are
   // searched (data/sets/directory.h).
   std::string data_dir;
-  int64_t validation_count = 0;  // the split "valid" has the last validation_count training examples
+  int64_t validation_count = 0;  // the split "valid" contains the last validation_count training examples
   int64_t limit = 0;             // maximum number of examples, from the start of the split; 0: all
   bool use_grey = false;         // converts RGB images to grey images, before `downscale`
   int64_t downscale = 1;         // averages blocks of downscale x downscale pixels
@@ -36,17 +36,18 @@ ImageSet load_images(const std::string& name, const std::string& split, const Im
 // Returns a summary such as "mnist: 55,000 train, 5,000 valid (the last of train), 10,000 test".
 std::string describe_splits(const std::string& name, int64_t train, int64_t valid, int64_t test);
 
-// Throws ConfigError unless blocks of k x k pixels tile an image of the data set.
+// Throws ConfigError unless `k` divides the height and the width of the images. `name` is the name of the
+// data set.
 void check_downscale(const std::string& name, int64_t height, int64_t width, int64_t k);
 
 // Converts RGB images to grey images. `pixels` is a uint8 tensor with shape (count, height * width * 3).
 // Returns a uint8 tensor with shape (count, height * width).
 Tensor convert_images_to_grey(const Tensor& pixels);
 
-// Replaces each block of k x k pixels by one pixel, which is the mean of the block. Halves are rounded up.
+// Replaces each block of k x k pixels by one pixel with the mean value of the block. Halves are rounded up.
 // `pixels` is a uint8 tensor with shape (count, height * width * channels). Returns a uint8 tensor with shape
-// (count, height / k * width / k * channels). Throws ShapeError unless `height` and `width` are multiples
-// of k.
+// (count, height / k * width / k * channels). Throws ShapeError unless `height` and `width` are multiples of
+// k.
 Tensor downscale_images(const Tensor& pixels, int64_t height, int64_t width, int64_t channels, int64_t k);
 
 }  // namespace tapeformer

@@ -1,4 +1,4 @@
-// Reader of JPEG files, which uses libjpeg-turbo, an optional dependency.
+// A reader of JPEG files. The reader uses libjpeg-turbo, which is an optional dependency.
 #pragma once
 
 #include <string>
@@ -8,10 +8,10 @@
 
 namespace tapeformer {
 
-// Returns the image of a JPEG file in memory, (height, width, channels) uint8, grey or RGB. `name` names the
-// file in errors. Thread-safe. Throws DataError for damaged and truncated files, for CMYK colours, and in a
-// build without a JPEG library. Throws DataError for images of more than kMaxPixels before memory is
-// allocated.
+// Decodes a JPEG file in memory. Returns a grey or RGB image as a uint8 tensor with shape
+// (height, width, channels). `name` is the name of the file in error messages. Thread-safe. Throws DataError
+// for damaged and truncated files, for CMYK colours, for images with more than kMaxPixels pixels, and in a
+// build without a JPEG library. The number of pixels is checked before memory for them is allocated.
 Tensor decode_jpeg(const Bytes& bytes, const std::string& name);
 
 }  // namespace tapeformer

@@ -19,7 +19,7 @@ namespace {
 constexpr int64_t kMaxPictureBytes = int64_t{1} << 30;
 constexpr std::string_view kPngStart = "\x89PNG\r\n\x1a\n", kJpegStart = "\xff\xd8\xff";
 
-// First bytes and names of image formats that are recognised and refused.
+// An image format that is recognized and rejected: the first bytes of its files, and its name.
 struct Format {
   std::string_view start, name;
 };
@@ -43,8 +43,8 @@ void refuse_animation(const Bytes& bytes, const std::string& name) {
   }
 }
 
-// The weights of the input pixels that an output pixel covers along one axis. The pixels are consecutive and
-// start at `first`. The sum of the weights is 1.
+// The weights of the input pixels that an output pixel covers along one axis. weights[j] is the weight of
+// input pixel first + j. The sum of the weights is 1.
 struct AxisWeights {
   int64_t first;
   std::vector<double> weights;

@@ -13,12 +13,12 @@ namespace tapeformer {
 bool is_picture_name(const std::filesystem::path& path);
 
 // Reads a PNG or JPEG file. Returns a uint8 tensor with shape (height, width, channels), where `channels` is
-// 1 (grey) or 3 (RGB). Recognizes the format by the contents of the file. Throws DataError with the path for
+// 1 (grey) or 3 (RGB). The format is detected by the contents of the file. Throws DataError with the path for
 // other formats, animated pictures, damaged files and images with more than kMaxPixels pixels
 // (data/images/png.h).
 Tensor read_picture(const std::filesystem::path& path);
 
-// Returns the grey value of an RGB pixel by the weights of ITU-R BT.601, with halves rounded up.
+// Returns the grey value of an RGB pixel, computed with the weights of ITU-R BT.601. Halves are rounded up.
 uint8_t convert_to_grey(double red, double green, double blue);
 
 // Crops a picture to the largest centred square and reduces the square to size x size pixels. `picture` is a

@@ -1,7 +1,7 @@
 // PNG files of images and image grids, grey (1 channel) or RGB (3 channels). All functions are thread-safe.
 //
-// Functions throw ShapeError if a tensor is not an image, and std::runtime_error with the path if a file
-// cannot be written. They throw DataError with the path if a file is not a PNG image.
+// Functions throw ShapeError if a tensor is not an image, std::runtime_error with the path if a file cannot
+// be written, and DataError with the path if a file is not a supported PNG image.
 #pragma once
 
 #include <filesystem>
@@ -15,13 +15,14 @@ namespace tapeformer {
 // Writes an image, (height, width, channels) uint8. The file is created or replaced atomically.
 void write_png(const std::filesystem::path& path, const Tensor& image);
 
-// Maximum number of pixels of an image. Readers check it before they allocate memory.
+// Maximum number of pixels of an image. Readers check this limit before they allocate memory.
 inline constexpr int64_t kMaxPixels = 100'000'000;
 
-// Reads an image, (height, width, channels) uint8. Any PNG is converted to grey or RGB with 8 bits and no
-// transparency. Samples of 16 bits are read as sRGB, unless the file specifies another encoding.
+// Reads an image, (height, width, channels) uint8. The image is converted to grey or RGB with 8 bits per
+// sample. Transparent pixels are blended with black. Samples of 16 bits are read as sRGB, unless the file
+// specifies another encoding. Interlaced images with 16 bits per sample are not supported.
 Tensor read_png(const std::filesystem::path& path);
-// Returns the image of a PNG file in memory. `name` names the file in errors.
+// Decodes a PNG file in memory. `name` is the name of the file in error messages.
 Tensor decode_png(const Bytes& bytes, const std::string& name);
 
 struct ImageGridOptions {
@@ -31,8 +32,9 @@ struct ImageGridOptions {
   uint8_t background = 128;
 };
 
-// Arranges images, (count, height * width * channels) uint8, in rows from the top left. Returns the grid as
-// one image, (grid height, grid width, channels) uint8.
+// Arranges images in a grid, row by row from the top left. `images` is a uint8 tensor with shape
+// (count, height * width * channels). Returns the grid as one image, a uint8 tensor with shape
+// (grid height, grid width, channels).
 Tensor make_image_grid(const Tensor& images, int64_t height, int64_t width, int64_t channels,
                        const ImageGridOptions& options = {});
 

@@ -23,8 +23,8 @@ enum class DatasetType {
   lexicon,  // pronunciations of words, for data sets of speech
 };
 
-// The layout of the files of a data set, or the generator of a data set without files. Each format has one
-// reader.
+// The layout of the files of a data set, or the generator of a data set without files. Each format has a
+// separate reader or generator.
 enum class DatasetFormat {
   copy_task,         // no files; made by CopyTask (data/symbol_tasks.h)
   duplication_task,  // no files; made by DuplicationTask
@@ -32,8 +32,8 @@ enum class DatasetFormat {
   set_maximum,       // no files; made by SetMaximumTask (data/set_tasks.h)
   set_mixture,       // no files; made by SetMixtureTask
   image_folder,      // a folder of pictures (data/images/image_folder.h)
-  idx,               // MNIST's pairs of IDX files
-  cifar,             // CIFAR-10's binary records
+  idx,               // pairs of IDX files, as in MNIST
+  cifar,             // binary records, as in CIFAR-10
   text,              // files of arbitrary bytes (data/text/text_dataset.h)
   an4,               // features of the speech corpus CMU AN4 (data/speech/corpus.h)
   spoken_digits,
@@ -46,16 +46,16 @@ enum class DatasetFormat {
 // The labels in the files of a speech corpus.
 enum class SpeechLabelKind {
   phones,
-  words,           // words, whose phones are in a lexicon
-  phones_or_words  // words if a lexicon is given, else phones
+  words,           // words; a lexicon contains their phones
+  phones_or_words  // words if the user specifies a lexicon, phones otherwise
 };
 
-// A file that a data set requires. If the data set has no checksums, the file can be a folder. The size and
-// the SHA-256 are computed from the unpacked contents, so a plain file and its .gz file have the same values.
+// A file that a data set requires. If the data set has no checksums, the file can be a folder. `bytes` and
+// `sha256` describe the unpacked contents, so they are the same for a plain file and its .gz file.
 struct CatalogueFile {
   std::string_view name;  // original name, without .gz
   int64_t bytes = 0;
-  std::string_view sha256 = {};  // 64 hexadecimal digits, or empty if the data set has no published checksums
+  std::string_view sha256 = {};  // 64 hexadecimal digits; empty if there is no published checksum
 };
 
 // A row of the table, which describes one data set.
@@ -71,7 +71,7 @@ struct CatalogueEntry {
   int64_t classes = 0;  // number of classes of the labels; 0: no labels
 
   // Properties of speech corpora.
-  int64_t sample_rate = 0;  // default rate of recordings in samples per second; 0: the files contain features
+  int64_t sample_rate = 0;  // default rate of recordings in Hz; 0: the files contain features
   SpeechLabelKind label_kind = SpeechLabelKind::phones;
   // Default names of the folders of the training, validation and test parts. Empty if the corpus has no such
   // folders.
@@ -104,8 +104,8 @@ std::vector<std::string> list_dataset_names(const CatalogueFilter& filter = {});
 const CatalogueEntry* find_catalogue_entry(const std::string& name);
 
 // Returns the row with this name. Throws ConfigError if no row has this name or if `filter` rejects the row.
-// The error message states that the name is not `description`. For example, `description` can be
-// "a data set of speech".
+// `description` is the part of the error message that says what `name` should be, for example "a data set of
+// speech".
 const CatalogueEntry& require_catalogue_entry(const std::string& name, const CatalogueFilter& filter = {},
                                               const std::string& description = "a data set");
 

@@ -1,7 +1,7 @@
 // Functions that search for data sets in data directories. A data directory contains one folder for each data
-// set. The folder has the name of the data set and contains the original files, plain or .gz. The search
-// order is:
-//   1. the directory that the user names; if there is one, 2 and 3 are not searched;
+// set. The folder has the name of the data set and contains the original files, plain or .gz. These
+// directories are searched in this order:
+//   1. the directory that the user specifies; if the user specifies one, 2 and 3 are not searched;
 //   2. $TAPEFORMER_DATA;
 //   3. $XDG_DATA_HOME/tapeformer, or ~/.local/share/tapeformer if XDG_DATA_HOME is not an absolute path;
 //   4. the folder of the Debian package of the data set.
@@ -28,8 +28,8 @@ class MissingDatasetError : public DataError {
   const CatalogueEntry* entry;
 };
 
-// Returns the folders in which the data set may be, in search order. `data_dir` is the directory that the
-// user names, or empty.
+// Returns the folders in which the data set is searched, in search order. `data_dir` is the directory that
+// the user specifies, or empty.
 std::vector<std::filesystem::path> list_candidate_folders(const CatalogueEntry& entry,
                                                           const std::string& data_dir);
 
@@ -45,7 +45,8 @@ std::filesystem::path require_dataset_folder(const CatalogueEntry& entry, const 
 // the result is folder/an4. Otherwise, the result is `folder`.
 std::filesystem::path find_contents_folder(const CatalogueEntry& entry, const std::filesystem::path& folder);
 
-// Returns folder/name, or folder/name.gz if only that file exists, or std::nullopt if neither exists.
+// Returns folder/name if this path exists. Otherwise, returns folder/name.gz, or std::nullopt if neither
+// exists.
 std::optional<std::filesystem::path> locate_file(const std::filesystem::path& folder, std::string_view name);
 
 // Returns the path from locate_file(). Throws DataError if neither file exists.

@@ -19,12 +19,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Allowance for the bytes that gzip adds to incompressible data.
+// Maximum number of bytes by which a .gz file can be larger than its unpacked contents.
 constexpr int64_t kGzipOverhead = 1 << 20;
-// Allowance for archive contents that are not data, such as headers and a licence.
+// Maximum number of bytes in an archive that are not data files, such as headers and a licence.
 constexpr int64_t kArchiveOverhead = int64_t{1} << 28;
 
-// A temporary file that is removed at the end of the scope, unless it was renamed.
+// Owner of a temporary file. The destructor removes the file, unless the file was renamed.
 struct TemporaryFile {
   fs::path path;
   ~TemporaryFile() {

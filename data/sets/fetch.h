@@ -7,10 +7,10 @@
 
 namespace tapeformer {
 
-// Fetches the missing or damaged files of a data set. Returns the report of verify_dataset(). `from` is the
-// path or URL of a folder with the original files, plain or .gz, or of a .tar.gz or .zip archive. URLs begin
-// with file:// or https://, or with http:// for localhost only. If `from` is empty, uses the published
-// source. The files are written to the folder of the data set in `data_dir`, or in the first data directory
+// Fetches the missing or damaged files of a data set. Returns the report of verify_dataset(). The source
+// `from` is a folder with the original files, plain or .gz, or a .tar.gz or .zip archive. `from` can be a
+// path, a file:// or https:// URL, or an http:// URL of localhost. If `from` is empty, the published source
+// is used. The files are written to the folder of the data set in `data_dir`, or in the first data directory
 // if `data_dir` is empty.
 //
 // Throws ConfigError for an unknown name or an unsupported URL. Throws DataError if files cannot be fetched

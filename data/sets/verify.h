@@ -35,12 +35,12 @@ struct DatasetReport {
 // exist.
 std::vector<DatasetReport> list_dataset_reports(const std::string& data_dir);
 
-// Compares a file in `folder` with the published size and checksum.
+// Compares a file in `folder` with its published size and checksum.
 FileReport verify_file(const CatalogueFile& file, const std::optional<std::filesystem::path>& folder);
 
-// Compares every file of a data set with its published size and checksum. A missing or different file does
-// not throw; its report describes the problem. Throws ConfigError if the name is unknown or the data set has
-// no published checksums.
+// Compares every file of a data set with its published size and checksum. If a file is missing or different,
+// the function does not throw; FileReport::problem describes the problem. Throws ConfigError if the name is
+// unknown or the data set has no published checksums.
 DatasetReport verify_dataset(const std::string& name, const std::string& data_dir);
 
 // Does nothing if report.is_valid() is true. Otherwise, throws MissingDatasetError if the data set was not

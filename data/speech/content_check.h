@@ -1,4 +1,4 @@
-// Checks of single utterances. The checks read audio and compute features with the same code as training.
+// Checks of single utterances. The checks read audio and compute features with the code that training uses.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@
 
 namespace tapeformer {
 
-// Options of UtteranceChecker. The default options do not require a lexicon or a model. If `lexicon`,
-// `subsampling` or `max_frames` is set, UtteranceChecker also checks whether the corpus matches the lexicon
-// or the model.
+// Options of UtteranceChecker. The default options do not require a lexicon or a model. If `lexicon` is set,
+// UtteranceChecker also checks whether the utterances match the lexicon. If `subsampling` or `max_frames` is
+// set, it checks whether they match the model.
 struct SpeechCheckOptions {
   FeatureOptions feature_options;
   // If true, all recordings must have the rate of the first recording. If false, recordings must have the
@@ -24,8 +24,8 @@ struct SpeechCheckOptions {
   std::shared_ptr<const Lexicon> lexicon;
   // If true and `lexicon` is null, the words of an utterance without phones are used as its phones.
   bool words_are_phones = false;
-  // Number of frames per step of the encoder. If it is not 0, utterances with fewer steps than CTC needs for
-  // the labels are faults.
+  // Number of frames per step of the encoder. If positive, utterances with fewer steps than CTC needs for
+  // their labels are reported as faults.
   int64_t subsampling = 0;
   int64_t max_frames = 0;       // maximum number of frames in an utterance; 0: no limit
   bool allow_commands = false;  // runs the commands in wav.scp; false: reports them as faults
@@ -43,8 +43,8 @@ class UtteranceChecker {
   Faults operator()(const Utterance& utterance);
 
  private:
-  // Checks the file of the utterance, or the output of the command of the utterance. Returns the number of
-  // frames. Throws DataError at the first fault.
+  // Checks the recording or features of the utterance. If the utterance has a command, runs the command and
+  // checks its output. Returns the number of frames. Throws DataError at the first fault.
   int64_t check_audio(const Utterance& utterance);
   int64_t check_file(const Utterance& utterance);
   Words look_up_phones(const Utterance& utterance) const;

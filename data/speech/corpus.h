@@ -1,10 +1,11 @@
-// Corpora of speech: lists of utterances with their transcripts and the paths of their recordings or
-// features. The readers of corpora do not read recordings. Texts, ids and names of speakers are UTF-8.
+// Corpora of speech. A corpus is a list of utterances with their transcripts and the paths of their
+// recordings or features. The functions that read a corpus do not open the recordings. Texts, ids and names
+// of speakers are UTF-8.
 //
-// Functions throw DataError with the file and line of the first fault. If `faults` is not null, readers
-// append all faults of lines and utterances to `faults` instead of throwing. Readers always throw DataError
-// if a required file or folder is missing. Missing or invalid labels of an utterance do not throw;
-// `Utterance::fault` contains the reason, and callers skip or reject the utterance.
+// Functions throw DataError with the file and line of the first fault. If the parameter `faults` is not null,
+// functions append a message for each faulty line or utterance to `faults` instead of throwing. If a required
+// file or folder is missing, functions always throw DataError. Missing or invalid labels of an utterance do
+// not throw; `Utterance::fault` contains the reason, and callers skip or reject the utterance.
 #pragma once
 
 #include <cstdint>
@@ -27,15 +28,15 @@ struct Utterance {
   std::string id, speaker;
   SpeechSource source = SpeechSource::audio;
   std::filesystem::path path;
-  std::string command;       // shell command that writes the recording to stdout; empty if `path` is set
-  double begin_seconds = 0;  // start in the recording, in seconds
+  std::string command;                // shell command that prints the recording; empty if `path` is set
+  double begin_seconds = 0;           // start in the recording, in seconds
   std::optional<double> end_seconds;  // end in the recording, in seconds; std::nullopt: end of the recording
   int64_t archive_offset = 0;         // byte offset of the matrix in an archive
   Words words;                        // transcript, if the corpus contains words
   Words phones;                       // phones of the transcript, from the corpus or from assign_phones()
   std::string fault;                  // reason why the labels cannot be used, or empty
-  // Position of the utterance for error messages, as "path:line" in the list of utterances. If the corpus has
-  // no list, this is the path of the recording or label file.
+  // Location for error messages: "path:line" of the line that lists the utterance. If the corpus has no list
+  // of utterances, the location is the path of the recording or label file.
   std::string location;
 };
 
@@ -52,8 +53,8 @@ struct PhoneAssignmentReport {
   int64_t dropped_count = 0;  // number of removed utterances
   Words unknown_words;        // sorted list of unknown words
 };
-// Sets the phones of all utterances that have words but no phones. Returns the number of dropped utterances
-// and the unknown words.
+// Sets the phones of all utterances that have words but no phones. The phones of a word are the entry of the
+// lexicon. Returns the number of dropped utterances and the unknown words.
 PhoneAssignmentReport assign_phones(Corpus& corpus, const Lexicon& lexicon, UnknownWordPolicy unknown);
 
 // Reads the features of CMU AN4: etc/an4_{train,test}.{fileids,transcription} and feat/*.mfc. The phones of

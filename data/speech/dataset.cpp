@@ -25,9 +25,10 @@ double SpeechBatch::compute_padding_share() const {
 
 namespace {
 
-// Returns the utterances to read. The second result contains, for each of these utterances, whether
-// options.limit selects the utterance. With Normalization::speaker, the first result contains all utterances
-// of the selected speakers, because the statistics of a speaker use all utterances of the speaker.
+// Returns the utterances to read and, for each of them, whether it belongs to the data set. If options.limit
+// is positive, at most options.limit utterances belong to the data set. With Normalization::speaker, the
+// other utterances of their speakers are also read, because the statistics of a speaker use all utterances of
+// the speaker.
 std::pair<Corpus, std::vector<bool>> limit_corpus(const Corpus& corpus, const SpeechDatasetOptions& options) {
   const size_t count = corpus.utterances.size(), limit = static_cast<size_t>(options.limit);
   if (limit == 0 || limit >= count) return {corpus, std::vector<bool>(count, true)};
@@ -189,7 +190,7 @@ SpeechBatch SpeechDataset::batch(std::span<const int64_t> indices, const SpecAug
   int64_t longest = min_frames;
   for (const int64_t i : indices) longest = std::max(longest, frame_count(i));
   batch.features = Tensor::zeros({count, longest, dims()});
-  // Every utterance uses a separate random stream, so that the masks of the utterances differ.
+  // Each utterance has a separate random stream, so the masks of the utterances are independent.
   for (int64_t b = 0; b < count; ++b) {
     const int64_t i = indices[static_cast<size_t>(b)];
     const Tensor utterance_features = features(i, epoch);
@@ -213,8 +214,9 @@ std::vector<std::vector<int64_t>> plan_batches(std::span<const int64_t> frames,
   std::vector<int64_t> order(frames.size());
   std::iota(order.begin(), order.end(), 0);
   if (options.shuffle) order = make_epoch_permutation(options.seed, epoch, count);
-  // If options.shuffle is true, utterances of the same rank have lengths that differ by at most about 5 %.
-  // The stable sort keeps the random order within a rank, so the batches differ between epochs.
+  // The sort key of an utterance. If options.shuffle is true, utterances with the same rank have lengths that
+  // differ by at most about 5 %. The stable sort keeps the random order of utterances with the same rank, so
+  // the batches differ between epochs.
   const auto rank = [&](int64_t i) {
     const int64_t length = frames[static_cast<size_t>(i)];
     return options.shuffle

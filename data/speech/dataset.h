@@ -26,8 +26,8 @@ namespace tapeformer {
 // For scoring, all utterances with labels are kept.
 enum class SpeechPurpose { training, scoring };
 
-// Frames over which the mean and the variance for normalisation are computed: the frames of the utterance, of
-// its speaker, or of the training set (`global`). `none`: no normalisation.
+// Frames from which the mean and the variance for normalisation are computed: the frames of the utterance,
+// the frames of its speaker, or all frames of the training set (`global`). `none`: no normalisation.
 enum class Normalization { none, utterance, speaker, global };
 
 struct SpeechDatasetOptions {
@@ -37,7 +37,7 @@ struct SpeechDatasetOptions {
   // Statistics of the training set for Normalization::global; std::nullopt: computed from this data set.
   std::optional<FeatureStatistics> global_statistics = {};
   int64_t delta_order = 0;                // highest order of the derivatives in the features
-  int64_t subsampling = 1;                // frames per step of the model
+  int64_t subsampling = 1;                // number of frames per step of the model
   bool reject_faulty_utterances = false;  // throws at the first unusable utterance
   SpeechPurpose purpose = SpeechPurpose::training;
   // Maximum number of utterances; 0: all. The selected utterances are spread evenly over the corpus. The
@@ -63,8 +63,7 @@ struct SpeechDatasetReport {
   // Ids of utterances with fewer steps than CTC needs for the labels. Training leaves these utterances out,
   // and scoring keeps them.
   std::vector<std::string> too_short_ids;
-  // Phones that occur in the utterances but not in the phone table. The set is empty for
-  // SpeechPurpose::training.
+  // Phones that occur in the utterances but not in the phone table. Empty for SpeechPurpose::training.
   std::set<std::string> unseen_phones;
 };
 
@@ -92,15 +91,16 @@ class SpeechDataset {
   bool is_alignable(int64_t i) const { return example(i).is_alignable; }
   // Returns the normalised features of an utterance with deltas, (frames, dims). If dither is on, the
   // features of recordings are computed again with new noise in each epoch after the first. The statistics of
-  // speakers and of the training set are computed only once.
+  // speakers and of the training set always use the noise of epoch 0.
   Tensor features(int64_t i, int64_t epoch = 0) const;
 
-  // Returns the batch of these utterances. Pads the features with zeros to the length of the longest
-  // utterance or to `min_frames` frames, whichever is larger. If `augment` is not null, applies SpecAugment
-  // with random numbers from `stream`. `epoch` selects the random numbers of the dither.
+  // Returns the utterances with these indices as a batch. Pads the features with zeros to the length of the
+  // longest utterance or to `min_frames` frames, whichever is larger. If `augment` is not null, applies
+  // SpecAugment with random numbers from `stream`. `epoch` determines the dither noise.
   SpeechBatch batch(std::span<const int64_t> indices, const SpecAugmentOptions* augment = nullptr,
                     const RandomStream& stream = {}, int64_t epoch = 0, int64_t min_frames = 0) const;
-  // Returns the lengths and labels of these utterances as a batch in which `features` is undefined.
+  // Returns a batch with the lengths and labels of the utterances with these indices. `features` is
+  // undefined.
   SpeechBatch make_targets(std::span<const int64_t> indices) const;
 
  private:
@@ -119,7 +119,7 @@ class SpeechDataset {
   PhoneTable phone_table_;
   SpeechDatasetOptions options_;
   std::shared_ptr<const FeatureStore> store_;
-  // Computes features with new dither in each epoch after the first. If dither is off, this is std::nullopt.
+  // Filterbank for features with new dither in each epoch after the first; std::nullopt if dither is off.
   std::optional<Filterbank> filterbank_;
   std::vector<Example> examples_;
   // Contains one element per speaker for Normalization::speaker, one element for Normalization::global, and
@@ -133,7 +133,7 @@ struct BatchPlanOptions {
   // Maximum number of frames of a batch, including padding. A longer utterance forms a batch alone.
   int64_t max_frames = 20000;
   int64_t max_utterances = 0;  // maximum number of utterances in a batch; 0: no limit
-  // If true, the utterances of each batch and the order of the batches are random; they depend on `seed` and
+  // If true, the utterances of each batch and the order of the batches are random and depend on `seed` and
   // the epoch. If false, the batches contain the utterances in order of increasing length.
   bool shuffle = true;
   uint64_t seed = 0;

@@ -23,7 +23,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Marks the files of the cache. The number is the version of the file format and of the features.
+// Last bytes of every cache file. The number is the version of the file format and of the feature
+// computation.
 constexpr char kMagic[] = "tapeformer features 3\n";
 constexpr double kOvershoot = 0.1;  // seconds by which a segment may exceed its recording
 
@@ -113,9 +114,9 @@ Tensor require_valid(const Utterance& utterance, Tensor features) {
   return features;
 }
 
-// Returns whether an error of the utterance can disappear in a later run although make_cache_key() returns
-// the same key. A failed command can succeed later, and a file without read permission can become readable.
-// If a missing file (ENOENT) is created, the key changes.
+// Returns whether the features of the utterance may be computed successfully later although the cache key
+// stays the same. A failed command can succeed later, and a file without read permission can become readable.
+// A missing file (ENOENT) is not transient: if the file is created, make_cache_key() returns a different key.
 bool may_be_transient(const Utterance& utterance) {
   return !utterance.command.empty() || (access(utterance.path.c_str(), R_OK) != 0 && errno != ENOENT);
 }
@@ -227,8 +228,8 @@ void FeatureStore::load_or_write_cache(const Corpus& corpus, const FeatureOption
   is_from_cache_ = open_cache(path, count);
   if (is_from_cache_) return;
   if (fs::exists(path)) log_warning(path, ": the feature cache is damaged; its features are computed again");
-  // Several processes may write this cache at the same time. Each process writes a separate temporary file
-  // with the same contents, so the order in which these files are renamed does not matter.
+  // Several processes may write this cache file at the same time. Each process writes the same contents to a
+  // separate temporary file and renames this file, so the order of the processes does not matter.
   File file = create_unfinished(path);
   try {
     compute(corpus, options, &file);
@@ -237,7 +238,7 @@ void FeatureStore::load_or_write_cache(const Corpus& corpus, const FeatureOption
                                    [](const Entry& entry) { return entry.is_error_transient; });
     if (keep) rename_path(file.path(), path);
     const bool good = open_cache(keep ? path : file.path(), count);
-    if (!keep) fs::remove(file.path());  // the open file stays readable
+    if (!keep) fs::remove(file.path());  // the file stays readable while it is open
     if (!good) throw DataError(path + ": cannot be read back");
   } catch (...) {
     fs::remove(file.path(), error);
@@ -286,8 +287,9 @@ void FeatureStore::compute(const Corpus& corpus, const FeatureOptions& options, 
   if (file) write_index(*file, written);
 }
 
-// Appends the index of the matrices to the file. The index ends with its offset in the file, the CRC-32 of
-// all previous bytes, and kMagic. `checksum` is the checksum of the matrices.
+// Appends the index of the matrices to the file. The index ends with its own offset in the file, the CRC-32
+// of all previous bytes of the file, and kMagic. `checksum` is the checksum of the matrices, which are
+// already in the file.
 void FeatureStore::write_index(File& file, Checksum checksum) const {
   std::string index;
   const auto append = [&](int64_t value) {

@@ -2,12 +2,11 @@
 // once, with the dither of epoch 0. The features are not normalised or augmented.
 //
 // If a recording or feature file cannot be used, FeatureStore does not throw. Instead, error() returns the
-// reason for the utterance. The cache file also contains these errors. If an error is transient, FeatureStore
-// deletes the cache file. An error is transient if it can disappear although the files do not change: an
-// error of a command, a system error or a missing read permission.
+// reason. The cache file also contains the errors. A cache file with transient errors is deleted, so the next
+// run tries again. Transient errors can disappear although the files do not change: errors of commands,
+// system errors, and missing read permissions.
 //
-// If the CRC-32, the magic or the index in a cache file is wrong, FeatureStore logs a warning and computes
-// the features again.
+// If a cache file is damaged, FeatureStore logs a warning and computes the features again.
 #pragma once
 
 #include <memory>

@@ -1,8 +1,9 @@
-// Processing of features of speech, which are contiguous float32 CPU tensors (frames, dims): deltas,
-// normalisation of mean and variance, and SpecAugment (Park et al. 2019). All functions are thread-safe.
+// Processing of speech features: deltas, normalisation of mean and variance, and SpecAugment (Park et al.
+// 2019). Features are contiguous float32 CPU tensors with shape (frames, dims). All functions are
+// thread-safe.
 //
-// Functions throw ShapeError for tensors of another rank or dtype, tensors that are not contiguous, and
-// mismatched shapes.
+// Functions throw ShapeError for tensors with another rank or dtype, for tensors that are not contiguous, and
+// for mismatched shapes.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,8 @@ namespace tapeformer {
 
 // Returns the features with their time derivatives up to `order`, (frames, dims * (order + 1)). The first
 // derivative is the slope of the least-squares line through 2 * window + 1 frames. Higher derivatives apply
-// the filter of the first derivative repeatedly. The first and the last frame are repeated at the ends.
+// the filter of the first derivative repeatedly. The first frame is repeated before the start, and the last
+// frame is repeated after the end.
 Tensor add_deltas(const Tensor& features, int64_t order = 2, int64_t window = 2);
 
 // The streaming form of add_deltas(), for features that arrive in pieces. The results are bit-identical to
@@ -25,7 +27,7 @@ class DeltaStream {
  public:
   explicit DeltaStream(int64_t order, int64_t window = 2);
 
-  // Appends features. Returns the frames that become complete, which may be none. If `is_last` is true,
+  // Appends features. Returns the frames that become complete; the result may be empty. If `is_last` is true,
   // returns all remaining frames.
   Tensor push(const Tensor& features, bool is_last = false);
 
@@ -35,8 +37,8 @@ class DeltaStream {
   int64_t dims_ = 0, first_ = 0, next_ = 0;
 };
 
-// Sums over frames, from which mean and variance are computed. The sums are float64, because the sums of a
-// corpus have many terms.
+// Sums over frames, from which the mean and the variance are computed. The sums are float64, because a corpus
+// has many frames.
 struct FeatureStatistics {
   double frame_count = 0;
   std::vector<double> sums, square_sums;  // (dims)
@@ -59,7 +61,7 @@ struct SpecAugmentOptions {
   int64_t frequency_width = 27;  // maximum number of bins in a mask
   int64_t time_masks = 2;
   int64_t time_width = 100;  // maximum number of frames in a mask
-  double time_share = 1;     // maximum length of a mask, as a share of the frames of the utterance
+  double time_share = 1;     // maximum number of frames in a mask, as a share of all frames
   bool operator==(const SpecAugmentOptions&) const = default;
 };
 

@@ -48,8 +48,8 @@ class Cursor {
   [[noreturn]] void fail(const std::string& message) const { throw DataError(location_ + ": " + message); }
 
   // Throws DataError if `rows` or `columns` is negative, or if the rest of the file is shorter than
-  // rows * columns * value_bytes + extra bytes. Must be called before the memory for the matrix is allocated,
-  // because a damaged file can contain any size.
+  // rows * columns * value_bytes + extra bytes. Must be called before memory for the matrix is allocated,
+  // because the sizes in a damaged file can be arbitrarily large.
   void require(int64_t rows, int64_t columns, int64_t value_bytes, int64_t extra = 0) const {
     int64_t bytes = 0;
     if (rows < 0 || columns < 0 || __builtin_mul_overflow(rows * columns, value_bytes, &bytes) ||

@@ -19,8 +19,8 @@ struct Entry {
 };
 using Table = std::map<std::string, Entry>;
 
-// A fault of a data directory. If `in_utterance` is true, the fault makes only one utterance unusable. If
-// false, the fault makes the whole directory unusable.
+// A fault of a data directory. If `in_utterance` is true, the fault makes only one utterance unusable.
+// Otherwise, the fault makes the whole directory unusable.
 struct Problem {
   std::string text;
   bool in_utterance = false;
@@ -167,7 +167,7 @@ std::vector<Utterance> recordings(const fs::path& folder, bool allow_commands, P
       utterance.command = file->second.command;
       utterance.begin_seconds = parse_number(entry.values[1], entry.line);
       utterance.end_seconds = parse_number(entry.values[2], entry.line);
-      if (*utterance.end_seconds == -1) utterance.end_seconds.reset();  // -1 is the end of the recording
+      if (*utterance.end_seconds == -1) utterance.end_seconds.reset();  // -1 means the end of the recording
       if (utterance.begin_seconds < 0 ||
           (utterance.end_seconds && *utterance.end_seconds <= utterance.begin_seconds))
         entry.line.fail("expected 0 <= start < end");

@@ -1,5 +1,6 @@
-// Kaldi data directories, which contain the files wav.scp (recordings) or feats.scp (features), segments,
-// text and utt2spk. Every line of a file is "id value …", and the lines are sorted by the bytes of the ids.
+// Functions that read, check and write Kaldi data directories. A data directory contains the files wav.scp
+// (recordings) or feats.scp (features), segments, text and utt2spk. Every line of a file has the form
+// "id value …". The lines are sorted by the bytes of the ids.
 //
 // Functions throw DataError with the file and line of every fault.
 #pragma once
@@ -15,9 +16,10 @@ namespace tapeformer {
 // Returns whether the folder contains wav.scp, feats.scp or text.
 bool is_kaldi_directory(const std::filesystem::path& folder);
 
-// Reads a data directory. A relative path is resolved relative to the current directory, as in Kaldi. If this
-// path does not exist, the path is resolved relative to `folder`. If feats.scp exists, wav.scp is not read.
-// The transcripts in the file `text` are stored as words, even if they consist of phones.
+// Reads a data directory. Relative paths in the files are resolved against the current directory, as in
+// Kaldi. If the resulting path does not exist, the path is resolved against `folder`. If feats.scp exists,
+// wav.scp is not read. The transcripts in the file `text` are stored as words, even if they consist of
+// phones.
 //
 // Throws DataError for commands ("id command |") unless `allow_commands` is true. Does not throw for a
 // missing recording or archive, an offset outside of an archive, or an empty transcript; SpeechDataset

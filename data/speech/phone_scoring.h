@@ -13,7 +13,8 @@
 
 namespace tapeformer {
 
-// A column of an alignment. An empty reference is an insertion, and an empty hypothesis is a deletion.
+// A pair of aligned phones. If `reference` is empty, the pair is an insertion. If `hypothesis` is empty, the
+// pair is a deletion.
 struct AlignedPhone {
   std::string reference, hypothesis;
   bool operator==(const AlignedPhone&) const = default;
@@ -29,9 +30,9 @@ inline constexpr ErrorWeights kEqualWeights;
 // The weights of sclite. An alignment with these weights can have more errors than with equal weights.
 inline constexpr ErrorWeights kScliteWeights{4, 3, 3};
 
-// Returns an alignment with the smallest weighted number of errors. Ties are resolved from the end of the
-// sequences: a match or a substitution is preferred to a deletion, and a deletion is preferred to an
-// insertion.
+// Returns an alignment with the smallest sum of error weights. If there are several such alignments, the
+// choice is made from the end of the sequences: a match or a substitution is preferred to a deletion, and a
+// deletion is preferred to an insertion.
 std::vector<AlignedPhone> align_phones(const Words& reference, const Words& hypothesis,
                                        const ErrorWeights& weights = kEqualWeights);
 
@@ -67,8 +68,8 @@ struct ScoredUtterance {
 };
 
 // Writes ref.trn and hyp.trn to the folder, with a line "phones … (id)" per utterance. Characters with a
-// special meaning in sclite are written as = and two hexadecimal digits. sclite needs the option -s, because
-// case matters.
+// special meaning in sclite are written as = and two hexadecimal digits. Run sclite with the option -s,
+// because the names of phones are case-sensitive.
 void write_trn_files(const std::filesystem::path& folder, const std::vector<ScoredUtterance>& utterances);
 
 }  // namespace tapeformer

@@ -9,7 +9,7 @@
 namespace tapeformer {
 namespace {
 
-// A phone of the 61 TIMIT phones, and the phones to which it maps in the sets of 48 and of 39 phones.
+// One of the 61 phones of TIMIT, and the phones to which it is mapped in the sets of 48 and 39 phones.
 struct Folding {
   std::string_view phone, to48, to39;
 };

@@ -1,5 +1,5 @@
 // Tables of phones, which are the labels of speech, and the phone sets of TIMIT. The 61 phones of TIMIT are
-// mapped to 48 for training and 39 for scoring. The mapping is from "Speaker-independent phone recognition
+// mapped to 48 phones for training and 39 phones for scoring, as in "Speaker-independent phone recognition
 // using hidden Markov models" (Lee and Hon 1989).
 #pragma once
 
@@ -14,8 +14,8 @@
 
 namespace tapeformer {
 
-// Names of phones and their numbers. Number 0 is the blank of CTC. The phones have the numbers 1, 2, … in the
-// given order.
+// A table that assigns a number to each phone. Number 0 is the blank of CTC. The phones have the numbers 1,
+// 2, … in the order of the constructor's argument.
 class PhoneTable {
  public:
   PhoneTable() = default;
@@ -42,7 +42,7 @@ PhoneTable make_phone_table(const std::vector<Words>& sequences);
 
 // Reads a table with one phone per line. The phones have the numbers 1, 2, … in the order of the lines. As in
 // Kaldi's phones.txt, a line can also contain the number of its phone, and the first line can be <eps> or
-// <blank>, which has the number 0. Throws DataError for other numbers.
+// <blank> with the number 0. Throws DataError if a number in the file differs from the number of its phone.
 PhoneTable read_phone_table(const std::filesystem::path& path);
 
 enum class PhoneSet { timit61, timit48, timit39 };

@@ -18,8 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// If options.split_unit is "auto", utterances are divided by speaker if there are at least this many
-// speakers.
+// Minimum number of speakers for which the split unit "auto" selects "speaker".
 constexpr size_t kSpeakersToDivide = 10;
 constexpr std::array<const char*, 3> kSplits = {"train", "valid", "test"};
 constexpr char kUnfinishedParts[] = ".unfinished";
@@ -64,7 +63,7 @@ class Recordings {
     std::sort(paths_.begin(), paths_.end());
     for (size_t i = 0; i < paths_.size(); ++i)
       for (const std::string& key : keys_of(relative(i))) {
-        std::vector<size_t>& found = keys_[key];  // keys_of() may return the same key twice
+        std::vector<size_t>& found = keys_[key];  // keys_of() may return equal keys for a recording
         if (found.empty() || found.back() != i) found.push_back(i);
       }
   }
@@ -148,7 +147,8 @@ void add_audio_info(const fs::path& path, SpeechPreparationReport& report) {
 }
 
 // Adds the utterance of a transcript to p.corpus. If the lexicon lacks words of the transcript, adds these
-// words to p.unknown instead. Throws DataError if the transcript or its recording cannot be used.
+// words to p.unknown and leaves the utterance out. Throws DataError if the transcript or its recording cannot
+// be used.
 void add_utterance(const Transcript& transcript, const std::string& rule, Preparation& p) {
   const size_t i = p.recordings.find(transcript.recording, transcript.location);
   if (!p.used.insert(i).second)
@@ -169,7 +169,8 @@ void add_utterance(const Transcript& transcript, const std::string& rule, Prepar
       as_word(transcript.speaker.empty() ? speaker_by_name(p.recordings, i, rule) : transcript.speaker);
   utterance.id = p.recordings.id(i);
   require_utf8(utterance.id, p.recordings.path(i).string());
-  // Kaldi requires that the sort orders of ids and speakers match, so the speaker becomes a prefix of the id.
+  // Kaldi requires that utterances sorted by id are also sorted by speaker, so the speaker becomes a prefix
+  // of the id.
   if (!utterance.speaker.empty() && !utterance.id.starts_with(utterance.speaker))
     utterance.id = utterance.speaker + "-" + utterance.id;
   if (utterance.speaker.empty()) utterance.speaker = utterance.id;
@@ -209,7 +210,7 @@ void read_utterances(Preparation& p) {
                    [](const auto& a, const auto& b) { return a.count > b.count; });
 }
 
-// Writes proposed-lexicon.txt. Keeps the lines of an existing file, which may have been edited.
+// Writes proposed-lexicon.txt. If the file exists, keeps its lines, which the user may have edited.
 void write_proposals(Preparation& p) {
   const std::set<std::string> phones = p.lexicon.phones();
   if (!has_only_arpabet_phones(p.lexicon))

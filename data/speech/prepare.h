@@ -60,14 +60,14 @@ struct SpeechPreparationReport {
 };
 
 // Writes to options.output_folder:
-// - train, valid and test: Kaldi data directories with wav.scp, text (words) and utt2spk. Existing
-//   directories are replaced.
+// - train, valid and test: Kaldi data directories with wav.scp, text (words) and utt2spk. Existing Kaldi data
+//   directories with these names are replaced.
 // - lexicon.txt: the words of the texts with their phones.
 // - unknown-words.txt: lines "count word location" for the words that no lexicon contains, if there are any.
 //   Utterances with unknown words are left out.
-// - proposed-lexicon.txt: pronunciations of unknown words by espeak-ng, for review. The file is written only
-//   if options.propose_pronunciations is true. Existing lines are kept. The file has no effect until it is
-//   passed in options.lexicon_paths.
+// - proposed-lexicon.txt: pronunciations of unknown words by espeak-ng, which the user should review. The
+//   file is written only if options.propose_pronunciations is true. Existing lines are kept. To use the file,
+//   add it to options.lexicon_paths.
 SpeechPreparationReport prepare_speech(const SpeechPreparationOptions& options);
 
 }  // namespace tapeformer

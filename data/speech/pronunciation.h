@@ -1,5 +1,5 @@
-// Pronunciations proposed by espeak-ng, which runs as a separate program. The pronunciations need review:
-// about one phone in nine differs from CMUdict.
+// Pronunciations proposed by the program espeak-ng. The user should review the pronunciations, because about
+// one phone in nine differs from CMUdict.
 //
 // Functions throw DataError if espeak-ng is missing or fails.
 #pragma once
@@ -15,8 +15,8 @@ namespace tapeformer {
 // without stress. Returns std::nullopt if a phoneme has no counterpart.
 std::optional<Words> convert_espeak_to_arpabet(const Words& phonemes);
 
-// Returns the phones of the word according to espeak-ng, or std::nullopt if espeak-ng gives no phonemes or a
-// phoneme without a counterpart in CMUdict.
+// Returns the phones of the word according to espeak-ng. Returns std::nullopt if espeak-ng prints no phonemes
+// or prints a phoneme that has no counterpart in CMUdict.
 std::optional<Words> propose_pronunciation(const std::string& word, const std::string& program = "espeak-ng");
 
 // Returns whether all phones of the lexicon are phones of CMUdict.

@@ -17,9 +17,9 @@ struct CorpusOptions {
 // Reads a part of a corpus. For Kaldi and LibriSpeech data sets, `part` is the name of a folder. For other
 // data sets, `part` is "train" or "test", and other values throw ConfigError.
 //
-// Throws ConfigError if the data set is not a corpus of speech. Throws DataError if a folder is missing or an
-// utterance has a fault, such as a damaged file. If `faults` is not null, adds the faults of utterances to
-// `faults` instead of throwing an exception, except for Kaldi data sets.
+// Throws ConfigError if the data set is not a corpus of speech. Throws DataError if a required file or folder
+// is missing. If `faults` is null, also throws DataError for an invalid line or utterance; otherwise, appends
+// a message for each of them to `faults`. Kaldi data sets ignore `faults` and always throw.
 Corpus read_corpus(const CatalogueEntry& set, const std::filesystem::path& folder, const std::string& part,
                    const CorpusOptions& options, Faults* faults = nullptr);
 

@@ -20,13 +20,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Suffix of the WAV file that espeak-ng writes. speak() reads and removes this file, and writes the recording
-// with noise to another file.
+// Suffix of the WAV file that espeak-ng writes. The function speak() reads and removes this file, and writes
+// the recording with noise to a separate file.
 constexpr char kSpokenSuffix[] = ".espeak.wav";
 // Name of the folder that contains the data until all splits are complete.
 constexpr char kUnfinished[] = ".unfinished";
 
-// A sentence contains one entry of each list, in order.
+// The grammar of the sentences. A sentence contains one entry of each list, in the order of the lists.
 const std::vector<Words> kGrammar = {
     {"the", "a", "every", "that", "this", "some", "no", "our"},
     {"old", "young", "quiet", "clever", "hungry", "busy", "gentle", "strange", "happy", "careful"},

@@ -36,8 +36,8 @@ std::vector<Words> generate_sentences(uint64_t seed, int64_t first, int64_t coun
 Words parse_espeak_phonemes(const std::string& text);
 
 // Writes the Kaldi data directories train, valid and test to `folder`. Their text consists of phones, and the
-// file `words` contains the words. The directories are replaced only after all data is generated in
-// folder/.unfinished. The files depend only on the options, not on the number of threads. Uses the thread
+// file `words` contains the words. The data is first generated in folder/.unfinished, and then replaces
+// existing directories. The files depend only on the options, not on the number of threads. Uses the thread
 // pool.
 void write_synthetic_speech(const std::filesystem::path& folder, const SyntheticSpeechOptions& options);
 

@@ -20,8 +20,8 @@ struct Transcript {
   std::string location;  // "file:line"
 };
 
-// The columns of a table. A column is given by its name in the header or by its number, which starts at 1. If
-// a member is empty, a column with a common name is used. Common names are "path", "file" and "id" for the
+// The columns of a table. A column is specified by its name in the header or by its number, counted from 1.
+// If a member is empty, a column with a common name is used. Common names are "path", "file" and "id" for the
 // recording, "text" and "sentence" for the text, and "speaker" and "client_id" for the speaker.
 struct TranscriptColumns {
   std::string recording, text, speaker;
@@ -30,11 +30,11 @@ struct TranscriptColumns {
 // Reads transcripts from a table, a list or a folder:
 // - A table is a .tsv file, a .csv file, or a file whose first line contains a tab or a bar. Fields of a .csv
 //   file may be quoted. A table without a header contains the columns recording and text, or, as in LJSpeech,
-//   recording, text and normalised text. In this case, the normalised text is used.
+//   the columns recording, text and normalised text. If there is a normalised text, it is used.
 // - Any other file is a list with lines "id text", such as the file `text` of Kaldi or a .trans.txt file of
 //   LibriSpeech.
-// - In a folder, all .trans.txt files in the folder and its subfolders are lists. If there are none, every
-//   .txt or .lab file contains the transcript of the recording with the same name.
+// - If `path` is a folder, all .trans.txt files in the folder and its subfolders are read as lists. If there
+//   are no such files, every .txt or .lab file contains the transcript of the recording with the same name.
 // If `faults` is not null, appends the faults of invalid lines to `faults` and leaves these lines out.
 std::vector<Transcript> read_transcripts(const std::filesystem::path& path,
                                          const TranscriptColumns& columns = {}, Faults* faults = nullptr);

@@ -161,7 +161,7 @@ Faults find_speech_faults(const std::string& layout, const fs::path& path, const
     else
       verify_set_contents(require_catalogue_entry(layout), path, checks, faults);
   });
-  // The parts of a corpus share files, so the same fault may be reported for several parts.
+  // The parts of a corpus can share files, so the same fault can occur several times. Duplicates are removed.
   Faults once;
   std::set<std::string> seen;
   for (std::string& fault : faults)

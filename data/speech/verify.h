@@ -10,13 +10,13 @@
 
 namespace tapeformer {
 
-// Returns the valid values of `layout` for find_speech_faults(). The values are the names of all data sets of
-// speech, the names of all lexica, and "lexicon", which stands for any lexicon file.
+// Returns the valid values of `layout` for find_speech_faults(). The values are the names of all speech data
+// sets and lexicons in the catalogue, and "lexicon" for any lexicon file.
 std::vector<std::string> list_speech_layouts();
 
-// Returns all faults of the lists, labels and audio of a corpus. Computes features with the same code as
-// training. For Kaldi, `path` is a data directory or a folder of data directories. Throws ConfigError for an
-// unknown layout.
+// Returns all faults of the lists, labels and audio of a corpus. Computes features with the code that
+// training uses. For Kaldi, `path` is a data directory or a folder of data directories. Throws ConfigError
+// for an unknown layout.
 Faults find_speech_faults(const std::string& layout, const std::filesystem::path& path,
                           const SpeechCheckOptions& checks = {});
 

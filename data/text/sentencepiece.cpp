@@ -26,8 +26,8 @@ constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581, which replac
 // Maximum number of bytes per call of the SentencePiece encoder.
 constexpr size_t kMaxEncodedBytes = 1 << 16;
 
-// Returns the size of the first line of a text, with its line end, in bytes. If the line has more than
-// `max_bytes`, returns the size of the characters that fit into `max_bytes`.
+// Returns the size in bytes of the first line of a text, including the line end. If the line has more than
+// `max_bytes` bytes, returns the size of the complete characters that fit into `max_bytes` bytes.
 size_t count_line_bytes(std::string_view text, size_t max_bytes) {
   const size_t end = text.substr(0, max_bytes).find('\n');
   if (end != std::string_view::npos) return end + 1;
@@ -108,7 +108,7 @@ class Sentences final : public sentencepiece::SentenceIterator {
       throw DataError(text_.location(at_ + static_cast<int64_t>(bad)) +
                       " is not valid UTF-8; the tokenizer \"bytes\" takes any bytes");
     if (value_.ends_with('\n')) value_.pop_back();
-    // The trainer reserves NUL bytes, so they become spaces.
+    // The trainer does not accept NUL bytes, so spaces replace them.
     std::replace(value_.begin(), value_.end(), '\0', ' ');
     at_ += static_cast<int64_t>(size);
   }

@@ -59,7 +59,8 @@ TextRange select_split_range(const TextOptions& options, const std::string& spli
   return {text, 0, text->size()};
 }
 
-// The bytes of a text as tokens, which are read from the TextSource when they are needed.
+// The bytes of a text as tokens. read() copies the bytes from the TextSource, so the tokens need no
+// additional memory.
 class MappedTokens final : public TokenSequence {
  public:
   explicit MappedTokens(TextRange range) : range_(std::move(range)) {}
@@ -94,9 +95,9 @@ class StoredTokens final : public TokenSequence {
   std::vector<T> tokens_;
 };
 
-// Divides a range into parts and returns the end of each part. A part consists of 1 MiB and the following
-// bytes up to the next line end. If no line ends in the next 64 KiB, the part has 1 MiB, minus up to 3 bytes
-// so that the part does not end within a character. The last part of a file can be shorter.
+// Divides a range into parts and returns the offsets of the ends of the parts. A part ends at the first line
+// end after 1 MiB. If there is no line end within the next 64 KiB, the part ends after 1 MiB, or up to 3
+// bytes earlier at the start of a character. The last part of a file can be shorter.
 std::vector<int64_t> part_ends(const TextRange& range) {
   constexpr int64_t kPartBytes = 1 << 20, kSearchedBytes = 1 << 16;
   std::vector<int64_t> ends;

@@ -1,4 +1,4 @@
-// Windows of a text as examples for language models.
+// Data sets for language models, whose examples are windows of a text.
 #pragma once
 
 #include <cstdint>
@@ -17,16 +17,17 @@ struct TextOptions {
   std::string sentencepiece_model;       // file of a SentencePiece model; empty: train a model
   int64_t vocabulary = 2000;             // number of tokens of a trained SentencePiece model
   int64_t sequence_length = 256;         // number of predictions per window
-  // Fractions of the text in `path` for validation and testing. The test split is the end of the text, and
-  // the validation split is the text before the test split.
+  // Fractions of the text in `path` for validation and testing. The test split is the last part of the text,
+  // and the validation split is the part before the test split.
   double valid_share = 0.05, test_share = 0.05;
-  // Paths of the validation and test texts. If a path is set, the share of this split is ignored.
+  // Paths of the validation and test texts. If valid_path is set, valid_share is ignored. If test_path is
+  // set, test_share is ignored.
   std::string valid_path, test_path;
-  // Number of predictions that are masked at the start of each evaluation window except the first window.
-  // Must be less than sequence_length.
+  // Number of masked predictions at the start of each evaluation window except the first. The previous window
+  // contains the same predictions. Must be less than sequence_length.
   int64_t eval_context = 0;
   // Maximum number of consecutive windows, from the start of the split; 0: no limit. If use_random_windows is
-  // true, random windows are drawn only from the text that these consecutive windows cover.
+  // true, random windows are drawn only from the text of these consecutive windows.
   int64_t limit = 0;
   // If true, a window starts at every token, and training draws windows at random. If false, the windows are
   // consecutive.
@@ -37,10 +38,10 @@ struct TextOptions {
   bool use_segments = false;
 };
 
-// Returns the tokenizer that the options describe. For "sentencepiece" without options.sentencepiece_model, a
-// model is trained on the text in `path`. The vocabulary of "characters" consists of the characters of all
-// splits. Throws DataError for missing, damaged or invalid files, and ConfigError if SentencePiece is not
-// available or cannot train the vocabulary.
+// Returns the tokenizer that the options describe. If the tokenizer is "sentencepiece" and
+// options.sentencepiece_model is empty, trains a model on the text in options.path. The vocabulary of
+// "characters" consists of the characters of all splits. Throws DataError for missing, damaged or invalid
+// files, and ConfigError if SentencePiece is not available or cannot train the vocabulary.
 std::shared_ptr<const Tokenizer> make_tokenizer(const TextOptions& options, uint64_t seed);
 
 // Tokens of a split. Immutable and thread-safe.
@@ -63,8 +64,8 @@ class TokenSequence {
 //
 // In evaluation, each token of the split except the first token is predicted once. Each window except the
 // first window repeats `eval_context` predictions of the previous window and masks these predictions. If
-// TextOptions::use_segments is false, the last window ends at the end of the split, so the last window can
-// repeat and mask more predictions.
+// TextOptions::use_segments is false, the last window ends at the end of the split. The last window can
+// therefore repeat and mask more than `eval_context` predictions.
 class TextDataset final : public Dataset {
  public:
   // Throws DataError if the split is shorter than a window, and ConfigError for invalid shares or an invalid
@@ -76,8 +77,9 @@ class TextDataset final : public Dataset {
   int64_t size() const override { return size_; }
   int64_t examples_per_token() const override { return uses_random_windows_ ? info_.length : 1; }
   std::shared_ptr<const Tokenizer> tokenizer() const override { return tokenizer_; }
-  // Returns tokens (count, sequence_length + 1), uint8 if the vocabulary has at most 256 tokens and otherwise
-  // int64. The mask (count, sequence_length) is undefined if no prediction is masked.
+  // Returns a batch with `tokens` and `mask`. `tokens` has the shape (count, sequence_length + 1); the dtype
+  // is uint8 if the vocabulary has at most 256 tokens, and int64 otherwise. `mask` has the shape
+  // (count, sequence_length) and is undefined if no prediction is masked.
   Batch batch(std::span<const int64_t> indices) const override;
 
   const TokenSequence& tokens() const { return *tokens_; }

@@ -1,4 +1,4 @@
-// The text of one or several files as one sequence of bytes.
+// Functions that find text files, and a class that reads several files as one sequence of bytes.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,8 @@ class TextSource {
   void read(int64_t offset, int64_t count, uint8_t* out) const;
   // Returns the text from `offset` to the end of the file that contains `offset`, at most `count` bytes.
   std::string_view view(int64_t offset, int64_t count) const;
-  // Returns "FILE: byte N", with N counted from 0 in the file.
+  // Returns the file and position of the byte at `offset`, as "FILE: byte N". N is counted from 0 in the
+  // file.
   std::string location(int64_t offset) const;
 
  private:

@@ -13,8 +13,8 @@
 
 namespace tapeformer {
 
-// Thrown for a text that a tokenizer cannot encode. The message describes the problem; `offset` is the
-// position of the problem.
+// Thrown if a tokenizer cannot encode a text. The message describes the problem, and `offset` is the position
+// of the problem in the text.
 class EncodingError : public DataError {
  public:
   EncodingError(size_t byte_offset, const std::string& problem) : DataError(problem), offset(byte_offset) {}
@@ -46,8 +46,8 @@ class Tokenizer {
 inline constexpr char kByteTokenizerName[] = "bytes", kCharacterTokenizerName[] = "characters",
                       kSentencePieceTokenizerName[] = "sentencepiece";
 
-// Returns the number of characters that begin in a UTF-8 text. If the text starts in the middle of a
-// character, this character is not counted.
+// Returns the number of characters in a UTF-8 text. If the text starts in the middle of a character, this
+// character is not counted.
 int64_t count_characters(std::string_view text);
 
 std::shared_ptr<const Tokenizer> make_byte_tokenizer();
@@ -56,8 +56,9 @@ std::shared_ptr<const Tokenizer> make_byte_tokenizer();
 // code points. Throws DataError for invalid UTF-8, with the file and the byte offset.
 std::shared_ptr<const Tokenizer> make_character_tokenizer(const std::vector<const TextSource*>& texts);
 
-// Returns a tokenizer that uses a SentencePiece model. `source` names the model in errors. Throws DataError
-// if the model is damaged, and ConfigError in a build without SentencePiece.
+// Returns a tokenizer that uses a SentencePiece model. `model` is the serialized model, and `source` is the
+// name of the model in error messages. Throws DataError if the model is damaged, and ConfigError in a build
+// without SentencePiece.
 std::shared_ptr<const Tokenizer> make_sentencepiece_tokenizer(const std::string& model,
                                                               const std::string& source);
 
@@ -68,8 +69,9 @@ std::shared_ptr<const Tokenizer> make_sentencepiece_tokenizer(const std::string&
 std::shared_ptr<const Tokenizer> train_sentencepiece(const TextSource& text, int64_t vocabulary,
                                                      uint64_t seed);
 
-// Returns the tokenizer with this name and this serialized form. `source` names the data in errors. Throws
-// DataError if the data is damaged, and ConfigError in a build without SentencePiece.
+// Returns the tokenizer `name` from `data`, the result of Tokenizer::serialize(). `source` is the name of the
+// data in error messages. Throws DataError if the data is damaged, and ConfigError in a build without
+// SentencePiece.
 std::shared_ptr<const Tokenizer> deserialize_tokenizer(const std::string& name, const std::string& data,
                                                        const std::string& source);
 

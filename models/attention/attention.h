@@ -1,6 +1,6 @@
-// Attention kinds. A kind computes attention from queries, keys and values that the layer has projected. It
-// is registered by name with its options, its capabilities and its cost. Models use attention kinds through
-// this interface only.
+// Attention kinds. An attention kind computes attention from projected queries, keys and values. Each kind is
+// registered under a name, with its options, its capabilities and its cost. Models use attention kinds
+// through this interface only.
 #pragma once
 
 #include <deque>
@@ -33,8 +33,7 @@ class Capability {
   std::string reason_;
 };
 
-// Returns a capability that is not supported. `reason` is the text that reason() returns and that error
-// messages print.
+// Returns an unsupported capability. reason() returns `reason`, and error messages print it.
 inline Capability make_unsupported(std::string reason) {
   Capability capability;
   capability.reason_ = std::move(reason);
@@ -121,10 +120,10 @@ class Attention : public Module {
   // std::invalid_argument if the kind has no compressed memory.
   virtual Tensor compress(const Tensor& x) const;
   // Appends a row to the compressed memory of the state. k and v (batch, heads, dim) are the key and the
-  // value of the row. The row represents the newest SegmentMemorySize::compression_rate tokens. The caller
-  // must append one row after each group of compression_rate calls of step(). Queries attend to the row only
-  // when the tokens of the row are outside the uncompressed memory. Throws std::invalid_argument if the kind
-  // has no recurrent form with a compressed memory.
+  // value of the row. The row represents the newest SegmentMemorySize::compression_rate tokens, so the caller
+  // must append one row after every compression_rate calls of step(). Queries attend to the row only when its
+  // tokens are outside the uncompressed memory. Throws std::invalid_argument if the kind has no recurrent
+  // form with a compressed memory.
   virtual void append_compressed_row(const Tensor& k, const Tensor& v, AttentionState& state) const;
 };
 
@@ -133,8 +132,8 @@ struct AttentionSetup {
   int64_t heads = 1, dim = 1;  // number of heads, and width of a query, of a key and of a value
   int64_t max_length = 0;      // maximum number of tokens of a sequence; 0: unlimited
   double dropout = 0;          // probability of dropping an attention weight
-  // The attention of the first layer with the same kind and options. If this layer is the first layer, the
-  // pointer is null. Layers can share parameters of this object by calling Module::add_alias().
+  // The attention of the first layer with the same kind and options, or null for this first layer. A layer
+  // can share parameters of this object by calling Module::add_alias().
   const Attention* shared_parameter_source = nullptr;
 };
 
@@ -173,9 +172,9 @@ struct AttentionKind {
   // Returns the size of the segment memory that the kind uses with these options. Optional: if
   // `compute_segment_memory_size` is empty, the kind has no segment memory.
   std::function<SegmentMemorySize(const OptionValues& options)> compute_segment_memory_size = nullptr;
-  // Returns the number of multiply-adds of the scores, weighted sums and state updates in a causal forward
-  // pass of one head over one sequence. Optional. Benchmarks use the number to report floating-point
-  // operations per second.
+  // Returns the number of multiply-adds in a causal forward pass of one head over one sequence. The number
+  // includes the scores, the weighted sums and the updates of states. Optional. Benchmarks use the number to
+  // report floating-point operations per second.
   std::function<double(const OptionValues& options, const AttentionSize& size)> count_multiply_adds = nullptr;
   // Values that replace the defaults of options in tests with sequences of about ten tokens.
   std::vector<std::pair<std::string, OptionValue>> test_options = {};
@@ -209,16 +208,17 @@ const std::deque<AttentionKind>& list_attention_kinds();
 // Returns the kind with this name. Throws ConfigError for an unknown name; the message suggests the nearest
 // known name.
 const AttentionKind& find_attention_kind(const std::string& name);
-// Returns a new attention layer of the kind with this name. Throws OptionError if `setup.dropout` is not 0
-// but the kind does not support weight_dropout, or if the kind rejects an option. The option name in the
-// error is "attention_dropout" in the first case, and "attention_options.NAME" in the second case.
+// Returns a new attention layer of the kind with this name. Throws OptionError for the option
+// "attention_dropout" if `setup.dropout` is not 0 but the kind does not support weight_dropout. Throws
+// OptionError for the option "attention_options.NAME" if the kind rejects the option NAME.
 std::unique_ptr<Attention> make_attention(const std::string& name, const OptionValues& options,
                                           const AttentionSetup& setup = {});
 // Throws OptionError if the options of the kind are invalid for sequences of `length` tokens. The option name
 // in the error is "attention_options.NAME".
 void check_attention_length(const std::string& name, const OptionValues& options, int64_t length);
 
-// Returns `attention kind "NAME" has no WHAT: REASON`, for messages about an unsupported capability.
+// Returns an error message about an unsupported capability: `attention kind "NAME" has no WHAT: REASON`,
+// where WHAT is `what` and REASON is missing.reason().
 std::string describe_unsupported(const AttentionKind& kind, const std::string& what,
                                  const Capability& missing);
 

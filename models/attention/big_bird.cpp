@@ -16,10 +16,10 @@ struct BigBirdOptions {
   int64_t side_blocks() const { return window_blocks / 2; }
 };
 
-// The pattern of "Big Bird: Transformers for Longer Sequences" (Zaheer et al. 2020, section 2): a window of
-// blocks, global blocks at both ends and random blocks. In the causal pattern, the keys of a query must not
-// depend on the sequence length. Therefore, the last blocks are not global, and all random blocks of a query
-// precede its window.
+// The pattern of "Big Bird: Transformers for Longer Sequences" (Zaheer et al. 2020, section 2). A query
+// attends to a window of blocks, to global blocks at both ends of the sequence, and to random blocks. In the
+// causal pattern, the keys of a query must not depend on the sequence length. Therefore, the last blocks are
+// not global, and all random blocks of a query precede its window.
 class BigBirdPattern {
  public:
   explicit BigBirdPattern(const BigBirdOptions& options) : options_(options) {}
@@ -56,8 +56,8 @@ class BigBirdPattern {
     }
     return table;
   }
-  // Draws the random key blocks of the query block `query`, without repetition, from the candidates `from`
-  // and writes them to `row`.
+  // Draws the random key blocks of the query block `query` from the candidates `from`, without repetition,
+  // and writes the block indices to `row`.
   void draw_row(const RandomStream& stream, int64_t query, std::vector<int32_t> from, int32_t* row) const {
     for (int64_t i = 0; i < options_.random_blocks && !from.empty(); ++i) {
       const auto element = static_cast<uint64_t>(query * options_.random_blocks + i);
@@ -79,8 +79,8 @@ class BigBirdPattern {
   }
 
   BigBirdOptions options_;
-  // Tables of random blocks. The key consists of the layer name, the number of blocks, the number of heads,
-  // `causal` and the device. Tables are never removed, because captured CUDA graphs read them.
+  // Tables of random blocks. The key of the map consists of the layer name, the number of blocks, the number
+  // of heads, `causal` and the device. Tables are never removed, because captured CUDA graphs read them.
   using TableKey = std::tuple<std::string, int64_t, int64_t, bool, std::string>;
   mutable std::map<TableKey, Tensor> tables_;
 };

@@ -11,9 +11,9 @@ namespace {
 
 constexpr const char* kCompressive = "compressive";
 
-// Attention of a Compressive Transformer (Rae et al. 2020): the attention of Transformer-XL with a second
-// memory of compressed rows. Each row represents SegmentMemorySize::compression_rate older inputs of the
-// layer.
+// Attention of a Compressive Transformer (Rae et al. 2020). It is the attention of Transformer-XL with a
+// second memory of compressed rows. Each row represents SegmentMemorySize::compression_rate older inputs of
+// the layer.
 class CompressiveKind final : public RelativeAttention {
  public:
   CompressiveKind(const RelativeAttentionOptions& options, const std::string& compression,
@@ -26,8 +26,7 @@ class CompressiveKind final : public RelativeAttention {
     add_parameter("compression.bias", bias_, {width}, initializer);
   }
 
-  // The kernel size and the stride of the convolution are both `rate`. The convolution is therefore a linear
-  // layer on spans of `rate` tokens.
+  // The convolution has kernel size and stride `rate`, so it is a linear layer on spans of `rate` tokens.
   Tensor compress(const Tensor& x) const override {
     const int64_t batch = x.size(0), width = x.size(2), rate = memory_size().compression_rate,
                   rows = x.size(1) / rate;
@@ -106,7 +105,8 @@ AttentionKind make_compressive_attention_kind() {
           .compute_segment_memory_size = compute_segment_memory_size,
           .count_multiply_adds = count_relative_attention_multiply_adds,
           .test_options = {{"memory", int64_t{0}}, {"compressed_memory", int64_t{0}}},
-          // Benchmark charts measure sequences without earlier segments, so the memory would be empty.
+          // Benchmark charts measure sequences without earlier segments, for which a memory would be empty.
+          // The variant therefore has no memory.
           .variants = {{kCompressive, {{"memory", int64_t{0}}, {"compressed_memory", int64_t{0}}}}}};
 }
 

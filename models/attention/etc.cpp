@@ -24,15 +24,15 @@ struct EtcOptions {
 };
 
 // Global-local attention (Ainslie et al. 2020, "ETC: Encoding long and structured inputs in transformers").
-// The first tokens are global; the other tokens are called long tokens. Each global token has a segment,
-// which is a span of long tokens. If `segment_mask` is false, a global token attends to all tokens. If true,
-// a global token attends to the global tokens and to the long tokens in its segment. A long token attends to
-// the global tokens and to the long tokens at a distance of at most `radius`.
+// The first tokens of a sequence are global. The other tokens are called long tokens, and each global token
+// has a segment, which is a span of long tokens. A long token attends to the global tokens and to the long
+// tokens at a distance of at most `radius`. If `segment_mask` is false, a global token attends to all tokens.
+// If true, a global token attends to the global tokens and to the long tokens in its segment.
 //
-// The score of query i and key j is q_i · (k_j + a(i, j)) / √dim, where the label a(i, j) is a learned
-// vector. For two global or two long tokens, the label depends on their distance. For a global and a long
-// token, the label depends on which token is the query, and on whether the long token is in the segment of
-// the global token.
+// The score of query i and key j is q_i · (k_j + a(i, j)) / √dim, where a(i, j) is a learned vector, the
+// label of the pair. For two global or two long tokens, the label depends on their distance. For a global
+// token and a long token, the label depends on which of them is the query, and on whether the long token is
+// in the segment of the global token.
 class EtcKind final : public Attention {
  public:
   EtcKind(const EtcOptions& options, const AttentionSetup& setup)
@@ -108,8 +108,9 @@ class EtcKind final : public Attention {
   }
 
   // Returns the dot products of queries and segment labels, (batch, heads, queries, keys). The matrix `same`
-  // (queries, keys) is 1 for pairs in the same segment and 0 for other pairs. The label of a pair is row
-  // `first` of segment_labels_ if the element of `same` is 0, and row `first` + 1 if the element is 1.
+  // (queries, keys) is 1 for pairs in the same segment and 0 for other pairs. The labels are rows of
+  // segment_labels_: row `first` for pairs in different segments, and row `first` + 1 for pairs in the same
+  // segment.
   Tensor segment_scores(const Tensor& queries, const Tensor& same, int64_t first) const {
     const Tensor labels = permute(slice(segment_labels_, 0, first, first + 2), {1, 0, 2});
     const Tensor scores =
@@ -131,7 +132,9 @@ class EtcKind final : public Attention {
     return add(scores, reshape(x.masks, {x.masks.size(0), 1, 1, x.masks.size(1)}));
   }
 
-  // block() returns the number of long tokens in a block, and blocks() returns the number of blocks.
+  // Long tokens are divided into blocks of `radius` tokens. The keys of a query are then in its block and in
+  // the two neighbouring blocks. block() returns the number of tokens in a block, and blocks() returns the
+  // number of blocks.
   int64_t block() const { return options_.radius; }
   int64_t blocks(const Inputs& x) const { return (x.long_length() + block() - 1) / block(); }
 
@@ -163,7 +166,7 @@ class EtcKind final : public Attention {
   }
 
   // Returns a mask (4 * block() - 1,) for the distances from 1 - 2 * block() to 2 * block() - 1. An element
-  // is -inf if the absolute value of the distance is greater than the radius, and otherwise 0.
+  // is -inf if the absolute distance is greater than the radius, and otherwise 0.
   Tensor radius_masks(const Tensor& like) const {
     const Tensor row = Tensor::zeros({4 * block() - 1}, DType::float64);
     for (int64_t c = 0; c < row.numel(); ++c)
@@ -193,8 +196,8 @@ class EtcKind final : public Attention {
     return concat({add(local, window_masks(x, count)), in_blocks(to_globals, count)}, 4);
   }
 
-  // Returns the results for the queries of long tokens, (batch, heads, long_length(), dim). A result is a sum
-  // of values that is weighted by `weights`, which has the shape of long_scores().
+  // Returns the results for the queries of long tokens, (batch, heads, long_length(), dim). Each result is a
+  // weighted sum of the values. `weights` has the shape of long_scores().
   Tensor long_output(const Inputs& x, const Tensor& weights) const {
     const int64_t batch = weights.size(0), heads = weights.size(1), count = weights.size(2);
     const Tensor local = matmul(slice(weights, 4, 0, 3 * block()), windows(x.long_part(x.values), count));

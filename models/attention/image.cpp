@@ -39,8 +39,8 @@ void check_image_length(const OptionValues& options, int64_t length) {
     check_option_at_most_length(options, name, length);
 }
 
-// Implements AttentionKind::count_multiply_adds. Counts the keys of a query far from the borders of the
-// image. A causal query attends to half of its block on average.
+// Implements AttentionKind::count_multiply_adds. The count ignores that queries near the borders of the image
+// have fewer keys. A causal query attends to half of its block on average.
 double count_image_multiply_adds(const OptionValues& options, const AttentionSize& size) {
   const auto value = [&](const char* name) { return static_cast<double>(options.get<int64_t>(name)); };
   if (options.get<std::string>("form") == kOneDimension)

@@ -8,10 +8,10 @@ namespace {
 
 constexpr const char* kIsab = "isab";
 
-// The attention of the block ISAB(X) = MAB(X, H) with H = MAB(I, X) (Lee et al. 2019, equations 9 and 10).
-// MAB is a block of multi-head attention, and I are learned inducing points. This class computes H and the
-// attention of X to H. The encoder layer computes the rest of MAB(X, H): the queries, the residual sums, the
-// norms and the feed-forward block.
+// The attention of the induced set attention block ISAB(X) = MAB(X, H) with H = MAB(I, X) (Lee et al. 2019,
+// equations 9 and 10). MAB is a multi-head attention block, X is the input of the layer, and I contains
+// learned inducing points. This class computes H and the attention of X to H. The encoder layer computes the
+// rest of MAB(X, H): the queries, the residual sums, the norms and the feed-forward block.
 class IsabKind final : public Attention {
  public:
   IsabKind(int64_t points, int64_t feedforward, const AttentionSetup& setup)

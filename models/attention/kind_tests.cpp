@@ -21,8 +21,8 @@ struct KindInputs {
 const AttentionMask kCausalMask{.causal = true, .key_lengths = {}};
 const AttentionMask kOpenMask{.causal = false, .key_lengths = {}};
 
-// Returns the largest difference of two results, relative to the largest magnitude in `expected`. Returns
-// infinity if the shapes differ or an element is not finite.
+// Returns the largest absolute difference of two results, divided by the largest magnitude in `expected`.
+// Returns infinity if the shapes differ or an element is not finite.
 double compute_relative_difference(const Tensor& result, const Tensor& expected) {
   if (result.shape() != expected.shape()) return std::numeric_limits<double>::infinity();
   const std::vector<double> x = result.to_vector(), y = expected.to_vector();
@@ -199,8 +199,8 @@ std::string KindTester::test_results() const {
 std::string KindTester::test_strides() const {
   const auto attention = make();
   const Tensor expected = attend(*attention, inputs_, select_mask(), {});
-  // Orders of the dimensions in memory: (batch, heads, length, dim) and (batch, dim, heads, length). Both
-  // orders are their own inverse.
+  // The dimensions are stored in the orders (batch, heads, length, dim) and (batch, dim, heads, length). Each
+  // permutation is its own inverse, so the second permute() restores the shape.
   for (const Shape& order : {Shape{0, 2, 1, 3}, Shape{0, 3, 2, 1}}) {
     const auto change_strides = [&](const Tensor& x) {
       return permute(contiguous(permute(x, order)), order);
@@ -252,8 +252,8 @@ std::string KindTester::test_causal_mask() const {
     return concat({take_tokens(x, end), neg(slice(x, 1, end, setup_.length))}, 1);
   };
   for (const bool training : {false, true}) {
-    // The second pass repeats the decisions of the first pass, such as LSH buckets. Otherwise, the changed
-    // tokens could change the keys that earlier queries attend to.
+    // The second pass repeats the decisions of the first pass, such as LSH buckets. With new decisions, the
+    // changed tokens could change the keys that earlier queries attend to.
     StoredDecisions decisions;
     const ForwardContext context{.training = training, .seed = 5, .step = 2, .decisions = &decisions};
     const Tensor before = attend(*attention, inputs_, kCausalMask, context);
@@ -395,7 +395,7 @@ std::string KindTester::test_state() const {
                       "layers.0.attention"})
         ->bytes();
   };
-  // The size of a state with a window is constant only for capacities larger than the window.
+  // The state of a kind with a window has a constant size only if the capacity exceeds the window.
   constexpr int64_t kLong = 1 << 16;
   const int64_t bytes = count_bytes(kLong), doubled = count_bytes(2 * kLong);
   if (bytes <= 0) return concat_text("expected a state of at least 1 byte, got ", bytes);

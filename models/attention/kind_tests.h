@@ -10,8 +10,8 @@
 
 namespace tapeformer {
 
-// Sizes of the tensors in the tests. If `device` is a CUDA device, its results are compared with the results
-// of the CPU.
+// Sizes of the tensors in the tests. If `device` is a CUDA device, the tests also compare the results on this
+// device with the results on the CPU.
 struct AttentionTestSetup {
   int64_t length = 9;  // number of tokens; at least 4
   int64_t heads = 2;   // at least 1

@@ -16,9 +16,9 @@ LearnedQueries::LearnedQueries(const LearnedQueriesOptions& options)
       norm2(options.heads * options.dim),
       options_(options) {
   const int64_t width = options.heads * options.dim;
-  // The queries are drawn from a uniform distribution with the bound that Glorot and Bengio (2010) define for
-  // a matrix (count, width). The code of Lee et al. uses a smaller bound, sqrt(6 / (width * (count + 1))),
-  // because it applies xavier_uniform_ to a tensor (1, count, width).
+  // The queries are drawn from U(-a, a) with a = sqrt(6 / (count + width)), the bound of Glorot and Bengio
+  // (2010) for a matrix (count, width). The code of Lee et al. applies xavier_uniform_ to a tensor (1, count,
+  // width), which gives the smaller bound sqrt(6 / (width * (count + 1))).
   add_parameter("queries", queries, {options.count, width},
                 make_uniform_initializer(std::sqrt(6 / static_cast<double>(options.count + width))));
   add_child("query_projection", query_projection);

@@ -1,5 +1,5 @@
-// The attention block MAB(I, X) of the Set Transformer with learned queries I (Lee et al. 2019, equations 6
-// and 7). It reads a set X of any size and returns one row per query.
+// The multi-head attention block MAB(I, X) of the Set Transformer with learned queries I (Lee et al. 2019,
+// equations 6 and 7). The block reads a set X of any size and returns one row per query.
 #pragma once
 
 #include <string>

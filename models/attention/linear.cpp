@@ -84,7 +84,8 @@ AttentionKind make_linear_attention_kind() {
                 return std::make_unique<LinearKind>(
                     parse_feature_map(options.get<std::string>("feature_map")), options.get<double>("eps"));
               },
-          // Each token adds to a (dim, dim) state and multiplies its query by the state.
+          // For each token, counts the update of the (dim, dim) state and the product of the query and the
+          // state.
           .count_multiply_adds =
               [](const OptionValues&, const AttentionSize& size) {
                 const auto dim = static_cast<double>(size.dim);

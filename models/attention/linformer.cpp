@@ -12,8 +12,9 @@ namespace {
 
 constexpr const char* kLinformer = "linformer";
 
-// Softmax attention to `rank` linear combinations of the keys and of the values, softmax(q (E k)ᵀ / √dim) F v
-// (Wang et al. 2020). E and F are (groups, rank, max_length). There is one group for all heads, or one group
+// Softmax attention to `rank` linear combinations of the keys and of the values (Wang et al. 2020):
+//   softmax(q (E k)ᵀ / √dim) F v
+// E and F are learned projections, (groups, rank, max_length). There is one group for all heads, or one group
 // per head.
 class LinformerKind final : public Attention {
  public:
@@ -47,9 +48,8 @@ class LinformerKind final : public Attention {
   }
 
  private:
-  // Returns `rank` linear combinations of the rows of x. The shape of x is (batch, length, heads, dim), and
-  // the shape of the result is (batch, rank, heads, dim). The weights are the first `length` columns of
-  // `projection` (groups, rank, max_length).
+  // Returns `rank` linear combinations of the rows of x, (batch, rank, heads, dim). x is (batch, length,
+  // heads, dim). The weights are the first `length` columns of `projection` (groups, rank, max_length).
   static Tensor compressed(const Tensor& projection, const Tensor& x) {
     const int64_t batch = x.size(0), length = x.size(1), groups = projection.size(0);
     const int64_t rank = projection.size(1), width = x.size(2) * x.size(3) / groups;

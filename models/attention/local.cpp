@@ -7,8 +7,8 @@ namespace {
 constexpr const char* kSlidingForm = "sliding";
 constexpr const char* kBlockForm = "blocks";
 
-// Returns the window of a query without a causal mask. A sliding window also contains tokens after the query.
-// A window of blocks contains no blocks after the block of the query.
+// Returns the window of keys of a query, for attention without a causal mask. A sliding window also contains
+// tokens after the query. A window of blocks contains no blocks after the block of the query.
 KeyWindow make_key_window(const OptionValues& options) {
   const auto window = options.get<int64_t>("window");
   if (options.get<std::string>("form") == kSlidingForm)

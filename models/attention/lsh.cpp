@@ -7,8 +7,9 @@
 namespace tapeformer {
 namespace {
 
-// Attention of "Reformer" (Kitaev et al. 2020). Each training step draws new random rotations for the hashes.
-// Evaluation always uses the rotations of step 0. A replay in backward() uses the buckets of the first pass.
+// Attention of "Reformer" (Kitaev et al. 2020). The hashes use random rotations. Each training step draws new
+// rotations, and evaluation always uses the rotations of step 0. A replay in backward() uses the buckets of
+// the first pass.
 class LshKind final : public Attention {
  public:
   LshKind(const LshOptions& options, double dropout) : options_(options), dropout_(dropout) {}
@@ -24,7 +25,7 @@ class LshKind final : public Attention {
     // generation and as short sequences in a padded batch.
     options.allow_any_length = context.is_prefix || mask.key_lengths.defined();
     // In evaluation, all examples share rotations, so that the result of an example does not depend on its
-    // batch.
+    // index in the batch.
     options.share_rotations = !context.training;
     const DropoutMask weights = context.make_dropout_mask(dropout_, name + ".weights");
     options.dropout = weights.p;
@@ -45,8 +46,8 @@ class LshKind final : public Attention {
   double dropout_;
 };
 
-// The choices of each option. Except in kPresets, the first choice is "preset", which keeps the setting of
-// the preset. The other choices stand for the values of an enum in order, or for false and true.
+// The choices of each option. The choice "preset" keeps the setting of the preset. The choices after "preset"
+// correspond to the enumerators of an enum in order of declaration, or to false and true.
 using Choices = std::initializer_list<const char*>;
 constexpr Choices kPresets{"reformer", "trax", "fast_transformers"};
 constexpr Choices kWraps{"preset", "none", "round", "global"};
@@ -94,8 +95,8 @@ void check_length(const OptionValues& values, int64_t length) {
 }
 
 // Implements AttentionKind::count_multiply_adds without the cost of hashing. In every round, a query attends
-// on average to half of the positions of its chunk and to all positions of the previous chunk. A sequence of
-// one chunk uses exact attention.
+// on average to half of its chunk and to the whole previous chunk. A sequence of one chunk uses exact
+// attention, in which a query attends to half of the positions on average.
 double count_lsh_multiply_adds(const OptionValues& values, const AttentionSize& size) {
   const LshOptions options = make_lsh_options(values);
   const auto chunk = static_cast<double>(options.chunk_length), length = static_cast<double>(size.length);

@@ -13,11 +13,11 @@ namespace {
 
 constexpr const char* kMemoryCompressed = "memory-compressed";
 
-// Attention to keys and values that a convolution with kernel size and stride `factor` compresses (Liu et al.
-// 2018, "Generating Wikipedia by summarizing long sequences"). Each head has a separate convolution. In
-// causal attention, a query attends to a compressed key only if all tokens of the key are at the position of
-// the query or before. The first queries have no such key. Therefore, a learned key precedes the compressed
-// keys.
+// Attention to compressed keys and values (Liu et al. 2018, "Generating Wikipedia by summarizing long
+// sequences"). A convolution with kernel size and stride `factor` compresses the keys and values. Each head
+// has a separate convolution. In causal attention, a query attends to a compressed key only if all tokens of
+// the key are at the position of the query or before. The first queries have no such key. Therefore, a
+// learned key precedes the compressed keys.
 class MemoryCompressedKind final : public Attention {
  public:
   MemoryCompressedKind(int64_t factor, const AttentionSetup& setup)
@@ -47,8 +47,9 @@ class MemoryCompressedKind final : public Attention {
  private:
   int64_t compressed_length(int64_t length) const { return (length + factor_ - 1) / factor_; }
 
-  // Converts a mask of uncompressed keys to a mask of the learned key and the compressed keys.
-  // causal_attention() divides each sequence into `copies` sequences, which have the same key length.
+  // Converts a mask of uncompressed keys to a mask of the learned key and the compressed keys. The result
+  // contains the key length of each sequence `copies` times, because causal_attention() divides each sequence
+  // into `copies` sequences.
   AttentionMask compressed_mask(const AttentionMask& mask, int64_t copies) const {
     if (!mask.key_lengths.defined()) return mask;
     const Tensor lengths = mask.key_lengths.to(kCpu);
@@ -59,9 +60,9 @@ class MemoryCompressedKind final : public Attention {
   }
 
   // Returns the causal attention to `keys` (batch, steps, heads, dim), where key 0 is the learned key. Query
-  // i attends to the keys 0 to (i + 1) / factor, rounded down. Among the queries with the same remainder
-  // (i + 1) % factor, each query attends to one more key than the previous query. These queries form a
-  // sequence with an ordinary causal mask.
+  // i attends to the keys 0 to (i + 1) / factor, rounded down. The queries are grouped by the remainder
+  // (i + 1) % factor. In a group, each query attends to one more key than the previous query, so the group
+  // has an ordinary causal mask.
   Tensor causal_attention(const Tensor& q, const Tensor& keys, const Tensor& values,
                           const AttentionMask& mask, ForwardContext context, const std::string& name) const {
     const int64_t batch = q.size(0), length = q.size(1), heads = q.size(2), steps = keys.size(1);
@@ -90,8 +91,9 @@ class MemoryCompressedKind final : public Attention {
     return contiguous(slice(rows, 1, 1, length + 1));
   }
 
-  // Returns the learned row `first`, followed by the convolution of x (batch, length, heads, dim): (batch, 1
-  // + compressed_length(length), heads, dim). The last span of `factor` tokens is padded with zeros.
+  // Returns the learned row `first`, followed by the convolution of x (batch, length, heads, dim). The result
+  // is (batch, 1 + compressed_length(length), heads, dim). The last span of `factor` tokens is padded with
+  // zeros.
   Tensor compressed(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& first) const {
     const int64_t batch = x.size(0), heads = x.size(2), dim = x.size(3), steps = compressed_length(x.size(1));
     const int64_t missing = steps * factor_ - x.size(1);
@@ -127,8 +129,8 @@ AttentionKind make_memory_compressed_attention_kind() {
           .make = [](const OptionValues& options, const AttentionSetup& setup) -> std::unique_ptr<Attention> {
             return std::make_unique<MemoryCompressedKind>(options.get<int64_t>("factor"), setup);
           },
-          // With a causal mask, a query attends to half of the compressed keys on average. The result is the
-          // cost of these keys. It omits the convolution, whose cost is linear in the length.
+          // Counts the scores and the weighted sums of a causal pass, in which a query attends to half of the
+          // compressed keys on average. Does not count the convolution, whose cost is linear in the length.
           .count_multiply_adds =
               [](const OptionValues& options, const AttentionSize& size) {
                 const auto length = static_cast<double>(size.length);

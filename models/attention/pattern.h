@@ -16,7 +16,7 @@ struct AttentionLayerChoice {
   OptionValues options = {};
 };
 
-// The choices of the layers: layer i uses the choice with index i modulo size(). A pattern has at least one
+// The choices of the layers. Layer i uses the choice with index i modulo size(). A pattern has at least one
 // choice.
 using AttentionPattern = std::vector<AttentionLayerChoice>;
 

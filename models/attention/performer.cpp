@@ -19,7 +19,7 @@ struct PerformerOptions {
     return relu ? RandomFeatureMap::relu : RandomFeatureMap::softmax_query;
   }
   RandomFeatureMap key_map() const { return relu ? RandomFeatureMap::relu : RandomFeatureMap::softmax_key; }
-  // Random features are not negative, so relu does not change them.
+  // linear_attention() applies a feature map. Random features are not negative, so relu does not change them.
   LinearAttentionOptions linear() const { return {.feature_map = FeatureMap::relu, .eps = eps}; }
 };
 
@@ -95,9 +95,9 @@ class PerformerKind final : public Attention {
 
   // Returns the random projection of the layer `name`, from a cache if possible.
   //
-  // A captured CUDA graph would use a cached projection in every step. Therefore, projections that are
-  // redrawn in training are not cached on a CUDA device. As a result, the capture of a graph throws
-  // CudaGraphError, because draw() copies the projection to the device.
+  // Projections that are redrawn in training are not cached on a CUDA device, because a captured CUDA graph
+  // would use the cached projection in every step. Instead, draw() copies a new projection to the device, so
+  // capturing a graph throws CudaGraphError.
   Tensor projection_of(const std::string& name, const ForwardContext& context, const Tensor& x) const {
     const uint64_t index = projection_index(context);
     if (redraws(context) && !x.device().is_cpu()) return draw(name, index, x);
@@ -188,8 +188,8 @@ AttentionKind make_performer_attention_kind() {
           [](const OptionValues& values, const AttentionSetup&) {
             return std::make_unique<PerformerKind>(make_performer_options(values));
           },
-      // Each token projects a query and a key, updates a (features, dim) state and multiplies the state by
-      // the features of the query.
+      // For each token, counts the projections of the query and the key, the update of the (features, dim)
+      // state, and the product of the query features and the state.
       .count_multiply_adds =
           [](const OptionValues& values, const AttentionSize& size) {
             const auto features = static_cast<double>(values.get<int64_t>("features"));

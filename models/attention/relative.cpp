@@ -87,8 +87,8 @@ Tensor RelativeAttention::forward(const Tensor& q, const Tensor& k, const Tensor
   return contiguous(move_heads_first(matmul(weights, move_heads_first(v))));
 }
 
-// The ring buffer of compressed rows also holds rows whose tokens are still in the uncompressed memory or in
-// the current segment. Therefore, the ring buffer has more rows than the compressed memory.
+// The ring buffer of compressed rows has more rows than the compressed memory. The additional rows represent
+// tokens that are still in the uncompressed memory or in the current segment.
 std::unique_ptr<AttentionState> RelativeAttention::make_state(const AttentionStateOptions& shape) const {
   const NoGradScope no_grad;
   const SegmentMemorySize& m = memory_size();

@@ -11,10 +11,11 @@ struct RelativeAttentionOptions {
   int64_t max_distance = 0;  // larger distances are replaced by this distance; 0: no limit
 };
 
-// The score of query i and key j is ((q_i + u) · k_j + (q_i + w) · W r(i - j)) / √dim, where r(d) is the
-// vector of the sinusoids of distance d. The vectors u and w and the matrix W are parameters of the layer.
-// Position 0 is the first row of the segment memory, and the tokens of the segment follow the memory. A
-// compressed row of the memory has one position, although it represents several tokens.
+// The score of query i and key j is
+//   ((q_i + u) · k_j + (q_i + w) · W r(i - j)) / √dim
+// where r(d) is the vector of the sinusoids of distance d. The vectors u and w and the matrix W are
+// parameters of the layer. Position 0 is the first row of the segment memory, and the tokens of the segment
+// follow the memory. A compressed row of the memory has one position, although it represents several tokens.
 class RelativeAttention : public Attention {
  public:
   RelativeAttention(const RelativeAttentionOptions& options, const AttentionSetup& setup);
@@ -43,6 +44,7 @@ class RelativeAttention : public Attention {
   RelativeAttentionOptions options_;
   int64_t segment_length_;
   double dropout_;
+  // u and w, (heads, dim), and W, (heads * dim, heads * dim).
   Tensor content_bias_, position_bias_, projection_;
   Tensor sinusoids_;  // buffer; row i contains the sinusoids of distance max_key_count() - 1 - i
 };
@@ -51,8 +53,8 @@ class RelativeAttention : public Attention {
 AttentionCapabilities make_relative_attention_capabilities();
 OptionSpec make_memory_option(int64_t default_value);
 OptionSpec make_clamp_option();
-// Returns the number of multiply-adds of a causal pass: two products for the scores and one for the weighted
-// sums. A query attends to half of the keys on average.
+// Returns the number of multiply-adds in a causal pass of one head. Counts two products for the scores and
+// one product for the weighted sums. A query attends to half of the keys on average.
 double count_relative_attention_multiply_adds(const OptionValues& options, const AttentionSize& size);
 // Throws ShapeError unless the setup has a maximum length.
 void check_relative_attention_setup(const char* kind, const AttentionSetup& setup);

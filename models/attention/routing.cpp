@@ -28,11 +28,11 @@ Tensor normalize_rows(const Tensor& x) {
   return div(x, sqrt(add(sum(square(x), -1, true), 1e-12)));
 }
 
-// Attention of "Efficient Content-Based Sparse Attention with Routing Transformers" (Roy et al. 2020). The
-// first `local_heads_` heads attend to a sliding window. The remaining heads attend within clusters. A
-// cluster contains the tokens whose queries have the largest cosine similarity to the centroid of the
-// cluster. Centroids are moving averages of normalised queries. Queries are also used as keys. A replay in
-// backward() uses the clusters of the first pass.
+// Attention of "Efficient Content-Based Sparse Attention with Routing Transformers" (Roy et al. 2020).
+// Queries are also used as keys. The first `local_heads_` heads attend to a sliding window. The other heads
+// attend within clusters. A cluster contains the tokens whose queries have the largest cosine similarity to
+// the centroid of the cluster. Centroids are moving averages of normalised queries. A replay in backward()
+// uses the clusters of the first pass.
 class RoutingKind final : public Attention {
  public:
   RoutingKind(const RoutingOptions& options, const AttentionSetup& setup)
@@ -80,7 +80,8 @@ class RoutingKind final : public Attention {
     };
     AttentionMask cluster_mask{.causal = mask.causal, .key_lengths = {}};
     if (mask.key_lengths.defined()) {
-      // A cluster selects masked tokens only after all valid tokens, so masked tokens are last in a cluster.
+      // A cluster selects masked tokens only if it has selected all valid tokens, so the masked tokens are
+      // the last tokens of a cluster.
       const Tensor lengths = prepare_lengths(kRouting, "key length", mask.key_lengths, batch, length);
       cluster_mask.key_lengths = Tensor::empty({batch * clusters}, DType::int64);
       for (int64_t i = 0; i < batch * clusters; ++i)
@@ -108,8 +109,8 @@ class RoutingKind final : public Attention {
           add(scores, reshape(make_length_score_mask(mask.key_lengths, length, q), {batch, 1, 1, length}));
     return select_top_positions(scores, size);
   }
-  // Adds each unit query to the sum of its nearest centroid in sums_, and 1 to the count of the centroid.
-  // Masked queries are skipped.
+  // Adds each normalised query in `unit` to the sum of its nearest centroid in sums_, and 1 to the count of
+  // this centroid. Skips masked queries.
   void add_queries(const Tensor& unit, const Tensor& scores, const AttentionMask& mask) const {
     const Tensor nearest = argmax(permute(scores, {0, 3, 1, 2}));  // (batch, length, heads)
     const Shape shape{unit.size(0), unit.size(1), unit.size(2), 1};
@@ -121,8 +122,8 @@ class RoutingKind final : public Attention {
     const Tensor sums = matmul(members, permute(unit, {0, 2, 1, 3}));
     sums_.add_scaled(sum(concat({sums, sum(members, 3, true)}, 3), 0));
   }
-  // Moves each centroid towards the direction of the mean of its queries. Does not change centroids without
-  // queries.
+  // Moves each centroid towards the normalised mean of the queries that are nearest to it. Does not change a
+  // centroid that is nearest to no query.
   void update_centroids() {
     const int64_t dim = centroids_.size(2);
     const Tensor means = normalize_rows(slice(sums_, 2, 0, dim));
@@ -134,12 +135,11 @@ class RoutingKind final : public Attention {
   RoutingOptions options_;
   int64_t local_heads_;
   double dropout_;
-  // Centroids of the clusters, (heads, clusters, dim). `heads` does not include the local heads. The
-  // centroids are saved with the parameters. The centroids are changed by update_centroids() and not by the
-  // optimizer.
+  // Centroids of the clusters, (heads, clusters, dim). `heads` does not include the local heads. Checkpoints
+  // store the centroids. update_centroids() changes the centroids, and the optimizer does not.
   Tensor centroids_;
-  // Sums for update_centroids(), (heads, clusters, dim + 1). For each cluster, the first dim columns contain
-  // the sum of the unit queries that are nearest to the centroid of the cluster. The last column contains the
+  // Statistics for update_centroids(), (heads, clusters, dim + 1). For each cluster, the first `dim` columns
+  // contain the sum of the normalised queries that are nearest to the centroid. The last column contains the
   // number of these queries.
   Tensor sums_;
 };

@@ -1,4 +1,5 @@
-// Masks for attention kinds that use matmul() instead of a fused attention op.
+// Masks that the implementations of attention kinds share: masks of scores, of keys and values, and of
+// attention weights.
 #pragma once
 
 #include <string>
@@ -7,10 +8,12 @@
 
 namespace tapeformer {
 
-// Returns a (length, length) float32 tensor on the CPU: 0 if key j <= query i, -inf otherwise.
+// Returns the causal mask of the scores, (length, length) float32 on the CPU. Element (i, j) is 0 if j <= i,
+// and -inf otherwise.
 Tensor make_causal_score_mask(int64_t length);
-// Returns a (batch, length) tensor with the dtype and the device of `like`: 0 at positions below lengths[b],
-// -inf at the other positions. `lengths` is (batch,) int64 and is copied to the CPU.
+// Returns a mask of the scores, (batch, length), with the dtype and the device of `like`. In row b, the first
+// lengths[b] elements are 0, and the other elements are -inf. `lengths` is (batch,) int64 and is copied to
+// the CPU.
 Tensor make_length_score_mask(const Tensor& lengths, int64_t length, const Tensor& like);
 // Returns x (batch, length, heads, dim) with zeros at the positions that mask.key_lengths masks. Copies the
 // lengths to the CPU.

@@ -17,17 +17,17 @@ namespace tapeformer {
 namespace {
 
 constexpr const char* kSinkhorn = "sinkhorn";
-constexpr double kMinMass = 1e-20;  // added to divisors and to arguments of log(), so that they are positive
+constexpr double kMinMass = 1e-20;  // added to divisors and arguments of log(), which must be positive
 
 struct SinkhornOptions {
   int64_t block = 0, iterations = 0;
   double temperature = 0;
 };
 
-// Attention of "Sparse Sinkhorn Attention" (Tay et al. 2020, section 3). A query attends to the tokens of its
-// own block and to the tokens of a mixed block in one softmax. The mixed block is a weighted sum of the
-// blocks of the sequence, with separate weights for each block of queries. A sorting network computes the
-// matrix of weights, (blocks, blocks), from the mean key of each block.
+// Attention of "Sparse Sinkhorn Attention" (Tay et al. 2020, section 3). A query attends, in one softmax, to
+// the tokens of its block and to the tokens of a mixed block. A mixed block is a weighted sum of the blocks
+// of the sequence. Each block of queries has a separate mixed block. A sorting network computes the matrix of
+// weights, (blocks, blocks), from the mean key of each block.
 class SinkhornKind final : public Attention {
  public:
   SinkhornKind(const SinkhornOptions& options, const AttentionSetup& setup)
@@ -68,9 +68,9 @@ class SinkhornKind final : public Attention {
   }
 
   // Returns attention without a causal mask, (batch, length, heads, dim). A token of a mixed block is a
-  // weighted sum of tokens. Some of these tokens can be masked or padding. If the valid tokens have the share
-  // m of the total weight, log(m) is added to the score of the mixed token. For this purpose, the keys have
-  // an additional feature log(m) * √dim, and the queries have an additional feature 1.
+  // weighted sum of tokens, some of which can be masked or padding. Let m be the share of the valid tokens in
+  // the sum of the weights. Then log(m) is added to the score of the mixed token. To add this term, the
+  // queries have an additional feature 1, and the keys have an additional feature log(m) * √dim.
   Tensor to_all_blocks(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
                        const ForwardContext& context, const std::string& name) const {
     const int64_t batch = q.size(0), length = q.size(1), blocks = block_count(length), block = options_.block;
@@ -114,8 +114,8 @@ class SinkhornKind final : public Attention {
     const Tensor key_blocks = in_blocks(k), value_blocks = in_blocks(v);
     const auto earlier = [&](const Tensor& x) { return slice(x, 1, 0, rows); };
     const auto later = [&](const Tensor& x) { return slice(x, 1, 1, rows + 1); };
-    // Row r of `block_mask` (rows, rows) is the mask for the queries of block r + 1. It is 0 for the blocks 0
-    // to r and -inf for later blocks.
+    // Row r of `block_mask` (rows, rows) is the mask for the queries of block r + 1. The row is 0 for the
+    // blocks 0 to r and -inf for later blocks.
     const Tensor block_mask = slice(slice(causal_, 0, 0, rows), 1, 0, rows);
     const Tensor sums = matmul(exp(block_mask), permute(sum(earlier(key_blocks), 2), {0, 2, 1, 3}));
     const Tensor first_keys = permute(sum(slice(later(key_blocks), 2, 0, 1), 2), {0, 2, 1, 3});
@@ -131,8 +131,9 @@ class SinkhornKind final : public Attention {
     return contiguous(slice(all, 1, 0, length));
   }
 
-  // Returns the scores of the sorting network, (batch, heads, blocks, blocks), from means of keys (batch,
-  // heads, blocks, dim). In training, adds Gumbel noise.
+  // Returns the scores of the sorting network, (batch, heads, blocks, blocks). `means` (batch, heads, blocks,
+  // dim) contains means of keys. In training, adds Gumbel noise to the scores. Divides the scores by the
+  // temperature.
   Tensor sort_scores(const Tensor& means, const ForwardContext& context, const std::string& name) const {
     const int64_t blocks = means.size(2);
     Tensor scores = matmul(relu(matmul(means, hidden_)), slice(output_, 2, 0, blocks));
@@ -172,7 +173,7 @@ class SinkhornKind final : public Attention {
     return reshape(blocks, {blocks.size(0) * blocks.size(1), blocks.size(2), blocks.size(3), blocks.size(4)});
   }
   // Returns one mixed block for each row of `order`, (batch * rows, block, heads, dim). `order` (batch,
-  // heads, rows, blocks) contains the weights of the blocks.
+  // heads, rows, blocks) contains the weights of the blocks in each mixed block.
   static Tensor mixed_blocks(const Tensor& order, const Tensor& blocks) {
     const int64_t batch = blocks.size(0), count = blocks.size(1), block = blocks.size(2);
     const int64_t heads = blocks.size(3), dim = blocks.size(4), rows = order.size(2);
@@ -189,10 +190,9 @@ class SinkhornKind final : public Attention {
   SinkhornOptions options_;
   double dropout_;
   Tensor hidden_, output_;  // weights of the sorting network, (heads, dim, dim) and (heads, dim, blocks)
-  // Constants for causal attention. causal_ (blocks, blocks) is the result of make_causal_score_mask().
-  // counts_ (blocks, 1) contains numbers of keys. Row i of counts_ is the number of keys in the blocks up to
-  // block i, plus 1 for the first key of block i + 1. The sorting network reads the mean of these keys for
-  // the queries of block i + 1.
+  // Constants for causal attention. causal_ (blocks, blocks) is the result of make_causal_score_mask(). For
+  // the queries of block i + 1, the sorting network reads the mean of the keys of blocks 0 to i and of the
+  // first key of block i + 1. counts_ (blocks, 1) contains the number of these keys in row i.
   Tensor causal_, counts_;
 };
 
@@ -233,8 +233,8 @@ AttentionKind make_sinkhorn_attention_kind() {
           },
           .check_length = [](const OptionValues& values,
                              int64_t length) { check_option_at_most_length(values, "block", length); },
-          // Counts the attention of a query to the mixed block and, on average, to half of the tokens of its
-          // own block. Also counts the matrix products that compute mixed blocks.
+          // Counts the attention of a query to the mixed block and, on average, to half of its own block.
+          // Also counts the matrix products that compute mixed blocks.
           .count_multiply_adds =
               [](const OptionValues& values, const AttentionSize& size) {
                 const auto block = static_cast<double>(values.get<int64_t>("block"));

@@ -39,8 +39,8 @@ class SoftmaxKind : public Attention {
     return softmax_attention(q, k, v, options);
   }
   std::unique_ptr<AttentionState> make_state(const AttentionStateOptions& shape) const override {
-    // pattern_() can cache the table of key blocks that it returns. The table is requested on the CPU, so
-    // that the cache uses no device memory. The state owns a copy of the table on the device.
+    // pattern_() can keep the returned table of key blocks in a cache. The table is requested on the CPU, so
+    // that the cached table uses no device memory. The state owns a copy of the table on the device.
     SparsePattern pattern = pattern_({shape.capacity, shape.heads, true, kCpu, shape.name});
     if (pattern.key_blocks.defined()) pattern.key_blocks = pattern.key_blocks.to(shape.device);
     return std::make_unique<SoftmaxState>(shape, pattern);

@@ -10,9 +10,9 @@ constexpr const char* kMerged = "merged";
 constexpr const char* kSplit = "split";
 
 // Returns the pattern of "Generating Long Sequences with Sparse Transformers" (Child et al. 2019, section
-// 4.3). A query attends to near keys, which are in `pattern.window`, and to regularly spaced far keys. The
-// far keys are in `pattern.dilated` in the strided form, and in `pattern.periodic` in the fixed form. Without
-// a causal mask, the strided form contains keys on both sides of the query.
+// 4.3). A query attends to near keys and to regularly spaced far keys. The near keys are in `pattern.window`.
+// The far keys are in `pattern.dilated` in the strided form, and in `pattern.periodic` in the fixed form.
+// Without a causal mask, the strided form contains keys on both sides of the query.
 KeyPattern make_sparse_pattern(const OptionValues& options) {
   const auto stride = options.get<int64_t>("stride"), summary = options.get<int64_t>("summary");
   KeyPattern pattern;
@@ -29,9 +29,9 @@ KeyPattern make_sparse_pattern(const OptionValues& options) {
   return pattern;
 }
 
-// Implements AttentionKind::count_multiply_adds. `near` and `far` are the numbers of keys of a query in its
-// window and among the regularly spaced keys. With heads = split, half of the heads use each set, so the mean
-// number of keys is (near + far) / 2.
+// Implements AttentionKind::count_multiply_adds. `near` is the number of keys in the window of a query, and
+// `far` is the number of its regularly spaced keys. With heads = split, half of the heads use the near keys
+// and half use the far keys, so the mean number of keys is (near + far) / 2.
 double count_two_sets_multiply_adds(const OptionValues& options, const AttentionSize& size) {
   const auto stride = static_cast<double>(options.get<int64_t>("stride"));
   const auto summary = static_cast<double>(options.get<int64_t>("summary"));

@@ -21,8 +21,8 @@ struct PatternContext {
   std::string name;  // full name of the layer
 };
 
-// Returns the pattern of a layer. With a causal mask, the keys of a query must not depend on the length,
-// because decoding uses the pattern of the maximum length.
+// A function that returns the pattern of a layer. With a causal mask, the keys of a query must not depend on
+// PatternContext::length, because decoding uses the pattern for AttentionStateOptions::capacity tokens.
 using PatternFunction = std::function<SparsePattern(const PatternContext& context)>;
 
 // Return a softmax attention layer in which each query attends only to the keys that `pattern` selects.
@@ -33,7 +33,7 @@ std::unique_ptr<Attention> make_softmax_attention(PatternFunction pattern, doubl
 // Returns the capabilities of softmax attention with a sparse pattern.
 AttentionCapabilities make_sparse_attention_capabilities();
 
-// Returns the number of multiply-adds of a causal pass of one head. A query attends to min(keys, length / 2)
+// Returns the number of multiply-adds in a causal pass of one head. A query attends to min(keys, length / 2)
 // keys on average.
 double count_sparse_attention_multiply_adds(double keys, const AttentionSize& size);
 

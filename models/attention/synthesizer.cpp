@@ -22,15 +22,16 @@ bool contains(const Names& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// Attention with learned scores (Tay et al. 2020, "Synthesizer"). The scores are the sum of the terms in
-// `terms`. w, A, B, R, r and c are learned for each head, and `columns` is the width of B. For head h, query
-// i and key j:
+// Attention with learned scores (Tay et al. 2020, "Synthesizer"). For head h, the score of query i and key j
+// is the sum of the terms that the option "terms" selects:
 //   dot-product        q_i · k_j / √dim
-//   dense              relu(q_i) · w_j: the second layer of a perceptron whose first layer is the query
-//                      projection
+//   dense              relu(q_i) · w_j
 //   factorized-dense   (q_i A)[j / columns] (q_i B)[j mod columns]
 //   random             R[h, i, j]
 //   factorized-random  r_i · c_j
+// q_i and k_j are the query and the key. The other tensors are learned, and each head has separate values:
+// w_j (dim,), A (dim, rows), B (dim, columns), R (heads, length, length), r_i (rank,) and c_j (rank,). The
+// dense term is a perceptron with two layers, and its first layer is the query projection.
 class SynthesizerKind final : public Attention {
  public:
   SynthesizerKind(const OptionValues& options, const AttentionSetup& setup)
@@ -55,7 +56,7 @@ class SynthesizerKind final : public Attention {
     };
     if (contains(terms_, "random")) add_random("random", random_, {heads, length, length}, 1);
     if (contains(terms_, "factorized-random")) {
-      // With this standard deviation of rows and columns, the scores have variance 1.
+      // With this standard deviation of the rows and columns, the scores have variance 1.
       const double std = std::pow(static_cast<double>(rank), -0.25);
       add_random("random_rows", random_rows_, {length, heads, rank}, std);
       add_random("random_columns", random_columns_, {length, heads, rank}, std);
@@ -117,8 +118,8 @@ class SynthesizerKind final : public Attention {
     if (random_columns_.defined()) parts.push_back(rows_of(random_columns_, k));
     return parts;
   }
-  // Returns the sum of the scores of "random" and "factorized-dense", (batch, heads, length, length). Returns
-  // an undefined tensor if `terms` contains neither of these two terms.
+  // Returns the sum of the terms "random" and "factorized-dense", (batch, heads, length, length). Returns an
+  // undefined tensor if `terms_` contains neither of these two terms.
   Tensor full_scores(const Tensor& q) const {
     const int64_t batch = q.size(0), length = q.size(1), heads = q.size(2);
     Tensor scores;

@@ -25,7 +25,8 @@ AttentionKind make_transformer_xl_attention_kind() {
       .compute_segment_memory_size = memory,
       .count_multiply_adds = count_relative_attention_multiply_adds,
       .test_options = {{"memory", int64_t{0}}},
-      // Benchmark charts measure sequences without earlier segments, so the memory would be empty.
+      // Benchmark charts measure sequences without earlier segments, for which a memory would be empty. The
+      // variant therefore has no memory.
       .variants = {{kTransformerXl, {{"memory", int64_t{0}}}}}};
 }
 

@@ -15,7 +15,7 @@ class Encoder final : public Module {
  public:
   // Throws OptionError if the options contradict each other or if an attention kind rejects an option.
   explicit Encoder(const EncoderOptions& options);
-  // Encodes x (batch, length, width) and returns (batch, length, output_width), after the final norm.
+  // Encodes x (batch, length, width). Returns the result of the final norm, (batch, length, output_width).
   Tensor forward(const Tensor& x, const AttentionMask& mask, const ForwardContext& context) const;
 
   // Returns an empty segment memory for `batch` texts, or null if no attention kind has a memory.

@@ -86,7 +86,7 @@ struct MultiHeadAttention::TapeExecutor {
   const AttentionMask& mask;
   const ForwardContext& context;
   const std::string& name;
-  Tensor source;     // input of the key and value projections, which begins with the segment memory
+  Tensor source;     // input of the key and value projections: segment memory, then x
   Shape shape;       // shape of the layer input x, (batch, length, width)
   DType head_dtype;  // dtype of queries, keys and values
   DType result_dtype;
@@ -140,9 +140,9 @@ Tensor MultiHeadAttention::prepend_and_update_memory(const Tensor& x, const Forw
   return memory.defined() ? concat({memory.to(x.dtype()), x}, 1) : x;
 }
 
-// Recomputed and reversible layers disable recording in the first pass, and record ops when backward()
-// replays the pass. compress_memory() is called only in the first pass. The function enables recording if
-// context.loss_terms is not null, so that the reconstruction loss has gradients.
+// Recomputed and reversible layers do not record ops in the first pass. They record ops when backward()
+// replays the pass, but compress_memory() is called only in the first pass. Therefore, this function enables
+// recording if context.loss_terms is not null. Otherwise, the reconstruction loss would have no gradients.
 void MultiHeadAttention::compress_memory(const Tensor& x, const Tensor& evicted,
                                          const ForwardContext& context, const std::string& name) const {
   const RecordingScope scope(context.loss_terms != nullptr);
@@ -192,9 +192,9 @@ EncoderLayer::EncoderLayer(const EncoderOptions& options, int64_t layer_index,
   add_child("norm2", norm2);
 }
 
-// Executor of run_layer() that records the ops on the tape. `first_row` is the index of the first row of the
-// input among the batch * length rows of the whole batch. The dropout masks depend on `first_row`. The
-// feed-forward branch processes the rows in `chunks` chunks.
+// Executor of run_layer() that records the ops on the tape. `first_row` is the index of the first input row
+// among the batch * length rows of the whole batch. The dropout masks depend on `first_row`. The feed-forward
+// branch processes the rows in `chunks` chunks.
 struct EncoderLayer::TapeExecutor {
   const EncoderLayer& layer;
   const AttentionMask& mask;
@@ -229,8 +229,8 @@ struct EncoderLayer::TapeExecutor {
   }
   Tensor run_branch(ResidualBranch branch, const Tensor& x, const Tensor& x_operand) const {
     const Tensor operand = x_operand.defined() ? x_operand : convert_to_operand_dtype(x);
-    // A post-norm layer accepts a bfloat16 result of the branch. In other layers, the result is added to x
-    // and must have the dtype of x.
+    // In post-norm layers, the result of the branch can be bfloat16. In other layers, the result is added to
+    // x and must have the dtype of x.
     const DType result_dtype = layer.form_ == ResidualForm::post_norm ? get_operand_dtype(x) : x.dtype();
     if (branch == ResidualBranch::attention)
       return layer.attention.forward(x, operand, mask, context, layer.name_, result_dtype);

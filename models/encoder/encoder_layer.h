@@ -1,7 +1,7 @@
-// A layer of the Transformer encoder: two residual branches, self-attention and feed-forward, each with a
-// layer norm and dropout. The order of the operations is written once, in the templates of this file. An
+// A layer of the Transformer encoder. A layer has two residual branches, self-attention and feed-forward,
+// each with a layer norm and dropout. The templates of this file define the order of the operations, and an
 // executor implements the operations. The executors in models/encoder/encoder_layer.cpp record the operations
-// on the tape, and the executor in models/encoder/encoder_step.cpp processes one token.
+// on the tape. The executor in models/encoder/encoder_step.cpp processes one token.
 #pragma once
 
 #include <memory>
@@ -131,22 +131,21 @@ class MultiHeadAttention final : public Module {
  private:
   struct TapeExecutor;
 
-  // Returns the queries, which are projections of x, and the keys and values, which are projections of
-  // `source`. x and `source` are (batch, rows, width). Each projection is (batch, rows, heads, head_dim) with
-  // dtype `dtype`.
+  // Projects x to queries, and `source` to keys and values. x and `source` are (batch, rows, width). Each
+  // projection is (batch, rows, heads, head_dim) with dtype `dtype`.
   ProjectedHeads project(const Tensor& x, const Tensor& source, DType dtype) const;
-  // Returns the segment memory of the layer followed by x, or x if the memory is empty. Stores x for the next
-  // segment.
+  // Returns the concatenation of the segment memory of the layer and x. If the memory is empty, returns x.
+  // Stores x in the memory for the next segment.
   Tensor prepend_and_update_memory(const Tensor& x, const ForwardContext& context,
                                    const std::string& name) const;
-  // Compresses `evicted`, the old inputs that the segment x displaces from the uncompressed memory, and
-  // stores the resulting rows in the compressed memory. If the rows require gradients, adds the result of
-  // compute_reconstruction_loss() to context.loss_terms.
+  // Compresses `evicted` and stores the resulting rows in the compressed memory. `evicted` contains the old
+  // inputs that the segment x displaces from the uncompressed memory. If the resulting rows require
+  // gradients, adds the result of compute_reconstruction_loss() to context.loss_terms.
   void compress_memory(const Tensor& x, const Tensor& evicted, const ForwardContext& context,
                        const std::string& name) const;
-  // Returns the attention-reconstruction loss (Rae et al. 2020, algorithm 2): the mean squared difference
-  // between the attention of x to `evicted` and the attention of x to `compressed`. Both are softmax
-  // attention without positions and masks. Gradients reach only `compressed`.
+  // Returns the attention-reconstruction loss (Rae et al. 2020, algorithm 2). The loss is the mean squared
+  // difference between the attention of x to `evicted` and the attention of x to `compressed`. Both are
+  // softmax attention without positions and masks. Gradients reach only `compressed`.
   Tensor compute_reconstruction_loss(const Tensor& x, const Tensor& evicted, const Tensor& compressed) const;
 
   int64_t heads_, head_dim_;
@@ -167,9 +166,10 @@ class EncoderLayer final : public Module {
   // Applies the layer to `states`, whose tensors are (batch, length, width).
   void apply(HiddenStates& states, const AttentionMask& mask, const ForwardContext& context) const;
 
-  // Return the results of run_residual_branch() for the attention branch and the feed-forward branch. x is
-  // (batch, length, width) in run_attention_branch() and (count, width) in run_feedforward_branch().
-  // `first_row` is the index of the first row of x in the whole batch. Dropout masks depend on `first_row`.
+  // Return the results of run_residual_branch() for the attention branch and for the feed-forward branch. x
+  // is (batch, length, width) in run_attention_branch() and (count, width) in run_feedforward_branch().
+  // `first_row` is the index of the first row of x among the rows of the whole batch. Dropout masks depend on
+  // `first_row`.
   Tensor run_attention_branch(const Tensor& x, const AttentionMask& mask,
                               const ForwardContext& context) const;
   Tensor run_feedforward_branch(const Tensor& x, int64_t first_row, const ForwardContext& context) const;

@@ -38,7 +38,7 @@ RecurrentEncoder::RecurrentEncoder(const Encoder& encoder, int64_t batch, int64_
     second_half_view_ = concatenated_halves_.view({batch, o.width()}, {2 * o.width(), 1}, o.width());
   }
   attention_result_ = buffer({batch, o.width()});
-  // On the CPU, DecodingLinear rounds its operands itself.
+  // On the CPU, DecodingLinear rounds its inputs, so bfloat16 copies of the inputs are not needed.
   const DType operand = like.device().is_cpu() ? like.dtype() : get_operand_dtype(like);
   if (operand != like.dtype())
     for (Tensor* t : {&branch_operand_, &attention_result_operand_})
@@ -86,9 +86,9 @@ void RecurrentEncoder::reset() {
   for (const Layer& layer : layers_) layer.state->reset();
 }
 
-// Executor of run_layer() that processes one token of every sequence. The results are stored in buffers of
-// the RecurrentEncoder. In post-norm layers, run_branch() omits the last linear layer of the branch, and
-// normalize_sum() computes the linear layer together with the norm.
+// Executor of run_layer() that processes one token of every sequence and stores the results in buffers of the
+// RecurrentEncoder. In post-norm layers, run_branch() omits the last linear layer of the branch.
+// normalize_sum() computes this linear layer together with the norm.
 struct RecurrentEncoder::TokenExecutor {
   const RecurrentEncoder& step;
   const Layer& layer;
@@ -127,12 +127,12 @@ struct RecurrentEncoder::TokenExecutor {
     return step.branch_result_;
   }
 
-  // Stores x (batch, width), the input of the attention, in inputs_to_compress. After every `rate` inputs,
-  // compresses the stored inputs to one row and appends the row to the compressed memory.
+  // Stores the attention input x (batch, width) in inputs_to_compress. After every `rate` inputs, compresses
+  // the stored inputs to one row and appends the row to the compressed memory.
   //
-  // A captured CUDA graph uses the same `slot` in every replay, so the rows that it appends are wrong. The
-  // results are correct nevertheless, because no query reads these rows. A graph decodes at most one segment,
-  // and only queries of later segments read the rows of a segment.
+  // A captured CUDA graph uses the same `slot` in every replay, so the replays append wrong rows. These rows
+  // do not affect the results: queries read a row only in later segments, and a graph decodes at most one
+  // segment.
   void compress(const Tensor& x) const {
     const int64_t batch = x.size(0), width = x.size(1), rate = layer.inputs_to_compress.size(1);
     const int64_t slot = step.position_ % rate;

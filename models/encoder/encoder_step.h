@@ -1,9 +1,9 @@
 // The recurrent form of a causal Encoder, which processes one token of every sequence of a batch at a time
 // (Katharopoulos et al. 2020, section 3.4).
 //
-// A RecurrentEncoder borrows the weights of the encoder and owns the attention states and all buffers. A
-// step therefore allocates no memory, unless it compresses inputs for a compressed segment memory. The
-// results equal the results of the parallel form up to rounding.
+// A RecurrentEncoder uses the weights of the encoder and owns the attention states and all buffers. A step
+// therefore allocates no memory, unless it compresses inputs for a compressed segment memory. The results
+// equal the results of Encoder::forward() up to rounding.
 #pragma once
 
 #include <memory>
@@ -34,8 +34,8 @@ class RecurrentEncoder {
  private:
   struct TokenExecutor;
 
-  // The weights of a layer, prepared as DecodingLinear, and the attention state of the layer. `projections`
-  // computes queries, keys and values in one matrix product.
+  // The weights and the attention state of a layer. `projections` computes queries, keys and values in one
+  // matrix product.
   struct Layer {
     const EncoderLayer& weights;
     DecodingLinear projections, out, linear1, linear2;
@@ -61,7 +61,7 @@ class RecurrentEncoder {
   Tensor result_;                              // (batch, output_width)
   Tensor attention_result_;                    // (batch, width)
   // bfloat16 copies of the input of a branch and of the result of attention, (batch, width). Defined only on
-  // CUDA devices with bfloat16 precision.
+  // CUDA devices with the precision bfloat16.
   Tensor branch_operand_, attention_result_operand_;
   Tensor hidden_, hidden_scratch_;  // (batch, feedforward), in the dtype of the operands
 };

@@ -1,10 +1,12 @@
 // The stack of reversible layers of "Reformer" (Kitaev et al. 2020, section 3). The state has two halves, x1
-// and x2, which both start as the embedding. Each layer computes
-//   y1 = x1 + dropout(attention(norm1 x2)),   y2 = x2 + dropout(feedforward(norm2 y1)).
+// and x2, which both start as the embedding. Each layer computes the new halves y1 and y2:
+//   y1 = x1 + dropout(attention(norm1(x2)))
+//   y2 = x2 + dropout(feedforward(norm2(y1)))
 // backward() computes the inputs of each layer from its outputs (autograd/reversible.h), so activation memory
 // does not depend on the number of layers. Each layer keeps only its discrete decisions, such as LSH buckets.
 //
-// As in the code of Kitaev et al., the final norm reads both halves of the state, 2 * width features.
+// As in the code of Kitaev et al., the final norm processes the concatenation of both halves, which has
+// 2 * width features.
 #pragma once
 
 #include <memory>

@@ -1,7 +1,7 @@
-// Axial position embeddings ("Reformer", Kitaev et al. 2020, and the authors' code). A sequence is laid out
-// as a grid with one learned table per axis. The embedding of a position is the concatenation of the rows of
-// the tables at its coordinates. A grid of n1 x n2 positions with d1 + d2 features needs n1 d1 + n2 d2
-// parameters.
+// Axial position embeddings ("Reformer", Kitaev et al. 2020, and the authors' code). The positions of a
+// sequence form a grid. Each axis of the grid has a learned table with one row per coordinate. The embedding
+// of a position is the concatenation of one row of each table. For example, a grid of n1 x n2 positions with
+// tables of d1 and d2 features has n1 * d1 + n2 * d2 parameters.
 #pragma once
 
 #include <vector>
@@ -28,8 +28,8 @@ std::vector<OptionProblem> find_option_problems(const AxialShape& axial, int64_t
 // N(0, 1). The name of the parameter is the number of the axis.
 class AxialPositions final : public Module {
  public:
-  // `max_length` is the maximum length of sequences. If it is 0 or exceeds the number of positions of the
-  // grid, the maximum length is the number of positions.
+  // `max_length` is the maximum length of sequences. If `max_length` is 0 or exceeds the number of positions
+  // of the grid, the maximum length is the number of positions.
   explicit AxialPositions(const AxialShape& axial, int64_t max_length = 0);
   // Returns the embeddings of positions 0 … length - 1, (length, width). Throws ShapeError if `length`
   // exceeds the maximum length.

@@ -27,8 +27,8 @@ class Conv1dRelu final : public Module {
  public:
   Conv1dRelu(int64_t in, int64_t out, int64_t kernel, const Conv1dOptions& options);
   // Maps x (batch, frames, in) to (batch, steps, out), where steps = count_conv1d_steps(frames, kernel,
-  // options). `lengths` (batch,), int64 on the CPU, contains the number of valid frames of each sequence; if
-  // it is undefined, all frames are valid.
+  // options). `lengths` (batch,), int64 on the CPU, contains the number of valid frames of each sequence. If
+  // `lengths` is undefined, all frames are valid.
   Tensor forward(const Tensor& x, const Tensor& lengths) const;
 
   Tensor weight, bias;
@@ -69,8 +69,8 @@ class FeedForward {
       : linear1(dim, hidden), linear2(hidden, dim), activation_(activation) {}
   // Applies the block to x (…, dim). The result has dtype `result_dtype`.
   Tensor forward(const Tensor& x, const DropoutMask& hidden_dropout, DType result_dtype) const;
-  // Runs the backward pass of forward(). `g` is the gradient of the result. Recomputes the hidden
-  // activations.
+  // Recomputes the hidden activations and runs the backward pass of forward(). `g` is the gradient of the
+  // result.
   void run_backward(const Tensor& x, const DropoutMask& hidden_dropout, const Tensor& g) const;
   Activation activation() const { return activation_; }
 

@@ -17,8 +17,8 @@ const LstmOptions& check_options(const LstmOptions& options) {
 
 }  // namespace
 
-// `layers` gets its final size before the parameters are registered, because the module stores pointers to
-// the parameters.
+// The module stores pointers to the elements of `layers`. Therefore, `layers` gets its final size before the
+// parameters are registered.
 LstmStack::LstmStack(const LstmOptions& options)
     : layers(static_cast<size_t>(check_options(options).layers),
              std::vector<LstmWeights>(options.bidirectional ? 2 : 1)),

@@ -45,11 +45,11 @@ struct ForwardContext {
   uint64_t seed = 0;  // seed of dropout and other random numbers
   uint64_t step = 0;  // optimizer step; passes with equal seed and step draw equal random numbers
   // If the pass processes a slice of a batch, `first_example` is the index of the first example of the slice
-  // in the batch. If both passes pad the sequences to the same length, an example draws the same random
-  // numbers in the pass of the slice as in a pass of the whole batch.
+  // in the batch. An example of the slice then draws the same random numbers as in a pass of the whole batch,
+  // if both passes pad the sequences to the same length.
   int64_t first_example = 0;
   // Memory of the earlier segments of the sequences, or null. The object must outlive backward(), because
-  // replays read it.
+  // backward() can replay the pass.
   SegmentMemory* memory = nullptr;
   LossTerms* loss_terms = nullptr;  // collects terms that layers add to the loss, or null
   // Decisions that replays must repeat, or null if the pass is not replayed.
@@ -65,7 +65,7 @@ struct ForwardContext {
 
 // A ForwardContext for a part of a model that backward() replays. If the given context has no
 // StoredDecisions, the constructor creates an empty StoredDecisions object. Copies of the ReplayContext share
-// this object.
+// the new object.
 class ReplayContext {
  public:
   // If `replayed` is false, the part of the model runs only once, and the constructor creates no
@@ -105,8 +105,9 @@ class Module {
   // Returns the non-persistent buffers: tensors that are neither trained nor saved, such as sinusoidal
   // positions.
   NamedTensors buffers() const;
-  // Returns the leaves of the tape in a forward pass of this module: its parameters(), and the parameters of
-  // other modules that it or its children use through an alias. The list can contain a leaf twice.
+  // Returns the leaves of the tape in a forward pass of this module. The leaves are parameters(), and
+  // parameters of other modules that this module or its children use through an alias. The list can contain a
+  // leaf twice.
   std::vector<Tensor> leaves() const;
   // Returns the tensors that add_statistics() registered in this module and its children. The tensors contain
   // sums over the training forward passes since the last update_state().
@@ -125,13 +126,13 @@ class Module {
   void move(Device device);
 
  protected:
-  // Sets `tensor` to a leaf of zeros and registers it as a parameter. `tensor` is a member of the module;
-  // constructors call this function.
+  // Sets `tensor`, a member of the module, to a leaf of zeros and registers the leaf as a parameter.
+  // Constructors call this function.
   void add_parameter(std::string name, Tensor& tensor, const Shape& shape, Initializer initializer);
-  // Sets `tensor` to zeros and registers it as state, which is initialised and saved like a parameter but not
-  // trained.
+  // Sets `tensor` to zeros and registers the tensor as state. State is initialised and saved like a parameter
+  // but not trained.
   void add_state(std::string name, Tensor& tensor, const Shape& shape, Initializer initializer);
-  // Registers a tensor that convert() and move() change but that is neither trained nor saved.
+  // Registers a buffer. convert() and move() replace buffers, but buffers are neither trained nor saved.
   void add_buffer(std::string name, Tensor& tensor);
   // Sets `sums` to float32 zeros and registers it as statistics. Forward passes in training add to `sums`
   // without recording on the tape. The results of forward passes must not depend on `sums`. update_state()
@@ -141,7 +142,7 @@ class Module {
   // returns a view instead of a copy. convert() and move() preserve this layout.
   void keep_adjacent(std::vector<Tensor*> parameters);
   // Makes `alias` refer to the parameter `tensor` of another module. convert() and move() preserve the alias
-  // if they are called on a module that contains this module and the other module.
+  // if they are called on a module that contains both modules.
   void add_alias(Tensor& alias, const Tensor& tensor);
   // Registers a child module. The names of the tensors of the child get the prefix `name` and a period, or no
   // prefix if `name` is empty.
@@ -174,9 +175,9 @@ class Module {
   std::vector<std::vector<Tensor*>> adjacent_groups_;       // arguments of the calls of keep_adjacent()
 };
 
-// A limit for the total number of elements in the parameters and the state of the models that a thread
-// constructs. The limit applies while the ParameterLimitScope exists. Constructing a larger model throws
-// ParameterLimitError. The limit prevents a config that does not match its checkpoint from exhausting the
+// Limits the total number of elements in the parameters and the state of the models that a thread constructs.
+// The limit applies while the ParameterLimitScope exists. Constructing a larger model throws
+// ParameterLimitError. Without the limit, a config that does not match its checkpoint could exhaust the
 // memory. ParameterLimitScope objects must not be nested.
 class ParameterLimitScope {
  public:

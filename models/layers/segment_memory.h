@@ -1,4 +1,4 @@
-// The segment memory stores inputs of attention layers, so that the next segment of a text can attend to the
+// The segment memory stores inputs of attention layers. With the memory, a segment of a text attends to the
 // previous segments (Dai et al. 2019, "Transformer-XL", section 3.2). No gradients flow into the stored
 // inputs. Example i of each batch is the segment that follows example i of the previous batch. A layer can
 // have a second, compressed memory, in which each row represents several older inputs (Rae et al. 2020,
@@ -43,12 +43,13 @@ class SegmentMemory {
   // Stores a copy of the inputs x (batch, length, width) of a layer for the next segment. `length` must be a
   // multiple of compression_rate, except in the last segment of a text.
   //
-  // If the layer has a compressed memory, and at least compression_rate inputs exceed the uncompressed
-  // memory, returns a copy of the oldest inputs, (batch, count, width). `count` is a multiple of
-  // compression_rate. The caller must compress the returned inputs and call write_compressed(). In all other
-  // cases, returns an undefined tensor.
+  // If the layer has a compressed memory, and at least compression_rate inputs do not fit into the
+  // uncompressed memory, returns a copy of the oldest inputs, (batch, count, width). `count` is a multiple of
+  // compression_rate. The caller must compress these inputs and call write_compressed(). In all other cases,
+  // returns an undefined tensor.
   //
-  // A second call in the same segment, as in a replay, does nothing and returns an undefined tensor.
+  // If the function is called again in the same segment, for example in a replay, it does nothing and returns
+  // an undefined tensor.
   Tensor write(const std::string& layer, const Tensor& x);
   // Appends rows (batch, count, width) to the compressed memory of a layer for the next segment.
   void write_compressed(const std::string& layer, const Tensor& rows);

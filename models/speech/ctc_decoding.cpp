@@ -39,9 +39,9 @@ void check_logits(const char* op, const double* row, int64_t classes, int64_t se
                                       " are not finite numbers"));
 }
 
-// Log-probabilities of a prefix of the labels. `in_blank` is the log-probability of all paths that give the
-// prefix and end in the blank. `in_label` is the log-probability of all paths that give the prefix and end in
-// a label.
+// Log-probabilities of a prefix of the labels. A path gives a prefix if merging repeated classes and removing
+// blanks yields the prefix. `in_blank` is the total log-probability of the paths that give the prefix and end
+// in the blank. `in_label` is the total log-probability of the paths that give the prefix and end in a label.
 struct Score {
   double in_blank = kImpossible, in_label = kImpossible;
   double language = 0;  // weighted bigram log-probabilities plus label bonuses of the prefix
@@ -78,7 +78,8 @@ class BeamSearch {
             log_add(unchanged.in_label, score.in_label + frame[static_cast<size_t>(prefix.back())]);
       for (int64_t label = 0; label < static_cast<int64_t>(frame.size()); ++label) {
         if (label == options_.blank) continue;
-        // A label that equals the last label of the prefix extends it only after a blank.
+        // A repeated label extends the prefix only after a blank. Without the blank, CTC merges the two
+        // labels.
         const double before = !prefix.empty() && prefix.back() == label ? score.in_blank : total;
         if (before == kImpossible) continue;
         CtcLabels longer = prefix;

@@ -22,10 +22,11 @@ struct CtcBeamOptions {
   int64_t blank = 0;
   int64_t beam_size = 16;  // number of prefixes kept after each frame
   // Bigram log-probabilities, (classes, classes) float64. Element (i, j) is the log-probability of label j
-  // after label i; row `blank` is for the first label. If undefined, no bigrams are used.
+  // after label i. Row `blank` contains the log-probabilities of the first label. If undefined, no bigrams
+  // are used.
   Tensor bigram_log_probabilities = {};
   double bigram_weight = 1;  // factor of the bigram log-probabilities
-  double label_bonus = 0;    // added for every label, because bigrams prefer short results
+  double label_bonus = 0;    // added for every label; compensates that bigrams favour short results
 };
 
 struct CtcHypothesis {
@@ -33,8 +34,8 @@ struct CtcHypothesis {
   double score;  // log-probability of the labels over all paths, plus weighted bigrams and bonuses
 };
 
-// Returns the best prefixes of every utterance, at most `beam_size`, best first. Ties go to the
-// lexicographically smaller labels. Scores are exact if the beam holds all prefixes. Throws ShapeError for
+// Returns the best label sequences of every utterance, at most `beam_size`, best first. Ties go to the
+// lexicographically smaller labels. Scores are exact if the search drops no prefix. Throws ShapeError for
 // mismatched shapes. Throws DivergenceError if a logit is NaN or +inf, or if all logits of a frame are -inf.
 std::vector<std::vector<CtcHypothesis>> ctc_beam_search(const Tensor& logits, const Tensor& lengths,
                                                         const CtcBeamOptions& options = {});

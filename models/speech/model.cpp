@@ -87,7 +87,8 @@ SpeechOutput SpeechModel::forward(const Tensor& features, const Tensor& frame_le
   const Tensor y = options_.use_sinusoidal_positions
                        ? add(projected, slice(position_features, 0, 0, x.size(1)))
                        : projected;
-  // Causal attention needs no lengths: padding follows the frames of an utterance.
+  // Causal attention needs no lengths, because the padding follows the valid steps and no step attends to
+  // later steps.
   const AttentionMask mask{.causal = options_.causal, .key_lengths = options_.causal ? Tensor{} : lengths};
   return {head.forward(encoder->forward(y, mask, context)), lengths};
 }

@@ -1,5 +1,5 @@
 // Phoneme recognition with CTC ("Transformers are RNNs", Katharopoulos et al. 2020, section 4.3). An encoder
-// reads acoustic features; a linear layer gives the logits of the labels and the blank at each step. The
+// reads acoustic features. For each step, a linear layer computes the logits of the labels and the blank. The
 // encoder is a Transformer or an LSTM. In the paper, the Transformer has 9 layers with 6 heads of width 32
 // and is not causal, and the LSTM has 3 bidirectional layers with 320 cells.
 #pragma once
@@ -64,8 +64,8 @@ class SpeechModel final : public Module {
                        const ForwardContext& context) const;
   // Returns the loss and the number of utterances with too few steps for their labels (ops/ctc_loss.h).
   CtcLoss compute_loss(const CtcBatch& batch, const ForwardContext& context) const;
-  // Returns the number of utterances or labels over which compute_loss() averages
-  // (SpeechModelOptions::reduction). Does not read `features`.
+  // Returns the divisor of the mean in compute_loss(): the number of utterances or of labels, depending on
+  // SpeechModelOptions::reduction. Does not read batch.features.
   int64_t compute_loss_divisor(const CtcBatch& batch) const;
 
   const SpeechModelOptions& options() const { return options_; }

@@ -7,9 +7,8 @@
 namespace tapeformer {
 namespace {
 
-// A number of encoder steps that no stream reaches. If the size of the attention states does not depend on
-// the number of steps, the encoder gets this number as its capacity, so that the stream has no maximum
-// length.
+// The capacity of the encoder if the size of the attention states does not depend on the number of steps. No
+// stream reaches this number of steps.
 constexpr int64_t kEndless = int64_t{1} << 40;
 
 const Encoder& require_causal_encoder(const SpeechModel& model) {

@@ -1,5 +1,5 @@
 // Streaming recognition with the recurrent form of a causal SpeechModel, which takes one frame at a time.
-// With linear attention, the memory does not depend on the length of the utterance.
+// With linear attention, the memory use does not depend on the length of the utterance.
 #pragma once
 
 #include "models/encoder/encoder_step.h"
@@ -10,9 +10,9 @@ namespace tapeformer {
 class StreamingSpeechModel {
  public:
   // The model must outlive the stream. `capacity` is the maximum number of encoder steps between resets, or 0
-  // for SpeechModelOptions::max_steps(). Attention kinds with a state of constant size have no maximum.
-  // Throws ConfigError if the model is not a causal Transformer, and std::invalid_argument if its attention
-  // kind has no recurrent form.
+  // for SpeechModelOptions::max_steps(). If all attention kinds have a state of constant size, the number of
+  // steps is unlimited. Throws ConfigError if the model is not a causal Transformer, and
+  // std::invalid_argument if an attention kind has no recurrent form.
   explicit StreamingSpeechModel(const SpeechModel& model, int64_t batch = 1, int64_t capacity = 0);
 
   // Takes one frame of every utterance, (batch, features) of the model's dtype. Returns true if the frame

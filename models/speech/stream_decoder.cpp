@@ -10,7 +10,8 @@ namespace tapeformer {
 namespace {
 
 constexpr int64_t kEnergyBlockFrames = 100, kEnergyBlocks = 10;
-// An energy is low if it is at most lowest + kLowShare * (highest - lowest) of the recent energies.
+// An energy is low if it is at most lowest + kLowShare * (highest - lowest), where `lowest` and `highest` are
+// the extremes of the recent energies.
 constexpr double kLowShare = 0.5;
 // Maximum number of frames that two lanes (StreamDecoder::Lane) process in parallel.
 constexpr int64_t kMaxContext = 100;
@@ -130,9 +131,9 @@ bool StreamDecoder::lanes_agree() const {
          active_->recent_label(count_steps(kAgreement)) == next_->recent_label(count_steps(kAgreement));
 }
 
-// Prevents a missing or repeated label when next_ replaces active_ without agreement. A recent label that
-// only next_ has decoded is emitted. A recent label that only active_ has decoded is suppressed for a short
-// time, because next_ can still decode it.
+// Prevents missing and repeated labels when next_ replaces active_ although lanes_agree() is false. A recent
+// label that only next_ has decoded is emitted. A recent label that only active_ has decoded is suppressed
+// for a short time, because next_ can still decode the same label.
 void StreamDecoder::reconcile_labels() {
   const int64_t jitter = count_steps(kJitter), near = count_steps(kAgreement);
   const int64_t old_label = active_->recent_label(jitter), new_label = next_->recent_label(jitter);

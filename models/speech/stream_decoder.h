@@ -1,11 +1,11 @@
-// Greedy CTC decoding of an endless stream of frames. The decoder restarts the recurrent state of the model,
-// so that positions stay within the lengths that the model was trained on.
+// Greedy CTC decoding of a stream of unlimited length. The decoder restarts the recurrent state of the model,
+// so that positions stay within the sequence lengths of the training data.
 //
-// After a pause, the state is restarted when the energy of the frames rises. In speech without pauses, a
-// second state starts before the first state reaches its maximum number of frames, and processes the same
-// frames. The second state replaces the first state at a step where both states predict the blank and have
-// equal newest labels. If there is no such step, the second state replaces the first state at the maximum
-// number of frames.
+// After a pause, the decoder restarts the state when the energy of the frames rises. In speech without
+// pauses, a second state starts before the first state reaches its maximum number of frames. Both states then
+// process the same frames. The second state replaces the first state at a step where both states predict the
+// blank and have equal newest labels. If there is no such step, the second state replaces the first state at
+// the maximum number of frames.
 //
 // Memory and time per frame do not depend on the length of the stream. Labels are emitted without lookahead.
 #pragma once
@@ -25,14 +25,14 @@ struct StreamDecoderOptions {
   // Minimum length of a pause in frames. Frames of a pause have low energy and no labels. If
   // `min_pause_frames` or `max_window_frames` is 0, the decoder does not restart at pauses.
   int64_t min_pause_frames = 25;
-  // For the first feature_scales.size() features of a frame, feature * scale + offset is the natural
-  // logarithm of a filterbank energy. If `feature_scales` and `feature_offsets` are empty, all features are
-  // such logarithms.
+  // Scales and offsets that convert the first feature_scales.size() features of a frame to natural logarithms
+  // of filterbank energies: log(energy) = feature * scale + offset. If `feature_scales` and `feature_offsets`
+  // are empty, all features are natural logarithms of filterbank energies.
   std::vector<double> feature_scales = {}, feature_offsets = {};
 };
 
-// A counter of consecutive frames with low energy. The energy of a frame is low if it is at most the mean of
-// the lowest and the highest energy of about the last 1000 frames (10 s).
+// A counter of consecutive frames with low energy. The energy of a frame is low if it is at most the midpoint
+// between the lowest and the highest energy of about the last 1000 frames (10 s).
 class LowEnergyCounter {
  public:
   // Takes the logarithm of the energy of the next frame. Returns the number of consecutive frames with low
@@ -59,9 +59,9 @@ class StreamDecoder {
   // the capacity of the attention state. Also throws the errors of StreamingSpeechModel.
   StreamDecoder(const SpeechModel& model, const StreamDecoderOptions& options);
 
-  // Takes one float32 frame, (1, features), on the CPU. Returns the labels that begin at this frame; the
-  // reference is valid until the next call. Throws ShapeError if the shape or the dtype of the frame is
-  // wrong, and DivergenceError if logits are not finite.
+  // Processes one float32 frame, (1, features), on the CPU. Returns the labels that begin at this frame. The
+  // returned reference is valid until the next call. Throws ShapeError if the shape or the dtype of the frame
+  // is wrong, and DivergenceError if logits are not finite.
   const std::vector<int64_t>& push(const Tensor& frame);
   void reset();
 

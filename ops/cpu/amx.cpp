@@ -30,7 +30,7 @@ void transpose_pairs(const BFloat16* from, int64_t stride, BFloat16* to) {
   constexpr int64_t kLength = kLanes<float>;
   for (int64_t i = 0; i < kSide; i += kLength)
     for (int64_t j = 0; j < kSide; j += kLength) {
-      Vector<float> block[kLength];  // pairs of bfloat16, as bit patterns
+      Vector<float> block[kLength];  // each float holds the bits of one pair
       for (int64_t l = 0; l < kLength; ++l)
         block[l] = std::bit_cast<Vector<float>>(load_pairs(from + (i + l) * stride + 2 * j));
       transpose(block);
@@ -116,8 +116,9 @@ inline void before_tile_loads() {
   asm volatile("" ::: "memory");
 }
 
-// Computes c += a b if kAccumulate is true, otherwise c = a b, for up to 32 rows and 32 columns. `steps` is
-// the number of tiles along the inner dimension, at least 1. `stride` is the row stride of c in bytes.
+// Computes c = a b, or c += a b if kAccumulate is true. c has at most 32 rows and 32 columns. `panel` is the
+// packed panel of b. `steps` is the number of tiles along the inner dimension, at least 1. `stride` is the
+// row stride of c in bytes.
 template <bool kAccumulate>
 TAPEFORMER_AMX void multiply_batches_square(const Left& a, const BFloat16* panel, int64_t steps, float* c,
                                             int64_t stride) {
@@ -198,7 +199,8 @@ TAPEFORMER_AMX void release_tiles() {
 // `depth` is a multiple of kTileDepth.
 void multiply_rows(int64_t rows, int64_t depth, int64_t columns, const BFloat16* a, const BFloat16* packed,
                    float* c, int64_t c_stride) {
-  alignas(64) float sums[kTileDepth * kPanelColumns];  // up to 32 rows of a panel, or 16 rows of two panels
+  // Sums of 32 rows and one panel, or of 16 rows and two panels
+  alignas(64) float sums[kTileDepth * kPanelColumns];
   const bool flat = rows <= kSide;
   const int64_t steps = depth / kTileDepth, width = flat ? 2 * kPanelColumns : kPanelColumns;
   const Left left{a, a + kSide * depth, depth * kBFloat16Bytes, kTileDepth * kBFloat16Bytes};

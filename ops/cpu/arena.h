@@ -9,8 +9,8 @@
 
 namespace tapeformer::cpu {
 
-// An allocator of arrays in a block of memory. If the block is null, the arena returns null pointers and only
-// computes the required size.
+// An allocator of arrays in a block of memory. If the block is null, allocate() returns null pointers, and
+// used_bytes() returns the size that the block must have.
 class Arena {
  public:
   explicit Arena(void* memory) : memory_(static_cast<char*>(memory)) {}

@@ -13,8 +13,8 @@ namespace tapeformer::cpu {
 namespace {
 
 constexpr double kImpossible = kCtcLogZero, kMinLogProbability = kCtcMinLogProbability;
-// Number of padding elements at each end of the rows of alpha and beta. For state s, the recursions read the
-// states s - 2 to s + 2.
+// Number of padding elements at each end of a row of alpha or beta. To compute state s, the recursions read
+// elements s - 2 to s + 2 of a row.
 constexpr int64_t kMargin = 2;
 
 // Returns log(exp(a) + exp(b) + exp(c)).
@@ -110,8 +110,8 @@ class Utterance {
   }
 
   // Runs the forward recursion and returns the loss. alpha_t(s) is the log-probability of the path prefixes
-  // that end in state s at frame t. `alpha` stores the rows of the last `rows` frames. The maximum of each
-  // row is subtracted from the next row.
+  // that end in state s at frame t. `alpha` stores the rows of the last `rows` frames. To keep the values
+  // small, the maximum of each row is subtracted from the next row.
   T forward(const T* logits, T* alpha, int64_t rows) {
     T* row = alpha + kMargin;
     CtcStateRange span = find_ctc_state_range(0, frames_, states_);
@@ -155,7 +155,7 @@ class Utterance {
   };
   // Computes beta(s), the log-probability of the path suffixes after this frame, given state s at this frame.
   // Writes beta + emission to `row`, and alpha + beta to posterior_. Returns the maxima of both sums. `after`
-  // is the result in `row` for the next frame. `shift` is subtracted from beta.
+  // is the `row` of the next frame. `shift` is subtracted from beta.
   Largest backward_step(const T* after, const T* alpha, T* row, CtcStateRange span, T shift) {
     const T* const skip = skip_.data() + kMargin;
     const T* const emission = emission_.data();
@@ -205,7 +205,8 @@ class Utterance {
     return largest;
   }
 
-  // Computes gradient = scale (softmax - posterior) for each class at frame t.
+  // Writes scale * (softmax - posterior) for each class at frame t to `out`. On entry, posterior_ contains
+  // unnormalized log-probabilities, and `largest` is their maximum.
   void write_gradient(const T* logits, int64_t t, CtcStateRange span, T largest, T scale, T* out) {
     T* const posterior = posterior_.data();
     T total = 0;

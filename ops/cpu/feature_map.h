@@ -11,8 +11,8 @@
 
 namespace tapeformer::cpu {
 
-// Rows of several heads of a sequence. Loops process all heads of a token before the next token, because the
-// heads of a token are usually adjacent in memory.
+// Rows of several heads of a sequence. Loops over the rows process all heads of a token before the next
+// token, because the heads of a token are usually adjacent in memory.
 template <class T>
 struct TokenRows {
   T* data = nullptr;
@@ -22,9 +22,9 @@ struct TokenRows {
 };
 
 // Calls f(vector, head, token, panel_index, elements) for each vector of the first `count` tokens.
-// `panel_index` is the index of the vector in the panels of its head, and `elements` is the number of its
-// elements. f must be inlined. For whole vectors, `elements` is then a constant, and f needs no masked loads
-// and stores.
+// `panel_index` is the index of the vector in the panels of its head, and `elements` is the number of
+// elements in the vector. f must be always_inline. `elements` is then a constant for whole vectors, and f
+// needs no masked loads and stores.
 template <class T, class F>
 [[gnu::always_inline]] inline void for_each_vector(TokenRows<T> rows, int64_t count, F f) {
   using S = std::remove_const_t<T>;

@@ -1,5 +1,5 @@
-// Memory of one thread that grows to the largest request. The memory is allocated outside the
-// CachingAllocator, so that the peak memory of the allocator does not depend on the scheduling of threads.
+// A buffer of one thread that grows to the largest requested size. The buffer does not use the
+// CachingAllocator. Otherwise, the peak memory of the allocator would depend on the scheduling of threads.
 #pragma once
 
 #include <cstdint>

@@ -9,8 +9,9 @@ namespace tapeformer::cpu {
 
 namespace {
 
-// Calls f(i, j) for each element index[i] of `index` (outer, count, inner). j is the offset of the element
-// that index[i] selects in a tensor (outer, size, inner).
+// Calls f(i, j) for each element index[i] of `index` (outer_size, index_size, inner_size). The element
+// selects index[i] along the middle dimension of a tensor (outer_size, size, inner_size), and j is the offset
+// of the selected element in this tensor.
 template <class F>
 void for_indexed(const GatherShape& s, const int64_t* index, F f) {
   parallel_for(s.outer_size,

@@ -1,5 +1,5 @@
-// Blocks of scores in sparse attention. A block of scores has columns only for the tiles of keys to which at
-// least one of the queries of the block attends.
+// Blocks of scores in sparse attention. A block has columns only for tiles of keys that are needed. A tile is
+// needed if at least one query of the block attends to one of its keys.
 #pragma once
 
 #include <algorithm>
@@ -9,17 +9,18 @@
 
 namespace tapeformer::cpu {
 
-// The columns [first_column, first_column + count) of a block of scores, which belong to the keys
-// [first_key, first_key + count). All members are multiples of the number of columns of a tile.
+// A range of adjacent keys and the columns of these keys in a block of scores. The columns [first_column,
+// first_column + count) belong to the keys [first_key, first_key + count). All members are multiples of
+// kTileColumns.
 struct KeySpan {
   int64_t first_key = 0, first_column = 0, count = 0;
   int64_t column(int64_t position) const { return position - first_key + first_column; }
 };
 
-// The columns of the scores that the rows of a tile use. Each row contains the scores of one query, and each
-// column contains the scores of one key. The keys of columns outside [begin, end) are masked for all rows of
-// the tile. The attention weights are stored in the columns [begin, padded_end), and masked keys have weight
-// 0. `begin` and `padded_end` are multiples of the vector length.
+// The score columns that a tile of queries uses. Each row of scores belongs to one query, and each column
+// belongs to one key. Keys outside the columns [begin, end) are masked for all queries of the tile. Attention
+// weights are stored in the columns [begin, padded_end), and the weights of masked keys are 0. `begin` and
+// `padded_end` are multiples of the vector length.
 struct ScoreColumns {
   int64_t begin = 0, end = 0, padded_end = 0;
   bool is_full = false;  // no row has a masked key in the columns [begin, padded_end)
@@ -30,8 +31,8 @@ struct ScoreColumns {
 // time. The columns of a block are divided into spans of keys.
 template <class T, int64_t kQueries, int64_t kKeys>
 class KeyBlockIterator {
-  // If the vector length is not a multiple of kTileRows, the last tile of keys can extend beyond its span. In
-  // this case, adjacent spans are separated by a gap of kGap unused columns.
+  // If the vector length is not a multiple of kTileRows, the last tile of keys can extend beyond the end of a
+  // span. In this case, adjacent spans are separated by a gap of kGap unused columns.
   static constexpr bool kAligned = kLanes<T> % kTileRows == 0;
   static constexpr int64_t kGap = kAligned ? 0 : kTileColumns<T>, kMargin = kAligned ? 0 : kTileRows;
   static constexpr int64_t kMaxSpans = kKeys / kTileColumns<T>;
@@ -90,7 +91,7 @@ class KeyBlockIterator {
               j < columns.end && j + kTileColumns < T >> columns.begin)
             f(i, spans_[s].first_key + j - spans_[s].first_column, j);
   }
-  // Calls f(span, columns) for each span to which the tile of row i attends.
+  // Calls f(span, columns) for each span that the tile with row i attends to.
   template <class F>
   void for_each_span(int64_t i, F&& f) const {
     for (int64_t s = 0; s < span_count_; ++s)
@@ -101,7 +102,7 @@ class KeyBlockIterator {
   template <class F>
   void for_each_masked_range(int64_t i, const KeySpan& span, const ScoreColumns& columns, F&& f) const {
     const int64_t query = first_query_ + i;
-    // The columns after the span do not contain scores of its keys.
+    // The unused columns after the span contain no scores.
     const int64_t end_column = std::min(columns.padded_end, span.first_column + span.count);
     int64_t masked_begin = columns.is_full ? columns.padded_end : columns.begin;
     while (masked_begin < columns.padded_end) {
@@ -113,8 +114,8 @@ class KeyBlockIterator {
       masked_begin = is_last ? columns.padded_end : std::min(span.column(run.end), end_column);
     }
   }
-  // Calls f(first key, first column, first row, end row) for each tile of kTileRows keys and each range of
-  // rows that have weights for these keys.
+  // Calls f(first key, first column, first row, end row) for each tile of kTileRows keys and each contiguous
+  // range of rows that have weights for these keys.
   template <class F>
   void for_each_key_tile(F&& f) const {
     for (int64_t s = 0; s < span_count_; ++s)
@@ -129,7 +130,7 @@ class KeyBlockIterator {
   }
 
  private:
-  // Returns whether the tile of row i has weights for the tile of keys at column j of span s.
+  // Returns whether the tile with row i has weights for the tile of keys that begins at column j of span s.
   bool has_weights(int64_t i, int64_t s, int64_t j) const {
     const ScoreColumns& columns = columns_[i / kTileRows][s];
     return columns.begin <= j && j < columns.end && j + kTileRows <= columns.padded_end;

@@ -33,9 +33,9 @@ void for_blocks(int64_t begin, int64_t end, int64_t max_rows, F&& f) {
   for (int64_t row = begin; row < end; row += max_rows) f(row, std::min(max_rows, end - row));
 }
 
-// Computes `out`, the gradient of one row of x wᵀ + bias, from `g`, the gradient of the same row of y. relu
-// needs no dropout multipliers: y > 0 means that the input of relu was positive and that dropout kept the
-// element.
+// Computes `out`, the gradient of one row of x wᵀ + bias, from `g`, the gradient of the same row of y. If the
+// activation is relu, `multipliers` is not needed: y > 0 means that the input of relu was positive and that
+// dropout kept the element.
 template <class T, class Y>
 void start_row(const Y* g, const Y* y, const Y* preactivation, Activation activation, T scale,
                const T* multipliers, T* out, int64_t n) {

@@ -25,7 +25,7 @@ void for_chunks_backwards(int64_t length, F&& f) {
     f(Chunk{begin, std::min(kChunkTokens, length - begin)});
 }
 
-// Arrays of several heads, one after another in memory.
+// One array per head. The arrays are `stride` elements apart.
 template <class T>
 struct PerHead {
   T* data = nullptr;
@@ -36,16 +36,18 @@ struct PerHead {
 // Linear attention for several heads of a sequence.
 //
 // Symbols, with the shape for one head:
+//   phi: the feature map
+//   g (length, value_dim): gradient of out
 //   z (dim,): sum of phi(k) over the keys
 //   d (length,): phi(q) . z + eps, the denominator of out
 //   dn (length, value_dim): g / d, the gradient of the numerator of out
 //   dd (length,): -(g . out) / d, the gradient of d
 //
-// States, which are sums over tokens:
+// States, which are sums over tokens, and the results that are computed from them:
 //   key_value (dim, value_dim): sum of phi(k) v^T for out, or sum of phi(q) dn^T for the gradient of v
 //   value_key (value_dim, dim): sum of v phi(k)^T for the gradient of q
 //   dn_query (value_dim, dim): sum of dn phi(q)^T for the gradient of k
-//   key_sum (dim,): z
+//   key_sum (dim,): z, for out and the gradient of q
 //   query_sum (dim,): sum of dd phi(q) for the gradient of k
 //
 // S is the type of the tensors. The states have the compute type T.
@@ -90,7 +92,7 @@ class HeadGroup {
   }
 
   // Computes the rows of `out` for the selected heads. If `inverse_denominators` (batch, heads, query_length)
-  // is not null, also stores 1 / d of these rows.
+  // is not null, also stores the inverse of the denominator d of each row.
   void forward(AttentionRows<S> out, T* inverse_denominators) {
     if (!shape_.causal)
       for_chunks(valid_keys_, [&](Chunk c) {
@@ -182,7 +184,8 @@ class HeadGroup {
             __attribute__((always_inline)) { store(values[head] + at, load_first(row, left)); });
   }
 
-  // Computes dn of a chunk. If `first_pass` is true, also computes dd.
+  // Computes dn_, the gradient of the numerators, for a chunk. If `first_pass` is true, also computes dd_,
+  // the gradient of the denominators.
   void load_gradients(Chunk c, TokenRows<const S> out, const T* inverse_denominators, TokenRows<const S> g,
                       bool first_pass) {
     const PerHead<const T> inverse{
@@ -200,8 +203,8 @@ class HeadGroup {
         dd_[h][c.begin + t] = -dot(g.row(t, h), out.row(t, h), g.dim) * inverse[h][t];
   }
 
-  // Updates the states with a chunk, or computes the outputs of the chunk, or both. The numerators of the
-  // outputs are written to result_, and the inverse denominators to inverse_.
+  // Adds a chunk to the states, or computes the outputs of the chunk from the states, or both, as selected by
+  // kMode. Writes the numerators of the outputs to result_, and the inverse denominators to inverse_.
   template <ScanMode kMode>
   void attend(Chunk c, int64_t h) {
     constexpr bool kUpdate = kMode != ScanMode::read, kRead = kMode != ScanMode::update;
@@ -225,12 +228,12 @@ class HeadGroup {
         inverse_[h][t] = 1 / (sum(load(dots + t * kLanes<T>)) + static_cast<T>(shape_.eps));
   }
 
-  // Computes dd without the stored outputs, because the stored outputs are rounded. If the values v are
-  // nearly equal, the gradient of q is a small difference of large numbers, and the rounding error would
-  // dominate the gradient.
+  // Computes dd, the gradient of the denominators, without the stored outputs, because the stored outputs are
+  // rounded. If the values v are nearly equal, the gradient of q is a small difference of large numbers, and
+  // the rounding error would dominate the gradient.
   //
-  // features_gradient_ contains the sum of (dn . v) phi(k) over the keys for each query. The dot product of
-  // this sum and phi(q) is g . out.
+  // For each query, features_gradient_ contains the sum of (dn . v) phi(k) over the keys, where dn is the
+  // gradient of the numerators. The dot product of this sum and phi(q) is g . out.
   void set_exact_dd(Chunk c, int64_t h) {
     T* const dots = partial_dots_[h];
     std::fill_n(dots, c.count * kLanes<T>, T{0});

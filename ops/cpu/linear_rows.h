@@ -1,4 +1,4 @@
-// The epilogue of linear layers, and matrix products with few rows. Used in training and in decoding.
+// The epilogue of linear layers, and matrix products with few rows, for training and decoding.
 #pragma once
 
 #include <algorithm>

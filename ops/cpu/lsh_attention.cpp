@@ -75,8 +75,8 @@ class LshForward : public LshWindow<T> {
     T* const columns = columns_of(half);
     for (int64_t i = 0; i < half.count; ++i)
       pack_row_in_column_panels(this->v_row(half.key_positions[i]), shape_.value_dim, i, capacity_, columns);
-    // Zeros the rows after the last value. A product multiplies these rows by weights of 0, and 0 * NaN would
-    // be NaN.
+    // Sets the rows after the last value to 0. A product multiplies these rows by weights of 0, and the
+    // result would be NaN if a row contained NaN.
     for (int64_t m = 0; m < this->padded_value_dim(); m += kWidth)
       std::fill(columns + m * capacity_ + half.count * kWidth, columns + (m + kWidth) * capacity_, T{0});
   }
@@ -126,9 +126,11 @@ class LshForward : public LshWindow<T> {
     this->prefetch_next_slot(i);
   }
 
-  // Replaces row `row` of scores_, the scores of query i, by unnormalized attention weights after dropout. If
-  // normalize_duplicates is true and the query attends to a key n times in total over the rounds, the weight
-  // of the key is divided by n. Stores the sum of the weights before dropout in sum_[row].
+  // Replaces row `row` of scores_, the scores of query i, by unnormalized attention weights after dropout.
+  // Stores the sum of the weights before dropout in sum_[row].
+  //
+  // If normalize_duplicates is true, the weight of a key is divided by the number of times that the query
+  // attends to the key in all rounds.
   template <bool kCausal>
   void probabilities(int64_t i, int64_t row, Range range) {
     T* const scores = scores_ + row * score_stride_;
@@ -163,10 +165,10 @@ class LshForward : public LshWindow<T> {
     sum_[row] = sum(total);
   }
 
-  // Adds row `row` of result_ to the result of `position`. As in an online softmax, the row and the result
-  // are rescaled to the larger of their maximum scores before the addition. The last round divides the result
-  // by the sum of the weights of all rounds. If the query attends to no key in any round, the result is the
-  // row of v at `position`.
+  // Adds row `row` of result_ to the result of `position`. Before the addition, the row and the result are
+  // rescaled to the larger of their maximum scores, as in an online softmax. The last round divides the
+  // result by the sum of the weights of all rounds. If the query attends to no key in any round, the result
+  // is the row of v at `position`.
   void merge(int32_t position, int64_t row) {
     T* const out = running_.rows[2].row(position);
     const T* const result = result_ + row * this->padded_value_dim();
@@ -195,8 +197,8 @@ class LshForward : public LshWindow<T> {
   }
 
   // Divides row `row` of result_ by sum_[row] and by the number of rounds, and adds the quotient to the
-  // result of `position`. If the query attends to no key in this round, adds the row of v at `position`,
-  // divided by the number of rounds, instead.
+  // result of `position`. If the query attends to no key in this round, the row of v at `position`, divided
+  // by the number of rounds, is added instead.
   void add_mean(int32_t position, int64_t row) {
     T* const out = running_.rows[2].row(position);
     const bool alone = sum_[row] == 0;

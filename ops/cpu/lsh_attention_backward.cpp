@@ -118,8 +118,8 @@ class LshBackward : public LshWindow<T> {
     for (int64_t i = 0; i < half.count; ++i)
       pack_row_in_column_panels(half.queries + i * shape_.dim, shape_.dim, i, padded_capacity_,
                                 sums.query_columns);
-    // Sets the rows after the last query to 0. A product multiplies these rows by weights of 0, and 0 * NaN
-    // would be NaN.
+    // Sets the rows after the last query to 0. A product multiplies these rows by weights of 0, and the
+    // result would be NaN if a row contained NaN.
     for (int64_t m = 0; m < this->padded_dim(); m += kWidth)
       std::fill(sums.query_columns + m * padded_capacity_ + half.count * kWidth,
                 sums.query_columns + (m + kWidth) * padded_capacity_, T{0});
@@ -183,11 +183,13 @@ class LshBackward : public LshWindow<T> {
     if (i < this->next_count_) prefetch_row(g_row(this->next_positions_[i]), shape_.value_dim * kSize);
   }
 
-  // Updates row `row` of scores_ and score_gradients_, which belongs to query i of the chunk, in place. Each
-  // element belongs to one key. p is the attention weight of the key, and m is the dropout multiplier of the
-  // weight. An element of scores_ contains the score, and becomes m * p. An element of score_gradients_
-  // contains the dot product d of g and the value, and becomes p * (m * d - delta) * key_scale. `delta` is
-  // the dot product of g and the attention result, or the result of this round if average_rounds is true.
+  // Updates row `row` of scores_ and score_gradients_ in place. The row belongs to query i of the chunk, and
+  // each column belongs to one key:
+  //   scores_: the score is replaced by m * p.
+  //   score_gradients_: d is replaced by p * (m * d - delta) * key_scale.
+  // Here, p is the attention weight, m is the dropout multiplier, and d is the dot product of g and the
+  // value. `delta` is the dot product of g and the attention result. If average_rounds is true, p includes
+  // the factor 1 / rounds, and the attention result is the result of this round.
   template <bool kCausal>
   void row_gradient(int64_t i, int64_t row, Range range) {
     T* const scores = scores_ + row * score_stride_;
@@ -213,8 +215,9 @@ class LshBackward : public LshWindow<T> {
       softmax_row<kCausal>(i, range, log_sum, rows_of_.deltas[position], scores, gradients);
   }
 
-  // If query i attends to no key, its result is the row of v at `position`, so g is added to the same row of
-  // gv. If average_rounds is true, the result of each round has the weight 1 / rounds.
+  // Adds the gradient of v for a query i that attends to no key. The result of this query is the row of v at
+  // `position`, so g is added to the same row of gv. If average_rounds is true, the result of each round has
+  // the weight 1 / rounds.
   void add_alone(int64_t i, int64_t position) {
     if (log_sums_[this->compute_log_sum_index(position, shape_.average_rounds ? current_->round : 0)] !=
         std::numeric_limits<T>::infinity())
@@ -246,8 +249,9 @@ class LshBackward : public LshWindow<T> {
     }
     // A query can attend to the same key n times, where n is at most max_multiplicity. Each time, the weight
     // is exp(score - log_sum) / n. The weight is at most 1, so score - log_sum is at most
-    // log(max_multiplicity). exp_nonpositive() needs arguments of at most 0, so log(max_multiplicity) is
-    // subtracted from the argument, and the result is multiplied by max_multiplicity.
+    // log(max_multiplicity). exp_nonpositive() requires arguments of at most 0. Therefore,
+    // log(max_multiplicity) is subtracted from the argument, and the result is multiplied by
+    // max_multiplicity.
     const T max_multiplicity = static_cast<T>(2 * shape_.rounds);
     this->find_cells(i);
     pass(log_sum + std::log(max_multiplicity), [&](const Half& half, int64_t j, Vector<T> p) {
@@ -313,8 +317,9 @@ class LshBackward : public LshWindow<T> {
   // Adds the gradient sums of `half` to gq and gv, or overwrites gq and gv in round 0. If `look_back` is not
   // null, writes the sums to `look_back` instead.
   //
-  // The key is k = q scale / n with n² = |q|² + epsilon. The gradient of q through k is gk - q (q . gk) / n²,
-  // where gk includes the factor scale / n.
+  // The key of a query q is k = q scale / n, where n² = |q|² + epsilon. The gradient of q through k is
+  //   gk - q (q . gk) / n²,
+  // where gk is the gradient of k, already multiplied by scale / n.
   void finish(const Half& half, T* look_back) {
     const Sums& sums = sums_of(half);
     const T scale = static_cast<T>(shape_.scale);

@@ -13,7 +13,7 @@ namespace tapeformer::cpu {
 // Each thread uses a separate `window`, which make(rows) returns.
 //
 // If there are at least as many heads as threads, the heads run in parallel. Otherwise, the segments of each
-// head run in parallel. The calls of g in one call of for_segments() must therefore write different data.
+// head run in parallel. The segments of one call of for_segments() must therefore write different data.
 template <class Head, class Make, class F>
 void for_each_lsh_head(const LshAttentionShape& s, Make&& make, const int32_t* buckets, F&& f) {
   Arena measuring_arena(nullptr), measuring_head_arena(nullptr);

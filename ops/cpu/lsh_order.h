@@ -44,7 +44,7 @@ class LshOrder {
   // Returns the codes of a position in all rounds.
   const int32_t* codes(int64_t position) const { return codes_ + position * shape_.rounds; }
 
-  // A cell of a round. If no position of the round has this code, the cell does not exist.
+  // A cell of a round. If no position of the round has the code `code`, the cell does not exist.
   struct Cell {
     int64_t round;
     int32_t code;
@@ -65,10 +65,9 @@ class LshOrder {
   }
 
  private:
-  // The queries of the first chunk of a round that attend to keys of a last chunk, and these keys. The
-  // queries are in the cell with the code `code`, and the keys are in the cell `target`. The last chunk
-  // belongs to the same round, or to the previous round for LshWrap::global. If there are no such queries,
-  // `code` is kNone.
+  // The look-back from the first chunk of a round to a last chunk. The last chunk belongs to the same round,
+  // or to the previous round for LshWrap::global. Queries in the cell `code` of the first chunk also attend
+  // to the keys in the cell `target` of the last chunk. If there are no such queries, `code` is kNone.
   struct FirstChunkLookBack {
     int32_t code;
     Cell target;

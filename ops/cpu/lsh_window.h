@@ -91,8 +91,8 @@ struct LshWindowHalf {
   T* key_panels = nullptr;           // queries times key_scales, packed by pack_gathered_rows()
 };
 
-// Dropout multipliers (chunk_length, 2 * capacity) with the same columns as the scores. All chunks use the
-// same multipliers.
+// Dropout multipliers (chunk_length, 2 * capacity). Each multiplier belongs to the score in the same row and
+// column. All chunks use the same multipliers.
 template <class T>
 class LshDropoutTable {
  public:
@@ -202,7 +202,7 @@ class LshWindow {
   }
 
   // Calls visit(chunk) for the chunks [begin, end) of a round, with the chunk in current_ and the chunk
-  // before it in previous_. load(half, round, chunk) gathers the rows of a chunk.
+  // before it in previous_. Calls load(half, round, chunk) to gather the rows of a chunk in `half`.
   template <class Load, class Visit>
   void for_each_chunk_pair(const LshOrder& order, int64_t round, int64_t begin, int64_t end, Load&& load,
                            Visit&& visit) {
@@ -274,10 +274,10 @@ class LshWindow {
       multiply_adds_ += kTileRows * kWidth * depth;
     }
   }
-  // Adds the matrix product of `weights` and x to `result` (kTileRows, columns_width), summed over the keys
-  // in `range`. Column j of `weights` and row j of x belong to key j. columns(half) returns the rows of x for
-  // the keys of `half`, packed by pack_row_in_column_panels(). `panel_rows` is the number of rows of each
-  // panel.
+  // Adds the matrix product of `weights` and x to `result` (kTileRows, columns_width). Column j of `weights`
+  // and row j of x belong to key j, and the product sums over the keys in `range`. columns(half) returns the
+  // rows of x for the keys of `half`, packed by pack_row_in_column_panels(). `panel_rows` is the number of
+  // rows of each panel.
   template <class Columns>
   void add_weighted_columns(const T* weights, Range range, int64_t columns_width, int64_t panel_rows,
                             Columns&& columns, T* result) {
@@ -315,7 +315,7 @@ class LshWindow {
     visit(*current_, code, capacity_, std::max<int64_t>(range.begin - capacity_, 0), range.end - capacity_);
   }
 
-  // Sets the query of count_multiplicities() to query i.
+  // Selects query i for the next calls of count_multiplicities().
   void find_cells(int64_t i) {
     if (!shape_.normalize_duplicates) return;
     for (int64_t r = 0; r < shape_.rounds; ++r) {
@@ -325,8 +325,8 @@ class LshWindow {
       look_back_rounds_[r] = cell.round;
     }
   }
-  // For each of the keys [j, j + kLanes<T>) of `half`, returns the number of times that the query of the last
-  // call of find_cells() attends to the key in all rounds.
+  // For each key in [j, j + kLanes<T>) of `half`, returns how many times a query attends to the key in all
+  // rounds. find_cells() selects the query.
   Vector<T> count_multiplicities(const Half& half, int64_t j) const {
     Vector<Int> count{};
     for (int64_t r = 0; r < shape_.rounds; ++r) {

@@ -27,8 +27,8 @@ namespace {
 constexpr int64_t kFramesAhead = 8 * kTileRows;
 constexpr int64_t kGradientFrames = 256;  // maximum number of frames in a product for weight gradients
 
-// The sequences that a thread processes in one direction, in descending order of length. The sequences with
-// more than t frames are the first rows.
+// The sequences that a thread processes in one direction. Each sequence is a row. The rows are sorted by
+// descending length, so that for each t, the sequences with more than t frames are the first rows.
 struct Rows {
   int64_t direction;
   std::vector<int64_t> sequences;
@@ -122,8 +122,8 @@ void forward_cell(int64_t hidden, const T* bias, const T* recurrent, T* gates, T
 }
 
 // Computes gz, the gradient of the pre-activations of the gates, for one frame. g is the gradient of the
-// output, and gh is the gradient of h from the next step. c_before is the c of the previous step. Replaces
-// gc, the gradient of c, with the gradient of c_before.
+// output, and gh is the gradient of h from the next step. c_before is the value of c of the previous step. gc
+// is the gradient of c, and is replaced by the gradient of c_before.
 template <class T>
 void backward_cell(int64_t hidden, const T* g, const T* gh, const T* gates, const T* c, const T* c_before,
                    T* gc, T* gz) {

@@ -86,8 +86,8 @@ class Kernel {
 #endif
   }
 
-  // set_data_handle() writes zeros to the padding of a packed matrix. The pointer is set only if it has
-  // changed, because other threads can read the matrix at the same time.
+  // Calls set_data_handle() only if the pointer has changed. set_data_handle() writes zeros to the padding of
+  // a packed matrix, and other threads can read the matrix at the same time.
   static void set_data(const memory& argument, const void* data) {
     if (argument.get_data_handle() != data) argument.set_data_handle(const_cast<void*>(data));
   }

@@ -81,8 +81,8 @@ void scan_tile(T* state, int64_t state_stride, ScanOperands<T> o, int64_t count)
       for (int j = 0; j < kVectors; ++j) store(state + r * state_stride + j * kLanes<T>, tile[r][j]);
 }
 
-// Computes scan_outer_products() for columns [column, column + kVectors * kLanes<T>) of a state with the
-// shape (rows, padded_columns).
+// Runs scan_outer_products() for columns [column, column + kVectors * kLanes<T>) of a state with the shape
+// (rows, padded_columns).
 template <ScanMode kMode, int kStep, int kVectors, class T>
 void scan_columns(T* state, int64_t rows, int64_t padded_columns, int64_t column, ScanOperands<T> o,
                   int64_t count) {
@@ -124,8 +124,8 @@ void scan_outer_products(T* state, int64_t rows, int64_t columns, ScanOperands<T
     detail::scan_columns<kMode, kStep, 1>(state, rows, padded_columns, column, o, count);
 }
 
-// Computes scan_outer_products() for a state with one row. The operands a and c are contiguous arrays with
-// one element per token, not panels.
+// Runs scan_outer_products() for a state with one row. Here, a and c are contiguous arrays with one element
+// per token, not panels.
 template <ScanMode kMode, int kStep = 1, class T>
 void scan_row(T* state, int64_t columns, ScanOperands<T> o, int64_t count) {
   if (count == 0) return;

@@ -25,8 +25,8 @@ class Product;
 // rows, so products with few rows are also fast.
 bool uses_amx_for_bfloat16();
 
-// Calls f.operator()<O>() with the type O to which products round inputs of type X: BFloat16 for float in
-// bfloat16 precision, otherwise X.
+// Calls f.operator()<O>() with the type O to which products round inputs of type X. O is BFloat16 if X is
+// float and the precision of the CPU is bfloat16. Otherwise, O is X.
 template <class X, class F>
 void visit_operand_type(F&& f) {
   if constexpr (std::is_same_v<X, float>)
@@ -47,9 +47,11 @@ const To* convert_if_needed(const From* from, int64_t count, To* buffer) {
 }
 
 // The packed right operand b of matrix products a * b. Operands have type O (float, double or BFloat16), and
-// results have type Compute<O>. If the processor has no bfloat16 instructions, BFloat16 operands are
-// converted to float before multiplication. In this case, the results differ slightly, because the order of
-// the sums is different and subnormal numbers do not become zero.
+// results have type Compute<O>.
+//
+// If the processor has no bfloat16 instructions, BFloat16 operands are converted to float before
+// multiplication. The results then differ slightly from the results of bfloat16 instructions, because the
+// order of the sums is different and subnormal numbers do not become zero.
 template <class O>
 class PackedOperand {
  public:
@@ -65,7 +67,7 @@ class PackedOperand {
 
  private:
   void pack(const T* b, bool transposed);
-  // Implements multiply() if the elements of `a` have type operand_dtype_.
+  // Implements multiply() for elements of `a` that have the type operand_dtype_.
   void multiply_converted(int64_t rows, const void* a, T* out) const;
 
   int64_t depth_, columns_, out_stride_;

@@ -11,8 +11,9 @@
 namespace tapeformer::cpu {
 
 // The packed right operand. Operands have type O (float, double or BFloat16), and sums have type Compute<O>.
-// Without AMX, BFloat16 operands are converted to float before multiplication. In this case, the results
-// differ slightly, because the order of the sums is different and subnormal numbers do not become zero.
+// Without AMX, BFloat16 operands are converted to float before multiplication. The results then differ
+// slightly from the results with AMX, because the order of the sums is different and subnormal numbers do not
+// become zero.
 template <class O>
 class RecurrentOperand {
  public:

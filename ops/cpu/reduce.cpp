@@ -23,7 +23,7 @@ double sum_row(const T* x, int64_t size) {
   return total;
 }
 
-// Sums a long vector in fixed pieces, so that the result does not depend on the number of threads.
+// Sums a long vector in pieces of fixed size, so that the result does not depend on the number of threads.
 template <class T>
 double sum_long(const T* x, int64_t size) {
   const int64_t pieces = (size + kGrain - 1) / kGrain;

@@ -303,11 +303,11 @@ class SoftmaxAttentionHead {
     }
   }
 
-  // Updates row i of scores_ and score_gradients_ in place. Each element of the row belongs to one key. p is
-  // the attention weight of the key, and m is the dropout multiplier of the key. g_out is the dot product of
-  // g and the attention result. On entry, an element of scores_ is the score, and an element of
-  // score_gradients_ is d, the dot product of g and the value. On return, the element of scores_ is m * p,
-  // and the element of score_gradients_ is p * (m * d - g_out). If S is BFloat16, the results are also
+  // Updates row i of scores_ and score_gradients_ in place. Each element of a row belongs to one key:
+  //   scores_: the score is replaced by m * p.
+  //   score_gradients_: d is replaced by p * (m * d - g_out).
+  // Here, p is the attention weight, m is the dropout multiplier, and d is the dot product of g and the
+  // value. g_out is the dot product of g and the attention result. If S is BFloat16, the results are also
   // rounded and written to weight_rows_, weight_pairs_ and gradient_pairs_.
   void row_gradient(int64_t i) {
     T *const row = scores_ + i * kScoreStride, *const gradient = score_gradients_ + i * kScoreStride;

@@ -11,7 +11,8 @@
 namespace tapeformer::cpu {
 namespace {
 
-// Maximum number of heads that are processed together. The rows of the heads are adjacent in memory.
+// Maximum number of heads that are processed together. For each position, the rows of these heads are
+// adjacent in memory.
 constexpr int64_t kMaxGroup = 8;
 constexpr int64_t kBlock = 64;  // number of keys between updates of the maximum
 
@@ -78,8 +79,8 @@ class StepGroup {
     for (int64_t i = 0; i < shape_.value_dim; ++i) y[i] *= factor;
   }
 
-  // Replaces the scores of head h by exp(score - maximum), and rescales the earlier sum and result of the
-  // head to the new maximum.
+  // Replaces the scores of head h by exp(score - maximum). Rescales the sum and the result of the previous
+  // blocks to the new maximum.
   void update_weights(int64_t h, int64_t count) {
     T* const row = scores_[h];
     T block_maximum = -std::numeric_limits<T>::infinity();

@@ -9,7 +9,8 @@
 namespace tapeformer::cuda {
 
 inline constexpr int kMaxListEntries = 384;
-// Maximum size of a list. CUDA 12.1 and later limit all parameters of a kernel together to 32,764 bytes.
+// Maximum size of a list in bytes. CUDA 12.1 and later limit the total size of the parameters of a kernel to
+// 32,764 bytes.
 inline constexpr size_t kMaxListBytes = 24 << 10;
 // Maximum number of elements that a thread block processes. The number is a multiple of Pack<T>::kSize, so
 // that each chunk begins at an aligned address.
@@ -20,7 +21,8 @@ inline constexpr int64_t kElementsPerChunk = 8192;
 template <class Entry>
 struct ArrayList {
   Entry entries[kMaxListEntries];
-  // Index of the first chunk of each entry. Element entry_count is the total number of chunks.
+  // first_chunk[i] is the index of the first chunk of entry i, and first_chunk[entry_count] is the total
+  // number of chunks.
   int first_chunk[kMaxListEntries + 1];
   int entry_count;
 };
@@ -53,7 +55,7 @@ int64_t count_elements(const ArrayList<Entry>& list) {
   return element_count;
 }
 
-// The elements [begin, end) of the arrays of an entry.
+// A part of an entry: elements [begin, end) of each array of the entry.
 struct ArrayChunk {
   int entry_index;
   int64_t begin, end;

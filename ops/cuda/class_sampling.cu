@@ -6,8 +6,9 @@
 namespace tapeformer::cuda {
 namespace {
 
-// Returns the smallest logit that top_k and top_p allow in a row. The function uses bisection between the
-// smallest and the largest finite logit. All lanes of a warp call the function for the same row.
+// Returns the smallest logit that top_k and top_p allow in a row. The function finds this logit by bisection,
+// beginning with the smallest finite logit and the largest logit. All lanes of a warp call the function for
+// the same row.
 template <class T>
 __device__ double find_logit_threshold(const T* logits, const ClassScorer& score) {
   const auto lane = static_cast<int64_t>(threadIdx.x % kWarpSize);
@@ -29,7 +30,8 @@ __device__ double find_logit_threshold(const T* logits, const ClassScorer& score
         sum += use_weights ? score.compute_softmax_weight(logit, largest) : 1;
     return warp_reduce<Plus>(sum);
   };
-  // Returns the largest threshold in [lower, largest] for which sum_above() is at least min_sum.
+  // Returns the largest threshold in [lower, largest] for which sum_above(threshold, use_weights) is at least
+  // min_sum.
   const auto bisect = [&](double lower, bool use_weights, double min_sum) {
     constexpr int kSteps = 80;
     double upper = largest;

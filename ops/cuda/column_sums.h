@@ -3,7 +3,8 @@
 // 1. In each group of kPartialSumsPerGroup blocks, the block that finishes last adds the partial sums of the
 //    group.
 // 2. The block that completes the last group adds the sums of all groups.
-// The order of the additions depends only on the shape.
+// The order of the additions does not depend on the order in which blocks finish, so results are
+// deterministic.
 #pragma once
 
 #include <optional>
@@ -28,8 +29,9 @@ struct ColumnSums {
   int64_t partial_sum_count, column_count, second_target_begin;
   T* partial_sums;  // (partial_sum_count, column_count)
   T* targets[2];    // (second_target_begin,) and (column_count - second_target_begin,). A target can be null.
-  // Arrival counters (strips, groups + 1). A strip is a range of columns. Each strip has a counter of blocks
-  // for each group, and a counter of completed groups. All counters are 0 before and after the launch.
+  // Arrival counters (strips, groups + 1), where a strip is a range of columns. For each strip, counter g
+  // counts the blocks of group g that have arrived, and the last counter counts the completed groups. All
+  // counters are 0 before and after the launch.
   unsigned* arrival_counters;
 };
 
@@ -103,8 +105,9 @@ __device__ void reduce_partial_sums(const ColumnSums<T>& sums, int64_t first, in
   }
 }
 
-// Completes the sums of strip `strip`, which consists of columns [begin, end). All threads of a block call
-// the function. Before the call, the block must write row `row` of `partial_sums` in these columns.
+// Adds the partial sums of strip `strip`, which consists of columns [begin, end), and writes the sums to the
+// targets. Each block calls the function after it has written row `row` of `partial_sums` in these columns.
+// All threads of the block call the function. Only the blocks that arrive last perform the additions.
 template <class T>
 __device__ void complete_column_sums(const ColumnSums<T>& sums, int64_t row, int64_t strip, int64_t begin,
                                      int64_t end) {

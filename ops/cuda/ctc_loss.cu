@@ -53,7 +53,8 @@ struct CtcUtterance {
         logits(batch.logits + b * batch.shape.frames * batch.shape.classes),
         normalizers(batch.normalizers + b * batch.shape.frames),
         labels(batch.labels + b * batch.shape.max_labels) {}
-  // Returns the log-probability of the class of state s at frame t, which is at least kCtcMinLogProbability.
+  // Returns the log-probability of the class of state s at frame t. Values less than kCtcMinLogProbability
+  // are replaced by kCtcMinLogProbability.
   __device__ T emission(int64_t t, int64_t s) const {
     const T value = logits[t * classes + (s % 2 == 1 ? labels[s / 2] : blank)] - normalizers[t];
     return value > T(kCtcMinLogProbability) ? value : T(kCtcMinLogProbability);
@@ -65,9 +66,8 @@ struct CtcUtterance {
 };
 
 // Returns the maximum of `value` over the threads of the block. call_index must increase or decrease by 1
-// from call to call, so that consecutive calls use different buffers. Each call therefore needs only one
-// barrier. The barrier also makes earlier writes of the block to global memory visible to all threads of the
-// block.
+// from call to call. Consecutive calls then use different buffers, and a call needs only one barrier. The
+// barrier also makes earlier writes of the block to global memory visible to all threads of the block.
 template <class T>
 __device__ T alternating_block_max(T value, int64_t call_index) {
   __shared__ T warp_values[2][kWarpSize];
@@ -81,8 +81,8 @@ __device__ T alternating_block_max(T value, int64_t call_index) {
   return value;
 }
 
-// Computes alpha_t(s) for all frames t and states s of an utterance, with all threads of the block, and
-// returns the loss. ops/cpu/ctc_loss.cpp defines alpha and beta.
+// Computes alpha_t(s), which ops/cpu/ctc_loss.cpp defines, for all frames t and states s of an utterance.
+// Returns the loss. All threads of the block call the function.
 template <class T>
 __device__ T compute_alpha(const CtcUtterance<T>& u, T* alpha, int64_t row_size, int64_t alpha_rows) {
   double shifts = 0;
@@ -109,8 +109,8 @@ __device__ T compute_alpha(const CtcUtterance<T>& u, T* alpha, int64_t row_size,
   return static_cast<T>(-(shifts + static_cast<double>(log_sum(row[u.states - 1], label, T(kCtcLogZero)))));
 }
 
-// Computes beta_t(s) for all frames t and states s of an utterance, with all threads of the block, and adds
-// beta to `alpha`. ops/cpu/ctc_loss.cpp defines alpha and beta.
+// Computes beta_t(s), which ops/cpu/ctc_loss.cpp defines, for all frames t and states s of an utterance, and
+// adds beta_t(s) to `alpha`. All threads of the block call the function.
 template <class T>
 __device__ void add_beta(const CtcUtterance<T>& u, T* alpha, T* beta, int64_t row_size) {
   T shift = 0;
@@ -138,7 +138,8 @@ __device__ void add_beta(const CtcUtterance<T>& u, T* alpha, T* beta, int64_t ro
   }
 }
 
-// Computes the loss of one utterance per block. If the gradient is computed, also computes alpha + beta.
+// Computes the loss of one utterance per block. If batch.gradient is not null, also computes alpha + beta and
+// the links between equal labels for gradient_kernel.
 template <class T>
 __global__ void paths_kernel(CtcBatch<T> batch) {
   const int64_t b = blockIdx.x;
@@ -162,7 +163,7 @@ __global__ void paths_kernel(CtcBatch<T> batch) {
   // them.
   __syncthreads();
   add_beta(u, alpha, batch.beta + b * 2 * batch.row_size, batch.row_size);
-  // Links equal labels, so that gradient_kernel can add the posteriors of equal labels.
+  // Links the occurrences of each label. gradient_kernel follows the links to sum the posteriors of a label.
   const int64_t count = u.states / 2, offset = b * batch.shape.max_labels;
   for (int64_t i = threadIdx.x; i < count; i += blockDim.x) {
     int64_t next = i + 1, first = 0;
@@ -173,8 +174,8 @@ __global__ void paths_kernel(CtcBatch<T> batch) {
   }
 }
 
-// Computes gradient = scale * (softmax - posterior) for each class. Each block processes one frame of one
-// utterance.
+// Computes scale * (softmax - posterior), the gradient of the loss with respect to the logit, for each class.
+// Each block processes one frame of one utterance.
 template <class T>
 __global__ void gradient_kernel(CtcBatch<T> batch) {
   const int64_t b = blockIdx.x / batch.shape.frames, t = blockIdx.x - b * batch.shape.frames;

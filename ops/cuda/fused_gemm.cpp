@@ -36,15 +36,16 @@ using Layout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
 
 using Algorithm = cublasLtMatmulAlgo_t;
 
-// The descriptors of a product, and its algorithms in the order in which they are tried. A plan is created
-// once for each combination of shape, types, layout and epilogue.
+// The cuBLASLt descriptors of a matrix product, and the algorithms that can compute the product.
+// run_planned_gemm() caches one plan for each combination of shape, types, layout and epilogue.
 struct Plan {
   Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy> matmul;
   Layout a, b, c;
-  std::vector<Algorithm> algorithms;  // empty if cuBLASLt cannot compute the product
+  // In the order in which multiply() tries the algorithms. Empty if cuBLASLt cannot compute the product.
+  std::vector<Algorithm> algorithms;
 };
 
-// The matrices of a product c = alpha a b.
+// The arguments of a matrix product c = alpha * op(a) op(b).
 struct ProductArrays {
   const void *a, *b;
   void* c;
@@ -109,8 +110,8 @@ bool multiply(const Plan& plan, const Algorithm& algorithm, const ProductArrays&
   return true;
 }
 
-// Computes the product with the first algorithm of the plan that is supported, and removes the algorithms
-// before it. Returns false if no algorithm is supported.
+// Computes the product with the first supported algorithm of the plan, and removes the unsupported algorithms
+// before it from the plan. Returns false if no algorithm is supported.
 bool multiply(Plan& plan, const ProductArrays& arrays) {
   while (!plan.algorithms.empty()) {
     if (multiply(plan, plan.algorithms.front(), arrays)) return true;
@@ -185,9 +186,9 @@ void restore_choice(Plan& plan, const std::string& saved) {
       {.reused_choices = is_accepted ? 1 : 0, .failed_algorithms = is_accepted ? 0 : 1});
 }
 
-// If ProductAlgorithmChoices contains an algorithm with the name `name`, moves this algorithm to the front of
-// the plan. Otherwise moves the fastest algorithm to the front and saves it. While a graph is recorded,
-// algorithms cannot be measured, and the first algorithm is saved.
+// Moves the algorithm that calls should use to the front of the plan. If ProductAlgorithmChoices contains a
+// choice for `name`, uses this choice. Otherwise chooses the fastest algorithm and saves the choice. While a
+// graph is being recorded, algorithms cannot be timed, so the first algorithm of the plan is chosen.
 void choose_algorithm(Plan& plan, const std::string& name, const ProductArrays& arrays) {
   ProductAlgorithmChoices& choices = ProductAlgorithmChoices::current();
   if (const auto choice = choices.find_choice(name)) return restore_choice(plan, *choice);
@@ -198,10 +199,10 @@ void choose_algorithm(Plan& plan, const std::string& name, const ProductArrays& 
 }
 
 // Returns a plan with the algorithms that cuBLASLt suggests. cuBLASLt uses column-major matrices, so the
-// operands of the row-major product are swapped. `bias` is null in a product without an epilogue.
+// operands of the row-major product are swapped. `bias` is null if the product has no epilogue.
 //
-// The suggestions depend on the alignment of `bias` but not on its address. All calls use biases that are
-// aligned to 16 bytes, so the plan is valid for every bias.
+// The suggested algorithms depend on the alignment of `bias`, but not on the address. The caller ensures that
+// `bias` is aligned to 16 bytes, so the plan can be reused with other biases.
 template <class T, class Operand>
 Plan make_plan(const Gemm<T, Operand>& p, cublasLtEpilogue_t epilogue, const T* bias,
                cublasComputeType_t compute) {
@@ -245,8 +246,8 @@ const char* describe_epilogue(cublasLtEpilogue_t epilogue) {
                                                    : "bias";
 }
 
-// Computes the product with cuBLASLt, and keeps its plan for later calls. Returns false and does nothing if
-// cuBLASLt does not support the product.
+// Computes the product with cuBLASLt. Returns false and does nothing if cuBLASLt does not support the
+// product. The plan of the product is cached for later calls of the same thread.
 template <class T, class Operand>
 bool run_planned_gemm(const Gemm<T, Operand>& p, cublasLtEpilogue_t epilogue, const T* bias) {
   if (p.m == 0 || p.n == 0 || p.k == 0 || !are_aligned(p.a, p.b, p.c, bias)) return false;
@@ -280,8 +281,8 @@ bool run_planned_gemm(const Gemm<T, Operand>& p, cublasLtEpilogue_t epilogue, co
   return true;
 }
 
-// Computes a product with an epilogue, like run_planned_gemm(), and counts the products that cuBLASLt does
-// not support.
+// Computes a product with an epilogue. If run_planned_gemm() returns false, this function also returns false,
+// and adds 1 to ProductTuningCounts::unfused_products unless m, n or k is 0.
 template <class T, class Operand>
 bool run_fused_gemm(const Gemm<T, Operand>& p, cublasLtEpilogue_t epilogue, const T* bias) {
   if (run_planned_gemm(p, epilogue, bias)) return true;

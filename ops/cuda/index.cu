@@ -45,7 +45,7 @@ __global__ void scatter_add_kernel(GatherShape s, const T* __restrict__ x, const
 constexpr int kTableRowsPerBlock = 8;
 
 // Returns the launch configuration of kernels in which each warp copies one row at a time. Blocks have 32 x 8
-// threads. A warp processes row first_row() and every row_stride()-th row after it.
+// threads. A warp processes the rows first_row(), first_row() + row_stride(), and so on.
 LaunchConfig over_short_rows(int64_t rows, SourceLocation where = SourceLocation::current()) {
   const int64_t blocks = std::min<int64_t>((rows + kTableRowsPerBlock - 1) / kTableRowsPerBlock, 1 << 16);
   return {dim3(static_cast<unsigned>(blocks)), dim3(kWarpSize, kTableRowsPerBlock), 0, where};
@@ -116,7 +116,8 @@ __device__ int find_row(const int64_t* index, int64_t i, int rows) {
   return row >= 0 && row < rows ? static_cast<int>(row) : rows;
 }
 
-// Adds the number of tokens of each row in each slab to counters (rows + 1, slabs.count).
+// Counts the tokens of each table row in each slab, and adds the counts to counters (rows + 1, slabs.count).
+// The last row of `counters` is for tokens whose table row is out of range.
 __global__ void count_tokens_kernel(const int64_t* index, int64_t count, int rows, Slabs slabs,
                                     int* counters) {
   for (int64_t i = first_element(); i < count; i += element_stride())
@@ -147,9 +148,9 @@ __global__ void __launch_bounds__(kScanThreads) scan_kernel(int* counters, int64
   }
 }
 
-// Sets row_begins[row] to the index of the first token of row `row` after the sort. This index is the number
-// of tokens of all rows before `row`. row_begins[rows] is the number of tokens with a valid row. `counters`
-// is the result of scan_kernel.
+// Sets row_begins[row] to the index of the first token of table row `row` in the sorted order. This index is
+// the number of tokens of all rows before `row`. row_begins[rows] is the number of tokens with a valid row.
+// `counters` is the result of scan_kernel.
 __global__ void row_begins_kernel(const int* counters, int* row_begins, int64_t rows, Slabs slabs) {
   for (int64_t row = first_element(); row <= rows; row += element_stride())
     row_begins[row] = counters[row * slabs.count];
@@ -182,10 +183,10 @@ __global__ void sort_tokens_kernel(const int64_t* index, int64_t count, int rows
   }
 }
 
-// Sums the gradients of the tokens of each row of the table. Each warp processes one chunk of tokens. If a
-// chunk contains all tokens of a row, the sum is added to the table. Otherwise the sum is written to
-// partial_sums (chunks, 2, dim). In the second dimension, index 0 is for a row that begins in an earlier
-// chunk, and index 1 is for a row that begins in this chunk.
+// Sums the gradients of the tokens of each table row. Each warp processes one chunk of sorted tokens. If the
+// chunk contains all tokens of a row, the sum is added to `table`. Otherwise the sum is written to
+// partial_sums (chunks, 2, dim): to partial_sums[chunk][1] if the row begins in this chunk, and to
+// partial_sums[chunk][0] if the row begins in an earlier chunk.
 template <class T>
 __global__ void sum_chunks_kernel(const T* __restrict__ g, const int64_t* __restrict__ index,
                                   const int* __restrict__ order, const int* __restrict__ row_begins, int rows,
@@ -237,8 +238,8 @@ __global__ void sum_chunks_kernel(const T* __restrict__ g, const int64_t* __rest
   }
 }
 
-// Adds the partial sums of the rows whose tokens are in several chunks to the table. Each block of 32 x 8
-// threads processes 32 columns of one row.
+// Completes the table rows whose tokens are in several chunks: adds the partial sums of each such row to
+// `table`. Each block of 32 x 8 threads processes 32 columns of one row.
 template <class T>
 __global__ void add_partial_rows_kernel(const T* __restrict__ partial_sums, const int* row_begins, T* table,
                                         int64_t dim) {

@@ -16,7 +16,8 @@ struct InstructionCounts {
 
 // Instructions per warp for one chunk of linear attention with the feature map elu + 1. `scan` is the count
 // of the kernel that computes outputs with a causal mask, and `state` is the count of the kernel that
-// computes the states of segments. kLinearInstructions has one element for each value of Scan.
+// computes the states of segments. kLinearInstructions has one element for each value of Scan
+// (linear_attention_head.h).
 struct LinearInstructionCounts {
   InstructionCounts scan, state;
 };
@@ -29,14 +30,15 @@ struct SoftmaxInstructionCounts {
 };
 inline constexpr SoftmaxInstructionCounts kSoftmaxResult{{410, 508}, {957, 1098}},
     kSoftmaxQueryGradient{{359, 462}, {1060, 1215}}, kSoftmaxKeyValueGradients{{519, 657}, {1405, 1558}};
-// Instructions of a warp for one tile of LSH attention without dropout and normalize_duplicates (`tile`), and
-// the additional instructions with dropout (`dropout`) and with normalize_duplicates (`multiplicities`, and
-// `multiplicities_per_round` for each round). The rows are aligned to 16 bytes.
+// Instructions per warp for one tile of LSH attention, for rows that are aligned to 16 bytes. `tile` is the
+// count without dropout and normalize_duplicates. Dropout adds `dropout` instructions. normalize_duplicates
+// adds `multiplicities` instructions, and `multiplicities_per_round` instructions for each round.
 struct LshInstructionCounts {
   InstructionCounts tile;
   int dropout, multiplicities, multiplicities_per_round;
 };
-// kLshQueryGradientAndDeltas includes the pass that computes the deltas, for average_rounds.
+// kLshQueryGradientAndDeltas also counts the pass that computes the deltas. This pass runs only if
+// average_rounds is true.
 inline constexpr LshInstructionCounts kLshResult{{891, 1165}, 131, 228, 388},
     kLshQueryGradient{{1167, 1611}, 112, 195, 388}, kLshQueryGradientAndDeltas{{2033, 2829}, 241, 385, 776},
     kLshKeyGradients{{1271, 1795}, 153, 198, 388};

@@ -16,8 +16,8 @@ namespace tapeformer::cuda {
 namespace {
 
 // The kernels before and after the cuBLAS products process (rows, out) arrays with blocks of 32 x 8 threads.
-// A thread processes V adjacent columns, which begin at first_column(). It processes row first_row() and
-// every row_stride()-th row after it.
+// A thread processes V adjacent columns, beginning with first_column(), of the rows first_row(),
+// first_row() + row_stride(), and so on.
 template <int V>
 __device__ int64_t first_column() {
   return (int64_t{blockIdx.x} * kWarpSize + threadIdx.x) * V;
@@ -37,9 +37,9 @@ struct EpilogueArrays {
   Y *preactivation, *y;
 };
 
-// Computes y by adding the bias to the product x wᵀ and applying the activation and dropout. For gelu, the
-// kernel reads the product from `preactivation`, and replaces it by x wᵀ + bias. For other activations, the
-// kernel reads the product from `y`.
+// Adds the bias to the product x wᵀ, applies the activation and dropout, and writes the result to `y`. For
+// gelu, the product is in `preactivation`, and the kernel replaces the product by x wᵀ + bias. For other
+// activations, the product is in `y`.
 template <class Y, int V, Activation activation>
 __global__ void epilogue_kernel(EpilogueArrays<Y> f) {
   using T = Compute<Y>;
@@ -75,11 +75,11 @@ struct BackwardArrays {
   const Y *g, *y, *preactivation;
   DropoutMultipliers<T> dropout;
   Operand* gz;         // (rows, out); null if only `sums` is computed
-  ColumnSums<T> sums;  // gradient of the bias. If sums.partial_sums is null, the gradient is not computed.
+  ColumnSums<T> sums;  // gradient of the bias; not computed if sums.partial_sums is null
 };
 
-// Computes gz, the gradient with respect to x wᵀ + bias, and the gradient of the bias, which is the sum of gz
-// over rows. For relu, gz is 0 where y is 0, because relu or dropout has set y to 0 there.
+// Computes gz, the gradient with respect to x wᵀ + bias. Also computes the gradient of the bias, which is the
+// sum of gz over the rows. If y is 0 after relu, either relu or dropout has set y to 0, so gz is 0.
 template <class Y, class Operand, int V, Activation activation>
 __global__ void backward_start_kernel(BackwardArrays<Y, Operand> s) {
   using T = Compute<Y>;
@@ -170,8 +170,8 @@ class Operands {
   const Operand *first_ = nullptr, *second_ = nullptr;
 };
 
-// Calls f(V, activation) with compile-time constants. V, the number of columns per thread, is the size of a
-// Pack if use_packs is true, otherwise 1.
+// Calls f(V, activation) with compile-time constants. V is the number of columns per thread: the size of a
+// Pack if use_packs is true and T is float, otherwise 1.
 template <class T, class F>
 void with_group_and_activation(bool use_packs, Activation activation, F&& f) {
   const auto with_group = [&](auto group) {
@@ -195,7 +195,7 @@ LaunchConfig over_columns(int64_t columns, int64_t partial_sum_count,
 }
 
 // Returns the number of partial sums per column, which is the number of blocks along y. The number is at
-// least 1, so that the kernel writes sums of 0 if there are no rows.
+// least 1, so that the kernel also runs for 0 rows and sets the sums to 0.
 int64_t count_partial_sums(int64_t rows) {
   return std::clamp<int64_t>((rows + kRowsPerBlock - 1) / kRowsPerBlock, 1, kMaxPartialSums);
 }
@@ -273,9 +273,8 @@ bool compute_weight_gradient(const LinearShape& shape, const Operand* gz, const 
                                  .ldb = in,
                                  .c = gw,
                                  .ldc = in};
-  // If the product has the epilogue for gbias, cuBLASLt does not divide the sum over k among thread blocks.
-  // Such a product is slow if gw has few tiles and k, the number of rows, is large. In this case, a separate
-  // kernel computes gbias.
+  // With the epilogue for gbias, cuBLASLt does not divide the sum over k among thread blocks. The product is
+  // then slow if gw has few tiles and k is large. In this case, a separate kernel computes gbias.
   constexpr int64_t kTile = 128, kManyTiles = 64, kMaxFewRows = 1024;
   const int64_t tiles = ((out + kTile - 1) / kTile) * ((in + kTile - 1) / kTile);
   if constexpr (std::is_same_v<T, float>)

@@ -32,8 +32,8 @@ namespace {
 
 // The tensor that compute_chunk_output() computes.
 enum class Output { result, query_gradient, key_gradient, value_gradient };
-// Adds tokens [begin, end) of a head to the state. If is_first is true, overwrites the state. All threads of
-// the block must call the function, and must synchronise before they read the state.
+// Adds tokens [begin, end) of a head to the state, or overwrites the state with their sum if is_first is
+// true. All threads of the block must call the function, and must synchronise before they read the state.
 template <class Tiles, bool kIsReverse, int kWidth, class T = typename Tiles::Value,
           class S = typename Tiles::Stored>
 __device__ void add_tokens_to_state(const typename Tiles::Memory& memory, const LinearAttentionHead<S>& head,
@@ -49,8 +49,8 @@ __device__ void add_tokens_to_state(const typename Tiles::Memory& memory, const 
   for (int64_t row = 0; row < features.width; row += kWidth)
     for (int64_t column = 0; column < values.width; column += kWidth) {
       typename Tiles::template Tile<kWidth, kWidth> tile;
-      // `sum` is added to element row + thread of the vector of the state. `sum` is computed only if `column`
-      // is 0.
+      // The thread adds `sum` to element row + thread of the vector of the state. The vector is independent
+      // of `column`, so `sum` is computed only for column 0.
       T sum = 0;
       add_products<kAlongTile, kAlongTile>(
           tile, memory, features.count - begin, make_operand<kAlongTile>(features, begin, row),
@@ -84,11 +84,11 @@ __global__ void segment_state_kernel(LinearAttentionInputs<S> in, LinearAttentio
       begin + segments.tokens_per_segment, true, states + int64_t{blockIdx.x} * in.state_size());
 }
 
-// Modifies `products`, the dot products between the tokens of the chunk that begins at token `begin`. If
-// kOutput is query_gradient or key_gradient, adds dd of the query to each product. For query_gradient, the
-// queries are the rows of `products`, and row_dd contains dd of these queries. Then sets the products that
-// the causal mask excludes to 0. If kOutput is result, adds the sum of each row to `denominators`, which must
-// be 0 on entry.
+// Modifies `products`, the dot products between the tokens of the chunk that begins at token `begin`:
+// 1. If kOutput is query_gradient or key_gradient, adds dd (see the legend) of the query to each product. For
+//    query_gradient, row_dd contains dd of the rows of the calling thread. Otherwise row_dd is not used.
+// 2. Sets the products that the causal mask excludes to 0.
+// 3. If kOutput is result, writes the sum of each row to `denominators`, which must be 0 on entry.
 template <Output kOutput, class Products, class S, class T = Compute<S>>
 __device__ void finish_products(Products& products, const LinearAttentionHead<S>& head, int64_t begin,
                                 const T (&row_dd)[Products::kRowsPerThread],
@@ -111,9 +111,9 @@ __device__ void finish_products(Products& products, const LinearAttentionHead<S>
   }
 }
 
-// For each pair of adjacent elements in row i of the calling thread, calls f(column, values) with the pair
-// multiplied by `factor`. The tile begins at column `first`. Pairs at or after column `width` are skipped. If
-// `width` is odd, the second element of the last pair is invalid.
+// Calls f(column, values) for each pair of adjacent elements in row i of the calling thread. `values` is the
+// pair times `factor`. The first column of the tile is column `first`. Pairs at or after column `width` are
+// skipped. If `width` is odd, the second element of the last pair is invalid.
 template <class Tile, class T, class F>
 __device__ void for_each_pair(const Tile& tile, int i, int64_t first, int64_t width, T factor, F&& f) {
 #pragma unroll(kUnrollFactor <T>)
@@ -124,11 +124,12 @@ __device__ void for_each_pair(const Tile& tile, int i, int64_t first, int64_t wi
 }
 
 // Computes one output tensor for the tokens of a chunk. Row i of the output is
-//   the sum of (row i of `rows` . row j of `columns`) * row j of `values`
-// over the tokens j that the causal mask allows. The sum over the tokens j in the chunk is computed from dot
-// products, and the sum over all other tokens is computed from `state`. Depending on kOutput:
+//   sum over j of (rows[i] . columns[j]) * values[j]
+// where j are the tokens that the mask allows. With a causal mask, the function computes the dot products for
+// the tokens j in the chunk, and uses `state` for the other tokens. Without a causal mask, the function uses
+// `state` for all tokens. Depending on kOutput:
 //   query_gradient, key_gradient   dd of the query is added to each dot product in the chunk.
-//   result   Row i is divided by its denominator. If `inverse` is not null, 1 / denominator is written to it.
+//   result   Row i is divided by its denominator. If `inverse` is not null, it receives 1 / denominator.
 // Calls store(i, position, feature, values), where `values` contains elements `feature` and `feature` + 1 of
 // the output of token `position`. i is the index of the row in the arrays of the calling thread.
 template <class Tiles, Output kOutput, int kWidth, int kRowsPerThread, class S, class Store>
@@ -158,7 +159,7 @@ __device__ void compute_chunk_output(const typename Tiles::Memory& memory, const
     Sums sums;
     if (in.s.causal)
       add_tile_product(sums, products, memory, make_operand<kAlongTile>(values, begin, column));
-    // All column tiles have the same denominators, so they are computed only with the first tile.
+    // The denominators do not depend on `column`, so they are computed only for column 0.
     const bool needs_denominators = kOutput == Output::result && column == 0;
     T denominator = static_cast<T>(in.s.eps);
     add_products<kAlongDepth, kIsFeatureGradient ? kAlongDepth : kAlongTile>(
@@ -214,8 +215,8 @@ struct ChunkScan {
         });
   }
 
-  // Computes dd and the gradients of the queries. For bfloat16 tensors, recomputes the result in float32 for
-  // dd, because in.out is rounded. The comment of TensorCoreScan explains why dd must be accurate.
+  // Computes dd and the gradients of the queries. For bfloat16 tensors, recomputes the result in float32,
+  // because in.out is rounded. The comment of TensorCoreScan explains why dd must be accurate.
   __device__ void store_query_gradient(int64_t begin) const {
     using Sums = typename Tiles::template Tile<kTileTokens, kWidth>;
     T dd[kRowsPerThread] = {};
@@ -268,8 +269,8 @@ struct ChunkScan {
 
  private:
   // Writes a pair of gradients with respect to q or k to `target`. On entry, `values` contains the gradients
-  // with respect to phi(q) or phi(k), without the contribution of the vector of the state. This contribution
-  // is `factor` times the vector. Gradients of masked keys are set to 0.
+  // with respect to phi(q) or phi(k), except for one term, which the function adds: `factor` times the vector
+  // of the state. Gradients of masked keys are set to 0.
   __device__ void store_feature_gradient(const AttentionRows<S>& target, const HeadRows<S>& features,
                                          int64_t position, int64_t feature, T (&values)[2], T factor) const {
     T mapped[2];
@@ -349,10 +350,10 @@ LaunchConfig with_work(const LaunchConfig& shape, const LinearAttentionInputs<S>
       .template with_flop<S>(2.0 * kProducts * static_cast<double>(tokens * multiply_adds));
 }
 
-// Divides sequences of `length` tokens into segments. Does not set the members for states. The number of
-// segments is chosen to occupy a large device. It is at most kMaxSegments, because each block adds up the
-// states of the other segments of its head. The number depends only on the shape, so the order of additions
-// is the same on all devices.
+// Divides sequences of `length` tokens into segments. Sets only segments_per_head and tokens_per_segment. The
+// number of segments is chosen to occupy a large device, but is at most kMaxSegments, because each block adds
+// up the states of the other segments of the head. The number depends only on the shape, so the order of
+// additions is the same on all devices.
 template <class T>
 LinearAttentionSegments<T> choose_segments(const LinearAttentionShape& s, int64_t length) {
   constexpr int64_t kBlocks = 512;  // number of blocks that occupy a large device
@@ -406,7 +407,7 @@ ScanKernels<S> choose_kernels(const LinearAttentionInputs<S>& in, const LinearAt
   return kernels;
 }
 
-// Launches the scan kernel. If the scan reads the states of segments, launches the state kernel before it.
+// Launches the scan kernel. If the scan reads the states of segments, first launches the state kernel.
 template <class Tiles, Scan kScan, class T = typename Tiles::Value, class S = typename Tiles::Stored>
 void launch_scan(const LinearAttentionInputs<S>& in, const LinearAttentionOutputs<S>& outputs) {
   constexpr bool kIsReverse = kScan == Scan::key_value_gradients;

@@ -1,6 +1,5 @@
-// Linear attention with bfloat16 tensors on tensor cores: the chunks of a head in shared memory, the state of
-// a head, and products of chunks and states. linear_attention.cu defines the symbols phi, d, dn and dd, and
-// the states.
+// Chunks and states of linear attention on tensor cores, for bfloat16 tensors. phi is the feature map, and dn
+// is the gradient of the numerator of the result. linear_attention.cu describes chunks and states.
 #pragma once
 
 #include "ops/cuda/linear_attention_head.h"
@@ -10,8 +9,8 @@ namespace tapeformer::cuda {
 
 // The kind of an operand, which determines its elements:
 //   features   phi(x) for queries and keys
-//   values     the elements of the tensor
-//   gradients  dn, the product of each row of the tensor and the multiplier of the row
+//   values     the unchanged elements of the tensor
+//   gradients  dn: the rows of the tensor, each multiplied by the multiplier of the row
 enum class ChunkOperand { features, values, gradients };
 
 // The rows of one operand for the tokens of a chunk, in shared memory. An element is the sum of kParts
@@ -36,9 +35,9 @@ class ChunkRows {
     Pack<uint32_t> packs[kTileTokens / kTokenStep];
     float multipliers[kOperand == ChunkOperand::gradients ? kTileTokens / kTokenStep : 1];
   };
-  // Loads the rows of tokens [begin, begin + kTileTokens). All threads of the block call the function. A
-  // kernel fetches several operands before it stores the first operand, so that the kernel waits for memory
-  // only once.
+  // Loads the rows of tokens [begin, begin + kTileTokens) to registers. All threads of the block call the
+  // function. A kernel fetches several operands before it stores the first operand, so that the kernel waits
+  // for memory only once.
   __device__ static Packs fetch(const HeadRows<BFloat16>& rows, int64_t begin) {
     const int count = count_valid_tokens(rows, begin);
     const BFloat16* source = rows.data + (begin + token(0)) * rows.stride + feature();
@@ -160,9 +159,9 @@ struct VectorProduct {
   __device__ float terms(int i) const { return sums[2 * i] + sums[2 * i + 1]; }
 };
 
-// The state of a head. The threads keep the state in registers, and shared memory contains a copy for
-// products. In the copy, each element of the matrix consists of kParts bfloat16 numbers. The vector is stored
-// as float32 numbers in the padding between the rows of the matrix.
+// The state of a head: a matrix and a vector (linear_attention.cu). The threads keep the state in registers,
+// and shared memory contains a copy for products. In the copy, each element of the matrix consists of kParts
+// bfloat16 numbers. The vector is stored as float32 numbers in the padding between the rows of the matrix.
 template <int kWidth, int kParts>
 class ChunkState {
  public:
@@ -208,9 +207,9 @@ class ChunkState {
     }
   }
 
-  // Adds the matrix product of features^T and `values`, summed over the tokens of a chunk, to the matrix.
-  // Adds the sum of the features, multiplied by the `multipliers` of the tokens, to the vector. If
-  // `multipliers` is null, all multipliers are 1.
+  // Adds the tokens of a chunk to the state. The matrix product features^T * values is added to the matrix.
+  // The sum of the rows of `features`, each multiplied by the multiplier of its token, is added to the
+  // vector. If `multipliers` is null, all multipliers are 1.
   template <int kFeatureParts, ChunkOperand kValues, int kValueParts>
   __device__ void add_tokens(const ChunkRows<kWidth, ChunkOperand::features, kFeatureParts>& features,
                              const ChunkRows<kWidth, kValues, kValueParts>& values,
@@ -218,8 +217,8 @@ class ChunkState {
     using Layout = typename ChunkRows<kWidth, kValues, kValueParts>::TokenLayout;
     constexpr int kLeftParts = kFeatureParts < kParts ? kFeatureParts : kParts;
     // Tensor cores truncate sums. If the operands have two parts, the truncation error of a long sum exceeds
-    // the rounding error of the operands. In this case, float32 additions, which round, add the sums of the
-    // chunks.
+    // the rounding error of the operands. In this case, tensor cores compute only the sum of each chunk.
+    // Float32 additions, which round to nearest, add the sums of the chunks.
     constexpr bool kAddsChunks = kParts > 1;
     Matrix chunk_matrix;
     Matrix& matrix = kAddsChunks ? chunk_matrix : matrix_;
@@ -297,7 +296,8 @@ class ChunkState {
 
   uint32_t* pairs_;
   Matrix matrix_;
-  float vector_[Matrix::kRowsPerThread] = {};  // elements Matrix::row(i); valid if is_vector_lane()
+  // vector_[i] is element Matrix::row(i) of the vector. It is valid only if is_vector_lane() is true.
+  float vector_[Matrix::kRowsPerThread] = {};
 };
 
 }  // namespace tapeformer::cuda

@@ -1,5 +1,6 @@
 // Parameters of the kernels of linear attention: the tensors, the segments of the sequences, and the rows of
-// one head. The comment of linear_attention.cu defines d, dn, dd and the states.
+// one head. dn and dd are the gradients of the numerators and denominators of the result. linear_attention.cu
+// contains their equations and describes the states.
 #pragma once
 
 #include <algorithm>
@@ -14,16 +15,16 @@ namespace tapeformer::cuda {
 // holds the vector of the state. The other columns are padding, which avoids bank conflicts.
 inline constexpr int64_t kExtraStateColumns = 4;
 
-// The input tensors of a scan, and `dd`, the gradient of the denominators. In a forward pass, `g`, `out`,
-// inverse_denominators and `dd` are not set.
+// The tensors that a scan (enum Scan) reads, and `dd`. `g` is the gradient of `out`. In a forward pass, `g`,
+// `out`, inverse_denominators and `dd` are not set.
 template <class S>
 struct LinearAttentionInputs {
   LinearAttentionShape s;
   AttentionRows<const S> q, k, v, g, out;
   // Reciprocals of the denominators of the result, (batch, heads, query_length).
   const Compute<S>* inverse_denominators;
-  // Gradient with respect to the denominators, (batch, heads, query_length). The scan that computes the
-  // gradient of the queries writes it.
+  // Gradient with respect to the denominators, (batch, heads, query_length). Scan::query_gradient writes this
+  // array, and Scan::key_value_gradients reads it.
   Compute<S>* dd;
   bool can_load_packs = false;  // whether 16-byte loads can read all rows
 
@@ -56,7 +57,7 @@ bool uses_tensor_core_scan(const LinearAttentionInputs<S>& in, const LinearAtten
          are_aligned_to_packs(outputs.gk, in.s.dim) && are_aligned_to_packs(outputs.gv, in.s.value_dim);
 }
 
-// The segments of consecutive tokens into which the sequence of each head is divided, and the states of
+// The division of the sequence of each head into segments of consecutive tokens, and the states of the
 // segments.
 template <class T>
 struct LinearAttentionSegments {
@@ -67,10 +68,10 @@ struct LinearAttentionSegments {
   T* workspace = nullptr;  // one state per block; null if the states of the blocks are not in global memory
 };
 
-// The tensors that a scan computes:
-//   result                the result, from forward states
-//   query_gradient        dd and the gradient of the queries, from forward states
-//   key_value_gradients   the gradients of the keys and values, from reverse states
+// The kind of a scan, which determines the tensors that the scan computes and the states that it uses:
+//   result                the result (forward states)
+//   query_gradient        dd and the gradient of the queries (forward states)
+//   key_value_gradients   the gradients of the keys and values (reverse states)
 enum class Scan { result, query_gradient, key_value_gradients };
 
 // The chunks that a block scans, and the states whose sum is the initial state of the block.
@@ -99,8 +100,8 @@ struct LinearAttentionHead {
   HeadRows<S> queries, keys, values, dn;
   const Compute<S>* dd;
 
-  // `head_index` is example * heads + head. It is a 32-bit integer, because a division of 64-bit integers
-  // takes many instructions and registers.
+  // `head_index` is example * heads + head. The type is a 32-bit integer, because a division of 64-bit
+  // integers takes many instructions and registers.
   __device__ LinearAttentionHead(const LinearAttentionInputs<S>& in, unsigned head_index)
       : example(head_index / static_cast<unsigned>(in.s.heads)),
         head(head_index % static_cast<unsigned>(in.s.heads)),

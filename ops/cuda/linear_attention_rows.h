@@ -1,5 +1,5 @@
-// Loads and stores of the rows of one head in the kernels of linear attention. A row that is loaded can be
-// mapped by the feature map phi, or multiplied by a factor.
+// Loads and stores of the rows of one head in the kernels of linear attention. A load can apply the feature
+// map phi to the row, or multiply the row by a factor.
 #pragma once
 
 #include <bit>
@@ -49,8 +49,8 @@ __device__ inline void apply_feature_map(FeatureMap map, ConvertedPack<BFloat16>
   });
 }
 
-// The rows of one head, like StridedRows. The load functions return phi(x) for each element x of the rows if
-// use_feature_map is true. Otherwise they multiply row `position` by multipliers[position].
+// The rows of one head. If use_feature_map is true, the load functions return phi(x) for each element x of
+// the rows. Otherwise, the load functions multiply row `position` by multipliers[position].
 template <class S>
 struct HeadRows : StridedRows<S> {
   using T = Compute<S>;

@@ -10,11 +10,12 @@ namespace tapeformer::cuda {
 // The operations of a scan on one chunk of a head.
 //
 // Scan::query_gradient needs operands that are more accurate than bfloat16, because large terms cancel in its
-// sums. With the symbols of linear_attention.cu, the gradient with respect to phi(q) is the sum of
-// (dn . v + dd) phi(k) over the keys. If all values v have a common component, its contributions to dn . v
-// and to dd add up to 0. If out, dn and the states were rounded to bfloat16, they would add up to an error
-// that grows with the length of the sequence. Therefore phi(q), phi(k), dn and the states have two bfloat16
-// numbers per element, and dd is computed from a float32 result.
+// sums. The gradient with respect to phi(q) is the sum of (dn . v + dd) * phi(k) over the keys, where dn is
+// the gradient of the numerator and dd is the gradient of the denominator. A component that is common to all
+// values v contributes to dn . v and to dd, and the two contributions cancel. If out, dn and the states were
+// rounded to bfloat16, the cancellation would be inexact, and the error would grow with the length of the
+// sequence. Therefore phi(q), phi(k), dn and the states have two bfloat16 numbers per element, and dd is
+// computed from a float32 result.
 template <Scan kScan, int kWidth>
 class TensorCoreScan {
   using S = BFloat16;
@@ -30,8 +31,8 @@ class TensorCoreScan {
   using Sums = TensorCoreTile<kTileTokens, kWidth>;
   using Products = TensorCoreTile<kTileTokens, 16>;
   static constexpr int kRowsPerThread = Sums::kRowsPerThread;
-  // Shared memory contains the operands that are added to the state, then the other operands, and then a copy
-  // of the state.
+  // Shared memory contains, in this order: the operands that are added to the state, the other operands, and
+  // a copy of the state.
   static constexpr int kQueryPairs = QueryRows::kPairs, kKeyPairs = KeyRows::kPairs,
                        kValuePairs = ValueRows::kPairs,
                        kGradientPairs = kScan == Scan::result ? 0 : GradientRows::kPairs;
@@ -64,9 +65,9 @@ class TensorCoreScan {
   __device__ State& state() { return state_; }
 
   // Loads rows of the chunk that begins at token `begin` to shared memory. If has_state_rows is true, loads
-  // the rows that add_tokens_to_state() reads. If kHasOutputRows is true, loads the other rows. With a causal
-  // mask, store() reads all rows. Without a causal mask, store() reads only the other rows. All threads of
-  // the block call the function, and synchronise before they read the rows.
+  // the state rows, which add_tokens_to_state() reads. If kHasOutputRows is true, loads the output rows,
+  // which are the remaining rows. store() reads the output rows and, with a causal mask, also the state rows.
+  // All threads of the block call the function, and must synchronise before they read the rows.
   template <bool kHasOutputRows>
   __device__ void load_rows(int64_t begin, bool has_state_rows) const {
     const bool has_queries = kIsReverse ? has_state_rows : kHasOutputRows,
@@ -114,7 +115,8 @@ class TensorCoreScan {
   // For each row i of `rows` and each row j of `columns` that the causal mask allows, computes
   //   p(i, j) = adjust(row i of `rows` . row j of `columns`, i, j)
   //   row i of `sums` += p(i, j) * row j of `values`
-  // `adjust` receives the index of row i in the arrays of the calling thread instead of i.
+  // The second argument of `adjust` is not i itself, but the index of row i in the arrays of the calling
+  // thread.
   template <int kRowParts, class Columns, class Values, class Adjust>
   __device__ void add_chunk_products(Sums& sums, const WarpRows<kWidth, kRowParts>& rows,
                                      const Columns& columns, const Values& values, Adjust adjust) const {
@@ -171,7 +173,7 @@ class TensorCoreScan {
     store_rows(outputs_.out, sums, begin, in_.s.query_length, in_.s.value_dim, inverse);
   }
 
-  // Computes and writes dd and the gradients of the queries.
+  // Computes and writes dd, the gradient of the denominators, and the gradients of the queries.
   __device__ void store_query_gradient(int64_t begin) const {
     float dd[kRowsPerThread] = {};
     {
@@ -226,9 +228,9 @@ class TensorCoreScan {
     }
   }
 
-  // Adds factors[i] times the vector of the state, the gradient through the denominators, to row i of `sums`.
-  // Then replaces the gradients with respect to phi(x) in `sums` by gradients with respect to x. `features`
-  // contains phi(x). Gradients of masked keys are set to 0.
+  // Replaces the gradients with respect to phi(x) in `sums` by gradients with respect to x. Before that, adds
+  // the gradient through the denominators to row i of `sums`: factors[i] times the vector of the state.
+  // `features` contains phi(x). Sets the gradients of masked keys to 0.
   template <class Features>
   __device__ void apply_feature_derivative(Sums& sums, const Features& features, const HeadRows<S>& rows,
                                            int64_t begin, const float (&factors)[kRowsPerThread]) const {
@@ -274,7 +276,7 @@ class TensorCoreScan {
   const QueryRows queries_;
   const KeyRows keys_;
   const ValueRows values_;
-  const GradientRows gradients_;  // dn
+  const GradientRows gradients_;  // dn, the gradient of the numerators
   State state_;
   float* dd_;  // dd of the queries of the chunk; used only if kIsReverse is true
 };

@@ -72,16 +72,17 @@ __global__ void fill_infinite_kernel(T* target, int64_t count) {
   for (int64_t i = first_element(); i < count; i += element_stride()) target[i] = kInfinity<T>;
 }
 
-// The online softmax of one query over the keys of one round: the maximum score so far, and the sum of
-// exp(score - maximum) / multiplicity. LshTile::multiplicities defines the multiplicity.
+// The online softmax of one query over the keys of one round. `maximum` is the maximum score so far, and
+// `sum` is the sum of exp(score - maximum) / multiplicity. LshTile::multiplicities defines the multiplicity.
 template <class T>
 struct RowSoftmax {
   T maximum = -kInfinity<T>, sum = 0;
 };
 
-// Computes the score of each query (row) and key (column) of the tile. On input, `scores` contains the dot
-// products of the queries and the queries at the positions of the keys. The function multiplies the products
-// by the key factors. If a query does not attend to a key, the score is -inf.
+// Computes the score of each query (row) and key (column) of the tile. On input, element (i, j) of `scores`
+// is the dot product of two rows of in.q, the row of query i and the row at the position of key j. The
+// function multiplies each dot product by the factor of the key. If a query does not attend to a key, the
+// score is -inf.
 template <class Tiles, class Scores>
 __device__ void compute_scores(const LshThreadBlock<Tiles>& block, Scores& scores) {
   using T = typename Tiles::Value;
@@ -131,12 +132,13 @@ __device__ T update_row_softmax(const LshThreadBlock<Tiles>& block, Scores& scor
 template <class T>
 struct RoundUpdate {
   T old_factor, new_factor;
-  T log_sum;  // log-sum-exp of the scores of the query
+  // Log-sum-exp of the scores of the query in this round, or in all rounds so far if average_rounds is false
+  T log_sum;
   bool is_alone;
 };
 
-// Returns the RoundUpdate of a query if average_rounds is true. In this case, the result of the query is the
-// mean of the results of the rounds.
+// Returns the RoundUpdate of a query for average_rounds = true. The result of the query is then the mean of
+// the results of the rounds.
 template <class T>
 __device__ RoundUpdate<T> compute_mean_update(const RowSoftmax<T>& row, int64_t rounds, bool is_first) {
   const bool is_alone = row.sum == 0;
@@ -145,8 +147,8 @@ __device__ RoundUpdate<T> compute_mean_update(const RowSoftmax<T>& row, int64_t 
           is_alone ? kInfinity<T> : row.maximum + std::log(row.sum), is_alone};
 }
 
-// Returns the RoundUpdate of a query if average_rounds is false. In this case, one softmax over the keys of
-// all rounds gives the result of the query. `past_log_sum` is the log-sum-exp of the scores of the earlier
+// Returns the RoundUpdate of a query for average_rounds = false. The result of the query is then computed by
+// one softmax over the keys of all rounds. `past_log_sum` is the log-sum-exp of the scores of the earlier
 // rounds, or -inf in the first round.
 template <class T>
 __device__ RoundUpdate<T> compute_softmax_update(const RowSoftmax<T>& row, T past_log_sum, bool is_last) {
@@ -162,9 +164,9 @@ __device__ RoundUpdate<T> compute_softmax_update(const RowSoftmax<T>& row, T pas
           log_sum, is_alone};
 }
 
-// Returns compute_softmax_update() of a row, and adds the round to *running_log_sum, the log-sum-exp of the
-// rounds so far. All threads that hold elements of the row call the function. If the row has no query,
-// running_log_sum is null.
+// Returns compute_softmax_update() of a row, and updates *running_log_sum, the log-sum-exp of the scores of
+// the rounds so far. If is_alone is true, log_sum of the returned value is infinite. All threads that hold
+// elements of the row call the function. If the row has no query, running_log_sum is null.
 template <class Scores, class T>
 __device__ RoundUpdate<T> update_running_log_sum(const RowSoftmax<T>& row, T* running_log_sum, bool is_first,
                                                  bool is_last) {
@@ -178,7 +180,7 @@ __device__ RoundUpdate<T> update_running_log_sum(const RowSoftmax<T>& row, T* ru
 
 // Adds one round to `out`. The queries of a chunk attend to the keys of the same chunk and of the previous
 // chunk. running_log_sums (column tiles, batch * heads, length) holds the log-sum-exps of the earlier rounds.
-// Each column tile of the result has a separate copy, because different blocks compute the column tiles.
+// Different blocks compute the column tiles of the result, so each column tile has a separate copy.
 template <class Tiles, int kWidth, class T = typename Tiles::Value, class S = typename Tiles::Stored>
 __global__ void __launch_bounds__(Tiles::kThreads, choose_resident_lsh_blocks<Tiles, kWidth>())
     forward_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* out, T* log_sums, T* running_log_sums) {

@@ -18,15 +18,15 @@ struct LshInputs {
   LshAttentionShape s;
   LshOrderView order;
   AttentionRows<const S> q, v, g;
-  const T* key_factors;  // (batch, heads, length). The key of a position is its query times its factor.
+  const T* key_factors;  // (batch, heads, length); a key is the query at the same position times the factor
   const T* log_sums;     // (batch, heads, s.log_sum_round_count(), length), the log-sum-exps of the scores
-  // (batch, heads, s.log_sum_round_count(), length), the dot products g . out. If s.average_rounds is true,
-  // `out` is the result of one round, otherwise it is the final result.
+  // (batch, heads, s.log_sum_round_count(), length), the dot products of the rows of g and out. If
+  // s.average_rounds is true, `out` is the result of one round, otherwise it is the final result.
   const T* deltas;
-  // The dropout multipliers of the pairs of slots of a chunk, or null without dropout. The shape is
-  // (chunk_length + kTileTokens, 2 chunk_length + kTileTokens). A row belongs to a query. The first
-  // chunk_length columns belong to the keys of the previous chunk, and the next chunk_length columns to the
-  // keys of the chunk of the query. The other rows and columns are 0. Tiles at the end of a chunk read them.
+  // The dropout multipliers of a chunk, (chunk_length + kTileTokens, 2 * chunk_length + kTileTokens), or null
+  // without dropout. Row i belongs to the query in slot i of the chunk. The first chunk_length columns belong
+  // to the keys of the previous chunk, and the next chunk_length columns belong to the keys of the same
+  // chunk. The remaining rows and columns are 0, because tiles can extend beyond the end of a chunk.
   const T* dropout_multipliers;
 };
 
@@ -35,8 +35,8 @@ __host__ __device__ inline int get_multiplier_stride(const LshAttentionShape& s)
   return static_cast<int>(2 * s.chunk_length) + kTileTokens;
 }
 
-// The `count` positions of one chunk in one round, sorted by bucket. The index of a position in the sorted
-// sequence is its slot, so positions[i] is the position in slot i of the chunk.
+// The positions of one chunk in one round, sorted by bucket. The index of an element of `positions` is called
+// its slot.
 struct LshChunkSlots {
   const int32_t* positions;  // (count,)
   int64_t count, round;
@@ -49,26 +49,30 @@ struct LshChunkSlots {
 template <class T>
 struct LshTile {
   int32_t queries[kTileTokens], keys[kTileTokens];  // positions
-  // A cell consists of the positions of a bucket in one chunk, or of a whole chunk if across_buckets is true.
-  // A code identifies a cell. Query i can attend to key j if query_codes[i] is equal to key_codes[j].
-  // For queries and keys of the same chunk, the elements are the codes of their cells. For keys of the
-  // previous chunk, key_codes contains the codes of the cells that attend to them (visit_key_tiles()). For
-  // queries of the next chunk, query_codes contains the codes of their look-back cells (key_gradient_kernel).
+  // Query i can attend to key j if query_codes[i] is equal to key_codes[j]. A code identifies a cell: the
+  // positions of a bucket in one chunk, or the whole chunk if across_buckets is true. Queries and keys have
+  // the code of their own cell, with two exceptions:
+  // - In visit_key_tiles(), a key of the previous chunk has the code of the cell whose queries attend to the
+  //   key.
+  // - In key_gradient_kernel, a query of the next chunk has the code of its look-back cell, the cell of the
+  //   previous chunk to which the query attends.
   int32_t query_codes[kTileTokens], key_codes[kTileTokens];
   T key_factors[kTileTokens];
-  // The index in LshInputs::dropout_multipliers of the element for each query and the first key of the tile
+  // multiplier_offsets[i] is the index, in LshInputs::dropout_multipliers, of the multiplier for query i and
+  // the first key of the tile.
   uint32_t multiplier_offsets[kTileTokens];
   // Multiplicity of each pair of a query and a key: the number of times that the query attends to the key in
   // all rounds. Set only if normalize_duplicates is true.
   uint16_t multiplicities[kTileTokens][kTileTokens + 2];
 };
 
-// The element of LshTile::query_codes for a query, and the offset that LshThreadBlock::attends() uses.
+// A query of a tile: its element of LshTile::query_codes, and an offset that LshThreadBlock::attends()
+// compares with the positions of keys.
 struct LshQuery {
   int32_t code;
   uint32_t offset;
 };
-// The elements of LshTile::keys, key_codes and key_factors for a key.
+// A key of a tile: its elements of LshTile::keys, key_codes and key_factors.
 template <class T>
 struct LshKey {
   int32_t position, code;
@@ -81,7 +85,7 @@ struct LshKey {
 template <OperandLayout kLayout, class S>
 struct LshOperand {
   static constexpr bool kIsAlongDepth = kLayout == kAlongDepth;
-  AttentionRows<const S> rows;  // rows.data is the row of the head at position 0
+  AttentionRows<const S> rows;  // rows.data points to the row at position 0
   int width;
   bool is_aligned;           // whether 16-byte loads can read the rows
   const int32_t* positions;  // (kTileTokens,), in shared memory
@@ -144,19 +148,20 @@ struct LshThreadBlock {
                                            : find_slots(wrap_pair.key_round, order.chunk_count - 1);
   }
 
-  // Returns the slots of the queries that also attend to the keys of `chunk`: the slots of the next chunk, or
-  // of the first chunk of a round if `chunk` is its look-back chunk.
+  // Returns the slots of the chunk whose queries look back to `chunk`. If `chunk` is not the last chunk, this
+  // is the next chunk. Otherwise, this is the first chunk of the same round (LshWrap::round) or of the next
+  // round (LshWrap::global). If no chunk looks back to `chunk`, the result has no slots.
   __device__ LshChunkSlots find_look_ahead_slots(int64_t round, int64_t chunk) const {
     if (chunk + 1 < order.chunk_count) return find_slots(round, chunk + 1);
     // If round `next` has a wrap pair, the queries in the first chunk of round `next` attend to keys in the
-    // last chunk of this round.
+    // last chunk of round `round`.
     const int64_t next = in.s.wrap == LshWrap::global ? (round + 1) % in.s.rounds : round;
     return chunk > 0 && order.wrap_pair(next).query_code != kNoCell ? find_slots(next, 0) : LshChunkSlots{};
   }
 
-  // Replaces query i of the tile by the query in slot `slot` of `slots`, or by no query if the slot does not
-  // exist. first_column is the column of in.dropout_multipliers for the first key of the tile. Returns the
-  // position of the query, or -1.
+  // Sets query i of the tile to the query in slot `slot` of `slots`. If the slot does not exist, sets the
+  // position of query i to -1. first_column is the column of in.dropout_multipliers for the first key of the
+  // tile. Returns the position of the query, or -1.
   __device__ int32_t load_query(int i, const LshChunkSlots& slots, int64_t slot, int64_t first_column) {
     const int32_t position = slots.position(slot);
     tile.queries[i] = position;
@@ -164,8 +169,8 @@ struct LshThreadBlock {
     tile.multiplier_offsets[i] = static_cast<uint32_t>(slot * get_multiplier_stride(in.s) + first_column);
     return position;
   }
-  // Replaces key j of the tile by the key in slot `slot` of `slots`, or by no key if the slot does not exist.
-  // Returns the position of the key, or -1.
+  // Sets key j of the tile to the key in slot `slot` of `slots`. If the slot does not exist, sets the
+  // position of key j to -1. Returns the position of the key, or -1.
   __device__ int32_t load_key(int j, const LshChunkSlots& slots, int64_t slot) {
     const int32_t position = slots.position(slot);
     tile.keys[j] = position;
@@ -174,9 +179,9 @@ struct LshThreadBlock {
     return position;
   }
   // Calls function() for each tile of keys to which the queries in the slots [begin, begin + kTileTokens) of
-  // a chunk attend. Before each call, replaces the tile by these queries and keys, and counts the
-  // multiplicities. Key k is in slot k of the previous chunk if k < chunk_length, otherwise in slot
-  // k - chunk_length of the chunk. All threads call the function.
+  // a chunk attend. Before each call, loads these queries and keys into `tile`, and counts the
+  // multiplicities. If k < chunk_length, key k is in slot k of the previous chunk. Otherwise, key k is in
+  // slot k - chunk_length of the same chunk. All threads of the block must call visit_key_tiles().
   template <class Function>
   __device__ void visit_key_tiles(int64_t round, int64_t chunk, int64_t begin, Function function) {
     __shared__ LshChunkSlots chunks[2];
@@ -207,15 +212,17 @@ struct LshThreadBlock {
             static_cast<uint32_t>(tile.queries[i]) + 1 + (in.s.causal ? kCausalOffset : 0)};
   }
   __device__ LshKey<T> key(int j) const { return {tile.keys[j], tile.key_codes[j], tile.key_factors[j]}; }
-  // Returns whether the query attends to the key. The codes must be equal. With a causal mask, the position
-  // of the key must be less than the position of the query. Without a causal mask, the positions must be
-  // different. For all other positions, the unsigned difference is at least `limit`.
+  // Returns whether the query attends to the key. The codes must be equal. With a causal mask, the key must
+  // be at an earlier position than the query. Without a causal mask, the positions must be different. One
+  // unsigned comparison checks the positions: the difference is less than `limit` exactly if the mask allows
+  // the pair.
   __device__ bool attends(const LshQuery& query, const LshKey<T>& key) const {
     const uint32_t limit = ~uint32_t{0} - (in.s.causal ? kCausalOffset : 0);
     return query.code == key.code && static_cast<uint32_t>(key.position) - query.offset < limit;
   }
 
-  // Returns an element of the rows of this head, or 0 if position < 0 or feature >= width.
+  // Returns element `feature` of the row at `position` of this head. If position < 0 or feature >= width,
+  // returns 0.
   __device__ T load_element(const AttentionRows<const S>& rows, int32_t position, int64_t feature,
                             int64_t width) const {
     return position >= 0 && feature < width ? convert_element<T>(rows.row(example, position, head)[feature])
@@ -230,7 +237,8 @@ struct LshThreadBlock {
     return {rows, static_cast<int>(width), strided_rows.is_aligned_to_packs(), positions,
             static_cast<int>(first_feature)};
   }
-  // Return an operand with the rows of q, v or g at `positions`, from feature `first_feature` of the rows.
+  // These functions return an operand with the rows of q, v or g at `positions`. The first feature of the
+  // operand is feature `first_feature` of the rows.
   template <OperandLayout kLayout>
   __device__ auto make_query_operand(const int32_t* positions, int64_t first_feature = 0) const {
     return make_operand<kLayout>(in.q, in.s.dim, positions, first_feature);
@@ -243,7 +251,7 @@ struct LshThreadBlock {
   __device__ auto make_gradient_operand(const int32_t* positions, int64_t first_feature = 0) const {
     return make_operand<kLayout>(in.g, in.s.value_dim, positions, first_feature);
   }
-  // Return element `feature` of the row of v or g at `position`.
+  // These functions return element `feature` of the row of v or g at `position`.
   __device__ T load_value(int32_t position, int64_t feature) const {
     return load_element(in.v, position, feature, in.s.value_dim);
   }
@@ -257,15 +265,18 @@ struct LshThreadBlock {
            position;
   }
   // Computes the multiplicities of the tile if normalize_duplicates is true. All threads of the block must
-  // call the function after load_queries(), load_keys() and a barrier. They must synchronise before they read
-  // the multiplicities. The function uses the dynamic shared memory as workspace.
+  // call the function after load_query(), load_key() and a barrier, and must synchronise before they read the
+  // multiplicities. The function uses the dynamic shared memory as workspace.
   __device__ void count_multiplicities() {
     if (!in.s.normalize_duplicates) return;
-    // values[0] is the code of the cell of a query. The query also attends to the look-back cell of this
-    // cell. The code of the look-back cell is values[1], or values[2] if values[0] is wrap_pair.query_code.
-    // Codes of cells that do not exist differ from the codes of all keys. values[3] is not used.
+    // The codes of the cells to which a query attends in a round. If a cell does not exist, no key has its
+    // code.
+    //   values[0]   the cell of the query
+    //   values[1]   the look-back cell in the same round, or kNoCell if values[0] is wrap_pair.query_code
+    //   values[2]   the look-back cell in round wrap_pair.key_round, or kNoCell for all other values[0]
+    //   values[3]   not used
     //
-    // Even and odd rounds use separate memory, so one barrier per round suffices.
+    // Even and odd rounds use separate shared memory, so one barrier per round is enough.
     using Codes = Pack<int32_t>;
     constexpr int kQueryStride = Tiles::kThreads / kTileTokens,
                   kQueries = kTileTokens / kQueryStride;  // queries per thread
@@ -307,8 +318,8 @@ struct LshThreadBlock {
   }
 
   // Returns the attention weight of query i and key j in this round, before dropout, or 0 if the query does
-  // not attend to the key. `query` and `key` are query(i) and key(j), `product` is q_i . q_j, and `log_sum`
-  // is the element of LshInputs::log_sums for query i.
+  // not attend to the key. `query` and `key` are query(i) and key(j). `product` is the dot product of query i
+  // and the query at the position of key j. `log_sum` is the element of LshInputs::log_sums for query i.
   __device__ T compute_weight(const LshQuery& query, const LshKey<T>& key, int i, int j, T product,
                               T log_sum) const {
     if (!attends(query, key)) return 0;
@@ -318,9 +329,9 @@ struct LshThreadBlock {
   __device__ T dropout_multiplier(int i, int j) const {
     return in.dropout_multipliers ? in.dropout_multipliers[tile.multiplier_offsets[i] + j] : T{1};
   }
-  // Returns the gradient with respect to the product of query i and the query at the position of key j. `key`
-  // is the result of key(j), `weight` is the result of compute_weight(), `g_v` is the product g_i . v_j times
-  // the dropout multiplier, and `delta` is the element of LshInputs::deltas for query i.
+  // Returns the gradient with respect to the argument `product` of compute_weight(). `key` is key(j), and
+  // `weight` is the result of compute_weight(). `g_v` is the dropout multiplier times the dot product of the
+  // rows of g for query i and of v for key j. `delta` is the element of LshInputs::deltas for query i.
   __device__ T compute_score_gradient(const LshKey<T>& key, T weight, T g_v, T delta) const {
     return weight == 0 ? T{0} : weight * (g_v - delta) * key.factor;
   }
@@ -342,9 +353,10 @@ struct LshGrid {
       : head_count(s.batch * s.heads),
         chunks_per_head(count_tiles(s.length, s.chunk_length)),
         blocks_per_chunk(count_tiles(s.chunk_length, kTileTokens)) {}
-  // Returns a launch with this grid and `column_tiles` blocks along y. The WorkLog records the work of the
-  // launch: `multiply_adds` multiply-adds for each query and each key in its chunk and in the previous chunk,
-  // and `instructions` for each tile if Tiles uses tensor cores. `width` is the number of columns of a block.
+  // Returns a launch with this grid and `column_tiles` blocks along y. The launch also holds the work that
+  // WorkLog records: `multiply_adds` multiply-adds for each pair of a query and a key of the same or the
+  // previous chunk. If Tiles uses tensor cores, the work includes `instructions` for each tile. `width` is
+  // the number of columns that a block computes.
   template <class Tiles>
   LaunchConfig make_launch(const LshAttentionShape& s, int64_t column_tiles, int width, int64_t multiply_adds,
                            const LshInstructionCounts& instructions,

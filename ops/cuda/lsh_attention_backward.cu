@@ -11,9 +11,10 @@ namespace {
 template <class T>
 constexpr T kInfinity = std::numeric_limits<T>::infinity();
 
-// Computes dot products for each pair of a query i and a key j of the tile: adds q_i . q_j to `scores`, and
-// g_i . v_j to `gradients`. If are_rows_keys is true, rows of `scores` and `gradients` belong to keys, and
-// columns to queries. Otherwise rows belong to queries, and columns to keys.
+// Computes two dot products for each pair of a query i and a key j of the tile. Adds q_i . q_j to `scores`,
+// where q_j is the row of in.q at the position of the key. Adds g_i . v_j to `gradients`, where g_i is the
+// gradient of the result and v_j is the value. If are_rows_keys is true, rows of `scores` and `gradients`
+// belong to keys, and columns to queries. Otherwise rows belong to queries, and columns to keys.
 template <class Tiles>
 __device__ void compute_pair_products(LshThreadBlock<Tiles>& block,
                                       typename LshThreadBlock<Tiles>::Scores& scores,
@@ -32,11 +33,11 @@ __device__ void compute_pair_products(LshThreadBlock<Tiles>& block,
                                  are_rows_keys ? result_gradients : values);
 }
 
-// Computes gradients for a tile whose rows belong to queries and whose columns belong to keys. `scores` and
-// `gradients` contain the products of compute_pair_products(). If computes_deltas is true, adds to delta[i]
-// the contribution of the columns of the calling thread to LshInputs::deltas. Otherwise, replaces `gradients`
-// by the gradients with respect to the products in `scores`. Element i of log_sums and `delta` belongs to row
-// i of the thread.
+// Computes deltas or gradients for a tile whose rows belong to queries and whose columns belong to keys. On
+// input, `scores` and `gradients` contain the dot products of compute_pair_products(). If computes_deltas is
+// false, replaces `gradients` by the gradients with respect to the dot products in `scores`. If
+// computes_deltas is true, adds the terms of the columns of the calling thread to `delta`, from which the
+// caller computes LshInputs::deltas. Element i of log_sums and `delta` belongs to row i of the thread.
 template <class Tiles, class Scores, class T = typename Tiles::Value>
 __device__ void compute_query_rows(const LshThreadBlock<Tiles>& block,
                                    const T (&log_sums)[Scores::kRowsPerThread], bool computes_deltas,
@@ -65,9 +66,9 @@ __device__ void compute_query_rows(const LshThreadBlock<Tiles>& block,
 }
 
 // Computes gradients for a tile whose rows belong to keys and whose columns belong to queries. On input,
-// `scores` and `gradients` contain the products of compute_pair_products(). On output, `scores` contains the
-// weights after dropout, and `gradients` contains the gradients with respect to the products in `scores`.
-// log_sums and `deltas` have one element for each query of the tile.
+// `scores` and `gradients` contain the dot products of compute_pair_products(). On output, `scores` contains
+// the weights after dropout, and `gradients` contains the gradients with respect to the dot products that
+// `scores` contained on input. log_sums and `deltas` have one element for each query of the tile.
 template <class Tiles, class Scores, class T = typename Tiles::Value>
 __device__ void compute_key_rows(const LshThreadBlock<Tiles>& block, const T (&log_sums)[kTileTokens],
                                  const T (&deltas)[kTileTokens], Scores& scores, Scores& gradients) {
@@ -92,9 +93,9 @@ __device__ void compute_key_rows(const LshThreadBlock<Tiles>& block, const T (&l
   }
 }
 
-// Accumulates the tile `result` over the rounds in gq (batch, length, heads, dim). Row i of the tile belongs
-// to slot begin + i of query_slots, and column j belongs to feature column + j. In the first round, the tile
-// is stored instead of added, so gq need not be initialised.
+// Adds the tile `result` to gq (batch, length, heads, dim). Row i of the tile belongs to slot begin + i of
+// query_slots, and column j belongs to feature column + j. In the first round, the tile overwrites gq, so the
+// caller need not initialise gq.
 template <class Tiles, class Tile, class T = typename Tiles::Value>
 __device__ void add_query_gradient(const LshThreadBlock<Tiles>& block, const Tile& result,
                                    const LshChunkSlots& query_slots, int64_t begin, int64_t column,
@@ -114,10 +115,9 @@ __device__ void add_query_gradient(const LshThreadBlock<Tiles>& block, const Til
   }
 }
 
-// Accumulates the tiles key_gradient and value_gradient over the rounds in gk (batch, heads, length, dim) and
-// gv (batch, length, heads, value_dim). Row i of a tile belongs to slot begin + i of key_slots, and column j
-// belongs to feature column + j. In the first round, the tiles are stored instead of added, so gk and gv need
-// not be initialised.
+// Adds the tile key_gradient to gk (batch, heads, length, dim), and value_gradient to gv (batch, length,
+// heads, value_dim). Row i of a tile belongs to slot begin + i of key_slots, and column j belongs to feature
+// column + j. In the first round, the tiles overwrite gk and gv, so the caller need not initialise gk and gv.
 template <class Tiles, class Tile, class T = typename Tiles::Value>
 __device__ void add_key_gradients(const LshThreadBlock<Tiles>& block, const Tile& key_gradient,
                                   const Tile& value_gradient, const LshChunkSlots& key_slots, int64_t begin,
@@ -175,7 +175,8 @@ __global__ void __launch_bounds__(Tiles::kThreads, choose_resident_lsh_blocks<Ti
     log_sums[i] = in.log_sums[row];
     if (!in.s.average_rounds) delta[i] = in.deltas[row];
   }
-  // If in.s.average_rounds is true, pass 0 over the keys computes the deltas. Pass 1 computes the gradient.
+  // Pass 0 over the keys computes the deltas, and pass 1 computes the gradient. If in.s.average_rounds is
+  // false, in.deltas already contains the deltas, and pass 0 is skipped.
   for (int pass = in.s.average_rounds ? 0 : 1; pass < 2; ++pass) {
     block.visit_key_tiles(round, chunk, begin, [&] {
       Scores scores, gradients;
@@ -211,8 +212,8 @@ __global__ void __launch_bounds__(Tiles::kThreads, choose_resident_lsh_blocks<Ti
   if (chunk >= block.order.chunk_count || begin >= block.order.slot_count(chunk)) return;
   const bool needs_key_gradient = column < in.s.dim, needs_value_gradient = column < in.s.value_dim;
   typename Tiles::template Tile<kTileTokens, kWidth> key_gradient, value_gradient;
-  // Query q is in slot q of this chunk if q < chunk_length, otherwise in slot q - chunk_length of the next
-  // chunk.
+  // The queries of this chunk and of the next chunk are numbered together. Query n is in slot n of this chunk
+  // if n < chunk_length, otherwise in slot n - chunk_length of the next chunk.
   __shared__ LshChunkSlots chunks[2];
   __shared__ int query_count;
   if (threadIdx.x == 0) {

@@ -6,7 +6,7 @@ namespace tapeformer::cuda {
 namespace {
 
 // The random rotations of one call of lsh_hash(), and their layout in memory. A rotation consists of matrices
-// 0 and 1, of which matrix 1 can have no columns. Matrix `factor` has the shape (dim, columns(factor)).
+// 0 and 1. Matrix `factor` has the shape (dim, columns(factor)). Matrix 1 can have 0 columns.
 struct Rotations {
   LshHashShape s;
   GraphRandomStream stream;
@@ -26,8 +26,8 @@ struct Rotations {
 };
 
 // Writes `count` rotations to `target` (count, size()). A thread computes four standard normal numbers at a
-// time with the Box-Muller transform, in float as on the CPU. The comment of lsh_hash() in
-// ops/kernels/lsh_attention.h defines the order of the random numbers.
+// time with the Box-Muller transform. The computation is in float, as in the CPU kernel. The comment of
+// lsh_hash() in ops/kernels/lsh_attention.h defines the order of the random numbers.
 template <class T>
 __global__ void draw_rotations_kernel(Rotations rotations, int64_t count, T* target) {
   const LshHashShape& s = rotations.s;
@@ -62,8 +62,8 @@ __global__ void draw_rotations_kernel(Rotations rotations, int64_t count, T* tar
   }
 }
 
-// The maximum of a sequence of numbers, and its index. If several numbers are equal to the maximum, `index`
-// is the lowest of their indices. If there are no numbers yet, `index` is -1.
+// The maximum of a sequence of numbers, and the index of the maximum. If several numbers are equal to the
+// maximum, `index` is the lowest index of these numbers. If the sequence is empty, `index` is -1.
 template <class T>
 struct ArgMax {
   T value;
@@ -87,7 +87,7 @@ struct ArgMax {
 };
 
 // Computes the buckets of kTileTokens positions in one round of one head per block. `blocks` is the number of
-// blocks of a head and round.
+// blocks for each round of each head.
 template <class S, class T = Compute<S>>
 __global__ void hash_kernel(Rotations rotations, AttentionRows<const S> q, const T* matrices, int64_t blocks,
                             int32_t* buckets) {

@@ -36,8 +36,8 @@ __device__ int32_t exclusive_block_sum(int32_t value) {
 // `all_codes`. Each block processes one round of one head. ops/cpu/lsh_order.h defines cells and codes.
 __global__ void sort_kernel(LshAttentionShape s, const int32_t* all_buckets, int passes, int32_t* all_sorted,
                             int32_t* all_scratch, int32_t* all_codes) {
-  // Number of positions of each thread whose bucket has a certain value of the current digit. The prefix sum
-  // below replaces this number by the slot to which the thread writes the first of these positions.
+  // For each digit and thread, the number of positions of the thread whose bucket has this digit. The prefix
+  // sum below replaces this number by the slot to which the thread writes the first of these positions.
   __shared__ int32_t counts[kDigits * kDigitStride];
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t offset = int64_t{blockIdx.x} * s.length;
@@ -95,7 +95,7 @@ __global__ void sort_kernel(LshAttentionShape s, const int32_t* all_buckets, int
   }
 }
 
-// Finds the wrap pair of each round of each head. Each thread processes one round at a time.
+// Finds the LshWrapPair of each round of each head. Each thread processes one round of one head at a time.
 __global__ void wrap_kernel(LshAttentionShape s, const int32_t* buckets, LshOrderView view, int64_t count,
                             LshWrapPair* wraps) {
   for (int64_t i = first_element(); i < count; i += element_stride()) {

@@ -11,9 +11,9 @@ namespace tapeformer::cuda {
 // is the code of a slot without a position.
 inline constexpr int32_t kNoCell = -1, kEmptySlot = -2;
 
-// A pair of cells that attend across the ends of the sorted sequence. The queries in cell `query_code`, which
-// is in the first chunk of a round, attend to the keys in cell `key_code`, which is in the last chunk of
-// round `key_round`. If the round has no such pair, query_code is kNoCell.
+// A pair of cells that connects the first chunk of a round with the last chunk of round `key_round`. The
+// queries in cell `query_code` of the first chunk attend to the keys in cell `key_code` of the last chunk. If
+// the round has no such pair, query_code is kNoCell.
 struct LshWrapPair {
   int32_t query_code, key_round, key_code;
 };

@@ -1,11 +1,11 @@
 // LSTM on CUDA. The valid frames are packed by step. Step s has one row for each sequence with more than s
-// frames, from the longest sequence to the shortest. In the forward direction, the row contains frame s of
-// the sequence. In the reverse direction, it contains frame length - 1 - s. Each step has the same rows in
-// both directions.
+// frames, from the longest sequence to the shortest. In the forward direction, the row of a sequence contains
+// frame s. In the reverse direction, the row contains frame length - 1 - s, where `length` is the number of
+// frames of the sequence. Both directions therefore have the same number of rows in each step.
 //
-// The products that do not depend on the previous step are computed as one product over all packed rows. For
-// each step, one batched product computes the recurrent products of both directions, and one kernel computes
-// the gates.
+// The matrix products that do not depend on the previous step are computed for all packed rows at once. For
+// each step, one batched product multiplies the previous h by weight_hh for both directions, and one kernel
+// computes the gates.
 #include "ops/kernels/lstm.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@
 namespace tapeformer::cuda {
 namespace {
 
-// The packed rows of an LSTM, which the comment of this file describes. The arrays are in device memory.
+// The layout of the packed rows that the comment of this file describes. The arrays are in device memory.
 struct PackedFrames {
   int64_t batch, frames, hidden, directions;
   int64_t rows;             // number of packed rows of a direction
@@ -29,8 +29,8 @@ struct PackedFrames {
   const int64_t* length;    // (batch,): length of sequence[r]
   const int64_t* first;     // (frames,): index of the first packed row of each step
 
-  // Returns the index, in a (batch, frames) tensor, of the frame that row r of step s contains in direction
-  // d.
+  // Returns the frame that row r of step s contains in direction d, as an index into a (batch, frames)
+  // tensor.
   __device__ int64_t compute_frame_index(int64_t d, int64_t r, int64_t s) const {
     return sequence[r] * frames + (d == 0 ? s : length[r] - 1 - s);
   }
@@ -167,7 +167,8 @@ struct BackwardStep {
   T* gz;        // (directions, rows, 4 hidden)
 };
 
-// Computes gz, the gradient with respect to the pre-activations of the gates of a step, and updates gc.
+// Computes gz, the gradient with respect to the gates of a step before their activation functions. Replaces
+// gc by the gradient of the previous c.
 template <class T>
 __global__ void backward_step_kernel(PackedFrames p, BackwardStep<T> b) {
   const int64_t n = p.directions * b.active_rows * p.hidden, hidden = p.hidden;
@@ -217,8 +218,8 @@ class RecurrentWeights {
   const T* weights_;
 };
 
-// Returns a launch of a kernel that processes one step. For each of `count` units, the kernel reads or writes
-// `accesses` elements.
+// Returns the launch configuration of a kernel that processes one step. For each of `count` units, the kernel
+// reads or writes `accesses` elements in total.
 template <class T>
 LaunchConfig make_step_launch(int64_t count, int64_t accesses,
                               SourceLocation where = SourceLocation::current()) {

@@ -51,8 +51,8 @@ __global__ void norm_forward_kernel(NormArrays<T, B> f) {
 }
 
 // Computes the layer norm for rows of any width. Each block processes one row. Intermediate results are
-// stored in f.normalized, or in f.y if f.normalized is null. A thread reads only the elements of these arrays
-// that it has written, so no barrier is necessary.
+// stored in f.normalized, or in f.y if f.normalized is null. Each thread reads only elements that the same
+// thread has written, so no barrier is necessary.
 template <class T, class B>
 __global__ void wide_forward_kernel(NormArrays<T, B> f) {
   const int64_t first = blockIdx.x * f.dim;
@@ -85,7 +85,7 @@ struct NormGradients {
   DropoutMultipliers<T> dropout;
   T* gx;
   B* gbranch;
-  ColumnSums<T> sums;  // gradients of weight and bias. If sums.partial_sums is null, they are not computed.
+  ColumnSums<T> sums;  // gradients of weight and bias; not computed if sums.partial_sums is null
 
   // Returns element i of the gradient of y, which is g + g_rounded. A null pointer stands for zeros.
   __device__ T result_gradient(int64_t i) const {
@@ -222,10 +222,11 @@ template <class T, class B>
 void layer_norm_backward(Backend, int64_t rows, int64_t dim, const T* g, const BFloat16* g_rounded,
                          const T* normalized, const T* inverse_std, const T* weight,
                          const DropoutMask& dropout, T* gx, B* gbranch, T* gweight, T* gbias) {
-  // There is at least one block, so that the kernel writes sums of 0 if there are no rows.
+  // The number is at least 1, so that the kernel also runs for 0 rows and sets gweight and gbias to 0.
   const int64_t partial_sum_count =
       std::clamp<int64_t>((rows + kRowsPerBlock - 1) / kRowsPerBlock, 1, kMaxPartialSums);
-  const int64_t strips = (dim + kWarpSize - 1) / kWarpSize;  // blocks along x of wide_weight_gradient_kernel
+  // The number of blocks along x of wide_weight_gradient_kernel
+  const int64_t strips = (dim + kWarpSize - 1) / kWarpSize;
   const ColumnSumsWorkspace<T> memory(partial_sum_count, 2 * dim, dim, 2 * strips, gweight, gbias);
   const NormGradients<T, B> b{rows,
                               dim,

@@ -13,9 +13,10 @@ __device__ void for_each_lane_column(int64_t columns, F&& f) {
   for (int64_t i = threadIdx.x % kWarpSize; i < columns; i += kWarpSize) f(i);
 }
 
-// Returns the number that the softmax feature maps subtract from u before exp(): |scale * x|² / 2 for keys,
-// and the maximum of u for queries. x (dim,) is a row of the input, and u is scale * projection x, with the
-// shape (features,). All lanes of a warp call the function.
+// Returns the number that the softmax feature maps subtract from the elements of u before exp(). For keys,
+// the number is |scale * x|² / 2, and for queries, the maximum of u. x (dim,) is a row of the input. u
+// (features,) is the product of the projection matrix and x, times `scale`. All lanes of a warp call the
+// function.
 template <class T>
 __device__ T compute_exponent_shift(const RandomFeatureShape& s, const T* x, const T* u) {
   if (s.feature_map == RandomFeatureMap::softmax_key) {
@@ -28,7 +29,8 @@ __device__ T compute_exponent_shift(const RandomFeatureShape& s, const T* x, con
   return warp_reduce<Maximum>(largest);
 }
 
-// Computes the features of one row per warp at a time. On input, y holds the products scale * projection x.
+// Computes the features of the rows of x. Each warp processes one row at a time. On input, the rows of y are
+// the products of the projection matrix and the rows of x, times `scale`.
 template <class T>
 __global__ void forward_kernel(RandomFeatureShape s, const T* x, T* y) {
   for (int64_t row = first_warp_row(); row < s.rows; row += warp_row_stride()) {
@@ -43,8 +45,9 @@ __global__ void forward_kernel(RandomFeatureShape s, const T* x, T* y) {
   }
 }
 
-// Computes gu, the gradient of the products scale * projection x, and the part of gx that does not come from
-// the products. Each warp processes one row at a time.
+// Computes gu, the gradient with respect to the products of the projection matrix and the rows of x, times
+// `scale`. Also computes the part of gx that does not come from these products. Each warp processes one row
+// at a time.
 template <class T>
 __global__ void backward_kernel(RandomFeatureShape s, const T* x, const T* y, const T* g, T* gu, T* gx) {
   for (int64_t row = first_warp_row(); row < s.rows; row += warp_row_stride()) {

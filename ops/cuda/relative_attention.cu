@@ -30,9 +30,8 @@ __global__ void relative_scores_backward_kernel(RelativeScoresShape s, const T* 
   }
 }
 
-// Implements relative_attention_step(). Each block processes one head. First the keys are distributed over
-// the warps, and each warp computes one score at a time. Then the features of the result are distributed over
-// the threads.
+// Implements relative_attention_step(). Each block processes one head. First, each warp computes the scores
+// of some of the keys, one key at a time. Then each thread computes some of the features of the result.
 template <class T>
 __global__ void relative_step_kernel(RelativeAttentionStepShape s, GraphStep query_step,
                                      RelativeAttentionStepInputs<T> in, RelativeAttentionRingBuffers<T> keys,

@@ -51,14 +51,14 @@ class SliceRowStream {
   using Tile = typename Tiles::template Tile<kTileRows, kTileColumns>;
 
   // `position` is the first row of the resident tile. add_tile_product() uses kWidth columns of the streamed
-  // operand, from `column` on.
+  // operand, beginning with `column`.
   __device__ SliceRowStream(OperandPair<Stored> resident, int64_t position, OperandPair<Stored> streamed,
                             int64_t column)
       : resident_(resident), streamed_(streamed), resident_position_(position), column_(column) {}
 
-  // Makes the streamed tile at row `first` the next tile. TensorCoreRowStream also starts to load this tile
-  // and the resident tiles of the first kOperandCount operands (1 or 2). All threads of the block call the
-  // function.
+  // Makes the streamed tile at row `first` the next tile. TensorCoreRowStream also loads the resident tiles
+  // of the first kOperandCount (1 or 2) operands, and starts to load the next tile. All threads of the block
+  // call the function.
   template <int kOperandCount>
   __device__ void start_loads(int64_t first) {
     next_position_ = first;

@@ -8,7 +8,7 @@ namespace tapeformer::cuda {
 namespace {
 
 // A row of `dim` elements in the registers of a warp. `Row` is a WarpRow. All lanes of the warp call the
-// functions.
+// member functions.
 template <class T, class Row>
 class NarrowRow {
  public:
@@ -73,16 +73,17 @@ class WideRow {
   int64_t dim_;
 };
 
-// Returns the number that is subtracted from each element before exp(): the maximum of the row, or 0 if the
-// maximum is infinite. With 0, a row in which all elements are -inf does not give NaN.
+// Returns the number that is subtracted from each element of a row before exp(). The number is the maximum of
+// the row, or 0 if the maximum is infinite. If all elements are -inf, subtracting the maximum would give NaN.
 template <class T, class Row>
 __device__ T compute_shift(const Row& row) {
   const T maximum = row.maximum();
   return std::isinf(maximum) ? T{0} : maximum;
 }
 
-// The structs below are function objects, which kernels call as f(row_index, row, is_row_leader). `row` is a
-// NarrowRow or a WideRow. is_row_leader is true in exactly one of the threads that process the row.
+// The structs below are function objects. The kernels call f(row_index, row, is_row_leader) for each row.
+// `row` is a NarrowRow or a WideRow. is_row_leader is true in exactly one of the threads that process the
+// row.
 
 // Computes the log-sum-exp of a row of logits and, if `targets` is not null, the cross entropy loss.
 template <class T>
@@ -138,7 +139,8 @@ struct LogSoftmax {
   }
 };
 
-// Computes gx = y (g - sum(g y)). `row` is a row of g. y is read twice, the second time from the cache.
+// Computes gx = y * (g - sum(g * y)), where y is the softmax and g is the gradient of y. `row` is a row of g.
+// y is read twice, the second time from the cache.
 template <class T>
 struct SoftmaxBackward {
   const T* __restrict__ y;
@@ -152,7 +154,8 @@ struct SoftmaxBackward {
   }
 };
 
-// Computes gx = g - exp(y) sum(g). `row` is a row of g.
+// Computes gx = g - exp(y) * sum(g), where y is the log-softmax and g is the gradient of y. `row` is a row of
+// g.
 template <class T>
 struct LogSoftmaxBackward {
   const T* __restrict__ y;

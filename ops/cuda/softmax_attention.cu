@@ -15,7 +15,7 @@
 // Softmax attention. Each thread block computes the result or the gradient of a tile of kTileTokens queries,
 // or the gradients of a tile of kTileTokens keys. A block for queries loops over the tiles of keys that its
 // queries attend to. A block for keys loops over the tiles of queries that attend to its keys. Exponentials
-// are computed as powers of two: exp(scale x) = 2^(multiplier x), with multiplier = scale / log 2.
+// are computed as powers of two: exp(scale * x) = 2^(multiplier * x), where multiplier = scale / log(2).
 namespace tapeformer::cuda {
 namespace {
 
@@ -37,8 +37,8 @@ __device__ void set_masked_elements(Tile& tile, int i, uint64_t bits, T value) {
     if (!(bits >> Tile::column_offset(j) & 1)) tile.elements[i][j] = value;
 }
 
-// The online softmax of a tile of queries. For each of its rows, a thread holds the maximum score so far, and
-// a partial sum over the columns that the thread processes.
+// The online softmax of a tile of queries. For each row that a thread processes, the thread holds the maximum
+// score so far, and the sum of the weights in the columns that the thread processes.
 template <class Scores, class T>
 struct OnlineSoftmax {
   static constexpr T kInfinity = std::numeric_limits<T>::infinity();
@@ -49,9 +49,9 @@ struct OnlineSoftmax {
   __device__ explicit OnlineSoftmax(T scale) : multiplier(scale) {
     for (T& row : maximum) row = -kInfinity;
   }
-  // Adds row i of a tile of scores. Replaces each score by its weight 2^(multiplier * (score - maximum)),
-  // where the maximum includes this tile. Rescales row i of `result`, the sum over the earlier tiles, to the
-  // new maximum.
+  // Adds row i of a tile of scores to the softmax. Updates the maximum, and replaces each score by the weight
+  // 2^(multiplier * (score - maximum)). Row i of `result` is the sum of the weighted values of the earlier
+  // tiles. The function rescales this row to the new maximum.
   template <class Result>
   __device__ void update(Scores& scores, Result& result, int i) {
     T largest = maximum[i];
@@ -141,10 +141,10 @@ __global__ void __launch_bounds__(Stream::kThreads, kResidentBlocks<Stream, Patt
 }
 
 // Computes the softmax weight of a query and a key before dropout, and the gradient of their score.
-//   multiplier   scale / log 2
+//   multiplier   scale / log(2)
 //   factor       dropout multiplier
-//   log_sum      log-sum-exp of the scores of the query, divided by log 2
-//   delta        dot product g . out
+//   log_sum      log-sum-exp of the scores of the query, divided by log(2)
+//   delta        dot product g . out, where g is the gradient of `out`
 //   weight       on input: q . k; on output: the weight
 //   gradient     on input: g . v; on output: the gradient of the score scale * (q . k)
 template <class T>
@@ -207,10 +207,10 @@ __global__ void __launch_bounds__(Stream::kThreads, kResidentBlocks<Stream, Patt
   store_tile(result, gq, head, begin, column, head.query_count, in.s.dim, scale);
 }
 
-// Computes the weights and the gradients of the scores between query `query` of the current tile and a tile
-// of keys. `scores` and `gradients` have one row per key. Column j of the calling thread belongs to the
-// query. On input, `scores` contains q . k, and `gradients` contains g . v. On output, `scores` contains the
-// weights after dropout, and `gradients` contains the gradients of the scores.
+// Computes the weights and score gradients of one query for all keys of a tile. The rows of `scores` and
+// `gradients` belong to keys, and column j of the calling thread belongs to query `query` of the tile. On
+// input, `scores` contains the products q . k, and `gradients` contains the products g . v. On output,
+// `scores` contains the weights after dropout, and `gradients` contains the gradients of the scores.
 template <class Scores, class T>
 __device__ void compute_column_gradients(const TileMasks<T>& masks, T multiplier, int query, int j,
                                          Scores& scores, Scores& gradients) {
@@ -298,9 +298,9 @@ bool can_use_tensor_stream(const SoftmaxAttentionInputs<S>& in) {
          are_aligned_to_packs(in.v, in.s.value_dim) && are_aligned_to_packs(in.g, in.s.value_dim);
 }
 
-// Calls f(std::type_identity<Stream>{}, Pattern{}) with the template arguments of the kernel. To save compile
-// time, double operands always use KeyPattern and a SliceRowStream of width kTileTokens. bfloat16 operands
-// also use these types if TensorCoreRowStream does not support the operands.
+// Calls f(std::type_identity<Stream>{}, Pattern{}), where Stream and Pattern are the template arguments of
+// the kernel. To save compile time, double operands always use KeyPattern and a SliceRowStream of width
+// kTileTokens. bfloat16 operands also use these types if TensorCoreRowStream does not support the operands.
 template <class S, class F>
 void with_stream_and_pattern(const SoftmaxAttentionInputs<S>& in, F&& f) {
   constexpr bool kIsTensor = std::is_same_v<S, BFloat16>;

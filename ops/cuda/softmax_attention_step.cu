@@ -13,8 +13,8 @@ namespace {
 constexpr int kStepKeys = 256;
 
 // Computes softmax_attention_step() for one head per block. Each warp computes the scores of some keys, one
-// key at a time. Then the threads form groups of `columns` threads, and each group adds the values of one key
-// at a time.
+// key at a time. Then the threads form groups of `columns` threads, and each group adds the weighted value of
+// one key at a time to the result.
 template <class T>
 __global__ void step_kernel(SoftmaxAttentionShape s, GraphStep last_position, AttentionRows<const T> q,
                             AttentionRows<const T> new_key, AttentionRows<const T> new_value,

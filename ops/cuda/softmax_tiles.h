@@ -20,7 +20,7 @@ struct SoftmaxAttentionInputs {
   AttentionRows<const S> q, k, v, g;
   DropoutMultipliers<Compute<S>> dropout;
   const Compute<S>* log_sums;  // (batch, heads, query_length), the log-sum-exp of the scores of each query
-  const Compute<S>* deltas;    // (batch, heads, query_length), the dot products g . out
+  const Compute<S>* deltas;    // (batch, heads, query_length), the dot products of the rows of g and out
 };
 
 // The type of SoftmaxAttentionHead::attended_pairs. For KeyPattern, the type is a reference to an object in
@@ -56,8 +56,8 @@ struct SoftmaxAttentionHead {
   HeadAttendedPairs<Pattern> attended_pairs;
   StridedRows<S> q, k, v, g;
 
-  // `index` is example * heads + head. It is a 32-bit integer, because a division of 64-bit integers takes
-  // many instructions and registers.
+  // `index` is example * heads + head. The type is a 32-bit integer, because a division of 64-bit integers
+  // takes many instructions and registers.
   __device__ SoftmaxAttentionHead(const SoftmaxAttentionInputs<S>& in, unsigned index)
       : head_index(index),
         example(index / static_cast<unsigned>(in.s.heads)),
@@ -93,16 +93,16 @@ struct SoftmaxAttentionHead {
     }
     return bits;
   }
-  // Finds the next tile of keys, at or after key `from`, for the queries [begin, begin + kTileTokens). At
-  // least one of these queries attends to a key of the tile. Returns the first key of the tile. If there is
-  // no such tile, returns a number that is larger than all keys.
+  // Returns the first key of the next tile of keys, at or after key `from`, to which the queries [begin,
+  // begin + kTileTokens) may attend. These queries attend to no key of the skipped tiles. If there is no such
+  // tile, returns a number that is larger than all keys.
   __device__ int64_t find_next_key_tile(int64_t begin, int64_t from) const {
     const int64_t end = begin + kTileTokens < query_count ? begin + kTileTokens : query_count;
     return attended_pairs.find_keys(begin, end, from).begin / kTileTokens * kTileTokens;
   }
-  // Finds the next tile of queries, at or after query `from`, for the keys [begin, begin + kTileTokens). At
-  // least one query of the tile attends to one of these keys. Returns the first query of the tile. If there
-  // is no such tile, returns a number that is larger than all queries.
+  // Returns the first query of the next tile of queries, at or after query `from`, that may attend to the
+  // keys [begin, begin + kTileTokens). No query of the skipped tiles attends to these keys. If there is no
+  // such tile, returns a number that is larger than all queries.
   __device__ int64_t find_next_query_tile(int64_t begin, int64_t from) const {
     const int64_t end = begin + kTileTokens < key_count ? begin + kTileTokens : key_count;
     return attended_pairs.find_queries(begin, end, from).begin / kTileTokens * kTileTokens;
@@ -122,7 +122,7 @@ class TileMasks {
     // bytes 0 to 8 contain the 9 groups that cover the 64 keys, and byte 9 is the index of the first key in
     // its group.
     alignas(8) uint8_t dropout_masks[kTileTokens][16];
-    T log_sums[kTileTokens], deltas[kTileTokens];  // log_sums are divided by log 2
+    T log_sums[kTileTokens], deltas[kTileTokens];  // log_sums are divided by log 2, for fast_exp2()
   };
   struct Memory {
     Stage stages[2];
@@ -165,7 +165,7 @@ class TileMasks {
   __device__ uint64_t attention_mask(int query) const {
     return memory_.stages[stage_].attention_masks[query];
   }
-  // Returns whether dropout is active. dropout_mask() may be called only in this case.
+  // Returns whether dropout is active. If the result is false, dropout_mask() must not be called.
   __device__ bool has_dropout() const { return dropout_.threshold != 0; }
   // Returns the multiplier of the weights that dropout keeps.
   __device__ T dropout_scale() const { return has_dropout() ? dropout_.scale : T{1}; }

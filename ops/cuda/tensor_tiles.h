@@ -13,7 +13,8 @@ namespace tapeformer::cuda {
 inline constexpr int kTensorCoreWarps = 4;  // number of warps per block
 inline constexpr int kTensorCoreThreads = kTensorCoreWarps * kWarpSize;
 // Stride between the lines of a slice, in pairs of bfloat16 numbers. A line has kElements bfloat16 numbers.
-// The padding of four pairs keeps lines aligned for load_matrices(), and avoids bank conflicts of its loads.
+// The padding of four pairs keeps lines aligned for load_matrices(), and avoids bank conflicts in this
+// function.
 template <int kElements>
 inline constexpr int kPaddedLineStride = kElements / 2 + 4;
 
@@ -155,7 +156,7 @@ struct TensorCoreTile {
 
 // Fills a slice of an operand of a matrix product. element(d, i) returns the element at index d of the summed
 // dimension, in row or column i of the tile. Each element is stored as kParts bfloat16 numbers whose sum
-// approximates it.
+// approximates the element.
 template <class Layout, int kParts, class F>
 __device__ void fill_rounded_slice(uint32_t* slice, F element) {
   constexpr int kPairsPerLine = Layout::kLineElements / 2;
@@ -198,7 +199,8 @@ __device__ void fill_operand_slice(uint32_t* slice, const Operand& operand, int6
 
 // Adds to `tile` the product of 16 columns of the left operand and rows [first, first + 16) of the right
 // operand. left(part) returns a fragment with one part of the left operand, and `right` is a slice of the
-// right operand. The product of part 1 of both operands is small, and is omitted.
+// right operand. The product of part 1 of the left operand and part 1 of the right operand is small, and is
+// omitted.
 template <class Layout, int kLeftParts, int kRightParts, int kRows, int kColumns, class Left>
 __device__ void add_part_products(TensorCoreTile<kRows, kColumns>& tile, Left left, const uint32_t* right,
                                   int first) {

@@ -101,7 +101,7 @@ struct SimtTile {
   }
 
  private:
-  // An array of adjacent elements. If it has at most 16 bytes, one instruction loads or stores it.
+  // An array of adjacent elements. One instruction loads or stores an array of at most 16 bytes.
   template <int kCount>
   struct alignas(kCount * sizeof(T) < 16 ? kCount * sizeof(T) : 16) Vector {
     T values[kCount];
@@ -125,7 +125,7 @@ __device__ void fill_slice(T* slice, F element) {
     for (int e = thread; e < kSliceDepth * kSize; e += kTileThreads)
       slice[e / kSize * kTileStride<kSize> + e % kSize] = element(e / kSize, e % kSize);
   } else {
-    // A warp loads 8 adjacent terms of each of 4 rows or columns. The loads read whole memory sectors, and
+    // A warp loads 8 adjacent elements of each of 4 rows or columns. The loads read whole memory sectors, and
     // the stores have no bank conflicts.
     const int d = thread % 8, i = thread / 8 % 4, warp = thread / kWarpSize;
     constexpr int kDepthGroups = kSliceDepth / 8;
@@ -256,8 +256,8 @@ __device__ RowsOperand<kLayout, Rows> make_operand(const Rows& rows, int64_t pos
 }
 
 // Calls f(std::integral_constant<int, columns>), where `columns` is the number of columns of each tile of a
-// result with `width` columns. It is 32 if `width` is at most 32, otherwise 64. For double, it is always 64,
-// to save compile time.
+// result with `width` columns. For types of 4 bytes, `columns` is 32 if `width` is at most 32, otherwise 64.
+// For other types, `columns` is always 64, to save compile time.
 template <class T, class F>
 void visit_tile_width(int64_t width, F&& f) {
   if constexpr (sizeof(T) == sizeof(float))

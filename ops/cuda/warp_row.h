@@ -8,8 +8,8 @@
 namespace tapeformer::cuda {
 
 // A row of at most K * kWarpSize elements. Each lane holds K elements, in groups of V adjacent elements. V is
-// 1 or Pack<T>::kSize. With V > 1, rows in memory must be aligned to 16 bytes, and the number of their
-// elements must be a multiple of V.
+// 1 or Pack<T>::kSize. If V > 1, rows in memory must be aligned to 16 bytes, and the number of elements of a
+// row must be a multiple of V.
 template <class T, int V, int K>
 struct WarpRow {
   T values[K];

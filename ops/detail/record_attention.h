@@ -19,8 +19,9 @@ struct AttentionBackwardArguments {
   AttentionGradients<T> gradients;
 };
 
-// Records `out` as the result of an attention op with the inputs q, k and v. Returns `out`. `backward` is a
-// function with the parameters (Backend, AttentionBackwardArguments<T>), which computes the gradients.
+// Records `out` on the tape as the result of an attention op with the inputs q, k and v. Returns `out`.
+// `backward` is a function with the parameters (Backend, AttentionBackwardArguments<T>) that computes the
+// gradients.
 template <class F>
 Tensor record_attention(const char* op, const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
                         F&& backward) {

@@ -50,7 +50,7 @@ TAPEFORMER_FOR_EACH_BACKEND(
 
     // Each column of `columns` (length, batch) is a sequence, and `tokens` (batch,) is the input of the next
     // decoding step. If position < prefix_length, copies row `position` of `columns` to `tokens`. Otherwise
-    // copies `tokens` to this row. On CUDA, each replay of a graph increases the position (GraphStep).
+    // copies `tokens` to this row. On CUDA, each replay of a graph advances the position (GraphStep).
     void copy_tokens_at_position(Backend, int64_t batch, int64_t position, int64_t prefix_length,
                                  uint8_t* columns, uint8_t* tokens);
 

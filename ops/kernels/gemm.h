@@ -30,9 +30,9 @@ TAPEFORMER_FOR_EACH_BACKEND(
     // Computes one product. If the CPU kernel is called inside a parallel loop, it uses only the calling
     // thread.
     template <class T> void gemm(Backend, const Gemm<T>& product);
-    // Computes `count` products of the same sizes. In product i, matrix a begins at first_product.a + i *
-    // stride_a, b at first_product.b + i * stride_b, and c at first_product.c + i * stride_c. With stride_a =
-    // 0, all products have the same a.
+    // Computes `count` products of the same sizes. The matrices of product i begin at these addresses:
+    //   first_product.a + i * stride_a, first_product.b + i * stride_b, first_product.c + i * stride_c
+    // If stride_a is 0, all products have the same a.
     template <class T> void batched_gemm(Backend, const Gemm<T>& first_product, int64_t count,
                                          int64_t stride_a, int64_t stride_b, int64_t stride_c);
 

@@ -1,6 +1,6 @@
 // Sparse patterns of attention. A pattern is a union of sets of (query, key) pairs. The functions find_keys()
 // and find_queries() return runs, which are ranges of consecutive positions. Kernels compute only the tiles
-// of scores that contain a run, and no kernel needs a mask of shape (length, length).
+// of scores that overlap a run, and need no mask of shape (length, length).
 #pragma once
 
 #include "ops/kernels/key_window.h"

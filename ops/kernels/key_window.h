@@ -7,8 +7,8 @@
 
 namespace tapeformer {
 
-// The positions are divided into blocks of `block_size` positions. All queries of the block [first, first +
-// block_size) attend to the keys [first - before, first + block_size + after). If `block_size` is 1, each
+// The positions are divided into blocks of `block_size` positions. If a block begins at position `first`, all
+// its queries attend to the keys [first - before, first + block_size + after). If `block_size` is 1, each
 // query has its own window: `before` keys, the key at the position of the query, and `after` keys. The
 // default window has all keys.
 struct KeyWindow {

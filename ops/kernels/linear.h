@@ -21,8 +21,8 @@ TAPEFORMER_FOR_EACH_BACKEND(
 
     // Computes y. If the activation is gelu, also writes x wᵀ + bias to `preactivation` (rows, out).
     //
-    // X and Y are the same type, or X is bfloat16 and Y is float32. If X or the precision of the device is
-    // bfloat16, float32 operands of products are rounded to bfloat16.
+    // X and Y are the same type, or X is bfloat16 and Y is float32. If X is bfloat16, or if the precision of
+    // the device is bfloat16, float32 operands of matrix products are rounded to bfloat16.
     template <class X, class Y>
     void linear_forward(Backend, const LinearShape& shape, const X* x, const Compute<X>* w,
                         const Compute<X>* bias, Activation activation, const DropoutMask& dropout,

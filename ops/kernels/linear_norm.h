@@ -1,4 +1,5 @@
-// Fused kernel of a linear layer, the sum with a residual, and a layer norm, for decoding on a CUDA device.
+// Fused kernel for decoding on a CUDA device. The kernel computes a linear layer, adds a residual, and
+// applies layer normalisation.
 #pragma once
 
 #include "ops/kernels/linear.h"
@@ -17,9 +18,9 @@ struct LinearNormArguments {
   BFloat16* rounded_y;
 };
 
-// Computes layer.y in one launch, with float32 sums, and returns true. If a matrix product of cuBLAS and
-// separate kernels are faster for these sizes, or if an array is not aligned to 16 bytes, computes nothing
-// and returns false.
+// Computes layer.y in one launch, with float32 sums, and returns true. Computes nothing and returns false if
+// an array is not aligned to 16 bytes, or if a cuBLAS product followed by separate kernels is faster for
+// these sizes.
 bool try_linear_norm_forward(Backend, const LinearNormArguments& layer);
 
 }  // namespace tapeformer::cuda

@@ -23,9 +23,11 @@ struct LogisticComponent {
 };
 
 // Computes the LogisticComponent of the level with the center y in [-1, 1]. half_width is half of the width
-// of a level, and log_width is the logarithm of the width. With plus = (y - mean + half_width) / scale and
-// minus = (y - mean - half_width) / scale, the probability of the level is sigmoid(plus) - sigmoid(minus).
-// It is computed as sigmoid(plus) sigmoid(-minus) (1 - exp(minus - plus)), which avoids cancellation.
+// of a level, and log_width is the logarithm of the width. The probability of a level with two finite ends is
+// sigmoid(plus) - sigmoid(minus), where
+//   plus = (y - mean + half_width) / scale and minus = (y - mean - half_width) / scale.
+// To avoid cancellation, the function computes the probability as
+//   sigmoid(plus) * sigmoid(-minus) * (1 - exp(minus - plus)).
 template <class Math, LogisticEdge edge, class T>
 [[gnu::always_inline]] inline TAPEFORMER_HOST_DEVICE LogisticComponent<T> compute_logistic_component(
     T y, T mean, T raw_log_scale, T half_width, T log_width) {

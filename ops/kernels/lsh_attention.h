@@ -25,14 +25,14 @@ struct LshHashShape {
   static constexpr int64_t kMaxSingleRotationBuckets = 128;
 
   int64_t batch = 0, length = 0, heads = 0, dim = 0, rounds = 0, chunk_length = 1;
-  // Numbers of buckets that the caller sets. If requested_buckets.total() is 1, the numbers are derived from
-  // the valid length.
+  // Numbers of buckets that the caller sets. If requested_buckets.total() is 1 or exceeds the valid length,
+  // compute_default_bucket_counts() determines the numbers.
   LshBucketCounts requested_buckets;
   bool allow_two_rotations = true;  // false: always one rotation
-  LshBucketCounts max_buckets;      // upper bounds for all sequences
+  LshBucketCounts max_buckets;      // upper bounds of the bucket counts of all sequences
   // If true, all examples and heads share the rotations of a round.
   bool share_all_rotations = false;
-  // If true, a round and head has the same rotations in all examples.
+  // If true, all examples share the rotations of a round and head.
   bool share_rotations_across_examples = false;
   int64_t first_example = 0;         // example b uses the rotations of example first_example + b
   const int64_t* lengths = nullptr;  // valid lengths (batch,); null if no position is masked
@@ -44,8 +44,8 @@ struct LshHashShape {
     const int64_t total = wanted < allowed ? wanted : allowed;
     return total < 2 ? 2 : total;
   }
-  // Returns the numbers of buckets per rotation for compute_default_bucket_total(valid). If two rotations are
-  // used, the first number is a power of two, and the product may be smaller than
+  // Returns the numbers of buckets per rotation for compute_default_bucket_total(valid). With two rotations,
+  // the first number is a power of two, and the product of the two numbers may be smaller than
   // compute_default_bucket_total(valid).
   TAPEFORMER_HOST_DEVICE LshBucketCounts compute_default_bucket_counts(int64_t valid) const {
     const int64_t total = compute_default_bucket_total(valid);
@@ -73,7 +73,8 @@ enum class LshWrap { none, round, global };
 struct LshAttentionShape {
   int64_t batch = 0, length = 0, heads = 0, dim = 0, value_dim = 0, rounds = 0, chunk_length = 0;
   LshWrap wrap = LshWrap::none;
-  // If true, and if a query finds the same key in n rounds, each of the n occurrences has the weight 1 / n.
+  // If true, and if a query attends to the same key in n rounds, the weight of each occurrence is divided by
+  // n.
   bool normalize_duplicates = false;
   bool across_buckets = false;  // true: queries also attend to keys of other buckets
   bool causal = false;          // true: queries do not attend to later positions

@@ -13,10 +13,11 @@ namespace tapeformer {
 TAPEFORMER_FOR_EACH_BACKEND(
 
     // Computes y = normalized * weight + bias, where normalized = (s - mean(s)) / sqrt(var(s) + eps) for each
-    // row s of the input. If `branch` is null, the input is x. If `normalized` (rows, dim) and inverse_std
-    // (rows,) are not null, also writes the normalized rows and 1 / sqrt(var(s) + eps) to these arrays, for
-    // layer_norm_backward(). If rounded_y (rows, dim) is not null, also writes y in bfloat16 to rounded_y. B
-    // is T or bfloat16. If B is bfloat16, T must be float.
+    // row s of the input. If `branch` is null, the input is x. B is T, or B is bfloat16 and T is float.
+    //
+    // The last three arrays can be null. `normalized` (rows, dim) and inverse_std (rows,) receive the
+    // normalized rows and 1 / sqrt(var(s) + eps), for layer_norm_backward(). rounded_y (rows, dim) receives y
+    // in bfloat16.
     template <class T, class B>
     void layer_norm_forward(Backend, int64_t rows, int64_t dim, const T* x, const B* branch,
                             const DropoutMask& dropout, const T* weight, const T* bias, double eps, T* y,

@@ -1,5 +1,5 @@
-// Kernels that compute the mean of the losses of rows on the device, so that the host need not wait for an
-// intermediate result.
+// Kernels that compute the mean of the losses of rows on the device, so that the host does not wait for
+// intermediate results.
 #pragma once
 
 #include <cstdint>

@@ -22,9 +22,9 @@ TAPEFORMER_FOR_EACH_BACKEND(
     // Computes gx = y (g - sum(g y)).
     template <class T>
     void row_softmax_backward(Backend, const T* g, const T* y, T* gx, int64_t rows, int64_t classes);
-    // Computes y = x - log-sum-exp.
+    // Computes y = x - logsumexp(x) for each row x.
     template <class T> void row_log_softmax(Backend, const T* x, T* y, int64_t rows, int64_t classes);
-    // Computes gx = g - exp(y) sum(g), where y is the log-softmax.
+    // Computes gx = g - exp(y) sum(g) for each row, where y is the log-softmax and g is the gradient of y.
     template <class T>
     void row_log_softmax_backward(Backend, const T* g, const T* y, T* gx, int64_t rows, int64_t classes);
     // Computes losses (rows,), the cross entropy of each row with its target (rows,), and lse (rows,), the

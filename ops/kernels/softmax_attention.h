@@ -46,8 +46,8 @@ TAPEFORMER_FOR_EACH_BACKEND(
     // each replay of a graph advances this position (GraphStep). q, key, value and out have length 1.
     //
     // `keys` and `values` are ring buffers of `capacity` rows, with position p in row p % capacity. The
-    // kernel writes `key` and `value` to the ring buffers, and then computes the attention. The keys that
-    // `pattern` contains must be among the last `capacity` positions.
+    // kernel writes `key` and `value` to the ring buffers, and then computes the attention. `pattern` must
+    // select only keys at the last `capacity` positions.
     //
     // The kernel ignores query_length, causal, key_lengths and dropout of the shape, and allocates no memory.
     template <class T>

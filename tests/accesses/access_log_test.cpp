@@ -38,8 +38,8 @@ __global__ void copy_bytes(const uint8_t* x, uint8_t* y) {
 __global__ void read_one(const float* x, float* y) {
   if (x[0] > 0) y[0] = 1;
 }
-// Transposes a 32 x 32 matrix through shared memory, in which a row has kStride elements. The block has one
-// warp.
+// Transposes a 32 x 32 matrix through shared memory, with a block of one warp. In shared memory, adjacent
+// rows are kStride elements apart.
 template <int kStride>
 __global__ void transpose(const float* x, float* y) {
   __shared__ float tile[32 * kStride];
@@ -176,7 +176,7 @@ TEST_CASE("cuda: 8 and 16 bytes of a lane take two and four cycles of shared mem
   CHECK(counts_of_shared<float>(2).conflicts() == 1);
   CHECK(counts_of_shared<double>(2).conflicts() == 2);
   CHECK(counts_of_shared<Wide>(2).conflicts() == 4);
-  CHECK(counts_of_shared<uint8_t>(1).shared_cycles == 1);  // four lanes read the same word
+  CHECK(counts_of_shared<uint8_t>(1).shared_cycles == 1);  // four lanes write to the same word
 }
 
 TEST_CASE("cuda: accesses before and after a barrier are separate requests") {

@@ -84,7 +84,7 @@ BenchmarkedModel choice_of(const Workload& workload) {
   return choose_model(arguments, workload.batch);
 }
 
-// Runs the workload and returns its memory accesses for each source file of kernels.
+// Runs the workload. Returns the total memory accesses of the kernels in each source file.
 std::map<std::string, Figures> figures_of(const Workload& workload, const BenchmarkedModel& choice) {
   const Device device = find_cuda_device();
   set_precision(device, workload.precision);
@@ -119,7 +119,8 @@ Figures budget_of(const Workload& workload, const std::string& file) {
   return {};
 }
 
-// Returns new lines of kBudgets for the files that exceed their budgets or have no budget.
+// Returns one line for each file that exceeds its budget or has no budget. Each line is C++ code for an
+// element of kBudgets with the current counts.
 std::string exceeded(const Workload& workload, const BenchmarkedModel& choice) {
   std::string lines;
   for (const auto& [file, found] : figures_of(workload, choice))

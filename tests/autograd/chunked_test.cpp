@@ -95,7 +95,7 @@ TEST_CASE("compute_in_chunks() uses `rows_gradient` instead of a replay") {
   CHECK(calls == 3);
   const auto found = taken_gradients({x, w1, w2, b});
   for (size_t i = 0; i < 4; ++i) CHECK(max_difference(found[i], expected[i]) < 1e-12);
-  // Negative control: a `rows_gradient` that does not match the function gives another gradient.
+  // Negative control: a `rows_gradient` that does not match the function gives a wrong gradient.
   backward(compute_in_chunks(function, x, 3, {w1, w2, b},
                              [&](const Tensor& rows, int64_t, const Tensor& g) {
                                run_linear_backward(linear(rows, w1, {}), w2, b, g);

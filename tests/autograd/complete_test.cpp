@@ -1,5 +1,5 @@
-// Tests of the callback BackwardOptions::on_complete. The tests check the order in which backward() calls it
-// for the leaves, and that the gradient of a leaf is complete at this time.
+// Tests of the callback BackwardOptions::on_complete. The tests check that backward() completes the leaves in
+// the expected order, and that a leaf has its complete gradient when the callback is called.
 #include <doctest/doctest.h>
 
 #include "autograd/chunked.h"
@@ -13,7 +13,7 @@ using namespace tapeformer::small;
 
 namespace {
 
-// Calls backward() for leaves with names, and checks the calls of on_complete().
+// A helper that runs backward() for named leaves and checks the calls of on_complete().
 class Completed {
  public:
   explicit Completed(std::vector<std::pair<std::string, Tensor>> leaves) : leaves_(std::move(leaves)) {}

@@ -134,8 +134,8 @@ TEST_CASE("backward() of a reversible stack releases the outputs and their gradi
   const int64_t before = memory.stats().active_bytes, half = kRows * kWidth * 8;
   memory.reset_peak();
   backward(loss);
-  // The expected peak is 7 * half: the gradient of the outputs and its copy use 4 * half, and the result of
-  // branch f and two gradients use 3 * half.
+  // The expected peak is 7 * half, where `half` is the size of x1 in bytes. The gradient of the outputs and
+  // its copy use 4 * half. The result of branch f and two gradients use 3 * half.
   CHECK(memory.stats().peak_bytes - before < 8 * half);
 }
 

@@ -17,9 +17,9 @@ double sigmoid_of(double x) {
   return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x));
 }
 
-// Returns the error of `value` in units in the last place (ulp) of `exact`. For subnormal numbers, the ulp is
-// the ulp of the smallest normal number. Wrong infinities and NaN have the error 1e30. If `exact` is close to
-// the largest float, infinity is not an error.
+// Returns the error of `value` in units in the last place (ulp) of `exact`. If `exact` is subnormal, the unit
+// is the ulp of the smallest normal number. Returns 1e30 for a wrong infinity or NaN. If `exact` is close to
+// the largest float, infinity is also correct.
 double ulps(float value, double exact) {
   const auto rounded = static_cast<float>(exact);
   if (std::isnan(rounded) || std::isinf(rounded) || std::isinf(value) || std::isnan(value)) {

@@ -16,7 +16,7 @@
 
 namespace tapeformer::test {
 
-// Returns the bytes, compressed in gzip format.
+// Returns `bytes`, compressed in the gzip format.
 inline Bytes gzipped(const Bytes& bytes) {
   z_stream stream{};
   if (deflateInit2(&stream, 6, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY) != Z_OK)
@@ -82,8 +82,7 @@ class ScopedVariable {
   std::optional<std::string> old_;
 };
 
-// Returns whether the real data set is in $TAPEFORMER_DATA. Tests of the real data are skipped if it is
-// missing.
+// Returns whether $TAPEFORMER_DATA contains the real data set. Otherwise, tests of the real data are skipped.
 inline bool have_real(const std::string& set) {
   const char* directory = std::getenv("TAPEFORMER_DATA");
   return directory && std::filesystem::exists(std::filesystem::path(directory) / set);

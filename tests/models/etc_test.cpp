@@ -67,7 +67,8 @@ const double* label_of(const Attention& attention, const EtcCase& c, int64_t i, 
          ((global_query ? 0 : 2) + (same ? 1 : 0)) * row;
 }
 
-// Returns the attention of one sequence by its definition, with all scores in memory.
+// Returns the result of ETC attention for one sequence, computed from the definition with all scores in
+// memory.
 Tensor direct_etc(const Attention& attention, const EtcCase& c, const Tensor& q, const Tensor& k,
                   const Tensor& v) {
   const int64_t length = q.size(1);

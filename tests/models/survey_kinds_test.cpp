@@ -1,6 +1,6 @@
-// Tests of the attention kinds with learned parameters from "Efficient Transformers: A Survey" (Tay et al.
-// 2020). The tests compare results with direct computations, and with softmax attention for options that make
-// the results equal.
+// Tests of attention kinds that have learned parameters and are described in "Efficient Transformers: A
+// Survey" (Tay et al. 2020). The tests compare results with direct computations. Some options make a kind
+// equivalent to softmax attention. With these options, results are compared with softmax attention.
 #include <doctest/doctest.h>
 
 #include <cmath>

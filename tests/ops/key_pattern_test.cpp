@@ -26,8 +26,9 @@ KeyPattern head_pattern(const PatternCase& c, int64_t head) {
   return pattern.get_head_pattern(head);
 }
 
-// Returns whether the runs of `next` contain all positions in [begin, end) for which `expected` is true. If
-// `exact` is true, the runs must contain no other position.
+// Calls next(position) for positions in [begin, end), and checks the returned runs of positions. Returns
+// whether the runs contain all positions for which `expected` is true. If `exact` is true, the runs must
+// contain no other position.
 template <class Next, class Expected>
 bool runs_match(int64_t begin, int64_t end, bool exact, Next next, Expected expected) {
   for (int64_t position = begin; position < end;) {

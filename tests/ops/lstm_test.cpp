@@ -32,8 +32,8 @@ std::vector<LstmWeights> directions_of(const std::vector<Tensor>& list, size_t f
   return directions;
 }
 
-// Computes one direction of an LSTM for one sequence x (frames, in) from elementary ops. Returns its states
-// (frames, hidden).
+// Computes one direction of an LSTM for one sequence x (frames, in) from elementary ops. Returns the hidden
+// states (frames, hidden).
 Tensor plain_direction(const Tensor& x, const LstmWeights& w, bool reverse) {
   const int64_t frames = x.size(0), hidden = w.weight_hh.size(1);
   Tensor h = Tensor::zeros({1, hidden}, x.dtype()), c = h;

@@ -1,5 +1,5 @@
-// Key patterns for tests of attention. Each pattern has a function of a head, a query and a key that defines
-// the pattern.
+// Key patterns for tests of attention. Each case has a pattern and a function contains(head, query, key) that
+// defines the pattern.
 #pragma once
 
 #include <cstdlib>

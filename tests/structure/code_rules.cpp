@@ -102,8 +102,8 @@ bool begins_with_word(const std::string& text, std::string_view word) {
   return text.starts_with(word) && (text.size() == word.size() || !is_name(text[word.size()]));
 }
 
-// Returns whether a '{' after `head` opens the body of a function. `head` is the code since the last
-// statement.
+// Returns whether a '{' after `head` opens the body of a function. `head` is the code between the end of the
+// previous statement and the '{'.
 bool opens_function(const std::string& head) {
   if (head.find('(') == std::string::npos) return false;
   if (begins_with_word(head, "namespace") || begins_with_word(head, "extern")) return false;
@@ -114,7 +114,7 @@ bool opens_function(const std::string& head) {
   return !is_type || last == ')';
 }
 
-// Returns the name before the first '(', or "" if the function is a lambda.
+// Returns the name before the first '(' in `head`, or "" if `head` belongs to a lambda.
 std::string name_in(const std::string& head) {
   size_t end = head.find('(');
   while (end > 0 && head[end - 1] == ' ') --end;
@@ -171,7 +171,8 @@ class FunctionFinder {
   char previous_ = '\n';
 };
 
-// Returns the first of `keys` that occurs in the text and is not part of a longer name or path, or "".
+// Returns the first element of `keys` that occurs in the text and is not a part of a longer name or path.
+// Returns "" if there is none.
 std::string key_in(const std::string& text, const std::vector<std::string>& keys) {
   for (const std::string& key : keys)
     for (size_t at = text.find(key); at != std::string::npos; at = text.find(key, at + 1)) {

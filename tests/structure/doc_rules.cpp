@@ -23,8 +23,8 @@ std::string trimmed(const std::string& line) {
   return begin == std::string::npos ? "" : line.substr(begin, line.find_last_not_of(' ') + 1 - begin);
 }
 
-// A code block of a Markdown file. `line` is the number of its first line, "```", and `info` is the rest of
-// that line.
+// A code block of a Markdown file. `line` is the number of the line that begins the block with "```", and
+// `info` is the rest of this line.
 struct CodeBlock {
   int line = 0;
   std::string info;

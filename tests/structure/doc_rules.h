@@ -1,5 +1,5 @@
-// Rules of the documentation: links point to existing files, and quoted code occurs in the file that it
-// names.
+// Rules of the documentation: links point to existing files, and quoted code occurs in the file that the
+// quotation names.
 #pragma once
 
 #include <filesystem>

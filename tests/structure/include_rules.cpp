@@ -71,8 +71,8 @@ const Names& closed_folders() {
   return *list;
 }
 
-// `prefix` is the common prefix of the headers of a third-party library. Only files whose paths begin with
-// one of `where` may include these headers.
+// A third-party library, and the files that may include it. `prefix` is the common prefix of the headers of
+// the library. Only files whose paths begin with an element of `where` may include these headers.
 struct Vendor {
   std::string prefix;
   Names where;

@@ -18,7 +18,7 @@ inline std::vector<Device> list_cuda_devices() {
   return {};
 }
 
-// Returns the CPU and list_cuda_devices().
+// Returns a list with the CPU and the devices of list_cuda_devices().
 inline std::vector<Device> list_devices() {
   std::vector<Device> devices = list_cuda_devices();
   devices.insert(devices.begin(), kCpu);

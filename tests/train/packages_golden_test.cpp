@@ -31,7 +31,7 @@ class PackageCase {
  public:
   explicit PackageCase(const std::string& name) : name_(name), file_(open_golden_file("packages")) {}
 
-  // Returns an input, whose gradient compare() checks.
+  // Returns an input that requires a gradient. compare() checks this gradient.
   Tensor input(const std::string& key) {
     inputs_.emplace_back(key, set_requires_grad(constant(key)));
     return inputs_.back().second;
@@ -101,7 +101,7 @@ TEST_CASE("image and local equal the package local-attention") {
   for (const char* name : {"local.blocks", "local.blocks.short"})
     for (const Attention* attention : {image.get(), blocks.get()})
       PackageCase(name).compare_attention(*attention, true, 1e-12);
-  // The package does not count the query itself in the size of the window.
+  // In the package, the window size does not include the query itself.
   PackageCase("local.sliding")
       .compare_attention(*make_package_kind("local", {{"window", int64_t{7}}}), true, 1e-12);
 }
@@ -150,7 +150,7 @@ TEST_CASE("lsh equals the package reformer-pytorch for the same buckets") {
     options.buckets = 6;
     options.causal = causal;
     const Tensor q = package.input("q"), v = package.input("v");
-    // Keys are q / sqrt(|q|² + 1e-6 dim). The package does not add 1e-6 dim.
+    // The keys are q / sqrt(|q|² + 1e-6 * dim). The package does not add 1e-6 * dim, so the bound is 1e-5.
     package.compare(lsh_attention(q, v, package.constant("buckets"), options), 1e-5);
   }
 }

@@ -83,7 +83,8 @@ std::string checkpoint_bytes(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Returns the model of the latest checkpoint of a run, with another value of an option of its attention kind.
+// Returns the model of the latest checkpoint of a run. In this model, `option` of the attention kind has the
+// value `value`.
 std::unique_ptr<AutoregressiveModel> model_with_option(Config config, const fs::path& run_dir,
                                                        const std::string& option, int64_t value,
                                                        const DatasetInfo& data) {

@@ -1,5 +1,6 @@
 // A benchmark of the time and memory per token of attention kinds, forward and backward, at doubling lengths.
-// This is the benchmark of "Transformers are RNNs", section 4.1.2, without projections.
+// It corresponds to the benchmark of "Transformers are RNNs", section 4.1.2, but does not include the linear
+// projections.
 #include <algorithm>
 
 #include "core/threads.h"
@@ -18,7 +19,7 @@ constexpr const char* kCausalMask = "causal";
 //
 // The number of bytes is a lower bound. The forward pass reads q, k and v and writes the result. Backward
 // reads q, k, v, the result and the gradient of the result, and writes the gradients of q, k and v. If the
-// kind shares queries and keys, k and its gradient are not counted.
+// kind uses the same tensor for queries and keys, the bytes of k and of the gradient of k are not counted.
 WorkCounts count_attention_work(const AttentionKind& kind, const OptionValues& options,
                                 const AttentionTimingOptions& sizes, int64_t length) {
   const double tensor_count = kind.capabilities.shares_query_key ? 3 + 4 + 2 : 4 + 5 + 3;

@@ -9,7 +9,8 @@
 
 namespace tapeformer {
 
-// The approximate number of tokens per measurement. Inputs with fewer tokens are processed several times.
+// The approximate number of tokens per measurement. If the input has fewer tokens, one measurement processes
+// it several times.
 inline constexpr int64_t kTokensPerMeasurement = 1 << 14;
 inline constexpr int64_t kMinSpreadLength = 4096;  // smallest length that TimeSpread uses
 

@@ -25,8 +25,8 @@ std::string format_problem_with_option(const Benchmark& benchmark, const OptionP
   for (const OptionName& known : kOptionNames)
     if (option == known.model) name = known.benchmark;
   if (benchmark.has_option(name)) return "--" + name + ": " + problem.message;
-  // The benchmark cannot set options of the attention kind. The error names --attention, which selects the
-  // kind.
+  // The benchmark has no option for the invalid value. If the value is an option of the attention kind, the
+  // message names --attention, which selects the kind.
   return (of_kind ? "--attention: " : "") + option + ": " + problem.message;
 }
 

@@ -1,8 +1,8 @@
 // Benchmarks of `tapeformer bench`. Each benchmark has a name, options and a function that measures and
-// returns a report. Times are medians over repeats, unless their name says otherwise. A reported ratio
-// compares two measurements in the same process and with the same number of threads. To add a benchmark,
-// write a file with a function that returns the Benchmark. Declare the function here, call it in
-// list_benchmarks(), and list the file in CMakeLists.txt.
+// returns a report. A reported time is the median over the repeats, unless the name of the field says
+// otherwise. A reported ratio compares two measurements from the same process with the same number of
+// threads. To add a benchmark, write a file with a function that returns the Benchmark. Declare the function
+// here, call it in list_benchmarks(), and list the file in CMakeLists.txt.
 #pragma once
 
 #include <string>

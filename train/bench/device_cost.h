@@ -24,10 +24,10 @@ struct DeviceWork {
   double flop_count() const;
 };
 
-// An object that counts the launches on a CUDA device and the bytes that the launches read and write. The
-// bytes of a kernel include only arrays that were allocated after the WorkCounter was constructed, because
-// the allocator does not record the sizes of earlier arrays. While a WorkCounter exists, an emulated device
-// does not run the launches, and the memory of the emulated device is limited to `memory_bytes`.
+// Counts the launches on a CUDA device and the bytes that the launches read and write. The byte count of a
+// kernel includes only arrays that were allocated after the WorkCounter was constructed, because the
+// allocator does not record the sizes of earlier arrays. While a WorkCounter exists, an emulated device does
+// not run the launches, and the memory of the emulated device is limited to `memory_bytes`.
 //
 // The member functions are inline, because they call functions that builds without CUDA do not define.
 class WorkCounter {

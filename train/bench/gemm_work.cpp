@@ -31,9 +31,12 @@ void multiply(Backend backend, const GemmShape& p, const Tensor& a, const Tensor
   for (int64_t i = 0; i < p.product_count; ++i) gemm(backend, product);
 }
 
-// Computes `p.product_count` products of shape `p` on the CPU with the kernels of linear layers. Weights and
-// gradients of weights are float32. The product is y = x weightᵀ if `p.transpose_b` is true, dweight = dyᵀ x
-// if `p.transpose_a` is true, and dx = dy weight otherwise.
+// Computes `p.product_count` products of shape `p` on the CPU with the kernels of linear layers. `p` selects
+// one of the three products of a linear layer with input x and output y:
+// - If `p.transpose_b` is true, the product is y = x weightᵀ.
+// - If `p.transpose_a` is true, the product is the gradient of the weight: dweight = dyᵀ x.
+// - Otherwise, the product is the gradient of the input: dx = dy weight.
+// weight and dweight are float32. dy is the gradient of y.
 template <class T>
 void multiply_as_linear(const GemmShape& p, const Tensor& a, const Tensor& b, const Tensor& weight,
                         const Tensor& c) {

@@ -12,7 +12,8 @@
 namespace tapeformer {
 
 // The shape of `product_count` equal products c = op(a) op(b). The shapes of c, op(a) and op(b) are (m, n),
-// (m, k) and (k, n). If `transpose_a` or `transpose_b` is true, op transposes this operand.
+// (m, k) and (k, n). op(a) is aᵀ if `transpose_a` is true, and a otherwise. op(b) is bᵀ if `transpose_b` is
+// true, and b otherwise.
 struct GemmShape {
   std::string name;
   int64_t m = 0, n = 0, k = 0;
@@ -34,8 +35,8 @@ struct GemmShape {
 // Returns the shapes of the products y = x weightᵀ of all linear layers, for `rows` tokens. Layers of equal
 // shape share an entry.
 std::vector<GemmShape> list_forward_gemms(const AutoregressiveModelOptions& model, int64_t rows);
-// Returns the shapes of the forward products and of the two products in backward of each layer: dx = dy
-// weight, and dweight = dyᵀ x.
+// Returns the shapes of the products of all linear layers in forward and backward, for `rows` tokens. With dy
+// as the gradient of y, backward of a layer computes dx = dy weight and dweight = dyᵀ x.
 std::vector<GemmShape> list_training_gemms(const AutoregressiveModelOptions& model, int64_t rows);
 double sum_flops(const std::vector<GemmShape>& products);
 double sum_elements(const std::vector<GemmShape>& products);

@@ -38,8 +38,8 @@ uint32_t read_weights(const NamedTensors& weights, double share) {
   return total;
 }
 
-// Returns the time in seconds to read as many bytes as all weights have in the dtype `stored`. The weights in
-// memory are float32, so for bfloat16 the function reads half of their bytes.
+// Returns the estimated time in seconds to read all weights of dtype `stored` once. The weights in memory are
+// float32. If `stored` is bfloat16, the function therefore reads only half of each weight tensor.
 double read_seconds(const NamedTensors& weights, DType stored) {
   constexpr int kPasses = 20;
   const double share = static_cast<double>(size_of(stored)) / sizeof(float);
@@ -53,8 +53,8 @@ double read_seconds(const NamedTensors& weights, DType stored) {
 // Returns the operations and bytes of one step, which generates one token of every sequence.
 // - Each weight takes one multiply-add per sequence and is read once, in the dtype `stored`.
 // - A state of constant size is read once and written once.
-// - A key/value cache has room for max_length tokens. A step reads the cache up to the current position,
-//   which is half of `tokens` on average.
+// - A key/value cache has room for max_length tokens. A step reads the cache up to the current position. On
+//   average over the steps, this position is half of `tokens`.
 WorkCounts count_token_work(const AutoregressiveModel& model, int64_t batch, int64_t tokens, DType stored) {
   const AutoregressiveModelOptions& options = model.options();
   const auto state = static_cast<double>(Decoder(model, batch).state_bytes());
@@ -99,14 +99,15 @@ Report measure(const AutoregressiveModel& model, int64_t batch, int64_t tokens, 
       rates.back().bytes_per_second = copy->measure_bytes_per_second();
       continue;
     }
-    // On the CPU, the bandwidth is measured by reading the weights. Small weights stay in the last-level
-    // cache, so the bandwidth of a large copy would be too low.
+    // On the CPU, the bandwidth is measured by reading the weights. For weights that fit into the last-level
+    // cache, the bandwidth that CopyBenchmark measures would be too low.
     reads.push_back(read_seconds(weights, stored));
     ratios.push_back(times.back() / reads.back());
     rates.back().bytes_per_second =
         static_cast<double>(count_parameters(model) * size_of(stored)) / reads.back();
   }
-  // Allocations of the first tokens are not counted, because they include the state and the CUDA graph.
+  // The allocations for the first tokens are not counted, because these allocations include the state and the
+  // memory of the CUDA graph.
   const int64_t uncounted = std::min<int64_t>(tokens, 3);
   const auto later_allocations = static_cast<double>(allocations(tokens) - allocations(uncounted));
   Report report;

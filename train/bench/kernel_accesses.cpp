@@ -15,8 +15,9 @@ AccessesByLaunch count_accesses(const std::function<void()>& step) {
   return log.launches();
 }
 
-// Returns the address of the instruction whose counts have the largest value of `excess`. The address is a
-// hexadecimal number for the program addr2line. Returns "" if `excess` is not positive for any instruction.
+// Returns the address of the instruction with the largest excess(counts), where `counts` are the access
+// counts of the instruction. The address is a hexadecimal number that the program addr2line accepts. Returns
+// "" if no instruction has a positive excess.
 template <class F>
 std::string find_worst_instruction(const LaunchSiteCounts& launch, F excess) {
   const auto worst =

@@ -60,8 +60,8 @@ class LshMeasurement {
   int64_t peak_ = 0;
 };
 
-// Matrix products with the shapes of the products in LSH attention. In LSH attention, the queries of one
-// chunk attend to the keys of two chunks. Each thread computes all products.
+// Matrix products with the shapes of the products in LSH attention. The queries of one chunk attend to the
+// keys of two chunks. Each thread computes all products.
 class ChunkProducts {
  public:
   ChunkProducts(int64_t chunk, int64_t dim) {
@@ -85,8 +85,8 @@ class ChunkProducts {
 };
 
 // Returns the results for this length, including the share of each stage in the total time of all threads.
-// Passes with timed stages alternate with sgemm on the same shapes, so that other load on the machine affects
-// both measurements.
+// Attention passes and sgemm on the same shapes alternate, so that other load on the machine affects both
+// measurements.
 Report LshMeasurement::report(const Attention& attention, const ChunkProducts& chunk_products,
                               int64_t repeats) const {
   LshStageTimes stages;

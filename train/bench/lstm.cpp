@@ -1,6 +1,6 @@
-// A benchmark of a stack of LSTM layers, forward and backward, on random frames. Passes alternate with matrix
-// products of the same shapes and with copies of memory, so that other load on the machine affects all
-// measurements.
+// A benchmark of a stack of LSTM layers, forward and backward, on random frames. The measurements of the
+// stack, of matrix products of the same shapes and of memory copies alternate, so that other load on the
+// machine slows all of them equally.
 #include "models/layers/lstm.h"
 #include "core/rng.h"
 #include "core/system/machine.h"

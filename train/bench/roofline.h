@@ -1,6 +1,6 @@
 // The roofline of a benchmark: lower bounds on the time of the operations and on the time of the memory
-// accesses. The bounds follow from the rate of matrix products and the memory bandwidth, which the same run
-// measures.
+// accesses. The bounds are computed from the rate of matrix products and from the memory bandwidth. Both are
+// measured in the same run.
 #pragma once
 
 #include <vector>

@@ -1,6 +1,7 @@
-// A benchmark of a training step (forward, backward, clipping, optimizer) on random bytes. The step is
-// compared with products of the same matrix shapes and precision, and with the memory bandwidth. Steps,
-// products and copies alternate, so that other load on the machine affects all measurements.
+// A benchmark of a training step (forward, backward, clipping, optimizer) on random bytes. The time of the
+// step is compared with the time of matrix products of the same shapes and precision, and with the memory
+// bandwidth. Steps, products and copies alternate, so that other load on the machine affects all
+// measurements.
 #include "core/allocator.h"
 #include "core/cuda/product_algorithms.h"
 #include "core/system/machine.h"

@@ -26,8 +26,8 @@ std::string format_json_value(const Json& value) {
   return text;
 }
 
-// Parses JSON and limits the depth of nesting, because nlohmann::json copies, compares and prints values
-// recursively, which could overflow the stack.
+// Parses JSON and limits the depth of nesting. nlohmann::json copies, compares and prints values recursively,
+// so deeply nested values could overflow the stack.
 Json parse(const std::string& text, const std::string& prefix) {
   const auto check_depth = [&](int depth, Json::parse_event_t, const Json&) {
     if (depth > kMaxDepth) throw CheckpointError(concat_text(prefix, "is nested deeper than ", kMaxDepth));

@@ -49,9 +49,9 @@ struct CommandSpec {
 
 struct CommonOptions {
   std::string device = "auto";
-  // Number of CPU threads. The value 0 selects run.threads for a training run, and the default for other
-  // commands. If run.threads is 0, a training run also uses the default. By default, each process uses its
-  // share of the available processors (ProcessGroup::default_thread_count).
+  // Number of CPU threads. If `threads` is 0, a training run uses run.threads threads. If run.threads is also
+  // 0, or if the command does not train, each process uses its share of the available processors
+  // (ProcessGroup::default_thread_count).
   int64_t threads = 0;
   std::optional<int64_t> seed;
   std::string data_dir;  // if empty, the default folders of data/sets/directory.h are used

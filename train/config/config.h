@@ -265,8 +265,8 @@ std::string to_toml(const Config& config);
 // Returns the reason why a key ("table.key") has no effect in a config, or "" if the key has an effect. For
 // example, the reason for data.downscale can be
 //   belongs to data sets of images of a known size, and data.dataset is "copy"
-// If the key is unknown, returns a reason for keys of [attention] and throws std::out_of_range for other
-// keys.
+// If `name` is an unknown key of [attention], returns a reason. Throws std::out_of_range for unknown keys of
+// other tables.
 std::string explain_unused_key(const Config& config, const std::string& name,
                                const AttentionCatalogue& catalogue);
 

@@ -167,9 +167,9 @@ KeyScope make_lexicon_scope() {
       [](const CatalogueEntry& set) { return is_speech(set) && set.label_kind != SpeechLabelKind::phones; });
 }
 
-// Returns the conditions under which data.unknown_words has an effect. The key applies to transcripts of
-// words. If the transcripts of a data set can be phones or words, such as in Kaldi directories, data.lexicon
-// must be set.
+// Returns the conditions under which data.unknown_words has an effect. The key has an effect only if the
+// transcripts contain words. In some data sets, such as Kaldi directories, transcripts can contain phones or
+// words. For these data sets, the key has an effect only if data.lexicon is set.
 KeyScope make_unknown_word_scope() {
   return combine_scopes(make_lexicon_scope(),
                         {{"transcripts with a lexicon", "data.lexicon", [](const Config& c) {

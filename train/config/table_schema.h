@@ -1,5 +1,5 @@
-// TableSchemaBuilder, with which the schema declares the config keys of one table, such as [train]. Internal
-// to the config code.
+// A builder for the declarations of the config keys of one table, such as [train]. Internal to the config
+// code.
 #pragma once
 
 #include <optional>

@@ -210,7 +210,8 @@ int destroy_process_group(int exit_status, const std::string& error, PrintError 
     processes.abort(exit_status == 0 ? kAbortStatus : exit_status);
   }
   const auto worst = static_cast<int>(*std::max_element(codes, codes + size));
-  // After the first process ends with an error, mpirun sends SIGTERM to the processes that are still ending.
+  // When the first process ends with an error, mpirun sends SIGTERM to the remaining processes. This process
+  // ignores the signal, because it must still print its error and finalize MPI.
   if (worst != 0) signal(SIGTERM, SIG_IGN);
   if (print && !error.empty() && (rank == 0 || errors[rank] != errors[0])) print(rank == 0 ? error : own);
   mpi_communicator = nullptr;

@@ -16,7 +16,7 @@ class Worker {
   using Job = std::function<void()>;
 
   Worker();
-  // Waits for all jobs, unless wait() has abandoned them.
+  // Waits for all jobs, unless wait() has abandoned the jobs.
   ~Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
@@ -24,8 +24,8 @@ class Worker {
   // Adds a job to the queue.
   void enqueue(Job job);
   // Waits until all jobs have ended and rethrows the first exception of a job. Calls `check` every 200
-  // milliseconds while it waits. If `check` throws, the exception propagates and the jobs are abandoned: they
-  // continue to run, but nothing waits for them.
+  // milliseconds while it waits. If `check` throws, the exception propagates and the jobs are abandoned: the
+  // jobs continue to run, but the destructor does not wait for them.
   void wait(const std::function<void()>& check = nullptr);
 
  private:

@@ -59,8 +59,9 @@ void read_configs(const RunChoice& choice, FoundRun& found) {
                      : load_config(path, choice.config_settings, make_attention_catalogue(), options);
 }
 
-// Returns load(found.config). Throws ConfigError if found.config does not match the weights of the
-// checkpoint, but found.training_config does.
+// Returns load(found.config). If found.config does not match the weights of the checkpoint but
+// found.training_config does, the cause is a setting in RunChoice::config_settings. In this case, the
+// function throws ConfigError.
 template <class Load>
 auto load_fitting(const FoundRun& found, Load&& load) {
   try {

@@ -17,8 +17,9 @@ inline constexpr double kLongestTrainingUtterance = -1;
 OptionSpec make_window_option();
 
 // Returns a decoder for the model of a run. The run must outlive the decoder. A recurrent state processes at
-// most `window_seconds` of speech, and then the decoder continues with a new state. 0 sets no limit, and
-// kLongestTrainingUtterance selects the length of the longest training utterance.
+// most `window_seconds` of speech. After this time, the decoder continues with a new state. If
+// `window_seconds` is 0, the time is not limited. If `window_seconds` is kLongestTrainingUtterance, the limit
+// is the length of the longest training utterance.
 //
 // Throws ConfigError if the model is an LSTM, is not causal, or has an attention kind without a recurrent
 // form. Also throws ConfigError if the window is too short.

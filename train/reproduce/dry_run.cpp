@@ -1,6 +1,6 @@
 // Estimates of the time, memory and disk space of a reproduction, for `tapeformer reproduce --dry-run`. For
-// each trained row, `train --dry-run` runs a few training steps. The number of parallel commands equals the
-// number of parallel training runs of the reproduction. All files are temporary.
+// each trained row, `train --dry-run` runs a few training steps. The dry run executes as many commands in
+// parallel as the reproduction executes training runs in parallel. All files are temporary.
 #include <unistd.h>
 
 #include <algorithm>

@@ -14,7 +14,7 @@ inline constexpr double kBytesPerMebibyte = 1024.0 * 1024.0;
 struct OutputField {
   Column column;
   std::string key;    // key of the value in the JSON output
-  double factor = 1;  // factor that multiplies the value, such as 100 for a percentage
+  double factor = 1;  // the table shows value * factor, such as factor = 100 for a percentage
 };
 
 // Returns a measurement that runs `command` and reads `fields` from the JSON output of the command. If the
@@ -51,8 +51,8 @@ struct GenerationMeasurementOptions {
 Measurement make_generation_measurement(const GenerationMeasurementOptions& speed);
 
 // Returns the exponent of a power law that is fitted to (x, y): the slope of a least-squares line through
-// (log x, log y). Uses the second half of the points, but at least the last three points. Returns NaN for
-// fewer than two points.
+// (log x, log y). The fit uses the second half of the points, or the last three points if the second half has
+// fewer than three. Returns NaN for fewer than two points.
 double fit_power_law_exponent(const std::vector<std::pair<double, double>>& points);
 
 // Returns the lengths shortest * 2^i, for i = 0, 1, 2, ..., that are at most `longest`. Throws ConfigError if

@@ -25,10 +25,10 @@ struct ReproductionOptions {
   std::filesystem::path config_folder;      // folder with the configs of the experiments
   std::filesystem::path output_folder;      // folder for the files and the runs of the table
   std::filesystem::path runs_folder = {};   // folder of the runs; empty: `runs` in `output_folder`
-  std::vector<int64_t> seeds = {1};         // one training per row and seed
+  std::vector<int64_t> seeds = {1};         // one training run per row and seed
   std::vector<std::string> row_names = {};  // empty: all rows
-  int64_t max_parallel_jobs = 1;            // maximum number of trainings at the same time
-  Device device = kCpu;                     // device of all trainings, evaluations and measurements
+  int64_t max_parallel_jobs = 1;            // maximum number of training runs at the same time
+  Device device = kCpu;                     // device of all training runs, evaluations and measurements
   DataAccessOptions data_access = {""};
   bool quiet = false;  // disables the printing of progress
   // Values from the command line that override the config files of the rows. extract_measurement_options()

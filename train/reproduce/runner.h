@@ -14,7 +14,8 @@ namespace tapeformer {
 struct TableResult {
   nlohmann::ordered_json table;       // see table_json.h
   std::vector<std::string> failures;  // "ROW, seed N, STAGE: PROBLEM"
-  // Exit status of the failed commands, or kFailureExitStatus if the statuses differ. 0 if no command failed.
+  // 0 if no command failed. Otherwise, the exit status of the failed commands, or kFailureExitStatus if their
+  // exit statuses differ.
   int failure_status = 0;
   int stop_signal = 0;  // signal that stopped run_reproduction(), or 0
 };
@@ -38,8 +39,8 @@ TableResult run_reproduction(const Reproduction& reproduction, const Reproductio
 Report estimate_reproduction_costs(const Reproduction& reproduction, const ReproductionOptions& options);
 
 // Returns the rows in options.row_names, in the order of the table. If options.row_names is empty, returns
-// all rows. Throws ConfigError if a row is unknown, or if none of the configs of the returned rows uses the
-// config key of a --set option.
+// all rows. Throws ConfigError if a row is unknown, or if a --set option sets a config key that no config of
+// the returned rows uses.
 std::vector<Row> select_rows(const Table& table, const ReproductionOptions& options);
 
 }  // namespace tapeformer

@@ -1,6 +1,6 @@
-// The description of a table or a figure of a paper: its rows with their configs, the measurements, and the
-// published values. train/reproduce/runner.h trains and measures the rows, and train/reproduce/render.h
-// writes the files.
+// The description of a table or a figure of a paper. The description contains the rows with their configs,
+// the measurements, and the published values. train/reproduce/runner.h trains and measures the rows, and
+// train/reproduce/render.h writes the files.
 #pragma once
 
 #include <functional>
@@ -64,7 +64,7 @@ struct Trial {
 struct Measurement {
   std::string name;  // name of the results in the result store
   std::vector<Column> columns = {};
-  // The arguments of each command. run_measurement() replaces these placeholders:
+  // The arguments of each command. run_measurement() replaces these placeholders in the arguments:
   //   {run}     run directory of the trial
   //   {config}  path of the config file of the trial
   //   {limit}   value of the config key data.eval_limit

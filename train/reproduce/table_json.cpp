@@ -57,7 +57,7 @@ std::string command_text(const Reproduction& reproduction, const ReproductionOpt
   return text;
 }
 
-// Returns the option --seeds with a leading blank, or "" if there are no seeds.
+// Returns the command-line option --seeds after a space, or "" if there are no seeds.
 template <class Seeds>
 std::string seeds_option(const Seeds& seeds) {
   std::string text;
@@ -178,7 +178,8 @@ Json collect_curves(const Table& table, const Figure& figure, const std::vector<
   return series;
 }
 
-// Returns the cell of a printed line in a column, or null if no row of this line has a cell in the column.
+// Returns the first cell in a column among the rows of a printed line, or null if none of these rows has a
+// cell in the column.
 const Json* find_cell(const Json& rows, const std::string& line, const std::string& column) {
   for (const Json& row : rows)
     if (row["line"] == line)

@@ -19,8 +19,8 @@ namespace {
 
 const std::string kGolden = SOURCE_DIR "/tests/golden/filterbank_";
 
-// Returns features (frames, dims) that kaldi-native-fbank computed and tests/golden/make_filterbank.py
-// stored.
+// Reads features (frames, dims) from a golden file. tests/golden/make_filterbank.py computed the features
+// with kaldi-native-fbank.
 Tensor golden(const std::string& name, int64_t dims) {
   const std::string bytes = read_file(kGolden + name + ".f32");
   std::vector<float> values(bytes.size() / sizeof(float));

@@ -68,7 +68,7 @@ TEST_CASE("Fashion-MNIST of the Debian package has the published checksums, and 
   const DatasetReport package = verify_dataset("fashion-mnist", dir.path().string());
   CHECK(package.is_valid());
   CHECK_NOTHROW(check_dataset_report(package));
-  // Unpacked copies of the files also pass.
+  // Unpacked copies of the files also pass the verification.
   for (const FileReport& file : package.files) {
     Bytes bytes = read_unpacked(file.path, 1 << 30);
     write_file(dir / "fashion-mnist" / file.name, bytes);

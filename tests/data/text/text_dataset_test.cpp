@@ -14,7 +14,7 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Returns a text of `bytes` bytes: 0, 1, 2, … modulo 251.
+// Returns a text of `bytes` bytes. Byte i is i modulo 251.
 std::string counted(int64_t bytes) {
   std::string text;
   for (int64_t i = 0; i < bytes; ++i) text += static_cast<char>(i % 251);
@@ -161,7 +161,7 @@ TEST_CASE("a line of four gigabytes is mapped, and a line of 64 MiB is encoded i
   constexpr int64_t kFileBytes = int64_t{1} << 32, kFileCharacters = int64_t{1} << 26;
   const auto write_line = [&](const char* name, int64_t bytes) {
     write_file(dir / name, std::string("start"));
-    // The added NUL bytes use no disk space.
+    // resize_file() appends NUL bytes, which use no disk space.
     std::filesystem::resize_file(dir / name, static_cast<uintmax_t>(bytes));
     return dir / name;
   };

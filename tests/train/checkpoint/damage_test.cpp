@@ -39,7 +39,8 @@ std::string resume_error(const Config& config, const fs::path& run) {
   return message_of<CheckpointError>([&] { train(config, run, true); });
 }
 
-// Edits state.json. The last entry "crc32" is the checksum of the text before this entry.
+// Edits state.json and updates its checksum. The checksum is the last entry, "crc32", and covers the text
+// before this entry.
 template <class F>
 void edit_state(const fs::path& checkpoint, F&& edit) {
   auto state = nlohmann::ordered_json::parse(read_file(checkpoint / "state.json"));

@@ -164,7 +164,8 @@ TEST_CASE("configs of earlier versions load, although they contain keys without 
   for (const SchemaKey& key : make_config_schema(AttentionCatalogue{})) {
     if (key.table_name != table) text += "[" + key.table_name + "]\n";
     table = key.table_name;
-    // Configs of earlier versions contain values of config keys without effect, here of model.heads.
+    // Configs of earlier versions contain values of keys without effect. Here, model.heads has no effect, and
+    // its value is not the default.
     const std::string value = key.name() == "model.heads" ? "6" : format_config_value(config, key.name());
     text += key.spec.name + " = " + value + "\n";
     if (key.name() == "data.lexicon") text += "allow_commands = false\n";

@@ -1,6 +1,6 @@
 // "Reformer" (Kitaev et al. 2020), tables 1 and 3: complexity of attention and of models. Each model is
-// measured at several lengths, depths and widths of the feed-forward block, and the exponents of time and
-// memory are fitted.
+// measured at several lengths, depths and widths of the feed-forward block. Exponents of time and memory are
+// then fitted to the measurements.
 #include "core/errors.h"
 #include "train/reproduce/measurements.h"
 

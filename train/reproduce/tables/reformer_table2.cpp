@@ -10,8 +10,8 @@ namespace tapeformer {
 namespace {
 
 // Values of TrainedModel::rounds for exact attention. kFull selects LSH attention with a single chunk, which
-// needs no hashing. kFullRaw selects softmax attention in which the queries are also the keys. This softmax
-// attention does not normalise the keys and does not mask the position of the query, unlike LSH attention.
+// needs no hashing. kFullRaw selects softmax attention in which the queries are also the keys. Unlike LSH
+// attention, kFullRaw does not normalise the keys, and each query also attends to its own position.
 constexpr int64_t kFull = 0, kFullRaw = -1;
 
 struct TrainedModel {

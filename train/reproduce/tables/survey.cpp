@@ -1,7 +1,7 @@
-// "Efficient Transformers: A Survey" (Tay et al. 2020): the attention kinds of its table 1, all in the same
-// small model with the same recipe. Row KIND trains a classifier on ListOps, row KIND-cifar10 trains a
-// classifier on gray CIFAR-10, and row KIND-mnist trains an autoregressive model on MNIST. The printed table
-// shows the rows of an attention kind in a single line.
+// "Efficient Transformers: A Survey" (Tay et al. 2020): the attention kinds of table 1. Each attention kind
+// is trained in the same small model with the same hyperparameters. Row KIND trains a classifier on ListOps,
+// row KIND-cifar10 trains a classifier on gray CIFAR-10, and row KIND-mnist trains an autoregressive model on
+// MNIST. The printed table shows the rows of an attention kind in a single line.
 #include <algorithm>
 #include <cmath>
 
@@ -13,7 +13,7 @@
 namespace tapeformer {
 namespace {
 
-// Values that depend on the sequence length, for attention options such as `stride` and `image_width`.
+// Values for attention options that depend on the sequence length, such as `stride` and `image_width`.
 struct Grid {
   int64_t side;   // power of two near the square root of the sequence length
   int64_t width;  // width of the images; equal to `side` if the sequences are not images
@@ -224,7 +224,7 @@ std::string decoding_of(const AttentionPattern& attention) {
                                                                               : "yes, growing state";
 }
 
-// Returns a measurement of properties of an attention kind that do not depend on training.
+// Returns a measurement of the properties of an attention kind. These properties do not depend on training.
 Measurement properties() {
   return {.name = "properties",
           .columns = {{.name = "class", .label = "class"},
@@ -275,9 +275,9 @@ double find_value(const MeasurementResults& results, const std::string& name) {
 }
 
 // Returns the text for the column "complexity holds". If fewer than kNeededLengths lengths were measured, the
-// text is "too few lengths". If the measured exponents of time and memory are at most kTolerance above the
-// fitted exponent of kind.cost(), the text is "yes". Otherwise, the text names the exponents that are too
-// large, for example "not of time".
+// text is "too few lengths". If the measured exponents of time and memory are at most kTolerance larger than
+// the exponent that is fitted to kind.cost(), the text is "yes". Otherwise, the text names the exponents that
+// are too large, for example "not of time".
 std::string verdict(const MeasurementResults& scaling, const SurveyKind& kind) {
   constexpr size_t kNeededLengths = 6;
   constexpr double kTolerance = 0.15;
@@ -297,8 +297,9 @@ std::vector<int64_t> measured_lengths(const ReproductionOptions& options) {
                               options.select_size("longest", 1024, 16384, 16384));
 }
 
-// Returns the length that the figure of accuracies shows: the largest measured length up to 4,096 tokens, the
-// length in the Long Range Arena. If all measured lengths exceed 4,096, returns the smallest length.
+// Returns the length whose times are drawn beside the accuracies. This is the largest measured length of at
+// most 4,096 tokens, because the Long Range Arena uses 4,096 tokens. If all measured lengths are larger, the
+// function returns the smallest measured length.
 int64_t choose_figure_length(const ReproductionOptions& options) {
   int64_t drawn = 0;
   for (const int64_t length : measured_lengths(options))
