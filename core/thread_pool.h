@@ -39,7 +39,7 @@ class ThreadPool {
   void leave_loop();
   void wait_for_workers();
 
-  std::mutex caller_mutex_;  // held by the caller of a loop
+  std::mutex caller_mutex_;  // held by the thread that has started the current loop
   int worker_count_ = 0;
   // The current loop. Its caller changes these members only while no worker is inside a loop.
   RangeFunction function_ = nullptr;

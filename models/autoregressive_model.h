@@ -32,7 +32,7 @@ enum class PositionKind {
 struct AutoregressiveModelOptions {
   EncoderOptions encoder;
   OutputHead head = OutputHead::logistic_mixture;
-  int64_t vocabulary_size = 256;  // number of token values and of classes of the categorical head
+  int64_t vocabulary_size = 256;  // number of token values; the categorical head has one class per value
   int64_t mixtures = 10;          // number of logistics in the mixture
   int64_t max_length = 0;         // maximum number of input tokens
   // Width of the value embeddings if position features are concatenated with them. The position features have

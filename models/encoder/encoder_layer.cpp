@@ -80,13 +80,13 @@ MultiHeadAttention::MultiHeadAttention(const EncoderOptions& options, int64_t la
   add_child("inner_attention", *attention_);
 }
 
-// Executor of run_attention() that records the ops on the tape.
+// The operations that run_attention() calls, for training: they are recorded on the tape.
 struct MultiHeadAttention::TapeExecutor {
   const MultiHeadAttention& a;
   const AttentionMask& mask;
   const ForwardContext& context;
   const std::string& name;
-  Tensor source;     // input of the key and value projections: segment memory, then x
+  Tensor source;     // input of the key and value projections: the rows of the segment memory, and then x
   Shape shape;       // shape of the layer input x, (batch, length, width)
   DType head_dtype;  // dtype of queries, keys and values
   DType result_dtype;

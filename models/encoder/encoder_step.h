@@ -42,7 +42,7 @@ class RecurrentEncoder {
     Tensor projected;      // results of the projections, (batch, projections * width)
     ProjectedHeads heads;  // views of `projected`, (batch, heads, head_dim)
     std::unique_ptr<AttentionState> state;
-    bool can_round_result;      // AttentionCapabilities::can_round_step_results of the kind
+    bool can_round_result;      // whether the attention can write bfloat16 results for float32 inputs
     Tensor inputs_to_compress;  // (batch, rate, width); undefined without a compressed memory
   };
   // Returns a layer that refers to `weights` and has an empty attention state. Layer::projected is a view of

@@ -1,4 +1,5 @@
-// The epilogue of linear layers, and matrix products with few rows, for training and decoding.
+// Two parts of linear layers on the CPU, for training and decoding: the epilogue, and matrix products with few
+// rows.
 #pragma once
 
 #include <algorithm>

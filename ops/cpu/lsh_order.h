@@ -65,9 +65,9 @@ class LshOrder {
   }
 
  private:
-  // The look-back from the first chunk of a round to a last chunk. The last chunk belongs to the same round,
-  // or to the previous round for LshWrap::global. Queries in the cell `code` of the first chunk also attend
-  // to the keys in the cell `target` of the last chunk. If there are no such queries, `code` is kNone.
+  // The look-back cell of a cell in the first chunk of a round. Queries in the cell `code` also attend to the
+  // keys in the cell `target`, which is in the last chunk of the same round, or of the previous round for
+  // LshWrap::global. If there are no such queries, `code` is kNone.
   struct FirstChunkLookBack {
     int32_t code;
     Cell target;

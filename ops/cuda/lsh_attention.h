@@ -66,8 +66,8 @@ struct LshTile {
   uint16_t multiplicities[kTileTokens][kTileTokens + 2];
 };
 
-// A query of a tile: its element of LshTile::query_codes, and an offset that LshThreadBlock::attends()
-// compares with the positions of keys.
+// A query of a tile, in registers. `code` is its element of LshTile::query_codes. LshThreadBlock::attends()
+// subtracts `offset` from the position of a key.
 struct LshQuery {
   int32_t code;
   uint32_t offset;

@@ -40,8 +40,8 @@ class StepRunner {
   // Waits for the losses and gradient norms of the steps before step number `end_step`. Throws
   // DivergenceError if one of them is not finite.
   void wait_for_losses(int64_t end_step);
-  // Discards the losses that have not been read. Trainer::dry_run() calls this function if it has a
-  // StepTimeModel, because a device that only counts the work of a step computes no losses.
+  // Discards the losses that have not been read. Trainer::dry_run() calls this function if it estimates the
+  // time of a step, because the device then counts the work of the step and computes no losses.
   void discard_losses() { pending_steps_.clear(); }
   // Returns the loss of the last step whose losses were read. If no losses were read, returns std::nullopt.
   std::optional<double> last_loss() const { return last_loss_; }

@@ -67,8 +67,8 @@ struct Reproduction {
   std::vector<std::string> reserved_keys = {};
 };
 
-// Returns an integer option, with the default value 0, for Reproduction::measurement_options. If the value of
-// the option is 0, ReproductionOptions::select_size() returns the argument for the scale.
+// Returns an integer option, with the default value 0, for Reproduction::measurement_options. With the value
+// 0, the size depends on the scale of the table (ReproductionOptions::select_size()).
 OptionSpec make_size_option(const char* name, std::string help);
 
 // Returns the names of the config tables that affect a training run. Reproductions that train models use this

@@ -110,7 +110,8 @@ class AutoregressiveTask final : public DatasetTask {
 
   bool captures_steps_ = false;
   std::map<int64_t, Batch> batches_;  // indexed by slot
-  // Number of tokens that precede the batch of a slot in each text stream, indexed by slot.
+  // For each slot, the number of tokens of a text stream before the batch of the slot. All streams have the
+  // same number.
   std::map<int64_t, int64_t> preceding_;
   std::unique_ptr<SegmentMemory> memory_;  // null if the model has no segment memory
   std::map<std::pair<int64_t, BatchLayout>, Batch> on_device_;

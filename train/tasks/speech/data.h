@@ -35,10 +35,10 @@ std::optional<std::filesystem::path> find_lexicon(const Config& config, const Da
 
 // Returns data.path. If data.path is empty, returns the folder of data.dataset in the data directories.
 std::filesystem::path find_speech_corpus_folder(const Config& config, const DataAccessOptions& data);
-// Returns the folders of the training part, the validation part if there is one, and the test part. If the
-// folder of the test part does not exist, omits the test part, unless data.test_part is set or training
-// evaluates on the test part. Each path is absolute, or relative to the folder of the corpus. If the corpus
-// does not have one folder per part, returns an empty list.
+// Returns the folders of the training part, the validation part if there is one, and the test part. A test
+// part whose folder does not exist is in the list only if data.test_part is set or training evaluates on the
+// test part. Each path is absolute, or relative to the folder of the corpus. If the corpus does not have one
+// folder per part, returns an empty list.
 std::vector<std::string> list_corpus_part_folders(const Config& config, const DataAccessOptions& data);
 
 // Returns the part that training evaluates on: "valid" if the corpus has this part or data.validation is
