@@ -59,7 +59,7 @@ SpeechDataset::SpeechDataset(const Corpus& corpus, PhoneTable phones, SpeechData
   store_ = std::make_shared<const FeatureStore>(part, options_.feature_options);
   if (options_.feature_options.filterbank.dither > 0)
     filterbank_.emplace(options_.feature_options.filterbank);
-  choose_examples(part, chosen);
+  make_examples(part, chosen);
   if (report_.utterance_count == 0)
     throw DataError(concat_text(corpus.name, ": none of ", part.utterances.size(), " utterances can be used",
                                 report_.faults.empty() ? "" : "; the first: " + report_.faults.front()));
@@ -82,7 +82,7 @@ SpeechDataset::Example SpeechDataset::make_example(const Utterance& utterance, i
   return {utterance, labels, store_index, 0, is_chosen, known && fits};
 }
 
-void SpeechDataset::choose_examples(const Corpus& corpus, const std::vector<bool>& chosen) {
+void SpeechDataset::make_examples(const Corpus& corpus, const std::vector<bool>& chosen) {
   Faults unusable;
   for (int64_t i = 0; i < store_->size(); ++i) {
     const Utterance& utterance = corpus.utterances[static_cast<size_t>(i)];

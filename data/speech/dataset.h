@@ -112,7 +112,7 @@ class SpeechDataset {
     bool is_alignable;
   };
   const Example& example(int64_t i) const { return examples_[static_cast<size_t>(i)]; }
-  void choose_examples(const Corpus& corpus, const std::vector<bool>& chosen);
+  void make_examples(const Corpus& corpus, const std::vector<bool>& chosen);
   Example make_example(const Utterance& utterance, int64_t store_index, bool is_chosen);
   void gather_statistics(const std::string& corpus_name);
 

@@ -84,7 +84,7 @@ struct LshKey {
 // Rows at negative positions are zero.
 template <OperandLayout kLayout, class S>
 struct LshOperand {
-  static constexpr bool kIsAlongDepth = kLayout == kAlongDepth;
+  static constexpr bool kSumsOverFeatures = kLayout == kAlongDepth;
   AttentionRows<const S> rows;  // rows.data points to the row at position 0
   int width;
   bool is_aligned;           // whether 16-byte loads can read the rows
@@ -93,8 +93,8 @@ struct LshOperand {
 
   __device__ bool can_load_pack() const { return is_aligned; }
   __device__ Compute<S> operator()(int64_t d, int64_t i) const {
-    const int32_t position = positions[kIsAlongDepth ? i : d];
-    const int feature = first_feature + static_cast<int>(kIsAlongDepth ? d : i);
+    const int32_t position = positions[kSumsOverFeatures ? i : d];
+    const int feature = first_feature + static_cast<int>(kSumsOverFeatures ? d : i);
     return position >= 0 && feature < width
                ? convert_element<Compute<S>>(rows.data[position * rows.length_stride + feature])
                : Compute<S>{0};
@@ -102,8 +102,8 @@ struct LshOperand {
   // Returns 8 adjacent elements, beginning with operator()(d, i). The elements are adjacent along d if
   // kLayout is kAlongDepth, otherwise along i. Requires can_load_pack().
   __device__ Pack<S> load_pack(int64_t d, int64_t i) const {
-    const int32_t position = positions[kIsAlongDepth ? i : d];
-    const int feature = first_feature + static_cast<int>(kIsAlongDepth ? d : i);
+    const int32_t position = positions[kSumsOverFeatures ? i : d];
+    const int feature = first_feature + static_cast<int>(kSumsOverFeatures ? d : i);
     return Pack<S>::load_or_zero(rows.data + position * rows.length_stride + feature,
                                  position >= 0 && feature < width);
   }

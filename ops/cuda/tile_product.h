@@ -235,19 +235,19 @@ bool are_aligned_to_packs(const AttentionRows<S>& rows, int64_t width) {
 template <OperandLayout kLayout, class Rows>
 struct RowsOperand {
   using S = typename Rows::Element;
-  static constexpr bool kIsAlongDepth = kLayout == kAlongDepth;
+  static constexpr bool kSumsOverFeatures = kLayout == kAlongDepth;
   const Rows& rows;
   int64_t position, feature;
 
   __device__ bool can_load_pack() const { return rows.can_load_pack; }
   __device__ Compute<S> operator()(int64_t d, int i) const {
-    return kIsAlongDepth ? rows.load(position + i, feature + d) : rows.load(position + d, feature + i);
+    return kSumsOverFeatures ? rows.load(position + i, feature + d) : rows.load(position + d, feature + i);
   }
   // Returns 8 adjacent elements, beginning with operator()(d, i). The elements are adjacent along d if
   // kLayout is kAlongDepth, otherwise along i. Requires can_load_pack().
   __device__ auto load_pack(int64_t d, int i) const {
-    return kIsAlongDepth ? rows.load_pack(position + i, feature + d)
-                         : rows.load_pack(position + d, feature + i);
+    return kSumsOverFeatures ? rows.load_pack(position + i, feature + d)
+                             : rows.load_pack(position + d, feature + i);
   }
 };
 template <OperandLayout kLayout, class Rows>
