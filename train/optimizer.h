@@ -74,7 +74,9 @@ class Optimizer {
   std::vector<Tensor> first_moments_, second_moments_, averages_;
   std::unique_ptr<Adafactor> adafactor_;  // null unless the optimizer is "adafactor"
   RoundedWeights rounded_weights_;
-  Tensor coefficients_;  // coefficients of the step, on the device of the parameters
+  // Coefficients of the update rule in the current step, such as the learning rate, on the device of the
+  // parameters.
+  Tensor coefficients_;
   int64_t step_count_ = 0;
 };
 

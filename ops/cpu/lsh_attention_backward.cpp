@@ -5,7 +5,8 @@
 namespace tapeformer::cpu {
 namespace {
 
-// Workspace of one head: copies of q, v and g, and the sums of gq and gv over the rounds.
+// Workspace of one head: copies of q, v and g, the sums of gq and gv over the rounds, the deltas, and the
+// gradients that each segment adds to the chunk before it.
 template <class T>
 struct BackwardHead {
   BackwardHead(const LshAttentionShape& s, Arena& arena)

@@ -85,10 +85,10 @@ __global__ void segment_state_kernel(LinearAttentionInputs<S> in, LinearAttentio
 }
 
 // Modifies `products`, the dot products between the tokens of the chunk that begins at token `begin`:
-// 1. If kOutput is query_gradient or key_gradient, adds dd (see the legend) of the query to each product. For
-//    query_gradient, row_dd contains dd of the rows of the calling thread. Otherwise row_dd is not used.
+// 1. If kOutput is query_gradient or key_gradient, adds dd of the query, the gradient of its denominator, to
+//    each product. For query_gradient, row_dd contains dd of the rows of the calling thread.
 // 2. Sets the products that the causal mask excludes to 0.
-// 3. If kOutput is result, writes the sum of each row to `denominators`, which must be 0 on entry.
+// 3. If kOutput is result, adds the sum of each row to `denominators`, which must be 0 on entry.
 template <Output kOutput, class Products, class S, class T = Compute<S>>
 __device__ void finish_products(Products& products, const LinearAttentionHead<S>& head, int64_t begin,
                                 const T (&row_dd)[Products::kRowsPerThread],

@@ -214,8 +214,8 @@ struct LshThreadBlock {
   __device__ LshKey<T> key(int j) const { return {tile.keys[j], tile.key_codes[j], tile.key_factors[j]}; }
   // Returns whether the query attends to the key. The codes must be equal. With a causal mask, the key must
   // be at an earlier position than the query. Without a causal mask, the positions must be different. One
-  // unsigned comparison checks the positions: the difference is less than `limit` exactly if the mask allows
-  // the pair.
+  // unsigned comparison checks the positions: key.position - query.offset is less than `limit` exactly if the
+  // mask allows the pair.
   __device__ bool attends(const LshQuery& query, const LshKey<T>& key) const {
     const uint32_t limit = ~uint32_t{0} - (in.s.causal ? kCausalOffset : 0);
     return query.code == key.code && static_cast<uint32_t>(key.position) - query.offset < limit;

@@ -46,7 +46,7 @@ class Progress {
   void update(const ProgressSample& sample);
   // Prints escape_message(raw) on a line above the progress line.
   void print_message(const std::string& raw);
-  // Writes a line end after the progress line of a terminal. Later updates start a new line.
+  // Ends the progress line on a terminal with a newline, so that later output starts on a new line.
   void finish();
 
  private:

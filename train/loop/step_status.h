@@ -28,8 +28,9 @@ class StepStatus {
              const std::vector<double>& terms, const std::vector<double>& weights,
              int64_t processed_unit_count, const StopRequest& stop);
 
-  // Returns a float64 tensor with one row per value of the status and one column per process. This tensor
-  // must be summed over the processes before the functions below are called.
+  // Returns a float64 tensor with one row for each enumerator of Row and one column for each process. The
+  // caller must replace the tensor by its sum over the processes (all_reduce) before it calls the functions
+  // below.
   const Tensor& status_matrix() const { return status_matrix_; }
 
   // Returns the loss of the whole batch.

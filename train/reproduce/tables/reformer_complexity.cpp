@@ -85,7 +85,7 @@ Measurement sweep_measurement(const Sweep& sweep, const ReproductionOptions& opt
   return measurement;
 }
 
-// A row of table 1, in which attention alone is measured at several lengths.
+// A row of the paper's table 1, for which attention without other layers is measured at several lengths.
 struct AttentionType {
   const char *name, *kind;
   Exponents length;
