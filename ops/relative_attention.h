@@ -35,8 +35,8 @@ struct RelativeAttentionCache {
 
 // Learned parameters of the scores. Query q_i and key k_j have the score
 //   ((q_i + content_bias) · k_j + (q_i + position_bias) · distance_embeddings[i - j]) / sqrt(dim).
-// Row d of `distance_embeddings` is the embedding of the distance d. The compressed rows, from the newest to
-// the oldest, have the distances that follow the largest distance in the window.
+// Row d of `distance_embeddings` is the embedding of the distance d. If D is the largest distance in the
+// window, the compressed rows have the distances D + 1, D + 2, …, from the newest row to the oldest.
 struct RelativeAttentionParameters {
   Tensor content_bias, position_bias;  // (heads, dim)
   // (distances, heads, dim), contiguous. The number of distances is at least the number of keys of a query.

@@ -47,7 +47,7 @@ struct UnknownWord {
 
 struct SpeechPreparationReport {
   int64_t recording_count = 0, transcript_count = 0;
-  int64_t train_count = 0, valid_count = 0, test_count = 0;  // numbers of written utterances
+  int64_t train_count = 0, valid_count = 0, test_count = 0;  // numbers of utterances in each part
   int64_t speaker_count = 0;
   int64_t unknown_word_utterance_count = 0;             // utterances left out because of unknown words
   int64_t untranscribed_recording_count = 0;            // recordings without a transcript

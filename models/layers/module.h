@@ -68,8 +68,8 @@ struct ForwardContext {
 // the new object.
 class ReplayContext {
  public:
-  // If `replayed` is false, the part of the model runs only once, and the constructor creates no
-  // StoredDecisions object.
+  // `replayed` says whether the layers that use the context run again in the backward pass. If it is false,
+  // the constructor creates no StoredDecisions object.
   explicit ReplayContext(const ForwardContext& context, bool replayed = true);
   const ForwardContext& operator*() const { return context_; }
 

@@ -179,9 +179,9 @@ struct LshThreadBlock {
     return position;
   }
   // Calls function() for each tile of keys to which the queries in the slots [begin, begin + kTileTokens) of
-  // a chunk attend. Before each call, loads these queries and keys into `tile`, and counts the
-  // multiplicities. If k < chunk_length, key k is in slot k of the previous chunk. Otherwise, key k is in
-  // slot k - chunk_length of the same chunk. All threads of the block must call visit_key_tiles().
+  // a chunk attend. Before each call, loads these queries and keys into `tile`, and computes
+  // LshTile::multiplicities. If k < chunk_length, key k is in slot k of the previous chunk. Otherwise, key k
+  // is in slot k - chunk_length of the same chunk. All threads of the block must call visit_key_tiles().
   template <class Function>
   __device__ void visit_key_tiles(int64_t round, int64_t chunk, int64_t begin, Function function) {
     __shared__ LshChunkSlots chunks[2];

@@ -80,7 +80,8 @@ class FramePacker {
  private:
   LstmShape shape_;
   int64_t steps_ = 0, rows_ = 0;
-  std::vector<int64_t> host_arrays_;  // the arrays sequence, length and first of PackedFrames
+  // PackedFrames::sequence, ::length and ::first, one after another.
+  std::vector<int64_t> host_arrays_;
   Scratch<int64_t> device_arrays_;
 };
 

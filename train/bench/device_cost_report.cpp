@@ -1,5 +1,5 @@
-// The benchmark "device-cost": a table of the launches of a training step or of a decoded token. The times in
-// the table are estimates for a model of a CUDA device and are not measured.
+// The benchmark "device-cost": a table of the kernels that a CUDA device launches for a training step, or for
+// a decoded token. The times in the table are estimates for a model of a device and are not measured.
 #include <algorithm>
 #include <map>
 

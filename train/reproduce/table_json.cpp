@@ -57,7 +57,7 @@ std::string command_text(const Reproduction& reproduction, const ReproductionOpt
   return text;
 }
 
-// Returns the command-line option --seeds after a space, or "" if there are no seeds.
+// Returns " --seeds S1,S2,…" with all seeds, or "" if there are no seeds.
 template <class Seeds>
 std::string seeds_option(const Seeds& seeds) {
   std::string text;
