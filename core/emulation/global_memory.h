@@ -14,10 +14,11 @@ struct AddressRange {
   bool contains(uint64_t address) const { return address >= begin && address < end; }
 };
 
-// register_global_memory() adds a block to the table, and unregister_global_memory() removes it.
+// register_global_memory() adds a block of global memory to a table, and unregister_global_memory() removes
+// it.
 void register_global_memory(const void* block, size_t bytes);
 void unregister_global_memory(const void* block);
-// Returns all blocks of the table, sorted by address.
+// Returns the registered blocks, sorted by address.
 std::vector<AddressRange> list_global_memory();
 
 }  // namespace tapeformer::cuda::emulation

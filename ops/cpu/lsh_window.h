@@ -85,10 +85,12 @@ struct LshWindowHalf {
   // Cell codes of the keys (rounds, capacity). If normalize_duplicates is false, `codes` has only the row of
   // round `round`. Elements [count, capacity) of a row are LshOrder::kEmpty.
   Int* codes = nullptr;
-  const Int* round_codes = nullptr;  // row of `codes` for round `round`
+  const Int* round_codes = nullptr;  // the row of `codes` for the round of this chunk
   T* queries = nullptr;              // (count, dim), padded with rows of zeros to a multiple of kTileRows
-  T* key_scales = nullptr;           // scale / sqrt(|query|² + epsilon)
-  T* key_panels = nullptr;           // queries times key_scales, packed by pack_gathered_rows()
+  // The key of a position is its query times scale / sqrt(|query|² + epsilon). key_scales contains these
+  // factors, and key_panels contains the keys, packed by pack_gathered_rows().
+  T* key_scales = nullptr;
+  T* key_panels = nullptr;
 };
 
 // Dropout multipliers (chunk_length, 2 * capacity). Each multiplier belongs to the score in the same row and

@@ -383,7 +383,8 @@ void compute_input_gradient(const LstmBackward<O, T>& gradient, const LstmDirect
   });
 }
 
-// Computes gz of all directions, and the gradients of the biases.
+// Computes the gradients of the biases and of the pre-activations of the gates (LstmBackward::gz), for all
+// directions.
 template <class O, class T>
 void compute_gate_gradients(const LstmBackward<O, T>& gradient, const LstmDirectionWeights<T>* directions,
                             const LstmDirectionGradients<T>* gradients) {

@@ -100,7 +100,8 @@ Reproduction make_survey_table_reproduction();
 // the reproduction does not support it.
 void extract_measurement_options(const Reproduction& reproduction, ReproductionOptions& options);
 
-// Throws ConfigError if none of the configs of `rows` uses the config key of a --set option.
+// Checks the --set options. Throws ConfigError for the first option whose config key is not used by any
+// config of `rows`.
 void check_settings(const ReproductionOptions& options, const std::vector<Row>& rows);
 
 // Returns the value of a config key in the --set options, without the quotes of a TOML string. If several

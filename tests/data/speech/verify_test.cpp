@@ -117,8 +117,8 @@ TEST_CASE("the check of TIMIT reports lines of .PHN files and recordings") {
 TEST_CASE("the check of LibriSpeech reports lines of transcripts, and recordings without a transcript") {
   const TempDir dir;
   const auto flac = [&](const std::string& name) {
-    // The contents are WAV, although the name ends in .flac, because readers detect the format by the
-    // contents.
+    // The file contains WAV although its name ends in .flac. Readers ignore the name and detect the format by
+    // the contents.
     write_ramps(dir / ("dev-clean/84/121/84-121-" + name + ".flac"));
   };
   for (const char* name : {"0", "1"}) flac(name);
