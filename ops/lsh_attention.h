@@ -16,8 +16,7 @@
 
 namespace tapeformer {
 
-// The options of LSH attention. Comments name the implementations that use a value: "paper" (Kitaev et al.
-// 2020), "trax" (the released code of the paper), "lucid" (reformer-pytorch) and "fast" (fast_transformers).
+// The comment of this file defines the names paper, trax, lucid and fast.
 struct LshOptions {
   // Selects the chunk before the first chunk of a round. `none` selects no chunk (paper, fast). `round`
   // selects the last chunk of the same round. `global` selects the last chunk of the previous round, or for
