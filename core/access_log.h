@@ -27,7 +27,8 @@ struct AccessCounts {
   int64_t requests = 0;     // number of requests to global memory
   int64_t sectors = 0;      // number of sectors that the requests access
   int64_t min_sectors = 0;  // number of sectors if the bytes of each request were contiguous
-  // bytes[i] counts the bytes in global memory of accesses with a width of 1 << i bytes, summed over the lanes.
+  // bytes[i] counts the bytes in global memory of accesses with a width of 1 << i bytes, summed over the
+  // lanes.
   std::array<int64_t, kAccessWidthCount> bytes = {};
   int64_t written_bytes = 0;      // number of written bytes, which are included in `bytes`
   int64_t shared_requests = 0;    // number of requests to shared memory

@@ -1,5 +1,5 @@
-// Two parts of linear layers on the CPU, for training and decoding: the epilogue, and matrix products with few
-// rows.
+// Two parts of linear layers on the CPU, for training and decoding: the epilogue, and matrix products with
+// few rows.
 #pragma once
 
 #include <algorithm>
