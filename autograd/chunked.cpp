@@ -93,8 +93,8 @@ Tensor sum_in_chunks(const std::function<Tensor(const Tensor& rows, const std::v
   });
   for (size_t i = 0; i < leaves.size(); ++i) gradients[i + 1] = gradient(leaves[i]);
   return record("sum_in_chunks", total.to(x.dtype()), sources, [gradients, multiply](const Tensor& g) {
-    // If the gradient of the sum is 1, no product is needed. This is tested only on the CPU, because on a
-    // CUDA device, item() would wait for the device.
+    // If the gradient of the sum is 1, no product is needed. The gradient is compared with 1 only on the CPU,
+    // because on a CUDA device, item() would wait for the device.
     if (g.device().is_cpu() && g.item() == 1) return gradients;
     Gradients result;
     for (const Tensor& one : gradients) result.push_back(one.defined() ? multiply(one, g) : one);

@@ -42,15 +42,15 @@ Tensor compute_in_chunks(const RowsFunction& function, const Tensor& x, int64_t 
                          const std::vector<Tensor>& parameters, const RowsGradient& rows_gradient = {});
 
 // Splits the rows of `x` into `chunks` chunks, calls `function` for each chunk, and returns the sum of the
-// results. Each result is a scalar, such as a loss. `x` is a contiguous tensor of shape (rows, …). `first` is
-// the index of the first row of the chunk in `x`. `function` must use the parameters that are passed to it
-// instead of the original tensors.
+// results. Each result is a scalar, such as a loss. `x` is a contiguous tensor of shape (rows, …). `function`
+// receives the index in `x` of the first row of the chunk as `first`. `function` must use the parameters that
+// are passed to it instead of the original tensors.
 //
 // The call is recorded as one node. If recording is on, the forward pass also computes the gradients of the
 // sum with respect to `x` and `parameters`, one chunk at a time. backward() does not call `function` again.
-// It multiplies each of these gradients by the gradient of the sum, unless the gradient of the sum is known
-// to be 1. For this purpose, it calls multiply(y, factor), which must return y * factor. `y` is one of the
-// gradients, and `factor` is the gradient of the sum, a scalar tensor.
+// backward() multiplies each gradient from the forward pass by the gradient of the sum, unless the gradient
+// of the sum is known to be 1. Each product is computed by multiply(y, factor), which must return y * factor.
+// `y` is a gradient from the forward pass, and `factor` is the gradient of the sum, a scalar tensor.
 Tensor sum_in_chunks(const std::function<Tensor(const Tensor& rows, const std::vector<Tensor>& parameters,
                                                 int64_t first)>& function,
                      const Tensor& x, int64_t chunks, const std::vector<Tensor>& parameters,

@@ -36,9 +36,9 @@ double compute_central_difference(const std::function<Tensor()>& f, double* elem
   return (8 * near - far) / (12 * step);
 }
 
-// Computes the central difference with GradcheckOptions::step. If this difference does not match the gradient
-// `exact`, also computes the difference with GradcheckOptions::kink_step. Returns the difference that is
-// closer to `exact`.
+// Computes the central difference with GradcheckOptions::step. If the difference does not match the gradient
+// `exact`, also computes the difference with GradcheckOptions::kink_step. Returns the computed difference
+// that is closest to `exact`.
 double find_closest_difference(const std::function<Tensor()>& f, double* element,
                                const std::vector<double>& weights, double exact,
                                const GradcheckOptions& options) {

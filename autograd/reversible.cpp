@@ -26,8 +26,8 @@ void add_branch(const ReversibleBranch& branch, const Tensor& x, const Tensor& t
 }
 
 // Records branch(x) on the tape and subtracts the result from `target`. Returns a recorded scalar instead of
-// branch(x), so that the memory of branch(x) is freed. backward() for this scalar uses `g` as the gradient of
-// branch(x).
+// branch(x), so that the memory of branch(x) is freed. backward() of the returned scalar uses `g` as the
+// gradient of branch(x).
 Tensor run_and_subtract(const ReversibleBranch& branch, const Tensor& x, int64_t first, const Tensor& target,
                         const Tensor& g) {
   const RecordingScope record_again(true);
@@ -43,7 +43,7 @@ Tensor run_and_subtract(const ReversibleBranch& branch, const Tensor& x, int64_t
 void replay(const ReversibleBranch& branch, const Tensor& x, const Tensor& target, const Tensor& g,
             Tensor& gx) {
   // The code below changes `gx` in place. If another tensor shares the data of `gx`, own() copies `gx` first.
-  // Such a tensor is, for example, the gradient of a leaf that the previous branch uses.
+  // The gradient of a leaf that the previous branch uses can share the data of `gx`.
   gx = own(std::move(gx));
   for_each_chunk(x.size(0), branch.chunk_count, [&](int64_t first, int64_t last) {
     const Tensor leaf = view_rows(x, first, last);
@@ -69,8 +69,8 @@ void check_halves(const Tensor& x1, const Tensor& x2) {
         " must have equal shapes with at least two dimensions, and equal dtypes");
 }
 
-// Keeps each parameter only in the first block that uses the parameter. Of all blocks that use the parameter,
-// backward() replays the first block last. The gradient of the parameter is complete after this replay.
+// Keeps each parameter only in the first block that uses the parameter. backward() replays the blocks in
+// reverse order, so the gradient of a parameter is complete after the replay of the first block that uses it.
 std::vector<ReversibleBlock> with_distinct_parameters(std::vector<ReversibleBlock> blocks) {
   std::unordered_set<const void*> seen;
   for (ReversibleBlock& block : blocks)

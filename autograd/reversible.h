@@ -40,11 +40,11 @@ ReversibleState run_reversible_forward(const std::vector<ReversibleBlock>& block
                                        const ReversibleState& inputs);
 
 // Runs the blocks in order on x1 and x2 (rows, …, dim), and records the call as one node. Returns the two
-// outputs, concatenated along the last dimension: (rows, …, 2 dim). Throws ShapeError under the conditions of
-// run_reversible_forward().
+// outputs, concatenated along the last dimension: (rows, …, 2 dim). Throws ShapeError under the same
+// conditions as run_reversible_forward().
 //
-// backward() replays the blocks in reverse order and accumulates the gradients of their parameters. After it
-// has replayed a block, it calls tape::report_gradient_complete() for the parameters of the block.
+// backward() replays the blocks in reverse order and accumulates the gradients of their parameters. After the
+// replay of a block, backward() calls tape::report_gradient_complete() for the parameters of the block.
 Tensor run_reversible(const std::vector<ReversibleBlock>& blocks, const Tensor& x1, const Tensor& x2);
 
 }  // namespace tapeformer

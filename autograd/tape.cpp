@@ -281,7 +281,7 @@ class IncompleteLeaves {
       : uses_(std::move(uses)), options_(options) {}
 
   // Calls on_complete for the leaves that no node before `node` uses. Must be called when backward() has only
-  // nodes before `node` left to run. The gradients of these leaves are then complete.
+  // nodes before `node` left to run, because the gradients of the reported leaves must be complete.
   void complete_from(int64_t node) {
     for (; !uses_.empty() && uses_.back().node >= node; uses_.pop_back())
       options_.on_complete(uses_.back().leaf);
@@ -403,7 +403,8 @@ void backward(const Tensor& result, const Tensor& cotangent, const BackwardOptio
 namespace tape {
 
 void report_gradient_complete(const Tensor& leaf) {
-  const int64_t running = get_thread_tape().floor - 1;  // run_backward() sets `floor` to the running id + 1
+  // run_backward() sets `floor` to the id of the running node + 1.
+  const int64_t running = get_thread_tape().floor - 1;
   if (incomplete_leaves) incomplete_leaves->complete(running, leaf);
 }
 

@@ -6,8 +6,8 @@ namespace tapeformer {
 namespace {
 
 // True in a program with instrumented kernels. record_instrumented_kernels() sets this variable before
-// main(), and possibly before dynamic initialization. A dynamic initializer would then overwrite the value,
-// so the variable is initialized at compile time.
+// main(), and possibly before dynamic initialization. The variable is initialized at compile time, so that no
+// dynamic initializer overwrites the value.
 constinit bool instrumented = false;
 
 }  // namespace

@@ -27,12 +27,12 @@ struct AccessCounts {
   int64_t requests = 0;     // number of requests to global memory
   int64_t sectors = 0;      // number of sectors that the requests access
   int64_t min_sectors = 0;  // number of sectors if the bytes of each request were contiguous
-  // bytes[i] counts the bytes in global memory of accesses with a width of 1 << i bytes, summed over the
-  // lanes.
+  // bytes[i] is the number of bytes that all lanes together read or write in global memory with accesses of
+  // 1 << i bytes.
   std::array<int64_t, kAccessWidthCount> bytes = {};
   int64_t written_bytes = 0;      // number of written bytes, which are included in `bytes`
   int64_t shared_requests = 0;    // number of requests to shared memory
-  int64_t shared_cycles = 0;      // number of cycles of the requests to shared memory
+  int64_t shared_cycles = 0;      // number of cycles that the requests to shared memory take
   int64_t min_shared_cycles = 0;  // value of shared_cycles if there were no bank conflicts
 
   AccessCounts& operator+=(const AccessCounts& other) {
@@ -52,8 +52,8 @@ struct AccessCounts {
 // The accesses of all kernel launches by one op at one line of the source code.
 struct LaunchSiteCounts {
   int64_t launch_count = 0;
-  // Counts for each instruction that accesses memory. The key is an address. addr2line converts this address
-  // to the source line of the instruction.
+  // Counts for each instruction that accesses memory. Each key is an address that addr2line converts to the
+  // source line of the instruction.
   std::map<uint64_t, AccessCounts> counts_by_instruction = {};
 
   AccessCounts total() const {

@@ -2,7 +2,7 @@
 // processor. The functions must run on every x86-64 processor, so this file is compiled for plain x86-64.
 //
 // This file calls no inline functions of libraries. If several files contain the same inline function, the
-// linker keeps only one copy. This copy can contain instructions that the processor does not support.
+// linker keeps only one copy. The kept copy can contain instructions that the processor does not support.
 #include "core/instruction_set.h"
 
 #ifdef __x86_64__

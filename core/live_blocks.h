@@ -26,7 +26,7 @@ class BlockRecordingScope {
 LiveBlock find_live_block(const void* address);
 
 // CachingAllocator calls record_allocated_block() and record_released_block() for each block. Without a
-// BlockRecordingScope, the functions do nothing.
+// BlockRecordingScope, the two functions do nothing.
 void record_allocated_block(const void* address, int64_t bytes);
 void record_released_block(const void* address);
 

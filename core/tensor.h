@@ -131,9 +131,9 @@ class Tensor {
   // Returns a view of this tensor with another shape and other strides. The view starts `offset` elements
   // after the first element of this tensor. The bounds are not checked.
   //
-  // view(), clone() and to() are not recorded on the tape. They throw ShapeError if recording is enabled and
-  // the tensor requires a gradient. Call reshape(), contiguous() or cast() (ops/view.h) for a result with a
-  // gradient, or alias() for a result without a gradient.
+  // Calls of view(), clone() and to() are not recorded on the tape. view(), clone() and to() throw ShapeError
+  // if recording is enabled and the tensor requires a gradient. Call reshape(), contiguous() or cast()
+  // (ops/view.h) for a result with a gradient, or alias() for a result without a gradient.
   Tensor view(const Shape& shape, const Shape& strides, int64_t offset = 0) const;
   // Returns a view with another shape. The tensor must be contiguous.
   Tensor view(const Shape& shape) const;
@@ -152,7 +152,7 @@ class Tensor {
   // tensors may be on different devices. Throws ShapeError if the shapes differ.
   void copy_from(const Tensor& source) const;
   void fill(double value) const;
-  // Adds scale * source to this tensor. `source` must have the same shape, floating dtype and device.
+  // Adds scale * source to this tensor. The two tensors must have the same shape, floating dtype and device.
   void add_scaled(const Tensor& source, double scale = 1) const;
 
   // Returns a pointer that is equal for all copies of this Tensor object, and different for the results of

@@ -81,9 +81,9 @@ bool spin_until(int64_t spin_time, F&& done) {
 // If OMP_PROC_BIND requires bound threads, binds a worker to an OpenMP place, which is a set of processors.
 // Without this function, the worker would inherit the place of the main thread.
 void bind(int number) {
-  // In the first parallel region of a thread, libgomp binds the thread to the first place. Without this empty
-  // region, a later region in a library would undo sched_setaffinity(). The asm statement prevents the
-  // compiler from removing the region.
+  // In the first parallel region of a thread, libgomp binds the thread to the first place. Without the empty
+  // parallel region below, a later region in a library would undo sched_setaffinity(). The asm statement
+  // prevents the compiler from removing the empty region.
 #pragma omp parallel num_threads(1)
   asm volatile("");
   const int places = omp_get_num_places();
@@ -102,7 +102,7 @@ void bind(int number) {
 class ProcessorAvoidance {
  public:
   ProcessorAvoidance() { sched_getaffinity(0, sizeof allowed_, &allowed_); }
-  // Excludes only `processor`. If `processor` is -1, excludes no processor.
+  // Excludes only `processor` from the affinity mask. If `processor` is -1, excludes no processor.
   void avoid(int processor) {
     if (processor == avoided_ || CPU_COUNT(&allowed_) == 1) return;
     cpu_set_t set = allowed_;

@@ -18,14 +18,14 @@ LoopThreadState& get_loop_thread_state();
 // Worker threads that help the callers of run_loop(). Workers start when a loop first needs them, and never
 // end. Between loops, a worker spins for a short time, and then sleeps.
 //
-// The caller of a loop and the workers take one range at a time. When no range is left, the caller closes the
-// loop and waits for the workers that have joined the loop. A worker cannot join a closed loop.
+// The caller of a loop and the workers each take one range at a time. When no range is left, the caller
+// closes the loop and waits for the workers that have joined the loop. A worker cannot join a closed loop.
 class ThreadPool {
  public:
   using RangeFunction = void (*)(void* context, int64_t range);
 
   // Calls function(context, range) for all ranges in [0, range_count) on the calling thread and at most
-  // `max_helpers` workers. If another thread is running a loop, only the calling thread calls the function.
+  // `max_helpers` workers. If another thread is running a loop, only the calling thread calls `function`.
   void run_loop(int64_t range_count, int max_helpers, RangeFunction function, void* context);
 
  private:
@@ -41,7 +41,8 @@ class ThreadPool {
 
   std::mutex caller_mutex_;  // held by the thread that has started the current loop
   int worker_count_ = 0;
-  // The current loop. Its caller changes these members only while no worker is inside a loop.
+  // The members from function_ to helpers_ describe the current loop. The caller of the loop changes these
+  // members only while no worker is inside a loop.
   RangeFunction function_ = nullptr;
   void* context_ = nullptr;
   std::atomic<int64_t> range_count_{0};

@@ -12,8 +12,8 @@ namespace tapeformer {
 // has worked, so that the other program can run. Other threads process the ranges in the meantime.
 //
 // After each preemption, the schedule checks how much processor time the worker has used since its last sleep
-// or the previous preemption. If this time is at most kLongRunTime, the worker is contended. If this time is
-// longer, preemptions are rare, and the worker is not contended.
+// or the previous preemption. If the used time is at most kLongRunTime, the worker is contended. If the used
+// time is longer, preemptions are rare, and the worker is not contended.
 //
 // If preemptions stop, the other program has probably ended, so the periods become longer again. After
 // kUndisturbedPeriodsBeforeGrowth periods without preemption, the length of a period doubles after each

@@ -14,8 +14,8 @@ constexpr int64_t kAttempts = 1'000'000;  // maximum number of random expression
 constexpr uint8_t kFirstDigit = 1, kFirstOperation = 11, kEnd = 15;
 constexpr uint64_t kOperations = 4;
 
-// Returns the result of an operation on `values`. The values of `index` are: 0 for the minimum, 1 for the
-// maximum, 2 for the median (rounded down), and 3 for the sum modulo 10.
+// Returns the result of an operation on `values`. The operation is the minimum if `index` is 0, the maximum
+// if 1, the median (rounded down) if 2, and the sum modulo 10 if 3.
 int64_t compute_result(uint64_t index, std::vector<int64_t> values) {
   if (index == 3) return std::accumulate(values.begin(), values.end(), int64_t{0}) % 10;
   std::sort(values.begin(), values.end());
@@ -24,7 +24,7 @@ int64_t compute_result(uint64_t index, std::vector<int64_t> values) {
   return values.size() % 2 == 1 ? values[upper] : (values[upper - 1] + values[upper]) / 2;
 }
 
-// A generator of random expressions. A draw fails if the expression has more than options.max_length tokens.
+// A generator of random expressions. draw() fails if the expression has more than options.max_length tokens.
 class ExpressionDraw {
  public:
   ExpressionDraw(const ListOpsOptions& options, const RandomStream& stream)

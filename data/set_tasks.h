@@ -27,7 +27,7 @@ class SetTask : public Dataset {
 
   const DatasetInfo& info() const override { return info_; }
   int64_t size() const override { return size_; }
-  // Returns a batch with elements, lengths and targets. `elements` has the shape
+  // Returns a batch with `elements`, `lengths` and `targets`. `elements` has the shape
   // (batch, max_length, features) and contains zeros after the last element of each set.
   Batch batch(std::span<const int64_t> indices) const override;
 
@@ -69,10 +69,10 @@ class SetMaximumTask final : public SetTask {
   double write_example(RandomNumberGenerator& generator, int64_t length, float* elements) const override;
 };
 
-// Sets of points in the plane, drawn from a mixture of Gaussians (section 5.3 of the paper). The weights of
-// the components have a Dirichlet distribution with parameter 1. The coordinates of the means are uniformly
-// distributed in [-4, 4], and the standard deviation is 0.3. The target is the mean log-likelihood of the
-// points under the mixture.
+// Sets of points in the plane, drawn from a mixture of Gaussians (section 5.3 of "Set Transformer"). The
+// weights of the Gaussians have a Dirichlet distribution with parameter 1. The coordinates of the means of
+// the Gaussians are uniformly distributed in [-4, 4], and the standard deviation of each Gaussian is 0.3.
+// The target is the mean log-likelihood of the points under the mixture.
 class SetMixtureTask final : public SetTask {
  public:
   static constexpr int64_t kFeatures = 2;

@@ -42,8 +42,8 @@ class SymbolTask : public Dataset {
   }
 
  private:
-  // Writes an example to `tokens` (info().length + 1) and `mask` (info().length). Both arrays contain zeros
-  // before the call.
+  // Writes an example to the arrays `tokens`, which has info().length + 1 elements, and `mask`, which has
+  // info().length elements. The elements of both arrays must be zero before the call.
   virtual void write_example(const RandomStream& stream, int64_t* tokens, uint8_t* mask) const = 0;
 
   DatasetInfo info_;
@@ -67,8 +67,8 @@ class CopyTask final : public SymbolTask {
 };
 
 // The duplication task of "Reformer" (Kitaev et al. 2020), section 5. A sequence has the form 0 w 0 w 0,
-// where w contains max_length / 2 - 1 random symbols. The loss uses only the predictions of the second w.
-// Throws ConfigError for an odd max_length.
+// where w contains max_length / 2 - 1 random symbols. The loss uses only the predictions of the symbols of
+// the second w. Throws ConfigError for an odd max_length.
 class DuplicationTask final : public SymbolTask {
  public:
   explicit DuplicationTask(const SymbolTaskOptions& options);

@@ -167,8 +167,8 @@ Tensor AutoregressiveModel::compute_loss(const LossInputs& inputs) const {
                            inputs.loss_options);
 }
 
-// Processes the rows in `loss_chunks` chunks, as the loss does. The outputs of only one chunk exist at a
-// time, so they do not increase the peak memory.
+// Divides the rows into `loss_chunks` chunks, as the computation of the loss does. Only the outputs of one
+// chunk are in memory at a time, so the outputs do not increase the peak memory.
 double AutoregressiveModel::compute_accuracy(const LossInputs& inputs) const {
   double correct = 0, total = 0;
   for_each_chunk(inputs.encoded.size(0), options_.loss_chunks, [&](int64_t first, int64_t last) {

@@ -42,10 +42,11 @@ struct AutoregressiveModelOptions {
   PositionKind position_kind = PositionKind::sinusoidal;
   ImageLayout layout;      // size of the image, for grid positions
   AxialShape axial_shape;  // shape of the position tables, for axial positions
-  // Number of chunks in which the predictor and the loss process the rows of the encoder output.
+  // Number of chunks into which the rows of the encoder output are divided for the predictor and the loss.
   int64_t loss_chunks = 1;
   // If true, the predictor and the value embedding share one weight, which is initialised from N(0, 1/width).
-  // This requires the categorical head, and embeddings as wide as the output of the encoder.
+  // Tied embeddings require the categorical head, and value embeddings that are as wide as the output of the
+  // encoder.
   bool tied_embeddings = false;
   // Options of the cross entropy of the categorical head in training. Evaluation uses the default options.
   CrossEntropyOptions training_loss_options = {};
@@ -106,8 +107,8 @@ class AutoregressiveModel final : public Module {
  private:
   // Returns the input of the predictor, (batch, length, encoder.output_width).
   Tensor encode(const Tensor& inputs, const ForwardContext& context) const;
-  // Returns the mean loss of outputs (rows, outputs) with targets (rows,). `weights` (rows,) is 0 for masked
-  // rows, or undefined if no row is masked.
+  // Returns the mean loss of outputs (rows, outputs) with targets (rows,). An element of `weights` (rows,) is
+  // 0 if its row is masked. `weights` is undefined if no row is masked.
   Tensor compute_mean_loss(const Tensor& outputs, const Tensor& targets, const Tensor& weights,
                            const CrossEntropyOptions& options) const;
   // Inputs of the loss. `encoded` is the output of the encoder, (rows, encoder.output_width). `targets` and

@@ -24,8 +24,8 @@ void Decoder::reset() {
 }
 
 void Decoder::embed(const Tensor& tokens) {
-  // Without position features and axial positions, `row` does not affect the result. In this case, row 0 is
-  // used, because `position_` can exceed the number of rows.
+  // `row` does not affect the result if the model has neither position features nor axial positions. For such
+  // a model, `row` is 0, because `position_` can exceed the number of rows of model_.position_features.
   const int64_t row = model_.position_features.size(1) == 0 && !axial_positions_.defined() ? 0 : position_;
   embed_into(model_.value_embedding.weight, tokens, model_.position_features, row, encoder_.input(),
              axial_positions_);

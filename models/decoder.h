@@ -2,9 +2,8 @@
 // section 3.4).
 //
 // A Decoder uses the weights of the model. The constructor allocates the states and buffers for a batch
-// (models/encoder/encoder_step.h), so that step() allocates no memory. As an exception, step() allocates
-// memory if the model has a compressed segment memory. The results equal the results of
-// AutoregressiveModel::forward() up to rounding.
+// (models/encoder/encoder_step.h), so that step() allocates no memory unless the model has a compressed
+// segment memory. The results of step() equal the results of AutoregressiveModel::forward() up to rounding.
 #pragma once
 
 #include "models/autoregressive_model.h"
@@ -22,7 +21,8 @@ class Decoder {
 
   // Reads one token of every sequence. `tokens` is (batch,) uint8 or int64. Returns the parameters of the
   // distribution of the next token, (batch, outputs), which are valid until the next step. Does not check
-  // that tokens are in the vocabulary. Throws ShapeError after `capacity` tokens.
+  // that tokens are in the vocabulary. Throws ShapeError if the decoder has read `capacity` tokens since the
+  // last reset().
   const Tensor& step(const Tensor& tokens);
   // Starts new sequences.
   void reset();

@@ -54,8 +54,8 @@ class Sampler {
   OutputHead head_;
   GenerationOptions options_;
   RandomStream stream_;
-  // Sum of the squared logits in the latest call of draw(), and the sum over all calls. check_logits() tests
-  // the second sum, which is finite only if all logits are finite.
+  // Sum of the squared logits in the latest call of draw(), and the sum over all calls. check_logits() checks
+  // the sum over all calls, which is finite only if all logits are finite.
   Tensor squared_logit_sum_, total_squared_logit_sum_;
 };
 

@@ -19,18 +19,18 @@ struct ClassSamplingOptions {
   bool is_default() const { return !greedy && temperature == 1 && top_k == 0 && top_p == 1; }
 };
 
-// Selects a class for each row of logits (rows, classes), and writes the classes to out (rows,). The dtype of
-// out is int32, int64, or uint8 for at most 256 classes. With the default options, each class is drawn from
-// softmax(logits) by the Gumbel-max trick. Row i uses the random numbers for the row index first + i of
-// `stream`. The call is not recorded on the tape. Throws ShapeError for mismatched shapes and dtypes and for
-// invalid options.
+// Selects a class for each row of `logits` (rows, classes), and writes the classes to `out` (rows,). The
+// dtype of `out` is int32 or int64, or uint8 if there are at most 256 classes. With the default options, each
+// class is drawn from softmax(logits) by the Gumbel-max trick. Row i of `logits` uses the random numbers that
+// `stream` has for the row index first + i. The call is not recorded on the tape. Throws ShapeError for
+// mismatched shapes and dtypes and for invalid options.
 void sample_classes(const Tensor& logits, const RandomStream& stream, int64_t first, const Tensor& out,
                     const ClassSamplingOptions& sampling = {});
 
-// Copies the tokens of a decoding step. columns (length, batch) uint8 contains one sequence per column, and
-// tokens (batch,) is uint8. If position < prefix, copies row `position` of `columns` to `tokens`. Otherwise,
-// copies `tokens` to row `position`. Throws ShapeError if the shapes do not match or `position` is out of
-// range.
+// Copies the tokens of a decoding step between `columns` and `tokens`. `columns` (length, batch) has the
+// dtype uint8 and contains one sequence per column. `tokens` (batch,) has the dtype uint8. If position <
+// prefix, copies row `position` of `columns` to `tokens`. Otherwise, copies `tokens` to row `position`.
+// Throws ShapeError if the shapes do not match or `position` is out of range.
 void copy_tokens_at_position(const Tensor& columns, int64_t position, int64_t prefix, const Tensor& tokens);
 
 }  // namespace tapeformer

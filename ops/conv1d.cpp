@@ -59,8 +59,8 @@ void clear_beyond(const Tensor& y, const Tensor& lengths, int64_t kernel, const 
 }
 
 // Divides the kernel positions into groups of at most `stride` positions. Within a group, the input windows
-// of different steps do not overlap. For each group, calls f(first, count), where the group consists of
-// `count` columns of the weight matrix (out, kernel * in) from column `first`.
+// of different output steps do not overlap. For each group, calls f(first, count), where the group consists
+// of `count` columns of the weight matrix (out, kernel * in) from column `first`.
 template <class F>
 void for_groups(const Sizes& s, int64_t stride, F&& f) {
   for (int64_t k = 0; k < s.kernel; k += stride) f(k * s.in, std::min(stride, s.kernel - k) * s.in);
@@ -87,8 +87,8 @@ void add_products(Backend backend, const Sizes& s, const Tensor& padded, const T
   });
 }
 
-// Adds the gradient of the weight to gw (out, kernel * in). The gradients of the sequences are added in
-// order, so the result is deterministic.
+// Adds the gradient of the weight to gw (out, kernel * in). The gradients of the sequences of the batch are
+// added in order, so the result is deterministic.
 template <class T, class Backend>
 void compute_weight_gradient(Backend backend, const Sizes& s, const Tensor& padded, const Tensor& g,
                              int64_t stride, const Tensor& gw) {

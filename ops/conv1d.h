@@ -16,8 +16,8 @@ int64_t count_conv1d_steps(int64_t frames, int64_t kernel, const Conv1dOptions& 
 
 // Computes y[b, t] = bias + Σ_k weight[:, k, :] x[b, stride * t + k - padding_before].
 //
-// x is (batch, frames, in), weight (out, kernel, in), bias (out,) or undefined, and the result (batch, steps,
-// out). PyTorch's Conv1d has weights (out, in, kernel).
+// x has the shape (batch, frames, in), `weight` the shape (out, kernel, in), and the result the shape (batch,
+// steps, out). `bias` has the shape (out,) or is undefined. PyTorch's Conv1d has weights (out, in, kernel).
 //
 // `lengths` (batch,), int64 on the CPU, holds the number of frames of each sequence. If `lengths` is
 // undefined, all frames are valid. Frames after the end of a sequence are treated as zeros, and the result is

@@ -37,17 +37,18 @@ struct CtcLoss {
 // An utterance needs one frame per label, and one frame for the blank between each pair of equal adjacent
 // labels. An utterance with fewer frames is infeasible and does not contribute to the loss or the gradient.
 //
-// Results do not depend on the number of threads or on the rest of the batch. float32 results are accurate
-// over thousands of frames. If the probability of the labels is zero, the loss is infinite and its gradient
-// is zero. If the logits of an utterance contain NaN, its loss is NaN.
+// The loss of an utterance does not depend on the number of threads or on the other utterances in the batch.
+// float32 results are accurate over thousands of frames. If the probability of the labels is zero, the loss
+// is infinite and its gradient is zero. If the logits of an utterance contain NaN, its loss is NaN.
 //
 // Throws ShapeError for wrong shapes, dtypes, lengths, labels and blanks. For a wrong length or label, the
 // message contains the index of the utterance.
 CtcLoss ctc_loss(const Tensor& logits, const Tensor& frame_lengths, const Tensor& labels,
                  const Tensor& label_lengths, const CtcOptions& options = {});
 
-// Returns the number by which ctc_loss() divides the sum of the losses. This is the number of feasible
-// utterances, or the number of labels of these utterances. The arguments are the same as for ctc_loss().
+// Returns the number by which ctc_loss() divides the sum of the losses. Depending on `reduction`, the divisor
+// is the number of feasible utterances or the number of labels of the feasible utterances. The arguments are
+// the same as for ctc_loss().
 int64_t compute_ctc_loss_divisor(const Tensor& frame_lengths, const Tensor& labels,
                                  const Tensor& label_lengths, CtcReduction reduction);
 

@@ -1,6 +1,6 @@
-// Ops for decoding one token at a time. The functions do not record on the tape, and write their results to
-// tensors that the caller provides. On a CUDA device, a matrix product allocates memory if it must round a
-// float32 input to bfloat16.
+// Ops for decoding one token at a time. The functions in this file do not record on the tape, and write their
+// results to tensors that the caller provides. On a CUDA device, a matrix product allocates memory if it must
+// round a float32 input to bfloat16.
 #pragma once
 
 #include <functional>

@@ -18,8 +18,8 @@ int64_t check_mixture_count(const char* op, const Tensor& parameters) {
   return mixtures;
 }
 
-// Returns negative log-likelihoods (rows,). If `gradient` is defined, writes the gradient of `parameters` to
-// `gradient`, with row i multiplied by scale[i].
+// Returns the negative log-likelihood of each row of `targets`, with shape (rows,). If `gradient` is defined,
+// writes the gradient of `parameters` to `gradient`, with row i multiplied by scale[i].
 Tensor row_nll(const char* op, const Tensor& parameters, const Tensor& targets, int64_t levels,
                const Tensor& scale, const Tensor& gradient) {
   const int64_t rows = parameters.size(0), mixtures = check_mixture_count(op, parameters);

@@ -67,8 +67,9 @@ void check_length(const LshOptions& options, int64_t length) {
 }
 
 // Returns an upper bound of the number of buckets of each rotation. If of_any_length is false, all sequences
-// have shape.length positions. If of_any_length is true, sequences can be shorter. A shorter sequence can use
-// one rotation instead of two, and can then have more buckets in the first rotation than a longer sequence.
+// have shape.length positions. If of_any_length is true, sequences can have fewer than shape.length
+// positions. A shorter sequence can use one rotation instead of two, and can then have more buckets in the
+// first rotation than a longer sequence.
 LshBucketCounts find_max_bucket_counts(const LshHashShape& shape, bool of_any_length) {
   const LshBucketCounts own = shape.compute_bucket_counts(shape.length);
   if (!of_any_length || own.total() == 1) return own;

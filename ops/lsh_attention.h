@@ -49,8 +49,8 @@ struct LshOptions {
   Wrap wrap = Wrap::none;
   Duplicates duplicates = Duplicates::exact;
   // If false, a query attends only to keys in the bucket of the query, as in the paper. If true, the query
-  // also attends to keys in other buckets, as in public implementations. In both cases, the keys are in the
-  // chunk of the query or in the previous chunk.
+  // also attends to keys in other buckets, as in public implementations. For both values of across_buckets, a
+  // query attends only to keys in the chunk of the query or in the previous chunk.
   bool across_buckets = false;
   Scale scale = Scale::unit_key;
   Combine combine = Combine::logsumexp;
@@ -65,8 +65,9 @@ struct LshOptions {
   // masked.
   Tensor key_lengths = {};
   // Probability of setting an attention weight to zero. All chunks, rounds, heads and examples use the same
-  // mask, as in trax. The mask has the shape (chunk_length, 2 * chunk_length). The first chunk_length columns
-  // are for keys of the previous chunk, and the other columns are for keys of the same chunk.
+  // dropout mask, as in trax. The dropout mask has the shape (chunk_length, 2 * chunk_length). The first
+  // chunk_length columns of the mask are for keys of the previous chunk, and the other columns are for keys
+  // of the same chunk.
   double dropout = 0;
   RandomStream dropout_stream = {};
 };

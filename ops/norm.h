@@ -23,8 +23,8 @@ Tensor residual_layer_norm(const Tensor& x, const Tensor& branch, const Tensor& 
 struct LayerNormResult {
   Tensor result, operand;
 };
-// These functions return the results of layer_norm() and residual_layer_norm() as a LayerNormResult. One
-// kernel writes both `result` and `operand`.
+// layer_norm_with_operand() and residual_layer_norm_with_operand() return the results of layer_norm() and
+// residual_layer_norm() as a LayerNormResult. One kernel writes both `result` and `operand`.
 LayerNormResult layer_norm_with_operand(const Tensor& x, const Tensor& weight, const Tensor& bias,
                                         double eps = kLayerNormEps);
 LayerNormResult residual_layer_norm_with_operand(const Tensor& x, const Tensor& branch, const Tensor& weight,

@@ -46,9 +46,10 @@ inline Tensor operator/(const Tensor& a, double b) {
 }
 Tensor operator/(double a, const Tensor& b);
 
-// a += b is the same as a = a + b. The operator assigns a new tensor to the handle `a`, and does not change
-// the elements of the old tensor. Throws ShapeError if `a` is a leaf that requires a gradient, because the
-// new tensor would not be a leaf. To update a parameter in place, call Tensor::add_scaled().
+// The statement a += b is the same as a = a + b. The operator assigns a new tensor to the handle `a`, and
+// does not change the elements of the old tensor. Throws ShapeError if `a` is a leaf that requires a
+// gradient, because the result a + b would not be a leaf. To update a parameter in place, call
+// Tensor::add_scaled().
 Tensor& operator+=(Tensor& a, const Tensor& b);
 Tensor& operator-=(Tensor& a, const Tensor& b);
 Tensor& operator*=(Tensor& a, const Tensor& b);

@@ -29,8 +29,8 @@ Tensor make_random_projection(int64_t dim, const RandomProjectionOptions& option
 //   softmax_query: exp(w_i . x' - max_j(w_j . x'))
 //   softmax_key: exp(w_i . x' - |x'|^2 / 2)
 //   relu: max(w_i . x', 0) / sqrt(features) + offset (section 2.2, generalised attention).
-// The softmax maps equal phi(x) except for factors that cancel in linear_attention(). backward() treats max_j
-// as a constant. Throws ShapeError for mismatched shapes and dtypes.
+// The maps softmax_query and softmax_key equal phi(x) except for factors that cancel in linear_attention().
+// backward() treats max_j as a constant. Throws ShapeError for mismatched shapes and dtypes.
 Tensor random_features(const Tensor& x, const Tensor& projection, RandomFeatureMap map, double offset = 0);
 
 // Writes the features of one token, x (batch, heads, dim), to out (batch, heads, features). Both tensors are

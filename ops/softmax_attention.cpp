@@ -120,8 +120,8 @@ SoftmaxResult run_forward(const SoftmaxOperands& x) {
   return result;
 }
 
-// Returns the gradients of q, k and v. `result` is the attention to all keys. If x contains only some of
-// the keys, the gradient of q is the contribution of these keys.
+// Returns the gradients of q, k and v. `result` is the attention to all keys. If x contains only some of the
+// keys, the gradient of q contains only the contribution of the keys in x.
 Gradients run_backward(const SoftmaxOperands& x, const SoftmaxResult& result, const Tensor& g) {
   const Gradients gradients{Tensor::empty(x.q.shape(), x.q.dtype(), x.q.device()),
                             Tensor::empty(x.k.shape(), x.k.dtype(), x.k.device()),
@@ -135,7 +135,7 @@ Gradients run_backward(const SoftmaxOperands& x, const SoftmaxResult& result, co
   return gradients;
 }
 
-// The `step` subsequences of a sequence. Subsequence s contains the tokens s, s + step, s + 2 step, …
+// Divides a sequence into `step` subsequences. Subsequence s contains the tokens s, s + step, s + 2 step, …
 struct Subsequences {
   int64_t step, length;
 
@@ -159,7 +159,8 @@ struct Subsequences {
   Tensor split_sums(const Tensor& sums) const { return per_head(split(per_token(sums))); }
   Tensor join_sums(const Tensor& sums) const { return per_head(join(per_token(sums))); }
 
-  // per_token() converts (batch, heads, length) to (batch, length, heads, 1), and per_head() converts back.
+  // per_token() converts a tensor (batch, heads, length) to (batch, length, heads, 1), and per_head() does
+  // the reverse.
   static Tensor per_token(const Tensor& sums) {
     return reshape(transpose(sums, 1, 2), {sums.size(0), sums.size(2), sums.size(1), 1});
   }
@@ -211,9 +212,9 @@ bool is_strided(const SoftmaxAttentionOptions& options, const Tensor& q) {
          pattern.dilated.before >= KeyWindow::kUnlimited && (!pattern.alternate_heads || q.size(2) % 2 == 0);
 }
 
-// Attention to a strided pattern. The result is a weighted mean of the attention to two sets of keys: the
-// keys in the window of a query, and the earlier keys in the subsequence of the query. The weight of a set is
-// the sum of exp(score) over the keys of the set.
+// Attention to a strided pattern. The result of a query is a weighted mean of the attention to two sets of
+// keys: the keys in the window of the query, and the earlier keys in the subsequence of the query. The weight
+// of a set is the sum of exp(score) over the keys of the set.
 class StridedAttention {
  public:
   explicit StridedAttention(const SoftmaxOperands& operands)

@@ -16,7 +16,7 @@ struct SoftmaxAttentionOptions {
   // contains all keys. If pattern.is_limited() is true, key_length must be equal to query_length. Kernels
   // skip tiles of scores in which no query attends to a key.
   KeyPattern pattern = {};
-  // Indices of blocks of keys, int32 (rows, width) or (heads, rows, width) on the device of q. A block has
+  // Indices of blocks of keys, int32 (rows, width) or (heads, rows, width) on the device of q. Each block has
   // pattern.table.block_size tokens. The queries of block r attend to the key blocks whose indices are in row
   // r. Negative indices are ignored. softmax_attention() sets the other members of pattern.table.
   Tensor key_blocks = {};

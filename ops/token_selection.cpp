@@ -44,9 +44,9 @@ Tensor gather_selected_rows(const Tensor& x_any, const Tensor& selection, const 
   return y;
 }
 
-// For each token, returns the sum of the rows of the token over the clusters that contain the token. If
-// `weights` (batch, length, heads) is defined, returns the mean of the rows instead. In this case, writes 1 /
-// n to `weights` for a token in n clusters, or 0 for a token in no cluster.
+// For each token, returns the sum of the rows that the clusters contain for the token. If `weights` (batch,
+// length, heads) is defined, returns the mean of these rows instead of the sum. If `weights` is defined, also
+// writes 1 / n to `weights` for a token in n clusters, or 0 for a token in no cluster.
 Tensor scatter_selected_rows(const Tensor& x_any, const Tensor& selection, int64_t length,
                              const Tensor& weights) {
   const Tensor x = make_contiguous(x_any);

@@ -32,7 +32,8 @@ std::vector<Tensor> unbind(const Tensor& x, int dim);
 
 // Returns the shape of the tensor x for which unbind(x, dim) returns tensors with the shapes of `parts`.
 Shape compute_stacked_shape(const std::vector<Tensor>& parts, int dim);
-// Returns whether the parts are the slices of one contiguous tensor, in the order of unbind(…, dim).
+// Returns whether the tensors in `parts` are the slices of one contiguous tensor, in the order of unbind(…,
+// dim).
 bool are_slices_of_one_tensor(const std::vector<Tensor>& parts, int dim);
 
 }  // namespace tapeformer

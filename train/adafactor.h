@@ -20,8 +20,8 @@ namespace tapeformer {
 //   second_moment = row_means column_means / mean(row_means)
 //   u = g / sqrt(second_moment), divided by max(1, rms(u) / update_clip)
 //   parameter = shrink * parameter - rate * max(1e-3, rms(parameter)) * u
-// Rows and columns are the last two dimensions. Scalars and vectors have no rows and columns. Their update
-// uses
+// Rows and columns are the last two dimensions of a parameter. Scalars and vectors have no rows and columns.
+// The update of a scalar or vector uses
 //   second_moment = second_moment + (g² - second_moment) / m
 //
 // optimizer.form selects the rate, `shrink` and the terms that avoid a division by 0:

@@ -59,18 +59,18 @@ struct SplitOptions {
 // Returns the split "train", "valid" or "test" of the data set in the config. A training split has at most
 // data.limit examples, and every other split has at most data.eval_limit examples. A limit of 0 selects all
 // examples. Throws DataError if the size of the images in the files differs from the size that
-// get_dataset_info() returns. Throws ConfigError if `split` is "valid" and a data set of images has no
-// validation split.
+// get_dataset_info() returns. Throws ConfigError if `split` is "valid" and the data set is an image data set
+// without a validation split.
 std::shared_ptr<const Dataset> make_split(const Config& config, const std::string& split,
                                           const SplitOptions& options = {});
 
 // Checks the paths data.valid_path and data.test_path if they are set. Throws DataError if the path for a
-// text data set contains no text, or if the path for an image folder contains no pictures. Training calls the
-// function before the first step, so that a wrong path is reported early.
+// text data set contains no text, or if the path for an image folder contains no pictures. Training calls
+// check_evaluation_files() before the first step, so that a wrong path is reported early.
 void check_evaluation_files(const Config& config);
 
-// Returns the split that training evaluates on. This split is "valid" for expressions and sets of vectors. It
-// is also "valid" for images and texts that have a validation split. For all other data sets, it is "test".
+// Returns the split that training evaluates on. Returns "valid" for expressions, for sets of vectors, and for
+// images and texts that have a validation split. Returns "test" for all other data sets.
 std::string choose_evaluation_split(const Config& config);
 
 // Returns the options of the encoder of a Transformer.

@@ -28,10 +28,10 @@ TextScore count_text_units(const Batch& batch, const Tokenizer& tokenizer) {
   return score;
 }
 
-// A matrix with one row for each evaluated quantity, such as the loss, and one column for each batch. An
-// element is the sum of the quantity over the examples of the batch. Each process sets the columns of the
-// batches that the process evaluates. An all_reduce of values() then copies all columns to all processes.
-// total() adds the elements of a row in the order of the batches, so the sum does not depend on the number of
+// A matrix with one row for each evaluated quantity, such as the loss, and one column for each batch. Each
+// element is the sum of one quantity over the examples of one batch. Each process sets the columns of the
+// batches that the process evaluates. An all_reduce of values() copies all columns to all processes. total()
+// adds the elements of a row in the order of the batches, so that the result does not depend on the number of
 // processes.
 class BatchSums {
  public:
@@ -69,9 +69,9 @@ struct ScoredExamples {
 };
 
 // Calls `score` for each batch of `examples`. `score` returns a vector of `sum_count` sums over the examples
-// of the batch. The first element is the sum of the losses. If examples.in_streams is false, the batches are
-// distributed among the processes. All processes get the sums of all batches. Throws DivergenceError if a sum
-// of losses is not finite, and StoppedError if `stop` returns true before a batch.
+// of the batch. The first of these sums is the sum of the losses. If examples.in_streams is false, the
+// batches are distributed among the processes. All processes return the sums of all batches. Throws
+// DivergenceError if a sum of losses is not finite, and StoppedError if `stop` returns true before a batch.
 template <class Score>
 BatchSums sum_over_batches(const Dataset& dataset, const ScoredExamples& examples, int64_t sum_count,
                            const Score& score, const StopCheck& stop, Communicator& processes) {

@@ -50,7 +50,7 @@ std::vector<std::pair<std::string, double>> list_named_results(const Evaluation&
 // affects only attention kinds with the capability has_random_evaluation.
 //
 // If the model has a segment memory, process 0 evaluates all batches. Otherwise, the batches are distributed
-// among the processes. All processes must call the function with the same arguments. The losses and scores do
+// among the processes. All processes must call evaluate() with the same arguments. The losses and scores do
 // not depend on the number of processes.
 //
 // Throws DivergenceError if the loss of a batch is not finite, and StoppedError if `stop` returns true before

@@ -29,7 +29,7 @@ class MetricsWriter {
   void write(const MetricRecord& record);
   // Writes the waiting records. If the file cannot be written, keeps the records in memory.
   void flush();
-  // Returns the number of records that wait in memory.
+  // Returns the number of records that have not been written to the file yet.
   int64_t pending_record_count() const { return waiting_record_count_; }
   // Returns the message of the last write error. If no records wait in memory, returns "".
   const std::string& last_error() const { return last_error_; }
@@ -41,10 +41,10 @@ class MetricsWriter {
   std::string last_error_;
 };
 
-// Prepares metrics.jsonl for a resume from the checkpoint of `step`. Removes the records of later steps,
-// lines that are not JSON objects, and a last line without a newline. If `evaluated` is false, also removes
-// the evaluation records of `step`, because the resumed run repeats this evaluation. Replaces the file
-// atomically. If the file does not exist, does nothing. Throws FileError if the file cannot be read or
+// Prepares metrics.jsonl for a resume from the checkpoint of `step`. Removes the records of steps after
+// `step`, lines that are not JSON objects, and a last line without a newline. If `evaluated` is false, also
+// removes the evaluation records of `step`, because the resumed run repeats this evaluation. Replaces the
+// file atomically. If the file does not exist, does nothing. Throws FileError if the file cannot be read or
 // replaced.
 void drop_metrics_after(const Folder& run_dir, int64_t step, bool evaluated);
 

@@ -22,7 +22,7 @@ class Optimizer {
   Optimizer(const OptimizerConfig& config, NamedParameters parameters);
 
   // Updates each parameter that has a gradient, removes the gradients, and updates the moving averages of the
-  // weights. Multiplies the gradients by `gradient_scale` and then clips them:
+  // weights. Multiplies the gradients by `gradient_scale` and then clips the gradients:
   // - If optimizer.clip_norm > 0, multiplies each gradient by min(1, clip_norm / (norm + 1e-6)). If
   //   optimizer.clip is "global", `norm` is the norm of all gradients together. If optimizer.clip is
   //   "per_tensor", `norm` is the norm of the gradient of one parameter.
@@ -43,14 +43,15 @@ class Optimizer {
   // prepare_step() and then update_parameters().
   void prepare_step(double lr);
   // Updates the parameters and returns the norm of the gradients, as described for step(). prepare_step()
-  // must be called before each call. A CUDA graph can contain the launches of this function, because the
-  // coefficients are read on the device. In this case, prepare_step() must be called before each replay.
+  // must be called before each call of update_parameters(). A CUDA graph can contain the launches of
+  // update_parameters(), because the coefficients are read on the device. In this case, prepare_step() must
+  // be called before each replay of the graph.
   Tensor update_parameters(double gradient_scale = 1);
   int64_t step_count() const { return step_count_; }
 
   // Rounds the current weights to bfloat16 for matrix products and returns the rounded copies; see
   // RoundedWeights. Forward and backward passes within a RoundedWeights::Scope use the copies. After the
-  // weights change, this function must be called again before the next pass.
+  // weights change, round_weights() must be called again before the next pass.
   const RoundedWeights& round_weights() const;
 
   // Exchanges the weights with their moving averages. A second call restores the weights. Does nothing if

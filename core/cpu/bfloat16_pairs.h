@@ -52,7 +52,7 @@ template <class Sum>
 
 typedef uint16_t PairElements [[gnu::vector_size(kVectorBytes)]];
 
-// Interleaves the elements of the first half with the elements of the second half.
+// Interleaves the elements of the first half of `halves` with the elements of the second half.
 template <int... kElement>
 [[gnu::always_inline]] inline PairElements interleave_halves(PairElements halves,
                                                              std::integer_sequence<int, kElement...>) {

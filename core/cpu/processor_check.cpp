@@ -7,7 +7,7 @@
 #include "core/cpu/compiled_for.h"
 
 // Ends the program with a message if the processor lacks an extension that the program was compiled for. Runs
-// before the dynamic initialization of variables, because their code can use these extensions.
+// before the dynamic initialization of variables, because dynamic initializers can use the extensions.
 extern "C" [[gnu::constructor(101)]] void tapeformer_require_instruction_set() {
   using namespace tapeformer;
   const ExtensionSet present = detect_processor_extensions();

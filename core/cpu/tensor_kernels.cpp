@@ -13,7 +13,7 @@ namespace tapeformer::cpu {
 namespace {
 
 constexpr int64_t kGrain = 1 << 16;  // minimum number of elements per thread
-constexpr int64_t kPart = 4096;      // for_each_row() splits rows that have more columns
+constexpr int64_t kPart = 4096;      // for_each_row() splits rows that have more than kPart columns
 
 // Returns the offset of a row, in elements. `row` is an index over all dimensions except the last dimension.
 int64_t compute_row_offset(const Shape& shape, const Shape& strides, int64_t row) {
@@ -26,8 +26,9 @@ int64_t compute_row_offset(const Shape& shape, const Shape& strides, int64_t row
 }
 
 // Calls f(to, from, columns, to_stride, from_stride) for parts of the rows of two tensors of the same shape.
-// `to` and `from` are the addresses of a part. The strides are the distances between adjacent columns, in
-// elements. A part has at most kPart columns, so that several threads can process one long row.
+// `to` and `from` are the addresses of a part in the two tensors. `to_stride` and `from_stride` are the
+// distances between adjacent columns, in elements. A part has at most kPart columns, so that several threads
+// can process one long row.
 template <class To, class From, class F>
 void for_each_row(const Tensor& target, const Tensor& source, F&& f) {
   const Shape& shape = target.shape();

@@ -161,7 +161,7 @@ template <class T>
     std::memcpy(target, &v, static_cast<size_t>(count) * sizeof(T));
   }
 }
-// Returns v with all elements from index `count` on set to zero.
+// Returns v with all elements after the first `count` elements set to zero.
 template <class T>
 [[gnu::always_inline]] inline Vector<T> keep_first(Vector<T> v, int64_t count) {
   return count >= kLanes<T> ? v : load_first(reinterpret_cast<const T*>(&v), count);

@@ -1,7 +1,7 @@
 // Asynchronous copies from global to shared memory (cp.async in the PTX ISA). A thread starts copies with
 // copy(), closes the group of started copies with commit(), and waits for groups with wait(). The emulation
-// copies only in wait(). If a kernel reads the shared memory before wait(), it reads the old contents, and
-// tests can detect the error.
+// copies only in wait(). A kernel that reads the shared memory before wait() then reads the old contents, so
+// that tests can detect the error.
 #pragma once
 
 #include <cstring>

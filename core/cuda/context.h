@@ -38,8 +38,8 @@ const Context& get_context();
 void check_not_capturing(const char* action);
 
 // Sets Context::step_offset of current_device during the lifetime of the object. `step_offset` is the address
-// of the step counter of a graph in device memory. Kernels that are launched during this time add the value
-// of the counter to their step numbers (GraphStep in core/cuda/kernel.h).
+// of the step counter of a graph in device memory. Kernels that are launched during the lifetime of the
+// object add the value of the counter to their step numbers (GraphStep in core/cuda/kernel.h).
 class GraphRecordingScope {
  public:
   explicit GraphRecordingScope(const int64_t* step_offset);

@@ -56,8 +56,8 @@ struct Graph::Impl {
 
   Impl(Device graph_device, int64_t steps) : device(graph_device), steps_per_launch(steps), step_offset(1) {
     fill_zero(step_offset.data(), sizeof(int64_t));
-    // CUDA loads a kernel at the first launch of the kernel, but cannot load it during a capture. This launch
-    // before the capture loads the kernel, and adds 0 to the step offset.
+    // CUDA loads a kernel at the first launch of the kernel, but cannot load it during a capture. The
+    // following launch loads advance_kernel before the capture, and adds 0 to the step offset.
     cuda::launch(advance_kernel, make_row_launch(1, 1), step_offset.data(), int64_t{0});
   }
   ~Impl() {

@@ -114,7 +114,7 @@ __device__ inline float fast_exp2(float x) {
 #endif
 }
 
-// Returns 1 / x. In float, the error is at most 1 ulp if x and 1 / x are normal numbers.
+// Returns 1 / x. For float, the error is at most 1 ulp if x and 1 / x are normal numbers.
 __device__ inline double fast_reciprocal(double x) {
   return 1 / x;
 }
@@ -128,9 +128,9 @@ __device__ inline float fast_reciprocal(float x) {
 #endif
 }
 
-// DeviceMath with faster functions exp() and exp_nonpositive(). In float, the two functions take a third of
-// the instructions of the functions in DeviceMath. Their relative error is at most 2^-22 + |x| 2^-24, and
-// denormal results are 0.
+// DeviceMath with faster functions exp() and exp_nonpositive(). For float, exp() and exp_nonpositive() take a
+// third of the instructions of the same functions in DeviceMath. For float, the relative error of the two
+// functions is at most 2^-22 + |x| 2^-24, and denormal results are 0.
 struct FastDeviceMath : DeviceMath {
   template <class T>
   __device__ static T exp(T x) {
@@ -246,8 +246,8 @@ struct DropoutMultipliers {
   // that `threshold` is not 0.
   __device__ uint8_t compute_keep_mask(int64_t group) const {
     const PhiloxBlock random_bits = stream.current_stream().block(static_cast<uint64_t>(group));
-    // The element is kept if its word is greater than this number, because its random bits are the upper half
-    // of the word.
+    // An element is kept if its word is greater than `last_dropped`, because the random bits of the element
+    // are the upper half of the word.
     const uint32_t last_dropped = (threshold - 1) << 16 | 0xFFFF;
     unsigned mask = 0;
     for (unsigned j = 0; j < 8; ++j) {

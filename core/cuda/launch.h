@@ -15,8 +15,8 @@ namespace tapeformer::cuda {
 
 // The memory accesses, the matrix products and the instructions of a launch, which WorkLog records.
 struct LaunchWork {
-  // Number of bytes that the kernel reads and writes. If -1, WorkLog uses the total size of the arrays to
-  // which the arguments point.
+  // Number of bytes that the kernel reads and writes. If `bytes` is -1, WorkLog uses the total size of the
+  // arrays to which the arguments point.
   int64_t bytes = -1;
   // Number of bytes that the kernel both reads and writes. `bytes` counts each of these bytes once. WorkLog
   // adds updated_bytes to `bytes`, so that both the read and the write are counted.
@@ -40,7 +40,7 @@ struct LaunchConfig {
                SourceLocation location = SourceLocation::current())
       : grid(blocks), block(threads), shared_bytes(shared), where(location) {}
 
-  // The following functions return a copy of the launch with other values in `work`.
+  // Each of the following functions returns a copy of the launch with changed values in `work`.
   LaunchConfig with_bytes(int64_t bytes) const {
     LaunchConfig launch = *this;
     launch.work.bytes = bytes;
@@ -70,8 +70,8 @@ struct LaunchConfig {
 
 inline constexpr int kDefaultBlockSize = 256;  // in threads
 
-// Returns a launch for a kernel with a grid-stride loop over n elements. The loop uses first_element() and
-// element_stride() (core/cuda/kernel.h).
+// Returns the configuration for a kernel with a grid-stride loop over n elements. The kernel uses
+// first_element() and element_stride() (core/cuda/kernel.h) for the loop.
 inline LaunchConfig make_elementwise_launch(int64_t n, SourceLocation where = SourceLocation::current()) {
   constexpr int64_t kMaxBlocks = 8192;  // enough blocks for full occupancy of any device
   const int64_t block_count = std::min<int64_t>((n + kDefaultBlockSize - 1) / kDefaultBlockSize, kMaxBlocks);
@@ -106,7 +106,7 @@ namespace detail {
 // Throws ShapeError if the grid or the block exceeds the limits of CUDA.
 void check_limits(const LaunchConfig& launch);
 // On a device, launches the kernel, and throws DeviceError if CUDA reports an error. In the emulation,
-// launch() runs the kernel. launch_kernel() then only throws DeviceError if a graph is being recorded and the
+// launch() runs the kernel, and launch_kernel() only throws DeviceError if a graph is being recorded and the
 // kernel has not been launched before.
 void launch_kernel(const void* kernel, const LaunchConfig& launch, void** arguments);
 // Adds the launch to the WorkLog of this thread, which must exist.
@@ -116,8 +116,8 @@ void log_launch(const LaunchConfig& launch, std::span<const ArgumentBytes> argum
 // Launches kernel<<<grid, block, shared_bytes, stream>>>(arguments…) in the stream of current_device. If the
 // grid has no blocks, does nothing. Throws ShapeError if the sizes exceed the limits of CUDA, and DeviceError
 // with the location of the launch if CUDA reports an error. If are_launches_synchronous() is true and no
-// graph is being recorded, waits for the kernel. CUDA then reports an error inside the kernel at this launch
-// instead of a later call.
+// graph is being recorded, waits for the kernel, so that CUDA reports an error inside the kernel at the
+// launch instead of a later call.
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), const LaunchConfig& shape, const Arguments&... arguments) {
   if (shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return;

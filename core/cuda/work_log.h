@@ -24,8 +24,8 @@ enum class OperandType : unsigned char { float32, tf32, bfloat16, float64 };
 struct ProductShape {
   int64_t m = 0, n = 0, k = 0, count = 1;
   int operand_bytes = 4, result_bytes = 4;
-  // True if cuBLAS can divide the sum over k among thread blocks. The value is false for the epilogue "bias
-  // gradient".
+  // True if cuBLAS can divide the sum over k among thread blocks. `can_split_k` is false for the epilogue
+  // "bias gradient".
   bool can_split_k = true;
   std::string epilogue = {};  // "", "bias", "bias and relu" or "bias gradient"
 };

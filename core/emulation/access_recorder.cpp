@@ -17,8 +17,9 @@ uint64_t to_integer(const void* address) {
   return reinterpret_cast<uint64_t>(address);
 }
 
-// The program or library that contains the kernels. `base` is the load address. [begin, end) is the address
-// range of its thread-local variables in this thread, which include the __shared__ variables.
+// The program or library that contains the kernels. `base` is the load address of the module. [begin, end) is
+// the address range of the thread-local variables of the module in the current thread. The thread-local
+// variables include the __shared__ variables.
 struct SharedVariableModule {
   uint64_t base = 0, begin = 0, end = 0;
 };
@@ -193,7 +194,8 @@ void AccessRecorder::count_shared_request(const Request& request, AccessCounts& 
 
 std::map<uint64_t, AccessCounts> AccessRecorder::counts() const {
   std::map<uint64_t, AccessCounts> result;
-  // The return address can belong to the next source line, but the preceding byte belongs to the call.
+  // The return address can belong to the source line after the call, but the byte before the return address
+  // belongs to the call.
   for (const Instruction& instruction : instructions_)
     result[instruction.return_address - 1 - get_thread_module().base] += instruction.counts;
   return result;

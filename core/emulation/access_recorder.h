@@ -78,7 +78,8 @@ class AccessRecorder {
   // accesses_[i] contains the accesses and barriers of thread i of the current block, in order.
   std::vector<std::vector<Access>> accesses_;
   // Maps 2 * return_address (for global memory) or 2 * return_address + 1 (for shared memory) to an index in
-  // instructions_. An instruction that accesses both memories has two elements in instructions_.
+  // instructions_. An instruction that accesses both global and shared memory has two elements in
+  // instructions_.
   std::unordered_map<uint64_t, size_t> instruction_index_;
   std::vector<Instruction> instructions_;
   // Indices of the instructions that the current lane has executed since the last barrier.

@@ -15,7 +15,7 @@ struct AddressRange {
 };
 
 // register_global_memory() adds a block of global memory to a table, and unregister_global_memory() removes
-// it.
+// a block from the table.
 void register_global_memory(const void* block, size_t bytes);
 void unregister_global_memory(const void* block);
 // Returns the registered blocks, sorted by address.

@@ -82,11 +82,11 @@ struct LaneValues {
   uint32_t present_lanes = 0;  // bit mask of the participating lanes
 };
 // Passes a value of `bytes` bytes to the other lanes of `mask`. Waits until each lane of the mask has passed
-// a value or left the kernel. Returns the values of all lanes. The reference is valid until the next call by
-// this lane.
+// a value or left the kernel. Returns the values of all lanes. The returned reference is valid until the next
+// call by the same lane.
 const LaneValues& exchange_lane_values(uint32_t mask, const void* value, size_t bytes);
 // Always throws std::logic_error. The message says that the current thread reads the value of lane `lane`,
-// and that this lane does not participate in the shuffle.
+// and that lane `lane` does not participate in the shuffle.
 [[noreturn]] void throw_absent_lane(int lane);
 // Returns the lane of the current thread in its warp.
 int current_lane();

@@ -11,7 +11,7 @@ struct BuildInfo {
   std::string version, build_type, compiler;
   std::string kernel_architecture;  // value of -march for the CPU kernels
   // Values of -march for which the CPU kernels were compiled, separated by spaces. The dynamic loader selects
-  // the kernels for one of these values. If the kernels were compiled for only one value, the text is empty.
+  // the kernels for one of the values. If the kernels were compiled for only one value, the string is empty.
   std::string all_kernel_architectures;
   std::string instruction_set;  // extensions that the kernels can use: "avx2 fma …"
   int vector_bytes = 0;         // length of the vectors in the kernels, in bytes

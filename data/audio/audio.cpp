@@ -20,9 +20,9 @@ constexpr size_t kHeaderBytes = 4096;
 constexpr size_t kMaxOggPageBytes = 65307;
 constexpr sf_count_t kBlockFrames = 1 << 16;  // samples per channel that count_frames() decodes at a time
 constexpr int64_t kBlocksPerSecond = 50;      // an AudioStream reads blocks of 20 ms
-// A program that writes a WAV file to a pipe does not know the length and writes a very large length to the
-// header. If a header from a pipe states at least kMinUnknownFrames samples per channel, AudioStream treats
-// the length as unknown.
+// A program that writes a WAV file to a pipe does not know the length of the file, so it writes a very large
+// length to the header. If a header from a pipe states at least kMinUnknownFrames samples per channel,
+// AudioStream treats the length as unknown.
 constexpr int64_t kMinUnknownFrames = int64_t{1} << 26;
 constexpr int kMaxFileRate = 1 << 20, kMaxFileChannels = 1024;
 
@@ -127,7 +127,7 @@ void check_length(const std::filesystem::path& path, const Bytes& header) {
     throw DataError(path.string() + ": truncated: the Ogg stream has no last page");
 }
 
-// Returns whether truncated files of this container format are detected.
+// Returns whether open_sound() can detect that a file with this header and format is truncated.
 bool detects_truncation(std::string_view header, int format) {
   switch (format & SF_FORMAT_TYPEMASK) {
     case SF_FORMAT_WAV:
@@ -251,7 +251,7 @@ void AudioStream::start() {
   if (position_ < 0 || position_ >= last_ || last_ > info.frames)
     throw DataError(concat_text(name_, ": samples ", options_.first_sample, " to ", last_,
                                 " are out of range, the recording has ", info.frames));
-  if (!source_->endless) check_limit(last_ - position_);  // throws early, before any decoding
+  if (!source_->endless) check_limit(last_ - position_);  // throws before any sample is decoded
   if (position_ > 0 && sf_seek(source_->sound.get(), position_, SEEK_SET) != position_)
     throw DataError(concat_text(name_, ": sample ", position_,
                                 " cannot be reached: ", sf_strerror(source_->sound.get())));

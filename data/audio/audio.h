@@ -34,8 +34,8 @@ struct Audio {
 struct AudioOptions {
   std::optional<int64_t> channel = {};  // counted from 0; required for recordings with several channels
   int64_t rate = 0;                     // requested samples per second; 0: the rate of the file
-  // If true, recordings with another rate are resampled to `rate`. If false, reading a recording with another
-  // rate throws DataError.
+  // If true, recordings whose rate differs from `rate` are resampled to `rate`. If false, reading such a
+  // recording throws DataError. Has no effect if `rate` is 0.
   bool resample = false;
   int64_t first_sample = 0;  // first sample to read, at the rate of the file
   std::optional<int64_t> end_sample =
@@ -63,7 +63,7 @@ struct AudioPipe {
 };
 
 // A reader that returns a recording in blocks of 20 ms, so that the memory use does not grow with the length
-// of the recording. The samples are the same as in the result of read_audio(). Not thread-safe.
+// of the recording. The blocks contain the same samples as the result of read_audio(). Not thread-safe.
 class AudioStream {
  public:
   AudioStream(const std::filesystem::path& path, const AudioOptions& options);
@@ -84,8 +84,8 @@ class AudioStream {
   AudioOptions options_;
   std::unique_ptr<Source> source_;
   std::optional<Resampler> resampler_;
-  std::vector<float> frames_;   // one block, with interleaved channels
-  std::vector<float> samples_;  // one channel at the requested rate
+  std::vector<float> frames_;   // samples of a block, with interleaved channels
+  std::vector<float> samples_;  // returned block: one channel at the rate `rate_`
   int64_t rate_ = 0, position_ = 0, last_ = 0;
   bool has_ended_ = false;
 };

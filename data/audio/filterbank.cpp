@@ -295,8 +295,8 @@ Tensor FilterbankStream::compute_until(int64_t end) {
   const Tensor result = filterbank_.compute_frames({buffer_.data(), buffer_start_, sample_count()},
                                                    next_frame_, std::max(next_frame_, end), noise_);
   next_frame_ = std::max(next_frame_, end);
-  // The frames at the end of the signal use mirrored samples, so the buffer keeps at least the last
-  // 2 * frame_length() samples.
+  // The frames at the end of the signal contain mirrored samples of the signal, so the buffer keeps at least
+  // the last 2 * frame_length() samples.
   const int64_t kept = std::min(filterbank_.find_first_sample(next_frame_),
                                 sample_count() - 2 * filterbank_.options().frame_length());
   if (const int64_t drop = std::max<int64_t>(0, kept - buffer_start_); drop > 0) {

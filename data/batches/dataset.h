@@ -44,8 +44,8 @@ class Dataset {
   // If the examples are texts, returns the tokenizer of the texts (data/text/tokenizer.h). Otherwise returns
   // nullptr.
   virtual std::shared_ptr<const Tokenizer> tokenizer() const { return nullptr; }
-  // Returns the examples with these indices, in this order. In the following shapes, `count` is the number of
-  // indices. If the examples are sets of vectors, `elements` has the shape
+  // Returns the examples with the given indices, in the given order. In the following shapes, `count` is the
+  // number of indices. If the examples are sets of vectors, `elements` has the shape
   // (count, length + 1, feature_count). Otherwise, `tokens` has the shape (count, length + 1). The class of
   // the data set documents which other tensors of the batch are defined. Throws ShapeError if an index is
   // outside [0, size()).

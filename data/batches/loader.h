@@ -3,9 +3,9 @@
 // separate thread.
 //
 // The constructor of Loader throws ConfigError if the data set is empty or the batch size is below 1. With
-// LastBatchPolicy::drop, it also throws ConfigError if the batch size exceeds the number of examples. The
-// exception is a loader that draws overlapping examples at random (LoaderOptions::shuffle): its batches can
-// contain an example several times, so their size is not limited.
+// LastBatchPolicy::drop, it also throws ConfigError if the batch size exceeds the number of examples, unless
+// the loader draws overlapping examples at random (LoaderOptions::shuffle). Such a loader can return an
+// example several times in a batch, so the batch size is not limited by the number of examples.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ struct LoaderOptions {
 // Returns the indices of the examples in batch `batch_number` if LoaderOptions::use_streams is true. The data
 // set has `example_count` examples, which are divided into `stream_count` streams. If `example_count` is not
 // a multiple of `stream_count`, the first streams have one more example than the other streams. In this case,
-// the last batch contains only examples of the first streams.
+// the last batch contains examples of the longer streams only.
 std::vector<int64_t> compute_stream_indices(int64_t example_count, int64_t stream_count,
                                             int64_t batch_number);
 
@@ -65,8 +65,8 @@ class Loader {
   bool draws_examples_at_random() const {
     return options_.shuffle && !options_.use_streams && dataset_->examples_per_token() > 1;
   }
-  // Returns random indices of examples for a step. Each step draws independently, so no permutation of a
-  // large data set has to be stored.
+  // Returns the randomly drawn indices of the examples of a step. The indices of different steps are drawn
+  // independently, so no permutation of the data set has to be stored.
   std::vector<int64_t> draw_indices(int64_t step) const;
 
   std::shared_ptr<const Dataset> dataset_;

@@ -8,7 +8,7 @@
 namespace tapeformer {
 
 std::string encode_base64(std::string_view data);
-// Returns the decoded data. Returns std::nullopt if the text is not valid Base64 or has no padding.
+// Decodes a Base64 text. Returns std::nullopt if the text is not valid Base64 or lacks the required padding.
 std::optional<std::string> decode_base64(std::string_view text);
 
 }  // namespace tapeformer

@@ -1,5 +1,5 @@
-// Functions that run other programs and read their output. A program inherits standard error and has an empty
-// standard input. All functions are thread-safe.
+// Functions that run other programs and read their output. The programs inherit standard error and have an
+// empty standard input. All functions are thread-safe.
 //
 // The constructors of CommandOutput throw DataError if the program cannot be run, is killed by a signal,
 // exits with a status other than 0, or exceeds the limits.

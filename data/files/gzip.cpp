@@ -86,8 +86,8 @@ class GzipReader::Reader {
     return unpacked;
   }
 
-  // Prepares to read the next member of the gzip file, or sets ended_ if there is none. A gzip file can
-  // consist of several concatenated members. Throws DataError if other data follows a member.
+  // Prepares to read the next member of the gzip file, or sets ended_ if there is no next member. A gzip
+  // file can consist of several concatenated members. Throws DataError if other data follows a member.
   void finish_member() {
     fill();
     ended_ = stream_.avail_in == 0;

@@ -25,9 +25,9 @@ namespace fs = std::filesystem;
 constexpr const char* kSetName = "images";
 
 // Appends the paths of the pictures in `folder` and its subfolders to list.paths. Appends a message for each
-// unusable entry to list.faults. `prefix` is the path of `folder` relative to the start of the search;
-// `prefix` is empty or ends with a slash. `parents` contains the resolved paths of the enclosing folders, to
-// detect circular links.
+// unusable entry to list.faults. `prefix` is the path of `folder` relative to the folder in which the
+// search started; `prefix` is empty or ends with a slash. `parents` contains the resolved paths of the
+// enclosing folders and is used to detect circular links.
 void walk(const fs::path& folder, const std::string& prefix, std::vector<fs::path> parents,
           PicturePathList& list) {
   std::error_code error;

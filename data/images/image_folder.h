@@ -19,7 +19,7 @@ struct ImageFolderOptions {
   double valid_share = 0, test_share = 0;  // fractions of the pictures in `path`, from 0 to 1
   int64_t image_size = 32;                 // side of the images in pixels
   int64_t channels = 3;                    // 1: grey, 3: RGB
-  // If true, a file that cannot be used throws DataError. If false, the file is left out with a warning.
+  // If true, a file that cannot be used throws DataError. If false, the file is skipped with a warning.
   bool reject_faulty_files = false;
   std::string cache_folder = {};  // folder in which decoded images are cached; empty: no cache
   int64_t limit = 0;              // maximum number of images, from the start of the split; 0: all
@@ -36,11 +36,11 @@ struct PicturePathList {
 // not a folder.
 PicturePathList list_picture_paths(const std::string& folder);
 
-// Returns the paths of the pictures of the split "train", "valid" or "test". The pictures are assigned to the
-// splits in the order of a hash of their paths. The pictures of a subfolder are therefore distributed over
-// all splits. The validation split contains the fraction `valid_share` of the pictures, and the test split
-// contains the fraction `test_share`; the numbers of pictures are rounded up. Throws ConfigError for an
-// unknown split.
+// Returns the paths of the pictures of the split "train", "valid" or "test". The pictures are sorted by a
+// hash of their paths before they are divided into splits. The pictures of a subfolder are therefore
+// distributed over all splits. The validation split contains the fraction `valid_share` of the pictures, and
+// the test split contains the fraction `test_share`; the numbers of pictures are rounded up. Throws
+// ConfigError for an unknown split.
 std::vector<std::string> select_split_paths(std::vector<std::string> paths, const std::string& split,
                                             double valid_share, double test_share);
 

@@ -2,8 +2,8 @@
 // ImageOptions::validation_count examples of the training files. The split "train" contains the remaining
 // examples of the training files.
 //
-// Functions throw DataError with the path of a missing or corrupt file. Functions throw ConfigError for an
-// unknown data set or split and for invalid options.
+// The functions throw DataError with the path of the file if a file is missing or corrupt. The functions
+// throw ConfigError for an unknown data set or split and for invalid options.
 #pragma once
 
 #include <cstdint>

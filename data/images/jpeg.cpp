@@ -18,9 +18,9 @@ namespace {
 // the decoding time.
 constexpr int kMaxScans = 200;
 
-// State of a JPEG decoder, which the callbacks in this file receive from libjpeg. If an error occurs, the
-// callbacks call longjmp with `on_error`. longjmp does not call destructors, so a function must not create
-// objects with destructors after it has called setjmp.
+// State of a JPEG decoder. libjpeg calls the callbacks in this file, which get the state from the field
+// `client_data` of `info`. If an error occurs, the callbacks call longjmp with `on_error`. longjmp does not
+// call destructors, so a function must not create objects with destructors after it has called setjmp.
 struct Decoder {
   jpeg_decompress_struct info;
   jpeg_error_mgr errors;

@@ -19,7 +19,8 @@ namespace {
 constexpr int64_t kMaxPictureBytes = int64_t{1} << 30;
 constexpr std::string_view kPngStart = "\x89PNG\r\n\x1a\n", kJpegStart = "\xff\xd8\xff";
 
-// An image format that is recognized and rejected: the first bytes of its files, and its name.
+// An image format that is recognized but not supported. `start` contains the first bytes of files in this
+// format.
 struct Format {
   std::string_view start, name;
 };

@@ -1,7 +1,7 @@
 // PNG files of images and image grids, grey (1 channel) or RGB (3 channels). All functions are thread-safe.
 //
-// Functions throw ShapeError if a tensor is not an image, std::runtime_error with the path if a file cannot
-// be written, and DataError with the path if a file is not a supported PNG image.
+// The functions throw ShapeError if a tensor is not an image, std::runtime_error with the path if a file
+// cannot be written, and DataError with the path if a file is not a supported PNG image.
 #pragma once
 
 #include <filesystem>
@@ -18,9 +18,10 @@ void write_png(const std::filesystem::path& path, const Tensor& image);
 // Maximum number of pixels of an image. Readers check this limit before they allocate memory.
 inline constexpr int64_t kMaxPixels = 100'000'000;
 
-// Reads an image, (height, width, channels) uint8. The image is converted to grey or RGB with 8 bits per
-// sample. Transparent pixels are blended with black. Samples of 16 bits are read as sRGB, unless the file
-// specifies another encoding. Interlaced images with 16 bits per sample are not supported.
+// Reads a PNG file. Returns a uint8 tensor with shape (height, width, channels). The image is converted to
+// grey or RGB with 8 bits per sample. Transparent pixels are blended with black. Samples of 16 bits are read
+// as sRGB, unless the file specifies another encoding. Interlaced images with 16 bits per sample are not
+// supported.
 Tensor read_png(const std::filesystem::path& path);
 // Decodes a PNG file in memory. `name` is the name of the file in error messages.
 Tensor decode_png(const Bytes& bytes, const std::string& name);

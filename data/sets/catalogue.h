@@ -58,7 +58,7 @@ struct CatalogueFile {
   std::string_view sha256 = {};  // 64 hexadecimal digits; empty if there is no published checksum
 };
 
-// A row of the table, which describes one data set.
+// A row of the catalogue. Each row describes one data set.
 struct CatalogueEntry {
   std::string_view name;  // name of the data set, and of its folder in a data directory
   DatasetType type;
@@ -73,13 +73,14 @@ struct CatalogueEntry {
   // Properties of speech corpora.
   int64_t sample_rate = 0;  // default rate of recordings in Hz; 0: the files contain features
   SpeechLabelKind label_kind = SpeechLabelKind::phones;
-  // Default names of the folders of the training, validation and test parts. Empty if the corpus has no such
-  // folders.
+  // Default names of the folders of the training, validation and test parts. The names are empty if the
+  // corpus has no such folders.
   std::string_view train_part = {}, valid_part = {}, test_part = {};
   // If true, the user must set the path of the data, which is not in a data directory.
   bool needs_path = false;
 
-  // Required files. If the list is empty, the reports of data/sets/verify.h do not cover the data set.
+  // Files that the data set requires. If the list is empty, the reports of data/sets/verify.h do not cover
+  // the data set.
   std::span<const CatalogueFile> files = {};
   std::string_view system_folder = {};          // folder where a Debian package installs the files, or empty
   std::string_view download_instructions = {};  // instructions for the user, in messages about missing files
@@ -103,9 +104,9 @@ std::vector<std::string> list_dataset_names(const CatalogueFilter& filter = {});
 // Returns the row with this name, or nullptr.
 const CatalogueEntry* find_catalogue_entry(const std::string& name);
 
-// Returns the row with this name. Throws ConfigError if no row has this name or if `filter` rejects the row.
-// `description` is the part of the error message that says what `name` should be, for example "a data set of
-// speech".
+// Returns the row with the given name. Throws ConfigError if no row has this name or if `filter` rejects the
+// row. `description` is the part of the error message that says what `name` should be, for example "a data
+// set of speech".
 const CatalogueEntry& require_catalogue_entry(const std::string& name, const CatalogueFilter& filter = {},
                                               const std::string& description = "a data set");
 

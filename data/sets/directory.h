@@ -1,11 +1,11 @@
 // Functions that search for data sets in data directories. A data directory contains one folder for each data
-// set. The folder has the name of the data set and contains the original files, plain or .gz. These
-// directories are searched in this order:
-//   1. the directory that the user specifies; if the user specifies one, 2 and 3 are not searched;
+// set. Each folder has the name of its data set and contains the original files, plain or .gz. The following
+// directories are searched in the given order:
+//   1. the directory that the user specifies; if the user specifies a directory, 2 and 3 are not searched;
 //   2. $TAPEFORMER_DATA;
 //   3. $XDG_DATA_HOME/tapeformer, or ~/.local/share/tapeformer if XDG_DATA_HOME is not an absolute path;
 //   4. the folder of the Debian package of the data set.
-// The functions do not write to the directories. The functions are thread-safe if no thread changes
+// The functions do not write to data directories. The functions are thread-safe if no thread changes
 // environment variables.
 #pragma once
 
@@ -28,8 +28,8 @@ class MissingDatasetError : public DataError {
   const CatalogueEntry* entry;
 };
 
-// Returns the folders in which the data set is searched, in search order. `data_dir` is the directory that
-// the user specifies, or empty.
+// Returns the folders that are searched for the data set, in search order. `data_dir` is the directory that
+// the user specifies, or an empty string.
 std::vector<std::filesystem::path> list_candidate_folders(const CatalogueEntry& entry,
                                                           const std::string& data_dir);
 
@@ -45,7 +45,7 @@ std::filesystem::path require_dataset_folder(const CatalogueEntry& entry, const 
 // the result is folder/an4. Otherwise, the result is `folder`.
 std::filesystem::path find_contents_folder(const CatalogueEntry& entry, const std::filesystem::path& folder);
 
-// Returns folder/name if this path exists. Otherwise, returns folder/name.gz, or std::nullopt if neither
+// Returns folder/name if this path exists, and otherwise folder/name.gz. Returns std::nullopt if neither path
 // exists.
 std::optional<std::filesystem::path> locate_file(const std::filesystem::path& folder, std::string_view name);
 

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 // Maximum number of bytes by which a .gz file can be larger than its unpacked contents.
 constexpr int64_t kGzipOverhead = 1 << 20;
-// Maximum number of bytes in an archive that are not data files, such as headers and a licence.
+// Maximum number of bytes in an archive that do not belong to data files, for example bytes of headers.
 constexpr int64_t kArchiveOverhead = int64_t{1} << 28;
 
 // Owner of a temporary file. The destructor removes the file, unless the file was renamed.
@@ -33,8 +33,8 @@ struct TemporaryFile {
   }
 };
 
-// Creates a file and opens it for writing. If a file with this path exists, for example from an interrupted
-// download, removes this file first. Throws FileError if the new file cannot be created.
+// Creates a file and opens it for writing. If a file with the same path exists, for example from an
+// interrupted download, this file is removed first. Throws FileError if the new file cannot be created.
 File create_file(const fs::path& path) {
   std::error_code ignored;
   fs::remove(path, ignored);

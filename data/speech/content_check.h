@@ -1,4 +1,5 @@
-// Checks of single utterances. The checks read audio and compute features with the code that training uses.
+// Functions that check single utterances. The checks read audio and compute features with the code that
+// training uses.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@ namespace tapeformer {
 
 // Options of UtteranceChecker. The default options do not require a lexicon or a model. If `lexicon` is set,
 // UtteranceChecker also checks whether the utterances match the lexicon. If `subsampling` or `max_frames` is
-// set, it checks whether they match the model.
+// set, UtteranceChecker also checks whether the utterances match the model.
 struct SpeechCheckOptions {
   FeatureOptions feature_options;
   // If true, all recordings must have the rate of the first recording. If false, recordings must have the

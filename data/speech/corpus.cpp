@@ -31,7 +31,8 @@ void require_split(const std::string& corpus, const std::string& split) {
 }
 
 // Returns the files in `folder` and its subfolders that have the given extension, sorted by path. `extension`
-// must be in lower case; the case of file names is ignored. Throws DataError if there is no such file.
+// must be in lower case; the case of file names is ignored. Throws DataError if the folder does not exist or
+// contains no file with the extension.
 std::vector<fs::path> files_below(const fs::path& folder, const std::string& extension) {
   if (!is_folder(folder)) throw DataError(folder.string() + ": no such folder");
   std::vector<fs::path> files;

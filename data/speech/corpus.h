@@ -29,8 +29,8 @@ struct Utterance {
   SpeechSource source = SpeechSource::audio;
   std::filesystem::path path;
   std::string command;                // shell command that prints the recording; empty if `path` is set
-  double begin_seconds = 0;           // start in the recording, in seconds
-  std::optional<double> end_seconds;  // end in the recording, in seconds; std::nullopt: end of the recording
+  double begin_seconds = 0;           // start of the utterance in the recording, in seconds
+  std::optional<double> end_seconds;  // end of the utterance, in seconds; std::nullopt: end of the recording
   int64_t archive_offset = 0;         // byte offset of the matrix in an archive
   Words words;                        // transcript, if the corpus contains words
   Words phones;                       // phones of the transcript, from the corpus or from assign_phones()
@@ -53,8 +53,9 @@ struct PhoneAssignmentReport {
   int64_t dropped_count = 0;  // number of removed utterances
   Words unknown_words;        // sorted list of unknown words
 };
-// Sets the phones of all utterances that have words but no phones. The phones of a word are the entry of the
-// lexicon. Returns the number of dropped utterances and the unknown words.
+// Sets the phones of all utterances that have words but no phones. The phones of a word are read from its
+// entry in the lexicon. Returns the number of utterances that were dropped and the words that the lexicon
+// does not contain.
 PhoneAssignmentReport assign_phones(Corpus& corpus, const Lexicon& lexicon, UnknownWordPolicy unknown);
 
 // Reads the features of CMU AN4: etc/an4_{train,test}.{fileids,transcription} and feat/*.mfc. The phones of

@@ -25,10 +25,10 @@ double SpeechBatch::compute_padding_share() const {
 
 namespace {
 
-// Returns the utterances to read and, for each of them, whether it belongs to the data set. If options.limit
-// is positive, at most options.limit utterances belong to the data set. With Normalization::speaker, the
-// other utterances of their speakers are also read, because the statistics of a speaker use all utterances of
-// the speaker.
+// Returns a corpus of the utterances to read and, for each of these utterances, whether it belongs to the
+// data set. If options.limit is positive, at most options.limit utterances belong to the data set. With
+// Normalization::speaker, all other utterances of the speakers in the data set are also read, because the
+// statistics of a speaker use all utterances of the speaker.
 std::pair<Corpus, std::vector<bool>> limit_corpus(const Corpus& corpus, const SpeechDatasetOptions& options) {
   const size_t count = corpus.utterances.size(), limit = static_cast<size_t>(options.limit);
   if (limit == 0 || limit >= count) return {corpus, std::vector<bool>(count, true)};
@@ -115,7 +115,7 @@ void SpeechDataset::make_examples(const Corpus& corpus, const std::vector<bool>&
 }
 
 // Adds the features to the statistics in the order of the utterances, because floating-point sums depend on
-// the order.
+// the order of the terms.
 void SpeechDataset::gather_statistics(const std::string& corpus_name) {
   if (options_.normalization == Normalization::global && options_.global_statistics) {
     global_statistics_ = *options_.global_statistics;
@@ -214,9 +214,9 @@ std::vector<std::vector<int64_t>> plan_batches(std::span<const int64_t> frames,
   std::vector<int64_t> order(frames.size());
   std::iota(order.begin(), order.end(), 0);
   if (options.shuffle) order = make_epoch_permutation(options.seed, epoch, count);
-  // The sort key of an utterance. If options.shuffle is true, utterances with the same rank have lengths that
-  // differ by at most about 5 %. The stable sort keeps the random order of utterances with the same rank, so
-  // the batches differ between epochs.
+  // Returns the sort key of utterance `i`. If options.shuffle is true, utterances with the same rank have
+  // lengths that differ by at most about 5 %. The stable sort keeps the random order of utterances with the
+  // same rank, so the batches differ between epochs.
   const auto rank = [&](int64_t i) {
     const int64_t length = frames[static_cast<size_t>(i)];
     return options.shuffle

@@ -1,11 +1,11 @@
-// Data sets of speech for CTC. An example consists of the features of an utterance and its labels. The labels
+// Data sets of speech for CTC. An example consists of the features and the labels of an utterance. The labels
 // are the indices of the phones of the utterance in a phone table. A batch depends only on the corpus, the
-// phone table, the options and the arguments of batch(). The batch does not depend on the number of threads.
+// phone table, the options and the arguments of batch(). Batches do not depend on the number of threads.
 //
 // Utterances without usable recordings or labels are left out, and SpeechDatasetReport contains their ids and
-// faults. If no utterance is left, the constructor throws DataError. If options.reject_faulty_utterances is
-// true, the constructor throws DataError at the first fault. The constructor throws ConfigError for invalid
-// options.
+// faults. If no utterance is left, the constructor of SpeechDataset throws DataError. If
+// options.reject_faulty_utterances is true, the constructor throws DataError at the first fault. The
+// constructor throws ConfigError for invalid options.
 #pragma once
 
 #include <memory>
@@ -40,8 +40,9 @@ struct SpeechDatasetOptions {
   int64_t subsampling = 1;                // number of frames per step of the model
   bool reject_faulty_utterances = false;  // throws at the first unusable utterance
   SpeechPurpose purpose = SpeechPurpose::training;
-  // Maximum number of utterances; 0: all. The selected utterances are spread evenly over the corpus. The
-  // statistics of a speaker use all usable utterances of the speaker, even utterances that are not selected.
+  // Maximum number of utterances in the data set; 0: no limit. The selected utterances are spread evenly over
+  // the corpus. The statistics of a speaker are computed from all usable utterances of the speaker, even from
+  // utterances that are not selected.
   int64_t limit = 0;
 };
 
@@ -99,8 +100,8 @@ class SpeechDataset {
   // SpecAugment with random numbers from `stream`. `epoch` determines the dither noise.
   SpeechBatch batch(std::span<const int64_t> indices, const SpecAugmentOptions* augment = nullptr,
                     const RandomStream& stream = {}, int64_t epoch = 0, int64_t min_frames = 0) const;
-  // Returns a batch with the lengths and labels of the utterances with these indices. `features` is
-  // undefined.
+  // Returns a batch with the lengths and labels of the utterances with these indices. The member `features`
+  // of the batch is an undefined tensor.
   SpeechBatch make_targets(std::span<const int64_t> indices) const;
 
  private:
@@ -122,8 +123,8 @@ class SpeechDataset {
   // Filterbank for features with new dither in each epoch after the first; std::nullopt if dither is off.
   std::optional<Filterbank> filterbank_;
   std::vector<Example> examples_;
-  // Contains one element per speaker for Normalization::speaker, one element for Normalization::global, and
-  // no element for other normalisations.
+  // Statistics for the normalisation: one element per speaker for Normalization::speaker, one element for
+  // Normalization::global, and no element for other normalisations.
   std::vector<FeatureStatistics> statistics_;
   FeatureStatistics global_statistics_;
   SpeechDatasetReport report_;

@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Last bytes of every cache file. The number is the version of the file format and of the feature
+// Last bytes of every cache file. The number in kMagic is the version of the file format and of the feature
 // computation.
 constexpr char kMagic[] = "tapeformer features 3\n";
 constexpr double kOvershoot = 0.1;  // seconds by which a segment may exceed its recording
@@ -114,9 +114,9 @@ Tensor require_valid(const Utterance& utterance, Tensor features) {
   return features;
 }
 
-// Returns whether the features of the utterance may be computed successfully later although the cache key
-// stays the same. A failed command can succeed later, and a file without read permission can become readable.
-// A missing file (ENOENT) is not transient: if the file is created, make_cache_key() returns a different key.
+// Returns whether the features of the utterance may be computed successfully later without a change of the
+// cache key. A failed command can succeed later, and a file without read permission can become readable. A
+// missing file (ENOENT) is not transient: if the file is created, make_cache_key() returns a different key.
 bool may_be_transient(const Utterance& utterance) {
   return !utterance.command.empty() || (access(utterance.path.c_str(), R_OK) != 0 && errno != ENOENT);
 }
@@ -229,7 +229,8 @@ void FeatureStore::load_or_write_cache(const Corpus& corpus, const FeatureOption
   if (is_from_cache_) return;
   if (fs::exists(path)) log_warning(path, ": the feature cache is damaged; its features are computed again");
   // Several processes may write this cache file at the same time. Each process writes the same contents to a
-  // separate temporary file and renames this file, so the order of the processes does not matter.
+  // separate temporary file and renames the temporary file to `path`, so the order of the processes does not
+  // matter.
   File file = create_unfinished(path);
   try {
     compute(corpus, options, &file);
@@ -238,7 +239,7 @@ void FeatureStore::load_or_write_cache(const Corpus& corpus, const FeatureOption
                                    [](const Entry& entry) { return entry.is_error_transient; });
     if (keep) rename_path(file.path(), path);
     const bool good = open_cache(keep ? path : file.path(), count);
-    if (!keep) fs::remove(file.path());  // the file stays readable while it is open
+    if (!keep) fs::remove(file.path());  // a deleted file stays readable while it is open
     if (!good) throw DataError(path + ": cannot be read back");
   } catch (...) {
     fs::remove(file.path(), error);

@@ -2,9 +2,9 @@
 // once, with the dither of epoch 0. The features are not normalised or augmented.
 //
 // If a recording or feature file cannot be used, FeatureStore does not throw. Instead, error() returns the
-// reason. The cache file also contains the errors. A cache file with transient errors is deleted, so the next
-// run tries again. Transient errors can disappear although the files do not change: errors of commands,
-// system errors, and missing read permissions.
+// reason. The cache file contains the features and the errors. A cache file with transient errors is deleted,
+// so the next run computes the features again. Transient errors can disappear although the files do not
+// change: errors of commands, system errors, and missing read permissions.
 //
 // If a cache file is damaged, FeatureStore logs a warning and computes the features again.
 #pragma once

@@ -16,8 +16,8 @@ namespace tapeformer {
 
 // Returns the features with their time derivatives up to `order`, (frames, dims * (order + 1)). The first
 // derivative is the slope of the least-squares line through 2 * window + 1 frames. Higher derivatives apply
-// the filter of the first derivative repeatedly. The first frame is repeated before the start, and the last
-// frame is repeated after the end.
+// the filter of the first derivative repeatedly. The features are padded with copies of the first frame
+// before the start and copies of the last frame after the end.
 Tensor add_deltas(const Tensor& features, int64_t order = 2, int64_t window = 2);
 
 // The streaming form of add_deltas(), for features that arrive in pieces. The results are bit-identical to
@@ -27,8 +27,8 @@ class DeltaStream {
  public:
   explicit DeltaStream(int64_t order, int64_t window = 2);
 
-  // Appends features. Returns the frames that become complete; the result may be empty. If `is_last` is true,
-  // returns all remaining frames.
+  // Appends features. Returns the frames whose deltas can now be computed; the result may be empty. If
+  // `is_last` is true, returns all remaining frames.
   Tensor push(const Tensor& features, bool is_last = false);
 
  private:
@@ -37,8 +37,8 @@ class DeltaStream {
   int64_t dims_ = 0, first_ = 0, next_ = 0;
 };
 
-// Sums over frames, from which the mean and the variance are computed. The sums are float64, because a corpus
-// has many frames.
+// Sums over frames from which the mean and the variance of the features are computed. The sums are float64,
+// because a float32 sum over the many frames of a corpus would be inaccurate.
 struct FeatureStatistics {
   double frame_count = 0;
   std::vector<double> sums, square_sums;  // (dims)
@@ -49,8 +49,8 @@ struct FeatureStatistics {
 };
 
 // Subtracts the mean of `statistics` from the features in place. If `normalize_variance` is true, also
-// divides each dimension by its standard deviation. In this case, dimensions with a variance below 1e-10 are
-// set to 0.
+// divides each dimension by its standard deviation. If `normalize_variance` is true, dimensions with a
+// variance below 1e-10 are set to 0.
 void normalize_features(const Tensor& features, const FeatureStatistics& statistics, bool normalize_variance);
 
 // Returns the index of the first frame with a value that is not finite, or -1 if there is none.
@@ -61,7 +61,7 @@ struct SpecAugmentOptions {
   int64_t frequency_width = 27;  // maximum number of bins in a mask
   int64_t time_masks = 2;
   int64_t time_width = 100;  // maximum number of frames in a mask
-  double time_share = 1;     // maximum number of frames in a mask, as a share of all frames
+  double time_share = 1;     // maximum share of the frames of an utterance in a mask
   bool operator==(const SpecAugmentOptions&) const = default;
 };
 

@@ -47,8 +47,8 @@ class Cursor {
   }
   [[noreturn]] void fail(const std::string& message) const { throw DataError(location_ + ": " + message); }
 
-  // Throws DataError if `rows` or `columns` is negative, or if the rest of the file is shorter than
-  // rows * columns * value_bytes + extra bytes. Must be called before memory for the matrix is allocated,
+  // Throws DataError if `rows` or `columns` is negative, or if the rest of the file is shorter than rows *
+  // columns * value_bytes + extra bytes. This check must precede the allocation of memory for the matrix,
   // because the sizes in a damaged file can be arbitrarily large.
   void require(int64_t rows, int64_t columns, int64_t value_bytes, int64_t extra = 0) const {
     int64_t bytes = 0;

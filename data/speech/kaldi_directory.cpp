@@ -67,7 +67,7 @@ Table read_table(const fs::path& path, Problems& problems) {
   return table;
 }
 
-// Returns whether the path exists. Returns false if the path cannot be accessed.
+// Returns whether the path exists. If the path cannot be accessed, returns false.
 bool path_exists_at(const fs::path& path) {
   std::error_code error;
   return fs::exists(path, error);
@@ -106,8 +106,8 @@ struct Recording {
   std::string command;
 };
 
-// Returns the text after the id, without surrounding white space. The text is not split into words, because
-// paths and commands can contain spaces and quotes.
+// Returns the text after the id at the start of a line, without surrounding white space. The text is not
+// split into words, because paths and commands can contain spaces and quotes.
 std::string after_id(const std::string& line) {
   const char* const spaces = " \t";
   const size_t id = line.find_first_not_of(spaces), after = line.find_first_of(spaces, id);
@@ -224,7 +224,7 @@ Corpus read_lists(const fs::path& folder, bool allow_commands, Problems& problem
 }
 
 // Appends the faults that `content_check` finds to `problems`. Skips utterances whose file is missing or
-// whose offset is outside of the file, because read_lists() reports these faults.
+// whose archive offset is outside of the file, because read_lists() reports these utterances.
 void check_contents(const Corpus& corpus, UtteranceChecker& content_check, Problems& problems) {
   for (const Utterance& utterance : corpus.utterances) try {
       if (utterance.command.empty() && !path_exists_at(utterance.path)) continue;

@@ -1,6 +1,6 @@
 // Functions that read, check and write Kaldi data directories. A data directory contains the files wav.scp
-// (recordings) or feats.scp (features), segments, text and utt2spk. Every line of a file has the form
-// "id value …". The lines are sorted by the bytes of the ids.
+// (recordings) or feats.scp (features), segments, text and utt2spk. Every line of a file has the form "id
+// value …". The lines of a file are sorted by the bytes of their ids.
 //
 // Functions throw DataError with the file and line of every fault.
 #pragma once
@@ -16,19 +16,19 @@ namespace tapeformer {
 // Returns whether the folder contains wav.scp, feats.scp or text.
 bool is_kaldi_directory(const std::filesystem::path& folder);
 
-// Reads a data directory. Relative paths in the files are resolved against the current directory, as in
-// Kaldi. If the resulting path does not exist, the path is resolved against `folder`. If feats.scp exists,
-// wav.scp is not read. The transcripts in the file `text` are stored as words, even if they consist of
-// phones.
+// Reads a data directory. Relative paths in the files of the directory are resolved against the current
+// directory, as in Kaldi. Relative paths that do not exist in the current directory are resolved against
+// `folder`. If feats.scp exists, wav.scp is not read. The transcripts in the file `text` are stored as words,
+// even if they consist of phones.
 //
 // Throws DataError for commands ("id command |") unless `allow_commands` is true. Does not throw for a
 // missing recording or archive, an offset outside of an archive, or an empty transcript; SpeechDataset
 // reports these faults.
 Corpus read_kaldi_directory(const std::filesystem::path& folder, bool allow_commands = false);
 
-// Returns all faults of the directory, including faults of single utterances. Commands are faults unless
-// `allow_commands` is true. If `check_contents` is true, the function also computes the features of the
-// utterances and returns the faults that occur.
+// Returns all faults of the directory, including faults of single utterances. Commands in wav.scp are
+// reported as faults unless `allow_commands` is true. If `check_contents` is true, the function also computes
+// the features of the utterances and returns the faults that occur during this computation.
 Faults find_kaldi_faults(const std::filesystem::path& folder, bool check_contents = true,
                          bool allow_commands = false);
 

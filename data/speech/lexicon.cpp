@@ -13,8 +13,8 @@ bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
 
-// Returns whether the phone is a vowel of CMUdict with a stress digit. In other phone alphabets, a digit at
-// the end of a phone is not a stress digit. For example, "@2" is a phoneme of espeak-ng.
+// Returns whether the phone is a vowel of CMUdict followed by a stress digit. In other phone alphabets, a
+// digit at the end of a phone is not a stress digit. For example, "@2" is a phoneme of espeak-ng.
 bool is_stressed(const std::string& phone) {
   static constexpr std::array<const char*, 15> kVowels = {"AA", "AE", "AH", "AO", "AW", "AY", "EH", "ER",
                                                           "EY", "IH", "IY", "OW", "OY", "UH", "UW"};

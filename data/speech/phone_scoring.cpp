@@ -104,8 +104,8 @@ std::string format_alignment(const std::vector<AlignedPhone>& alignment) {
 
 namespace {
 
-// Replaces each character with a special meaning in sclite by = and two hexadecimal digits. For example, "@"
-// is the empty word, and ";;" begins a comment.
+// Replaces each character with a special meaning in sclite by = and two hexadecimal digits. For example,
+// sclite reads "@" as the empty word and ";;" as the start of a comment.
 std::string trn_word(const std::string& phone) {
   constexpr std::string_view kMarks = "@{}/()<>;*%=&\"\\";
   constexpr std::string_view kHexDigits = "0123456789abcdef";

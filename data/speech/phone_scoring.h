@@ -24,15 +24,16 @@ struct AlignedPhone {
 struct ErrorWeights {
   int64_t substitution = 1, deletion = 1, insertion = 1;
 };
-// Equal weights, as in Kaldi's compute-wer. An alignment with these weights has the smallest number of
-// errors.
+// Equal weights for all errors, as in Kaldi's compute-wer. An alignment with equal weights has the smallest
+// possible number of errors.
 inline constexpr ErrorWeights kEqualWeights;
-// The weights of sclite. An alignment with these weights can have more errors than with equal weights.
+// The weights of errors in sclite. An alignment with the weights of sclite can have more errors than with
+// equal weights.
 inline constexpr ErrorWeights kScliteWeights{4, 3, 3};
 
 // Returns an alignment with the smallest sum of error weights. If there are several such alignments, the
-// choice is made from the end of the sequences: a match or a substitution is preferred to a deletion, and a
-// deletion is preferred to an insertion.
+// alignment is chosen from the end of the sequences to their start: a match or a substitution is preferred to
+// a deletion, and a deletion is preferred to an insertion.
 std::vector<AlignedPhone> align_phones(const Words& reference, const Words& hypothesis,
                                        const ErrorWeights& weights = kEqualWeights);
 

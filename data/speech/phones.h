@@ -1,4 +1,4 @@
-// Tables of phones, which are the labels of speech, and the phone sets of TIMIT. The 61 phones of TIMIT are
+// Phone tables, which assign label numbers to phones, and the phone sets of TIMIT. The 61 phones of TIMIT are
 // mapped to 48 phones for training and 39 phones for scoring, as in "Speaker-independent phone recognition
 // using hidden Markov models" (Lee and Hon 1989).
 #pragma once
@@ -15,7 +15,7 @@
 namespace tapeformer {
 
 // A table that assigns a number to each phone. Number 0 is the blank of CTC. The phones have the numbers 1,
-// 2, … in the order of the constructor's argument.
+// 2, … in the order in which they are passed to the constructor.
 class PhoneTable {
  public:
   PhoneTable() = default;
@@ -50,9 +50,9 @@ enum class PhoneSet { timit61, timit48, timit39 };
 // Returns the phones of a set in sorted order.
 Words list_timit_phones(PhoneSet set);
 
-// Maps a phone of timit61 or timit48 to a phone of `set`. Only timit61 contains the glottal stop "q". For the
-// other sets, "q" is mapped to "". Throws DataError if `phone` is in neither timit61 nor timit48. Also throws
-// DataError if `set` is timit61 and does not contain `phone`.
+// Maps a phone of timit61 or timit48 to a phone of `set`. Only timit61 contains the glottal stop "q". In the
+// sets timit48 and timit39, "q" is mapped to "". Throws DataError if `phone` is in neither timit61 nor
+// timit48. Also throws DataError if `set` is timit61 and does not contain `phone`.
 std::string map_timit_phone(const std::string& phone, PhoneSet set);
 // Maps each phone of a sequence to a phone of `set`. Leaves out phones that are mapped to "".
 Words map_timit_phone(const Words& phones, PhoneSet set);

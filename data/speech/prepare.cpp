@@ -63,7 +63,7 @@ class Recordings {
     std::sort(paths_.begin(), paths_.end());
     for (size_t i = 0; i < paths_.size(); ++i)
       for (const std::string& key : keys_of(relative(i))) {
-        std::vector<size_t>& found = keys_[key];  // keys_of() may return equal keys for a recording
+        std::vector<size_t>& found = keys_[key];  // keys_of() may return the same key twice
         if (found.empty() || found.back() != i) found.push_back(i);
       }
   }
@@ -210,7 +210,7 @@ void read_utterances(Preparation& p) {
                    [](const auto& a, const auto& b) { return a.count > b.count; });
 }
 
-// Writes proposed-lexicon.txt. If the file exists, keeps its lines, which the user may have edited.
+// Writes proposed-lexicon.txt. If the file exists, keeps the existing lines, which the user may have edited.
 void write_proposals(Preparation& p) {
   const std::set<std::string> phones = p.lexicon.phones();
   if (!has_only_arpabet_phones(p.lexicon))

@@ -24,7 +24,7 @@ struct SpeechPreparationOptions {
   // Determines the speaker if a transcript does not name a speaker:
   // - "folder": the speaker is the top-level folder below `audio_folder` that contains the recording.
   // - "prefix": the speaker is the part of the file name before the first - or _.
-  // - "none": every utterance has a separate speaker.
+  // - "none": every utterance has a different speaker.
   // - "auto": If all recordings are in folders below `audio_folder`, there are at least two top-level
   //   folders, and at least one of these folders contains several recordings, the rule is "folder".
   //   Otherwise, the rule is "none".
@@ -47,9 +47,9 @@ struct UnknownWord {
 
 struct SpeechPreparationReport {
   int64_t recording_count = 0, transcript_count = 0;
-  int64_t train_count = 0, valid_count = 0, test_count = 0;  // numbers of utterances in each part
+  int64_t train_count = 0, valid_count = 0, test_count = 0;  // number of utterances in each split
   int64_t speaker_count = 0;
-  int64_t unknown_word_utterance_count = 0;             // utterances left out because of unknown words
+  int64_t unknown_word_utterance_count = 0;             // utterances left out due to unknown words
   int64_t untranscribed_recording_count = 0;            // recordings without a transcript
   int64_t proposed_pronunciation_count = 0;             // number of words added to proposed-lexicon.txt
   std::vector<UnknownWord> unknown_words;               // in decreasing order of count
@@ -64,10 +64,10 @@ struct SpeechPreparationReport {
 //   directories with these names are replaced.
 // - lexicon.txt: the words of the texts with their phones.
 // - unknown-words.txt: lines "count word location" for the words that no lexicon contains, if there are any.
-//   Utterances with unknown words are left out.
+//   Utterances with unknown words are left out of the data directories.
 // - proposed-lexicon.txt: pronunciations of unknown words by espeak-ng, which the user should review. The
-//   file is written only if options.propose_pronunciations is true. Existing lines are kept. To use the file,
-//   add it to options.lexicon_paths.
+//   file is written only if options.propose_pronunciations is true. Existing lines of the file are kept. To
+//   use the pronunciations, add the path of the file to options.lexicon_paths.
 SpeechPreparationReport prepare_speech(const SpeechPreparationOptions& options);
 
 }  // namespace tapeformer

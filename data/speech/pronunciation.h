@@ -1,5 +1,5 @@
 // Pronunciations proposed by the program espeak-ng. The user should review the pronunciations, because about
-// one phone in nine differs from CMUdict.
+// one phone in nine differs from the pronunciation in CMUdict.
 //
 // Functions throw DataError if espeak-ng is missing or fails.
 #pragma once

@@ -19,7 +19,8 @@ struct CorpusOptions {
 //
 // Throws ConfigError if the data set is not a corpus of speech. Throws DataError if a required file or folder
 // is missing. If `faults` is null, also throws DataError for an invalid line or utterance; otherwise, appends
-// a message for each of them to `faults`. Kaldi data sets ignore `faults` and always throw.
+// a message for each invalid line or utterance to `faults`. For Kaldi data sets, `faults` is ignored and the
+// function always throws.
 Corpus read_corpus(const CatalogueEntry& set, const std::filesystem::path& folder, const std::string& part,
                    const CorpusOptions& options, Faults* faults = nullptr);
 

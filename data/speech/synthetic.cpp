@@ -26,7 +26,7 @@ constexpr char kSpokenSuffix[] = ".espeak.wav";
 // Name of the folder that contains the data until all splits are complete.
 constexpr char kUnfinished[] = ".unfinished";
 
-// The grammar of the sentences. A sentence contains one entry of each list, in the order of the lists.
+// The grammar of the sentences. A sentence consists of one entry of each list, in the order of the lists.
 const std::vector<Words> kGrammar = {
     {"the", "a", "every", "that", "this", "some", "no", "our"},
     {"old", "young", "quiet", "clever", "hungry", "busy", "gentle", "strange", "happy", "careful"},

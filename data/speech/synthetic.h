@@ -35,10 +35,10 @@ std::vector<Words> generate_sentences(uint64_t seed, int64_t first, int64_t coun
 // Converts the output of espeak-ng ("s_'E_v_@_n 'oU_l_d") to phonemes without stress marks and other marks.
 Words parse_espeak_phonemes(const std::string& text);
 
-// Writes the Kaldi data directories train, valid and test to `folder`. Their text consists of phones, and the
-// file `words` contains the words. The data is first generated in folder/.unfinished, and then replaces
-// existing directories. The files depend only on the options, not on the number of threads. Uses the thread
-// pool.
+// Writes the Kaldi data directories train, valid and test to `folder`. In each directory, the file `text`
+// contains phones and the file `words` contains words. The data is generated in folder/.unfinished and
+// replaces existing directories when it is complete. The files depend only on the options, not on the number
+// of threads. Uses the thread pool.
 void write_synthetic_speech(const std::filesystem::path& folder, const SyntheticSpeechOptions& options);
 
 }  // namespace tapeformer

@@ -198,7 +198,7 @@ std::string without_edges(const std::string& word, std::string_view edges) {
 }
 
 // Removes punctuation at both ends of a word. Keeps dashes, dots and apostrophes at the ends if the lexicon
-// contains the word with these characters.
+// contains the word including these characters.
 std::string bare_word(const std::string& word, const Lexicon& lexicon) {
   std::string bare;
   for (const std::string_view edges : {"\"()[]{}<>,;:!?*_~`^|\\/", "\"()[]{}<>,;:!?*_~`^|\\/-",

@@ -20,9 +20,10 @@ struct Transcript {
   std::string location;  // "file:line"
 };
 
-// The columns of a table. A column is specified by its name in the header or by its number, counted from 1.
-// If a member is empty, a column with a common name is used. Common names are "path", "file" and "id" for the
-// recording, "text" and "sentence" for the text, and "speaker" and "client_id" for the speaker.
+// The columns of a table of transcripts. A column is specified by its name in the header or by its number,
+// counted from 1. If a column is not specified (empty string), the column with a common name is used. Common
+// names are "path", "file" and "id" for the recording, "text" and "sentence" for the text, and "speaker" and
+// "client_id" for the speaker.
 struct TranscriptColumns {
   std::string recording, text, speaker;
 };
@@ -30,7 +31,8 @@ struct TranscriptColumns {
 // Reads transcripts from a table, a list or a folder:
 // - A table is a .tsv file, a .csv file, or a file whose first line contains a tab or a bar. Fields of a .csv
 //   file may be quoted. A table without a header contains the columns recording and text, or, as in LJSpeech,
-//   the columns recording, text and normalised text. If there is a normalised text, it is used.
+//   the columns recording, text and normalised text. If a table without a header has a column of normalised
+//   text, the normalised text is used.
 // - Any other file is a list with lines "id text", such as the file `text` of Kaldi or a .trans.txt file of
 //   LibriSpeech.
 // - If `path` is a folder, all .trans.txt files in the folder and its subfolders are read as lists. If there
@@ -46,7 +48,7 @@ struct NormalizedText {
 
 // Splits a text into words in lower case. Removes punctuation around words, and replaces typographic marks by
 // ASCII characters. Splits a compound such as "well-known" if the lexicon lacks the compound. Does not spell
-// out digits and symbols such as %, because their pronunciation is ambiguous.
+// out digits and symbols such as %, because the pronunciation of such characters is ambiguous.
 NormalizedText normalize_transcript(const std::string& text, const Lexicon& lexicon);
 
 }  // namespace tapeformer

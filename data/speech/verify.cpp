@@ -161,7 +161,8 @@ Faults find_speech_faults(const std::string& layout, const fs::path& path, const
     else
       verify_set_contents(require_catalogue_entry(layout), path, checks, faults);
   });
-  // The parts of a corpus can share files, so the same fault can occur several times. Duplicates are removed.
+  // The parts of a corpus can share files, so the same fault can occur several times. Duplicate faults are
+  // removed.
   Faults once;
   std::set<std::string> seen;
   for (std::string& fault : faults)

@@ -1,5 +1,5 @@
-// Checks of speech corpora. The checks read all files and report every fault with its file and line. All
-// functions are thread-safe.
+// Functions that check speech corpora. The functions read all files and report every fault with its file and
+// line. All functions are thread-safe.
 #pragma once
 
 #include <filesystem>
@@ -14,7 +14,7 @@ namespace tapeformer {
 // sets and lexicons in the catalogue, and "lexicon" for any lexicon file.
 std::vector<std::string> list_speech_layouts();
 
-// Returns all faults of the lists, labels and audio of a corpus. Computes features with the code that
+// Returns all faults of the lists, labels and audio of a corpus. The features are computed with the code that
 // training uses. For Kaldi, `path` is a data directory or a folder of data directories. Throws ConfigError
 // for an unknown layout.
 Faults find_speech_faults(const std::string& layout, const std::filesystem::path& path,

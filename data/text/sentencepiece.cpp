@@ -108,7 +108,7 @@ class Sentences final : public sentencepiece::SentenceIterator {
       throw DataError(text_.location(at_ + static_cast<int64_t>(bad)) +
                       " is not valid UTF-8; the tokenizer \"bytes\" takes any bytes");
     if (value_.ends_with('\n')) value_.pop_back();
-    // The trainer does not accept NUL bytes, so spaces replace them.
+    // The trainer does not accept NUL bytes, so NUL bytes are replaced by spaces.
     std::replace(value_.begin(), value_.end(), '\0', ' ');
     at_ += static_cast<int64_t>(size);
   }

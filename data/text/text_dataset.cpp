@@ -95,9 +95,10 @@ class StoredTokens final : public TokenSequence {
   std::vector<T> tokens_;
 };
 
-// Divides a range into parts and returns the offsets of the ends of the parts. A part ends at the first line
-// end after 1 MiB. If there is no line end within the next 64 KiB, the part ends after 1 MiB, or up to 3
-// bytes earlier at the start of a character. The last part of a file can be shorter.
+// Divides a range into parts and returns the offsets of the ends of the parts. Each part ends at the first
+// line end after its first MiB. If there is no line end in the 64 KiB after the first MiB of a part, the
+// part ends after its first MiB, or up to 3 bytes earlier so that no character is divided. The last part of
+// a file can be shorter.
 std::vector<int64_t> part_ends(const TextRange& range) {
   constexpr int64_t kPartBytes = 1 << 20, kSearchedBytes = 1 << 16;
   std::vector<int64_t> ends;

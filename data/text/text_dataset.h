@@ -23,11 +23,11 @@ struct TextOptions {
   // Paths of the validation and test texts. If valid_path is set, valid_share is ignored. If test_path is
   // set, test_share is ignored.
   std::string valid_path, test_path;
-  // Number of masked predictions at the start of each evaluation window except the first. The previous window
-  // contains the same predictions. Must be less than sequence_length.
+  // Number of predictions that an evaluation window has in common with the previous window. These predictions
+  // are masked at the start of each window except the first. Must be less than sequence_length.
   int64_t eval_context = 0;
-  // Maximum number of consecutive windows, from the start of the split; 0: no limit. If use_random_windows is
-  // true, random windows are drawn only from the text of these consecutive windows.
+  // Maximum number of consecutive windows, from the start of the split; 0: no limit. If use_random_windows
+  // is true, random windows are drawn only from the text that the consecutive windows cover.
   int64_t limit = 0;
   // If true, a window starts at every token, and training draws windows at random. If false, the windows are
   // consecutive.

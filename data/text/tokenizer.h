@@ -69,9 +69,9 @@ std::shared_ptr<const Tokenizer> make_sentencepiece_tokenizer(const std::string&
 std::shared_ptr<const Tokenizer> train_sentencepiece(const TextSource& text, int64_t vocabulary,
                                                      uint64_t seed);
 
-// Returns the tokenizer `name` from `data`, the result of Tokenizer::serialize(). `source` is the name of the
-// data in error messages. Throws DataError if the data is damaged, and ConfigError in a build without
-// SentencePiece.
+// Restores the tokenizer `name` from `data`, which is a result of Tokenizer::serialize(). `source` is the
+// name of the data in error messages. Throws DataError if the data is damaged, and ConfigError in a build
+// without SentencePiece.
 std::shared_ptr<const Tokenizer> deserialize_tokenizer(const std::string& name, const std::string& data,
                                                        const std::string& source);
 

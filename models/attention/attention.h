@@ -33,7 +33,7 @@ class Capability {
   std::string reason_;
 };
 
-// Returns an unsupported capability. reason() returns `reason`, and error messages print it.
+// Returns an unsupported capability. reason() of the capability returns `reason`, which error messages print.
 inline Capability make_unsupported(std::string reason) {
   Capability capability;
   capability.reason_ = std::move(reason);
@@ -94,14 +94,14 @@ struct KeyWindow;  // ops/kernels/key_window.h
 // "attention.inner_attention.".
 class Attention : public Module {
  public:
-  // Returns the attention of q (batch, q_length, heads, dim) to k (batch, k_length, heads, dim) and
-  // v (batch, k_length, heads, value_dim). The result is (batch, q_length, heads, value_dim). If there is a
-  // segment memory, k and v begin with the keys and values of the memory. All inputs have the same dtype:
-  // float32, float64 or, if the kind supports it, bfloat16. The strides are arbitrary.
+  // Returns the attention of q (batch, q_length, heads, dim) to k (batch, k_length, heads, dim) and v (batch,
+  // k_length, heads, value_dim). The result is (batch, q_length, heads, value_dim). If there is a segment
+  // memory, k and v begin with the keys and values of the memory. All inputs have the same dtype: float32,
+  // float64 or, if the kind supports it, bfloat16. The inputs can have arbitrary strides.
   //
   // `name` is the full name of the layer. Implementations use `name` as the prefix of the names of random
   // streams and of stored decisions. forward() stores decisions, such as LSH buckets, in context.decisions,
-  // so that a replay in backward() repeats them.
+  // so that a replay of the forward pass in backward() makes the same decisions.
   virtual Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
                          const ForwardContext& context, const std::string& name) const = 0;
 
@@ -132,8 +132,8 @@ struct AttentionSetup {
   int64_t heads = 1, dim = 1;  // number of heads, and width of a query, of a key and of a value
   int64_t max_length = 0;      // maximum number of tokens of a sequence; 0: unlimited
   double dropout = 0;          // probability of dropping an attention weight
-  // The attention of the first layer with the same kind and options, or null for this first layer. A layer
-  // can share parameters of this object by calling Module::add_alias().
+  // The attention layer of the first layer of the model with the same kind and options. Null for that first
+  // layer. A layer can share the parameters of the first layer by calling Module::add_alias().
   const Attention* shared_parameter_source = nullptr;
 };
 
@@ -143,9 +143,9 @@ struct AttentionSize {
   int64_t dim;     // width of a query, of a key and of a value
 };
 
-// Flags that state whether an attention kind reads queries and keys. Every kind reads values. A layer has no
-// projection for an input that the kind does not read. If the queries are unused, forward() receives the
-// values as queries. If the keys are unused, forward() receives the queries as keys.
+// Flags that state whether an attention kind reads queries and keys. Every attention kind reads values. A
+// layer has no projection for an input that the kind does not read. If the queries are unused, forward()
+// receives the values as queries. If the keys are unused, forward() receives the queries as keys.
 struct UsedAttentionInputs {
   bool use_queries = true, use_keys = true;
 };
@@ -173,8 +173,8 @@ struct AttentionKind {
   // `compute_segment_memory_size` is empty, the kind has no segment memory.
   std::function<SegmentMemorySize(const OptionValues& options)> compute_segment_memory_size = nullptr;
   // Returns the number of multiply-adds in a causal forward pass of one head over one sequence. The number
-  // includes the scores, the weighted sums and the updates of states. Optional. Benchmarks use the number to
-  // report floating-point operations per second.
+  // includes the multiply-adds of the scores, of the weighted sums and of the state updates. Optional.
+  // Benchmarks use the number to report floating-point operations per second.
   std::function<double(const OptionValues& options, const AttentionSize& size)> count_multiply_adds = nullptr;
   // Values that replace the defaults of options in tests with sequences of about ten tokens.
   std::vector<std::pair<std::string, OptionValue>> test_options = {};

@@ -4,8 +4,9 @@ namespace tapeformer {
 namespace {
 
 // Return the key patterns of the two attention layers of "Axial Attention in Multidimensional Transformers"
-// (Ho et al. 2019). A query attends to the keys in its row or in its column of the image. The tokens of an
-// image are in raster order, with `width` tokens per row.
+// (Ho et al. 2019). With the row pattern, a query attends to the keys in its row of the image. With the
+// column pattern, a query attends to the keys in its column. The tokens of an image are in raster order, with
+// `width` tokens per row.
 KeyPattern make_row_pattern(int64_t width) {
   return {.window = {.block_size = width, .before = 0, .after = 0}};
 }

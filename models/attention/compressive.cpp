@@ -12,8 +12,8 @@ namespace {
 constexpr const char* kCompressive = "compressive";
 
 // Attention of a Compressive Transformer (Rae et al. 2020). It is the attention of Transformer-XL with a
-// second memory of compressed rows. Each row represents SegmentMemorySize::compression_rate older inputs of
-// the layer.
+// second memory of compressed rows. Each compressed row represents SegmentMemorySize::compression_rate older
+// inputs of the layer.
 class CompressiveKind final : public RelativeAttention {
  public:
   CompressiveKind(const RelativeAttentionOptions& options, const std::string& compression,
@@ -26,7 +26,8 @@ class CompressiveKind final : public RelativeAttention {
     add_parameter("compression.bias", bias_, {width}, initializer);
   }
 
-  // The convolution has kernel size and stride `rate`, so it is a linear layer on spans of `rate` tokens.
+  // The kernel size and the stride of the convolution are `rate`, so the convolution is computed as a linear
+  // layer on spans of `rate` tokens.
   Tensor compress(const Tensor& x) const override {
     const int64_t batch = x.size(0), width = x.size(2), rate = memory_size().compression_rate,
                   rows = x.size(1) / rate;

@@ -27,7 +27,8 @@ struct EtcOptions {
 // The first tokens of a sequence are global. The other tokens are called long tokens, and each global token
 // has a segment, which is a span of long tokens. A long token attends to the global tokens and to the long
 // tokens at a distance of at most `radius`. If `segment_mask` is false, a global token attends to all tokens.
-// If true, a global token attends to the global tokens and to the long tokens in its segment.
+// If `segment_mask` is true, a global token attends to the global tokens and to the long tokens in its
+// segment.
 //
 // The score of query i and key j is q_i · (k_j + a(i, j)) / √dim, where a(i, j) is a learned vector, the
 // label of the pair. For two global or two long tokens, the label depends on their distance. For a global
@@ -107,10 +108,10 @@ class EtcKind final : public Attention {
     return result;
   }
 
-  // Returns the dot products of queries and segment labels, (batch, heads, queries, keys). The matrix `same`
-  // (queries, keys) is 1 for pairs in the same segment and 0 for other pairs. The labels are rows of
-  // segment_labels_: row `first` for pairs in different segments, and row `first` + 1 for pairs in the same
-  // segment.
+  // Returns the dot products of queries and segment labels, (batch, heads, queries, keys). An element of the
+  // matrix `same` (queries, keys) is 1 if the query and the key are in the same segment, and otherwise 0. The
+  // labels are rows of segment_labels_: row `first` for pairs in different segments, and row `first` + 1 for
+  // pairs in the same segment.
   Tensor segment_scores(const Tensor& queries, const Tensor& same, int64_t first) const {
     const Tensor labels = permute(slice(segment_labels_, 0, first, first + 2), {1, 0, 2});
     const Tensor scores =
@@ -132,9 +133,9 @@ class EtcKind final : public Attention {
     return add(scores, reshape(x.masks, {x.masks.size(0), 1, 1, x.masks.size(1)}));
   }
 
-  // Long tokens are divided into blocks of `radius` tokens. The keys of a query are then in its block and in
-  // the two neighbouring blocks. block() returns the number of tokens in a block, and blocks() returns the
-  // number of blocks.
+  // Long tokens are divided into blocks of `radius` tokens. All long tokens to which a long token attends are
+  // in its block and in the two neighbouring blocks. block() returns the number of tokens in a block, and
+  // blocks() returns the number of blocks.
   int64_t block() const { return options_.radius; }
   int64_t blocks(const Inputs& x) const { return (x.long_length() + block() - 1) / block(); }
 
@@ -166,7 +167,7 @@ class EtcKind final : public Attention {
   }
 
   // Returns a mask (4 * block() - 1,) for the distances from 1 - 2 * block() to 2 * block() - 1. An element
-  // is -inf if the absolute distance is greater than the radius, and otherwise 0.
+  // of the mask is -inf if the absolute value of the distance is greater than the radius, and otherwise 0.
   Tensor radius_masks(const Tensor& like) const {
     const Tensor row = Tensor::zeros({4 * block() - 1}, DType::float64);
     for (int64_t c = 0; c < row.numel(); ++c)

@@ -40,7 +40,7 @@ void check_image_length(const OptionValues& options, int64_t length) {
 }
 
 // Implements AttentionKind::count_multiply_adds. The count ignores that queries near the borders of the image
-// have fewer keys. A causal query attends to half of its block on average.
+// have fewer keys. With a causal mask, a query attends on average to half of the tokens in its block.
 double count_image_multiply_adds(const OptionValues& options, const AttentionSize& size) {
   const auto value = [&](const char* name) { return static_cast<double>(options.get<int64_t>(name)); };
   if (options.get<std::string>("form") == kOneDimension)

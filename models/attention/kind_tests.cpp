@@ -21,8 +21,8 @@ struct KindInputs {
 const AttentionMask kCausalMask{.causal = true, .key_lengths = {}};
 const AttentionMask kOpenMask{.causal = false, .key_lengths = {}};
 
-// Returns the largest absolute difference of two results, divided by the largest magnitude in `expected`.
-// Returns infinity if the shapes differ or an element is not finite.
+// Returns the largest absolute difference between elements of `result` and `expected`, divided by the largest
+// magnitude in `expected`. Returns infinity if the shapes differ or an element is not finite.
 double compute_relative_difference(const Tensor& result, const Tensor& expected) {
   if (result.shape() != expected.shape()) return std::numeric_limits<double>::infinity();
   const std::vector<double> x = result.to_vector(), y = expected.to_vector();
@@ -199,8 +199,9 @@ std::string KindTester::test_results() const {
 std::string KindTester::test_strides() const {
   const auto attention = make();
   const Tensor expected = attend(*attention, inputs_, select_mask(), {});
-  // The dimensions are stored in the orders (batch, heads, length, dim) and (batch, dim, heads, length). Each
-  // permutation is its own inverse, so the second permute() restores the shape.
+  // The test stores the dimensions of the inputs in memory in the orders (batch, heads, length, dim) and
+  // (batch, dim, heads, length). Each permutation is its own inverse, so the second permute() restores the
+  // shape.
   for (const Shape& order : {Shape{0, 2, 1, 3}, Shape{0, 3, 2, 1}}) {
     const auto change_strides = [&](const Tensor& x) {
       return permute(contiguous(permute(x, order)), order);

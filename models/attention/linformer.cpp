@@ -14,8 +14,8 @@ constexpr const char* kLinformer = "linformer";
 
 // Softmax attention to `rank` linear combinations of the keys and of the values (Wang et al. 2020):
 //   softmax(q (E k)ᵀ / √dim) F v
-// E and F are learned projections, (groups, rank, max_length). There is one group for all heads, or one group
-// per head.
+// E and F are learned projections, (groups, rank, max_length). The number of groups is 1 if all heads share
+// the projections, and otherwise the number of heads.
 class LinformerKind final : public Attention {
  public:
   LinformerKind(int64_t rank, const std::string& sharing, const AttentionSetup& setup)

@@ -8,8 +8,8 @@ namespace tapeformer {
 namespace {
 
 // Attention of "Reformer" (Kitaev et al. 2020). The hashes use random rotations. Each training step draws new
-// rotations, and evaluation always uses the rotations of step 0. A replay in backward() uses the buckets of
-// the first pass.
+// rotations, and evaluation always uses the rotations of step 0. A replay of the forward pass in backward()
+// uses the buckets of the original pass.
 class LshKind final : public Attention {
  public:
   LshKind(const LshOptions& options, double dropout) : options_(options), dropout_(dropout) {}

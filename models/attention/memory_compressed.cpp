@@ -15,9 +15,9 @@ constexpr const char* kMemoryCompressed = "memory-compressed";
 
 // Attention to compressed keys and values (Liu et al. 2018, "Generating Wikipedia by summarizing long
 // sequences"). A convolution with kernel size and stride `factor` compresses the keys and values. Each head
-// has a separate convolution. In causal attention, a query attends to a compressed key only if all tokens of
-// the key are at the position of the query or before. The first queries have no such key. Therefore, a
-// learned key precedes the compressed keys.
+// has a separate convolution. In causal attention, a query attends to a compressed key only if all tokens
+// that the key represents are at the position of the query or before it. The first queries of a sequence can
+// attend to no compressed key. Therefore, a learned key precedes the compressed keys.
 class MemoryCompressedKind final : public Attention {
  public:
   MemoryCompressedKind(int64_t factor, const AttentionSetup& setup)

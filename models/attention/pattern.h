@@ -16,8 +16,8 @@ struct AttentionLayerChoice {
   OptionValues options = {};
 };
 
-// The choices of the layers. Layer i uses the choice with index i modulo size(). A pattern has at least one
-// choice.
+// The attention choices of the layers of a model. Layer i uses the choice with index i modulo size(). A
+// pattern has at least one choice.
 using AttentionPattern = std::vector<AttentionLayerChoice>;
 
 // Returns the choice of a layer, counted from 0. Throws OptionError if the pattern is empty.

@@ -44,7 +44,8 @@ class RelativeAttention : public Attention {
   RelativeAttentionOptions options_;
   int64_t segment_length_;
   double dropout_;
-  // u and w, (heads, dim), and W, (heads * dim, heads * dim).
+  // The parameters of the score. content_bias_ is u and position_bias_ is w, both (heads, dim). projection_
+  // is W, (heads * dim, heads * dim).
   Tensor content_bias_, position_bias_, projection_;
   Tensor sinusoids_;  // buffer; row i contains the sinusoids of distance max_key_count() - 1 - i
 };

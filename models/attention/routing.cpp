@@ -31,8 +31,8 @@ Tensor normalize_rows(const Tensor& x) {
 // Attention of "Efficient Content-Based Sparse Attention with Routing Transformers" (Roy et al. 2020).
 // Queries are also used as keys. The first `local_heads_` heads attend to a sliding window. The other heads
 // attend within clusters. A cluster contains the tokens whose queries have the largest cosine similarity to
-// the centroid of the cluster. Centroids are moving averages of normalised queries. A replay in backward()
-// uses the clusters of the first pass.
+// the centroid of the cluster. Centroids are moving averages of normalised queries. A replay of the forward
+// pass in backward() uses the clusters of the original pass.
 class RoutingKind final : public Attention {
  public:
   RoutingKind(const RoutingOptions& options, const AttentionSetup& setup)

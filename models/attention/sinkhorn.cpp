@@ -114,8 +114,8 @@ class SinkhornKind final : public Attention {
     const Tensor key_blocks = in_blocks(k), value_blocks = in_blocks(v);
     const auto earlier = [&](const Tensor& x) { return slice(x, 1, 0, rows); };
     const auto later = [&](const Tensor& x) { return slice(x, 1, 1, rows + 1); };
-    // Row r of `block_mask` (rows, rows) is the mask for the queries of block r + 1. The row is 0 for the
-    // blocks 0 to r and -inf for later blocks.
+    // Row r of `block_mask` (rows, rows) is the mask for the queries of block r + 1. The elements of row r
+    // are 0 for the blocks 0 to r and -inf for later blocks.
     const Tensor block_mask = slice(slice(causal_, 0, 0, rows), 1, 0, rows);
     const Tensor sums = matmul(exp(block_mask), permute(sum(earlier(key_blocks), 2), {0, 2, 1, 3}));
     const Tensor first_keys = permute(sum(slice(later(key_blocks), 2, 0, 1), 2), {0, 2, 1, 3});

@@ -110,7 +110,7 @@ class SynthesizerKind final : public Attention {
     if (random_rows_.defined()) parts.push_back(rows_of(random_rows_, q));
     return parts;
   }
-  // Returns the key features of the same terms as query_features(), in the same order.
+  // Returns the key features of the terms whose query features query_features() returns, in the same order.
   std::vector<Tensor> key_features(const Tensor& k) const {
     std::vector<Tensor> parts;
     if (contains(terms_, "dot-product")) parts.push_back(k);

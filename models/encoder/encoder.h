@@ -18,7 +18,7 @@ class Encoder final : public Module {
   // Encodes x (batch, length, width). Returns the result of the final norm, (batch, length, output_width).
   Tensor forward(const Tensor& x, const AttentionMask& mask, const ForwardContext& context) const;
 
-  // Returns an empty segment memory for `batch` texts, or null if no attention kind has a memory.
+  // Returns an empty segment memory for `batch` texts, or null if no layer has a segment memory.
   std::unique_ptr<SegmentMemory> make_segment_memory(int64_t batch) const;
 
   const EncoderOptions& options() const { return options_; }

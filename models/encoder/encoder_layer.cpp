@@ -80,13 +80,14 @@ MultiHeadAttention::MultiHeadAttention(const EncoderOptions& options, int64_t la
   add_child("inner_attention", *attention_);
 }
 
-// The operations that run_attention() calls, for training: they are recorded on the tape.
+// Implements the operations that run_attention() calls. The operations are recorded on the tape, for
+// training.
 struct MultiHeadAttention::TapeExecutor {
   const MultiHeadAttention& a;
   const AttentionMask& mask;
   const ForwardContext& context;
   const std::string& name;
-  Tensor source;     // input of the key and value projections: the rows of the segment memory, and then x
+  Tensor source;     // input of the key and value projections: the segment memory, followed by x
   Shape shape;       // shape of the layer input x, (batch, length, width)
   DType head_dtype;  // dtype of queries, keys and values
   DType result_dtype;
@@ -140,9 +141,10 @@ Tensor MultiHeadAttention::prepend_and_update_memory(const Tensor& x, const Forw
   return memory.defined() ? concat({memory.to(x.dtype()), x}, 1) : x;
 }
 
-// Recomputed and reversible layers do not record ops in the first pass. They record ops when backward()
-// replays the pass, but compress_memory() is called only in the first pass. Therefore, this function enables
-// recording if context.loss_terms is not null. Otherwise, the reconstruction loss would have no gradients.
+// Recomputed and reversible layers do not record ops in the forward pass. They record ops when backward()
+// replays the forward pass, but compress_memory() is not called in the replay. Therefore, this function
+// enables recording if context.loss_terms is not null. Otherwise, the reconstruction loss would have no
+// gradients.
 void MultiHeadAttention::compress_memory(const Tensor& x, const Tensor& evicted,
                                          const ForwardContext& context, const std::string& name) const {
   const RecordingScope scope(context.loss_terms != nullptr);
@@ -193,8 +195,8 @@ EncoderLayer::EncoderLayer(const EncoderOptions& options, int64_t layer_index,
 }
 
 // Executor of run_layer() that records the ops on the tape. `first_row` is the index of the first input row
-// among the batch * length rows of the whole batch. The dropout masks depend on `first_row`. The feed-forward
-// branch processes the rows in `chunks` chunks.
+// among the batch * length rows of the whole batch. The dropout masks depend on `first_row`. For the
+// feed-forward branch, the rows are divided into `chunks` chunks.
 struct EncoderLayer::TapeExecutor {
   const EncoderLayer& layer;
   const AttentionMask& mask;

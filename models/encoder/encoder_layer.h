@@ -95,7 +95,8 @@ struct ProjectedHeads {
 };
 
 // Returns the multi-head self-attention of x. If the attention does not read queries, the values are passed
-// as queries. If the attention does not read keys, the queries are passed as keys.
+// to the attention as queries. If the attention does not read keys, the queries are passed to the attention
+// as keys.
 template <class Executor>
 Tensor run_attention(const Executor& executor, const Tensor& x) {
   const ProjectedHeads heads = executor.project(x);
@@ -144,8 +145,8 @@ class MultiHeadAttention final : public Module {
   void compress_memory(const Tensor& x, const Tensor& evicted, const ForwardContext& context,
                        const std::string& name) const;
   // Returns the attention-reconstruction loss (Rae et al. 2020, algorithm 2). The loss is the mean squared
-  // difference between the attention of x to `evicted` and the attention of x to `compressed`. Both are
-  // softmax attention without positions and masks. Gradients reach only `compressed`.
+  // difference between the attention of x to `evicted` and the attention of x to `compressed`. Both
+  // attentions are softmax attention without positions and masks. Gradients reach only `compressed`.
   Tensor compute_reconstruction_loss(const Tensor& x, const Tensor& evicted, const Tensor& compressed) const;
 
   int64_t heads_, head_dim_;

@@ -60,8 +60,8 @@ class RecurrentEncoder {
   Tensor first_half_view_, second_half_view_;  // views of the halves of concatenated_halves_
   Tensor result_;                              // (batch, output_width)
   Tensor attention_result_;                    // (batch, width)
-  // bfloat16 copies of the input of a branch and of the result of attention, (batch, width). Defined only on
-  // CUDA devices with the precision bfloat16.
+  // bfloat16 copies of the input of a branch and of the result of attention, (batch, width). The copies are
+  // defined only on CUDA devices with the precision bfloat16.
   Tensor branch_operand_, attention_result_operand_;
   Tensor hidden_, hidden_scratch_;  // (batch, feedforward), in the dtype of the operands
 };

@@ -1,5 +1,6 @@
-// The stack of reversible layers of "Reformer" (Kitaev et al. 2020, section 3). The state has two halves, x1
-// and x2, which both start as the embedding. Each layer computes the new halves y1 and y2:
+// The stack of reversible layers of "Reformer" (Kitaev et al. 2020, section 3). The state of the stack
+// consists of two halves, x1 and x2. Before the first layer, both halves are the embedding. Each layer
+// computes the new halves y1 and y2:
 //   y1 = x1 + dropout(attention(norm1(x2)))
 //   y2 = x2 + dropout(feedforward(norm2(y1)))
 // backward() computes the inputs of each layer from its outputs (autograd/reversible.h), so activation memory
@@ -17,8 +18,9 @@
 
 namespace tapeformer {
 
-// Returns one reversible block for each layer. The blocks process rows (batch * length, width). The
-// feed-forward branch processes the rows in `chunks` chunks. The layers must outlive the blocks.
+// Returns one reversible block for each layer. The halves that the blocks process are (batch * length,
+// width). For the feed-forward branch, the rows of a half are divided into `chunks` chunks. The layers must
+// outlive the blocks.
 std::vector<ReversibleBlock> make_reversible_blocks(const std::vector<std::unique_ptr<EncoderLayer>>& layers,
                                                     int64_t chunks, int64_t length, const AttentionMask& mask,
                                                     const ReplayContext& context);

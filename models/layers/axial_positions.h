@@ -20,12 +20,12 @@ struct AxialShape {
   int64_t width() const;
 };
 
-// Returns the problems of an axial shape. For example, the sum of AxialShape::dims must be `width`. If
+// Returns the problems of an axial shape, for example that the sum of AxialShape::dims is not `width`. If
 // `length` is positive, the shape must have at least `length` positions and no axis longer than 4 * length.
 std::vector<OptionProblem> find_option_problems(const AxialShape& axial, int64_t width, int64_t length = 0);
 
 // The learned tables of axial positions. The table of axis a is (shape[a], dims[a]) and is initialised from
-// N(0, 1). The name of the parameter is the number of the axis.
+// N(0, 1). The parameter name of a table is the number of its axis.
 class AxialPositions final : public Module {
  public:
   // `max_length` is the maximum length of sequences. If `max_length` is 0 or exceeds the number of positions

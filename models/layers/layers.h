@@ -37,7 +37,8 @@ class Conv1dRelu final : public Module {
   Conv1dOptions options_;
 };
 
-// A table of `count` vectors, weight (count, dim). The table is initialised from N(0, std²).
+// A table of `count` vectors, which are the rows of `weight` (count, dim). `weight` is initialised from N(0,
+// std²).
 class Embedding final : public Module {
  public:
   Embedding(int64_t count, int64_t dim, double std = 1);

@@ -18,9 +18,9 @@
 
 namespace tapeformer {
 
-// Discrete decisions of a forward pass, such as the buckets of LSH attention. If backward() replays the pass,
-// rounding errors could change the decisions. The first pass therefore stores each decision under a name, and
-// the replay reads the stored decision.
+// Discrete decisions of a forward pass, such as the buckets of LSH attention. If backward() replays the
+// forward pass, rounding errors could change the decisions. The original pass therefore stores each decision
+// under a name, and the replay reads the stored decision.
 class StoredDecisions {
  public:
   // Returns the decision stored under `name`. If there is no such decision, stores and returns decide().
@@ -44,15 +44,15 @@ struct ForwardContext {
   bool is_prefix = false;
   uint64_t seed = 0;  // seed of dropout and other random numbers
   uint64_t step = 0;  // optimizer step; passes with equal seed and step draw equal random numbers
-  // If the pass processes a slice of a batch, `first_example` is the index of the first example of the slice
-  // in the batch. An example of the slice then draws the same random numbers as in a pass of the whole batch,
-  // if both passes pad the sequences to the same length.
+  // If the forward pass processes a slice of a batch, `first_example` is the index of the first example of
+  // the slice in the batch. An example of the slice then draws the same random numbers as in a pass of the
+  // whole batch, if both passes pad the sequences to the same length.
   int64_t first_example = 0;
   // Memory of the earlier segments of the sequences, or null. The object must outlive backward(), because
-  // backward() can replay the pass.
+  // backward() can replay the forward pass.
   SegmentMemory* memory = nullptr;
   LossTerms* loss_terms = nullptr;  // collects terms that layers add to the loss, or null
-  // Decisions that replays must repeat, or null if the pass is not replayed.
+  // Decisions that replays of the forward pass must repeat, or null if the pass is not replayed.
   StoredDecisions* decisions = nullptr;
 
   // Returns a mask that drops elements with probability p, or an empty mask if dropout is disabled. The mask
@@ -106,8 +106,8 @@ class Module {
   // positions.
   NamedTensors buffers() const;
   // Returns the leaves of the tape in a forward pass of this module. The leaves are parameters(), and
-  // parameters of other modules that this module or its children use through an alias. The list can contain a
-  // leaf twice.
+  // parameters of other modules that this module or its children use through an alias. The list can contain
+  // the same leaf more than once.
   std::vector<Tensor> leaves() const;
   // Returns the tensors that add_statistics() registered in this module and its children. The tensors contain
   // sums over the training forward passes since the last update_state().
@@ -126,8 +126,8 @@ class Module {
   void move(Device device);
 
  protected:
-  // Sets `tensor`, a member of the module, to a leaf of zeros and registers the leaf as a parameter.
-  // Constructors call this function.
+  // Sets `tensor`, a member of the module, to a tensor of zeros that is a leaf of the tape, and registers the
+  // tensor as a parameter. Constructors call this function.
   void add_parameter(std::string name, Tensor& tensor, const Shape& shape, Initializer initializer);
   // Sets `tensor` to zeros and registers the tensor as state. State is initialised and saved like a parameter
   // but not trained.

@@ -20,9 +20,9 @@ void write_sinusoids(int64_t position, int64_t dim, double* row);
 
 // Returns position features for an autoregressive model of images, (length, dim) float64. The bytes of an
 // image are numbered from 0. The model predicts byte p + 1 at position p, so row p of the result describes
-// byte p + 1. The row contains sinusoids of the row, the column and, for colour images, the channel of the
-// byte. Each coordinate has about the same number of features. The wavelengths range from 2π to about
-// 2π · 100.
+// byte p + 1. Row p contains sinusoids of the image row, of the image column and, for colour images, of the
+// channel of byte p + 1. Each coordinate has about the same number of features. The wavelengths range from 2π
+// to about 2π · 100.
 Tensor make_grid_position_features(const ImageLayout& layout, int64_t length, int64_t dim);
 
 }  // namespace tapeformer

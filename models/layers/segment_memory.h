@@ -1,8 +1,8 @@
-// The segment memory stores inputs of attention layers. With the memory, a segment of a text attends to the
-// previous segments (Dai et al. 2019, "Transformer-XL", section 3.2). No gradients flow into the stored
-// inputs. Example i of each batch is the segment that follows example i of the previous batch. A layer can
-// have a second, compressed memory, in which each row represents several older inputs (Rae et al. 2020,
-// "Compressive Transformers").
+// The segment memory stores inputs of attention layers. With a segment memory, the tokens of a segment of a
+// text also attend to the previous segments (Dai et al. 2019, "Transformer-XL", section 3.2). No gradients
+// flow into the stored inputs. Example i of each batch must be the segment that follows example i of the
+// previous batch in the text. A layer can have a second, compressed memory, in which each row represents
+// several older inputs (Rae et al. 2020, "Compressive Transformers").
 #pragma once
 
 #include <map>
@@ -48,8 +48,8 @@ class SegmentMemory {
   // compression_rate. The caller must compress these inputs and call write_compressed(). In all other cases,
   // returns an undefined tensor.
   //
-  // If the function is called again in the same segment, for example in a replay, it does nothing and returns
-  // an undefined tensor.
+  // If the function is called again for the same layer in the same segment, for example in a replay of the
+  // forward pass, it does nothing and returns an undefined tensor.
   Tensor write(const std::string& layer, const Tensor& x);
   // Appends rows (batch, count, width) to the compressed memory of a layer for the next segment.
   void write_compressed(const std::string& layer, const Tensor& rows);

@@ -1,7 +1,7 @@
 // Subsampling of speech frames to encoder steps. A step is the concatenation of neighbouring frames or the
-// result of convolutions. There is one convolution with kernel 3 and stride 2 for each factor of 2 (as in
-// ESPnet and wav2vec). The number of steps is frames / factor, rounded down. A step does not depend on later
-// frames, so both kinds of subsampling work in streaming recognition.
+// result of convolutions. There is one convolution with kernel size 3 and stride 2 for each factor of 2 in
+// the subsampling factor (as in ESPnet and wav2vec). The number of steps is frames / factor, rounded down. A
+// step does not depend on later frames, so both kinds of subsampling work in streaming recognition.
 #pragma once
 
 #include <memory>

@@ -22,11 +22,11 @@ struct CtcBeamOptions {
   int64_t blank = 0;
   int64_t beam_size = 16;  // number of prefixes kept after each frame
   // Bigram log-probabilities, (classes, classes) float64. Element (i, j) is the log-probability of label j
-  // after label i. Row `blank` contains the log-probabilities of the first label. If undefined, no bigrams
-  // are used.
+  // after label i. Row `blank` contains the log-probabilities of the first label. If the tensor is undefined,
+  // no bigrams are used.
   Tensor bigram_log_probabilities = {};
   double bigram_weight = 1;  // factor of the bigram log-probabilities
-  double label_bonus = 0;    // added for every label; compensates that bigrams favour short results
+  double label_bonus = 0;    // added to the score for every label, because bigrams favour short results
 };
 
 struct CtcHypothesis {
@@ -34,9 +34,10 @@ struct CtcHypothesis {
   double score;  // log-probability of the labels over all paths, plus weighted bigrams and bonuses
 };
 
-// Returns the best label sequences of every utterance, at most `beam_size`, best first. Ties go to the
-// lexicographically smaller labels. Scores are exact if the search drops no prefix. Throws ShapeError for
-// mismatched shapes. Throws DivergenceError if a logit is NaN or +inf, or if all logits of a frame are -inf.
+// Returns the best label sequences of every utterance, at most `beam_size`, best first. Ties are resolved in
+// favour of the lexicographically smaller labels. Scores are exact if the search drops no prefix. Throws
+// ShapeError for mismatched shapes. Throws DivergenceError if a logit is NaN or +inf, or if all logits of a
+// frame are -inf.
 std::vector<std::vector<CtcHypothesis>> ctc_beam_search(const Tensor& logits, const Tensor& lengths,
                                                         const CtcBeamOptions& options = {});
 

@@ -15,9 +15,9 @@ class StreamingSpeechModel {
   // std::invalid_argument if an attention kind has no recurrent form.
   explicit StreamingSpeechModel(const SpeechModel& model, int64_t batch = 1, int64_t capacity = 0);
 
-  // Takes one frame of every utterance, (batch, features) of the model's dtype. Returns true if the frame
-  // completes a step of the encoder. Allocates no memory. Throws ShapeError if the shape does not match or if
-  // the frame exceeds the capacity.
+  // Takes one frame of every utterance, (batch, features), in the dtype of the model. Returns true if the
+  // frame completes a step of the encoder. Allocates no memory. Throws ShapeError if the shape does not match
+  // or if the frame exceeds the capacity.
   //
   // If a stream is longer than the training utterances, accuracy decreases. Use StreamDecoder
   // (models/speech/stream_decoder.h) for such streams.

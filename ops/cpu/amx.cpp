@@ -30,7 +30,7 @@ void transpose_pairs(const BFloat16* from, int64_t stride, BFloat16* to) {
   constexpr int64_t kLength = kLanes<float>;
   for (int64_t i = 0; i < kSide; i += kLength)
     for (int64_t j = 0; j < kSide; j += kLength) {
-      Vector<float> block[kLength];  // each float holds the bits of one pair
+      Vector<float> block[kLength];  // each float holds the bits of two bfloat16 numbers
       for (int64_t l = 0; l < kLength; ++l)
         block[l] = std::bit_cast<Vector<float>>(load_pairs(from + (i + l) * stride + 2 * j));
       transpose(block);
@@ -199,7 +199,7 @@ TAPEFORMER_AMX void release_tiles() {
 // `depth` is a multiple of kTileDepth.
 void multiply_rows(int64_t rows, int64_t depth, int64_t columns, const BFloat16* a, const BFloat16* packed,
                    float* c, int64_t c_stride) {
-  // Sums of 32 rows and one panel, or of 16 rows and two panels
+  // The product of 32 rows of `a` and one panel of b, or of 16 rows of `a` and two panels of b
   alignas(64) float sums[kTileDepth * kPanelColumns];
   const bool flat = rows <= kSide;
   const int64_t steps = depth / kTileDepth, width = flat ? 2 * kPanelColumns : kPanelColumns;

@@ -28,8 +28,8 @@ bool is_available();
 // Returns the size of a packed matrix in bytes.
 int64_t compute_packed_bytes(int64_t depth, int64_t columns);
 // Packs columns [begin, end) of the matrix b into `packed`, which is the start of the packed matrix. b is
-// stored as (depth, columns), or as (columns, depth) if `transposed` is true. Rounds the elements to
-// bfloat16. `begin` is a multiple of kPanelColumns, and `end` is a multiple of kPanelColumns or `columns`.
+// stored as (depth, columns), or as (columns, depth) if `transposed` is true. The elements of b are rounded
+// to bfloat16. `begin` is a multiple of kPanelColumns, and `end` is a multiple of kPanelColumns or `columns`.
 void pack(int64_t depth, int64_t columns, const float* b, bool transposed, int64_t begin, int64_t end,
           BFloat16* packed);
 // Computes out (rows, columns) = a (rows, depth) b, where `packed` is the packed matrix b. `out_stride` is

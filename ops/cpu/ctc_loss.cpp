@@ -54,7 +54,7 @@ class Utterance {
         skip_(row_),
         emission_(states_),
         normalizers_(frames),
-        // One row for the current frame, and one row for the next frame.
+        // One row of beta for the current frame, and one row of beta for the next frame.
         beta_(2 * row_),
         posterior_(states_) {}
 
@@ -154,8 +154,8 @@ class Utterance {
     T beta, posterior;
   };
   // Computes beta(s), the log-probability of the path suffixes after this frame, given state s at this frame.
-  // Writes beta + emission to `row`, and alpha + beta to posterior_. Returns the maxima of both sums. `after`
-  // is the `row` of the next frame. `shift` is subtracted from beta.
+  // Writes beta + emission to `row`, and alpha + beta to posterior_. Returns the maxima of beta + emission
+  // and of alpha + beta. `after` is the `row` of the next frame. `shift` is subtracted from beta.
   Largest backward_step(const T* after, const T* alpha, T* row, CtcStateRange span, T shift) {
     const T* const skip = skip_.data() + kMargin;
     const T* const emission = emission_.data();

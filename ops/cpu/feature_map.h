@@ -11,8 +11,8 @@
 
 namespace tapeformer::cpu {
 
-// Rows of several heads of a sequence. Loops over the rows process all heads of a token before the next
-// token, because the heads of a token are usually adjacent in memory.
+// Rows of a sequence, one for each token and each of several heads. Loops over the rows process all heads of
+// a token before the next token, because the heads of a token are usually adjacent in memory.
 template <class T>
 struct TokenRows {
   T* data = nullptr;
@@ -23,7 +23,7 @@ struct TokenRows {
 
 // Calls f(vector, head, token, panel_index, elements) for each vector of the first `count` tokens.
 // `panel_index` is the index of the vector in the panels of its head, and `elements` is the number of
-// elements in the vector. f must be always_inline. `elements` is then a constant for whole vectors, and f
+// elements in the vector. f must be always_inline, so that `elements` is a constant for whole vectors and f
 // needs no masked loads and stores.
 template <class T, class F>
 [[gnu::always_inline]] inline void for_each_vector(TokenRows<T> rows, int64_t count, F f) {

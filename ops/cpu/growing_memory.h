@@ -1,5 +1,5 @@
-// A buffer of one thread that grows to the largest requested size. The buffer does not use the
-// CachingAllocator. Otherwise, the peak memory of the allocator would depend on the scheduling of threads.
+// A buffer that belongs to one thread and grows to the largest requested size. The buffer does not use the
+// CachingAllocator, so that the allocator's peak memory does not depend on the scheduling of threads.
 #pragma once
 
 #include <cstdint>

@@ -9,9 +9,9 @@ namespace tapeformer::cpu {
 
 namespace {
 
-// Calls f(i, j) for each element index[i] of `index` (outer_size, index_size, inner_size). The element
-// selects index[i] along the middle dimension of a tensor (outer_size, size, inner_size), and j is the offset
-// of the selected element in this tensor.
+// Calls f(i, j) for each element index[i] of `index` (outer_size, index_size, inner_size). index[i] is a
+// position along the middle dimension of a tensor (outer_size, size, inner_size), and j is the offset of the
+// element at this position in the tensor.
 template <class F>
 void for_indexed(const GatherShape& s, const int64_t* index, F f) {
   parallel_for(s.outer_size,

@@ -1,5 +1,5 @@
-// Blocks of scores in sparse attention. A block has columns only for tiles of keys that are needed. A tile is
-// needed if at least one query of the block attends to one of its keys.
+// Blocks of scores in sparse attention. A block of scores has columns only for the tiles of keys to which at
+// least one query of the block attends.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +32,7 @@ struct ScoreColumns {
 template <class T, int64_t kQueries, int64_t kKeys>
 class KeyBlockIterator {
   // If the vector length is not a multiple of kTileRows, the last tile of keys can extend beyond the end of a
-  // span. In this case, adjacent spans are separated by a gap of kGap unused columns.
+  // span, and adjacent spans are therefore separated by a gap of kGap unused columns.
   static constexpr bool kAligned = kLanes<T> % kTileRows == 0;
   static constexpr int64_t kGap = kAligned ? 0 : kTileColumns<T>, kMargin = kAligned ? 0 : kTileRows;
   static constexpr int64_t kMaxSpans = kKeys / kTileColumns<T>;
@@ -91,7 +91,7 @@ class KeyBlockIterator {
               j < columns.end && j + kTileColumns < T >> columns.begin)
             f(i, spans_[s].first_key + j - spans_[s].first_column, j);
   }
-  // Calls f(span, columns) for each span that the tile with row i attends to.
+  // Calls f(span, columns) for each span of keys to which the tile of queries that contains row i attends.
   template <class F>
   void for_each_span(int64_t i, F&& f) const {
     for (int64_t s = 0; s < span_count_; ++s)
@@ -102,7 +102,7 @@ class KeyBlockIterator {
   template <class F>
   void for_each_masked_range(int64_t i, const KeySpan& span, const ScoreColumns& columns, F&& f) const {
     const int64_t query = first_query_ + i;
-    // The unused columns after the span contain no scores.
+    // The unused columns after a span of keys contain no scores.
     const int64_t end_column = std::min(columns.padded_end, span.first_column + span.count);
     int64_t masked_begin = columns.is_full ? columns.padded_end : columns.begin;
     while (masked_begin < columns.padded_end) {
@@ -130,7 +130,8 @@ class KeyBlockIterator {
   }
 
  private:
-  // Returns whether the tile with row i has weights for the tile of keys that begins at column j of span s.
+  // Returns whether the tile of queries that contains row i has weights for the tile of keys that begins at
+  // column j of span s.
   bool has_weights(int64_t i, int64_t s, int64_t j) const {
     const ScoreColumns& columns = columns_[i / kTileRows][s];
     return columns.begin <= j && j < columns.end && j + kTileRows <= columns.padded_end;

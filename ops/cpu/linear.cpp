@@ -208,8 +208,8 @@ void linear_forward(Backend, const LinearShape& shape, const X* x, const Compute
       [&]<class O>() { forward_rows<O>(shape, x, w, bias, activation, dropout, preactivation, y); });
 }
 
-// Divides the rows into parts. The gradients of the parts are added in order, so that the result does not
-// depend on the scheduling of threads.
+// The rows are divided into parts, and the gradients of the parts are added in order, so that the result does
+// not depend on the scheduling of threads.
 template <class X, class Y>
 void linear_backward(Backend, const LinearShape& shape, const Y* g, const X* x, const Compute<X>* w,
                      Activation activation, const DropoutMask& dropout, const Y* preactivation, const Y* y,

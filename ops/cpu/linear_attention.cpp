@@ -25,7 +25,7 @@ void for_chunks_backwards(int64_t length, F&& f) {
     f(Chunk{begin, std::min(kChunkTokens, length - begin)});
 }
 
-// One array per head. The arrays are `stride` elements apart.
+// Arrays of several heads. The arrays of adjacent heads are `stride` elements apart.
 template <class T>
 struct PerHead {
   T* data = nullptr;
@@ -43,7 +43,7 @@ struct PerHead {
 //   dn (length, value_dim): g / d, the gradient of the numerator of out
 //   dd (length,): -(g . out) / d, the gradient of d
 //
-// States, which are sums over tokens, and the results that are computed from them:
+// Each state is a sum over tokens. The states, and the results that are computed from each state:
 //   key_value (dim, value_dim): sum of phi(k) v^T for out, or sum of phi(q) dn^T for the gradient of v
 //   value_key (value_dim, dim): sum of v phi(k)^T for the gradient of q
 //   dn_query (value_dim, dim): sum of dn phi(q)^T for the gradient of k
@@ -184,8 +184,8 @@ class HeadGroup {
             __attribute__((always_inline)) { store(values[head] + at, load_first(row, left)); });
   }
 
-  // Computes dn_, the gradient of the numerators, for a chunk. If `first_pass` is true, also computes dd_,
-  // the gradient of the denominators.
+  // Computes dn_, the gradient of the numerators of `out`, for a chunk. If `first_pass` is true, also
+  // computes dd_, the gradient of the denominators of `out`.
   void load_gradients(Chunk c, TokenRows<const S> out, const T* inverse_denominators, TokenRows<const S> g,
                       bool first_pass) {
     const PerHead<const T> inverse{

@@ -1,5 +1,4 @@
-// Two parts of linear layers on the CPU, for training and decoding: the epilogue, and matrix products with
-// few rows.
+// The epilogue of linear layers and matrix products with few rows on the CPU, used in training and decoding.
 #pragma once
 
 #include <algorithm>

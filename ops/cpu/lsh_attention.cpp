@@ -75,8 +75,8 @@ class LshForward : public LshWindow<T> {
     T* const columns = columns_of(half);
     for (int64_t i = 0; i < half.count; ++i)
       pack_row_in_column_panels(this->v_row(half.key_positions[i]), shape_.value_dim, i, capacity_, columns);
-    // Sets the rows after the last value to 0. A product multiplies these rows by weights of 0, and the
-    // result would be NaN if a row contained NaN.
+    // Sets the rows after the last value to 0. Matrix products multiply these rows by weights of 0, and the
+    // result would be NaN if one of these rows contained NaN.
     for (int64_t m = 0; m < this->padded_value_dim(); m += kWidth)
       std::fill(columns + m * capacity_ + half.count * kWidth, columns + (m + kWidth) * capacity_, T{0});
   }
@@ -166,8 +166,8 @@ class LshForward : public LshWindow<T> {
   }
 
   // Adds row `row` of result_ to the result of `position`. Before the addition, the row and the result are
-  // rescaled to the larger of their maximum scores, as in an online softmax. The last round divides the
-  // result by the sum of the weights of all rounds. If the query attends to no key in any round, the result
+  // rescaled to the larger of their maximum scores, as in an online softmax. In the last round, the result is
+  // divided by the sum of the weights of all rounds. If the query attends to no key in any round, the result
   // is the row of v at `position`.
   void merge(int32_t position, int64_t row) {
     T* const out = running_.rows[2].row(position);

@@ -6,7 +6,7 @@ namespace tapeformer::cpu {
 namespace {
 
 // Workspace of one head: copies of q, v and g, the sums of gq and gv over the rounds, the deltas, and the
-// gradients that each segment adds to the chunk before it.
+// gradients that each segment contributes to the chunk before the segment.
 template <class T>
 struct BackwardHead {
   BackwardHead(const LshAttentionShape& s, Arena& arena)
@@ -119,8 +119,8 @@ class LshBackward : public LshWindow<T> {
     for (int64_t i = 0; i < half.count; ++i)
       pack_row_in_column_panels(half.queries + i * shape_.dim, shape_.dim, i, padded_capacity_,
                                 sums.query_columns);
-    // Sets the rows after the last query to 0. A product multiplies these rows by weights of 0, and the
-    // result would be NaN if a row contained NaN.
+    // Sets the rows after the last query to 0. Matrix products multiply these rows by weights of 0, and the
+    // result would be NaN if one of these rows contained NaN.
     for (int64_t m = 0; m < this->padded_dim(); m += kWidth)
       std::fill(sums.query_columns + m * padded_capacity_ + half.count * kWidth,
                 sums.query_columns + (m + kWidth) * padded_capacity_, T{0});
@@ -184,8 +184,8 @@ class LshBackward : public LshWindow<T> {
     if (i < this->next_count_) prefetch_row(g_row(this->next_positions_[i]), shape_.value_dim * kSize);
   }
 
-  // Updates row `row` of scores_ and score_gradients_ in place. The row belongs to query i of the chunk, and
-  // each column belongs to one key:
+  // Updates row `row` of scores_ and score_gradients_, the row of query i of the chunk, in place. Each column
+  // of the two arrays belongs to one key:
   //   scores_: the score is replaced by m * p.
   //   score_gradients_: d is replaced by p * (m * d - delta) * key_scale.
   // Here, p is the attention weight, m is the dropout multiplier, and d is the dot product of g and the
@@ -248,8 +248,8 @@ class LshBackward : public LshWindow<T> {
       pass(log_sum, [](const Half&, int64_t, Vector<T> p) { return p; });
       return;
     }
-    // A query can attend to the same key n times, where n is at most max_multiplicity. Each time, the weight
-    // is exp(score - log_sum) / n. The weight is at most 1, so score - log_sum is at most
+    // A query can attend to the same key n times, where n is at most max_multiplicity. Each occurrence of the
+    // key has the weight exp(score - log_sum) / n. The weight is at most 1, so score - log_sum is at most
     // log(max_multiplicity). exp_nonpositive() requires arguments of at most 0. Therefore,
     // log(max_multiplicity) is subtracted from the argument, and the result is multiplied by
     // max_multiplicity.

@@ -12,8 +12,8 @@ namespace tapeformer::cpu {
 namespace {
 
 // Fills `panels` with a (dim, columns) matrix of normal random numbers, in panels of kTileColumns columns.
-// The numbers are drawn in column-major order. The numbers are computed in float, so that T = float and
-// T = double use the same rotation.
+// The random numbers are drawn in column-major order. The random numbers are computed in float, so that
+// T = float and T = double use the same rotation.
 template <class T>
 void draw_rotation(const RandomStream& stream, uint64_t first_block, int64_t dim, int64_t columns,
                    T* panels) {
@@ -70,8 +70,8 @@ int32_t argmax_of_both_signs(const T* x, int64_t count) {
   return static_cast<int32_t>(x[largest] >= -x[smallest] ? largest : count + smallest);
 }
 
-// Maximum size in bytes of the rotations that a thread uses at a time. With this limit, the rotations and a
-// tile of queries stay in the cache.
+// Maximum size in bytes of the rotations that a thread uses at a time. The size is limited so that the
+// rotations and a tile of queries stay in the cache.
 constexpr int64_t kRotationBytes = 128 << 10;
 
 // Computes the LSH buckets of one head per call of run(). S is the type of the queries, and T the type of the
@@ -162,8 +162,8 @@ class HeadHash {
                     panels + rotation.width1 * shape_.dim);
   }
 
-  // Returns `count` queries as rows of type T. Full tiles of type T are not copied. Other tiles are
-  // converted, written to `copy`, and padded with zeros.
+  // Returns `count` queries as rows of type T. If the queries have type T and fill a tile, they are not
+  // copied. Otherwise, the queries are converted to T, written to `copy`, and padded with zeros.
   Rows rows_of(int64_t example, int64_t head, int64_t position, int64_t count, T* copy) const {
     const S* const first = q_.row(example, position, head);
     if constexpr (std::is_same_v<S, T>)

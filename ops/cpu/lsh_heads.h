@@ -10,10 +10,11 @@ namespace tapeformer::cpu {
 // - `order` holds the sorted positions of the head,
 // - `rows` is the workspace of the head, of type Head,
 // - for_segments(g) calls g(window, segment, first_chunk, end_chunk) for each segment of chunks.
-// Each thread uses a separate `window`, which make(rows) returns.
+// make(rows) creates `window`, and each thread uses a separate window.
 //
 // If there are at least as many heads as threads, the heads run in parallel. Otherwise, the segments of each
-// head run in parallel. The segments of one call of for_segments() must therefore write different data.
+// head run in parallel. Because segments can run in parallel, the segments of one call of for_segments() must
+// write different data.
 template <class Head, class Make, class F>
 void for_each_lsh_head(const LshAttentionShape& s, Make&& make, const int32_t* buckets, F&& f) {
   Arena measuring_arena(nullptr), measuring_head_arena(nullptr);

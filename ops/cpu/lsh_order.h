@@ -12,15 +12,15 @@ namespace tapeformer::cpu {
 
 // A slot is an index into the sorted positions of a round. Chunk c consists of the `chunk_length` slots that
 // begin at slot c * chunk_length. A cell is the part of a bucket in one chunk, or a whole chunk if
-// across_buckets is true. A query attends to the keys in its cell and in the look-back cell.
+// across_buckets is true. A query attends to the keys in its cell and in the look-back cell of its cell.
 //
 // A code identifies a cell of a round. The look-back cell of the cell with code c has code c - 1, except in
 // the first chunk (FirstChunkLookBack). If across_buckets is false, one code is unused between two buckets,
 // so that the first cell of a bucket has no look-back cell.
 class LshOrder {
  public:
-  // kNone is the code of a missing cell. kEmpty is the code of an empty slot after the last position of a
-  // chunk.
+  // kNone is the code for a cell that does not exist. kEmpty is the code of an empty slot after the last
+  // position of a chunk.
   static constexpr int32_t kNone = -1, kEmpty = -2;
 
   // Returns the number of int32 elements of the working memory: sorted positions (rounds, length), codes
@@ -67,7 +67,7 @@ class LshOrder {
  private:
   // The look-back cell of a cell in the first chunk of a round. Queries in the cell `code` also attend to the
   // keys in the cell `target`, which is in the last chunk of the same round, or of the previous round for
-  // LshWrap::global. If there are no such queries, `code` is kNone.
+  // LshWrap::global. If no cell of the first chunk has a look-back cell, `code` is kNone.
   struct FirstChunkLookBack {
     int32_t code;
     Cell target;

@@ -1,7 +1,7 @@
 // LshWindow, the base class of the forward and backward passes of LSH attention. A window consists of a chunk
-// and the previous chunk. A row of scores has `capacity` columns for the keys of the previous chunk, followed
-// by `capacity` columns for the keys of the current chunk. `capacity` is the chunk length rounded up to a
-// multiple of kTileColumns.
+// and the chunk before it. A row of scores has `capacity` columns for the keys of the previous chunk,
+// followed by `capacity` columns for the keys of the current chunk. `capacity` is the chunk length rounded up
+// to a multiple of kTileColumns.
 #pragma once
 
 #include <cmath>
@@ -24,7 +24,7 @@ template <class T>
 using LaneInt = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
 
 // Number of chunks in a segment. A segment is the smallest part of a round that a thread processes. The
-// number is constant, so that sums do not depend on the number of threads.
+// number of chunks is constant, so that sums do not depend on the number of threads.
 inline constexpr int64_t kChunksPerLshSegment = 16;
 
 inline void prefetch_row(const void* row, int64_t bytes) {
@@ -75,7 +75,7 @@ void pack_row_in_column_panels(const T* x, int64_t dim, int64_t i, int64_t capac
   }
 }
 
-// One of the two chunks of an LshWindow.
+// The data of one of the two chunks of an LshWindow.
 template <class T>
 struct LshWindowHalf {
   using Int = LaneInt<T>;
@@ -87,14 +87,15 @@ struct LshWindowHalf {
   Int* codes = nullptr;
   const Int* round_codes = nullptr;  // the row of `codes` for the round of this chunk
   T* queries = nullptr;              // (count, dim), padded with rows of zeros to a multiple of kTileRows
-  // The key of a position is its query times scale / sqrt(|query|² + epsilon). key_scales contains these
-  // factors, and key_panels contains the keys, packed by pack_gathered_rows().
+  // The key of a position is the query at the position, multiplied by scale / sqrt(|query|² + epsilon).
+  // key_scales contains the factors scale / sqrt(|query|² + epsilon), and key_panels contains the keys,
+  // packed by pack_gathered_rows().
   T* key_scales = nullptr;
   T* key_panels = nullptr;
 };
 
-// Dropout multipliers (chunk_length, 2 * capacity). Each multiplier belongs to the score in the same row and
-// column. All chunks use the same multipliers.
+// Dropout multipliers (chunk_length, 2 * capacity). Each multiplier is applied to the attention weight in the
+// same row and column. All chunks use the same multipliers.
 template <class T>
 class LshDropoutTable {
  public:
@@ -203,8 +204,9 @@ class LshWindow {
                        shape_.dim, half.key_panels);
   }
 
-  // Calls visit(chunk) for the chunks [begin, end) of a round, with the chunk in current_ and the chunk
-  // before it in previous_. Calls load(half, round, chunk) to gather the rows of a chunk in `half`.
+  // Calls visit(chunk) for the chunks [begin, end) of a round. During the call, current_ holds the chunk, and
+  // previous_ holds the chunk before it. load(half, round, chunk) is called to gather the rows of a chunk in
+  // `half`.
   template <class Load, class Visit>
   void for_each_chunk_pair(const LshOrder& order, int64_t round, int64_t begin, int64_t end, Load&& load,
                            Visit&& visit) {
@@ -232,8 +234,8 @@ class LshWindow {
     prefetch_row(v_row(next_positions_[i]), shape_.value_dim * int64_t{sizeof(T)});
   }
 
-  // For each query, sets ranges_ to a range of score columns that contains all keys of the query. A range can
-  // also contain other keys, which for_each_key_vector() masks.
+  // For each query, sets an element of ranges_ to a range of score columns that contains all keys to which
+  // the query attends. The range can also contain other keys, which for_each_key_vector() masks.
   void compute_column_ranges() {
     const bool wrapped = current_->chunk == 0 && previous_->count > 0;
     if (shape_.across_buckets || wrapped) {
@@ -263,8 +265,8 @@ class LshWindow {
     return {bounds.begin / kLanes<T> * kLanes<T>, round_up_to_vector<T>(bounds.end)};
   }
 
-  // Computes scores = left * rightᵀ for a tile of kTileRows queries and the columns in `range`, rounded
-  // outward to whole tiles. `left` is (kTileRows, depth), and `right` has one row per key. panels(half)
+  // Computes scores = left * rightᵀ for a tile of kTileRows queries and the columns in `range`, which is
+  // extended to whole tiles. `left` is (kTileRows, depth), and `right` has one row per key. panels(half)
   // returns the rows of `right` for the keys of `half`, packed by pack_gathered_rows().
   template <class Panels>
   void compute_score_tile(const T* left, int64_t depth, Range range, Panels&& panels, T* scores) {
@@ -327,8 +329,8 @@ class LshWindow {
       look_back_rounds_[r] = cell.round;
     }
   }
-  // For each key in [j, j + kLanes<T>) of `half`, returns how many times a query attends to the key in all
-  // rounds. find_cells() selects the query.
+  // For each key in [j, j + kLanes<T>) of `half`, returns how many times the query that find_cells() selected
+  // attends to the key in all rounds.
   Vector<T> count_multiplicities(const Half& half, int64_t j) const {
     Vector<Int> count{};
     for (int64_t r = 0; r < shape_.rounds; ++r) {

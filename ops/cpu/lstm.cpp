@@ -27,8 +27,9 @@ namespace {
 constexpr int64_t kFramesAhead = 8 * kTileRows;
 constexpr int64_t kGradientFrames = 256;  // maximum number of frames in a product for weight gradients
 
-// The sequences that a thread processes in one direction. Each sequence is a row. The rows are sorted by
-// descending length, so that for each t, the sequences with more than t frames are the first rows.
+// The sequences that a thread processes in one direction. Each sequence is a row of the matrix products. The
+// rows are sorted by descending length, so that for each t, the sequences with more than t frames are the
+// first rows.
 struct Rows {
   int64_t direction;
   std::vector<int64_t> sequences;
@@ -221,8 +222,8 @@ struct LstmBackward {
   }
 };
 
-// Computes gz for the sequences in `rows`. Sets gbias to the sum of gz over the frames of these sequences.
-// `recurrent` contains weight_hh.
+// Computes gz, the gradient of the pre-activations, for the sequences in `rows`. Sets gbias to the sum of gz
+// over the frames of these sequences. `recurrent` contains weight_hh.
 template <class O, class T>
 void backward_rows(const LstmBackward<O, T>& gradient, const Rows& rows, const RecurrentOperand<O>& recurrent,
                    T* gbias) {
@@ -267,8 +268,8 @@ const O* gather_input_rows(const LstmBackward<O, T>& gradient, int64_t begin, in
   return buffer;
 }
 
-// For each row in [begin, end) of the valid frames, writes the output of the previous step to `h`. For the
-// first step of a sequence, writes zeros.
+// For each row in [begin, end) of the valid frames, writes the output of the previous step to `h`. Writes
+// zeros to `h` for the first step of each sequence.
 template <class O, class T>
 void gather_previous_states(const LstmBackward<O, T>& gradient, int64_t direction, int64_t begin, int64_t end,
                             O* h) {
@@ -318,8 +319,8 @@ void sum_weight_gradients(const LstmBackward<O, T>& gradient, int64_t direction,
   }
 }
 
-// Computes the weight gradients. Threads process parts of the valid frames in parallel. The sums of the parts
-// are added in order.
+// Computes the weight gradients. Threads process parts of the valid frames in parallel, and the gradients of
+// the parts are added in order.
 template <class O, class T>
 void compute_weight_gradients(const LstmBackward<O, T>& gradient,
                               const LstmDirectionGradients<T>* gradients) {

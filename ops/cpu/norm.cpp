@@ -50,8 +50,8 @@ T normalize_row(const T* sum, T* normalized, int64_t dim, double eps) {
   return inverse;
 }
 
-// Returns g + g_rounded, the gradient of the result, for the row that begins at element `first`. One of the
-// two arrays can be null. `sum` is a workspace of `dim` elements.
+// Returns g + g_rounded, the gradient of the result, for the row that begins at element `first`. Either g or
+// g_rounded can be null. `sum` is a workspace of `dim` elements.
 template <class T>
 const T* compute_result_gradient(const T* g, const BFloat16* g_rounded, int64_t first, int64_t dim, T* sum) {
   if constexpr (std::is_same_v<T, float>)

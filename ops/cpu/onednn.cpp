@@ -17,7 +17,7 @@ namespace {
 
 using dnnl::memory;
 
-// A product computes its rows in blocks of kBlock rows, and the remaining rows in blocks of kLastBlock rows.
+// multiply() computes the rows in blocks of kBlock rows, and the remaining rows in blocks of kLastBlock rows.
 // If the last block is not full, it is padded with zeros.
 constexpr int64_t kBlock = 64, kLastBlock = 16;
 // multiply_transposed() sums over the rows in blocks of kDepth rows, and over the remaining rows in blocks of
@@ -86,14 +86,14 @@ class Kernel {
 #endif
   }
 
-  // Calls set_data_handle() only if the pointer has changed. set_data_handle() writes zeros to the padding of
-  // a packed matrix, and other threads can read the matrix at the same time.
+  // Calls set_data_handle() only if the pointer has changed, because set_data_handle() writes zeros to the
+  // padding of a packed matrix, which other threads can read at the same time.
   static void set_data(const memory& argument, const void* data) {
     if (argument.get_data_handle() != data) argument.set_data_handle(const_cast<void*>(data));
   }
 
-  // Returns the arguments of the calling thread, without data. The arguments are created once per thread,
-  // because creating them for each block takes 3 % of a training step.
+  // Returns the arguments of the primitive for the calling thread, without data. The arguments are created
+  // once per thread, because the creation of arguments for each block takes 3 % of a training step.
   const std::unordered_map<int, memory>& arguments() const {
     // Kernels are never destroyed, so their addresses are unique.
     thread_local std::unordered_map<const Kernel*, std::unordered_map<int, memory>> kernels;
@@ -192,8 +192,8 @@ class Product {
   }
 
  private:
-  // Returns one conversion for each slice of columns. Together, the conversions pack a matrix with the layout
-  // `from`.
+  // Returns the conversions that pack a matrix with the layout `from`. Each conversion packs one slice of
+  // columns.
   std::vector<Reorder> reorders(const memory::desc& from) const {
     // The packed layout consists of blocks of columns, and each slice must begin at the start of a block. In
     // oneDNN 2.6, a block has 64 columns, so kSlice is a multiple of the block width.

@@ -21,8 +21,7 @@ inline constexpr int64_t kChunkTokens = 96;
 template <class T>
 inline constexpr int64_t kPanelWidth = 2 * kLanes<T>;
 
-// Returns the total number of elements in the panels of a chunk. Each token of the chunk has `elements`
-// elements.
+// Returns the total number of elements in the panels of a chunk of tokens with `elements` elements each.
 template <class T>
 constexpr int64_t compute_panel_size(int64_t elements) {
   return (elements + kPanelWidth<T> - 1) / kPanelWidth<T> * kPanelWidth<T> * kChunkTokens;
@@ -36,8 +35,8 @@ constexpr int64_t compute_panel_index(int64_t token, int64_t element) {
 
 enum class ScanMode { update, read, update_then_read };
 
-// The operands of a scan over a chunk of tokens, stored in panels. The names match the formula at the top of
-// this file.
+// The operands of a scan over a chunk of tokens, stored in panels. The operands are named as in the formula
+// at the top of this file.
 template <class T>
 struct ScanOperands {
   const T* a = nullptr;  // one element per token and row of the state
@@ -49,7 +48,7 @@ struct ScanOperands {
 namespace detail {
 
 // Scans `count` tokens with a tile of the state. The tile has kRows rows of kVectors vectors. The operands
-// point to the first token of the scan. If kStep is -1, the tokens are scanned in descending order. In a and
+// begin at the first token of the scan. If kStep is -1, the tokens are scanned in descending order. In a and
 // c, consecutive tokens are kLeft elements apart.
 template <ScanMode kMode, int kStep, int kRows, int kVectors, int64_t kLeft, class T>
 void scan_tile(T* state, int64_t state_stride, ScanOperands<T> o, int64_t count) {
@@ -124,8 +123,8 @@ void scan_outer_products(T* state, int64_t rows, int64_t columns, ScanOperands<T
     detail::scan_columns<kMode, kStep, 1>(state, rows, padded_columns, column, o, count);
 }
 
-// Runs scan_outer_products() for a state with one row. Here, a and c are contiguous arrays with one element
-// per token, not panels.
+// Runs scan_outer_products() for a state with one row. The operands a and c are contiguous arrays with one
+// element per token instead of panels.
 template <ScanMode kMode, int kStep = 1, class T>
 void scan_row(T* state, int64_t columns, ScanOperands<T> o, int64_t count) {
   if (count == 0) return;

@@ -14,8 +14,8 @@
 namespace tapeformer::cpu {
 namespace {
 
-constexpr int64_t kGrainElements = 1 << 17;  // minimum number of elements that a thread packs
-constexpr int64_t kWidenedRows = 64;         // rows that multiply() widens to float at a time
+constexpr int64_t kGrainElements = 1 << 17;  // minimum number of elements packed per thread
+constexpr int64_t kWidenedRows = 64;         // number of rows that multiply() widens to float at a time
 
 thread_local GrowingMemory left_memory, right_memory;  // BFloat16 operands, widened to float
 

@@ -1,6 +1,6 @@
-// Matrix products a * b, where `a` has many rows and b is packed in panels (tile_product.h). BLAS would pack
-// b in each call. The loops are blocked so that a part of a panel stays in L1 and a block of packed rows
-// stays in L2 (Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", 2008).
+// Matrix products a * b, where `a` has many rows and b is packed in panels (tile_product.h). BLAS, in
+// contrast, packs b in each call. The loops are blocked so that a part of a panel stays in L1 and a block of
+// packed rows stays in L2 (Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", 2008).
 #pragma once
 
 #include <algorithm>
@@ -70,8 +70,8 @@ void multiply_tile(int64_t rows, int64_t columns, int64_t depth, const T* left, 
 template <bool kAccumulate = false, class T>
 void multiply_packed_panels(int64_t rows, int64_t columns, int64_t depth, const T* a, int64_t a_stride,
                             const T* panels, T* c, int64_t c_stride) {
-  // The buffer is on the heap, because the stack of a thread can be too small. The buffer is not taken from
-  // the allocator, so that the allocator's peak does not depend on the scheduling of threads.
+  // The buffer is on the heap, because the stack of a thread can be too small. The buffer does not use the
+  // CachingAllocator, so that the allocator's peak memory does not depend on the scheduling of threads.
   struct TileBuffer {
     alignas(64) T values[kBlockRows * kPanelBlockDepth];
   };

@@ -41,7 +41,7 @@ void multiply_panel(int64_t rows, const T* a, int64_t a_stride, const T* panel, 
 template <class T>
 void multiply_panels(int64_t rows, int64_t columns, int64_t depth, const T* a, int64_t a_stride,
                      const T* panels, T* c, int64_t c_stride) {
-  constexpr int64_t kMaxBlockDepth = 320;  // this number of rows of a panel stays in L1
+  constexpr int64_t kMaxBlockDepth = 320;  // maximum number of rows of a block of a panel, which stays in L1
   if (rows == 0) return;
   const int64_t tile_count = (rows + kTileRows - 1) / kTileRows;
   const int64_t block_count = (depth + kMaxBlockDepth - 1) / kMaxBlockDepth;

@@ -18,8 +18,8 @@ void for_feature_rows(const RandomFeatureShape& s, F&& f) {
   });
 }
 
-// Returns the value `shift` for one row of features, which are exp(u[i] - shift). x (dim,) is the row of the
-// input, and u (features,) is scale * projection * x.
+// Returns the value `shift` for the features exp(u[i] - shift) of one row of the input. x (dim,) is the row
+// of the input, and u (features,) is scale * projection * x.
 template <class T>
 T compute_exponent_shift(const RandomFeatureShape& s, const T* x, const T* u) {
   if (s.feature_map == RandomFeatureMap::softmax_key) {

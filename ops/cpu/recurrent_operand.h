@@ -10,10 +10,10 @@
 
 namespace tapeformer::cpu {
 
-// The packed right operand. Operands have type O (float, double or BFloat16), and sums have type Compute<O>.
-// Without AMX, BFloat16 operands are converted to float before multiplication. The results then differ
-// slightly from the results with AMX, because the order of the sums is different and subnormal numbers do not
-// become zero.
+// The packed right operand of the products of a recurrence. Operands have type O (float, double or BFloat16),
+// and sums have type Compute<O>. Without AMX, BFloat16 operands are converted to float before multiplication.
+// The results without AMX differ slightly from the results with AMX, because the order of the sums is
+// different and subnormal numbers do not become zero.
 template <class O>
 class RecurrentOperand {
  public:

@@ -23,7 +23,8 @@ double sum_row(const T* x, int64_t size) {
   return total;
 }
 
-// Sums a long vector in pieces of fixed size, so that the result does not depend on the number of threads.
+// Returns the sum of a long vector. The vector is divided into pieces of fixed size, so that the result does
+// not depend on the number of threads.
 template <class T>
 double sum_long(const T* x, int64_t size) {
   const int64_t pieces = (size + kGrain - 1) / kGrain;

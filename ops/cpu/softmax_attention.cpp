@@ -21,8 +21,8 @@ namespace {
 // multiple of kTileColumns.
 constexpr int64_t kQueries = 96;
 constexpr int64_t kKeys = kVectorBytes == 64 ? 256 : 240;
-// Row stride of the scores. The stride is greater than kKeys, because the last tile of keys can extend beyond
-// column kKeys.
+// Row stride of the scores in elements. The stride is greater than kKeys, because the last tile of keys can
+// extend beyond column kKeys.
 constexpr int64_t kScoreStride = kKeys + 32;
 
 template <class T>
@@ -32,8 +32,8 @@ constexpr T kMinusInfinity = -std::numeric_limits<T>::infinity();
 // scores and sums. Tiles of scores in which no query attends to a key are skipped.
 //
 // If S is BFloat16, attention weights and gradients of scores are rounded to BFloat16 before they are used as
-// operands. In this case, the scale is applied to scores and sums, because scaled operands would be rounded
-// again. For other types, the packed operands include the scale.
+// operands. If S is BFloat16, the scale is applied to scores and sums, because scaled operands would be
+// rounded again. For other types, the packed operands include the scale.
 template <class S>
 class SoftmaxAttentionHead {
   using T = Compute<S>;
@@ -157,7 +157,7 @@ class SoftmaxAttentionHead {
     }
   }
 
-  // Packs x with pack_columns(). Multiplies the elements by `factor`, unless S is BFloat16.
+  // Packs x with pack_columns(). The packed elements are multiplied by `factor`, unless S is BFloat16.
   static void pack_operand(const S* x, int64_t stride, int64_t count, int64_t dim, T factor, int64_t capacity,
                            S* panels) {
     if constexpr (kPairs)
@@ -176,8 +176,8 @@ class SoftmaxAttentionHead {
     convert_elements(row, count, target);
   }
 
-  // Calls f() for each block of queries. Before each call, sets query_, queries_ and query_rows_ to the
-  // block.
+  // Calls f() for each block of queries. Before each call of f(), query_, queries_ and query_rows_ are set
+  // for the block.
   template <class F>
   void for_query_blocks(F&& f) {
     for (query_ = 0; query_ < shape_.query_length; query_ += kQueries) {
@@ -192,8 +192,8 @@ class SoftmaxAttentionHead {
       f();
     }
   }
-  // Calls f() for each block of keys that the queries attend to. Before each call, sets key_blocks_ to the
-  // block.
+  // Calls f() for each block of keys that the queries attend to. Before each call of f(), key_blocks_ is
+  // moved to the block.
   template <class F>
   void for_key_blocks(F&& f) {
     for (key_blocks_.set_queries(attended_, query_, queries_); key_blocks_.find_next_block();) f();
@@ -303,7 +303,7 @@ class SoftmaxAttentionHead {
     }
   }
 
-  // Updates row i of scores_ and score_gradients_ in place. Each element of a row belongs to one key:
+  // Updates row i of scores_ and score_gradients_, in which each column belongs to one key, in place:
   //   scores_: the score is replaced by m * p.
   //   score_gradients_: d is replaced by p * (m * d - g_out).
   // Here, p is the attention weight, m is the dropout multiplier, and d is the dot product of g and the
@@ -336,9 +336,8 @@ class SoftmaxAttentionHead {
   // `weights` has the shape (queries, keys). x has the shape (queries, columns_width) and is packed in
   // `columns` by pack_columns().
   void add_for_keys(const S* weights, const S* columns, int64_t columns_width, T* sums) {
-    // Distance between the weights of two adjacent keys, in elements. For BFloat16, the distance is 2,
-    // because the weights of two queries for the same key are stored next to each other. For other types, the
-    // distance is 1.
+    // Distance in elements between the weights of two adjacent keys. The distance is 2 for BFloat16, because
+    // the weights of two queries for the same key are stored next to each other, and 1 for other types.
     constexpr int64_t kStep = compute_packed_depth<S>(1);
     key_blocks_.for_each_key_tile([&](int64_t key, int64_t column, int64_t first, int64_t end) {
       for (int64_t m = 0; m < columns_width; m += kTileColumns<T>)
@@ -375,8 +374,8 @@ class SoftmaxAttentionHead {
   S *value_panels_ = nullptr, *value_columns_ = nullptr;  // values of the sequence
   S *g_rows_ = nullptr, *g_columns_ = nullptr;            // gradients of the results of the block
   // weight_rows_ contains attention weights in forward(), and gradients of scores in backward().
-  // weight_pairs_ contains attention weights, and gradient_pairs_ contains gradients of scores. Both arrays
-  // have the layout Left::columns.
+  // weight_pairs_ contains attention weights, and gradient_pairs_ contains gradients of scores. weight_pairs_
+  // and gradient_pairs_ have the layout Left::columns.
   S *weight_rows_ = nullptr, *weight_pairs_ = nullptr, *gradient_pairs_ = nullptr;
   T *scores_ = nullptr, *score_gradients_ = nullptr;  // (kQueries, kScoreStride)
   T* multipliers_ = nullptr;                          // dropout multipliers (kScoreStride,)

@@ -11,8 +11,8 @@
 namespace tapeformer::cpu {
 namespace {
 
-// Maximum number of heads that are processed together. For each position, the rows of these heads are
-// adjacent in memory.
+// Maximum number of heads that are processed together. Heads are processed together because the rows of all
+// heads at one position are adjacent in memory.
 constexpr int64_t kMaxGroup = 8;
 constexpr int64_t kBlock = 64;  // number of keys between updates of the maximum
 
@@ -48,8 +48,7 @@ class StepGroup {
     const AttendedKeys attended{shape_.pattern.get_head_pattern(first_), shape_.key_length, shape_.key_length,
                                 shape_.key_length, true};
     const int64_t query = shape_.key_length - 1;
-    // Each iteration processes a range of at most kBlock keys. The range does not cross the end of the ring
-    // buffer.
+    // Each iteration processes a range of at most kBlock keys that does not cross the end of the ring buffer.
     int64_t count = 0;
     for (PositionRun run = attended.find_keys(query, query + 1, 0); !run.is_empty();
          run = attended.find_keys(query, query + 1, run.begin + count)) {
@@ -79,8 +78,8 @@ class StepGroup {
     for (int64_t i = 0; i < shape_.value_dim; ++i) y[i] *= factor;
   }
 
-  // Replaces the scores of head h by exp(score - maximum). Rescales the sum and the result of the previous
-  // blocks to the new maximum.
+  // Replaces each score of head h by exp(score - maximum). Rescales the sum and the result of the previous
+  // blocks of keys to the new maximum.
   void update_weights(int64_t h, int64_t count) {
     T* const row = scores_[h];
     T block_maximum = -std::numeric_limits<T>::infinity();

@@ -1,6 +1,6 @@
-// Products of small matrices, computed one tile of the result at a time. The tile stays in registers during
-// the sum over the depth. The right operand is packed in panels, which are matrices with kTileColumns
-// columns.
+// Products of small matrices, computed one tile of the result at a time. A tile of the result stays in
+// registers during the sum over the depth. The right operand is packed in panels, which are matrices with
+// kTileColumns columns.
 //
 // In BFloat16 operands, two elements that are adjacent along the depth are stored as a pair
 // (core/cpu/bfloat16_pairs.h). An odd depth is padded with zeros to an even depth. Sums have type float.
@@ -100,7 +100,7 @@ void compute_tile_product(const BFloat16* a, int64_t a_stride, const BFloat16* b
 }
 
 // Packs x (count, dim), multiplied by `scale`, in panels of `capacity` rows and kTileColumns columns. Only
-// the first `count` rows of each panel are written. Columns beyond `dim` are zero. BFloat16 elements are
+// the first `count` rows of each panel are written. Columns beyond `dim` are set to 0. BFloat16 elements are
 // converted to float.
 template <class S, class T>
 void pack_columns(const S* x, int64_t stride, int64_t count, int64_t dim, T scale, int64_t capacity,

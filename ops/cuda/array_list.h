@@ -1,5 +1,5 @@
-// Lists of arrays that one launch processes. A list is a kernel parameter, so the size of a list is limited.
-// Each thread block processes at most kElementsPerChunk elements of one entry.
+// Lists of arrays that a kernel processes in one launch. A list is passed as a kernel parameter, so its size
+// is limited. Each thread block processes at most kElementsPerChunk elements of each array of one list entry.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,15 @@
 namespace tapeformer::cuda {
 
 inline constexpr int kMaxListEntries = 384;
-// Maximum size of a list in bytes. CUDA 12.1 and later limit the total size of the parameters of a kernel to
-// 32,764 bytes.
+// Maximum size of an ArrayList in bytes. CUDA 12.1 and later limit the total size of the parameters of a
+// kernel to 32,764 bytes.
 inline constexpr size_t kMaxListBytes = 24 << 10;
-// Maximum number of elements that a thread block processes. The number is a multiple of Pack<T>::kSize, so
-// that each chunk begins at an aligned address.
+// Maximum number of elements of an array that a thread block processes. This maximum is a multiple of
+// Pack<T>::kSize, so that each chunk of an array begins at an aligned address.
 inline constexpr int64_t kElementsPerChunk = 8192;
 
-// A list of at most kMaxListEntries entries. An `Entry` contains pointers to arrays, such as a parameter and
-// its gradient. The member `n` of an entry is the number of elements of each array.
+// A list of at most kMaxListEntries entries. An `Entry` contains pointers to arrays of equal size, such as a
+// parameter and its gradient. The member `n` of an entry is the number of elements of each array.
 template <class Entry>
 struct ArrayList {
   Entry entries[kMaxListEntries];
@@ -55,7 +55,7 @@ int64_t count_elements(const ArrayList<Entry>& list) {
   return element_count;
 }
 
-// A part of an entry: elements [begin, end) of each array of the entry.
+// A part of a list entry: elements [begin, end) of each array of the entry.
 struct ArrayChunk {
   int entry_index;
   int64_t begin, end;

@@ -6,9 +6,9 @@
 namespace tapeformer::cuda {
 namespace {
 
-// Returns the smallest logit that top_k and top_p allow in a row. The function finds this logit by bisection,
-// beginning with the smallest finite logit and the largest logit. All lanes of a warp call the function for
-// the same row.
+// Returns the smallest logit that top-k and top-p sampling allow in a row of logits. The threshold is found
+// by bisection between the smallest finite logit and the largest logit of the row. All lanes of a warp call
+// the function for the same row.
 template <class T>
 __device__ double find_logit_threshold(const T* logits, const ClassScorer& score) {
   const auto lane = static_cast<int64_t>(threadIdx.x % kWarpSize);

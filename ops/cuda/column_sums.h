@@ -1,10 +1,9 @@
 // Sums of the columns of a matrix, computed in one launch. Each thread block writes one row of partial sums
-// and calls complete_column_sums(). The partial sums are added in two steps:
-// 1. In each group of kPartialSumsPerGroup blocks, the block that finishes last adds the partial sums of the
-//    group.
-// 2. The block that completes the last group adds the sums of all groups.
-// The order of the additions does not depend on the order in which blocks finish, so results are
-// deterministic.
+// and calls complete_column_sums(), which adds the partial sums in two steps:
+// 1. In each group of kPartialSumsPerGroup thread blocks, the block that finishes last adds the partial sums
+//    of the group.
+// 2. The thread block that completes the last group adds the sums of all groups. The order of the additions
+//    does not depend on the order in which thread blocks finish, so column sums are deterministic.
 #pragma once
 
 #include <optional>
@@ -29,14 +28,15 @@ struct ColumnSums {
   int64_t partial_sum_count, column_count, second_target_begin;
   T* partial_sums;  // (partial_sum_count, column_count)
   T* targets[2];    // (second_target_begin,) and (column_count - second_target_begin,). A target can be null.
-  // Arrival counters (strips, groups + 1), where a strip is a range of columns. For each strip, counter g
-  // counts the blocks of group g that have arrived, and the last counter counts the completed groups. All
-  // counters are 0 before and after the launch.
+  // Arrival counters with shape (strips, groups + 1), where a strip is a range of columns. For each strip,
+  // counter g counts the thread blocks of group g that have written their partial sums, and the last counter
+  // counts the completed groups. All arrival counters are 0 before and after the launch.
   unsigned* arrival_counters;
 };
 
-// Owns the memory of a ColumnSums for one launch. The columns are divided into `strip_count` ranges (strips),
-// and different blocks sum different strips. If both targets are null, sums().partial_sums is null.
+// Owns the memory of a ColumnSums for one launch. The columns are divided into `strip_count` ranges, called
+// strips, and different thread blocks sum different strips. If both targets are null, sums().partial_sums is
+// null.
 template <class T>
 class ColumnSumsWorkspace {
  public:
@@ -106,8 +106,9 @@ __device__ void reduce_partial_sums(const ColumnSums<T>& sums, int64_t first, in
 }
 
 // Adds the partial sums of strip `strip`, which consists of columns [begin, end), and writes the sums to the
-// targets. Each block calls the function after it has written row `row` of `partial_sums` in these columns.
-// All threads of the block call the function. Only the blocks that arrive last perform the additions.
+// targets. Each thread block calls complete_column_sums() after it has written columns [begin, end) of row
+// `row` of `partial_sums`. All threads of the block must call complete_column_sums(). Only the last thread
+// block of each group performs additions.
 template <class T>
 __device__ void complete_column_sums(const ColumnSums<T>& sums, int64_t row, int64_t strip, int64_t begin,
                                      int64_t end) {

@@ -21,8 +21,8 @@ struct CtcBatch {
   const T* normalizers;  // (batch, frames): log-sum-exp of the logits of each frame
   T scale;
   T *losses, *gradient;
-  // Number of elements in a row of alpha or beta. A row has 2 * max_labels + 1 states, and kMargin additional
-  // states on each side.
+  // Number of elements in a row of alpha or beta. A row contains 2 * max_labels + 1 states, and kMargin
+  // additional states on each side.
   int64_t row_size;
   int64_t alpha_rows;    // `frames`, or 2 if `gradient` is null
   T* alpha;              // (batch, alpha_rows, row_size); replaced by alpha + beta if `gradient` is not null
@@ -65,9 +65,9 @@ struct CtcUtterance {
   }
 };
 
-// Returns the maximum of `value` over the threads of the block. call_index must increase or decrease by 1
-// from call to call. Consecutive calls then use different buffers, and a call needs only one barrier. The
-// barrier also makes earlier writes of the block to global memory visible to all threads of the block.
+// Returns the maximum of `value` over the threads of the block. `call_index` must increase or decrease by 1
+// from call to call, so that consecutive calls use different buffers and each call needs only one barrier.
+// The barrier also makes earlier writes of the block to global memory visible to all threads of the block.
 template <class T>
 __device__ T alternating_block_max(T value, int64_t call_index) {
   __shared__ T warp_values[2][kWarpSize];
@@ -82,7 +82,7 @@ __device__ T alternating_block_max(T value, int64_t call_index) {
 }
 
 // Computes alpha_t(s), which ops/cpu/ctc_loss.cpp defines, for all frames t and states s of an utterance.
-// Returns the loss. All threads of the block call the function.
+// Returns the loss of the utterance. All threads of the block must call compute_alpha().
 template <class T>
 __device__ T compute_alpha(const CtcUtterance<T>& u, T* alpha, int64_t row_size, int64_t alpha_rows) {
   double shifts = 0;
@@ -110,7 +110,7 @@ __device__ T compute_alpha(const CtcUtterance<T>& u, T* alpha, int64_t row_size,
 }
 
 // Computes beta_t(s), which ops/cpu/ctc_loss.cpp defines, for all frames t and states s of an utterance, and
-// adds beta_t(s) to `alpha`. All threads of the block call the function.
+// adds beta_t(s) to `alpha`. All threads of the block must call add_beta().
 template <class T>
 __device__ void add_beta(const CtcUtterance<T>& u, T* alpha, T* beta, int64_t row_size) {
   T shift = 0;
@@ -138,8 +138,8 @@ __device__ void add_beta(const CtcUtterance<T>& u, T* alpha, T* beta, int64_t ro
   }
 }
 
-// Computes the loss of one utterance per block. If batch.gradient is not null, also computes alpha + beta and
-// the links between equal labels for gradient_kernel.
+// Computes the CTC loss of one utterance per thread block. If batch.gradient is not null, also computes alpha
+// + beta and the links between equal labels, which gradient_kernel reads.
 template <class T>
 __global__ void paths_kernel(CtcBatch<T> batch) {
   const int64_t b = blockIdx.x;
@@ -163,7 +163,8 @@ __global__ void paths_kernel(CtcBatch<T> batch) {
   // them.
   __syncthreads();
   add_beta(u, alpha, batch.beta + b * 2 * batch.row_size, batch.row_size);
-  // Links the occurrences of each label. gradient_kernel follows the links to sum the posteriors of a label.
+  // Links the occurrences of each label in the utterance. gradient_kernel follows the links to sum the
+  // posteriors of a label.
   const int64_t count = u.states / 2, offset = b * batch.shape.max_labels;
   for (int64_t i = threadIdx.x; i < count; i += blockDim.x) {
     int64_t next = i + 1, first = 0;
@@ -175,7 +176,7 @@ __global__ void paths_kernel(CtcBatch<T> batch) {
 }
 
 // Computes scale * (softmax - posterior), the gradient of the loss with respect to the logit, for each class.
-// Each block processes one frame of one utterance.
+// Each thread block processes one frame of one utterance.
 template <class T>
 __global__ void gradient_kernel(CtcBatch<T> batch) {
   const int64_t b = blockIdx.x / batch.shape.frames, t = blockIdx.x - b * batch.shape.frames;

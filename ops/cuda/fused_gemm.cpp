@@ -41,7 +41,8 @@ using Algorithm = cublasLtMatmulAlgo_t;
 struct Plan {
   Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy> matmul;
   Layout a, b, c;
-  // In the order in which multiply() tries the algorithms. Empty if cuBLASLt cannot compute the product.
+  // The algorithms, in the order in which multiply() tries them. Empty if cuBLASLt cannot compute the
+  // product.
   std::vector<Algorithm> algorithms;
 };
 
@@ -110,8 +111,8 @@ bool multiply(const Plan& plan, const Algorithm& algorithm, const ProductArrays&
   return true;
 }
 
-// Computes the product with the first supported algorithm of the plan, and removes the unsupported algorithms
-// before it from the plan. Returns false if no algorithm is supported.
+// Computes a matrix product with the first supported algorithm of `plan`, and removes the unsupported
+// algorithms that precede this algorithm. Returns false if `plan` has no supported algorithm.
 bool multiply(Plan& plan, const ProductArrays& arrays) {
   while (!plan.algorithms.empty()) {
     if (multiply(plan, plan.algorithms.front(), arrays)) return true;
@@ -121,8 +122,8 @@ bool multiply(Plan& plan, const ProductArrays& arrays) {
   return false;
 }
 
-// Measures the time of a few consecutive products several times, and returns the shortest time in seconds.
-// Returns nullopt if the algorithm is not supported.
+// Measures the time of a few consecutive matrix products several times, and returns the shortest measured
+// time in seconds. Returns nullopt if the algorithm is not supported.
 std::optional<double> measure_seconds(const Plan& plan, const Algorithm& algorithm,
                                       const ProductArrays& arrays) {
   // In the emulation, a product has a fixed time, so one product is enough.
@@ -147,7 +148,8 @@ void move_to_front(Plan& plan, const Algorithm& algorithm) {
 // Moves the fastest algorithm of the plan to the front, and removes the algorithms that are not supported.
 // Overwrites arrays.c.
 void time_algorithms(Plan& plan, const ProductArrays& arrays) {
-  // A later algorithm is chosen only if its time is less than this fraction of the shortest time so far.
+  // An algorithm replaces the fastest previous algorithm only if its time is less than kMaxTimeRatio times
+  // the time of the previous algorithm.
   constexpr double kMaxTimeRatio = 0.97;
   std::vector<Algorithm> working_algorithms;
   Algorithm fastest{};
@@ -169,8 +171,8 @@ void time_algorithms(Plan& plan, const ProductArrays& arrays) {
   add_product_tuning_counts({.timed_plans = 1});
 }
 
-// Interprets `saved` as the bytes of a cublasLtMatmulAlgo_t. If cuBLASLt accepts this algorithm for the plan,
-// moves the algorithm to the front of the plan.
+// Interprets `saved` as the bytes of a cublasLtMatmulAlgo_t. If cuBLASLt accepts this algorithm for the
+// product of `plan`, moves the algorithm to the front of plan.algorithms.
 void restore_choice(Plan& plan, const std::string& saved) {
   Algorithm algorithm{};
   cublasLtMatmulHeuristicResult_t result{};
@@ -186,9 +188,10 @@ void restore_choice(Plan& plan, const std::string& saved) {
       {.reused_choices = is_accepted ? 1 : 0, .failed_algorithms = is_accepted ? 0 : 1});
 }
 
-// Moves the algorithm that calls should use to the front of the plan. If ProductAlgorithmChoices contains a
-// choice for `name`, uses this choice. Otherwise chooses the fastest algorithm and saves the choice. While a
-// graph is being recorded, algorithms cannot be timed, so the first algorithm of the plan is chosen.
+// Chooses the algorithm that later calls use, and moves it to the front of plan.algorithms. If
+// ProductAlgorithmChoices contains a choice for `name`, this choice is used. Otherwise the fastest algorithm
+// is chosen, and the choice is saved. While a graph is being recorded, algorithms cannot be timed, so the
+// first algorithm of the plan is chosen.
 void choose_algorithm(Plan& plan, const std::string& name, const ProductArrays& arrays) {
   ProductAlgorithmChoices& choices = ProductAlgorithmChoices::current();
   if (const auto choice = choices.find_choice(name)) return restore_choice(plan, *choice);
@@ -198,11 +201,12 @@ void choose_algorithm(Plan& plan, const std::string& name, const ProductArrays& 
   choices.save_choice(name, std::string(reinterpret_cast<const char*>(&first), sizeof(first)));
 }
 
-// Returns a plan with the algorithms that cuBLASLt suggests. cuBLASLt uses column-major matrices, so the
-// operands of the row-major product are swapped. `bias` is null if the product has no epilogue.
+// Returns a plan with the algorithms that cuBLASLt suggests for the product `p`. cuBLASLt uses column-major
+// matrices, so the operands of the row-major product are swapped. `bias` is null if the product has no
+// epilogue.
 //
-// The suggested algorithms depend on the alignment of `bias`, but not on the address. The caller ensures that
-// `bias` is aligned to 16 bytes, so the plan can be reused with other biases.
+// The algorithms that cuBLASLt suggests depend on the alignment of `bias`, but not on its address. The caller
+// ensures that `bias` is aligned to 16 bytes, so the plan can be reused with other bias arrays.
 template <class T, class Operand>
 Plan make_plan(const Gemm<T, Operand>& p, cublasLtEpilogue_t epilogue, const T* bias,
                cublasComputeType_t compute) {
@@ -246,8 +250,8 @@ const char* describe_epilogue(cublasLtEpilogue_t epilogue) {
                                                    : "bias";
 }
 
-// Computes the product with cuBLASLt. Returns false and does nothing if cuBLASLt does not support the
-// product. The plan of the product is cached for later calls of the same thread.
+// Computes the product `p` with cuBLASLt. Returns false and does nothing if cuBLASLt does not support the
+// product. The plan of the product is cached for later calls by the same thread.
 template <class T, class Operand>
 bool run_planned_gemm(const Gemm<T, Operand>& p, cublasLtEpilogue_t epilogue, const T* bias) {
   if (p.m == 0 || p.n == 0 || p.k == 0 || !are_aligned(p.a, p.b, p.c, bias)) return false;
@@ -281,8 +285,8 @@ bool run_planned_gemm(const Gemm<T, Operand>& p, cublasLtEpilogue_t epilogue, co
   return true;
 }
 
-// Computes a product with an epilogue. If run_planned_gemm() returns false, this function also returns false,
-// and adds 1 to ProductTuningCounts::unfused_products unless m, n or k is 0.
+// Computes the product `p` with an epilogue. If run_planned_gemm() returns false, run_fused_gemm() also
+// returns false, and adds 1 to ProductTuningCounts::unfused_products unless m, n or k is 0.
 template <class T, class Operand>
 bool run_fused_gemm(const Gemm<T, Operand>& p, cublasLtEpilogue_t epilogue, const T* bias) {
   if (run_planned_gemm(p, epilogue, bias)) return true;

@@ -6,13 +6,13 @@
 
 namespace tapeformer::cuda {
 
-// Each function below returns true if it has computed the product. If cuBLASLt has no algorithm for the
-// product, if a pointer is not aligned to 16 bytes, or if m, n or k is 0, the function returns false and does
-// nothing. Sums are float32, and results are deterministic. try_gemm_with_bias() and
-// try_gemm_with_bias_gradient() ignore alpha and beta of the product.
+// Each function in this file returns true if it has computed the product. If cuBLASLt has no algorithm for
+// the product, if a pointer is not aligned to 16 bytes, or if m, n or k is 0, the function returns false and
+// does nothing. Products are accumulated in float32, and the results are deterministic. try_gemm_with_bias()
+// and try_gemm_with_bias_gradient() ignore the members `alpha` and `beta` of the product.
 
-// Computes `product` with the cuBLASLt algorithm that was chosen by timing. Returns false if beta is not 0 or
-// if no ProductTuningScope (core/cuda/product_algorithms.h) exists for the device.
+// Computes `product` with the cuBLASLt algorithm that was chosen by timing. Returns false if product.beta is
+// not 0 or if no ProductTuningScope (core/cuda/product_algorithms.h) exists for the device.
 template <class T, class Operand>
 bool try_tuned_gemm(const Gemm<T, Operand>& product);
 
@@ -21,9 +21,9 @@ bool try_tuned_gemm(const Gemm<T, Operand>& product);
 template <class T, class Operand>
 bool try_gemm_with_bias(const Gemm<T, Operand>& product, const T* bias, bool relu);
 
-// Computes c = op(a) op(b), and writes the sum of each row of op(a) to gbias (m,). If the product computes
-// the gradient of the weight of a linear layer, op(a) is the transposed gradient of the output, so gbias is
-// the gradient of the bias.
+// Computes c = op(a) op(b), and writes the sum of each row of op(a) to `gbias`, which has the shape (m,). If
+// the product computes the gradient of the weight of a linear layer, op(a) is the transposed gradient of the
+// output, so gbias is the gradient of the bias.
 template <class Operand>
 bool try_gemm_with_bias_gradient(const Gemm<float, Operand>& product, float* gbias);
 

@@ -28,9 +28,9 @@ cublasComputeType_t choose_compute_type() {
   return tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
 }
 
-// Computes batch_count products. The first product is p, and the strides are the distances between the
-// matrices of consecutive products. cuBLAS uses column-major matrices, and a row-major matrix c has the
-// memory layout of the column-major matrix cᵀ. Therefore cuBLAS computes cᵀ = op(b)ᵀ op(a)ᵀ.
+// Computes `batch_count` matrix products. The first product is `p`, and the strides are the distances in
+// elements between the matrices of consecutive products. cuBLAS uses column-major matrices, and a row-major
+// matrix c has the memory layout of the column-major matrix cᵀ. Therefore cuBLAS computes cᵀ = op(b)ᵀ op(a)ᵀ.
 template <class T, class Operand>
 void call_cublas(const Gemm<T, Operand>& p, int64_t batch_count, int64_t stride_a, int64_t stride_b,
                  int64_t stride_c) {

@@ -24,9 +24,10 @@ __global__ void gather_kernel(GatherShape s, const T* __restrict__ x, const int6
   }
 }
 
-// Computes scatter_add_middle_dim(). A column consists of the elements with the same outer and inner index.
-// Each thread computes one column of y. The thread adds the elements of x in the order of `index`, so the
-// result is deterministic. An index out of range adds NaN to element 0 of the column.
+// Computes scatter_add_middle_dim(). A column consists of the elements of a tensor that have the same outer
+// and inner index. Each thread computes one column of `y`, and adds the elements of `x` in the order of
+// `index`, so the result is deterministic. For an index that is out of range, NaN is added to element 0 of
+// the column.
 template <class T>
 __global__ void scatter_add_kernel(GatherShape s, const T* __restrict__ x, const int64_t* __restrict__ index,
                                    T* y) {
@@ -44,8 +45,8 @@ __global__ void scatter_add_kernel(GatherShape s, const T* __restrict__ x, const
 
 constexpr int kTableRowsPerBlock = 8;
 
-// Returns the launch configuration of kernels in which each warp copies one row at a time. Blocks have 32 x 8
-// threads. A warp processes the rows first_row(), first_row() + row_stride(), and so on.
+// Returns the launch configuration for kernels in which each warp copies one row at a time. Each thread block
+// has 32 x 8 threads. A warp processes the rows first_row(), first_row() + row_stride(), and so on.
 LaunchConfig over_short_rows(int64_t rows, SourceLocation where = SourceLocation::current()) {
   const int64_t blocks = std::min<int64_t>((rows + kTableRowsPerBlock - 1) / kTableRowsPerBlock, 1 << 16);
   return {dim3(static_cast<unsigned>(blocks)), dim3(kWarpSize, kTableRowsPerBlock), 0, where};
@@ -116,8 +117,8 @@ __device__ int find_row(const int64_t* index, int64_t i, int rows) {
   return row >= 0 && row < rows ? static_cast<int>(row) : rows;
 }
 
-// Counts the tokens of each table row in each slab, and adds the counts to counters (rows + 1, slabs.count).
-// The last row of `counters` is for tokens whose table row is out of range.
+// Counts the tokens of each table row in each slab, and adds the counts to `counters`, which has the shape
+// (rows + 1, slabs.count). The last row of `counters` counts the tokens whose table row is out of range.
 __global__ void count_tokens_kernel(const int64_t* index, int64_t count, int rows, Slabs slabs,
                                     int* counters) {
   for (int64_t i = first_element(); i < count; i += element_stride())
@@ -149,15 +150,16 @@ __global__ void __launch_bounds__(kScanThreads) scan_kernel(int* counters, int64
 }
 
 // Sets row_begins[row] to the index of the first token of table row `row` in the sorted order. This index is
-// the number of tokens of all rows before `row`. row_begins[rows] is the number of tokens with a valid row.
-// `counters` is the result of scan_kernel.
+// the number of tokens of all table rows before `row`. row_begins[rows] is the number of tokens with a valid
+// table row. `counters` is the result of scan_kernel.
 __global__ void row_begins_kernel(const int* counters, int* row_begins, int64_t rows, Slabs slabs) {
   for (int64_t row = first_element(); row <= rows; row += element_stride())
     row_begins[row] = counters[row * slabs.count];
 }
 
-// Writes the token indices to `order` (count,), sorted by table row. Each warp processes one slab. For each
-// row and slab, `counters` contains the next free index in `order`.
+// Writes the indices of the tokens, sorted by table row, to `order`, which has the shape (count,). Each warp
+// processes one slab of tokens. For each table row and slab, `counters` contains the next free index in
+// `order`.
 __global__ void sort_tokens_kernel(const int64_t* index, int64_t count, int rows, Slabs slabs, int* counters,
                                    int* order) {
   const int64_t begin = blockIdx.x * slabs.length;
@@ -184,9 +186,9 @@ __global__ void sort_tokens_kernel(const int64_t* index, int64_t count, int rows
 }
 
 // Sums the gradients of the tokens of each table row. Each warp processes one chunk of sorted tokens. If the
-// chunk contains all tokens of a row, the sum is added to `table`. Otherwise the sum is written to
-// partial_sums (chunks, 2, dim): to partial_sums[chunk][1] if the row begins in this chunk, and to
-// partial_sums[chunk][0] if the row begins in an earlier chunk.
+// chunk contains all tokens of a table row, the sum for the row is added to `table`. Otherwise the sum is
+// written to `partial_sums`, which has the shape (chunks, 2, dim): to partial_sums[chunk][1] if the tokens of
+// the row begin in this chunk, and to partial_sums[chunk][0] if they begin in an earlier chunk.
 template <class T>
 __global__ void sum_chunks_kernel(const T* __restrict__ g, const int64_t* __restrict__ index,
                                   const int* __restrict__ order, const int* __restrict__ row_begins, int rows,
@@ -239,7 +241,7 @@ __global__ void sum_chunks_kernel(const T* __restrict__ g, const int64_t* __rest
 }
 
 // Completes the table rows whose tokens are in several chunks: adds the partial sums of each such row to
-// `table`. Each block of 32 x 8 threads processes 32 columns of one row.
+// `table`. Each thread block of 32 x 8 threads processes 32 columns of one table row.
 template <class T>
 __global__ void add_partial_rows_kernel(const T* __restrict__ partial_sums, const int* row_begins, T* table,
                                         int64_t dim) {

@@ -1,6 +1,6 @@
-// Numbers of instructions that a warp executes in attention kernels that use tensor cores. WorkLog uses the
-// numbers to estimate the time of a launch. The instructions were counted in machine code for sm_90a (nvcc
-// 13.0), as docs/device-cost.md explains.
+// Numbers of instructions that a warp executes in attention kernels that use tensor cores. WorkLog uses these
+// numbers to estimate the duration of a kernel launch. The instructions were counted in machine code for
+// sm_90a (nvcc 13.0), as docs/device-cost.md explains.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ struct InstructionCounts {
   constexpr int count(int width) const { return width > 32 ? wide : narrow; }
 };
 
-// Instructions per warp for one chunk of linear attention with the feature map elu + 1. `scan` is the count
-// of the kernel that computes outputs with a causal mask, and `state` is the count of the kernel that
+// Instructions per warp for one chunk of linear attention with the feature map elu + 1. `scan` is the number
+// for the kernel that computes outputs with a causal mask, and `state` is the number for the kernel that
 // computes the states of segments. kLinearInstructions has one element for each value of Scan
 // (linear_attention_head.h).
 struct LinearInstructionCounts {
@@ -31,13 +31,14 @@ struct SoftmaxInstructionCounts {
 inline constexpr SoftmaxInstructionCounts kSoftmaxResult{{410, 508}, {957, 1098}},
     kSoftmaxQueryGradient{{359, 462}, {1060, 1215}}, kSoftmaxKeyValueGradients{{519, 657}, {1405, 1558}};
 // Instructions per warp for one tile of LSH attention, for rows that are aligned to 16 bytes. `tile` is the
-// count without dropout and normalize_duplicates. Dropout adds `dropout` instructions. normalize_duplicates
-// adds `multiplicities` instructions, and `multiplicities_per_round` instructions for each round.
+// number of instructions without dropout and without normalize_duplicates. Dropout adds `dropout`
+// instructions. The option normalize_duplicates adds `multiplicities` instructions, and
+// `multiplicities_per_round` instructions for each round.
 struct LshInstructionCounts {
   InstructionCounts tile;
   int dropout, multiplicities, multiplicities_per_round;
 };
-// kLshQueryGradientAndDeltas also counts the pass that computes the deltas. This pass runs only if
+// kLshQueryGradientAndDeltas also includes the pass that computes the deltas, which runs only if
 // average_rounds is true.
 inline constexpr LshInstructionCounts kLshResult{{891, 1165}, 131, 228, 388},
     kLshQueryGradient{{1167, 1611}, 112, 195, 388}, kLshQueryGradientAndDeltas{{2033, 2829}, 241, 385, 776},

@@ -15,9 +15,9 @@
 namespace tapeformer::cuda {
 namespace {
 
-// The kernels before and after the cuBLAS products process (rows, out) arrays with blocks of 32 x 8 threads.
-// A thread processes V adjacent columns, beginning with first_column(), of the rows first_row(),
-// first_row() + row_stride(), and so on.
+// The kernels that run before and after the cuBLAS products process arrays of shape (rows, out) with thread
+// blocks of 32 x 8 threads. Each thread processes V adjacent columns, beginning with first_column(), of the
+// rows first_row(), first_row() + row_stride(), and so on.
 template <int V>
 __device__ int64_t first_column() {
   return (int64_t{blockIdx.x} * kWarpSize + threadIdx.x) * V;
@@ -38,8 +38,8 @@ struct EpilogueArrays {
 };
 
 // Adds the bias to the product x wᵀ, applies the activation and dropout, and writes the result to `y`. For
-// gelu, the product is in `preactivation`, and the kernel replaces the product by x wᵀ + bias. For other
-// activations, the product is in `y`.
+// gelu, epilogue_kernel reads the product from `preactivation` and replaces the product by x wᵀ + bias. For
+// other activations, epilogue_kernel reads the product from `y`.
 template <class Y, int V, Activation activation>
 __global__ void epilogue_kernel(EpilogueArrays<Y> f) {
   using T = Compute<Y>;
@@ -132,8 +132,8 @@ const BFloat16* find_rounded_copy(const float* array) {
   return found == rounded_copies->end() ? nullptr : found->second;
 }
 
-// One or two arrays as operands of cuBLAS products, converted to type `Operand` if necessary. Copies in
-// rounded_copies are reused. The second array can be null.
+// One or two arrays that are operands of cuBLAS products, converted to type `Operand` if necessary. Converted
+// copies in rounded_copies are reused. The second array can be null.
 template <class Operand, class T>
 class Operands {
  public:
@@ -194,8 +194,8 @@ LaunchConfig over_columns(int64_t columns, int64_t partial_sum_count,
           dim3(kWarpSize, kRowsPerBlock), 0, where};
 }
 
-// Returns the number of partial sums per column, which is the number of blocks along y. The number is at
-// least 1, so that the kernel also runs for 0 rows and sets the sums to 0.
+// Returns the number of partial sums per column, which is the number of thread blocks along y. The result is
+// at least 1, so that the kernel also runs for 0 rows and sets the sums to 0.
 int64_t count_partial_sums(int64_t rows) {
   return std::clamp<int64_t>((rows + kRowsPerBlock - 1) / kRowsPerBlock, 1, kMaxPartialSums);
 }
@@ -209,12 +209,12 @@ void with_operand_type(F&& f) {
   f(X{});
 }
 
-// Computes y = x wᵀ. Returns true if the epilogue of the product has added the bias. In this case, the
-// epilogue has also applied relu if `relu` is true. The gelu epilogue of cuBLASLt is not used, because it
-// computes the tanh approximation.
+// Computes y = x wᵀ. Returns true if the epilogue of the product has added the bias. If the epilogue has
+// added the bias and `relu` is true, the epilogue has also applied relu. The gelu epilogue of cuBLASLt is not
+// used, because it computes the tanh approximation.
 //
-// The relu epilogue can replace NaN with 0. Training therefore checks the weights and gradients for NaN, and
-// does not rely on NaN in y.
+// The relu epilogue of cuBLASLt can replace NaN with 0. Training therefore checks the weights and gradients
+// for NaN, and does not rely on NaN in y.
 template <class Operand, class X, class Y>
 bool compute_forward_product(const LinearShape& shape, const X* x, const Compute<X>* w,
                              const Compute<X>* bias, bool relu, Y* y) {
@@ -273,8 +273,9 @@ bool compute_weight_gradient(const LinearShape& shape, const Operand* gz, const 
                                  .ldb = in,
                                  .c = gw,
                                  .ldc = in};
-  // With the epilogue for gbias, cuBLASLt does not divide the sum over k among thread blocks. The product is
-  // then slow if gw has few tiles and k is large. In this case, a separate kernel computes gbias.
+  // With the epilogue that computes gbias, cuBLASLt does not divide the sum over k among thread blocks, so
+  // the product is slow if gw has few tiles and k is large. For such products, a separate kernel computes
+  // gbias.
   constexpr int64_t kTile = 128, kManyTiles = 64, kMaxFewRows = 1024;
   const int64_t tiles = ((out + kTile - 1) / kTile) * ((in + kTile - 1) / kTile);
   if constexpr (std::is_same_v<T, float>)

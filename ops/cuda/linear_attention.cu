@@ -7,10 +7,10 @@
 #include "ops/cuda/instruction_counts.h"
 #include "ops/cuda/linear_attention_tensor_cores.h"
 
-// Linear attention in chunks of kTileTokens tokens. The sequence of each head is divided into segments, so
-// that a few heads are enough to occupy the device. Each thread block scans the chunks of one segment.
+// Linear attention, computed in chunks of kTileTokens tokens. Sequences are divided into segments, so that a
+// few heads are enough to occupy the device. Each thread block scans the chunks of one segment of a head.
 //
-// For each chunk, a block computes outputs from the state and from the tokens of the chunk. Then the block
+// For each chunk, a thread block computes outputs from the state and from the tokens of the chunk, and then
 // adds the tokens of the chunk to the state. The initial state of a segment is the sum of the states of the
 // segments before it (forward) or after it (reverse). Without a causal mask, the state is constant, and is
 // the sum of the states of all segments. A separate kernel computes the states of the segments.
@@ -33,7 +33,7 @@ namespace {
 // The tensor that compute_chunk_output() computes.
 enum class Output { result, query_gradient, key_gradient, value_gradient };
 // Adds tokens [begin, end) of a head to the state, or overwrites the state with their sum if is_first is
-// true. All threads of the block must call the function, and must synchronise before they read the state.
+// true. All threads of the block must call this function, and must synchronise before they read the state.
 template <class Tiles, bool kIsReverse, int kWidth, class T = typename Tiles::Value,
           class S = typename Tiles::Stored>
 __device__ void add_tokens_to_state(const typename Tiles::Memory& memory, const LinearAttentionHead<S>& head,
@@ -49,7 +49,7 @@ __device__ void add_tokens_to_state(const typename Tiles::Memory& memory, const 
   for (int64_t row = 0; row < features.width; row += kWidth)
     for (int64_t column = 0; column < values.width; column += kWidth) {
       typename Tiles::template Tile<kWidth, kWidth> tile;
-      // The thread adds `sum` to element row + thread of the vector of the state. The vector is independent
+      // The thread adds `sum` to element row + thread of the vector of the state. This vector is independent
       // of `column`, so `sum` is computed only for column 0.
       T sum = 0;
       add_products<kAlongTile, kAlongTile>(
@@ -85,8 +85,8 @@ __global__ void segment_state_kernel(LinearAttentionInputs<S> in, LinearAttentio
 }
 
 // Modifies `products`, the dot products between the tokens of the chunk that begins at token `begin`:
-// 1. If kOutput is query_gradient or key_gradient, adds dd of the query, the gradient of its denominator, to
-//    each product. For query_gradient, row_dd contains dd of the rows of the calling thread.
+// 1. If kOutput is query_gradient or key_gradient, adds dd of the query, which is the gradient of the
+//    denominator, to each product. For query_gradient, row_dd contains dd for the rows of the calling thread.
 // 2. Sets the products that the causal mask excludes to 0.
 // 3. If kOutput is result, adds the sum of each row to `denominators`, which must be 0 on entry.
 template <Output kOutput, class Products, class S, class T = Compute<S>>
@@ -111,9 +111,9 @@ __device__ void finish_products(Products& products, const LinearAttentionHead<S>
   }
 }
 
-// Calls f(column, values) for each pair of adjacent elements in row i of the calling thread. `values` is the
-// pair times `factor`. The first column of the tile is column `first`. Pairs at or after column `width` are
-// skipped. If `width` is odd, the second element of the last pair is invalid.
+// Calls f(column, values) for each pair of adjacent elements in row i of the calling thread, where `values`
+// is the pair multiplied by `factor`. The tile begins at column `first` of the tensor. Pairs at or after
+// column `width` are skipped. If `width` is odd, the second element of the last pair is invalid.
 template <class Tile, class T, class F>
 __device__ void for_each_pair(const Tile& tile, int i, int64_t first, int64_t width, T factor, F&& f) {
 #pragma unroll(kUnrollFactor <T>)
@@ -125,13 +125,13 @@ __device__ void for_each_pair(const Tile& tile, int i, int64_t first, int64_t wi
 
 // Computes one output tensor for the tokens of a chunk. Row i of the output is
 //   sum over j of (rows[i] . columns[j]) * values[j]
-// where j are the tokens that the mask allows. With a causal mask, the function computes the dot products for
-// the tokens j in the chunk, and uses `state` for the other tokens. Without a causal mask, the function uses
-// `state` for all tokens. Depending on kOutput:
+// where j are the tokens that the mask allows. With a causal mask, dot products are computed for the tokens j
+// in the chunk, and `state` is used for all other tokens. Without a causal mask, `state` is used for all
+// tokens. Depending on kOutput:
 //   query_gradient, key_gradient   dd of the query is added to each dot product in the chunk.
 //   result   Row i is divided by its denominator. If `inverse` is not null, it receives 1 / denominator.
 // Calls store(i, position, feature, values), where `values` contains elements `feature` and `feature` + 1 of
-// the output of token `position`. i is the index of the row in the arrays of the calling thread.
+// the output of token `position`. The argument i is the index of the row in the arrays of the calling thread.
 template <class Tiles, Output kOutput, int kWidth, int kRowsPerThread, class S, class Store>
 __device__ void compute_chunk_output(const typename Tiles::Memory& memory, const LinearAttentionInputs<S>& in,
                                      const LinearAttentionHead<S>& head, const HeadRows<S>& rows,
@@ -193,7 +193,7 @@ __device__ void compute_chunk_output(const typename Tiles::Memory& memory, const
   }
 }
 
-// The operations of a scan on one chunk of a head. In all functions, `begin` is the first token of the chunk.
+// The operations of a scan on one chunk of a head. Each parameter `begin` is the first token of the chunk.
 template <class Tiles, int kWidth>
 struct ChunkScan {
   using T = typename Tiles::Value;
@@ -216,7 +216,7 @@ struct ChunkScan {
   }
 
   // Computes dd and the gradients of the queries. For bfloat16 tensors, recomputes the result in float32,
-  // because in.out is rounded. The comment of TensorCoreScan explains why dd must be accurate.
+  // because in.out is rounded. The documentation of TensorCoreScan explains why dd must be accurate.
   __device__ void store_query_gradient(int64_t begin) const {
     using Sums = typename Tiles::template Tile<kTileTokens, kWidth>;
     T dd[kRowsPerThread] = {};
@@ -269,8 +269,8 @@ struct ChunkScan {
 
  private:
   // Writes a pair of gradients with respect to q or k to `target`. On entry, `values` contains the gradients
-  // with respect to phi(q) or phi(k), except for one term, which the function adds: `factor` times the vector
-  // of the state. Gradients of masked keys are set to 0.
+  // with respect to phi(q) or phi(k) without one term. The missing term, `factor` times the vector of the
+  // state, is added first. Gradients of masked keys are set to 0.
   __device__ void store_feature_gradient(const AttentionRows<S>& target, const HeadRows<S>& features,
                                          int64_t position, int64_t feature, T (&values)[2], T factor) const {
     T mapped[2];
@@ -332,8 +332,8 @@ __global__ void __launch_bounds__(Tiles::kThreads, choose_resident_blocks<Tiles,
   }
 }
 
-// Returns a copy of the launch configuration `shape` with the amount of work that the WorkLog records. The
-// kernel accesses feature_tensors tensors with rows of `dim` elements, value_tensors tensors with rows of
+// Returns a copy of the launch configuration `shape` with the amount of work that WorkLog records. The kernel
+// accesses feature_tensors tensors with rows of `dim` elements, value_tensors tensors with rows of
 // `value_dim` elements, and `states` states. For each token of each head, the kernel also accesses `scalars`
 // other elements and computes `multiply_adds` multiply-adds.
 template <class Tiles, class S>
@@ -351,9 +351,9 @@ LaunchConfig with_work(const LaunchConfig& shape, const LinearAttentionInputs<S>
 }
 
 // Divides sequences of `length` tokens into segments. Sets only segments_per_head and tokens_per_segment. The
-// number of segments is chosen to occupy a large device, but is at most kMaxSegments, because each block adds
-// up the states of the other segments of the head. The number depends only on the shape, so the order of
-// additions is the same on all devices.
+// number of segments is chosen to occupy a large device, but is at most kMaxSegments, because each thread
+// block adds up the states of other segments of the head. The number of segments depends only on the shape,
+// so the order of additions is the same on all devices.
 template <class T>
 LinearAttentionSegments<T> choose_segments(const LinearAttentionShape& s, int64_t length) {
   constexpr int64_t kBlocks = 512;  // number of blocks that occupy a large device
@@ -366,7 +366,7 @@ LinearAttentionSegments<T> choose_segments(const LinearAttentionShape& s, int64_
 }
 
 // The kernels of a scan, their dynamic shared memory, and the numbers of instructions that a warp executes
-// per chunk. If the numbers of instructions are not known, they are 0.
+// per chunk. Numbers of instructions that are not known are set to 0.
 template <class S, class T = Compute<S>>
 struct ScanKernels {
   void (*state)(LinearAttentionInputs<S>, LinearAttentionSegments<T>, T*);
@@ -477,8 +477,8 @@ void linear_attention_backward(Backend, const LinearAttentionShape& s, Attention
                                AttentionRows<const S> k, AttentionRows<const S> v, const S* out,
                                const Compute<S>* inverse_denominators, AttentionRows<const S> g,
                                AttentionGradients<S> gradients) {
-  // For bfloat16 tensors, the gradient of the queries needs two bfloat16 numbers per element, as the comment
-  // of TensorCoreScan explains.
+  // For bfloat16 tensors, the gradient of the queries needs two bfloat16 numbers per element, as the
+  // documentation of TensorCoreScan explains.
   using Exact = std::conditional_t<std::is_same_v<S, BFloat16>, SplitTensorTiles, SimtTiles<S>>;
   const Scratch<Compute<S>> dd(s.batch * s.heads * s.query_length);
   const auto in =

@@ -1,5 +1,5 @@
 // Chunks and states of linear attention on tensor cores, for bfloat16 tensors. phi is the feature map, and dn
-// is the gradient of the numerator of the result. linear_attention.cu describes chunks and states.
+// is the gradient of the numerator of the attention result. linear_attention.cu describes chunks and states.
 #pragma once
 
 #include "ops/cuda/linear_attention_head.h"
@@ -13,13 +13,13 @@ namespace tapeformer::cuda {
 //   gradients  dn: the rows of the tensor, each multiplied by the multiplier of the row
 enum class ChunkOperand { features, values, gradients };
 
-// The rows of one operand for the tokens of a chunk, in shared memory. An element is the sum of kParts
-// bfloat16 numbers. Elements outside of the operand are 0.
+// The rows of one operand for the tokens of a chunk, in shared memory. Each element is represented as the sum
+// of kParts bfloat16 numbers. Elements outside the operand are 0.
 template <int kWidth, ChunkOperand kOperand, int kParts>
 class ChunkRows {
  public:
-  // RowLayout is for products that sum over the elements of a row. TokenLayout is for products that sum over
-  // the tokens.
+  // RowLayout is used for products that sum over the elements of a row. TokenLayout is used for products that
+  // sum over the tokens of a chunk.
   using RowLayout = SliceLayout<kAlongDepth, kTileTokens, kWidth>;
   using TokenLayout = SliceLayout<kAlongTile, kWidth, kTileTokens>;
   static constexpr int kPartCount = kParts;
@@ -30,14 +30,14 @@ class ChunkRows {
   __device__ explicit ChunkRows(uint32_t* memory) : pairs_(memory) {}
 
   // The data that a thread copies to shared memory: pairs of elements of the tensor, and the multipliers of
-  // the rows.
+  // the rows of the tensor.
   struct Packs {
     Pack<uint32_t> packs[kTileTokens / kTokenStep];
     float multipliers[kOperand == ChunkOperand::gradients ? kTileTokens / kTokenStep : 1];
   };
-  // Loads the rows of tokens [begin, begin + kTileTokens) to registers. All threads of the block call the
-  // function. A kernel fetches several operands before it stores the first operand, so that the kernel waits
-  // for memory only once.
+  // Loads the rows of tokens [begin, begin + kTileTokens) into registers. All threads of the block must call
+  // fetch(). A kernel fetches several operands before it stores the first operand, so that the kernel waits
+  // for global memory only once.
   __device__ static Packs fetch(const HeadRows<BFloat16>& rows, int64_t begin) {
     const int count = count_valid_tokens(rows, begin);
     const BFloat16* source = rows.data + (begin + token(0)) * rows.stride + feature();
@@ -52,8 +52,8 @@ class ChunkRows {
     }
     return result;
   }
-  // Converts the result of fetch() and writes it to shared memory. All threads of the block call the
-  // function, and must synchronise before they read the rows.
+  // Converts the result of fetch() and writes it to shared memory. All threads of the block must call
+  // store(), and must synchronise before they read the rows.
   __device__ void store(const Packs& source, const HeadRows<BFloat16>& rows, int64_t begin) const {
     const int count = count_valid_tokens(rows, begin);
 #pragma unroll
@@ -77,7 +77,7 @@ class ChunkRows {
         extract_pack_part(elements, part).store(target + part * RowLayout::kPartStride);
     }
   }
-  // Returns the rows that begin at token `token`, as the right operand of a product.
+  // Returns the rows from token `token` onwards, as the right operand of a matrix product.
   __device__ const uint32_t* operand(int token = 0) const {
     return pairs_ + RowLayout::offset(token, 0);
   }
@@ -93,16 +93,16 @@ class ChunkRows {
   }
 
  private:
-  // token(n) returns the token of pack n of the calling thread. feature() returns the first feature of the
-  // packs of the calling thread.
+  // token(n) returns the token of pack n of the calling thread. feature() returns the first feature of each
+  // pack of the calling thread.
   __device__ static int token(int n) {
     return static_cast<int>(threadIdx.x / (kWidth / Pack<BFloat16>::kSize)) + n * kTokenStep;
   }
   __device__ static int feature() {
     return static_cast<int>(threadIdx.x % (kWidth / Pack<BFloat16>::kSize)) * Pack<BFloat16>::kSize;
   }
-  // Returns the number of valid tokens in the chunk that begins at `begin`. Returns 0 if feature() is beyond
-  // the width of the rows.
+  // Returns the number of valid tokens in the chunk that begins at `begin`. Returns 0 if feature() is not
+  // less than the width of the rows.
   __device__ static int count_valid_tokens(const HeadRows<BFloat16>& rows, int64_t begin) {
     const int64_t count = feature() < rows.width ? rows.count - begin : 0;
     return count < kTileTokens ? static_cast<int>(count) : kTileTokens;
@@ -111,8 +111,8 @@ class ChunkRows {
   uint32_t* pairs_;
 };
 
-// The rows of the tokens of a warp, as left operands of products. Warp w of a block holds the rows of tokens
-// [16 * w, 16 * w + 16) of a chunk.
+// The rows of the tokens of a warp, as left operands of matrix products. Warp w of a thread block holds the
+// rows of tokens [16 * w, 16 * w + 16) of a chunk.
 template <int kWidth, int kParts>
 struct WarpRows {
   LeftFragment fragments[kParts][kWidth / 16];
@@ -140,7 +140,8 @@ __device__ RightFragment make_vector_fragment(const float* vector, int first) {
   return {{extract_bfloat16_part(v[0], v[kStride], column),
            extract_bfloat16_part(v[8 * kStride], v[9 * kStride], column)}};
 }
-// Returns a right operand with 16 rows. Column 0 contains ones, and the other columns are 0.
+// Returns a right operand with 16 rows. Column 0 of the operand contains ones, and the other columns contain
+// zeros.
 __device__ inline RightFragment make_ones_fragment() {
   constexpr uint32_t kOnes = 0x3F803F80;  // two bfloat16 numbers
   const uint32_t pair = static_cast<int>(threadIdx.x) % kWarpSize < 4 ? kOnes : 0;
@@ -148,7 +149,7 @@ __device__ inline RightFragment make_ones_fragment() {
 }
 
 // The product of a (16, k) matrix and a vector. The right operand represents the vector as the sum of columns
-// 0 and 1. The other columns of the right operand are 0.
+// 0 and 1. All other columns of the right operand are 0.
 struct VectorProduct {
   float sums[4] = {};
 
@@ -159,14 +160,15 @@ struct VectorProduct {
   __device__ float terms(int i) const { return sums[2 * i] + sums[2 * i + 1]; }
 };
 
-// The state of a head: a matrix and a vector (linear_attention.cu). The threads keep the state in registers,
-// and shared memory contains a copy for products. In the copy, each element of the matrix consists of kParts
-// bfloat16 numbers. The vector is stored as float32 numbers in the padding between the rows of the matrix.
+// The state of a head: a matrix and a vector (linear_attention.cu). The threads of a block keep the state in
+// registers, and shared memory contains a copy of the state for matrix products. In the copy, each element of
+// the matrix is represented as the sum of kParts bfloat16 numbers. The vector is stored as float32 numbers in
+// the padding between the rows of the matrix.
 template <int kWidth, int kParts>
 class ChunkState {
  public:
-  // FeatureLayout is for products that sum over the `dim` rows of the matrix. ValueLayout is for products
-  // that sum over the `value_dim` columns of the matrix.
+  // FeatureLayout is used for products that sum over the `dim` rows of the matrix. ValueLayout is used for
+  // products that sum over the `value_dim` columns of the matrix.
   using FeatureLayout = SliceLayout<kAlongTile, kWidth, kWidth>;
   using ValueLayout = SliceLayout<kAlongDepth, kWidth, kWidth>;
   static_assert(FeatureLayout::kPartStride == ValueLayout::kPartStride);
@@ -207,9 +209,9 @@ class ChunkState {
     }
   }
 
-  // Adds the tokens of a chunk to the state. The matrix product features^T * values is added to the matrix.
-  // The sum of the rows of `features`, each multiplied by the multiplier of its token, is added to the
-  // vector. If `multipliers` is null, all multipliers are 1.
+  // Adds the tokens of a chunk to the state. The matrix product features^T * values is added to the matrix of
+  // the state. The sum of the rows of `features`, each multiplied by the multiplier of its token, is added to
+  // the vector of the state. If `multipliers` is null, all multipliers are 1.
   template <int kFeatureParts, ChunkOperand kValues, int kValueParts>
   __device__ void add_tokens(const ChunkRows<kWidth, ChunkOperand::features, kFeatureParts>& features,
                              const ChunkRows<kWidth, kValues, kValueParts>& values,
@@ -217,8 +219,8 @@ class ChunkState {
     using Layout = typename ChunkRows<kWidth, kValues, kValueParts>::TokenLayout;
     constexpr int kLeftParts = kFeatureParts < kParts ? kFeatureParts : kParts;
     // Tensor cores truncate sums. If the operands have two parts, the truncation error of a long sum exceeds
-    // the rounding error of the operands. In this case, tensor cores compute only the sum of each chunk.
-    // Float32 additions, which round to nearest, add the sums of the chunks.
+    // the rounding error of the operands. Operands with two parts are therefore summed on tensor cores only
+    // within each chunk. The sums of the chunks are added with float32 additions, which round to nearest.
     constexpr bool kAddsChunks = kParts > 1;
     Matrix chunk_matrix;
     Matrix& matrix = kAddsChunks ? chunk_matrix : matrix_;
@@ -247,7 +249,7 @@ class ChunkState {
     }
   }
 
-  // Copies the state to shared memory. All threads of the block call the function, and must synchronise
+  // Copies the state to shared memory. All threads of the block must call publish(), and must synchronise
   // before they read the copy.
   __device__ void publish() const {
 #pragma unroll
@@ -262,11 +264,13 @@ class ChunkState {
       if (is_vector_lane()) vector()[Matrix::row(i) * kVectorStride] = vector_[i];
     }
   }
-  // Returns the address of the copy of the vector in shared memory. Element i is vector()[i * kVectorStride].
+  // Returns the address of the copy of the vector in shared memory. Element i of the vector is vector()[i *
+  // kVectorStride].
   __device__ float* vector() const {
     return reinterpret_cast<float*>(pairs_ + kWidth / 2);
   }
-  // Adds the product of `rows` and the copy of the matrix to `sums`. Layout is FeatureLayout or ValueLayout.
+  // Adds the product of `rows` and the copy of the matrix in shared memory to `sums`. Layout is FeatureLayout
+  // or ValueLayout.
   template <class Layout, int kRowParts, class Sums>
   __device__ void add_product(Sums& sums, const WarpRows<kWidth, kRowParts>& rows) const {
 #pragma unroll
@@ -289,14 +293,16 @@ class ChunkState {
 
  private:
   using Matrix = TensorCoreTile<kWidth, kWidth>;  // (dim, value_dim)
-  // Each element of the vector belongs to several threads. Returns true in exactly one of these threads.
+  // Each element of the vector of the state is held by several threads. is_vector_lane() returns true in
+  // exactly one of the threads that hold an element.
   __device__ static bool is_vector_lane() {
     return Matrix::column(0) == 0;
   }
 
   uint32_t* pairs_;
   Matrix matrix_;
-  // vector_[i] is element Matrix::row(i) of the vector. It is valid only if is_vector_lane() is true.
+  // vector_[i] is element Matrix::row(i) of the vector of the state. The elements of vector_ are valid only
+  // if is_vector_lane() is true.
   float vector_[Matrix::kRowsPerThread] = {};
 };
 

@@ -1,6 +1,6 @@
 // Parameters of the kernels of linear attention: the tensors, the segments of the sequences, and the rows of
-// one head. dn and dd are the gradients of the numerators and denominators of the result. linear_attention.cu
-// contains their equations and describes the states.
+// one head. dn and dd are the gradients of the numerators and denominators of the attention result.
+// linear_attention.cu contains the equations of dn and dd, and describes the states.
 #pragma once
 
 #include <algorithm>
@@ -15,16 +15,16 @@ namespace tapeformer::cuda {
 // holds the vector of the state. The other columns are padding, which avoids bank conflicts.
 inline constexpr int64_t kExtraStateColumns = 4;
 
-// The tensors that a scan (enum Scan) reads, and `dd`. `g` is the gradient of `out`. In a forward pass, `g`,
-// `out`, inverse_denominators and `dd` are not set.
+// The tensors that a scan (see Scan) reads, and the array `dd`. `g` is the gradient of `out`. In a forward
+// pass, `g`, `out`, inverse_denominators and `dd` are not set.
 template <class S>
 struct LinearAttentionInputs {
   LinearAttentionShape s;
   AttentionRows<const S> q, k, v, g, out;
   // Reciprocals of the denominators of the result, (batch, heads, query_length).
   const Compute<S>* inverse_denominators;
-  // Gradient with respect to the denominators, (batch, heads, query_length). Scan::query_gradient writes this
-  // array, and Scan::key_value_gradients reads it.
+  // Gradient with respect to the denominators, with shape (batch, heads, query_length). Scan::query_gradient
+  // writes this array, and Scan::key_value_gradients reads it.
   Compute<S>* dd;
   bool can_load_packs = false;  // whether 16-byte loads can read all rows
 
@@ -74,7 +74,7 @@ struct LinearAttentionSegments {
 //   key_value_gradients   the gradients of the keys and values (reverse states)
 enum class Scan { result, query_gradient, key_value_gradients };
 
-// The chunks that a block scans, and the states whose sum is the initial state of the block.
+// The chunks that a thread block scans, and the states whose sum is the initial state of the block.
 struct SegmentRange {
   int64_t begin, chunks;            // first token and number of chunks
   int64_t first_state, last_state;  // states [first_state, last_state) of the head
@@ -100,7 +100,7 @@ struct LinearAttentionHead {
   HeadRows<S> queries, keys, values, dn;
   const Compute<S>* dd;
 
-  // `head_index` is example * heads + head. The type is a 32-bit integer, because a division of 64-bit
+  // `head_index` is example * heads + head. `head_index` is a 32-bit integer, because a division of 64-bit
   // integers takes many instructions and registers.
   __device__ LinearAttentionHead(const LinearAttentionInputs<S>& in, unsigned head_index)
       : example(head_index / static_cast<unsigned>(in.s.heads)),

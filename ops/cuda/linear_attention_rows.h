@@ -1,5 +1,5 @@
-// Loads and stores of the rows of one head in the kernels of linear attention. A load can apply the feature
-// map phi to the row, or multiply the row by a factor.
+// Functions that load and store the rows of one head in the kernels of linear attention. The load functions
+// can apply the feature map phi to a row, or multiply a row by a factor.
 #pragma once
 
 #include <bit>
@@ -31,7 +31,7 @@ struct ConvertedPack {
     for (Compute<S>& value : values) value *= factor;
   }
 };
-// Converts pairs of bfloat16 numbers to float.
+// Converts packed pairs of bfloat16 numbers to float.
 __device__ inline ConvertedPack<BFloat16> unpack_pairs(const Pack<uint32_t>& pairs) {
   ConvertedPack<BFloat16> result;
 #pragma unroll

@@ -15,8 +15,8 @@ constexpr int kStepColumns = Pack<float>::kSize;
 
 // Computes linear_attention_step() for one head per warp. A row of the state consists of lanes_per_row Packs,
 // and each of lanes_per_row adjacent lanes loads one Pack. lanes_per_row is a power of two and at most 32, so
-// the warp loads one or more whole rows at a time. Each lane loads kRows Packs before it uses the first Pack,
-// to hide the latency of memory.
+// the warp loads one or more whole rows at a time. To hide the latency of memory, each lane loads kRows Packs
+// before it uses the first Pack.
 template <class O>
 __global__ void __launch_bounds__(kWarpSize* kRowsPerBlock)
     warp_step_kernel(LinearAttentionShape s, AttentionRows<const float> q, AttentionRows<const float> k,
@@ -100,9 +100,9 @@ bool launch_warp_step(const LinearAttentionShape& s, AttentionRows<const float> 
   return true;
 }
 
-// Computes linear_attention_step() for one head per block. Supports all sizes. The threads form groups of
-// `columns` threads. Each group processes one row of the state at a time, so memory accesses are coalesced.
-// The partial results of the groups are added in shared memory.
+// Computes linear_attention_step() for one head per thread block. Supports all sizes of heads. The threads of
+// a block form groups of `columns` threads. Each group processes one row of the state at a time, so memory
+// accesses are coalesced. The partial results of the groups are added in shared memory.
 template <class T, class O>
 __global__ void step_kernel(LinearAttentionShape s, AttentionRows<const T> q, AttentionRows<const T> k,
                             AttentionRows<const T> v, int64_t columns, T* kv, T* key_sum,

@@ -1,6 +1,7 @@
 // The kernels of linear attention for bfloat16 tensors whose rows are aligned to 16 bytes and have at most 64
-// elements. A block loads the rows of a chunk once, keeps the state in registers, and multiplies on tensor
-// cores. linear_attention.cu describes chunks, segments and states, and defines the symbols.
+// elements. A thread block loads the rows of a chunk once, keeps the state in registers, and computes matrix
+// products on tensor cores. linear_attention.cu describes chunks, segments and states, and defines the
+// symbols.
 #pragma once
 
 #include "ops/cuda/linear_attention_chunk.h"
@@ -9,13 +10,13 @@ namespace tapeformer::cuda {
 
 // The operations of a scan on one chunk of a head.
 //
-// Scan::query_gradient needs operands that are more accurate than bfloat16, because large terms cancel in its
-// sums. The gradient with respect to phi(q) is the sum of (dn . v + dd) * phi(k) over the keys, where dn is
+// Scan::query_gradient needs operands that are more accurate than bfloat16, because large terms of its sums
+// cancel. The gradient with respect to phi(q) is the sum of (dn . v + dd) * phi(k) over the keys, where dn is
 // the gradient of the numerator and dd is the gradient of the denominator. A component that is common to all
 // values v contributes to dn . v and to dd, and the two contributions cancel. If out, dn and the states were
 // rounded to bfloat16, the cancellation would be inexact, and the error would grow with the length of the
-// sequence. Therefore phi(q), phi(k), dn and the states have two bfloat16 numbers per element, and dd is
-// computed from a float32 result.
+// sequence. Therefore each element of phi(q), phi(k), dn and the states is represented as the sum of two
+// bfloat16 numbers, and dd is computed from a float32 result.
 template <Scan kScan, int kWidth>
 class TensorCoreScan {
   using S = BFloat16;
@@ -64,10 +65,11 @@ class TensorCoreScan {
 
   __device__ State& state() { return state_; }
 
-  // Loads rows of the chunk that begins at token `begin` to shared memory. If has_state_rows is true, loads
+  // Loads rows of the chunk that begins at token `begin` into shared memory. If has_state_rows is true, loads
   // the state rows, which add_tokens_to_state() reads. If kHasOutputRows is true, loads the output rows,
-  // which are the remaining rows. store() reads the output rows and, with a causal mask, also the state rows.
-  // All threads of the block call the function, and must synchronise before they read the rows.
+  // which are all rows except the state rows. store() reads the output rows and, with a causal mask, also the
+  // state rows. All threads of the block must call load_rows(), and must synchronise before they read the
+  // rows.
   template <bool kHasOutputRows>
   __device__ void load_rows(int64_t begin, bool has_state_rows) const {
     const bool has_queries = kIsReverse ? has_state_rows : kHasOutputRows,
@@ -84,7 +86,8 @@ class TensorCoreScan {
       keys_.store(keys, head_.keys, begin);
       values_.store(values, head_.values, begin);
     };
-    // Wide rows are fetched in two steps, because a thread has too few registers for all operands.
+    // If the rows are wide, the operands are fetched in two steps, because a thread has too few registers for
+    // all operands.
     constexpr bool kHasTwoSteps = kWidth > 32;
     if (has_keys) keys = keys_.fetch(head_.keys, begin);
     if (has_keys) values = values_.fetch(head_.values, begin);
@@ -173,7 +176,8 @@ class TensorCoreScan {
     store_rows(outputs_.out, sums, begin, in_.s.query_length, in_.s.value_dim, inverse);
   }
 
-  // Computes and writes dd, the gradient of the denominators, and the gradients of the queries.
+  // Computes dd, which is the gradient of the denominators, and the gradients of the queries, and writes both
+  // to global memory.
   __device__ void store_query_gradient(int64_t begin) const {
     float dd[kRowsPerThread] = {};
     {
@@ -228,9 +232,9 @@ class TensorCoreScan {
     }
   }
 
-  // Replaces the gradients with respect to phi(x) in `sums` by gradients with respect to x. Before that, adds
-  // the gradient through the denominators to row i of `sums`: factors[i] times the vector of the state.
-  // `features` contains phi(x). Sets the gradients of masked keys to 0.
+  // Replaces the gradients with respect to phi(x) in `sums` by gradients with respect to x. Before the
+  // replacement, adds factors[i] times the vector of the state to row i of `sums`, which is the gradient
+  // through the denominators. `features` contains phi(x). Gradients of masked keys are set to 0.
   template <class Features>
   __device__ void apply_feature_derivative(Sums& sums, const Features& features, const HeadRows<S>& rows,
                                            int64_t begin, const float (&factors)[kRowsPerThread]) const {

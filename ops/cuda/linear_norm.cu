@@ -11,8 +11,8 @@ constexpr int kRowsPerTile = 32;      // number of rows of x per block
 constexpr int kColumnsPerSlice = 64;  // number of columns of x and w that are in shared memory at a time
 
 // Copies kSize rows and kColumnsPerSlice columns of `matrix` (rows, width) to slice[row][column], beginning
-// with row `first` and column `begin`. Elements outside of the matrix are set to 0. Each thread loads up to
-// eight Packs before the first store, to hide the latency of memory.
+// with row `first` and column `begin` of `matrix`. Elements outside the matrix are set to 0. To hide the
+// latency of memory, each thread loads up to eight Packs before the first store.
 template <int kSize>
 __device__ void copy_slice(uint32_t* slice, const BFloat16* matrix, int64_t rows, int64_t first,
                            int64_t width, int64_t begin) {
@@ -61,8 +61,8 @@ __device__ void sum_rows(float (&sums)[Tile::kRowsPerThread], float* shared) {
   }
 }
 
-// Calls f(i, j, column) for each pair of adjacent elements of the tile, elements[i][j] and
-// elements[i][j + 1]. `column` is the column of the first element. Pairs with column >= out are skipped.
+// Calls f(i, j, column) for each pair of adjacent elements of the tile, elements[i][j] and elements[i][j +
+// 1]. `column` is the column of elements[i][j]. Pairs for which `column` is at least `out` are skipped.
 template <class Tile, class F>
 __device__ void for_each_pair(int64_t out, F&& f) {
 #pragma unroll

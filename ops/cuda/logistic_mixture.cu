@@ -22,9 +22,10 @@ struct MixtureArrays {
   int row_stride;  // stride of the rows in shared memory, in elements; odd, to avoid bank conflicts
 };
 
-// Computes the log-probability of the level with the center y under each component k. `half` is half of the
-// width of a level, and log_width is the logarithm of the width. On input, p[k] is the logit of component k,
-// p[mixtures + k] is the mean, and p[2 * mixtures + k] is the log-scale. The function writes:
+// Computes the log-probability of the level with the center `y` under each mixture component k. `half` is
+// half of the width of a level, and `log_width` is the logarithm of the width of a level. On input, p[k] is
+// the logit of component k, p[mixtures + k] is the mean, and p[2 * mixtures + k] is the log-scale. On output,
+// p contains:
 //   p[mixtures + k]       derivative of the log-probability with respect to the mean
 //   p[2 * mixtures + k]   derivative of the log-probability with respect to the log-scale
 //   p[3 * mixtures + k]   sum of the logit p[k] and the log-probability
@@ -43,10 +44,10 @@ __device__ T replace_by_components(T* p, int mixtures, T y, T half, T log_width)
   return largest;
 }
 
-// Returns the negative log-likelihood of `target` for one row. The first 3 * mixtures elements of p are the
+// Returns the negative log-likelihood of `target` for one row. The first 3 * mixtures elements of `p` are the
 // parameters of the row, and the last `mixtures` elements are working memory. If kGradient is true, replaces
-// the parameters by the derivatives of the negative log-likelihood, times `scale`. Otherwise the contents of
-// p are undefined after the call.
+// the parameters by the derivatives of the negative log-likelihood, times `scale`. If kGradient is false, the
+// contents of `p` are undefined after the call.
 template <bool kGradient, class T>
 __device__ T compute_row_nll(T* p, int mixtures, int levels, int64_t target, T scale) {
   const T half = T(1) / static_cast<T>(levels - 1);
@@ -76,9 +77,9 @@ __device__ T compute_row_nll(T* p, int mixtures, int levels, int64_t target, T s
   return largest_logit + std::log(prior_sum) - largest - std::log(joint_sum);
 }
 
-// Calls f(shared_index, global_index) for each parameter of the rows of a block. Both indices are 0 for the
-// first parameter of the block. The rows are contiguous in global memory, and have the stride row_stride in
-// shared memory.
+// Calls f(shared_index, global_index) for each parameter of the rows that a thread block processes. Both
+// indices are 0 for the first parameter of the block. The rows are contiguous in global memory, and have the
+// stride `row_stride` in shared memory.
 template <class F>
 __device__ void for_each_parameter(int rows, int width, int row_stride, F&& f) {
   const int threads = static_cast<int>(blockDim.x), thread = static_cast<int>(threadIdx.x);
@@ -123,9 +124,9 @@ __global__ void mixture_kernel(MixtureArrays<T> m) {
   }
 }
 
-// Samples one byte from the mixture of each row. A thread processes one row. The kernel computes in double,
-// as the CPU kernel does, so that both backends give the same bytes. Each block first copies its rows to
-// shared memory, where the stride between rows is row_stride.
+// Samples one byte from the mixture of each row. Each thread processes one row. Like the CPU kernel, the CUDA
+// kernel computes in double precision, so that both backends give the same bytes. Each thread block first
+// copies its rows to shared memory, where the stride between rows is `row_stride`.
 template <class T>
 __global__ void sample_kernel(int64_t rows, int mixtures, int row_stride, const T* parameters,
                               GraphRandomStream step_stream, int64_t first, bool use_elu_scale,

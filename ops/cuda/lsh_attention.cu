@@ -44,8 +44,8 @@ __global__ void round_sums_kernel(const Compute<S>* sums, S* target, int64_t cou
   for (int64_t i = first_element(); i < count; i += element_stride()) target[i] = convert_element<S>(sums[i]);
 }
 
-// Returns the number of elements of LshInputs::dropout_multipliers. Throws DeviceError if the indices do not
-// fit into LshTile::multiplier_offsets.
+// Returns the number of elements of LshInputs::dropout_multipliers. Throws DeviceError if the indices of the
+// elements do not fit into LshTile::multiplier_offsets.
 int64_t count_multipliers(const LshAttentionShape& s) {
   const int64_t count = (s.chunk_length + kTileTokens) * (2 * s.chunk_length + kTileTokens);
   if (count > std::numeric_limits<uint32_t>::max())
@@ -80,9 +80,9 @@ struct RowSoftmax {
 };
 
 // Computes the score of each query (row) and key (column) of the tile. On input, element (i, j) of `scores`
-// is the dot product of two rows of in.q, the row of query i and the row at the position of key j. The
-// function multiplies each dot product by the factor of the key. If a query does not attend to a key, the
-// score is -inf.
+// is the dot product of two rows of in.q, the row of query i and the row at the position of key j. Each dot
+// product is multiplied by the factor of the key. If a query does not attend to a key, the score is set to
+// -inf.
 template <class Tiles, class Scores>
 __device__ void compute_scores(const LshThreadBlock<Tiles>& block, Scores& scores) {
   using T = typename Tiles::Value;
@@ -125,20 +125,21 @@ __device__ T update_row_softmax(const LshThreadBlock<Tiles>& block, Scores& scor
   return update.rescale_factor;
 }
 
-// The factors for adding a round to the result of a query:
+// The factors with which the weighted sum of a round is added to the result of a query:
 //   result = old_factor * result + new_factor * weighted_sum
 // weighted_sum is the sum of the values of the round, each multiplied by its weight. If is_alone is true, the
 // query attends to no key, and weighted_sum is the value at the position of the query.
 template <class T>
 struct RoundUpdate {
   T old_factor, new_factor;
-  // Log-sum-exp of the scores of the query in this round, or in all rounds so far if average_rounds is false
+  // Log-sum-exp of the scores of the query in this round, or in all rounds up to this round if average_rounds
+  // is false
   T log_sum;
   bool is_alone;
 };
 
-// Returns the RoundUpdate of a query for average_rounds = true. The result of the query is then the mean of
-// the results of the rounds.
+// Returns the RoundUpdate of a query for average_rounds = true, where the result of the query is the mean of
+// the results of all rounds.
 template <class T>
 __device__ RoundUpdate<T> compute_mean_update(const RowSoftmax<T>& row, int64_t rounds, bool is_first) {
   const bool is_alone = row.sum == 0;
@@ -147,7 +148,7 @@ __device__ RoundUpdate<T> compute_mean_update(const RowSoftmax<T>& row, int64_t 
           is_alone ? kInfinity<T> : row.maximum + std::log(row.sum), is_alone};
 }
 
-// Returns the RoundUpdate of a query for average_rounds = false. The result of the query is then computed by
+// Returns the RoundUpdate of a query for average_rounds = false, where the result of the query is computed by
 // one softmax over the keys of all rounds. `past_log_sum` is the log-sum-exp of the scores of the earlier
 // rounds, or -inf in the first round.
 template <class T>
@@ -165,8 +166,9 @@ __device__ RoundUpdate<T> compute_softmax_update(const RowSoftmax<T>& row, T pas
 }
 
 // Returns compute_softmax_update() of a row, and updates *running_log_sum, the log-sum-exp of the scores of
-// the rounds so far. If is_alone is true, log_sum of the returned value is infinite. All threads that hold
-// elements of the row call the function. If the row has no query, running_log_sum is null.
+// all rounds up to the current round. If is_alone is true, log_sum of the returned value is infinite. All
+// threads that hold elements of the row must call update_running_log_sum(). If the row has no query,
+// running_log_sum is null.
 template <class Scores, class T>
 __device__ RoundUpdate<T> update_running_log_sum(const RowSoftmax<T>& row, T* running_log_sum, bool is_first,
                                                  bool is_last) {
@@ -178,9 +180,10 @@ __device__ RoundUpdate<T> update_running_log_sum(const RowSoftmax<T>& row, T* ru
   return update;
 }
 
-// Adds one round to `out`. The queries of a chunk attend to the keys of the same chunk and of the previous
-// chunk. running_log_sums (column tiles, batch * heads, length) holds the log-sum-exps of the earlier rounds.
-// Different blocks compute the column tiles of the result, so each column tile has a separate copy.
+// Adds the result of one round to `out`. The queries of a chunk attend to the keys of the same chunk and of
+// the previous chunk. `running_log_sums`, with shape (column tiles, batch * heads, length), holds the
+// log-sum-exps of the earlier rounds. Different thread blocks compute the column tiles of the result, so each
+// column tile has a separate copy of the log-sum-exps.
 template <class Tiles, int kWidth, class T = typename Tiles::Value, class S = typename Tiles::Stored>
 __global__ void __launch_bounds__(Tiles::kThreads, choose_resident_lsh_blocks<Tiles, kWidth>())
     forward_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* out, T* log_sums, T* running_log_sums) {

@@ -20,13 +20,14 @@ struct LshInputs {
   AttentionRows<const S> q, v, g;
   const T* key_factors;  // (batch, heads, length); a key is the query at the same position times the factor
   const T* log_sums;     // (batch, heads, s.log_sum_round_count(), length), the log-sum-exps of the scores
-  // (batch, heads, s.log_sum_round_count(), length), the dot products of the rows of g and out. If
-  // s.average_rounds is true, `out` is the result of one round, otherwise it is the final result.
+  // The dot products of the rows of `g` and `out`, (batch, heads, s.log_sum_round_count(), length). If
+  // s.average_rounds is true, `out` is the result of one round, otherwise `out` is the final result.
   const T* deltas;
   // The dropout multipliers of a chunk, (chunk_length + kTileTokens, 2 * chunk_length + kTileTokens), or null
-  // without dropout. Row i belongs to the query in slot i of the chunk. The first chunk_length columns belong
-  // to the keys of the previous chunk, and the next chunk_length columns belong to the keys of the same
-  // chunk. The remaining rows and columns are 0, because tiles can extend beyond the end of a chunk.
+  // without dropout. Row i contains the multipliers of the query in slot i of the chunk. The first
+  // chunk_length columns contain the multipliers of the keys of the previous chunk, and the next chunk_length
+  // columns contain the multipliers of the keys of the same chunk. Tiles can extend beyond the end of a
+  // chunk, so the array has additional rows and columns, which are 0.
   const T* dropout_multipliers;
 };
 
@@ -36,12 +37,12 @@ __host__ __device__ inline int get_multiplier_stride(const LshAttentionShape& s)
 }
 
 // The positions of one chunk in one round, sorted by bucket. The index of an element of `positions` is called
-// its slot.
+// the slot of the element.
 struct LshChunkSlots {
   const int32_t* positions;  // (count,)
   int64_t count, round;
 
-  // Returns the position in a slot, or -1 if the slot does not exist.
+  // Returns the position in slot `slot`, or -1 if the slot does not exist.
   __device__ int32_t position(int64_t slot) const { return slot < count ? positions[slot] : -1; }
 };
 
@@ -66,8 +67,8 @@ struct LshTile {
   uint16_t multiplicities[kTileTokens][kTileTokens + 2];
 };
 
-// A query of a tile, in registers. `code` is its element of LshTile::query_codes. LshThreadBlock::attends()
-// subtracts `offset` from the position of a key.
+// A query of a tile, in registers. `code` is the element of LshTile::query_codes for the query.
+// LshThreadBlock::attends() subtracts `offset` from the position of a key.
 struct LshQuery {
   int32_t code;
   uint32_t offset;
@@ -148,9 +149,10 @@ struct LshThreadBlock {
                                            : find_slots(wrap_pair.key_round, order.chunk_count - 1);
   }
 
-  // Returns the slots of the chunk whose queries look back to `chunk`. If `chunk` is not the last chunk, this
-  // is the next chunk. Otherwise, this is the first chunk of the same round (LshWrap::round) or of the next
-  // round (LshWrap::global). If no chunk looks back to `chunk`, the result has no slots.
+  // Returns the slots of the chunk whose queries look back to `chunk`. If `chunk` is not the last chunk, the
+  // next chunk looks back to `chunk`. The chunk that looks back to the last chunk is the first chunk of the
+  // same round (LshWrap::round) or of the next round (LshWrap::global). If no chunk looks back to `chunk`,
+  // the result has no slots.
   __device__ LshChunkSlots find_look_ahead_slots(int64_t round, int64_t chunk) const {
     if (chunk + 1 < order.chunk_count) return find_slots(round, chunk + 1);
     // If round `next` has a wrap pair, the queries in the first chunk of round `next` attend to keys in the
@@ -160,8 +162,8 @@ struct LshThreadBlock {
   }
 
   // Sets query i of the tile to the query in slot `slot` of `slots`. If the slot does not exist, sets the
-  // position of query i to -1. first_column is the column of in.dropout_multipliers for the first key of the
-  // tile. Returns the position of the query, or -1.
+  // position of query i to -1. `first_column` is the column of in.dropout_multipliers for the first key of
+  // the tile. Returns the position of the query, or -1 if the slot does not exist.
   __device__ int32_t load_query(int i, const LshChunkSlots& slots, int64_t slot, int64_t first_column) {
     const int32_t position = slots.position(slot);
     tile.queries[i] = position;
@@ -170,7 +172,7 @@ struct LshThreadBlock {
     return position;
   }
   // Sets key j of the tile to the key in slot `slot` of `slots`. If the slot does not exist, sets the
-  // position of key j to -1. Returns the position of the key, or -1.
+  // position of key j to -1. Returns the position of the key, or -1 if the slot does not exist.
   __device__ int32_t load_key(int j, const LshChunkSlots& slots, int64_t slot) {
     const int32_t position = slots.position(slot);
     tile.keys[j] = position;
@@ -180,8 +182,9 @@ struct LshThreadBlock {
   }
   // Calls function() for each tile of keys to which the queries in the slots [begin, begin + kTileTokens) of
   // a chunk attend. Before each call, loads these queries and keys into `tile`, and computes
-  // LshTile::multiplicities. If k < chunk_length, key k is in slot k of the previous chunk. Otherwise, key k
-  // is in slot k - chunk_length of the same chunk. All threads of the block must call visit_key_tiles().
+  // LshTile::multiplicities. If k < chunk_length, key k is in slot k of the previous chunk. If k >=
+  // chunk_length, key k is in slot k - chunk_length of the same chunk. All threads of the block must call
+  // visit_key_tiles().
   template <class Function>
   __device__ void visit_key_tiles(int64_t round, int64_t chunk, int64_t begin, Function function) {
     __shared__ LshChunkSlots chunks[2];
@@ -212,17 +215,17 @@ struct LshThreadBlock {
             static_cast<uint32_t>(tile.queries[i]) + 1 + (in.s.causal ? kCausalOffset : 0)};
   }
   __device__ LshKey<T> key(int j) const { return {tile.keys[j], tile.key_codes[j], tile.key_factors[j]}; }
-  // Returns whether the query attends to the key. The codes must be equal. With a causal mask, the key must
-  // be at an earlier position than the query. Without a causal mask, the positions must be different. One
-  // unsigned comparison checks the positions: key.position - query.offset is less than `limit` exactly if the
-  // mask allows the pair.
+  // Returns whether `query` attends to `key`. A query attends to a key only if their codes are equal. With a
+  // causal mask, the key must also be at an earlier position than the query. Without a causal mask, the query
+  // and the key must also be at different positions. One unsigned comparison checks the positions:
+  // key.position - query.offset is less than `limit` exactly if the mask allows the pair.
   __device__ bool attends(const LshQuery& query, const LshKey<T>& key) const {
     const uint32_t limit = ~uint32_t{0} - (in.s.causal ? kCausalOffset : 0);
     return query.code == key.code && static_cast<uint32_t>(key.position) - query.offset < limit;
   }
 
-  // Returns element `feature` of the row at `position` of this head. If position < 0 or feature >= width,
-  // returns 0.
+  // Returns element `feature` of the row of `rows` at `position` for this head. Returns 0 if position < 0 or
+  // feature >= width.
   __device__ T load_element(const AttentionRows<const S>& rows, int32_t position, int64_t feature,
                             int64_t width) const {
     return position >= 0 && feature < width ? convert_element<T>(rows.row(example, position, head)[feature])
@@ -237,8 +240,8 @@ struct LshThreadBlock {
     return {rows, static_cast<int>(width), strided_rows.is_aligned_to_packs(), positions,
             static_cast<int>(first_feature)};
   }
-  // These functions return an operand with the rows of q, v or g at `positions`. The first feature of the
-  // operand is feature `first_feature` of the rows.
+  // The following functions return an operand with the rows of q, v or g at `positions`. The first feature of
+  // the operand is feature `first_feature` of the rows.
   template <OperandLayout kLayout>
   __device__ auto make_query_operand(const int32_t* positions, int64_t first_feature = 0) const {
     return make_operand<kLayout>(in.q, in.s.dim, positions, first_feature);
@@ -251,7 +254,7 @@ struct LshThreadBlock {
   __device__ auto make_gradient_operand(const int32_t* positions, int64_t first_feature = 0) const {
     return make_operand<kLayout>(in.g, in.s.value_dim, positions, first_feature);
   }
-  // These functions return element `feature` of the row of v or g at `position`.
+  // The following functions return element `feature` of the row of v or g at `position`.
   __device__ T load_value(int32_t position, int64_t feature) const {
     return load_element(in.v, position, feature, in.s.value_dim);
   }
@@ -265,12 +268,12 @@ struct LshThreadBlock {
            position;
   }
   // Computes the multiplicities of the tile if normalize_duplicates is true. All threads of the block must
-  // call the function after load_query(), load_key() and a barrier, and must synchronise before they read the
-  // multiplicities. The function uses the dynamic shared memory as workspace.
+  // call count_multiplicities() after load_query(), load_key() and a barrier, and must synchronise before
+  // they read the multiplicities. count_multiplicities() uses the dynamic shared memory as workspace.
   __device__ void count_multiplicities() {
     if (!in.s.normalize_duplicates) return;
-    // The codes of the cells to which a query attends in a round. If a cell does not exist, no key has its
-    // code.
+    // The codes of the cells to which a query attends in a round. If a cell does not exist, no key has the
+    // code of the cell.
     //   values[0]   the cell of the query
     //   values[1]   the look-back cell in the same round, or kNoCell if values[0] is wrap_pair.query_code
     //   values[2]   the look-back cell in round wrap_pair.key_round, or kNoCell for all other values[0]
@@ -317,9 +320,10 @@ struct LshThreadBlock {
     return weight * fast_reciprocal(static_cast<T>(tile.multiplicities[i][j]));
   }
 
-  // Returns the attention weight of query i and key j in this round, before dropout, or 0 if the query does
-  // not attend to the key. `query` and `key` are query(i) and key(j). `product` is the dot product of query i
-  // and the query at the position of key j. `log_sum` is the element of LshInputs::log_sums for query i.
+  // Returns the attention weight of query i and key j in the current round, before dropout. The weight is 0
+  // if the query does not attend to the key. `query` and `key` are query(i) and key(j). `product` is the dot
+  // product of query i and the query at the position of key j. `log_sum` is the element of
+  // LshInputs::log_sums that corresponds to query i.
   __device__ T compute_weight(const LshQuery& query, const LshKey<T>& key, int i, int j, T product,
                               T log_sum) const {
     if (!attends(query, key)) return 0;
@@ -331,21 +335,22 @@ struct LshThreadBlock {
   }
   // Returns the gradient with respect to the argument `product` of compute_weight(). `key` is key(j), and
   // `weight` is the result of compute_weight(). `g_v` is the dropout multiplier times the dot product of the
-  // rows of g for query i and of v for key j. `delta` is the element of LshInputs::deltas for query i.
+  // rows of g for query i and of v for key j. `delta` is the element of LshInputs::deltas that corresponds to
+  // query i.
   __device__ T compute_score_gradient(const LshKey<T>& key, T weight, T g_v, T delta) const {
     return weight == 0 ? T{0} : weight * (g_v - delta) * key.factor;
   }
 };
 
-// Returns the minimum number of resident blocks per multiprocessor, for __launch_bounds__. With a larger
-// number, nvcc would spill registers to local memory.
+// Returns the minimum number of resident thread blocks per multiprocessor, for __launch_bounds__. With a
+// larger minimum, nvcc would spill registers to local memory.
 template <class Tiles, int kWidth>
 constexpr int choose_resident_lsh_blocks() {
   return Tiles::kThreads > kTensorCoreThreads ? 1 : kWidth > 32 ? 2 : 3;
 }
 
-// A grid of thread blocks. Each block along x processes kTileTokens slots of one chunk of one head.
-// blockIdx.y selects the columns of the result that the block computes.
+// A grid of thread blocks. Each thread block along x processes kTileTokens slots of one chunk of one head.
+// blockIdx.y selects the columns of the result that a thread block computes.
 struct LshGrid {
   int64_t head_count, chunks_per_head, blocks_per_chunk;
 
@@ -353,10 +358,10 @@ struct LshGrid {
       : head_count(s.batch * s.heads),
         chunks_per_head(count_tiles(s.length, s.chunk_length)),
         blocks_per_chunk(count_tiles(s.chunk_length, kTileTokens)) {}
-  // Returns a launch with this grid and `column_tiles` blocks along y. The launch also holds the work that
-  // WorkLog records: `multiply_adds` multiply-adds for each pair of a query and a key of the same or the
-  // previous chunk. If Tiles uses tensor cores, the work includes `instructions` for each tile. `width` is
-  // the number of columns that a block computes.
+  // Returns a launch configuration with this grid and `column_tiles` thread blocks along y. The launch
+  // configuration also holds the work that WorkLog records: `multiply_adds` multiply-adds for each pair of a
+  // query and a key of the same or the previous chunk. If Tiles uses tensor cores, the work includes
+  // `instructions` for each tile. `width` is the number of columns that a thread block computes.
   template <class Tiles>
   LaunchConfig make_launch(const LshAttentionShape& s, int64_t column_tiles, int width, int64_t multiply_adds,
                            const LshInstructionCounts& instructions,
@@ -382,8 +387,8 @@ struct LshGrid {
   __device__ int64_t first_slot() const { return blockIdx.x % blocks_per_chunk * kTileTokens; }
 };
 
-// Computes and owns LshInputs::dropout_multipliers. data() returns null without dropout. The constructor
-// throws DeviceError if dropout is active and chunk_length is too large (over about 46,000).
+// Computes and owns LshInputs::dropout_multipliers. If dropout is not active, data() returns null. The
+// constructor throws DeviceError if dropout is active and chunk_length is too large (over about 46,000).
 template <class T>
 class LshDropoutMultipliers {
  public:

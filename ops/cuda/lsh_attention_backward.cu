@@ -13,8 +13,9 @@ constexpr T kInfinity = std::numeric_limits<T>::infinity();
 
 // Computes two dot products for each pair of a query i and a key j of the tile. Adds q_i . q_j to `scores`,
 // where q_j is the row of in.q at the position of the key. Adds g_i . v_j to `gradients`, where g_i is the
-// gradient of the result and v_j is the value. If are_rows_keys is true, rows of `scores` and `gradients`
-// belong to keys, and columns to queries. Otherwise rows belong to queries, and columns to keys.
+// gradient of the result and v_j is the value. If are_rows_keys is true, the rows of `scores` and `gradients`
+// correspond to keys, and the columns to queries. If are_rows_keys is false, the rows correspond to queries,
+// and the columns to keys.
 template <class Tiles>
 __device__ void compute_pair_products(LshThreadBlock<Tiles>& block,
                                       typename LshThreadBlock<Tiles>::Scores& scores,
@@ -33,11 +34,12 @@ __device__ void compute_pair_products(LshThreadBlock<Tiles>& block,
                                  are_rows_keys ? result_gradients : values);
 }
 
-// Computes deltas or gradients for a tile whose rows belong to queries and whose columns belong to keys. On
-// input, `scores` and `gradients` contain the dot products of compute_pair_products(). If computes_deltas is
-// false, replaces `gradients` by the gradients with respect to the dot products in `scores`. If
-// computes_deltas is true, adds the terms of the columns of the calling thread to `delta`, from which the
-// caller computes LshInputs::deltas. Element i of log_sums and `delta` belongs to row i of the thread.
+// Computes deltas or gradients for a tile whose rows correspond to queries and whose columns correspond to
+// keys. On input, `scores` and `gradients` contain the dot products of compute_pair_products(). If
+// computes_deltas is false, replaces `gradients` by the gradients with respect to the dot products in
+// `scores`. If computes_deltas is true, adds the terms of the columns of the calling thread to `delta`, from
+// which the caller computes LshInputs::deltas. Element i of `log_sums` and `delta` corresponds to row i of
+// the calling thread.
 template <class Tiles, class Scores, class T = typename Tiles::Value>
 __device__ void compute_query_rows(const LshThreadBlock<Tiles>& block,
                                    const T (&log_sums)[Scores::kRowsPerThread], bool computes_deltas,
@@ -65,10 +67,11 @@ __device__ void compute_query_rows(const LshThreadBlock<Tiles>& block,
   }
 }
 
-// Computes gradients for a tile whose rows belong to keys and whose columns belong to queries. On input,
-// `scores` and `gradients` contain the dot products of compute_pair_products(). On output, `scores` contains
-// the weights after dropout, and `gradients` contains the gradients with respect to the dot products that
-// `scores` contained on input. log_sums and `deltas` have one element for each query of the tile.
+// Computes gradients for a tile whose rows correspond to keys and whose columns correspond to queries. On
+// input, `scores` and `gradients` contain the dot products of compute_pair_products(). On output, `scores`
+// contains the attention weights after dropout, and `gradients` contains the gradients with respect to the
+// dot products that `scores` contained on input. `log_sums` and `deltas` have one element for each query of
+// the tile.
 template <class Tiles, class Scores, class T = typename Tiles::Value>
 __device__ void compute_key_rows(const LshThreadBlock<Tiles>& block, const T (&log_sums)[kTileTokens],
                                  const T (&deltas)[kTileTokens], Scores& scores, Scores& gradients) {
@@ -93,9 +96,9 @@ __device__ void compute_key_rows(const LshThreadBlock<Tiles>& block, const T (&l
   }
 }
 
-// Adds the tile `result` to gq (batch, length, heads, dim). Row i of the tile belongs to slot begin + i of
-// query_slots, and column j belongs to feature column + j. In the first round, the tile overwrites gq, so the
-// caller need not initialise gq.
+// Adds the tile `result` to `gq`, which has the shape (batch, length, heads, dim). Row i of the tile
+// corresponds to slot begin + i of query_slots, and column j to feature column + j. In the first round, the
+// tile overwrites the elements of `gq`, so the caller need not initialise `gq`.
 template <class Tiles, class Tile, class T = typename Tiles::Value>
 __device__ void add_query_gradient(const LshThreadBlock<Tiles>& block, const Tile& result,
                                    const LshChunkSlots& query_slots, int64_t begin, int64_t column,
@@ -116,8 +119,9 @@ __device__ void add_query_gradient(const LshThreadBlock<Tiles>& block, const Til
 }
 
 // Adds the tile key_gradient to gk (batch, heads, length, dim), and value_gradient to gv (batch, length,
-// heads, value_dim). Row i of a tile belongs to slot begin + i of key_slots, and column j belongs to feature
-// column + j. In the first round, the tiles overwrite gk and gv, so the caller need not initialise gk and gv.
+// heads, value_dim). Row i of each tile corresponds to slot begin + i of key_slots, and column j to feature
+// column + j. In the first round, the tiles overwrite the elements of gk and gv, so the caller need not
+// initialise gk and gv.
 template <class Tiles, class Tile, class T = typename Tiles::Value>
 __device__ void add_key_gradients(const LshThreadBlock<Tiles>& block, const Tile& key_gradient,
                                   const Tile& value_gradient, const LshChunkSlots& key_slots, int64_t begin,
@@ -152,9 +156,9 @@ __device__ void add_key_gradients(const LshThreadBlock<Tiles>& block, const Tile
   }
 }
 
-// Computes the gradients of the queries in one round, and adds them to gq. complete_query_gradient_kernel
-// later adds the gradients that come from the keys. If in.s.average_rounds is true, also computes the deltas
-// of the round (LshInputs::deltas).
+// Computes the gradients of the queries in one round, and adds them to gq. The gradients that come from the
+// keys are added later by complete_query_gradient_kernel. If in.s.average_rounds is true, also computes the
+// deltas of the round (LshInputs::deltas).
 template <class Tiles, int kWidth, class T = typename Tiles::Value, class S = typename Tiles::Stored>
 __global__ void __launch_bounds__(Tiles::kThreads, choose_resident_lsh_blocks<Tiles, kWidth>())
     query_gradient_kernel(LshInputs<S> in, LshGrid grid, int64_t round, T* gq, T* deltas) {
@@ -175,8 +179,8 @@ __global__ void __launch_bounds__(Tiles::kThreads, choose_resident_lsh_blocks<Ti
     log_sums[i] = in.log_sums[row];
     if (!in.s.average_rounds) delta[i] = in.deltas[row];
   }
-  // Pass 0 over the keys computes the deltas, and pass 1 computes the gradient. If in.s.average_rounds is
-  // false, in.deltas already contains the deltas, and pass 0 is skipped.
+  // The first pass over the keys computes the deltas, and the second pass computes the gradient. If
+  // in.s.average_rounds is false, in.deltas already contains the deltas, and the first pass is skipped.
   for (int pass = in.s.average_rounds ? 0 : 1; pass < 2; ++pass) {
     block.visit_key_tiles(round, chunk, begin, [&] {
       Scores scores, gradients;
@@ -253,9 +257,9 @@ __global__ void __launch_bounds__(Tiles::kThreads, choose_resident_lsh_blocks<Ti
   add_key_gradients(block, key_gradient, value_gradient, chunks[0], begin, column, gk, gv);
 }
 
-// Adds the gradient that comes from the keys to gq. The key of a position is scale * q / n, where
-// n² = |q|² + epsilon. On input, gk is the gradient of the key, multiplied by scale / n. The kernel computes
-// gq += gk - q (q . gk) / n². Each warp processes one row at a time.
+// Adds the gradients that come from the keys to `gq`. The key of a position is scale * q / n, where n² = |q|²
+// + epsilon. On input, gk is the gradient of the key, multiplied by scale / n. The kernel computes gq += gk -
+// q (q . gk) / n². Each warp processes one row of `gq` at a time.
 template <class S, class T = Compute<S>>
 __global__ void complete_query_gradient_kernel(LshInputs<S> in, const T* gk, AttentionRows<T> gq,
                                                int64_t count) {

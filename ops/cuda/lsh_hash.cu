@@ -25,9 +25,10 @@ struct Rotations {
   }
 };
 
-// Writes `count` rotations to `target` (count, size()). A thread computes four standard normal numbers at a
-// time with the Box-Muller transform. The computation is in float, as in the CPU kernel. The comment of
-// lsh_hash() in ops/kernels/lsh_attention.h defines the order of the random numbers.
+// Writes `count` rotations to `target`, which has the shape (count, size()). Each thread computes four
+// standard normal numbers at a time with the Box-Muller transform. The random numbers are computed in float,
+// as in the CPU kernel. The documentation of lsh_hash() in ops/kernels/lsh_attention.h defines the order of
+// the random numbers.
 template <class T>
 __global__ void draw_rotations_kernel(Rotations rotations, int64_t count, T* target) {
   const LshHashShape& s = rotations.s;
@@ -86,8 +87,8 @@ struct ArgMax {
   }
 };
 
-// Computes the buckets of kTileTokens positions in one round of one head per block. `blocks` is the number of
-// blocks for each round of each head.
+// Computes the buckets of kTileTokens positions in one round of one head per thread block. `blocks` is the
+// number of thread blocks for each round of each head.
 template <class S, class T = Compute<S>>
 __global__ void hash_kernel(Rotations rotations, AttentionRows<const S> q, const T* matrices, int64_t blocks,
                             int32_t* buckets) {

@@ -33,11 +33,12 @@ __device__ int32_t exclusive_block_sum(int32_t value) {
 }
 
 // Sorts positions by bucket with a stable radix sort, and writes the code of the cell of each position to
-// `all_codes`. Each block processes one round of one head. ops/cpu/lsh_order.h defines cells and codes.
+// `all_codes`. Each thread block processes one round of one head. ops/cpu/lsh_order.h defines cells and
+// codes.
 __global__ void sort_kernel(LshAttentionShape s, const int32_t* all_buckets, int passes, int32_t* all_sorted,
                             int32_t* all_scratch, int32_t* all_codes) {
-  // For each digit and thread, the number of positions of the thread whose bucket has this digit. The prefix
-  // sum below replaces this number by the slot to which the thread writes the first of these positions.
+  // For each digit and thread, the number of positions of the thread whose bucket has this digit. A prefix
+  // sum replaces each number by the slot to which the thread writes the first position with this digit.
   __shared__ int32_t counts[kDigits * kDigitStride];
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t offset = int64_t{blockIdx.x} * s.length;

@@ -13,7 +13,7 @@ inline constexpr int32_t kNoCell = -1, kEmptySlot = -2;
 
 // A pair of cells that connects the first chunk of a round with the last chunk of round `key_round`. The
 // queries in cell `query_code` of the first chunk attend to the keys in cell `key_code` of the last chunk. If
-// the round has no such pair, query_code is kNoCell.
+// the round has no such pair of cells, query_code is kNoCell.
 struct LshWrapPair {
   int32_t query_code, key_round, key_code;
 };
@@ -69,7 +69,7 @@ struct LshHeadOrder {
     return code == pair.query_code ? pair : LshWrapPair{0, static_cast<int32_t>(round), code - 1};
   }
   // Returns the code of the cell of `chunk` whose look-back cell is the cell `code` of the previous chunk. If
-  // no cell of the chunk has this look-back cell, returns a code that no query of the chunk has.
+  // no cell of `chunk` has this look-back cell, returns a code that no query of `chunk` has.
   __device__ int32_t find_attending_cell(int64_t round, int64_t chunk, int32_t code) const {
     if (chunk > 0) return code + 1;
     const LshWrapPair pair = wrap_pair(round);

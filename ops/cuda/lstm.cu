@@ -1,7 +1,8 @@
-// LSTM on CUDA. The valid frames are packed by step. Step s has one row for each sequence with more than s
-// frames, from the longest sequence to the shortest. In the forward direction, the row of a sequence contains
-// frame s. In the reverse direction, the row contains frame length - 1 - s, where `length` is the number of
-// frames of the sequence. Both directions therefore have the same number of rows in each step.
+// LSTM on CUDA. The valid frames of all sequences are packed by step. Step s has one row for each sequence
+// with more than s frames, ordered from the longest sequence to the shortest. In the forward direction, the
+// row of a sequence in step s contains frame s. In the reverse direction, the row contains frame length - 1 -
+// s, where `length` is the number of frames of the sequence. Both directions therefore have the same number
+// of rows in each step.
 //
 // The matrix products that do not depend on the previous step are computed for all packed rows at once. For
 // each step, one batched product multiplies the previous h by weight_hh for both directions, and one kernel
@@ -21,7 +22,8 @@
 namespace tapeformer::cuda {
 namespace {
 
-// The layout of the packed rows that the comment of this file describes. The arrays are in device memory.
+// The layout of the packed rows that the comment at the top of this file describes. All arrays of a
+// PackedFrames are in device memory.
 struct PackedFrames {
   int64_t batch, frames, hidden, directions;
   int64_t rows;             // number of packed rows of a direction
@@ -80,14 +82,15 @@ class FramePacker {
  private:
   LstmShape shape_;
   int64_t steps_ = 0, rows_ = 0;
-  // PackedFrames::sequence, ::length and ::first, one after another.
+  // The arrays PackedFrames::sequence, PackedFrames::length and PackedFrames::first, stored one after
+  // another.
   std::vector<int64_t> host_arrays_;
   Scratch<int64_t> device_arrays_;
 };
 
-// Copies frames of x (batch, frames, stride) to packed (directions, rows, width). A row of step s receives
-// the frame of step s - steps_back, or zeros if s < steps_back. For direction d, the kernel copies the
-// `width` elements that begin at column d * offset.
+// Copies frames of `x`, with shape (batch, frames, stride), to `packed`, with shape (directions, rows,
+// width). A row of step s receives the frame of step s - steps_back, or zeros if s < steps_back. For
+// direction d, pack_kernel copies the `width` elements that begin at column d * offset.
 template <class T>
 __global__ void pack_kernel(PackedFrames p, const T* x, int64_t width, int64_t stride, int64_t offset,
                             int64_t steps_back, T* packed) {
@@ -219,8 +222,8 @@ class RecurrentWeights {
   const T* weights_;
 };
 
-// Returns the launch configuration of a kernel that processes one step. For each of `count` units, the kernel
-// reads or writes `accesses` elements in total.
+// Returns the launch configuration of a kernel that processes one LSTM step. For each of `count` units, the
+// kernel reads or writes `accesses` elements in total.
 template <class T>
 LaunchConfig make_step_launch(int64_t count, int64_t accesses,
                               SourceLocation where = SourceLocation::current()) {

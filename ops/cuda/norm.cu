@@ -50,7 +50,7 @@ __global__ void norm_forward_kernel(NormArrays<T, B> f) {
   }
 }
 
-// Computes the layer norm for rows of any width. Each block processes one row. Intermediate results are
+// Computes the layer norm of rows of any width. Each thread block processes one row. Intermediate results are
 // stored in f.normalized, or in f.y if f.normalized is null. Each thread reads only elements that the same
 // thread has written, so no barrier is necessary.
 template <class T, class B>
@@ -222,10 +222,11 @@ template <class T, class B>
 void layer_norm_backward(Backend, int64_t rows, int64_t dim, const T* g, const BFloat16* g_rounded,
                          const T* normalized, const T* inverse_std, const T* weight,
                          const DropoutMask& dropout, T* gx, B* gbranch, T* gweight, T* gbias) {
-  // The number is at least 1, so that the kernel also runs for 0 rows and sets gweight and gbias to 0.
+  // The number of partial sums is at least 1, so that the kernel also runs for 0 rows and sets gweight and
+  // gbias to 0.
   const int64_t partial_sum_count =
       std::clamp<int64_t>((rows + kRowsPerBlock - 1) / kRowsPerBlock, 1, kMaxPartialSums);
-  // The number of blocks along x of wide_weight_gradient_kernel
+  // The number of thread blocks of wide_weight_gradient_kernel along x
   const int64_t strips = (dim + kWarpSize - 1) / kWarpSize;
   const ColumnSumsWorkspace<T> memory(partial_sum_count, 2 * dim, dim, 2 * strips, gweight, gbias);
   const NormGradients<T, B> b{rows,

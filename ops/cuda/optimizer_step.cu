@@ -23,8 +23,8 @@ __global__ void sum_squares_kernel(List<T> list, double* partial_sums) {
   if (threadIdx.x == 0) partial_sums[blockIdx.x] = sum;
 }
 
-// Adds the partial sums of sum_squares_kernel for the chunks of each list entry. Block i writes the sum for
-// entry i to squares[i].
+// Adds the partial sums of sum_squares_kernel for the chunks of each list entry. Thread block i writes the
+// sum for entry i to squares[i].
 template <class T>
 __global__ void collect_squares_kernel(List<T> list, const double* partial_sums, double* squares) {
   const int first = list.first_chunk[blockIdx.x], last = list.first_chunk[blockIdx.x + 1];
@@ -35,7 +35,7 @@ __global__ void collect_squares_kernel(List<T> list, const double* partial_sums,
   if (threadIdx.x == 0) squares[blockIdx.x] = sum;
 }
 
-// Computes the outputs of compute_clip_scales(). Runs as one block.
+// Computes the outputs of compute_clip_scales(). The kernel is launched with one thread block.
 __global__ void clip_kernel(Clipping clipping, const double* squares, int64_t count, double* scales,
                             double* norm) {
   double total = 0;

@@ -13,10 +13,10 @@ __device__ void for_each_lane_column(int64_t columns, F&& f) {
   for (int64_t i = threadIdx.x % kWarpSize; i < columns; i += kWarpSize) f(i);
 }
 
-// Returns the number that the softmax feature maps subtract from the elements of u before exp(). For keys,
-// the number is |scale * x|² / 2, and for queries, the maximum of u. x (dim,) is a row of the input. u
-// (features,) is the product of the projection matrix and x, times `scale`. All lanes of a warp call the
-// function.
+// Returns the number that the softmax feature maps subtract from the elements of `u` before exp(). This
+// number is |scale * x|² / 2 for keys, and the maximum of `u` for queries. `x`, with shape (dim,), is a row
+// of the input. `u`, with shape (features,), is the product of the projection matrix and `x`, times `scale`.
+// All lanes of a warp must call compute_exponent_shift().
 template <class T>
 __device__ T compute_exponent_shift(const RandomFeatureShape& s, const T* x, const T* u) {
   if (s.feature_map == RandomFeatureMap::softmax_key) {

@@ -8,9 +8,9 @@ namespace {
 
 constexpr int64_t kElementsPerBlock = 1 << 14;  // maximum number of elements of a row that a block sums
 
-// Sums the rows of x (rows, size). Each row is divided into blocks_per_row parts. All parts have the same
-// size, except that the last part can be smaller. Each thread block writes the sum of one part to `out`
-// (rows, blocks_per_row).
+// Sums the rows of `x`, which has the shape (rows, size). Each row is divided into `blocks_per_row` parts of
+// equal size, except that the last part of a row can be smaller. Each thread block writes the sum of one part
+// to `out`, which has the shape (rows, blocks_per_row).
 template <class From, class To>
 __global__ void sum_rows_kernel(const From* x, To* out, int64_t size, int64_t blocks_per_row) {
   const int64_t row = blockIdx.x / blocks_per_row, block = blockIdx.x % blocks_per_row;
@@ -36,8 +36,8 @@ __global__ void sum_columns_kernel(const T* x, T* out, int64_t columns, int64_t 
   }
 }
 
-// Computes the maximum of x (outer, size, inner) over the middle dimension, and the index of the maximum in
-// this dimension. `columns` is outer * inner.
+// Computes the maximum of `x`, which has the shape (outer, size, inner), over the middle dimension, and the
+// index of the maximum in the middle dimension. `columns` is outer * inner.
 template <class T>
 __global__ void max_kernel(const T* x, T* out, int64_t* index, int64_t columns, int64_t size, int64_t inner) {
   for (int64_t i = first_element(); i < columns; i += element_stride()) {
@@ -63,8 +63,8 @@ __global__ void scatter_kernel(const T* g, const int64_t* index, T* gx, int64_t 
 
 }  // namespace
 
-// Sums in double, as the CPU kernel does, because a float32 sum of many elements is inaccurate. Additions in
-// double take little time, because the kernels are memory bound.
+// Like the CPU kernel, accumulates sums in double precision, because a float32 sum of many elements is
+// inaccurate. Additions in double precision take little time, because the kernels are memory bound.
 template <class T>
 void sum_middle_dim(Backend, const T* x, T* out, int64_t outer, int64_t size, int64_t inner) {
   if (inner != 1) {

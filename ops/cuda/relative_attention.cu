@@ -30,8 +30,9 @@ __global__ void relative_scores_backward_kernel(RelativeScoresShape s, const T* 
   }
 }
 
-// Implements relative_attention_step(). Each block processes one head. First, each warp computes the scores
-// of some of the keys, one key at a time. Then each thread computes some of the features of the result.
+// Implements relative_attention_step(). Each thread block processes one head. First, each warp computes the
+// scores of some of the keys, one key at a time. Then each thread computes some of the features of the
+// result.
 template <class T>
 __global__ void relative_step_kernel(RelativeAttentionStepShape s, GraphStep query_step,
                                      RelativeAttentionStepInputs<T> in, RelativeAttentionRingBuffers<T> keys,

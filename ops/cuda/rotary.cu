@@ -6,8 +6,9 @@
 namespace tapeformer::cuda {
 namespace {
 
-// Rotates the features `pair` and `pair` + dim / 2 of each row. A thread rotates one pair at a time. The
-// angle is reduced to [0, 2π) in double, because float32 is too inaccurate at large positions.
+// Rotates the features `pair` and `pair` + dim / 2 of each row. Each thread rotates one pair of features at a
+// time. The rotation angle is reduced to [0, 2π) in double precision, because float32 is too inaccurate at
+// large positions.
 template <class T>
 __global__ void rotate_kernel(RotaryShape s, GraphStep first_position, AttentionRows<const T> x,
                               AttentionRows<T> out, int64_t pairs) {

@@ -5,7 +5,7 @@
 namespace tapeformer::cuda {
 namespace {
 
-// Rounds elements [i, i + V) of array.source to bfloat16, and writes them to array.target.
+// Rounds elements [i, i + V) of array.source to bfloat16, and writes the rounded elements to array.target.
 template <int V>
 __device__ void round_group(const RoundingTask& array, int64_t i) {
   float values[V];

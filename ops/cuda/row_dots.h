@@ -28,8 +28,8 @@ __global__ void row_dots_kernel(AttentionRows<const S> a, AttentionRows<const S>
 }
 
 // The version of row_dots_kernel for bfloat16 rows that are aligned to 16 bytes. Each lane loads one Pack of
-// a row of a and one Pack of the same row of b. lanes_per_row, the number of Packs of a row, must be a power
-// of two and at most kWarpSize. A warp computes kWarpSize / lanes_per_row dot products at a time.
+// a row of `a` and one Pack of the same row of `b`. `lanes_per_row`, the number of Packs in a row, must be a
+// power of two and at most kWarpSize. A warp computes kWarpSize / lanes_per_row dot products at a time.
 template <class S>
 __global__ void packed_row_dots_kernel(AttentionRows<const S> a, AttentionRows<const S> b, unsigned length,
                                        unsigned heads, unsigned lanes_per_row, unsigned count, float* dots) {
@@ -59,8 +59,9 @@ __global__ void packed_row_dots_kernel(AttentionRows<const S> a, AttentionRows<c
   }
 }
 
-// Computes dots (batch, heads, length), the dot products of the rows of a and b (batch, length, heads, dim).
-// Uses packed_row_dots_kernel if this kernel supports the rows, otherwise row_dots_kernel.
+// Computes the dot products of the rows of `a` and `b`, which have the shape (batch, length, heads, dim), and
+// writes them to `dots`, which has the shape (batch, heads, length). Uses packed_row_dots_kernel if this
+// kernel supports the rows of `a` and `b`, otherwise row_dots_kernel.
 template <class S>
 void compute_row_dots(AttentionRows<const S> a, AttentionRows<const S> b, int64_t batch, int64_t length,
                       int64_t heads, int64_t dim, Compute<S>* dots) {

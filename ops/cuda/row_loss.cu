@@ -38,7 +38,7 @@ __global__ void weighted_sum_kernel(const T* values, const T* weights, double* p
   if (threadIdx.x == 0) partial_sums[blockIdx.x] = sum;
 }
 
-// Writes the sum of the partial sums to *total. Runs as one block.
+// Writes the sum of all elements of `partial_sums` to *total. The kernel is launched with one thread block.
 template <class T>
 __global__ void total_kernel(const double* partial_sums, int64_t count, T* total) {
   double sum = 0;
@@ -53,8 +53,8 @@ __global__ void multiply_by_kernel(const T* x, const T* factor, T* y, int64_t n)
   for (int64_t i = first_element(); i < n; i += element_stride()) y[i] = x[i] * multiplier;
 }
 
-// Returns a launch configuration with at most kMaxBlocks blocks. The threads of the kernel loop over the
-// rows.
+// Returns a launch configuration with at most kMaxBlocks thread blocks, for kernels whose threads loop over
+// the rows.
 LaunchConfig over_row_blocks(int64_t rows, SourceLocation where = SourceLocation::current()) {
   const int64_t blocks = std::min((rows + kDefaultBlockSize - 1) / kDefaultBlockSize, kMaxBlocks);
   return {dim3(static_cast<unsigned>(blocks)), dim3(kDefaultBlockSize), 0, where};

@@ -1,13 +1,13 @@
 // Classes that load operands for attention kernels. A thread block loads one tile of kTileTokens rows of each
-// resident operand, such as q and g. The block then loops over the tiles of the two streamed operands, such
-// as k and v.
+// resident operand, such as q and g. The thread block then loops over the tiles of the two streamed operands,
+// such as k and v.
 //
 // The template parameter `Stream` of a kernel selects the class:
-// - SliceRowStream loads the operands of each product from global memory, in slices of a few columns. It
-//   supports rows of any width and all types of tiles (`Tiles` in tile_product.h).
-// - TensorCoreRowStream multiplies on tensor cores. It supports rows of at most kWidth elements. The resident
-//   tiles stay in registers. The next streamed tiles are copied to shared memory while products read the
-//   current tiles.
+// - SliceRowStream loads the operands of each product from global memory, in slices of a few columns.
+//   SliceRowStream supports rows of any width and all types of tiles (`Tiles` in tile_product.h).
+// - TensorCoreRowStream computes products on tensor cores, and supports rows of at most kWidth elements. The
+//   tiles of the resident operands stay in registers. The next tiles of the streamed operands are copied to
+//   shared memory while products read the current tiles.
 //
 // Both classes have the members Value, Stored, kThreads and Tile of `Tiles`, and these constants:
 //   kColumns             number of columns of a tile of the result
@@ -50,21 +50,21 @@ class SliceRowStream {
   template <int kTileRows, int kTileColumns>
   using Tile = typename Tiles::template Tile<kTileRows, kTileColumns>;
 
-  // `position` is the first row of the resident tile. add_tile_product() uses kWidth columns of the streamed
-  // operand, beginning with `column`.
+  // `position` is the first row of the tile of each resident operand. add_tile_product() uses kWidth columns
+  // of the streamed operand, beginning with `column`.
   __device__ SliceRowStream(OperandPair<Stored> resident, int64_t position, OperandPair<Stored> streamed,
                             int64_t column)
       : resident_(resident), streamed_(streamed), resident_position_(position), column_(column) {}
 
   // Makes the streamed tile at row `first` the next tile. TensorCoreRowStream also loads the resident tiles
   // of the first kOperandCount (1 or 2) operands, and starts to load the next tile. All threads of the block
-  // call the function.
+  // must call start_loads().
   template <int kOperandCount>
   __device__ void start_loads(int64_t first) {
     next_position_ = first;
   }
   // Makes the next tile the current tile, and synchronises the block. The streamed tile at row `next`, which
-  // can be beyond the last row, becomes the next tile. All threads of the block call the function.
+  // can be beyond the last row, becomes the next tile. All threads of the block must call advance().
   __device__ void advance(int64_t next) {
     __syncthreads();
     current_position_ = next_position_;

@@ -7,8 +7,8 @@
 namespace tapeformer::cuda {
 namespace {
 
-// A row of `dim` elements in the registers of a warp. `Row` is a WarpRow. All lanes of the warp call the
-// member functions.
+// A row of `dim` elements in the registers of a warp. `Row` is a WarpRow. All lanes of the warp must call the
+// member functions together.
 template <class T, class Row>
 class NarrowRow {
  public:
@@ -73,17 +73,18 @@ class WideRow {
   int64_t dim_;
 };
 
-// Returns the number that is subtracted from each element of a row before exp(). The number is the maximum of
-// the row, or 0 if the maximum is infinite. If all elements are -inf, subtracting the maximum would give NaN.
+// Returns the number that is subtracted from each element of a row before exp(), which is the maximum of the
+// row, or 0 if the maximum is infinite. If all elements of the row are -inf, subtraction of the maximum would
+// give NaN.
 template <class T, class Row>
 __device__ T compute_shift(const Row& row) {
   const T maximum = row.maximum();
   return std::isinf(maximum) ? T{0} : maximum;
 }
 
-// The structs below are function objects. The kernels call f(row_index, row, is_row_leader) for each row.
-// `row` is a NarrowRow or a WideRow. is_row_leader is true in exactly one of the threads that process the
-// row.
+// The following structs are function objects. For each row, the softmax kernels call f(row_index, row,
+// is_row_leader) with such a function object f. `row` is a NarrowRow or a WideRow. is_row_leader is true in
+// exactly one of the threads that process the row.
 
 // Computes the log-sum-exp of a row of logits and, if `targets` is not null, the cross entropy loss.
 template <class T>
@@ -140,7 +141,7 @@ struct LogSoftmax {
 };
 
 // Computes gx = y * (g - sum(g * y)), where y is the softmax and g is the gradient of y. `row` is a row of g.
-// y is read twice, the second time from the cache.
+// The elements of y are read twice, the second time from the cache.
 template <class T>
 struct SoftmaxBackward {
   const T* __restrict__ y;
@@ -206,8 +207,9 @@ __global__ void wide_kernel(const T* x, int64_t classes, RowFunction row_functio
   row_function(int64_t{blockIdx.x}, WideRow<T>(x + blockIdx.x * classes, classes), threadIdx.x == 0);
 }
 
-// Calls row_function for each row of x. Kernels use Packs only if x and `out` are aligned to 16 bytes. `out`
-// is the (rows, classes) array that row_function writes. Callers without such an array pass x.
+// Calls row_function for each row of x. The kernels use Packs only if `x` and `out` are aligned to 16 bytes.
+// `out` is the array of shape (rows, classes) that row_function writes. If row_function writes no such array,
+// the caller passes `x`.
 template <class T, class RowFunction>
 void launch_over_rows(const T* x, const T* out, int64_t rows, int64_t classes,
                       const RowFunction& row_function) {

@@ -13,15 +13,16 @@
 #include "ops/cuda/softmax_tiles.h"
 
 // Softmax attention. Each thread block computes the result or the gradient of a tile of kTileTokens queries,
-// or the gradients of a tile of kTileTokens keys. A block for queries loops over the tiles of keys that its
-// queries attend to. A block for keys loops over the tiles of queries that attend to its keys. Exponentials
-// are computed as powers of two: exp(scale * x) = 2^(multiplier * x), where multiplier = scale / log(2).
+// or the gradients of a tile of kTileTokens keys. A thread block for a tile of queries loops over the tiles
+// of keys to which these queries attend. A thread block for a tile of keys loops over the tiles of queries
+// that attend to these keys. Exponentials are computed as powers of two: exp(scale * x) = 2^(multiplier * x),
+// where multiplier = scale / log(2).
 namespace tapeformer::cuda {
 namespace {
 
-// The second argument of __launch_bounds__, the minimum number of resident blocks per multiprocessor. With a
-// larger number, nvcc would spill registers to local memory. Kernels for the gradients of keys and values,
-// and kernels with a KeyPattern, need more registers.
+// The second argument of __launch_bounds__: the minimum number of resident thread blocks per multiprocessor.
+// With a larger minimum, nvcc would spill registers to local memory. Kernels for the gradients of keys and
+// values, and kernels with a KeyPattern, need more registers.
 template <class Stream, class Pattern, bool kIsKeyGradient = false>
 [[maybe_unused]] inline constexpr int kResidentBlocks =
     std::max(1, Stream::kMaxResidentBlocks - (kIsKeyGradient && Stream::kColumns > 32 ? 1 : 0) -
@@ -38,7 +39,7 @@ __device__ void set_masked_elements(Tile& tile, int i, uint64_t bits, T value) {
 }
 
 // The online softmax of a tile of queries. For each row that a thread processes, the thread holds the maximum
-// score so far, and the sum of the weights in the columns that the thread processes.
+// score of the tiles processed so far, and the sum of the weights in the columns that the thread processes.
 template <class Scores, class T>
 struct OnlineSoftmax {
   static constexpr T kInfinity = std::numeric_limits<T>::infinity();
@@ -49,9 +50,9 @@ struct OnlineSoftmax {
   __device__ explicit OnlineSoftmax(T scale) : multiplier(scale) {
     for (T& row : maximum) row = -kInfinity;
   }
-  // Adds row i of a tile of scores to the softmax. Updates the maximum, and replaces each score by the weight
-  // 2^(multiplier * (score - maximum)). Row i of `result` is the sum of the weighted values of the earlier
-  // tiles. The function rescales this row to the new maximum.
+  // Adds row i of a tile of scores to the softmax. Updates the maximum of the row, and replaces each score by
+  // the weight 2^(multiplier * (score - maximum)). Row i of `result`, the sum of the weighted values of the
+  // earlier tiles, is rescaled to the new maximum.
   template <class Result>
   __device__ void update(Scores& scores, Result& result, int i) {
     T largest = maximum[i];
@@ -208,9 +209,10 @@ __global__ void __launch_bounds__(Stream::kThreads, kResidentBlocks<Stream, Patt
 }
 
 // Computes the weights and score gradients of one query for all keys of a tile. The rows of `scores` and
-// `gradients` belong to keys, and column j of the calling thread belongs to query `query` of the tile. On
-// input, `scores` contains the products q . k, and `gradients` contains the products g . v. On output,
-// `scores` contains the weights after dropout, and `gradients` contains the gradients of the scores.
+// `gradients` correspond to keys, and column j of the calling thread corresponds to query `query` of the
+// tile. On input, `scores` contains the products q . k, and `gradients` contains the products g . v. On
+// output, `scores` contains the attention weights after dropout, and `gradients` contains the gradients of
+// the scores.
 template <class Scores, class T>
 __device__ void compute_column_gradients(const TileMasks<T>& masks, T multiplier, int query, int j,
                                          Scores& scores, Scores& gradients) {
@@ -271,10 +273,10 @@ __global__ void __launch_bounds__(Stream::kThreads, kResidentBlocks<Stream, Patt
     store_tile(value_gradient, gv, head, begin, column, head.key_count, in.s.value_dim, T{1});
 }
 
-// Returns a launch with blocks_per_head blocks along x for each head, and `column_tiles` blocks along y. The
-// WorkLog records the work of the launch: `multiply_adds` multiply-adds for each pair of a query and a key,
-// and `instructions` for each tile and warp if the kernel uses TensorCoreRowStream. With a causal mask, the
-// WorkLog counts half of the pairs.
+// Returns a launch configuration with `blocks_per_head` thread blocks along x for each head, and
+// `column_tiles` thread blocks along y. WorkLog records the work of the launch: `multiply_adds` multiply-adds
+// for each pair of a query and a key, and `instructions` for each tile and warp if the kernel uses
+// TensorCoreRowStream. With a causal mask, WorkLog counts half of the pairs.
 template <class Stream, class S>
 LaunchConfig make_launch(const SoftmaxAttentionShape& s, int64_t blocks_per_head, int64_t column_tiles,
                          int64_t multiply_adds, const SoftmaxInstructionCounts& instructions) {
@@ -300,7 +302,7 @@ bool can_use_tensor_stream(const SoftmaxAttentionInputs<S>& in) {
 
 // Calls f(std::type_identity<Stream>{}, Pattern{}), where Stream and Pattern are the template arguments of
 // the kernel. To save compile time, double operands always use KeyPattern and a SliceRowStream of width
-// kTileTokens. bfloat16 operands also use these types if TensorCoreRowStream does not support the operands.
+// kTileTokens. bfloat16 operands also use these types if TensorCoreRowStream does not support their rows.
 template <class S, class F>
 void with_stream_and_pattern(const SoftmaxAttentionInputs<S>& in, F&& f) {
   constexpr bool kIsTensor = std::is_same_v<S, BFloat16>;

@@ -12,9 +12,9 @@ namespace {
 // The number of keys between two updates of the online softmax, and the number of threads per block.
 constexpr int kStepKeys = 256;
 
-// Computes softmax_attention_step() for one head per block. Each warp computes the scores of some keys, one
-// key at a time. Then the threads form groups of `columns` threads, and each group adds the weighted value of
-// one key at a time to the result.
+// Computes softmax_attention_step() for one head per thread block. Each warp first computes the scores of
+// some of the keys, one key at a time. Then the threads of the block form groups of `columns` threads, and
+// each group adds the weighted value of one key at a time to the result.
 template <class T>
 __global__ void step_kernel(SoftmaxAttentionShape s, GraphStep last_position, AttentionRows<const T> q,
                             AttentionRows<const T> new_key, AttentionRows<const T> new_value,

@@ -1,5 +1,5 @@
-// Types that the kernels of softmax attention share: the arguments of a kernel, the queries, keys and values
-// of one head, and the masks of a tile of queries and keys.
+// Types that the softmax attention kernels share: the arguments of a kernel, the queries, keys and values of
+// one head, and the masks of a tile of queries and keys.
 #pragma once
 
 #include <numbers>
@@ -56,7 +56,7 @@ struct SoftmaxAttentionHead {
   HeadAttendedPairs<Pattern> attended_pairs;
   StridedRows<S> q, k, v, g;
 
-  // `index` is example * heads + head. The type is a 32-bit integer, because a division of 64-bit integers
+  // `index` is example * heads + head. The index is a 32-bit integer, because a division of 64-bit integers
   // takes many instructions and registers.
   __device__ SoftmaxAttentionHead(const SoftmaxAttentionInputs<S>& in, unsigned index)
       : head_index(index),
@@ -94,15 +94,16 @@ struct SoftmaxAttentionHead {
     return bits;
   }
   // Returns the first key of the next tile of keys, at or after key `from`, to which the queries [begin,
-  // begin + kTileTokens) may attend. These queries attend to no key of the skipped tiles. If there is no such
-  // tile, returns a number that is larger than all keys.
+  // begin + kTileTokens) may attend. Queries [begin, begin + kTileTokens) attend to no key of the skipped
+  // tiles. If no tile of keys remains, returns a number that is larger than the index of every key.
   __device__ int64_t find_next_key_tile(int64_t begin, int64_t from) const {
     const int64_t end = begin + kTileTokens < query_count ? begin + kTileTokens : query_count;
     return attended_pairs.find_keys(begin, end, from).begin / kTileTokens * kTileTokens;
   }
   // Returns the first query of the next tile of queries, at or after query `from`, that may attend to the
-  // keys [begin, begin + kTileTokens). No query of the skipped tiles attends to these keys. If there is no
-  // such tile, returns a number that is larger than all queries.
+  // keys [begin, begin + kTileTokens). No query of the skipped tiles attends to keys [begin, begin +
+  // kTileTokens). If no tile of queries remains, returns a number that is larger than the index of every
+  // query.
   __device__ int64_t find_next_query_tile(int64_t begin, int64_t from) const {
     const int64_t end = begin + kTileTokens < key_count ? begin + kTileTokens : key_count;
     return attended_pairs.find_queries(begin, end, from).begin / kTileTokens * kTileTokens;
@@ -119,8 +120,8 @@ class TileMasks {
     uint64_t attention_masks[kTileTokens];  // attention mask of each query
     // Dropout mask of each query, with one random bit per key of the tile. The random bits of a row of keys
     // are generated in groups of 8, and the first key of the tile can have any index in its group. Therefore
-    // bytes 0 to 8 contain the 9 groups that cover the 64 keys, and byte 9 is the index of the first key in
-    // its group.
+    // bytes 0 to 8 of a mask contain the 9 groups that cover the 64 keys of the tile, and byte 9 is the index
+    // of the first key in its group.
     alignas(8) uint8_t dropout_masks[kTileTokens][16];
     T log_sums[kTileTokens], deltas[kTileTokens];  // log_sums are divided by log 2, for fast_exp2()
   };
@@ -130,9 +131,10 @@ class TileMasks {
   __device__ TileMasks(const DropoutMultipliers<T>& dropout, Memory& memory)
       : dropout_(dropout), memory_(memory) {}
 
-  // Computes the masks of the next tile, which begins at (query, key). If needs_sums is true, also loads the
-  // log_sums and deltas of the tile. Does nothing if `query` or `key` is out of range. After a barrier,
-  // advance() makes the next tile the current tile. All threads of the block call both functions.
+  // Computes the masks of the next tile, which begins at query `query` and key `key`. If needs_sums is true,
+  // also loads the log_sums and deltas of the tile. Does nothing if `query` or `key` is out of range. After a
+  // barrier, advance() makes the next tile the current tile. All threads of the block must call
+  // compute_next_masks() and advance().
   template <class S, class Head>
   __device__ void compute_next_masks(const SoftmaxAttentionInputs<S>& in, const Head& head, int64_t query,
                                      int64_t key, bool needs_sums) {
@@ -165,9 +167,9 @@ class TileMasks {
   __device__ uint64_t attention_mask(int query) const {
     return memory_.stages[stage_].attention_masks[query];
   }
-  // Returns whether dropout is active. If the result is false, dropout_mask() must not be called.
+  // Returns whether dropout is active. If dropout is not active, dropout_mask() must not be called.
   __device__ bool has_dropout() const { return dropout_.threshold != 0; }
-  // Returns the multiplier of the weights that dropout keeps.
+  // Returns the multiplier of the attention weights that dropout keeps.
   __device__ T dropout_scale() const { return has_dropout() ? dropout_.scale : T{1}; }
   __device__ uint64_t dropout_mask(int query) const {
     const uint8_t(&bytes)[16] = memory_.stages[stage_].dropout_masks[query];

@@ -12,9 +12,9 @@ namespace tapeformer::cuda {
 
 inline constexpr int kTensorCoreWarps = 4;  // number of warps per block
 inline constexpr int kTensorCoreThreads = kTensorCoreWarps * kWarpSize;
-// Stride between the lines of a slice, in pairs of bfloat16 numbers. A line has kElements bfloat16 numbers.
-// The padding of four pairs keeps lines aligned for load_matrices(), and avoids bank conflicts in this
-// function.
+// Stride between the lines of a slice, in pairs of bfloat16 numbers. Each line has kElements bfloat16
+// numbers. The padding of four pairs keeps lines aligned for load_matrices(), and avoids bank conflicts in
+// load_matrices().
 template <int kElements>
 inline constexpr int kPaddedLineStride = kElements / 2 + 4;
 
@@ -38,7 +38,8 @@ struct SliceLayout {
   __device__ static void load(const uint32_t* slice, int index, int first, uint32_t (&pairs)[4]) {
     const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
     // load_matrices() loads four 8 x 8 matrices. If kSecondMatrixIsBelow is true, the second matrix is 8
-    // lines below the first matrix. Otherwise, the second matrix is 8 elements to the right.
+    // lines below the first matrix. If kSecondMatrixIsBelow is false, the second matrix is 8 elements to the
+    // right of the first matrix.
     constexpr bool kSecondMatrixIsBelow = kIsLeft == kIsAlongDepth;
     const int line = kSecondMatrixIsBelow ? lane % 16 : lane % 8 + lane / 16 * 8;
     const int element = kSecondMatrixIsBelow ? lane / 16 * 8 : lane / 8 % 2 * 8;
@@ -172,7 +173,7 @@ __device__ void fill_rounded_slice(uint32_t* slice, F element) {
   }
 }
 
-// Does the same as fill_rounded_slice() with element(d, i) = operand(begin + d, i), but loads 8 elements at a
+// Equivalent to fill_rounded_slice() with element(d, i) = operand(begin + d, i), but loads 8 elements at a
 // time.
 template <class Layout, int kParts, class Operand>
 __device__ void fill_packed_slice(uint32_t* slice, const Operand& operand, int64_t begin) {
@@ -277,7 +278,8 @@ struct SplitTensorCoreTiles {
   using Tile = TensorCoreTile<kRows, kColumns>;
 };
 using TensorCoreTiles = SplitTensorCoreTiles<1>;
-// Tiles for sums of large numbers that almost cancel. Each operand has two parts.
+// Tiles for sums of large numbers that almost cancel. Each element of an operand is the sum of two bfloat16
+// parts.
 using SplitTensorTiles = SplitTensorCoreTiles<2>;
 
 // The tiles for tensors with elements of type S.

@@ -3,7 +3,8 @@
 // accumulates a few elements of the product in registers.
 //
 // The template parameter `Tiles` of a kernel selects how tiles are multiplied. SimtTiles does not use tensor
-// cores, and TensorCoreTiles (tensor_tiles.h) uses tensor cores. Both classes have these members:
+// cores, and TensorCoreTiles (tensor_tiles.h) uses tensor cores. SimtTiles and TensorCoreTiles have these
+// members:
 //   Value      type of the elements in registers
 //   Stored     type of the elements in global memory
 //   kThreads   number of threads per block
@@ -111,7 +112,7 @@ struct SimtTile {
 // Specifies which elements of an operand are adjacent in memory:
 //   along_depth   the elements of a row (left operand) or a column (right operand)
 //   along_tile    the elements of a column (left operand) or a row (right operand)
-// Slices are loaded in the order of the layout, so that the lanes of a warp read adjacent elements.
+// Slices are loaded in the order of the operand layout, so that the lanes of a warp read adjacent elements.
 enum class OperandLayout { along_depth, along_tile };
 inline constexpr OperandLayout kAlongDepth = OperandLayout::along_depth,
                                kAlongTile = OperandLayout::along_tile;
@@ -125,8 +126,8 @@ __device__ void fill_slice(T* slice, F element) {
     for (int e = thread; e < kSliceDepth * kSize; e += kTileThreads)
       slice[e / kSize * kTileStride<kSize> + e % kSize] = element(e / kSize, e % kSize);
   } else {
-    // A warp loads 8 adjacent elements of each of 4 rows or columns. The loads read whole memory sectors, and
-    // the stores have no bank conflicts.
+    // Each warp loads 8 adjacent elements of each of 4 rows or columns, so that the loads read whole memory
+    // sectors and the stores to shared memory have no bank conflicts.
     const int d = thread % 8, i = thread / 8 % 4, warp = thread / kWarpSize;
     constexpr int kDepthGroups = kSliceDepth / 8;
     for (int group = warp; group < kDepthGroups * kSize / 4; group += kTileThreads / kWarpSize) {
@@ -143,7 +144,7 @@ struct NoOpSliceVisitor {
 };
 
 // Adds to element (row, column) of the tile the sum of left(d, row) * right(d, column) over d < depth. The
-// operands must return zero for d >= depth. All threads of the block call the function. The function
+// operands must return zero for d >= depth. All threads of the block must call add_tile_product(), which
 // synchronises the block before it writes a slice, but not after it reads the last slice.
 //
 // Calls visit_slice(begin, count, element) for each slice of the left operand. element(i, row) returns
@@ -181,7 +182,8 @@ __device__ void add_tile_product(SimtTile<T, kRows, kColumns>& tile,
   }
 }
 
-// Tiles that are multiplied in type T. The comment of this file describes the members.
+// Tiles that are multiplied in type T. The comment at the top of this file describes the members of
+// SimtTiles.
 template <class T>
 struct SimtTiles {
   using Value = T;
@@ -221,8 +223,8 @@ struct StridedRows {
   }
 };
 
-// Returns whether the address and the size of each row of the tensor `rows` are multiples of 16 bytes. The
-// rows have `width` elements.
+// Returns whether the address and the size of each row of the tensor `rows` are multiples of 16 bytes. Each
+// row has `width` elements.
 template <class S>
 bool are_aligned_to_packs(const AttentionRows<S>& rows, int64_t width) {
   constexpr int64_t kPackBytes = 16, kPackSize = kPackBytes / sizeof(S);

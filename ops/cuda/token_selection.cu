@@ -11,8 +11,8 @@ namespace {
 constexpr int kSelectThreads = 256;
 constexpr int kRadixBits = 8, kRadix = 1 << kRadixBits;
 
-// Returns an unsigned integer that has the order of x: a larger x gives a larger integer, and equal numbers
-// give equal integers. NaN gives the largest integer.
+// Returns an unsigned integer by which numbers can be sorted: a larger `x` gives a larger integer, and equal
+// numbers give equal integers. NaN gives the largest integer.
 __device__ uint32_t make_sort_key(float x) {
   if (x != x) return 0xFFFFFFFF;
   const auto bits = std::bit_cast<uint32_t>(x == 0 ? 0.0F : x);
@@ -40,11 +40,11 @@ __device__ void compute_exclusive_sums(int* counters) {
 }
 
 // Writes the positions of the `count` largest elements of a row to `positions`, in increasing order. Each
-// block processes one row. Among equal elements, the elements at the lowest positions are selected.
+// thread block processes one row. Among equal elements, the elements at the lowest positions are selected.
 //
 // The first loop is a radix search. In each iteration, the loop finds the next digit of the sort key of the
-// smallest selected element. After the loop, `prefix` is this key, and `remaining` is the number of selected
-// elements with this key.
+// smallest selected element. After the loop, `prefix` is the complete sort key, and `remaining` is the number
+// of selected elements with this key.
 template <class T>
 __global__ void select_kernel(const T* x, int64_t length, int64_t count, int64_t* positions) {
   __shared__ int histogram[kRadix], larger[kSelectThreads], equal[kSelectThreads];

@@ -7,9 +7,9 @@
 
 namespace tapeformer::cuda {
 
-// A row of at most K * kWarpSize elements. Each lane holds K elements, in groups of V adjacent elements. V is
-// 1 or Pack<T>::kSize. If V > 1, rows in memory must be aligned to 16 bytes, and the number of elements of a
-// row must be a multiple of V.
+// A row of at most K * kWarpSize elements, held by the lanes of a warp. Each lane holds K elements, in groups
+// of V adjacent elements. V is 1 or Pack<T>::kSize. If V > 1, rows in memory must be aligned to 16 bytes, and
+// the number of elements in a row must be a multiple of V.
 template <class T, int V, int K>
 struct WarpRow {
   T values[K];

@@ -21,8 +21,8 @@ void check_attention_step(const char* op, const Tensor& q, const Tensor& k, cons
 // range.
 Tensor prepare_key_lengths(const char* op, const Tensor& key_lengths, const Tensor& keys);
 
-// Returns x if its last dimension is contiguous, otherwise a contiguous copy. The copy is recorded on the
-// tape, so that gradients reach x.
+// Returns x if its last dimension is contiguous, otherwise a contiguous copy of x. The copy is recorded on
+// the tape, so that gradients are propagated to x.
 Tensor make_features_contiguous(const Tensor& x);
 
 // Returns the data and strides of x (batch, length, heads, dim). x may also be (batch, heads, dim), which is

@@ -7,7 +7,7 @@
 
 namespace tapeformer {
 
-// Returns x if it is contiguous, otherwise a contiguous copy. The copy is not recorded on the tape.
+// Returns x if it is contiguous, otherwise a contiguous copy of x. The copy is not recorded on the tape.
 inline Tensor make_contiguous(const Tensor& x) {
   return x.is_contiguous() ? x : detach(x).clone();
 }

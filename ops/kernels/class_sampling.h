@@ -48,9 +48,10 @@ TAPEFORMER_FOR_EACH_BACKEND(
     template <class T, class Index>
     void sample_classes(Backend, int64_t rows, const T* logits, const ClassScorer& score, Index* out);
 
-    // Each column of `columns` (length, batch) is a sequence, and `tokens` (batch,) is the input of the next
-    // decoding step. If position < prefix_length, copies row `position` of `columns` to `tokens`. Otherwise
-    // copies `tokens` to this row. On CUDA, each replay of a graph advances the position (GraphStep).
+    // Copies row `position` of `columns` to `tokens` if position < prefix_length, and copies `tokens` to row
+    // `position` of `columns` otherwise. Each column of `columns` (length, batch) is a sequence, and `tokens`
+    // (batch,) is the input of the next decoding step. On CUDA, each replay of a graph advances the position
+    // (GraphStep).
     void copy_tokens_at_position(Backend, int64_t batch, int64_t position, int64_t prefix_length,
                                  uint8_t* columns, uint8_t* tokens);
 

@@ -30,7 +30,7 @@ TAPEFORMER_FOR_EACH_BACKEND(
     // Computes one product. If the CPU kernel is called inside a parallel loop, it uses only the calling
     // thread.
     template <class T> void gemm(Backend, const Gemm<T>& product);
-    // Computes `count` products of the same sizes. The matrices of product i begin at these addresses:
+    // Computes `count` products of matrices of the same sizes. The matrices of product i have the addresses:
     //   first_product.a + i * stride_a, first_product.b + i * stride_b, first_product.c + i * stride_c
     // If stride_a is 0, all products have the same a.
     template <class T> void batched_gemm(Backend, const Gemm<T>& first_product, int64_t count,

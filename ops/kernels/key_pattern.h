@@ -26,8 +26,8 @@ struct PositionRun {
   }
 };
 
-// Each set of (query, key) pairs in this file has the two functions below. The runs that they return can
-// extend beyond the last position of the sequence.
+// Each set of (query, key) pairs has the functions find_keys() and find_queries(). The runs that the
+// functions return can extend beyond the last position of the sequence.
 //
 // find_keys(first, end, from) returns the first run of keys, at or after position `from`, to which the
 // queries [first, end) attend. If end - first > 1, the run can contain additional keys.
@@ -35,7 +35,7 @@ struct PositionRun {
 // find_queries(first, end, from) returns the first run of queries, at or after position `from`, that attend
 // to the keys [first, end). The run can contain additional queries.
 
-// The set of pairs whose key is in the window of the query. The window can be empty.
+// The set of (query, key) pairs whose key is in the window of the query. The window can be empty.
 struct WindowKeys {
   KeyWindow window;
 
@@ -98,10 +98,10 @@ struct GlobalTokens {
   }
 };
 
-// The set of pairs that a table of blocks defines. Queries and keys are divided into blocks of `block_size`
-// tokens. Row r of the table holds the indices of the key blocks to which the queries of block r attend.
-// Negative indices are ignored. `block_indices` is (heads, rows, width). If all heads share the table,
-// head_stride is 0, and `block_indices` is (rows, width). If `width` is 0, the set is empty.
+// The set of (query, key) pairs that a table of blocks defines. Queries and keys are divided into blocks of
+// `block_size` tokens. Row r of the table holds the indices of the key blocks to which the queries of block r
+// attend. Negative indices are ignored. `block_indices` is (heads, rows, width). If all heads share the
+// table, head_stride is 0, and `block_indices` is (rows, width). If `width` is 0, the set is empty.
 struct BlockTableKeys {
   const int32_t* block_indices = nullptr;
   int64_t block_size = 1, rows = 0, width = 0, head_stride = 0;
@@ -190,9 +190,9 @@ struct KeyPattern {
            global.prefix_end == 0 && global.suffix_begin == PositionRun::kUnbounded;
   }
   bool differs_by_head() const { return alternate_heads || table.head_stride > 0; }
-  // Returns the maximum number of positions from the first key of a query to the query, including both. In
-  // causal attention, a query has at most this number of keys. If there is no maximum, the result is at least
-  // PositionRun::kUnbounded.
+  // Returns the maximum number of positions from the first key of a query to the query, both included. In
+  // causal attention, a query attends to at most this number of keys. If the number of positions is not
+  // limited, the result is at least PositionRun::kUnbounded.
   int64_t max_causal_key_count() const {
     return has_only_window() ? window.max_causal_key_count() : PositionRun::kUnbounded;
   }
@@ -266,7 +266,8 @@ struct AttendedPairs {
   bool causal = false;
 
   // Returns the end of the range [0, end) of keys that valid_keys and `causal` allow for `query`. If
-  // query >= query_length, returns 0. Otherwise, the result does not decrease as `query` increases.
+  // query >= query_length, returns 0. For queries less than query_length, the result does not decrease as
+  // `query` increases.
   TAPEFORMER_HOST_DEVICE int64_t key_end(int64_t query) const {
     if (query >= query_length) return 0;
     int64_t end = valid_keys;

@@ -8,9 +8,9 @@
 namespace tapeformer {
 
 // The positions are divided into blocks of `block_size` positions. If a block begins at position `first`, all
-// its queries attend to the keys [first - before, first + block_size + after). If `block_size` is 1, each
-// query has its own window: `before` keys, the key at the position of the query, and `after` keys. The
-// default window has all keys.
+// its queries attend to the keys [first - before, first + block_size + after). If `block_size` is 1, the
+// window of each query contains `before` keys, the key at the position of the query, and `after` keys. The
+// default window contains all keys.
 struct KeyWindow {
   static constexpr int64_t kUnlimited = int64_t{1} << 40;
   int64_t block_size = 1, before = kUnlimited, after = kUnlimited;

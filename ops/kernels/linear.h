@@ -19,7 +19,8 @@ struct LinearShape {
 
 TAPEFORMER_FOR_EACH_BACKEND(
 
-    // Computes y. If the activation is gelu, also writes x wᵀ + bias to `preactivation` (rows, out).
+    // Computes y = dropout(activation(x wᵀ + bias)). If the activation is gelu, also writes x wᵀ + bias to
+    // `preactivation` (rows, out).
     //
     // X and Y are the same type, or X is bfloat16 and Y is float32. If X is bfloat16, or if the precision of
     // the device is bfloat16, float32 operands of matrix products are rounded to bfloat16.

@@ -43,9 +43,9 @@ TAPEFORMER_FOR_EACH_BACKEND(
                                    const Compute<T>* inverse_denominators, AttentionRows<const T> g,
                                    AttentionGradients<T> gradients);
 
-    // Computes one token of the causal form, equations 18 to 20 of the paper. Adds phi(k) vᵀ to the state kv
-    // (batch, heads, dim, value_dim) and phi(k) to the state key_sum (batch, heads, dim). Then computes out
-    // from q and the updated states.
+    // Computes one token of causal linear attention, equations 18 to 20 of the paper. Adds phi(k) vᵀ to the
+    // state kv (batch, heads, dim, value_dim) and phi(k) to the state key_sum (batch, heads, dim). Then
+    // computes out from q and the updated states.
     //
     // The states are contiguous. q, k, v and out have length 1. O is T, or O is bfloat16 and T is float. The
     // kernel uses only batch, heads, dim, value_dim, feature_map and eps of `shape`.

@@ -18,9 +18,9 @@ struct LinearNormArguments {
   BFloat16* rounded_y;
 };
 
-// Computes layer.y in one launch, with float32 sums, and returns true. Computes nothing and returns false if
-// an array is not aligned to 16 bytes, or if a cuBLAS product followed by separate kernels is faster for
-// these sizes.
+// Computes layer.y in one kernel launch, with float32 sums, and returns true. Computes nothing and returns
+// false if an array is not aligned to 16 bytes, or if a cuBLAS product followed by separate kernels is faster
+// for layer.shape.
 bool try_linear_norm_forward(Backend, const LinearNormArguments& layer);
 
 }  // namespace tapeformer::cuda

@@ -21,9 +21,10 @@ TAPEFORMER_FOR_EACH_BACKEND(
                                       const T* parameters, const int64_t* targets, const T* scale, T* nll,
                                       T* gradient);
 
-    // Samples out (rows,) from the mixtures. Row r uses two uniform numbers: elements 2 * i and 2 * i + 1 of
-    // the stream, where i = first_row + r. If use_elu_scale is false, the scale of a component is
-    // exp(max(log-scale, -7)). If use_elu_scale is true, the scale is elu(log-scale) + 1.0001.
+    // Samples each element of out (rows,) from the mixture of its row. Row r uses two uniform numbers:
+    // elements 2 * i and 2 * i + 1 of the stream, where i = first_row + r. If use_elu_scale is false, the
+    // scale of a component is exp(max(log-scale, -7)). If use_elu_scale is true, the scale is elu(log-scale)
+    // + 1.0001.
     template <class T> void sample_logistic_mixture(Backend, int64_t rows, int64_t mixtures,
                                                     const T* parameters, const RandomStream& stream,
                                                     int64_t first_row, bool use_elu_scale, uint8_t* out);

@@ -26,9 +26,9 @@ struct LshHashShape {
 
   int64_t batch = 0, length = 0, heads = 0, dim = 0, rounds = 0, chunk_length = 1;
   // Numbers of buckets that the caller sets. If requested_buckets.total() is 1 or exceeds the valid length,
-  // compute_default_bucket_counts() determines the numbers.
+  // compute_default_bucket_counts() determines the numbers of buckets.
   LshBucketCounts requested_buckets;
-  bool allow_two_rotations = true;  // false: always one rotation
+  bool allow_two_rotations = true;  // false: hashing always uses one rotation
   LshBucketCounts max_buckets;      // upper bounds of the bucket counts of all sequences
   // If true, all examples and heads share the rotations of a round.
   bool share_all_rotations = false;
@@ -44,8 +44,8 @@ struct LshHashShape {
     const int64_t total = wanted < allowed ? wanted : allowed;
     return total < 2 ? 2 : total;
   }
-  // Returns the numbers of buckets per rotation for compute_default_bucket_total(valid). With two rotations,
-  // the first number is a power of two, and the product of the two numbers may be smaller than
+  // Returns the numbers of buckets per rotation for a sequence of `valid` positions. With two rotations, the
+  // first number is a power of two, and the product of the two numbers may be smaller than
   // compute_default_bucket_total(valid).
   TAPEFORMER_HOST_DEVICE LshBucketCounts compute_default_bucket_counts(int64_t valid) const {
     const int64_t total = compute_default_bucket_total(valid);
@@ -73,8 +73,8 @@ enum class LshWrap { none, round, global };
 struct LshAttentionShape {
   int64_t batch = 0, length = 0, heads = 0, dim = 0, value_dim = 0, rounds = 0, chunk_length = 0;
   LshWrap wrap = LshWrap::none;
-  // If true, and if a query attends to the same key in n rounds, the weight of each occurrence is divided by
-  // n.
+  // If true, and if a query attends to the same key n times in all rounds, the weight of each occurrence of
+  // the key is divided by n.
   bool normalize_duplicates = false;
   bool across_buckets = false;  // true: queries also attend to keys of other buckets
   bool causal = false;          // true: queries do not attend to later positions
@@ -91,7 +91,7 @@ struct LshAttentionShape {
 
   // Returns the valid length of an example. `lengths` must be in host memory.
   int64_t valid_length(int64_t example) const { return get_valid_length(lengths, example, length); }
-  // Returns the number of log-sum-exps per position and head.
+  // Returns the number of log-sum-exps that are stored per position and head.
   TAPEFORMER_HOST_DEVICE int64_t log_sum_round_count() const { return average_rounds ? rounds : 1; }
 };
 
@@ -112,10 +112,10 @@ TAPEFORMER_FOR_EACH_BACKEND(
     template <class T> void lsh_hash(Backend, const LshHashShape& shape, const RandomStream& stream,
                                      AttentionRows<const T> q, int32_t* buckets);
 
-    // Computes out (batch, length, heads, value_dim), contiguous. Also computes log_sums (batch, heads,
-    // log_sum_round_count(), length), the log-sum-exps of the scores. The elements of buckets (batch, heads,
-    // rounds, length) must be in [0, length]. If a position attends to no other position, its log-sum-exp
-    // is +inf, and its result is the row of v at the position.
+    // Computes the contiguous array out (batch, length, heads, value_dim). Also computes log_sums (batch,
+    // heads, log_sum_round_count(), length), the log-sum-exps of the scores. The elements of buckets (batch,
+    // heads, rounds, length) must be in [0, length]. If a position attends to no other position, its
+    // log-sum-exp is +inf, and its result is the row of v at the position.
     template <class T> void lsh_attention_forward(Backend, const LshAttentionShape& shape,
                                                   AttentionRows<const T> q, AttentionRows<const T> v,
                                                   const int32_t* buckets, T* out, Compute<T>* log_sums);

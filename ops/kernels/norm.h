@@ -15,9 +15,9 @@ TAPEFORMER_FOR_EACH_BACKEND(
     // Computes y = normalized * weight + bias, where normalized = (s - mean(s)) / sqrt(var(s) + eps) for each
     // row s of the input. If `branch` is null, the input is x. B is T, or B is bfloat16 and T is float.
     //
-    // The last three arrays can be null. `normalized` (rows, dim) and inverse_std (rows,) receive the
-    // normalized rows and 1 / sqrt(var(s) + eps), for layer_norm_backward(). rounded_y (rows, dim) receives y
-    // in bfloat16.
+    // Writes the normalized rows to `normalized` (rows, dim) and 1 / sqrt(var(s) + eps) to inverse_std
+    // (rows,), for layer_norm_backward(). Writes y, rounded to bfloat16, to rounded_y (rows, dim).
+    // `normalized`, inverse_std and rounded_y can be null.
     template <class T, class B>
     void layer_norm_forward(Backend, int64_t rows, int64_t dim, const T* x, const B* branch,
                             const DropoutMask& dropout, const T* weight, const T* bias, double eps, T* y,

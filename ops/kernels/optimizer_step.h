@@ -23,9 +23,10 @@ struct UpdateRule {
   double average_decay = 0;  // decay of the moving average of the weights in update_moving_average()
 };
 
-// Gradient clipping. Each gradient is multiplied by gradient_scale * min(1, max_norm / (norm + 1e-6)). `norm`
-// is |gradient_scale| times the norm of all gradients together. If per_tensor is true, `norm` is
-// |gradient_scale| times the norm of this gradient.
+// Options for gradient clipping. Each gradient is multiplied by
+// gradient_scale * min(1, max_norm / (norm + 1e-6)). If per_tensor is false, `norm` is |gradient_scale| times
+// the norm of all gradients together. If per_tensor is true, `norm` is |gradient_scale| times the norm of the
+// gradient that is multiplied.
 struct Clipping {
   double gradient_scale = 1;
   double max_norm = 0;  // 0: the norm is not limited

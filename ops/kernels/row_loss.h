@@ -1,4 +1,4 @@
-// Kernels that compute the mean of the losses of rows on the device, so that the host does not wait for
+// Kernels that compute the mean loss of the unmasked rows on the device, so that the host does not wait for
 // intermediate results.
 #pragma once
 

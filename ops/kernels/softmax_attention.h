@@ -42,12 +42,12 @@ TAPEFORMER_FOR_EACH_BACKEND(
                                     const Compute<T>* log_sums, AttentionRows<const T> g,
                                     AttentionGradients<T> gradients);
 
-    // Computes causal attention for one token per sequence. The token is at position key_length - 1. On CUDA,
-    // each replay of a graph advances this position (GraphStep). q, key, value and out have length 1.
+    // Computes causal attention for one token per sequence, at position key_length - 1. On CUDA, each replay
+    // of a graph advances the position of the token (GraphStep). q, key, value and out have length 1.
     //
     // `keys` and `values` are ring buffers of `capacity` rows, with position p in row p % capacity. The
     // kernel writes `key` and `value` to the ring buffers, and then computes the attention. `pattern` must
-    // select only keys at the last `capacity` positions.
+    // select only keys at the last `capacity` positions of the sequence.
     //
     // The kernel ignores query_length, causal, key_lengths and dropout of the shape, and allocates no memory.
     template <class T>

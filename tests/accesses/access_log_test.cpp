@@ -33,13 +33,13 @@ __global__ void copy_groups(const float* x, float* y) {
 __global__ void copy_bytes(const uint8_t* x, uint8_t* y) {
   y[first_element()] = x[first_element()];
 }
-// Reads x[0] in all threads. In the test, x[0] is 0, so no thread executes the store to y. Without this
-// store, the compiler could remove the read.
+// Reads x[0] in all threads. The test passes x[0] = 0, so no thread executes the store to y. Without the
+// store to y, the compiler could remove the read of x[0].
 __global__ void read_one(const float* x, float* y) {
   if (x[0] > 0) y[0] = 1;
 }
 // Transposes a 32 x 32 matrix through shared memory, with a block of one warp. In shared memory, adjacent
-// rows are kStride elements apart.
+// rows of the matrix are kStride elements apart.
 template <int kStride>
 __global__ void transpose(const float* x, float* y) {
   __shared__ float tile[32 * kStride];
@@ -176,7 +176,7 @@ TEST_CASE("cuda: 8 and 16 bytes of a lane take two and four cycles of shared mem
   CHECK(counts_of_shared<float>(2).conflicts() == 1);
   CHECK(counts_of_shared<double>(2).conflicts() == 2);
   CHECK(counts_of_shared<Wide>(2).conflicts() == 4);
-  CHECK(counts_of_shared<uint8_t>(1).shared_cycles == 1);  // four lanes write to the same word
+  CHECK(counts_of_shared<uint8_t>(1).shared_cycles == 1);  // each group of four lanes writes to one word
 }
 
 TEST_CASE("cuda: accesses before and after a barrier are separate requests") {

@@ -119,8 +119,8 @@ Figures budget_of(const Workload& workload, const std::string& file) {
   return {};
 }
 
-// Returns one line for each file that exceeds its budget or has no budget. Each line is C++ code for an
-// element of kBudgets with the current counts.
+// Returns one line for each file that exceeds its budget or has no budget. Each line is the C++ code of an
+// element of kBudgets that has the current counts.
 std::string exceeded(const Workload& workload, const BenchmarkedModel& choice) {
   std::string lines;
   for (const auto& [file, found] : figures_of(workload, choice))

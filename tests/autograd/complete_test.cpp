@@ -1,5 +1,5 @@
 // Tests of the callback BackwardOptions::on_complete. The tests check that backward() completes the leaves in
-// the expected order, and that a leaf has its complete gradient when the callback is called.
+// the expected order, and that the gradient of a leaf is complete when on_complete is called for the leaf.
 #include <doctest/doctest.h>
 
 #include "autograd/chunked.h"

@@ -77,7 +77,8 @@ TEST_CASE("gradients of a reversible stack pass the gradient check, also if both
 }
 
 TEST_CASE("branches that return their gradient unchanged do not change the gradients of other branches") {
-  // backward() of in + w gives `in` and `w` the same gradient tensor, which run_reversible() must not change.
+  // backward() of `in + w` assigns one gradient tensor to both `in` and `w`. run_reversible() must not change
+  // this tensor.
   const Tensor w = set_requires_grad(normal({kTokens, kWidth}, 1)),
                x = set_requires_grad(normal({kTokens, kWidth}, 2));
   const auto shift = [&](const Tensor& in, int64_t) { return add(in, w); };
@@ -135,7 +136,7 @@ TEST_CASE("backward() of a reversible stack releases the outputs and their gradi
   memory.reset_peak();
   backward(loss);
   // The expected peak is 7 * half, where `half` is the size of x1 in bytes. The gradient of the outputs and
-  // its copy use 4 * half. The result of branch f and two gradients use 3 * half.
+  // the copy of this gradient use 4 * half. The result of branch f and two gradients use the other 3 * half.
   CHECK(memory.stats().peak_bytes - before < 8 * half);
 }
 

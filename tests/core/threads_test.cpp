@@ -165,7 +165,7 @@ TEST_CASE("a worker that is often preempted rests before its time slice ends") {
   WorkerSleepSchedule schedule;
   CHECK(compute_interrupted_share(schedule, slice, loop, 20000) < 0.2);
   CHECK(schedule.is_contended());
-  // After the other program has stopped, is_contended() becomes false again.
+  // After the program that used the same cores has stopped, is_contended() returns false again.
   compute_interrupted_share(schedule, 0, loop, 1000);
   CHECK(!schedule.is_contended());
   CHECK(schedule.update(2'000'000'000, 2'000'000'000) == 0);

@@ -18,8 +18,8 @@ double sigmoid_of(double x) {
 }
 
 // Returns the error of `value` in units in the last place (ulp) of `exact`. If `exact` is subnormal, the unit
-// is the ulp of the smallest normal number. Returns 1e30 for a wrong infinity or NaN. If `exact` is close to
-// the largest float, infinity is also correct.
+// is the ulp of the smallest normal number. If `value` or `exact` is an infinity or NaN, returns 0 if both
+// are the same, and 1e30 otherwise. If `exact` is close to the largest float, infinity is also correct.
 double ulps(float value, double exact) {
   const auto rounded = static_cast<float>(exact);
   if (std::isnan(rounded) || std::isinf(rounded) || std::isinf(value) || std::isnan(value)) {

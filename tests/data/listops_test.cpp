@@ -20,9 +20,9 @@ std::string get_token_text(const ListOpsExample& example) {
   return text;
 }
 
-// Returns the value of the next expression in `words`, by the definition of Nangia and Bowman 2018. If the
-// expression is an operation, writes its nesting depth to `*depth`. Sets `*operands` to the
-// maximum of `*operands` and all operand counts in the expression. Ignores null pointers.
+// Returns the value of the next expression in `words`, as defined by Nangia and Bowman (2018). If the
+// expression is an operation, writes its nesting depth to `*depth`. Sets `*operands` to the maximum of
+// `*operands` and all operand counts in the expression. A null `depth` or `operands` is ignored.
 int evaluate_text(std::istringstream& words, int* depth = nullptr, size_t* operands = nullptr) {
   std::string word;
   words >> word;

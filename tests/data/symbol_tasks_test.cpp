@@ -47,8 +47,9 @@ TEST_CASE("a copy example is w 0 w and zeros, and the mask selects the separator
     for (int64_t t = 0; t <= kLength; ++t) {
       const uint8_t expected = t < n ? tokens[t] : t > n && t <= 2 * n ? tokens[t - n - 1] : 0;
       right = right && tokens[t] == expected && tokens[t] <= 10;
-      // Token n is the separator, and the tokens n + 1 to 2 * n are the copy. The mask must select exactly
-      // the predictions of these tokens. Position t predicts token t + 1.
+      // Token n is the separator, and the tokens n + 1 to 2 * n are the copied symbols. The mask must select
+      // exactly the predictions of the copied symbols. Position t of the mask selects the prediction of token
+      // t + 1.
       if (t < kLength) right = right && mask[t] == (t + 1 >= n && t + 1 <= 2 * n);
       if (t < n) ++symbols[tokens[t]];
     }

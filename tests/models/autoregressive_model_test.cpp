@@ -76,7 +76,8 @@ TEST_CASE("recomputation of activations saves memory and changes neither loss no
   CHECK(peaks[1] < peaks[0] / 3);
 }
 
-// Kinds without a recurrent form are not tested, because some of these kinds select keys with later tokens.
+// Attention kinds without a recurrent form are not tested, because some of them use later tokens to select
+// keys.
 TEST_CASE("outputs do not depend on later tokens") {
   for (const std::string& attention : recurrent_kinds()) {
     AutoregressiveModel model(small_options(attention));

@@ -34,10 +34,10 @@ Tensor xl_outputs(int64_t memory, const Tensor& tokens) {
                      tokens);
 }
 
-// Runs a forward and a backward pass for each segment of a text. The result contains the gradient of each
-// parameter under its name, and the final tensors of the segment memory under "memory NAME". If `with_terms`
-// is true, the loss includes the loss terms of the attention layers, and "terms" contains the sum of these
-// terms for each segment.
+// Runs a forward and a backward pass for each segment of a text. Returns the gradient of each parameter under
+// the name of the parameter, and the final tensors of the segment memory under "memory NAME". If `with_terms`
+// is true, the loss includes the loss terms of the attention layers, and the element "terms" of the result
+// contains the sum of these terms for each segment.
 std::map<std::string, std::vector<double>> gradients(const AutoregressiveModelOptions& options,
                                                      bool with_terms) {
   const Tensor tokens = random_tokens(2, kLongText + 1, 2 * kText);

@@ -223,8 +223,8 @@ TEST_CASE("cuda: a device draws the sequences of the CPU, and the host waits onl
     }
 }
 
-// No other test in this file samples from float32 logits on a device, so this test runs the sampling kernels
-// for the first time.
+// No other test in this file samples from float32 logits on a device, so the sampling kernels run for the
+// first time in this test.
 TEST_CASE("cuda: sampling kernels run before the capture of a graph, even if the first tokens are given") {
   for (const Device device : list_cuda_devices())
     for (const OutputHead head : {OutputHead::logistic_mixture, OutputHead::categorical}) {

@@ -1,6 +1,7 @@
 // Tests of attention kinds that have learned parameters and are described in "Efficient Transformers: A
-// Survey" (Tay et al. 2020). The tests compare results with direct computations. Some options make a kind
-// equivalent to softmax attention. With these options, results are compared with softmax attention.
+// Survey" (Tay et al. 2020). The tests compare the results of attention with direct computations. With
+// options that make an attention kind equivalent to softmax attention, the tests compare the results with
+// softmax attention.
 #include <doctest/doctest.h>
 
 #include <cmath>

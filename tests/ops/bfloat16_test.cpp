@@ -254,8 +254,8 @@ TEST_CASE("cuda: linear attention in bfloat16 has the same results with and with
     FeatureMap map;
     std::vector<int64_t> valid_lengths;
   };
-  // At a length of 2,100, a thread block scans three chunks. Some valid lengths mask all keys of a chunk or
-  // of an example.
+  // At a length of 2,100, a thread block scans three chunks. Some of the valid lengths mask all keys of a
+  // chunk or of an example.
   const Case cases[] = {{{2, 3, 30, 30, 24}, FeatureMap::elu_plus_one, {23, 30}},
                         {{2, 3, 195, 195, 16}, FeatureMap::relu, {188, 195}},
                         {{2, 2, 200, 200, 56}, FeatureMap::squared_relu, {0, 70}},

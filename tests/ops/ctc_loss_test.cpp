@@ -43,8 +43,8 @@ Labels collapse(const Labels& path, int64_t blank) {
   return labels;
 }
 
-// Returns the CTC loss of logits (frames, classes) by its definition. The loss is the negative logarithm of
-// the total probability of all paths that collapse to `labels`.
+// Returns the CTC loss of logits (frames, classes), computed from the definition of the loss: the negative
+// logarithm of the total probability of all paths that collapse to `labels`.
 double brute_force(const double* logits, int64_t frames, int64_t classes, const Labels& labels,
                    int64_t blank) {
   int64_t paths = 1;
@@ -170,8 +170,9 @@ TEST_CASE("CTC in float32 is accurate for 2,400 frames") {
   Labels labels;
   for (uint64_t i = 0; i < kLabels; ++i)
     labels.push_back(1 + static_cast<int64_t>(stream.uniform_below(i, 39)));
-  // If the distributions are sharp, some prefixes of the labels are much more probable than others. The
-  // probabilities of improbable prefixes must not underflow, because the loss depends on these prefixes.
+  // If the distributions of the classes are sharp, some prefixes of the labels are much more probable than
+  // others. The probabilities of improbable prefixes must not underflow, because the loss depends on these
+  // prefixes.
   const Tensor sharp = normal({1, kFrames, kClasses}, 8);
   for (int64_t i = 0; i < sharp.numel(); ++i) sharp.data<double>()[i] *= 12;
   for (const Tensor& start : {normal({1, kFrames, kClasses}, 9), sharp}) {

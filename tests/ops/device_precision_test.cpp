@@ -87,7 +87,7 @@ void check_rounding(Device device) {
       const auto exact = compute_result_and_gradients(inputs, kCpu, DType::float64, Activation::none, 0),
                  found = compute_result_and_gradients(inputs, device, DType::float32, Activation::none, 0);
       // A linear layer with the absolute values of the inputs computes the sums of the absolute values of the
-      // products. The error bounds are proportional to these sums.
+      // products. The error bounds of the products are proportional to these sums of absolute values.
       std::vector<Tensor> sizes;
       for (const Tensor& input : inputs) sizes.push_back(sqrt(square(input)));
       const Tensor g = sqrt(square(normal({rows, out}, 17).to(DType::bfloat16).to(DType::float64)));
@@ -111,7 +111,7 @@ void check_rounding(Device device) {
       const bool rounds = precision == Precision::bfloat16 ||
                           (precision == Precision::tf32 && (is_emulated() || in % 64 == 0));
       if (rows > 1 && rounds) CHECK(std::sqrt(squares / of_terms) > unit / 64);
-      // The gradient of the bias is a sum in float32, without a product of rounded operands.
+      // The gradient of the bias is a sum in float32 and involves no product of rounded operands.
       CHECK(max_difference(found[3], exact[3]) < 1e-4);
     }
   }

@@ -26,7 +26,7 @@ double phi(double x) {
   return x > 0 ? x + 1 : std::exp(x);
 }
 
-// Returns the weights phi(q_i) . phi(k_j) of the keys k_j for query q_i, for j = 0 to i.
+// Returns the weights phi(q_i) . phi(k_j) of the keys k_0 to k_i for the query q_i.
 std::vector<double> weights_of(const Tensor& q, const Tensor& k, int64_t i) {
   std::vector<double> weights(static_cast<size_t>(i + 1));
   for (int64_t j = 0; j <= i; ++j)

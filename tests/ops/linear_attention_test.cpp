@@ -192,8 +192,8 @@ TEST_CASE("linear attention: keys beyond the length have no effect, even if they
 }
 
 TEST_CASE("linear attention: features are accurate far from zero") {
-  // In float32, elu(x) + 1 with x = -20 would be rounded to 0. The exact feature is exp(-20). The result
-  // depends on the ratio of the features of the two keys.
+  // In float32, elu(x) + 1 with x = -20 would be rounded to 0. The exact value of elu(-20) + 1 is exp(-20).
+  // The result of attention depends on the ratio of the features of the two keys.
   const Tensor q = Tensor::full({1, 2, 1, 1}, 30);
   const Tensor k = Tensor::from_vector<float>({-20, -21}, {1, 2, 1, 1}),
                v = Tensor::from_vector<float>({1, 0}, {1, 2, 1, 1});

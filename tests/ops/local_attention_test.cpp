@@ -76,8 +76,8 @@ TEST_CASE("a query has no gradient to keys outside of its window") {
         for (int64_t d = 0; d < 4; ++d)
           largest = std::max(largest, std::abs(gradient(leaves[i]).data<double>()[key * 4 + d]));
         const bool seen = key <= query && key >= query / 8 * 8 - 8;
-        // The first query attends only to key 0. The weight of this key is always 1, so the gradient of the
-        // key is 0.
+        // The first query attends only to key 0. The weight of key 0 for the first query is always 1, so the
+        // gradient of the key is 0.
         if (!seen || (i == 1 && query == 0)) CHECK(largest < 1e-15);
         if (seen && query > 0) CHECK(largest > 0);
       }

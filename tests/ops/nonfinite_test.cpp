@@ -144,7 +144,7 @@ TEST_CASE("NaN in a query, key or value reaches the result of every attention") 
       if (which != 2) {
         CHECK(last(softmax_attention(in[0], in[1], in[2], {.causal = true}), position));
         CHECK(last(linear_attention(in[0], in[1], in[2], {.causal = true}), position));
-      } else {  // the NaN in a value makes one feature of each later result NaN
+      } else {  // a NaN in a value makes one element of each later result NaN
         CHECK(count_nan(softmax_attention(in[0], in[1], in[2], {.causal = true})) >= kLength - 3);
         CHECK(count_nan(linear_attention(in[0], in[1], in[2], {.causal = true})) >= kLength - 3);
       }

@@ -17,8 +17,9 @@ std::vector<O> rounded(const Tensor& x) {
   return values;
 }
 
-// Returns the largest error of a product with a PackedOperand. The error of an element is divided by the sum
-// of the absolute values of its terms. The operands are rounded to the type O.
+// Returns the largest error of a product with a PackedOperand. The error of an element of the product is
+// divided by the sum of the absolute values of the terms of the element. The operands of the product are
+// rounded to the type O.
 template <class O>
 double operand_error(int64_t rows, int64_t columns, int64_t depth, bool transposed) {
   using T = Compute<O>;

@@ -1,5 +1,5 @@
-// Key patterns for tests of attention. Each case has a pattern and a function contains(head, query, key) that
-// defines the pattern.
+// Key patterns for tests of attention. Each case has a key pattern and a function contains(head, query, key)
+// that returns whether the pattern contains a key.
 #pragma once
 
 #include <cstdlib>

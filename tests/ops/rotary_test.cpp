@@ -11,8 +11,8 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Computes the rotary embedding of x by its definition, with a sine and a cosine for each element. `first` is
-// the position of the first row.
+// Computes the rotary embedding of x from the definition, with a sine and a cosine for each element of x.
+// `first` is the position of the first row of x.
 Tensor rotation_by_definition(const Tensor& x, double base, int64_t first) {
   const Tensor out = Tensor::empty_like(x);
   const int64_t length = x.size(1), heads = x.size(2), dim = x.size(3), half = dim / 2;

@@ -80,8 +80,8 @@ TEST_CASE("cuda: layers with weights that are rounded once need fewer launches")
     const RoundedWeights rounded({layer.weight, layer.bias});
     rounded.update();
     const RoundedWeights::Scope scope(rounded);
-    // The forward and the backward pass both read the rounded copy of the weight. Without the copy, each pass
-    // launches a kernel that rounds the weight.
+    // The forward and the backward pass both read the rounded copy of the weight. Without the rounded copy,
+    // each of the two passes launches a kernel that rounds the weight.
     CHECK(launches() == before - 2);
   }
 }

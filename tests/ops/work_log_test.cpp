@@ -16,8 +16,8 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Returns the records of the device work of f(). A kernel record counts the bytes of a tensor only if the
-// tensor was allocated in a BlockRecordingScope.
+// Returns the WorkRecords of the device work that f() submits. The record of a kernel counts the bytes of a
+// tensor only if the tensor was allocated in a BlockRecordingScope.
 template <class F>
 std::vector<cuda::WorkRecord> records_of(F&& f) {
   const cuda::WorkLog log;

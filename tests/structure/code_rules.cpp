@@ -123,7 +123,7 @@ std::string name_in(const std::string& head) {
   return head.substr(begin, end - begin);
 }
 
-// A parser that finds functions by braces in code without comments and literals.
+// A parser that finds functions in C++ code by their braces. The code must contain no comments or literals.
 class FunctionFinder {
  public:
   std::vector<FunctionBody> run(const std::string& plain) {
@@ -171,8 +171,8 @@ class FunctionFinder {
   char previous_ = '\n';
 };
 
-// Returns the first element of `keys` that occurs in the text and is not a part of a longer name or path.
-// Returns "" if there is none.
+// Returns the first element of `keys` that occurs in `text` and is not a part of a longer name or path.
+// Returns "" if there is no such element.
 std::string key_in(const std::string& text, const std::vector<std::string>& keys) {
   for (const std::string& key : keys)
     for (size_t at = text.find(key); at != std::string::npos; at = text.find(key, at + 1)) {

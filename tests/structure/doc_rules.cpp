@@ -24,7 +24,7 @@ std::string trimmed(const std::string& line) {
 }
 
 // A code block of a Markdown file. `line` is the number of the line that begins the block with "```", and
-// `info` is the rest of this line.
+// `info` is the text after "```" in this line.
 struct CodeBlock {
   int line = 0;
   std::string info;

@@ -1,5 +1,5 @@
-// Rules of the documentation: links point to existing files, and quoted code occurs in the file that the
-// quotation names.
+// Checks of the rules of the documentation: links point to existing files, and quoted code occurs in the file
+// that the quotation names.
 #pragma once
 
 #include <filesystem>

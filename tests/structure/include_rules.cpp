@@ -72,7 +72,8 @@ const Names& closed_folders() {
 }
 
 // A third-party library, and the files that may include it. `prefix` is the common prefix of the headers of
-// the library. Only files whose paths begin with an element of `where` may include these headers.
+// the library. Only files whose paths begin with an element of `where` may include the headers of the
+// library.
 struct Vendor {
   std::string prefix;
   Names where;

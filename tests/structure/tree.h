@@ -8,7 +8,7 @@
 
 namespace tapeformer::test {
 
-// Returns the files of the source tree. The first call reads the files from the disk.
+// Returns the files of the source tree. Only the first call of tree() reads the files from the disk.
 inline const std::vector<SourceFile>& tree() {
   static const auto* const files = new std::vector<SourceFile>(read_tree(SOURCE_DIR));
   return *files;

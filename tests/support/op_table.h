@@ -18,9 +18,9 @@ struct OpCase {
   // integers such as indices, and converts floating-point inputs from float64 to the tested dtype.
   std::vector<Tensor> inputs;
   bool is_large = false;  // too large for the gradient check
-  // The float32 tolerance is multiplied by this factor. If an op computes a sum of n terms that nearly
-  // cancel, the factor is sqrt(n), because rounding errors grow like sqrt(n) (Higham and Mary 2019, "A new
-  // approach to probabilistic rounding error analysis").
+  // Factor by which the float32 tolerance of the op is multiplied. If an op computes a sum of n terms that
+  // nearly cancel, tolerance_factor is sqrt(n), because rounding errors grow like sqrt(n) (Higham and Mary
+  // 2019, "A new approach to probabilistic rounding error analysis").
   double tolerance_factor = 1;
 };
 

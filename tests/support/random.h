@@ -28,8 +28,8 @@ inline Tensor uniform(const Shape& shape, double low, double high, int salt = 0,
   return dtype == DType::float64 ? tensor : tensor.to(dtype);
 }
 
-// Returns a float64 tensor whose elements have magnitudes in [0.1, 1.1). Gradient checks use such tensors for
-// functions with a kink at 0.
+// Returns a float64 tensor whose elements have magnitudes in [0.1, 1.1). Gradient checks use tensors without
+// elements near 0 for functions with a kink at 0.
 inline Tensor away_from_zero(const Shape& shape, int salt = 0) {
   const Tensor tensor = uniform(shape, 0.1, 1.1, salt);
   const RandomStream sign(99, "sign", static_cast<uint64_t>(salt));

@@ -256,8 +256,9 @@ TEST_CASE(
     graphs.run(layout(1), 8, work(1));
     CHECK(sum.item() == 36);
     CHECK(graphs.captured_step_count() == 2);
-    // StepGraphs stores at most four layouts. The fifth layout, of length 5, removes all graphs. A graph
-    // is captured when its layout occurs for the second time, here in the second step of length 1.
+    // StepGraphs stores at most four layouts. The fifth layout, which has length 5, removes all graphs. The
+    // graph of a layout is captured when the layout occurs for the second time, here in the second step of
+    // length 1.
     for (const int64_t length : {3, 4, 5, 1, 1}) graphs.run(layout(length), 9, work(100));
     CHECK(sum.item() == 536);
     CHECK(graphs.captured_step_count() == 3);

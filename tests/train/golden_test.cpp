@@ -125,7 +125,8 @@ TEST_CASE(
     const SafetensorsFile file = open_golden_file(std::string("model_") + name);
     AutoregressiveModel model(golden_options(name));
     model.convert(DType::float64);
-    // The constructor rounds the positions to float32, so the test replaces the positions by float64 values.
+    // The constructor of the model rounds the position features to float32, so the test replaces the features
+    // by float64 values.
     model.position_features.copy_from(make_sinusoidal_position_features(11, 8));
     weights.load_into(model.parameters());
     const Tensor images = file.read("images");
@@ -223,7 +224,7 @@ TEST_CASE("LSH attention equals trax and fast_transformers") {
       const Tensor out = lsh_attention(q, v, read("buckets"), options);
       backward(out, read("cotangent"));
       // The keys are q / sqrt(|q|² + 1e-6 * dim), as in trax. fast_transformers does not add 1e-6 * dim, so
-      // its bound is larger.
+      // the bound for fast_transformers is larger.
       const double bound = preset == "trax" ? 1e-12 : 1e-5;
       CHECK(relative_difference(out, read("out")) < bound);
       CHECK(relative_difference(gradient(q), read("gq")) < bound);

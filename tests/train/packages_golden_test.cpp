@@ -31,7 +31,7 @@ class PackageCase {
  public:
   explicit PackageCase(const std::string& name) : name_(name), file_(open_golden_file("packages")) {}
 
-  // Returns an input that requires a gradient. compare() checks this gradient.
+  // Returns an input that requires a gradient. compare() checks the gradient of the input.
   Tensor input(const std::string& key) {
     inputs_.emplace_back(key, set_requires_grad(constant(key)));
     return inputs_.back().second;
@@ -101,7 +101,7 @@ TEST_CASE("image and local equal the package local-attention") {
   for (const char* name : {"local.blocks", "local.blocks.short"})
     for (const Attention* attention : {image.get(), blocks.get()})
       PackageCase(name).compare_attention(*attention, true, 1e-12);
-  // In the package, the window size does not include the query itself.
+  // In the package local-attention, the window size does not include the query itself.
   PackageCase("local.sliding")
       .compare_attention(*make_package_kind("local", {{"window", int64_t{7}}}), true, 1e-12);
 }

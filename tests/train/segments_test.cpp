@@ -83,8 +83,7 @@ std::string checkpoint_bytes(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Returns the model of the latest checkpoint of a run. In this model, `option` of the attention kind has the
-// value `value`.
+// Returns the model of the latest checkpoint of a run, with `option` of the attention kind set to `value`.
 std::unique_ptr<AutoregressiveModel> model_with_option(Config config, const fs::path& run_dir,
                                                        const std::string& option, int64_t value,
                                                        const DatasetInfo& data) {

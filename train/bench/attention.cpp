@@ -1,6 +1,6 @@
-// A benchmark of the time and memory per token of attention kinds, forward and backward, at doubling lengths.
-// It corresponds to the benchmark of "Transformers are RNNs", section 4.1.2, but does not include the linear
-// projections.
+// A benchmark of the time and memory per token of the forward and backward pass of attention kinds, at
+// lengths that double. The benchmark corresponds to section 4.1.2 of "Transformers are RNNs", but does not
+// include the linear projections.
 #include <algorithm>
 
 #include "core/threads.h"
@@ -14,12 +14,13 @@ namespace {
 
 constexpr const char* kCausalMask = "causal";
 
-// Returns the work of one forward and backward pass of causal attention over all sequences. Backward computes
-// two matrix products for each matrix product of the forward pass.
+// Returns the work of one forward and backward pass of causal attention over all sequences. The backward pass
+// computes two matrix products for each matrix product of the forward pass.
 //
-// The number of bytes is a lower bound. The forward pass reads q, k and v and writes the result. Backward
-// reads q, k, v, the result and the gradient of the result, and writes the gradients of q, k and v. If the
-// kind uses the same tensor for queries and keys, the bytes of k and of the gradient of k are not counted.
+// The number of bytes is a lower bound. The forward pass reads q, k and v and writes the result. The backward
+// pass reads q, k, v, the result and the gradient of the result, and writes the gradients of q, k and v. If
+// the kind uses the same tensor for queries and keys, the bytes of k and of the gradient of k are not
+// counted.
 WorkCounts count_attention_work(const AttentionKind& kind, const OptionValues& options,
                                 const AttentionTimingOptions& sizes, int64_t length) {
   const double tensor_count = kind.capabilities.shares_query_key ? 3 + 4 + 2 : 4 + 5 + 3;
@@ -51,9 +52,9 @@ std::vector<MeasuredKind> list_default_kinds(const std::string& only) {
   return kinds;
 }
 
-// Returns the attention kinds in the config file that --config names, with their options. Also sets `heads`
-// and `head_dim` in `timing_options` to the values in the config. If run.precision is "bfloat16", sets
-// `dtype` to bfloat16.
+// Returns the attention kinds in the config file that --config names, with the options of each kind. Also
+// sets `heads` and `head_dim` in `timing_options` to the values in the config. If run.precision is
+// "bfloat16", sets `dtype` to bfloat16.
 std::vector<MeasuredKind> list_configured_kinds(const BenchmarkArguments& arguments,
                                                 AttentionTimingOptions& timing_options) {
   const Config config =

@@ -100,7 +100,7 @@ std::vector<AttentionTiming> measure_attention(const AttentionKind& kind, const 
   std::vector<LengthMeasurement> measurements;
   for (int64_t length = timing_options.min_length; length <= timing_options.max_length; length *= 2) {
     measurements.emplace_back(kind, options, timing_options, length).run();
-    // Assumes that a pass over twice as many tokens takes at most four times as long.
+    // A pass over twice as many tokens is assumed to take at most four times as long.
     if (4 * measurements.back().last_seconds() > timing_options.max_pass_seconds) break;
   }
   for (LengthMeasurement& measurement : measurements) measurement.clear_times();

@@ -9,8 +9,8 @@
 
 namespace tapeformer {
 
-// The approximate number of tokens per measurement. If the input has fewer tokens, one measurement processes
-// it several times.
+// The approximate number of tokens per measurement. If an input has fewer tokens, a measurement processes the
+// input several times.
 inline constexpr int64_t kTokensPerMeasurement = 1 << 14;
 inline constexpr int64_t kMinSpreadLength = 4096;  // smallest length that TimeSpread uses
 

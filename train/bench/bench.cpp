@@ -9,8 +9,9 @@
 namespace tapeformer {
 namespace {
 
-// A model option and the benchmark option that sets it. An error about the model option names the benchmark
-// option. kOptionNames does not contain options whose names are equal or differ only in "_" and "-".
+// A model option and the benchmark option that sets it. Error messages about the model option name the
+// benchmark option instead. kOptionNames does not contain options for which both names are equal or differ
+// only in "_" and "-".
 struct OptionName {
   const char *model, *benchmark;
 };
@@ -25,8 +26,8 @@ std::string format_problem_with_option(const Benchmark& benchmark, const OptionP
   for (const OptionName& known : kOptionNames)
     if (option == known.model) name = known.benchmark;
   if (benchmark.has_option(name)) return "--" + name + ": " + problem.message;
-  // The benchmark has no option for the invalid value. If the value is an option of the attention kind, the
-  // message names --attention, which selects the kind.
+  // The benchmark has no option for the invalid value. If the value belongs to an option of the attention
+  // kind, the error message names --attention, which selects the kind.
   return (of_kind ? "--attention: " : "") + option + ": " + problem.message;
 }
 

@@ -2,7 +2,7 @@
 // returns a report. A reported time is the median over the repeats, unless the name of the field says
 // otherwise. A reported ratio compares two measurements from the same process with the same number of
 // threads. To add a benchmark, write a file with a function that returns the Benchmark. Declare the function
-// here, call it in list_benchmarks(), and list the file in CMakeLists.txt.
+// in this header, call the function in list_benchmarks(), and list the file in CMakeLists.txt.
 #pragma once
 
 #include <string>
@@ -41,8 +41,8 @@ struct Benchmark {
   bool has_option(const std::string& option) const;
 };
 
-// The condition that --config is not given. Benchmark options with this condition have no effect if --config
-// is given.
+// The condition that --config is not given. Benchmark options with the condition kWithoutConfig have no
+// effect if --config is given.
 inline const OptionCondition kWithoutConfig{"config", {""}};
 
 // Returns the option "precision" with the choices float32 and bfloat16.

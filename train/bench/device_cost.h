@@ -62,12 +62,12 @@ class WorkCounter {
   std::optional<cuda::SkippedWorkScope> skipped_work_;
 };
 
-// A callback of call_with_training_step() and call_with_decoding_step(). Each call of `step` runs one step of
-// `model`.
+// A callback of call_with_training_step() and call_with_decoding_step(). Each call of the argument `step`
+// runs one step of the argument `model`.
 using StepVisitor = std::function<void(const std::function<void()>& step, const Module& model)>;
 // Makes a model, runs the first training step, and then calls `visitor` with a function that runs one more
-// training step. The first step includes work that later steps do not repeat. Throws DeviceError if the
-// device is the CPU.
+// training step. The first training step includes work that later steps do not repeat. Throws DeviceError if
+// the device is the CPU.
 void call_with_training_step(const BenchmarkedModel& choice, Device device, const StepVisitor& visitor);
 // Makes a model, decodes the first token of `batch` sequences, and then calls `visitor` with a function that
 // decodes the second token of each sequence. Decoding the first token includes work that later tokens do not

@@ -1,5 +1,5 @@
 // The benchmark "device-cost": a table of the kernels that a CUDA device launches for a training step, or for
-// a decoded token. The times in the table are estimates for a model of a device and are not measured.
+// a decoded token. The times in the table are not measured, but estimated with a DeviceModel.
 #include <algorithm>
 #include <map>
 
@@ -63,8 +63,8 @@ std::vector<LaunchGroup> group_launches(const DeviceWork& work, const DeviceMode
 }
 
 // Returns the number of launches that one encoder layer adds. Returns null if the model has only one layer.
-// Also returns null if the layers use several attention kinds, because each kind has a different number of
-// launches.
+// Also returns null if the layers use several attention kinds, because the number of launches differs between
+// attention kinds.
 Report::Value count_launches_per_layer(const BenchmarkedModel& choice, int64_t launches,
                                        const std::function<DeviceWork(const BenchmarkedModel&)>& count) {
   if (choice.model.encoder.layers < 2 || choice.model.encoder.attention.size() > 1) return std::monostate{};

@@ -18,7 +18,7 @@ struct DeviceModel {
   // Peak floating-point operations per second without structured sparsity. float32_rate and float64_rate do
   // not use tensor cores.
   double float32_rate, tf32_rate, bfloat16_rate, float64_rate;
-  double clock;  // boost clock in hertz, at which tensor cores attain tf32_rate and bfloat16_rate
+  double clock;  // boost clock in hertz; tf32_rate and bfloat16_rate hold at this clock
   int64_t multiprocessor_count;
   int64_t max_threads_per_multiprocessor, shared_bytes_per_multiprocessor;
   int64_t memory_bytes;
@@ -30,8 +30,8 @@ struct DeviceModel {
 
 // Returns all devices for which estimate_seconds() can estimate the time of a launch.
 const std::vector<DeviceModel>& list_device_models();
-// Returns the device `name`. If there is none, throws a ConfigError that suggests a similar name or lists all
-// names.
+// Returns the device model with the name `name`. If no model has this name, throws a ConfigError that
+// suggests a similar name or lists all names.
 const DeviceModel& find_device_model(const std::string& name);
 
 // Returns the number of thread blocks of a matrix product: the number of tiles of the result times the number

@@ -62,8 +62,8 @@ double measure_slowest_process(Communicator& processes, F&& f) {
 struct StepTimes {
   std::vector<double> together, alone, one_process, reduce, copy;
 
-  // Returns one ratio per round, in ascending order. The ratio is the time of a step without all_reduce
-  // divided by the time of a data-parallel step.
+  // Returns one ratio per round, in ascending order. The ratio of a round is the time of a step without
+  // all_reduce divided by the time of a data-parallel step.
   std::vector<double> ratios() const {
     std::vector<double> list;
     for (size_t i = 0; i < alone.size(); ++i) list.push_back(alone[i] / together[i]);
@@ -74,8 +74,8 @@ struct StepTimes {
 
 // Returns the times of `repeats` rounds, in seconds. Each round measures one data-parallel step, one step
 // without all_reduce, one step of a single process with `all_threads` threads, one all_reduce, and one copy.
-// The five measurements alternate, so that other load on the machine affects all of them. If `bfloat16` is
-// true, the processes sum their gradients in bfloat16.
+// The five measurements alternate, so that other load on the machine affects all five measurements. If
+// `bfloat16` is true, the processes sum their gradients in bfloat16.
 StepTimes measure(const BenchmarkedModel& choice, int64_t repeats, Communicator& processes, bool bfloat16,
                   int all_threads) {
   Replica replica(choice, choice.batch_size / processes.size(), processes, bfloat16);

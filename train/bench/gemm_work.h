@@ -35,8 +35,9 @@ struct GemmShape {
 // Returns the shapes of the products y = x weightᵀ of all linear layers, for `rows` tokens. Layers of equal
 // shape share an entry.
 std::vector<GemmShape> list_forward_gemms(const AutoregressiveModelOptions& model, int64_t rows);
-// Returns the shapes of the products of all linear layers in forward and backward, for `rows` tokens. With dy
-// as the gradient of y, backward of a layer computes dx = dy weight and dweight = dyᵀ x.
+// Returns the shapes of the matrix products of all linear layers in the forward and backward pass, for `rows`
+// tokens. The backward pass of a layer y = x weightᵀ computes dx = dy weight and dweight = dyᵀ x, where dy is
+// the gradient of y.
 std::vector<GemmShape> list_training_gemms(const AutoregressiveModelOptions& model, int64_t rows);
 double sum_flops(const std::vector<GemmShape>& products);
 double sum_elements(const std::vector<GemmShape>& products);
@@ -63,8 +64,8 @@ class GemmRunner {
   std::vector<GemmShape> products_;
   Tensor a_, b_, c_;
   // A float32 buffer for a weight or a weight gradient. On the CPU, run() computes bfloat16 products and
-  // oneDNN products with the kernels of linear layers, which need this buffer. For other products, the buffer
-  // is undefined.
+  // oneDNN products with the kernels of linear layers, which need this buffer. For other products, the tensor
+  // `weight_` is undefined.
   Tensor weight_;
 };
 

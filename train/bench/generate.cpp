@@ -38,8 +38,8 @@ uint32_t read_weights(const NamedTensors& weights, double share) {
   return total;
 }
 
-// Returns the estimated time in seconds to read all weights of dtype `stored` once. The weights in memory are
-// float32. If `stored` is bfloat16, the function therefore reads only half of each weight tensor.
+// Returns the estimated time in seconds to read all weights of dtype `stored` once. The weights in memory
+// have the dtype float32, so the function reads only half of each weight tensor if `stored` is bfloat16.
 double read_seconds(const NamedTensors& weights, DType stored) {
   constexpr int kPasses = 20;
   const double share = static_cast<double>(size_of(stored)) / sizeof(float);
@@ -54,7 +54,7 @@ double read_seconds(const NamedTensors& weights, DType stored) {
 // - Each weight takes one multiply-add per sequence and is read once, in the dtype `stored`.
 // - A state of constant size is read once and written once.
 // - A key/value cache has room for max_length tokens. A step reads the cache up to the current position. On
-//   average over the steps, this position is half of `tokens`.
+//   average over the steps, the current position is half of `tokens`.
 WorkCounts count_token_work(const AutoregressiveModel& model, int64_t batch, int64_t tokens, DType stored) {
   const AutoregressiveModelOptions& options = model.options();
   const auto state = static_cast<double>(Decoder(model, batch).state_bytes());

@@ -61,7 +61,7 @@ class LshMeasurement {
 };
 
 // Matrix products with the shapes of the products in LSH attention. The queries of one chunk attend to the
-// keys of two chunks. Each thread computes all products.
+// keys of two chunks. Each thread computes all of the products.
 class ChunkProducts {
  public:
   ChunkProducts(int64_t chunk, int64_t dim) {
@@ -84,9 +84,9 @@ class ChunkProducts {
   std::vector<GemmRunner> work_;
 };
 
-// Returns the results for this length, including the share of each stage in the total time of all threads.
-// Attention passes and sgemm on the same shapes alternate, so that other load on the machine affects both
-// measurements.
+// Returns the results for the length of the measurement, including the share of each stage in the total time
+// of all threads. Attention passes and calls of sgemm on the same shapes alternate, so that other load on the
+// machine affects both measurements.
 Report LshMeasurement::report(const Attention& attention, const ChunkProducts& chunk_products,
                               int64_t repeats) const {
   LshStageTimes stages;

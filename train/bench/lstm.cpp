@@ -1,6 +1,6 @@
-// A benchmark of a stack of LSTM layers, forward and backward, on random frames. The measurements of the
-// stack, of matrix products of the same shapes and of memory copies alternate, so that other load on the
-// machine slows all of them equally.
+// A benchmark of the forward and backward pass of a stack of LSTM layers on random frames. The measurements
+// of the stack, of matrix products of the same shapes and of memory copies alternate, so that other load on
+// the machine slows all measurements equally.
 #include "models/layers/lstm.h"
 #include "core/rng.h"
 #include "core/system/machine.h"

@@ -65,7 +65,7 @@ struct Timing {
 };
 
 // Returns the results for each model. Each repeat runs all models in turn, so that other load on the machine
-// affects all of them.
+// affects all models.
 std::vector<Sample> measure(const std::vector<AutoregressiveModelOptions>& models, int64_t batch,
                             const Timing& timing) {
   std::vector<std::unique_ptr<Step>> steps;

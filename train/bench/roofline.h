@@ -1,6 +1,6 @@
 // The roofline of a benchmark: lower bounds on the time of the operations and on the time of the memory
-// accesses. The bounds are computed from the rate of matrix products and from the memory bandwidth. Both are
-// measured in the same run.
+// accesses. The bounds are computed from the rate of matrix products and from the memory bandwidth, which are
+// measured in the same run as the benchmark.
 #pragma once
 
 #include <vector>
@@ -56,10 +56,10 @@ DeviceRates measure_median_device_rates(const DeviceRateProbe& probe, int64_t re
 // this product if the products of their model are too small to measure the rate of the device.
 std::vector<GemmShape> make_square_product_shapes(int64_t length);
 
-// Compares the measured times of a call with the roofline and adds the results to `report`. There are two
-// limits: the rate of matrix products and the memory bandwidth. For each limit, the report contains the
+// Compares the measured times of a call with the roofline and adds the results to `report`. The roofline has
+// two limits: the rate of matrix products and the memory bandwidth. For each limit, the report contains the
 // seconds that `work` takes at the limit, and the ratio of these seconds to the measured seconds. The field
-// "nearer_limit" names the limit with the larger ratio. Results are medians over the repeats.
+// "nearer_limit" names the limit with the larger ratio. The results are medians over the repeats.
 //
 // `seconds` contains the measured time of each repeat. `rates` contains the measured rates of each repeat, or
 // a single element that is used for all repeats.

@@ -125,9 +125,9 @@ Labels find_labels(const Words& phones, const PhoneTable& table) {
 }
 
 // Reads the recordings of the split that --split names, and counts the phone errors in each recording. Skips
-// utterances that are faulty, are stored as features, or are only a segment of a recording. Throws DataError
-// if no recordings remain. The decoder processes each recording with one recurrent state, so the number of
-// errors does not depend on the option --window.
+// utterances that are faulty, that are stored as features, or that are only a segment of a recording. Throws
+// DataError if no recordings remain. The decoder processes each recording with one recurrent state, so the
+// number of errors does not depend on the option --window.
 std::vector<Clip> read_clips(const LoadedSpeechRun& run, const BenchmarkArguments& arguments) {
   const Corpus corpus =
       read_corpus_part(run.config, arguments.options.get<std::string>("split"), arguments.data_access);

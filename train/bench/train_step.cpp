@@ -1,7 +1,7 @@
 // A benchmark of a training step (forward, backward, clipping, optimizer) on random bytes. The time of the
 // step is compared with the time of matrix products of the same shapes and precision, and with the memory
-// bandwidth. Steps, products and copies alternate, so that other load on the machine affects all
-// measurements.
+// bandwidth. Training steps, matrix products and memory copies alternate, so that other load on the machine
+// affects all measurements.
 #include "core/allocator.h"
 #include "core/cuda/product_algorithms.h"
 #include "core/system/machine.h"
@@ -18,19 +18,19 @@ namespace {
 // The number of untimed steps at the start. These steps allocate the memory that later steps reuse.
 constexpr int64_t kWarmUp = 2;
 
-// Returns the operations and bytes of a training step. The number of bytes is a lower bound. It assumes that
-// each kernel reads its inputs from memory once and writes its results once, and that elementwise kernels are
-// fused.
-// - list_training_gemms() lists the matrix products. Operands and results have the dtype
-//   get_operand_dtype(device).
-// - The forward pass of attention reads q, k and v, and writes the result. Backward reads q, k, v, the result
-//   and the gradient of the result, and writes the gradients of q, k and v. Each tensor has the shape
-//   (batch, length, width) and the dtype get_operand_dtype(device).
-// - A layer has two residual branches in float32. Forward reads the input and the output of a branch, and
-//   writes their sum. Backward reads the sum and the gradient of the sum, and writes the gradient of the
-//   input.
-// - The optimizer uses float32. It reads a weight, its gradient and two moments, and writes the weight and
-//   the moments.
+// Returns the operations and bytes of a training step. The number of bytes is a lower bound, which assumes
+// that each kernel reads its inputs from memory once and writes its results once, and that elementwise
+// kernels are fused.
+// - list_training_gemms() lists the matrix products. Operands and results of the matrix products have the
+//   dtype get_operand_dtype(device).
+// - The forward pass of attention reads q, k and v, and writes the result. The backward pass reads q, k, v,
+//   the result and the gradient of the result, and writes the gradients of q, k and v. Each tensor has the
+//   shape (batch, length, width) and the dtype get_operand_dtype(device).
+// - A layer has two residual branches in float32. The forward pass reads the input and the output of a
+//   branch, and writes their sum. The backward pass reads the sum and the gradient of the sum, and writes the
+//   gradient of the input.
+// - The optimizer uses float32. For each weight, the optimizer reads the weight, its gradient and two
+//   moments, and writes the weight and the moments.
 WorkCounts count_step_work(const BenchmarkedModel& choice, double attention_flops, int64_t parameters,
                            Device device) {
   constexpr double kAttentionTensors = 4 + 8, kStreamTensors = 2 * (3 + 3), kOptimizerTensors = 4 + 3;
@@ -61,7 +61,7 @@ Report run_train_step(const BenchmarkArguments& arguments) {
   step.run();
   const int64_t added = get_device_allocator(device).stats().peak_bytes - before;
 
-  // Backward computes two matrix products for each matrix product of the forward pass.
+  // The backward pass computes two matrix products for each matrix product of the forward pass.
   const double in_attention =
       3 * count_attention_flops(choice.model, length) * static_cast<double>(choice.batch_size);
   const WorkCounts work = count_step_work(choice, in_attention, count_parameters(step.model()), device);

@@ -81,8 +81,8 @@ void point_link(const Folder& parent, const std::string& link, const std::string
   parent.replace_link(link, target);
 }
 
-// Returns the target of a link if the target is a single file name other than "." and "..". Otherwise,
-// returns std::nullopt.
+// Returns the target of a symbolic link if the target is a single file name other than "." and "..".
+// Otherwise, returns std::nullopt.
 std::optional<std::string> read_link_name(const fs::path& link) {
   std::error_code error;
   const std::string target = fs::read_symlink(link, error).string();

@@ -75,8 +75,8 @@ std::optional<std::string> resolve_checkpoint_link(const std::string& run_dir, c
 // - the target of the link `latest`
 // - the newest checkpoint
 //
-// The result contains no symlinks, so it remains valid when a training run replaces the links. Throws
-// CheckpointError if there is no checkpoint.
+// The returned path contains no symlinks, so the path remains valid when a training run replaces the links.
+// Throws CheckpointError if there is no checkpoint.
 std::string find_checkpoint(const std::string& path, bool prefer_best);
 
 // A reader of a checkpoint folder. Loading a checkpoint without checksums logs a warning.

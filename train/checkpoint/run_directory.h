@@ -40,8 +40,8 @@ class RunDirectory {
 
   // Prepares the folder for a training run that continues from `step`. For a new run, `step` is 0. Removes
   // the unfinished files of a killed process, and writes config.toml. Removes the records of later steps from
-  // metrics.jsonl. If `evaluated` is false, also removes the evaluation of `step`, because the run repeats
-  // this evaluation.
+  // metrics.jsonl. If `evaluated` is false, also removes the record of the evaluation at `step`, because the
+  // run repeats the evaluation.
   //
   // Throws CheckpointError if config.toml or metrics.jsonl exists and is not a regular file, or if
   // `checkpoints` exists and is not a folder.

@@ -162,9 +162,9 @@ void SafetensorsFile::load_into(const std::vector<std::pair<std::string, Tensor>
   std::sort(in_file_order.begin(), in_file_order.end(), [](const auto& a, const auto& b) {
     return std::tie(a.first->begin, a.first->end) < std::tie(b.first->begin, b.first->end);
   });
-  // All tensors are read before the first tensor is overwritten, so that an error changes no tensor. The
-  // tensors in file order cover the data section without gaps, so `found` becomes the checksum of the whole
-  // file.
+  // All tensors are read from the file before the first tensor is overwritten, so that a read error changes
+  // no tensor. The tensors in file order cover the data section without gaps, so `found` becomes the checksum
+  // of the whole file.
   Checksum found = header_checksum_;
   std::vector<Tensor> values;
   for (const auto& [entry, tensor] : in_file_order) values.push_back(read(*entry, found));

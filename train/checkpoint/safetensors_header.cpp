@@ -143,9 +143,8 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
   std::set<std::string> names_, fields_;
 };
 
-// Returns the size of a tensor in bytes, or std::nullopt if the size is greater than INT64_MAX. The
-// comparison replaces each dimension of size 0 by 1, so that the strides of an empty tensor cannot overflow
-// either.
+// Returns the size of a tensor in bytes, or std::nullopt if the size is greater than INT64_MAX. The overflow
+// check treats each dimension of size 0 as size 1, so that the strides of an empty tensor cannot overflow.
 std::optional<uint64_t> compute_byte_count(const SafetensorsEntry& entry) {
   uint64_t bound = static_cast<uint64_t>(size_of(entry.dtype));
   for (const int64_t size : entry.shape)

@@ -35,12 +35,12 @@ std::string to_json(const TrainingState& state);
 
 // Parses state.json and checks the type and range of each entry. Throws CheckpointError if an entry is
 // missing or invalid. The message names the file and the key of the entry. Callers call
-// verify_state_checksum() after this function, because an error about an entry is more specific than an error
-// about the checksum.
+// verify_state_checksum() after parse_training_state(), because an error about an entry is more specific than
+// an error about the checksum.
 TrainingState parse_training_state(const std::string& text, const std::string& path);
 
-// Throws CheckpointError if `text` does not match the checksum at its end. A text without this checksum is
-// accepted if `state.checksums` is empty, because earlier versions wrote such files.
+// Throws CheckpointError if `text` does not match the checksum at its end. A text without a checksum at its
+// end is accepted if `state.checksums` is empty, because earlier versions wrote such files.
 void verify_state_checksum(const std::string& text, const TrainingState& state, const std::string& path);
 
 }  // namespace tapeformer

@@ -78,7 +78,8 @@ ConfigOverrides make_config_overrides(const CommonOptions& options);
 // sets the number of threads to ProcessGroup::default_thread_count.
 void init_process_group_and_threads(const CommonOptions& options);
 
-// Returns the device that --device names. For "auto", logs the chosen device; see select_and_log_device().
+// Returns the device that --device names. For --device auto, logs the chosen device; see
+// select_and_log_device().
 Device select_device(const CommonOptions& options);
 
 // Prints the report on standard output, as JSON with --json and as text otherwise.

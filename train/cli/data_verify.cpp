@@ -49,7 +49,8 @@ bool is_lexicon(const std::string& layout) {
 }
 
 // Returns the name of the data set whose default config is used to verify files in the layout `layout`. A
-// lexicon has no config. For a lexicon, the result is the first speech corpus with transcripts of words.
+// lexicon has no config. For a lexicon, returns the name of the first speech corpus with transcripts of
+// words.
 std::string find_dataset_of_layout(const std::string& layout) {
   if (!is_lexicon(layout)) return layout;
   return list_dataset_names([](const CatalogueEntry& set) {

@@ -127,9 +127,9 @@ int64_t compute_window_limit(const LoadedRun& run, bool recompute) {
   return recompute ? model.max_length : model.position_limit();
 }
 
-// Returns the window in tokens, which is the value of --window. If the value is 0 and the model has neither a
-// position limit nor a segment memory, returns max_length of the model. Throws ConfigError if the value is
-// greater than compute_window_limit().
+// Returns the number of tokens in the window, which is the value of --window. If the value is 0 and the model
+// has neither a position limit nor a segment memory, returns max_length of the model. Throws ConfigError if
+// the value is greater than compute_window_limit().
 int64_t parse_window(const LoadedRun& run, bool recompute, const CommandLine& line) {
   const AutoregressiveModelOptions& model = run.model->options();
   const auto window = line.options.get<int64_t>("window");
@@ -168,10 +168,11 @@ TextLength compute_text_length(const LoadedRun& run, const GenerationOptions& op
   return {length, window};
 }
 
-// Speed and state size of the text generation of one process. The times are totals over all texts of the
-// process.
+// Speed and state size of the text generation of one process. The times are totals over all texts that the
+// process generates.
 struct Speed {
-  // Total time in seconds of reading the prompts, and of drawing tokens.
+  // prompt_seconds is the total time of reading the prompts, and `seconds` is the total time of drawing
+  // tokens.
   double prompt_seconds = 0, seconds = 0;
   int64_t state_bytes = 0;  // size of the decoder state after the last text; 0 in the mode "recompute"
   std::vector<Report> at_positions;  // speed over the 1,000 tokens before each position 2,000 * 10^n

@@ -35,8 +35,8 @@ CudaReport make_cuda_report() {
   return report;
 }
 
-// Measures the algorithms of four matrix products on a CUDA device. Adds three numbers to the report:
-// measured products, failed algorithms, and products without a fused epilogue.
+// Measures the algorithms of four matrix products on a CUDA device. Adds three numbers to the report: the
+// number of measured products, of failed algorithms, and of products without a fused epilogue.
 void report_products(Device device, Report& report) {
   if constexpr (kHasCuda) {
     const cuda::ProductTuningScope timed(device, "");

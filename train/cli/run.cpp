@@ -90,8 +90,8 @@ void print_error(const std::string& error) {
   log_message(LogLevel::error, error);
 }
 
-// Leaves the run, prints an error and returns the exit status `code`. Processes other than process 0 do not
-// print an error that process 0 also has.
+// Leaves the process group, prints the error `text` and returns the exit status `code`. Processes other than
+// process 0 do not print an error that process 0 also has.
 int report(const char* text, int code) {
   return destroy_process_group(code, text, print_error);
 }
@@ -151,8 +151,8 @@ int run_and_report_errors(const Arguments& words) {
   } catch (const FirstProcessError&) {
     return destroy_process_group(0, "", print_error);  // process 0 prints the error
   } catch (const ProcessLostError& error) {
-    // If the launcher has sent SIGTERM, the launcher also reports the lost process. In this case, this
-    // process prints no error.
+    // If the launcher has sent SIGTERM, the launcher also reports the lost process. If the launcher has sent
+    // SIGTERM, this process prints no error.
     return destroy_process_group(kFailureExitStatus, error.what(),
                                  has_received_sigterm() ? nullptr : print_error);
   } catch (const ConfigError& error) {

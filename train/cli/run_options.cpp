@@ -17,8 +17,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// write_image_grid() enlarges images by an integer factor of at most kMaxScale. Within this limit, it uses
-// the largest factor for which the total width of the images of a row is at most kMaxGridPixels pixels.
+// write_image_grid() enlarges images by an integer factor of at most kMaxScale. The factor is the largest
+// from 1 to kMaxScale for which the images of a row have a total width of at most kMaxGridPixels pixels.
 constexpr int64_t kMaxGridPixels = 4000, kMaxScale = 4;
 
 // If run.tensorboard is true, adds a picture to the TensorBoard event files in the samples folder.

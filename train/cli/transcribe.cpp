@@ -23,8 +23,8 @@ constexpr char kStandardInput[] = "-";
 struct Recognition {
   Words phones;
   int64_t frames = 0;
-  // Reports with the time and the name of each phone of a stream. The vector is empty if the phones were
-  // printed, or if the recording was not transcribed as a stream.
+  // Reports with the time and the name of each phone of a stream. `partials` is empty if the phones were
+  // already printed, or if the recording was not transcribed as a stream.
   std::vector<Report> partials;
 };
 

@@ -80,7 +80,7 @@ class AttentionApplier {
   // Checks that each option in the [attention] tables of `layer` belongs to one of `kinds` and has a valid
   // value. Copies the valid options to config.attention.
   void apply(const ConfigLayer& layer, const Kinds& kinds) {
-    // A map from "KIND.OPTION" to the name of the first setting of this option.
+    // A map from each option, "KIND.OPTION", to the name of the first setting of the option.
     std::map<std::string, std::string> names;
     for (const auto& setting : layer.settings) {
       if (setting.table_name != "attention") continue;

@@ -194,8 +194,9 @@ struct KeyProblem {
 struct AttentionCatalogue {
   std::vector<std::string> kind_names;
   std::function<std::vector<OptionSpec>(const std::string&)> list_options;
-  // Returns the reason why a kind does not support model.attention_dropout, or "" if the kind supports the
-  // key. If the function is empty, all kinds support the key.
+  // Returns the reason why an attention kind does not support model.attention_dropout, or "" if the kind
+  // supports model.attention_dropout. If explain_missing_dropout is empty, all kinds support
+  // model.attention_dropout.
   std::function<std::string(const std::string&)> explain_missing_dropout = nullptr;
   // Returns the contradictions between the model options of a config. If the function is empty, these
   // contradictions are not checked.
@@ -235,8 +236,9 @@ struct ConfigLoadOptions {
 // the form "table.key=value", where the value is a TOML value or a string without quotes.
 //
 // Settings are applied in this order: base files, file at `path`, --set options. Later values override
-// earlier values. If a file sets one of train.steps and train.epochs to a positive value and does not set the
-// other key, the other key becomes 0. The same rule applies to the --set options.
+// earlier values. If a file sets only one of the keys train.steps and train.epochs, and the value is
+// positive, the other key becomes 0. The same rule applies to the --set options, which are treated as one
+// file.
 //
 // The table [attention] contains the options of the attention kind in model.attention. If there are several
 // kinds, each kind has a table [attention.KIND]. Options of a kind that the final value of model.attention
@@ -250,16 +252,16 @@ struct ConfigLoadOptions {
 // - A --set option can reset such a key of the file to its default value.
 // - If a key of the file has no effect because of a --set option, a warning is logged instead.
 //
-// In the result, all keys without effect have their default values.
+// In the returned Config, all keys without effect have their default values.
 //
-// Relative paths in [data] and model.init are relative to the working directory. In the result, these paths
-// are absolute. If `options.purpose` is not ConfigPurpose::training, data.feature_cache and data.image_cache
-// are read only from the --set options.
+// Relative paths in [data] and model.init are relative to the working directory. In the returned Config,
+// these paths are absolute. If `options.purpose` is not ConfigPurpose::training, data.feature_cache and
+// data.image_cache are read only from the --set options.
 Config load_config(const std::string& path, const std::vector<std::string>& config_settings,
                    const AttentionCatalogue& catalogue, const ConfigLoadOptions& options = {});
 
-// Returns the resolved config as TOML. The text contains all keys that have an effect. For a file with this
-// text, load_config() returns an equal Config.
+// Returns a config as TOML text that contains all keys that have an effect. For a file that contains the
+// returned text, load_config() returns an equal Config.
 std::string to_toml(const Config& config);
 
 // Returns the reason why a key ("table.key") has no effect in a config, or "" if the key has an effect. For
@@ -270,10 +272,10 @@ std::string to_toml(const Config& config);
 std::string explain_unused_key(const Config& config, const std::string& name,
                                const AttentionCatalogue& catalogue);
 
-// Returns help on config keys as text for a terminal. The text contains the meaning, default value and valid
-// values of each key, and the configs in which the key has an effect. Selects the keys of the table `filter`
-// and the keys whose "table.key" contains `filter`. An empty `filter` selects all keys. Throws ConfigError if
-// no key is selected.
+// Returns help on config keys as text for a terminal. For each key, the text contains the meaning, the
+// default value, the valid values, and the configs in which the key has an effect. The text describes the
+// keys of the table named `filter`, and the keys whose "table.key" contains `filter`. An empty `filter`
+// selects all keys. Throws ConfigError if no key is selected.
 std::string format_config_help(const AttentionCatalogue& catalogue, const std::string& filter = "");
 
 // Returns the names ("table.key") of the keys that have different values in two configs, in schema order.

@@ -119,7 +119,7 @@ void ConfigLayerApplier::apply_setting(const Setting& setting, Config& config) {
   positions_[setting.name()] = setting.value_position;
 }
 
-// Appends a problem if a setting of data.allow_commands is not allowed:
+// Appends a problem if `setting` sets data.allow_commands and violates one of these rules:
 // - A --set option must not set the key.
 // - If options_.unused_key_policy is UnusedKeyPolicy::refuse, a file can set the key only to false.
 // - If options_.unused_key_policy has another value, a file can set the key to any value.

@@ -21,7 +21,8 @@ struct ConfigFiles {
 // Appends problems to `problems`, for example if files extend each other in a cycle.
 ConfigFiles read_config_files(const std::string& path, std::vector<ConfigProblem>& problems);
 
-// An object that applies config layers to a Config. The object skips the [attention] tables of the layers.
+// An object that applies config layers to a Config. A ConfigLayerApplier skips the [attention] tables of the
+// layers.
 class ConfigLayerApplier {
  public:
   // The arguments must outlive the applier. The applier appends problems of the settings to `problems`.
@@ -29,8 +30,8 @@ class ConfigLayerApplier {
                      std::vector<ConfigProblem>& problems)
       : schema_(schema), options_(options), problems_(problems) {}
 
-  // Overrides values in `config` with the settings of a layer. If the layer sets one of train.steps and
-  // train.epochs to a positive value and does not set the other key, the other key becomes 0.
+  // Overrides values in `config` with the settings of a layer. If the layer sets only one of the keys
+  // train.steps and train.epochs, and the value is positive, the other key becomes 0.
   void apply(const ConfigLayer& layer, Config& config);
 
   // Returns the position of the last setting of a key, or null if no layer sets the key.

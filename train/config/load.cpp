@@ -29,9 +29,9 @@ void name_after_file(const std::string& path, Config& config, std::vector<Config
   problems.push_back({position, "run.name: the name of the config file is not valid UTF-8; set run.name"});
 }
 
-// Returns the position to report for a key that no layer sets. If the file `path` contains the table of the
-// key, returns the position of the table; otherwise, returns the start of the file. If `path` is empty and no
-// file is read, the position is "--set KEY".
+// Returns the position that error messages contain for a key that no layer sets. Returns the position of the
+// table of the key in the file `path`, or the start of the file if the file does not contain the table. If
+// `path` is empty and no file is read, the position is "--set KEY".
 ConfigPosition find_table_position(const std::string& key, const std::string& path,
                                    const std::vector<ConfigLayer>& layers) {
   const std::string table = key.substr(0, key.find('.'));

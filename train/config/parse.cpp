@@ -95,8 +95,8 @@ std::pair<size_t, size_t> find_bare_key_before(const std::string& text, size_t l
 }
 
 // If `error` reports a duplicate key or table, appends a problem, makes the duplicate name unique in `text`,
-// and returns true. The caller can then parse `text` again. For other errors and for quoted names, returns
-// false.
+// and returns true. The caller can then parse `text` again. Returns false for other errors and for duplicate
+// names in quotes.
 bool rename_duplicate(std::string& text, const toml::parse_error& error, int count, Source& source,
                       std::vector<ConfigProblem>& problems) {
   const std::string_view description = error.description();
@@ -221,7 +221,7 @@ std::optional<std::string> read_text(const std::string& path, std::string& probl
 
 // Parses the value of a --set option as a TOML value. If `text` is not valid TOML, returns `text` as a
 // string. However, if invalid text starts with a bracket, a brace or a quote, the text is probably a
-// malformed list, table or string. In this case, returns std::nullopt and sets `problem`.
+// malformed list, table or string. For such a text, returns std::nullopt and sets `problem`.
 std::optional<RawValue> find_set_option_value(const std::string& text, std::string& problem) {
   try {
     const toml::table parsed = toml::parse(std::string_view("value = " + text));

@@ -13,8 +13,8 @@ namespace tapeformer {
 // position in the file. Problems of --set options come last.
 std::string format_problems(std::vector<ConfigProblem> problems, const std::vector<std::string>& files);
 
-// The describe_…() functions return error messages. If a known key or table has a similar name, the message
-// suggests this name.
+// The describe_…() functions return error messages. If a known key or table has a name similar to an unknown
+// name, the message suggests the known name.
 
 // Returns the error message for an unknown key. `names` contains the known keys of the same table. The
 // message contains `context` after the name of the key, for example ` of attention kind "lsh"`.

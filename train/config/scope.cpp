@@ -169,7 +169,7 @@ KeyScope make_lexicon_scope() {
 
 // Returns the conditions under which data.unknown_words has an effect. The key has an effect only if the
 // transcripts contain words. In some data sets, such as Kaldi directories, transcripts can contain phones or
-// words. For these data sets, the key has an effect only if data.lexicon is set.
+// words. For such data sets, data.unknown_words has an effect only if data.lexicon is set.
 KeyScope make_unknown_word_scope() {
   return combine_scopes(make_lexicon_scope(),
                         {{"transcripts with a lexicon", "data.lexicon", [](const Config& c) {

@@ -29,9 +29,9 @@ struct ListConstraints {
 };
 
 // Converts a value to the type of spec.default_value. Floating-point options accept integers, but integer
-// options do not accept floating-point numbers. `form` contains the restrictions of a list. If the value has
-// the wrong type, is out of range or is not one of the choices, returns std::nullopt and sets `error` to an
-// error message such as "expected a number, got true".
+// options do not accept floating-point numbers. `form` contains the constraints on the values of list
+// options. If the value has the wrong type, is out of range or is not one of the choices, returns
+// std::nullopt and sets `error` to an error message such as "expected a number, got true".
 std::optional<OptionValue> convert_to_option_value(const RawValue& raw, const OptionSpec& spec,
                                                    const ListConstraints& form, std::string& error);
 
@@ -39,8 +39,8 @@ std::optional<OptionValue> convert_to_option_value(const RawValue& raw, const Op
 // `one of "post", "pre"`.
 std::string describe_expected_value(const OptionSpec& spec, const ListConstraints& form);
 
-// Returns the TOML text of a value. Floating-point numbers have the fewest digits that are parsed to the
-// same value.
+// Returns the TOML text of a value. Floating-point numbers are written with the fewest digits from which the
+// same value can be parsed.
 std::string format_option_value(const OptionValue& value, const ListConstraints& form = {});
 
 // Returns `text` as a TOML basic string with quotes.

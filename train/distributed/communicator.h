@@ -42,16 +42,16 @@ class Communicator {
   // wait(). Sums of bfloat16 are rounded after each addition. All processes get bitwise equal sums, as MPI
   // requires.
   virtual void start_all_reduce(const Tensor& values) = 0;
-  // Waits for all started reductions. If is_stream_ordered() is true, the function can return before
-  // reductions of CUDA tensors are complete. Operations that are launched later wait for these reductions on
-  // the device.
+  // Waits for all started reductions. If is_stream_ordered() is true, wait() can return before reductions of
+  // CUDA tensors are complete. Operations that are launched after wait() wait on the device for the
+  // reductions.
   virtual void wait() = 0;
   // Replaces each element of `values` with its sum over all processes.
   void all_reduce(const Tensor& values) {
     start_all_reduce(values);
     wait();
   }
-  // Replaces the elements of `values` with the elements of `values` on process 0. The tensor must be
+  // Replaces the elements of `values` with the elements of `values` on process 0. `values` must be
   // contiguous.
   virtual void broadcast(const Tensor& values) = 0;
   // Returns whether reductions of CUDA tensors run in stream order.

@@ -1,10 +1,10 @@
-// The sum of gradients over the processes of a run. The gradients are reduced in buckets while backward()
-// runs.
+// Computes the sum of each gradient over the processes of a run. The gradients are reduced in buckets while
+// backward() runs.
 //
-// A bucket is a contiguous buffer for the gradients of several parameters. The first bucket holds the last
-// parameters of the model, because backward() completes their gradients first. The reduction of a bucket
-// starts when the gradients of this bucket and of all earlier buckets are complete. All processes therefore
-// reduce the buckets in the same order.
+// A bucket is a contiguous buffer for the gradients of several parameters. The first bucket holds the
+// gradients of the last parameters of the model, because backward() completes these gradients first. The
+// reduction of a bucket starts when the gradients in the bucket and in all earlier buckets are complete, so
+// that all processes reduce the buckets in the same order.
 #pragma once
 
 #include <cstdint>

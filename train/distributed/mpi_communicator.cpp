@@ -142,7 +142,7 @@ MpiCommunicator::~MpiCommunicator() {
   worker_->enqueue([] { MPI_Finalize(); });
 }
 
-// Runs a job on the worker thread and waits until this job and all earlier jobs are complete.
+// Runs `job` on the worker thread, and waits until `job` and all earlier jobs are complete.
 void MpiCommunicator::run(Worker::Job job) {
   worker_->enqueue(std::move(job));
   worker_->wait(wait_check_);

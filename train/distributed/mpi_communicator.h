@@ -1,4 +1,4 @@
-// A communicator that uses MPI. The class exists only in builds with MPI.
+// A communicator that uses MPI. The class MpiCommunicator exists only in builds with MPI.
 //
 // MPI reduces tensors in host memory. Tensors on a device are copied to host memory and back. A worker thread
 // makes all MPI calls, so a reduction overlaps with the work of the caller.
@@ -34,13 +34,13 @@ class MpiCommunicator final : public Communicator {
   void set_wait_check(std::function<void()> check) { wait_check_ = std::move(check); }
 
   // Replaces each element of `values`, a tensor in host memory, with its sum over all processes. Returns
-  // whether the reduction succeeds. The result is false in these cases:
+  // whether the reduction succeeds. The reduction fails in these cases:
   // - The reduction takes longer than `timeout_seconds`.
-  // - Another process has ended, or MPI reports an error. In this case, the function sets `error_message`.
-  // If the result is false, the caller must call abort().
+  // - Another process has ended, or MPI reports an error. In this case, all_reduce_with_timeout() sets
+  // `error_message`. If the reduction fails, the caller must call abort().
   //
-  // Uses a separate MPI communicator, because other processes can be blocked in a different collective
-  // function.
+  // The reduction uses a separate MPI communicator, because other processes can be blocked in a different
+  // collective function.
   bool all_reduce_with_timeout(const Tensor& values, double timeout_seconds, std::string& error_message);
   // Ends all processes of the run with the exit status `exit_status`.
   [[noreturn]] void abort(int exit_status);

@@ -30,7 +30,7 @@ const std::string* join_failure = nullptr;
 
 #ifdef TAPEFORMER_MPI
 // Time in seconds for which destroy_process_group() waits for the other processes before it aborts the run.
-// If this process has an error, the time is kShutdownSeconds; otherwise, the time is kForever.
+// A process that has an error waits for kShutdownSeconds, and other processes wait for kForever.
 constexpr double kShutdownSeconds = 5, kForever = 1e12;
 // Exit status with which destroy_process_group() aborts the run if the exit status of this process is 0.
 constexpr int kAbortStatus = 1;

@@ -42,13 +42,13 @@ int get_process_rank();
 // tensors.
 std::shared_ptr<Communicator> make_communicator(const ProcessGroup& processes, Device device);
 
-// Leaves the run and returns the exit status of this process. The result is `exit_status` or, if
+// Leaves the run and returns the exit status of this process. The exit status is `exit_status` or, if
 // `exit_status` is 0, the largest exit status of all processes.
 //
 // If `error` is not empty and `print` is not null, the function prints the error. Processes other than
 // process 0 add their rank to the error, and do not print an error that process 0 also has.
 //
-// The function waits until all other processes have called the function. It aborts the run in these cases:
+// Waits until all other processes have called destroy_process_group(). Aborts the run in these cases:
 // - Another process has ended without calling the function.
 // - MPI reports an error.
 // - `error` is not empty, and the function has waited for 5 seconds.

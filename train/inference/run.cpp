@@ -60,8 +60,8 @@ void read_configs(const RunChoice& choice, FoundRun& found) {
 }
 
 // Returns load(found.config). If found.config does not match the weights of the checkpoint but
-// found.training_config does, the cause is a setting in RunChoice::config_settings. In this case, the
-// function throws ConfigError.
+// found.training_config does, the cause is a setting in RunChoice::config_settings. In this case,
+// load_fitting() throws ConfigError.
 template <class Load>
 auto load_fitting(const FoundRun& found, Load&& load) {
   try {
@@ -80,13 +80,14 @@ fs::path find_run_folder(const fs::path& checkpoint) {
 }
 
 // Makes the model of a run, loads its weights, and sets the precision of matrix products on `device`. Checks
-// the sizes first, so that a wrong config cannot exhaust the memory. Throws CheckpointError if the names or
-// shapes of the tensors do not match, and DivergenceError if a weight is not finite.
+// the size of the model before the model is built, so that a wrong config cannot exhaust the memory. Throws
+// CheckpointError if the names or shapes of the tensors do not match, and DivergenceError if a weight is not
+// finite.
 template <class Run, class Options, class Make>
 void load_weights(Run& run, Device device, const Options& options, const Make& make) {
-  // The model can have at most kAllowedElements more elements than the checkpoint. A larger model is not
-  // built, because it could exhaust the memory. If a model of an allowed size does not match the checkpoint,
-  // load_model() reports the mismatched tensors.
+  // The model can have at most kAllowedElements more elements than the checkpoint. A model with more elements
+  // is not built, because such a model could exhaust the memory. If a model of an allowed size does not match
+  // the checkpoint, load_model() reports the mismatched tensors.
   constexpr int64_t kAllowedElements = int64_t{1} << 24;
   const Checkpoint checkpoint(run.checkpoint_folder.string());
   check_model_sizes(checkpoint, list_expected_tensors(options));

@@ -38,8 +38,8 @@ struct FoundRun {
 };
 
 struct LoadedRun {
-  // While this object exists, matrix products use the fastest measured algorithms. The pointer is null if
-  // algorithms are not measured.
+  // While the ProductTuningScope exists, matrix products use the fastest measured algorithms. The pointer is
+  // null if algorithms are not measured.
   std::shared_ptr<cuda::ProductTuningScope> product_tuning_scope;
   Config config;
   DatasetInfo dataset_info;                    // vocabulary and example sizes of the training data
@@ -72,9 +72,9 @@ struct LoadedSpeechRun {
 // load_speech_run() loads speech models, load_example_run() loads classifiers and Set Transformers, and
 // load_run() loads all other models.
 //
-// The functions throw CheckpointError if RunChoice::path contains no checkpoint or if the checkpoint is
-// damaged. They throw ConfigError if RunChoice::config_settings are invalid or do not match the weights, or
-// if the function does not load models of this type. They throw DivergenceError if a weight is not finite.
+// Throws CheckpointError if RunChoice::path contains no checkpoint or if the checkpoint is damaged. Throws
+// ConfigError if RunChoice::config_settings are invalid or do not match the weights, or if the function does
+// not load models of the type in the config. Throws DivergenceError if a weight is not finite.
 FoundRun find_run(const RunChoice& choice);
 LoadedRun load_run(const FoundRun& found);
 LoadedRun load_run(const RunChoice& choice);

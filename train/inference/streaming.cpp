@@ -42,9 +42,9 @@ int64_t compute_window_frames(const LoadedSpeechRun& run, double seconds) {
 }
 
 // Sets options.feature_scales and options.feature_offsets, which undo the normalization of the features by
-// global statistics. The decoder needs the features without this normalization, because it computes the
-// energy of each frame from these features to detect pauses. If the run has no global statistics, sets the
-// scales to 1 and the offsets to 0.
+// global statistics. The decoder needs the features without normalization to compute the energy of each
+// frame, from which the decoder detects pauses. If the run has no global statistics, sets the scales to 1 and
+// the offsets to 0.
 void set_scale(const LoadedSpeechRun& run, StreamDecoderOptions& options) {
   const auto dims = static_cast<size_t>(run.metadata.feature_dim / (run.config.data.deltas + 1));
   options.feature_scales.assign(dims, 1);

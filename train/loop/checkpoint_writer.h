@@ -28,14 +28,15 @@ class CheckpointWriter {
   // Saves a checkpoint and removes old checkpoints. If the optimizer keeps a moving average of the weights,
   // the model file contains the average, and the optimizer file contains the current weights.
   //
-  // If the checkpoint cannot be saved, earlier checkpoints stay intact. In this case, the function throws
-  // CheckpointError if `must_succeed` is true; otherwise, it calls `warn` and returns false. If old
-  // checkpoints cannot be removed, the function calls `warn` and returns true.
+  // If the checkpoint cannot be saved, earlier checkpoints stay intact. In this case, save() throws
+  // CheckpointError if `must_succeed` is true, and calls `warn` and returns false if `must_succeed` is false.
+  // If old checkpoints cannot be removed, save() calls `warn` and returns true.
   bool save(const TrainingState& state, bool must_succeed, const WarningFunction& warn);
 
   // Replaces the TrainingState in the checkpoint of `state.step`. If `is_best` is true, also points the link
-  // `best` to this checkpoint and removes old checkpoints. Must be called after an evaluation. If writing
-  // fails, calls `warn`. If the TrainingState is not replaced, a resumed run repeats the evaluation.
+  // `best` to this checkpoint and removes old checkpoints. record_evaluation() must be called after an
+  // evaluation. If a file cannot be written, calls `warn`. If the TrainingState is not replaced, a resumed
+  // run repeats the evaluation.
   void record_evaluation(const TrainingState& state, bool is_best, const WarningFunction& warn);
 
  private:

@@ -8,8 +8,8 @@
 
 namespace tapeformer {
 
-// The functions below throw DivergenceError if a value is not finite. The error message contains the step,
-// the last checkpoint of the run, and advice on the config.
+// The check_finite_…() functions throw DivergenceError if a value is not finite. The error message contains
+// the step, the last checkpoint of the run, and advice on the config.
 
 // The error message contains `examples`, a description of the training examples of the batch.
 void check_finite_loss(double loss, int64_t step, const std::string& examples, const RunState& state);

@@ -13,9 +13,9 @@ namespace tapeformer {
 
 // Returns the table [run] for this process. If there is one process, returns `run`. If there are several
 // processes, replaces these values:
-// - If run.threads is 0, it becomes processes.default_thread_count.
-// - If run.device is "cuda", it becomes "cuda:N", where N is processes.local_rank.
-// - If run.device is "auto" and a CUDA device is available, it becomes "cuda:N".
+// - If run.threads is 0, run.threads becomes processes.default_thread_count.
+// - If run.device is "cuda", run.device becomes "cuda:N", where N is processes.local_rank.
+// - If run.device is "auto" and a CUDA device is available, run.device becomes "cuda:N".
 RunConfig make_process_run_config(const RunConfig& run, const ProcessGroup& processes);
 
 // Returns a warning for each host on which the total number of threads exceeds the number of processors that
@@ -31,8 +31,9 @@ void log_processes(const ProcessGroup& processes);
 // Returns the version of the program, which must be the same on all processes.
 SharedSettings list_version_settings();
 
-// Returns list_version_settings() and the config values that must be the same on all processes. The result
-// does not contain the device, the number of threads, or the paths of data, caches and initial weights.
+// Returns list_version_settings() and the config values that must be the same on all processes. The returned
+// settings do not contain the device, the number of threads, or the paths of data, caches and initial
+// weights.
 SharedSettings list_shared_settings(const Config& config);
 
 // Returns whether `condition` is true on any process. All processes get the same result.

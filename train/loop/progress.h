@@ -1,5 +1,6 @@
-// Progress of a training run on standard error. On a terminal, one line is updated in place. Other
-// outputs get at most one line every 10 seconds. The class Progress is not thread-safe.
+// Shows the progress of a training run on standard error. If the output is a terminal, one line is updated in
+// place. If the output is not a terminal, at most one line is written every 10 seconds. The class Progress is
+// not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -40,9 +41,9 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // Shows the sample. Skips the sample if the previous line is less than 0.1 seconds old on a terminal, or
-  // less than 10 seconds old on other outputs. The first sample and the sample of the last step are always
-  // shown.
+  // Shows `sample` on the progress line. Skips the sample if the previous line is less than 0.1 seconds old
+  // on a terminal, or less than 10 seconds old on other outputs. The first sample and the sample of the last
+  // step are always shown.
   void update(const ProgressSample& sample);
   // Prints escape_message(raw) on a line above the progress line.
   void print_message(const std::string& raw);

@@ -16,8 +16,8 @@ namespace tapeformer {
 
 class RunLog {
  public:
-  // Opens metrics.jsonl in the run directory. If `run_dir` is null, the object writes no records and shows no
-  // progress; processes other than process 0 pass null. If `quiet` is true, the object shows no progress. The
+  // Opens metrics.jsonl in the run directory. If `run_dir` is null, as on processes other than process 0, the
+  // RunLog writes no records and shows no progress. If `quiet` is true, the RunLog shows no progress. The
   // speed is shown in `unit` per second, where `unit` is "tokens" or "frames".
   RunLog(const Folder* run_dir, bool quiet, const RunState& state, const char* unit);
 
@@ -33,7 +33,7 @@ class RunLog {
   void flush();
 
   void show_progress(const ProgressSample& sample) { progress_.update(sample); }
-  // Prints a message on its own line. If the object shows no progress, prints nothing.
+  // Prints a message on its own line. If the RunLog shows no progress, prints nothing.
   void print_message(const std::string& text) { progress_.print_message(text); }
   // Logs a warning on its own line.
   void warn(const std::string& text);

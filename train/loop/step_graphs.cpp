@@ -6,7 +6,7 @@
 namespace tapeformer {
 namespace {
 
-// Maximum number of graphs. Each graph reserves the memory of a training step.
+// Maximum number of CUDA graphs that are kept. Each graph reserves the memory of a training step.
 constexpr size_t kMaxGraphs = 4;
 
 }  // namespace
@@ -17,8 +17,8 @@ StepGraphs::~StepGraphs() = default;
 
 void StepGraphs::capture(Entry& entry, int64_t step, const std::function<StepOutputs()>& launch_step) {
   if constexpr (kHasCuda) {
-    // The capture allocates new memory for the graph and cannot use cached blocks. trim() returns the cached
-    // blocks to the system, so that the capture can allocate their memory.
+    // The capture of a graph allocates new memory and cannot use cached blocks. trim() returns the cached
+    // blocks to the system, so that the capture can allocate the memory of these blocks.
     get_device_allocator(device_).trim();
     entry.captured_step = step;
     try {

@@ -28,8 +28,8 @@ struct StepLayout {
 // Results of a step on the device. Each replay of a graph overwrites the tensors.
 struct StepOutputs {
   std::vector<Tensor> losses;  // one for each micro-batch
-  // For each micro-batch, the sum of the auxiliary losses of all layers. A tensor is undefined if the layers
-  // have no auxiliary losses.
+  // For each micro-batch, the sum of the auxiliary losses of all layers. The tensor of a micro-batch is
+  // undefined if the layers have no auxiliary losses.
   std::vector<Tensor> loss_terms;
   Tensor grad_norm;
   // Sum of BatchLoss::processed_unit_count over all micro-batches. Equal for all steps with the same layout.
@@ -45,7 +45,7 @@ class StepGraphs {
 
   // Runs step number `step`: calls `launch_step`, or replays the graph of `layout`. `launch_step` must do the
   // same work in all steps with equal layouts. Only the step number and the values of the batch tensors can
-  // differ between these steps.
+  // differ between steps with equal layouts.
   StepOutputs run(const StepLayout& layout, int64_t step, const std::function<StepOutputs()>& launch_step);
 
   // Returns the number of captured graphs, including graphs that were discarded.

@@ -49,10 +49,10 @@ std::optional<StepLayout> StepRunner::fetch_batches(bool with_dropout) {
   return capturable ? std::optional(layout) : std::nullopt;
 }
 
-// Computes the weight of each micro-batch in the loss of the step. With these weights, the sum of the
-// gradients over all micro-batches and processes is the gradient of the loss of the whole batch. If a step
-// has several micro-batches or processes, also copies the weights to the device, where a captured graph reads
-// them.
+// Computes the weight of each micro-batch in the loss of the step. The weights are chosen so that the sum of
+// the gradients over all micro-batches and processes is the gradient of the loss of the whole batch. If a
+// step has several micro-batches or processes, also copies the weights to the device, where a captured graph
+// reads them.
 void StepRunner::compute_loss_weights() {
   const int64_t micro_steps = config_.train.accumulate;
   loss_weights_.assign(1, 1);
@@ -82,8 +82,8 @@ BatchLoss StepRunner::forward(int64_t micro_batch, bool with_dropout, LossTerms&
                                                            .step = static_cast<uint64_t>(number),
                                                            .first_example = slice.first_example,
                                                            .loss_terms = &terms});
-  // On the CPU in a run with one process, the loss is checked before the backward pass. In other runs,
-  // complete_pending_step() checks the loss.
+  // On the CPU in a run with one process, the loss is checked before the backward pass. On other devices, and
+  // in runs with several processes, complete_pending_step() checks the loss.
   if (device_.is_cpu() && !reducer_ && !std::isfinite(batch.loss.item()))
     check_finite_loss(batch.loss.item(), state_.step, task_.describe_examples(number), state_);
   return batch;

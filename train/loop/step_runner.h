@@ -33,15 +33,15 @@ class StepRunner {
              const Schedule& schedule, Communicator& processes);
 
   // Runs step number RunState::step, and then waits for the losses of the previous steps. On the CPU in a run
-  // with one process, also checks the loss of this step. Throws DivergenceError if one of these losses, or
-  // the gradient norm of a previous step, is not finite. `stop` is the stop request of this process;
+  // with one process, also checks the loss of this step. Throws DivergenceError if a checked loss, or the
+  // gradient norm of a previous step, is not finite. `stop` is the stop request of this process;
   // agreed_stop_request() returns the stop request of all processes.
   StepResult run(const StopRequest& stop = {});
   // Waits for the losses and gradient norms of the steps before step number `end_step`. Throws
-  // DivergenceError if one of them is not finite.
+  // DivergenceError if a loss or a gradient norm is not finite.
   void wait_for_losses(int64_t end_step);
-  // Discards the losses that have not been read. Trainer::dry_run() calls this function if it estimates the
-  // time of a step, because the device then counts the work of the step and computes no losses.
+  // Discards the losses that have not been read. Trainer::dry_run() calls discard_losses() if the time of a
+  // step is estimated, because the device then only counts the work of the step and computes no losses.
   void discard_losses() { pending_steps_.clear(); }
   // Returns the loss of the last step whose losses were read. If no losses were read, returns std::nullopt.
   std::optional<double> last_loss() const { return last_loss_; }
@@ -96,7 +96,7 @@ class StepRunner {
   Tensor device_loss_weights_;
   StopRequest stop_request_;  // request of this process in the current step
   // Status of the current step. If the device is the CPU and the run has several processes, launch() sets
-  // `status_`, and run() moves it to the PendingStep. Otherwise, `status_` is std::nullopt.
+  // `status_`, and run() moves `status_` to the PendingStep. Otherwise, `status_` is std::nullopt.
   std::optional<StepStatus> status_;
   std::deque<PendingStep> pending_steps_;
   std::optional<double> last_loss_, last_loss_terms_;

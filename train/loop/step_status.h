@@ -28,9 +28,9 @@ class StepStatus {
              const std::vector<double>& terms, const std::vector<double>& weights,
              int64_t processed_unit_count, const StopRequest& stop);
 
-  // Returns a float64 tensor with one row for each enumerator of Row and one column for each process. The
-  // caller must replace the tensor by its sum over the processes (all_reduce) before it calls the functions
-  // below.
+  // Returns a float64 tensor with one row for each enumerator of Row and one column for each process. Before
+  // other functions of StepStatus are called, the caller must replace the tensor by its sum over the
+  // processes (all_reduce).
   const Tensor& status_matrix() const { return status_matrix_; }
 
   // Returns the loss of the whole batch.
@@ -47,8 +47,8 @@ class StepStatus {
     int64_t micro_batch;
     double loss;  // weighted sum of the losses of all micro-batches of the process
   };
-  // Returns the lowest rank that has a non-finite loss, and the first micro-batch of this rank whose loss is
-  // not finite. If all losses are finite, returns std::nullopt.
+  // Returns the lowest rank of a process with a non-finite loss, and the first micro-batch of that process
+  // whose loss is not finite. If all losses are finite, returns std::nullopt.
   std::optional<NonFiniteLoss> find_non_finite_loss() const;
 
  private:

@@ -1,4 +1,4 @@
-// TensorBoard event files: scalars of metrics, sample images and the config of a run.
+// Writes TensorBoard event files, which contain the metrics, the sample images and the config of a run.
 //
 // An event file is a TFRecord file that contains protobuf messages of type tensorflow.Event. EventWriter does
 // not use libprotobuf, because libsentencepiece exports the symbols of its own copy of protobuf. A program
@@ -19,8 +19,8 @@ class EventWriter {
   // Creates a file "events.out.tfevents.…" in a folder.
   explicit EventWriter(const Folder& folder);
 
-  // Writes an event that marks the start of a session at `step`. TensorBoard then ignores the events of
-  // `step` and later steps in earlier event files, because a resumed run repeats these steps.
+  // Writes an event that marks the start of a session at `step`. The event causes TensorBoard to ignore the
+  // events of `step` and later steps in earlier event files, because a resumed run repeats these steps.
   void write_session_start(int64_t step);
   // Writes each number of a record, except "step", as a scalar. The name of the scalar consists of the split
   // and the field, for example "train/loss_nats". Skips values that are not finite.

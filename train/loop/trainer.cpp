@@ -268,8 +268,8 @@ TrainResult Trainer::run() {
       result.stop_signal = all_reduce_max_signal(*communicator_, signals.last_signal());
   };
   result.is_time_up = is_time_up();
-  // If the run was interrupted after it saved a checkpoint and before it evaluated the model, the evaluation
-  // runs now.
+  // If the run was interrupted after a checkpoint was saved and before the model was evaluated, the model is
+  // evaluated before the first step.
   const bool ended = state_.step == state_.total_steps || result.is_time_up;
   if (state_.step > 0 && state_.last_evaluation_step != state_.step && (is_evaluation_due() || ended))
     finish(ended);
@@ -296,8 +296,8 @@ TrainResult Trainer::run() {
 
 DryRunResult Trainer::dry_run(const StepTimeModel& time_model) {
   const auto product_tuning_scope = start_product_tuning(config_.run, device_, "", "", 0);
-  // Number of steps before the measured step. With CUDA graphs, the second step is not measured, because it
-  // captures the graph and takes longer than later steps.
+  // Number of steps before the measured step. With CUDA graphs, the second step is not measured, because the
+  // second step captures the graph and takes longer than later steps.
   const int warm_up = graphs() && !time_model ? 2 : 1;
   state_.total_steps = std::max<int64_t>(state_.total_steps, warm_up + 1);
   DryRunResult report{.parameter_count = count_parameters(task_->model()),

@@ -74,7 +74,8 @@ class Trainer {
 
   // Trains until the last step is complete, the time limit is reached, or the process receives SIGINT or
   // SIGTERM. If run() throws an exception, the saved checkpoints stay intact. Exceptions:
-  // - RunDirectoryError: The run directory cannot be used, or its config does not allow a resume.
+  // - RunDirectoryError: The run directory cannot be used, or the config in the run directory does not allow
+  //   a resume.
   // - ConfigError: The metadata of the task differs from the metadata in the checkpoint.
   // - CheckpointError: The checkpoint is damaged, or the last checkpoint cannot be saved.
   // - DivergenceError: A loss, a gradient norm, a weight or an optimizer state is not finite.
@@ -82,7 +83,8 @@ class Trainer {
   // If an error occurs only on process 0, the other processes throw FirstProcessError.
   TrainResult run();
   // Runs a few training steps and measures the time of the last step. Writes no files. If `time_model` is
-  // set, `time_model` runs the last step and returns the estimated time, and all losses are discarded.
+  // set, the last step is run by `time_model`, which returns the estimated time, and all losses are
+  // discarded.
   DryRunResult dry_run(const StepTimeModel& time_model = {});
 
   const Module& model() const { return task_->model(); }

@@ -72,8 +72,8 @@ const char* select_colour(size_t index) {
   return kColours[index % kColours.size()];
 }
 
-// Returns the stroke of a curve. Each curve is drawn on top of the earlier curves. Later curves are thinner,
-// so that the earlier curves remain visible.
+// Returns the stroke of a curve. Each curve is drawn on top of the earlier curves of the chart. Later curves
+// are thinner, so that earlier curves remain visible.
 std::string select_stroke(const Series& series, size_t index) {
   const double width = series.is_reference
                            ? kMinLineWidth
@@ -131,8 +131,8 @@ class Plot {
     return series.error_bars.empty() || !std::isfinite(series.error_bars[i]) ? 0
                                                                              : std::abs(series.error_bars[i]);
   }
-  // Returns the end of an error bar, transformed by the scale of the axis and limited to the range of the
-  // axis. On a logarithmic axis, an error bar whose end is not positive ends at the border of the plot.
+  // Returns the end of an error bar, transformed by the scale of the y-axis and limited to the range of the
+  // y-axis. On a logarithmic axis, an error bar whose end is not positive ends at the border of the plot.
   double bar_end(double value) const {
     const double at = apply_axis_scale(chart_.y.scale, value);
     return std::isfinite(at) ? std::clamp(at, y_.low, y_.high) : y_.low;
@@ -208,8 +208,8 @@ std::string Plot::curve(const Series& series, size_t index) const {
   const char* const colour = select_colour(index);
   std::string corners, marks;
   // Every `every`-th point has a marker and an error bar, so that a curve has at most kMaxMarkers markers.
-  // The first point with a marker depends on `index`. Therefore, the markers of long curves with equal points
-  // do not overlap.
+  // The first point with a marker depends on the index of the curve, so that the markers of long curves with
+  // equal points do not overlap.
   const size_t every = (points.size() + kMaxMarkers - 1) / kMaxMarkers;
   for (size_t i = 0; i < points.size(); ++i) {
     const PagePoint& p = points[i];

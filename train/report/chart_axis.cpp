@@ -12,8 +12,8 @@ namespace {
 
 constexpr std::array<const char*, 3> kScaleNames = {"linear", "log2", "log10"};
 constexpr double kMaxTicks = 6;
-// A logarithmic axis has ticks at powers of its base. If the axis contains fewer than kMinTicks such powers,
-// the ticks have smaller distances.
+// A logarithmic axis has ticks at powers of its base. If the range of the axis contains fewer than kMinTicks
+// powers of the base, the distances between ticks are smaller.
 constexpr size_t kMinTicks = 3;
 
 double invert_transform(Scale scale, double at) {

@@ -16,7 +16,7 @@ struct Axis {
 
 // Returns "linear", "log2" or "log10".
 std::string get_scale_name(Scale scale);
-// Returns the scale with this name. Throws std::invalid_argument if the name is unknown.
+// Returns the scale with the name `name`. Throws std::invalid_argument if `name` is unknown.
 Scale parse_scale(const std::string& name);
 
 // Returns `value` for a linear scale, or the logarithm of `value` for a logarithmic scale.

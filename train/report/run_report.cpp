@@ -50,8 +50,8 @@ bool is_evaluation(const MetricRecord& record) {
   return !split.empty() && split != "train" && split != "epoch";
 }
 
-// Reduces a curve to at most kMaxPoints points, to limit the size of the page. Each returned point is the
-// mean of a group of successive points.
+// Reduces a curve to at most kMaxPoints points, to limit the size of the HTML page. Each returned point is
+// the mean of a group of successive points.
 std::vector<std::pair<double, double>> thin_points(const std::vector<std::pair<double, double>>& points) {
   const size_t group = (points.size() + kMaxPoints - 1) / kMaxPoints;
   if (group <= 1) return points;

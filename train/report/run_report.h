@@ -17,7 +17,7 @@ struct ReportedRun {
   std::optional<Config> config;              // nullopt if config.toml cannot be read
   std::vector<MetricRecord> metrics;         // valid records of metrics.jsonl
   std::vector<std::string> damage_messages;  // error messages about config.toml and metrics.jsonl
-  // Paths of the latest four PNG files in the folder `samples` of the run directory, oldest first.
+  // Paths of the four most recent PNG files in the folder `samples` of the run directory, oldest first.
   std::vector<std::filesystem::path> picture_paths;
   bool is_running = false;  // whether a process is currently training this run
 };
@@ -28,7 +28,7 @@ struct ReportedRun {
 ReportedRun read_reported_run(const std::string& path);
 
 // Returns an HTML page that contains all pictures and needs no other files. If `refresh_seconds` is positive,
-// browsers reload the page after this time.
+// browsers reload the page after `refresh_seconds` seconds.
 std::string make_report_page(const std::vector<ReportedRun>& runs, int refresh_seconds = 0);
 
 }  // namespace tapeformer

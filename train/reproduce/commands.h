@@ -1,5 +1,5 @@
 // The commands of a reproduction. To train and measure the rows of a table (train/reproduce/table.h), a
-// reproduction runs commands of this program, such as `train` and `eval`, in child processes.
+// reproduction runs commands of tapeformer, such as `train` and `eval`, in child processes.
 #pragma once
 
 #include <filesystem>

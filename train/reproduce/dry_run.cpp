@@ -1,6 +1,7 @@
 // Estimates of the time, memory and disk space of a reproduction, for `tapeformer reproduce --dry-run`. For
-// each trained row, `train --dry-run` runs a few training steps. The dry run executes as many commands in
-// parallel as the reproduction executes training runs in parallel. All files are temporary.
+// each trained row, `train --dry-run` runs a few training steps. The number of commands that the dry run
+// executes in parallel is the number of training runs that the reproduction executes in parallel. All files
+// of the dry run are temporary.
 #include <unistd.h>
 
 #include <algorithm>
@@ -36,7 +37,7 @@ class ScratchFolder {
   fs::path path_;
 };
 
-// Returns the estimated size in bytes of all checkpoints of a run. Assumes that each checkpoint contains the
+// Returns the estimated size in bytes of all checkpoints of a run. Each checkpoint is assumed to contain the
 // weights, two moments per weight and, if optimizer.ema > 0, the moving average of the weights, in float32.
 int64_t run_bytes(const Config& config, int64_t parameters) {
   constexpr int64_t kBestAndNext = 2;  // the best checkpoint, and the checkpoint that is being written
@@ -45,7 +46,7 @@ int64_t run_bytes(const Config& config, int64_t parameters) {
 }
 
 // Returns the estimated time in seconds of the measurements of a row for `seeds` seeds. `step` is the time of
-// a training step in seconds. Assumes that a forward pass takes a third of the time of a training step.
+// a training step in seconds. A forward pass is assumed to take a third of the time of a training step.
 double estimate_measuring_seconds(const Table& table, const Trial& trial, double step, int64_t seeds) {
   constexpr double kForwardShare = 1.0 / 3;
   const double forward = step * kForwardShare / static_cast<double>(trial.config.data.batch_size);
@@ -57,7 +58,7 @@ double estimate_measuring_seconds(const Table& table, const Trial& trial, double
   return seconds;
 }
 
-// Estimated costs of a table row. The times and `disk_bytes` are sums over all seeds.
+// Estimated costs of a table row. The times and the disk space are sums over all seeds of the reproduction.
 struct RowEstimate {
   double training_seconds = 0;
   double measuring_seconds = 0;
@@ -85,7 +86,7 @@ RowEstimate estimate_row(const Table& table, const Trial& trial, const Json& out
 }
 
 // Returns the trials that the dry run trains: each trained row with the first seed. If there are fewer than
-// `parallel` such trials, adds trials with other seeds, so that `parallel` training runs share the machine,
+// `parallel` trained rows, adds trials with other seeds, so that `parallel` training runs share the machine,
 // as in the reproduction.
 std::vector<Trial> list_estimated_trials(const ReproductionOptions& options, const CommandContext& context,
                                          const std::vector<Row>& rows, int64_t parallel) {

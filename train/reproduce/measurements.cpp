@@ -92,8 +92,8 @@ Measurement make_generation_measurement(const GenerationMeasurementOptions& spee
       speed.column, command, {{column, speed.measures_latency ? "seconds" : "images_per_second"}});
   measurement.row_names = speed.row_names;
   measurement.measures_first_seed_only = true;
-  // For each token, the mode "recompute" repeats the forward pass over all previous tokens. On average, the
-  // number of previous tokens is half of the sequence length.
+  // For each token, the mode "recompute" repeats the forward pass over all previous tokens. On average over
+  // the tokens, the number of previous tokens is half of the sequence length.
   measurement.estimate_seconds = [speed](double forward, const Trial& trial) {
     const bool recomputes = speed.mode == "recompute";
     const double passes = recomputes ? static_cast<double>(trial.config.data.max_length) / 2 : 1;

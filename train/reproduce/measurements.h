@@ -14,11 +14,11 @@ inline constexpr double kBytesPerMebibyte = 1024.0 * 1024.0;
 struct OutputField {
   Column column;
   std::string key;    // key of the value in the JSON output
-  double factor = 1;  // the table shows value * factor, such as factor = 100 for a percentage
+  double factor = 1;  // the table shows value * factor; for example, 100 for a percentage
 };
 
 // Returns a measurement that runs `command` and reads `fields` from the JSON output of the command. If the
-// output contains no number for OutputField::key, the column of the field has no value.
+// output contains no number with the key OutputField::key, the column of the field has no value.
 Measurement make_command_measurement(const std::string& name, const Words& command,
                                      const std::vector<OutputField>& fields);
 
@@ -36,8 +36,8 @@ OutputField make_test_accuracy_field();
 // returns a curve of the training loss against the step, for the figure with the name `figure`.
 Measurement make_training_curve_measurement(const std::string& figure);
 
-// Options of make_generation_measurement(). If `measures_latency` is true, the measured value is the time in
-// seconds to generate all images. Otherwise, the measured value is the number of generated images per second.
+// Options of make_generation_measurement(). The measured value is the time in seconds to generate all images
+// if `measures_latency` is true, and the number of generated images per second otherwise.
 struct GenerationMeasurementOptions {
   // `column` and `label` are the name and the label of the table column. `mode` is the value of the
   // command-line option --mode: "recurrent" or "recompute".
@@ -52,15 +52,15 @@ Measurement make_generation_measurement(const GenerationMeasurementOptions& spee
 
 // Returns the exponent of a power law that is fitted to (x, y): the slope of a least-squares line through
 // (log x, log y). The fit uses the second half of the points, or the last three points if the second half has
-// fewer than three. Returns NaN for fewer than two points.
+// fewer than three points. Returns NaN if there are fewer than two points.
 double fit_power_law_exponent(const std::vector<std::pair<double, double>>& points);
 
 // Returns the lengths shortest * 2^i, for i = 0, 1, 2, ..., that are at most `longest`. Throws ConfigError if
-// `longest` is less than `shortest`. `option` is the name of the measurement option that sets `longest`. The
-// error message contains this name.
+// `longest` is less than `shortest`. `option` is the name of the measurement option that sets `longest`,
+// which the error message contains.
 std::vector<int64_t> list_doubled_lengths(const char* option, int64_t shortest, int64_t longest);
 
-// Returns a column "milliseconds_N" and a column "mebibytes_N" for each length N. Also returns the columns
+// Returns a column "milliseconds_N" and a column "mebibytes_N" for each length N, and the columns
 // "milliseconds_exponent" and "mebibytes_exponent" for the results of fit_power_law_exponent().
 std::vector<Column> make_scaling_columns(const std::vector<int64_t>& lengths);
 // Returns the values of the columns of make_scaling_columns(), and curves of the time and the memory against

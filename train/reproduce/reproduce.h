@@ -32,16 +32,16 @@ struct ReproductionOptions {
   DataAccessOptions data_access = {""};
   bool quiet = false;  // disables the printing of progress
   // Values from the command line that override the config files of the rows. extract_measurement_options()
-  // removes the settings measure.NAME from these values.
+  // removes the settings measure.NAME from `overrides`.
   ConfigOverrides overrides = {};
   // All --set options of the command line, which are written to table.json.
   std::vector<std::string> all_config_settings = {};
   OptionValues measurement_options = {};  // values of the options in Reproduction::measurement_options
 
-  // Returns the value of the option --device for child processes. If the user specified a device other than
-  // "auto", such as "cuda-emulated", returns this name. Otherwise, returns the name of `device`.
+  // Returns the value of the option --device for child processes. Returns the name that the user specified,
+  // such as "cuda-emulated", if this name is not "auto". Otherwise, returns the name of `device`.
   std::string device_name() const { return overrides.device.empty() ? device.to_string() : overrides.device; }
-  // Returns the argument that belongs to `scale`.
+  // Returns the argument that corresponds to `scale`.
   template <class T>
   T select_by_scale(T smoke, T small, T paper) const {
     return scale == TableScale::smoke ? smoke : scale == TableScale::small ? small : paper;
@@ -61,18 +61,18 @@ struct Reproduction {
   // Options that the user can change with --set measure.NAME=VALUE.
   std::vector<OptionSpec> measurement_options = {};
   // Config tables, such as "model", and config keys, such as "run.precision", that the user can change with
-  // --set. If the list contains the table "train", the user can also change config keys in other tables.
+  // --set. If `config_keys` contains the table "train", the user can also change config keys in other tables.
   std::vector<std::string> config_keys = {};
   // Config keys that the user cannot change with --set, because the reproduction sets these keys.
   std::vector<std::string> reserved_keys = {};
 };
 
-// Returns an integer option, with the default value 0, for Reproduction::measurement_options. With the value
-// 0, the size depends on the scale of the table (ReproductionOptions::select_size()).
+// Returns an integer option, with the default value 0, for Reproduction::measurement_options. If the value of
+// the option is 0, the size depends on the scale of the table (ReproductionOptions::select_size()).
 OptionSpec make_size_option(const char* name, std::string help);
 
-// Returns the names of the config tables that affect a training run. Reproductions that train models use this
-// list as Reproduction::config_keys.
+// Returns the names of the config tables that affect a training run. Reproductions that train models use the
+// returned list as Reproduction::config_keys.
 std::vector<std::string> list_training_config_tables();
 
 // Returns all reproductions in the order in which the help lists them.
@@ -96,12 +96,11 @@ Reproduction make_speech_table_reproduction();
 Reproduction make_survey_table_reproduction();
 
 // Moves the settings measure.NAME from options.overrides.config_settings to options.measurement_options, and
-// copies all --set options to options.all_config_settings. Throws ConfigError if a setting is invalid, or if
-// the reproduction does not support it.
+// copies all --set options to options.all_config_settings. Throws ConfigError if a setting is invalid or is
+// not supported by the reproduction.
 void extract_measurement_options(const Reproduction& reproduction, ReproductionOptions& options);
 
-// Checks the --set options. Throws ConfigError for the first option whose config key is not used by any
-// config of `rows`.
+// Throws ConfigError for the first --set option whose config key is not used by any config of `rows`.
 void check_settings(const ReproductionOptions& options, const std::vector<Row>& rows);
 
 // Returns the value of a config key in the --set options, without the quotes of a TOML string. If several

@@ -76,8 +76,8 @@ void extract_measurement_options(const Reproduction& reproduction, ReproductionO
     } else if (name == "run.name" || contains(reproduction.reserved_keys, name)) {
       throw make_setting_error(setting, "the reproduction sets " + name + " itself");
     } else {
-      // If `taken` contains "train", the reproduction trains models and supports all config keys. In this
-      // case, load_config() checks whether the key exists.
+      // If `taken` contains "train", the reproduction trains models and supports all config keys. If all
+      // config keys are supported, load_config() checks whether the key exists.
       const auto& taken = reproduction.config_keys;
       if (!contains(taken, name) && !contains(taken, setting.table_name) && !contains(taken, "train"))
         throw make_setting_error(setting, taken_settings(reproduction, setting));

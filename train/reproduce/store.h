@@ -21,10 +21,10 @@ namespace tapeformer {
 
 class ResultStore {
  public:
-  // Creates options.output_folder if it does not exist, and locks it. Throws ConfigError if another process
-  // has locked the folder, if reproduce.json contains a different table, scale, program version, device or
-  // list of settings, or if this process does not see the files of process 0. Throws FileError if a file
-  // cannot be read or written.
+  // Creates options.output_folder if the folder does not exist, and locks the folder. Throws ConfigError if
+  // another process has locked the folder, if reproduce.json contains a different table, scale, program
+  // version, device or list of settings, or if this process does not see the files of process 0. Throws
+  // FileError if a file cannot be read or written.
   ResultStore(const Reproduction& reproduction, const ReproductionOptions& options,
               const ProcessGroup& processes);
 
@@ -36,8 +36,8 @@ class ResultStore {
   // Returns the seeds for which results of the row are stored, in increasing order.
   std::vector<int64_t> list_seeds(const Row& row) const;
 
-  // Returns the settings for the commands that this process runs. Each command uses as many threads as this
-  // process. In a run with several processes, make_process_run_config() selects the device.
+  // Returns the settings for the commands that this process runs. Each command uses as many threads as the
+  // process that runs it. In a run with several processes, make_process_run_config() selects the device.
   CommandContext make_command_context() const;
 
  private:

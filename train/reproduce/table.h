@@ -27,7 +27,7 @@ struct Row {
   std::vector<std::string> fixed_settings = {};    // settings that --set may not change
   NamedValues paper_values = {};                   // published values, by Column::name
   bool is_trained = true;  // whether the model of the row is trained; requires Table::needs_training
-  // Name of the line in the printed table that shows this row. Several rows can share a line. If `line_name`
+  // Name of the line that shows this row in the printed table. Several rows can share a line. If `line_name`
   // is empty, the name of the line is `name`.
   std::string line_name = {};
 };
@@ -69,12 +69,12 @@ struct Measurement {
   //   {config}  path of the config file of the trial
   //   {limit}   value of the config key data.eval_limit
   //   {file}    path for a file in the output folder, without an extension
-  // run_measurement() also appends common options, such as --json. If the arguments already contain --device,
-  // run_measurement() does not append this option.
+  // run_measurement() also appends common options, such as --json. The option --device is appended only if
+  // the arguments do not contain it.
   std::vector<Words> commands = {};
   // If set, returns the commands of a trial, which replace `commands`.
   std::function<std::vector<Words>(const Trial&)> make_trial_commands = nullptr;
-  // Returns the results of the measurement. `outputs` has the output of each command.
+  // Returns the results of the measurement. `outputs` contains the output of each command of the measurement.
   std::function<MeasurementResults(const std::vector<Json>& outputs, const Trial&)> read_results = nullptr;
   std::vector<std::string> row_names = {};  // names of the measured rows; empty: all rows
   // Whether the measurement runs only for the first seed, because its results, such as speeds, do not depend

@@ -16,7 +16,8 @@ namespace {
 
 constexpr char kNotRun[] = "not run", kNoValue[] = "–";
 
-// The stored results of a row. known[i] is the JSON object that ResultStore::get() returns for seeds[i].
+// The stored results of a row. `known[i]` is the JSON object that ResultStore::get() returns for the row and
+// `seeds[i]`.
 struct RowResults {
   std::vector<int64_t> seeds;
   std::vector<Json> known;
@@ -57,7 +58,7 @@ std::string command_text(const Reproduction& reproduction, const ReproductionOpt
   return text;
 }
 
-// Returns " --seeds S1,S2,…" with all seeds, or "" if there are no seeds.
+// Returns the command-line option " --seeds S1,S2,…" with all seeds, or "" if there are no seeds.
 template <class Seeds>
 std::string seeds_option(const Seeds& seeds) {
   std::string text;
@@ -66,8 +67,8 @@ std::string seeds_option(const Seeds& seeds) {
 }
 
 // Returns the cell of table.json for a column of a row. `results` contains the results of the row. The
-// entries commit, machine, threads and date come from the last seed that has a result. make_row_json() adds
-// the entries paper, command and config.
+// entries commit, machine, threads and date of the cell come from the last seed that has a result.
+// make_row_json() adds the entries paper, command and config to the cell.
 Json make_cell(const Measurement& measurement, const Column& column, const RowResults& results) {
   Json cell = {{"status", kNotRun}, {"values", Json::array()}, {"mean", nullptr}, {"spread", nullptr}};
   std::vector<double> values;
@@ -178,8 +179,8 @@ Json collect_curves(const Table& table, const Figure& figure, const std::vector<
   return series;
 }
 
-// Returns the first cell in a column among the rows of a printed line, or null if none of these rows has a
-// cell in the column.
+// Returns the first cell in a column among the rows that a printed line shows, or null if none of these rows
+// has a cell in the column.
 const Json* find_cell(const Json& rows, const std::string& line, const std::string& column) {
   for (const Json& row : rows)
     if (row["line"] == line)

@@ -44,7 +44,7 @@ class AutoregressiveTask final : public DatasetTask {
     batches_[slot] = batch;
     preceding_[slot] = number % batches_per_epoch() * (batch.tokens.size(1) - 1);
     // If the batch has a mask and the loss has several chunks, the host computes the weight of each chunk
-    // from the mask. A CUDA graph does not capture computations of the host.
+    // from the mask. A CUDA graph does not capture computations on the host.
     if (!captures_steps_ || (batch.mask.defined() && model_->options().loss_chunks > 1)) return std::nullopt;
     BatchLayout layout = make_layout(batch);
     if (memory_)
@@ -110,8 +110,8 @@ class AutoregressiveTask final : public DatasetTask {
 
   bool captures_steps_ = false;
   std::map<int64_t, Batch> batches_;  // indexed by slot
-  // For each slot, the number of tokens of a text stream before the batch of the slot. All streams have the
-  // same number.
+  // For each slot, the number of tokens that precede the batch of the slot in a text stream. This number is
+  // the same for all streams.
   std::map<int64_t, int64_t> preceding_;
   std::unique_ptr<SegmentMemory> memory_;  // null if the model has no segment memory
   std::map<std::pair<int64_t, BatchLayout>, Batch> on_device_;

@@ -67,8 +67,8 @@ DatasetTask::SlicedBatch DatasetTask::load_slice(int64_t number) const {
   slice.loss_divisor = count_loss_items_(batch);
   slice.batch_loss_divisor = slice.loss_divisor;
   if (slice.example_count < count) {
-    // Without a mask, all examples have the same number of items over which the loss is averaged. The loss
-    // divisor of the whole batch is then computed from the slice, without loading the whole batch.
+    // If a batch has no mask, the loss is averaged over the same number of items for each example, so the
+    // loss divisor of the whole batch is computed from the slice, without loading the whole batch.
     const bool equal_counts = !batch.mask.defined() && slice.example_count > 0;
     slice.batch_loss_divisor = equal_counts ? slice.loss_divisor / static_cast<double>(slice.example_count) *
                                                   static_cast<double>(count)

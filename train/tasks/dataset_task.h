@@ -46,8 +46,8 @@ class DatasetTask : public Task {
   int64_t batches_per_epoch() const { return loader_->batches_per_epoch(); }
   Communicator& communicator() const { return communicator_; }
   // Removes the next batch from the prefetch queue, and returns this process's slice of the batch in host
-  // memory. Stores the BatchSlice that get_slice(slot) returns. `number` is the batch number for an error
-  // message.
+  // memory. Stores the BatchSlice that later calls of get_slice(slot) return. `number` is the batch number
+  // that error messages contain.
   Batch next_batch(int64_t number, int64_t slot);
 
  private:

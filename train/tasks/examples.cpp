@@ -16,7 +16,7 @@ class ExampleTask final : public DatasetTask {
   const Module& model() const override { return *model_; }
 
   // Returns std::nullopt, because the host reads the lengths of the sequences in each step. A CUDA graph does
-  // not capture computations of the host.
+  // not capture computations on the host.
   std::optional<BatchLayout> fetch_batch(int64_t number, int64_t slot) override {
     batches_[slot] = next_batch(number, slot);
     return std::nullopt;

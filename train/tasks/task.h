@@ -82,12 +82,12 @@ class Task {
   // Starts loading batches `first` to `end` - 1. fetch_batch() must then be called with these numbers in
   // order.
   virtual void prefetch_batches(int64_t /*first*/, int64_t /*end*/) {}
-  // Fetches batch `number` and assigns it to `slot`, for later calls of get_slice() and compute_loss(). The
-  // slot is the index of the batch among the micro-batches of a step.
+  // Fetches batch `number` and assigns it to `slot`, for later calls of get_slice() and compute_loss().
+  // `slot` is the index of the batch among the micro-batches of a step.
   //
   // If the loss of the batch can be captured as a CUDA graph, returns the layout of the batch. Otherwise,
-  // returns std::nullopt. Batches with equal layouts in the same slot use the same device tensors, so that
-  // the graph can be replayed.
+  // returns std::nullopt. Batches with equal layouts in the same slot use the same device tensors, so that a
+  // captured graph can be replayed.
   virtual std::optional<BatchLayout> fetch_batch(int64_t number, int64_t slot) = 0;
   // Returns this process's slice of the batch in `slot`.
   virtual BatchSlice get_slice(int64_t slot) const = 0;
@@ -105,11 +105,11 @@ class Task {
   virtual void add_metrics(double /*loss*/, MetricRecord& /*record*/) const {}
   // Returns the unit of the speed in the progress line.
   virtual const char* speed_unit() const { return "tokens"; }
-  // Returns the bits per dimension that the progress line shows for a training loss. If the progress line
-  // shows no bits per dimension, returns a negative number.
+  // Returns the bits per dimension that the progress line shows for a training loss. Returns a negative
+  // number if the progress line does not show bits per dimension.
   virtual double compute_progress_bits_per_dim(double /*loss*/) const { return -1; }
   // Returns a JSON object with the metadata that is needed to use the model without its training data. If no
-  // metadata is needed, returns "". Checkpoints store the object in state.json.
+  // metadata is needed, returns "". Checkpoints store the metadata in state.json.
   virtual std::string metadata_json() const { return ""; }
   // Returns sizes and checksums of the data as text, for comparison between processes.
   virtual std::string compute_data_digest() const = 0;

@@ -280,7 +280,7 @@ TEST_CASE("decoding of a small FLAC of ten hours stops at the limit of the calle
   CHECK(contains(decoding_error(path, {.max_seconds = 30}), expected));
   CHECK(read_audio(path, {.end_sample = 16000 * 30, .max_seconds = 30}).samples.size() == 480000);
   CHECK(contains(decoding_error(path, {.end_sample = 16000 * 31, .max_seconds = 30}), expected));
-  // If the header does not contain the number of samples, decoding also stops at max_seconds.
+  // Decoding stops at max_seconds even if the header of the file does not contain the number of samples.
   std::string bytes = read_file(path);
   bytes[21] = static_cast<char>(bytes[21] & 0xF0);
   for (size_t i = 22; i < 26; ++i) bytes[i] = 0;

@@ -17,8 +17,8 @@ std::string cifar_name(int batch) {
   return batch > 5 ? "test_batch.bin" : "data_batch_" + std::to_string(batch) + ".bin";
 }
 
-// Writes files of zeros with the names and sizes of the files of CIFAR-10. Then writes `contents` to the
-// third file, starting at record `record`.
+// Writes files of zeros that have the names and sizes of the files of CIFAR-10. Then overwrites the third
+// file with `contents`, starting at record `record`.
 void write_sparse_cifar(const std::filesystem::path& folder, int64_t record, const Bytes& contents) {
   for (int batch = 1; batch <= 6; ++batch) {
     write_file(folder / cifar_name(batch), Bytes{});

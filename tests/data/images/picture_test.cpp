@@ -38,8 +38,9 @@ TEST_CASE("crop_and_resize_to_square() crops at the centre and averages areas") 
   CHECK(crop_and_resize_to_square(picture, 1, 1).to_vector() ==
         std::vector<double>{3});  // 11 / 4 is rounded up
   CHECK(crop_and_resize_to_square(picture, 1, 3).to_vector() == std::vector<double>{3, 3, 3});
-  // Each of the 2 x 2 output pixels covers 1.5 x 1.5 input pixels. The value is a weighted mean of one corner
-  // pixel with weight 1, two edge pixels with weight 1/2, and the central pixel with weight 1/4.
+  // Each of the 2 x 2 output pixels covers 1.5 x 1.5 input pixels. The value of an output pixel is a weighted
+  // mean of one corner pixel with weight 1, two edge pixels with weight 1/2, and the central pixel with
+  // weight 1/4.
   const Tensor three = Tensor::from_vector<uint8_t>({0, 90, 0, 0, 0, 0, 0, 0, 180}, {3, 3, 1});
   CHECK(crop_and_resize_to_square(three, 2, 1).to_vector() == std::vector<double>{20, 20, 0, 80});
   const Tensor red = Tensor::from_vector<uint8_t>({255, 0, 0}, {1, 1, 3});

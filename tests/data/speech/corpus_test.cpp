@@ -111,7 +111,7 @@ TEST_CASE("TIMIT and LibriSpeech directories are read") {
              std::string("0 100 h#\n100 200 ix\n200 300 q\n300 400 zh\n"));
   write_file(dir / "TRAIN/DR1/FCJF0/SA1.PHN", std::string("0 100 h#\n"));
   write_file(dir / "TEST/DR1/FELC0/SI756.PHN", std::string("0 100 h#\n"));
-  // The speaker FAKS0 is not in the core test set, so this utterance is ignored.
+  // The speaker FAKS0 is not in the core test set, so read_timit() ignores the utterances of FAKS0.
   write_file(dir / "TEST/DR1/FAKS0/SI943.PHN", std::string("0 100 h#\n"));
   const Corpus train = read_timit(dir.path(), "train", PhoneSet::timit39);
   REQUIRE(train.utterances.size() == 1);

@@ -100,7 +100,7 @@ TEST_CASE("SpecAugment masks bands and spans within its limits and depends on it
       bool empty = true;
       for (int64_t t = 0; t < 60; ++t) {
         empty = empty && v[t * 40 + d] == 0;
-        CHECK(v[t * 40 + d] == v[t * 40 + 20 + d]);  // a masked bin masks its delta, too
+        CHECK(v[t * 40 + d] == v[t * 40 + 20 + d]);  // the delta of a masked bin is masked, too
       }
       bands += empty;
     }

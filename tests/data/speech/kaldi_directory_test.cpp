@@ -318,8 +318,8 @@ TEST_CASE("compressed matrices of archives are decoded") {
   for (const uint8_t code : {0, 51, 255}) append(code);
   check({-2, -2 + 8 * 0.2, 6}, {3, 1});
 
-  // The percentiles of a column are the values of the codes 0, 64, 192 and 255. Other values are
-  // interpolated. The codes are in column-major order.
+  // The percentiles of a column are the values of the codes 0, 64, 192 and 255. The values of other codes are
+  // interpolated between the percentiles. The codes of a matrix are stored in column-major order.
   start("CM", 7, 2);
   for (const uint16_t percentile : {0, 13107, 26214, 65535}) append(percentile);  // -2, -0.4, 1.2, 6
   for (const uint16_t percentile : {0, 0, 65535, 65535}) append(percentile);      // -2, -2, 6, 6

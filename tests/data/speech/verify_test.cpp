@@ -117,8 +117,8 @@ TEST_CASE("the check of TIMIT reports lines of .PHN files and recordings") {
 TEST_CASE("the check of LibriSpeech reports lines of transcripts, and recordings without a transcript") {
   const TempDir dir;
   const auto flac = [&](const std::string& name) {
-    // The file contains WAV although its name ends in .flac. Readers ignore the name and detect the format by
-    // the contents.
+    // The file contains WAV data although the name of the file ends in .flac. Readers of audio files detect
+    // the format from the contents and ignore the name.
     write_ramps(dir / ("dev-clean/84/121/84-121-" + name + ".flac"));
   };
   for (const char* name : {"0", "1"}) flac(name);

@@ -14,7 +14,7 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Returns a text of `bytes` bytes. Byte i is i modulo 251.
+// Returns a text of `bytes` bytes. Byte i of the text is i modulo 251.
 std::string counted(int64_t bytes) {
   std::string text;
   for (int64_t i = 0; i < bytes; ++i) text += static_cast<char>(i % 251);

@@ -19,8 +19,9 @@ namespace {
 
 const ForwardContext kTraining{.training = true, .seed = 5, .step = 2};
 
-// Attention with two buckets. The bucket of a position is a low-order bit of its query, which rounding errors
-// can change in a replay. If `keep` is true, a replay reuses the buckets of the forward pass.
+// Attention with two buckets. The bucket of a position is a low-order bit of the query at this position. In a
+// replay, rounding errors can change this bit. If `keep` is true, a replay reuses the buckets of the forward
+// pass.
 class RoundingAttention final : public Attention {
  public:
   explicit RoundingAttention(bool keep) : keep_(keep) {}
@@ -245,7 +246,8 @@ TEST_CASE("backward() reconstructs the inputs of a reversible stack of any depth
       const Shape shape{21, encoder.options().width()};
       const Tensor x1 = set_requires_grad(normal(shape, 1, dtype)),
                    x2 = set_requires_grad(normal(shape, 2, dtype));
-      // The inputs of branch f of block 0, first in the forward pass and then in the backward pass.
+      // The inputs of branch f of block 0, in the order of the calls: first in the forward pass, then in the
+      // backward pass.
       std::vector<Tensor> inputs;
       const auto first = blocks[0].f.function;
       blocks[0].f.function = [&](const Tensor& rows, int64_t row) {

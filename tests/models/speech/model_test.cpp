@@ -66,8 +66,8 @@ TEST_CASE("the loss of a speech model has gradients for all parameters and does 
         REQUIRE(gradient(parameter).defined());
         double largest = 0;
         for (const double g : gradient(parameter).to_vector()) largest = std::max(largest, std::abs(g));
-        // The gradient of the key bias may be 0, because the result of some attention kinds does not depend
-        // on this bias.
+        // The gradient of the bias of the key projection may be 0, because the results of some attention
+        // kinds do not depend on this bias.
         if (!name.ends_with("key_projection.bias")) CHECK(largest > 0);
       }
       CtcBatch other = batch;

@@ -219,9 +219,9 @@ void save_in_a_loop(const std::string& run_dir, int64_t step, CheckpointContents
   }
 }
 
-// Runs save_in_a_loop() in a child process. Kills the process after `rounds` rounds and a delay of `share` *
-// `round_time`. If `rounds` is not 0, first sets `round_time` to the mean time of these rounds, so that the
-// kill can interrupt a save on slow and fast disks.
+// Runs save_in_a_loop() in a child process. Kills the child process after `rounds` rounds of the loop and a
+// delay of `share` * `round_time`. If `rounds` is not 0, sets `round_time` to the mean time of the rounds
+// before the delay, so that the kill can interrupt a save on both slow and fast disks.
 void save_and_kill(const std::string& run_dir, int64_t step, CheckpointContents& contents, int rounds,
                    double share, std::chrono::duration<double>& round_time) {
   int done[2];

@@ -39,8 +39,8 @@ std::string resume_error(const Config& config, const fs::path& run) {
   return message_of<CheckpointError>([&] { train(config, run, true); });
 }
 
-// Edits state.json and updates its checksum. The checksum is the last entry, "crc32", and covers the text
-// before this entry.
+// Edits the state.json of a checkpoint and updates the checksum in state.json. The checksum is the last
+// entry, "crc32", and covers the text before this entry.
 template <class F>
 void edit_state(const fs::path& checkpoint, F&& edit) {
   auto state = nlohmann::ordered_json::parse(read_file(checkpoint / "state.json"));
@@ -87,7 +87,7 @@ TEST_CASE("a checkpoint without checksums loads") {
   auto state = nlohmann::ordered_json::parse(read_file(checkpoint / "state.json"));
   state.erase("crc32");
   write_file(checkpoint / "state.json", state.dump(2) + "\n");
-  // If state.json has "files", the checksums of the other files, the entry "crc32" is required.
+  // If state.json has the entry "files" with the checksums of the other files, the entry "crc32" is required.
   CHECK(contains(load_error(dir / "run"), "does not match the checksum in it"));
   state.erase("files");
   write_file(checkpoint / "state.json", state.dump(2) + "\n");

@@ -16,7 +16,8 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Config keys that can leave the result unchanged, such as keys that control files, the device or the speed.
+// Config keys that need not change the result of training, such as keys that control files, the device or the
+// speed.
 const std::set<std::string> kNeutral = {"run.name",
                                         "run.device",
                                         "run.threads",
@@ -47,7 +48,7 @@ const std::set<std::string> kNeutral = {"run.name",
                                         "train.time_limit_minutes",
                                         "train.reduce_dtype"};
 
-// Config keys that the test does not change, because they determine which other keys have an effect.
+// Config keys that the test does not change, because these keys determine which other keys have an effect.
 const std::set<std::string> kDeciding = {"data.dataset", "model.type", "model.encoder"};
 
 // Returns the new values of config keys for which the general rules of other_value() would produce an invalid

@@ -1,5 +1,5 @@
-// Tests of config keys that have no effect, such as model.heads for an LSTM. Setting such a key is an error,
-// but a key that is inherited from another config file is ignored.
+// Tests of config keys that have no effect, such as model.heads for an LSTM. Setting a key without effect is
+// an error, unless the key is inherited from another config file.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -164,15 +164,16 @@ TEST_CASE("configs of earlier versions load, although they contain keys without 
   for (const SchemaKey& key : make_config_schema(AttentionCatalogue{})) {
     if (key.table_name != table) text += "[" + key.table_name + "]\n";
     table = key.table_name;
-    // Configs of earlier versions contain values of keys without effect. Here, model.heads has no effect, and
-    // its value is not the default.
+    // Configs of earlier versions contain values of keys without effect. In this test, model.heads has no
+    // effect and a value other than the default.
     const std::string value = key.name() == "model.heads" ? "6" : format_config_value(config, key.name());
     text += key.spec.name + " = " + value + "\n";
     if (key.name() == "data.lexicon") text += "allow_commands = false\n";
   }
   const auto old = folder.write("old.toml", text);
   CHECK(find_differing_keys(load_with(old), config).empty());
-  // A checkpoint can come from an untrusted source, so its data.allow_commands is ignored.
+  // A checkpoint can come from an untrusted source, so the value of data.allow_commands in a checkpoint is
+  // ignored.
   const auto checkpoint =
       folder.write("checkpoint.toml", "data.allow_commands = true\nmodel.hidden = 3\n" + kImages);
   CHECK(load_with(checkpoint, {}, {.unused_key_policy = UnusedKeyPolicy::ignore_in_file}).model.hidden ==

@@ -39,9 +39,9 @@ inline int64_t count_errors(const std::string& err) {
   return count;
 }
 
-// Shell code for the parameter `prefix` of a Job. The code writes the exit status of the command to a file
-// for Job::status_of(), even if the shell receives SIGTERM. With this prefix, Job::pid_of() returns the PID
-// of the shell instead of the PID of the command.
+// Shell code for the parameter `prefix` of a Job. The code writes the exit status of the command to the file
+// that Job::status_of() reads, even if the shell receives SIGTERM. With the prefix kRecordStatus,
+// Job::pid_of() returns the PID of the shell instead of the PID of the command.
 constexpr const char* kRecordStatus =
     " trap : TERM; \"$@\"; code=$?; echo $code > $folder/status.$rank; exit $code;";
 

@@ -70,8 +70,9 @@ double largest_difference(const CheckpointContents& a, const CheckpointContents&
 }
 
 // Checks that a run of `total` steps can be interrupted after `saved` steps with two processes, and resumed
-// with 1, 2 or 4 processes. The weights must be near the weights of an uninterrupted run with one process.
-// With two processes, the weights must equal the weights of an uninterrupted run with two processes bitwise.
+// with 1, 2 or 4 processes. The final weights must be close to the weights of an uninterrupted run with one
+// process. If the run is resumed with two processes, the final weights must be bitwise equal to the weights
+// of an uninterrupted run with two processes.
 void check_resumes(const TempDir& dir, const std::string& config, int64_t saved, int64_t total) {
   REQUIRE(Job(1, train_words(dir, config, "whole")).wait() == 0);
   REQUIRE(Job(2, train_words(dir, config, "pair")).wait() == 0);

@@ -22,7 +22,8 @@ size_t count(const std::string& text, const std::string& part) {
   return found;
 }
 
-// Returns the points (x, y), in pixels, of curve n in an SVG image. The index n starts at 0.
+// Returns the points (x, y) of the curve with index n in an SVG image, in pixels. The first curve has index
+// 0.
 std::vector<std::pair<double, double>> pixels(const std::string& svg, int n) {
   const std::regex pattern("<polyline points=\"([^\"]*)\"");
   auto found = std::sregex_iterator(svg.begin(), svg.end(), pattern);

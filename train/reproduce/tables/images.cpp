@@ -12,9 +12,9 @@ struct PublishedImages {
   NamedValues paper;
 };
 
-// Published values: bits/dim and images per second from tables 1, 2 and 4, and seconds per image at batch
-// size 1 from table 5. For softmax attention, the values named "recurrent" are the values that the paper
-// publishes for "stateful softmax".
+// Values that the paper publishes: bits/dim and images per second from tables 1, 2 and 4, and seconds per
+// image at batch size 1 from table 5. For softmax attention, the values named "recurrent" are the values that
+// the paper publishes for "stateful softmax".
 const std::vector<PublishedImages> kMnist = {{"softmax",
                                               {{"bits_per_dim", 0.621},
                                                {"recompute_images_per_second", 0.45},
@@ -80,7 +80,7 @@ std::vector<std::string> kind_settings(const std::string& row, int64_t chunk) {
 }
 
 // Returns the row with the name `published.name`. At the paper scale, each row has a separate config file. At
-// the other scales, all rows use small.toml.
+// the other scales, all rows use the config file small.toml.
 Row make_row(const PaperImages& set, const PublishedImages& published, TableScale scale) {
   Row row{.name = published.name, .paper_values = published.paper};
   const std::string folder = set.folder + std::string("/");

@@ -1,6 +1,6 @@
 // "Reformer" (Kitaev et al. 2020), tables 1 and 3: complexity of attention and of models. Each model is
-// measured at several lengths, depths and widths of the feed-forward block. Exponents of time and memory are
-// then fitted to the measurements.
+// measured at several lengths, depths and widths of the feed-forward block. The exponents of time and memory
+// are fitted to these measurements.
 #include "core/errors.h"
 #include "train/reproduce/measurements.h"
 
@@ -43,8 +43,8 @@ std::vector<Sweep> sweeps_of(const ReproductionOptions& options) {
 }
 
 // Returns the number of chunks for a feed-forward block with kWidth inputs and `feedforward` hidden units per
-// token. With this number of chunks, the hidden activations of one chunk need about as much memory as the
-// block input of all tokens.
+// token. With the returned number of chunks, the hidden activations of one chunk need about as much memory as
+// the inputs of the block for all tokens.
 int64_t choose_chunks(int64_t feedforward) {
   return std::max<int64_t>(feedforward / kWidth, 1);
 }
@@ -85,7 +85,7 @@ Measurement sweep_measurement(const Sweep& sweep, const ReproductionOptions& opt
   return measurement;
 }
 
-// A row of the paper's table 1, for which attention without other layers is measured at several lengths.
+// A row of table 1 of the paper. For each row, attention without other layers is measured at several lengths.
 struct AttentionType {
   const char *name, *kind;
   Exponents length;

@@ -1,7 +1,7 @@
 // "Transformers are RNNs" (Katharopoulos et al. 2020), table 3: phone error rate and seconds per epoch. The
-// models are a bidirectional LSTM and Transformers with softmax, LSH and linear attention. The paper uses the
-// corpus WSJ, which is not free. This reproduction uses CMU AN4 or the corpus in data.dataset, and reports
-// the name of the corpus.
+// models of table 3 are a bidirectional LSTM and Transformers with softmax, LSH and linear attention. The
+// paper uses the corpus WSJ, which is not free. This reproduction uses CMU AN4 or the corpus in data.dataset,
+// and reports the name of the corpus.
 #include <array>
 #include <cmath>
 #include <filesystem>

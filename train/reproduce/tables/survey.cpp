@@ -13,7 +13,8 @@
 namespace tapeformer {
 namespace {
 
-// Values for attention options that depend on the sequence length, such as `stride` and `image_width`.
+// Values for those options of attention kinds that depend on the sequence length, such as `stride` and
+// `image_width`.
 struct Grid {
   int64_t side;   // power of two near the square root of the sequence length
   int64_t width;  // width of the images; equal to `side` if the sequences are not images
@@ -25,9 +26,9 @@ using Settings = std::vector<std::string>;
 //   type             class of the model in the survey. FP means fixed patterns, M means memory, LP means
 //                    learnable patterns, LR means low rank, KR means kernels, and RC means recurrence.
 //   complexity       complexity for n tokens, as stated in the survey
-//   cost             function that returns the complexity for n tokens, up to a constant factor. The other
-//                    symbols in `complexity`, such as k in "n k", are constants or functions of n in the
-//                    measured models.
+//   cost             function that returns the complexity for n tokens, up to a constant factor. In the
+//                    measured models, the other symbols in `complexity`, such as k in "n k", are constants
+//                    or functions of n.
 //   listops, images  published accuracies in percent, from table 1 of "Long Range Arena" (Tay et al. 2020).
 //                    0 means that no accuracy is published.
 struct SurveyKind {
@@ -224,7 +225,7 @@ std::string decoding_of(const AttentionPattern& attention) {
                                                                               : "yes, growing state";
 }
 
-// Returns a measurement of the properties of an attention kind. These properties do not depend on training.
+// Returns a measurement of those properties of an attention kind that do not depend on training.
 Measurement properties() {
   return {.name = "properties",
           .columns = {{.name = "class", .label = "class"},
@@ -247,10 +248,10 @@ Measurement properties() {
           .measures_first_seed_only = true};
 }
 
-// Returns a JSON array with one object for each length. The object contains the sum of the times and the
+// Returns a JSON array with one object for each length. Each object contains the sum of the times and the
 // maximum of the peak memory over the attention kinds of a model. Each element of `outputs` is the output of
-// `bench attention` for one length. The array "lengths" in this output has one object for each attention
-// kind.
+// `bench attention` for one length. The array "lengths" in an output of `bench attention` has one object for
+// each attention kind.
 Json sums_over_kinds(const std::vector<Json>& outputs) {
   Json sums = Json::array();
   for (const Json& output : outputs) {
@@ -297,9 +298,9 @@ std::vector<int64_t> measured_lengths(const ReproductionOptions& options) {
                               options.select_size("longest", 1024, 16384, 16384));
 }
 
-// Returns the length whose times are drawn beside the accuracies. This is the largest measured length of at
-// most 4,096 tokens, because the Long Range Arena uses 4,096 tokens. If all measured lengths are larger, the
-// function returns the smallest measured length.
+// Returns the length whose times are drawn beside the accuracies. The returned length is the largest measured
+// length of at most 4,096 tokens, because the Long Range Arena uses 4,096 tokens. If all measured lengths are
+// larger than 4,096, the function returns the smallest measured length.
 int64_t choose_figure_length(const ReproductionOptions& options) {
   int64_t drawn = 0;
   for (const int64_t length : measured_lengths(options))

@@ -25,8 +25,8 @@ namespace fs = std::filesystem;
 // speakers.
 constexpr size_t kManySpeakers = 10;
 
-// Returns the folder of the part "train", "valid" or "test". The path is absolute, or relative to the folder
-// of the corpus.
+// Returns the folder of the part "train", "valid" or "test". The returned path is absolute, or relative to
+// the folder of the corpus.
 fs::path part_name(const Config& config, const std::string& split) {
   const DataConfig& d = config.data;
   const CatalogueEntry& set = require_catalogue_entry(d.dataset);

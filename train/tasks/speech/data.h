@@ -24,8 +24,8 @@ namespace tapeformer {
 // If the corpus has no part "valid" and data.validation is positive, at least data.validation utterances of
 // the training part are held out for validation. If the training part has at least 10 speakers, all
 // utterances of some speakers are held out. Otherwise, the held-out utterances are evenly spaced in the
-// training part. If data.validation is 0 and the corpus has no part "valid", reading this part throws
-// ConfigError.
+// training part. Throws ConfigError if `split` is "valid", the corpus has no part "valid", and
+// data.validation is 0.
 Corpus read_corpus_part(const Config& config, const std::string& split, const DataAccessOptions& data);
 
 // Returns the path of the lexicon for the words of the corpus: data.lexicon or, if data.lexicon is empty,
@@ -35,10 +35,10 @@ std::optional<std::filesystem::path> find_lexicon(const Config& config, const Da
 
 // Returns data.path. If data.path is empty, returns the folder of data.dataset in the data directories.
 std::filesystem::path find_speech_corpus_folder(const Config& config, const DataAccessOptions& data);
-// Returns the folders of the training part, the validation part if there is one, and the test part. A test
-// part whose folder does not exist is in the list only if data.test_part is set or training evaluates on the
-// test part. Each path is absolute, or relative to the folder of the corpus. If the corpus does not have one
-// folder per part, returns an empty list.
+// Returns the folders of the training part, the validation part if there is one, and the test part. If the
+// folder of the test part does not exist, the list contains this folder only if data.test_part is set or
+// training evaluates on the test part. Each returned path is absolute, or relative to the folder of the
+// corpus. If the corpus does not have one folder per part, returns an empty list.
 std::vector<std::string> list_corpus_part_folders(const Config& config, const DataAccessOptions& data);
 
 // Returns the part that training evaluates on: "valid" if the corpus has this part or data.validation is
@@ -59,9 +59,9 @@ struct SpeechPart {
   std::vector<int64_t> frame_counts() const;  // numbers of frames of the usable utterances
 };
 
-// Reads the part "train", "valid" or "test". data.limit is the maximum number of utterances of "train", and
-// data.eval_limit is the maximum for the other parts. The selected utterances are spread evenly over the
-// part.
+// Reads the part "train", "valid" or "test" of the corpus in the config. data.limit is the maximum number of
+// utterances of "train", and data.eval_limit is the maximum for the other parts. If a part has more
+// utterances than the maximum, the selected utterances are spread evenly over the part.
 //
 // If `trained_metadata` is null, reads the part for training. The feature statistics are computed from the
 // part. The phone table contains the phones of the part or, for TIMIT, the phones of data.phone_set.

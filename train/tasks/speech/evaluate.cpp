@@ -83,10 +83,10 @@ SpeechEvaluation score(const SpeechPart& part, const SpeechEvaluationOptions& op
   return result;
 }
 
-// The sum of the losses of each batch. `sums` has the shape (2, batches + 1). Row 0 contains the sum of the
-// losses of each batch in nats. Row 1 contains the number of utterances with a loss in each batch. Each batch
-// has a separate column, so that the result does not depend on the number of processes. The last column
-// contains zeros, so that `sums` is not empty if there are no batches.
+// Contains the sum of the losses of each batch. `sums` has the shape (2, batches + 1). Row 0 contains the sum
+// of the losses of each batch in nats. Row 1 contains the number of utterances with a loss in each batch.
+// Each batch has a separate column, so that the total does not depend on the number of processes. The last
+// column contains zeros, so that `sums` is not empty if there are no batches.
 struct LossSums {
   explicit LossSums(size_t batches)
       : sums(Tensor::zeros({2, static_cast<int64_t>(batches) + 1}, DType::float64)) {}

@@ -1,8 +1,8 @@
 // Computation of the features that a trained speech model reads, for a whole recording or for a stream.
 //
-// Functions throw DataError if a recording is missing, invalid, silent or too short. The message names the
-// recording. Functions throw ConfigError if the number of features per frame is not
-// SpeechMetadata::feature_dim.
+// The functions in this file throw DataError if a recording is missing, invalid, silent or too short. The
+// error message contains the name of the recording. The functions throw ConfigError if the number of features
+// per frame is not SpeechMetadata::feature_dim.
 #pragma once
 
 #include <filesystem>
@@ -21,8 +21,8 @@ namespace tapeformer {
 
 FeatureOptions make_feature_options(const Config& config, bool training);
 Normalization make_normalization(const Config& config);
-// Returns whether data.cmvn is "utterance" or "speaker". With these values, the features of a frame depend on
-// the whole utterance.
+// Returns whether data.cmvn is "utterance" or "speaker". If data.cmvn has one of these values, the features
+// of a frame depend on the whole utterance.
 bool features_need_whole_utterance(const Config& config);
 // Returns metadata.global_statistics. Throws ConfigError if the model was trained without global statistics.
 const FeatureStatistics& get_global_statistics(const SpeechMetadata& metadata);

@@ -18,7 +18,7 @@ class SpeechBatchPlan {
   // Returns the utterances of a batch as indices into the argument `frames` of the constructor. Batches are
   // numbered from the start of training.
   std::vector<int64_t> list_utterances(int64_t batch) const;
-  // Returns the number of batches in the first `epochs` epochs. Both `epochs` and the result can be
+  // Returns the number of batches in the first `epochs` epochs. Both `epochs` and the returned number can be
   // fractional.
   double count_batches(double epochs) const;
   // Returns the number of complete epochs among the first `batches` batches.

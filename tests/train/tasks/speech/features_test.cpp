@@ -22,8 +22,8 @@ std::vector<float> rustle(int64_t seconds) {
   return samples;
 }
 
-// Returns the number of bytes that malloc() has allocated and that are still in use. This includes the memory
-// of tensors on the CPU.
+// Returns the number of bytes that malloc() has allocated and that are still in use. The number includes the
+// memory of tensors on the CPU.
 int64_t heap_bytes() {
   const auto info = mallinfo2();
   return static_cast<int64_t>(info.uordblks + info.hblkhd);
