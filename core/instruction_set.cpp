@@ -36,6 +36,18 @@ bool has(const Extension& extension, uint64_t saved) {
 }
 #endif
 
+// Returns whether the processor is made by Intel, according to the vendor name that CPUID returns in EBX, EDX
+// and ECX.
+bool is_made_by_intel() {
+#ifdef __x86_64__
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(0, &eax, &ebx, &ecx, &edx) && ebx == signature_INTEL_ebx && edx == signature_INTEL_edx &&
+         ecx == signature_INTEL_ecx;
+#else
+  return false;
+#endif
+}
+
 // Appends text to a buffer of fixed size.
 class Writer {
  public:
@@ -69,6 +81,10 @@ ExtensionSet detect_processor_extensions() {
     if (has(kExtensions[i], saved)) set |= ExtensionSet{1} << i;
 #endif
   return set;
+}
+
+bool has_fast_bfloat16_dot_products() {
+  return (detect_processor_extensions() & make_extension_set("avx512_bf16")) != 0 && !is_made_by_intel();
 }
 
 const MicroarchitectureLevel& find_highest_level(ExtensionSet set) {

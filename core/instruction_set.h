@@ -95,6 +95,11 @@ inline constexpr MicroarchitectureLevel kMicroarchitectureLevels[] = {
 // Returns the extensions that the processor has and the operating system allows.
 ExtensionSet detect_processor_extensions();
 
+// Returns whether the dot-product instructions of AVX512-BF16 multiply faster than float instructions on this
+// processor. Dot-product instructions multiply at twice the rate of float instructions on processors of AMD,
+// and at half this rate on processors of Intel. Without AVX512-BF16, the result is false.
+bool has_fast_bfloat16_dot_products();
+
 // Returns the highest level whose extensions are all in the set.
 const MicroarchitectureLevel& find_highest_level(ExtensionSet set);
 

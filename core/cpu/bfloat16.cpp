@@ -1,6 +1,10 @@
 #include "core/cpu/bfloat16.h"
 
+#include <cstdlib>
+#include <string_view>
+
 #include "core/cpu/vector.h"
+#include "core/instruction_set.h"
 
 namespace tapeformer::cpu {
 
@@ -16,6 +20,12 @@ void narrow(const float* source, int64_t count, BFloat16* target) {
   for (; count >= kLength; count -= kLength, source += kLength, target += kLength)
     store(target, load(source));
   if (count > 0) store_first(target, load_first(source, count), count);
+}
+
+bool prefers_bfloat16_dot_products(bool has_instructions) {
+  static const bool are_fast = has_fast_bfloat16_dot_products();
+  static const char* const choice = std::getenv("TAPEFORMER_BFLOAT16_DOT_PRODUCTS");
+  return choice ? std::string_view(choice) != "0" : has_instructions && are_fast;
 }
 
 }  // namespace tapeformer::cpu

@@ -1,4 +1,4 @@
-// Conversions of rows between float and BFloat16.
+// Conversions of rows between float and BFloat16, and the choice of instructions for BFloat16 products.
 #pragma once
 
 #include <algorithm>
@@ -25,5 +25,12 @@ void convert_elements(const From* source, int64_t count, To* target) {
   else
     narrow(source, count, target);
 }
+
+// Returns whether kernels multiply BFloat16 elements with dot-product instructions. If false, kernels convert
+// the elements to float before multiplication. `has_instructions` is true if these instructions are present.
+// The default is `has_instructions && has_fast_bfloat16_dot_products()`. The environment variable
+// TAPEFORMER_BFLOAT16_DOT_PRODUCTS replaces the default: 0 selects float, and any other value selects dot
+// products, which kernels emulate if the instructions are missing.
+bool prefers_bfloat16_dot_products(bool has_instructions);
 
 }  // namespace tapeformer::cpu

@@ -8,6 +8,12 @@
 
 namespace tapeformer::cpu {
 
+#if defined(__AVX512BF16__) && defined(__AVX512VL__)
+inline constexpr bool kHasDotProductInstructions = true;
+#else
+inline constexpr bool kHasDotProductInstructions = false;
+#endif
+
 using Pairs = Vector<uint32_t>;
 
 // load_pairs() and store_pairs() load and store kLanes<float> pairs of adjacent elements. The address may

@@ -3,10 +3,12 @@
 #include <cblas.h>
 
 #include <algorithm>
+#include <type_traits>
 
 #include "core/instances.h"
 #include "core/serial_libraries.h"
 #include "core/threads.h"
+#include "ops/cpu/onednn.h"
 
 namespace tapeformer::cpu {
 namespace {
@@ -21,10 +23,16 @@ blasint size(int64_t value) {
 
 constexpr int64_t kGrainSize = 32;                         // minimum number of rows or columns per thread
 constexpr int64_t kMinMultiplicationsPerThread = 1 << 18;  // minimum number of multiplications per thread
+// Minimum number of multiplications for oneDNN. OpenBLAS is faster for smaller products.
+constexpr int64_t kMinOneDnnMultiplications = 1 << 15;
 
-// Computes the product `p` by BLAS in the calling thread.
+// Computes the product `p` in the calling thread by oneDNN, if oneDNN is faster than OpenBLAS, and otherwise
+// by OpenBLAS.
 template <class T>
 void serial_gemm(const Gemm<T>& p) {
+  if constexpr (onednn::kIsBuilt && std::is_same_v<T, float>)
+    if (onednn::is_fastest(DType::float32) && p.m * p.n * p.k >= kMinOneDnnMultiplications)
+      return onednn::gemm(p);
   const SerialOpenMpScope serial;
   // BLAS requires positive leading dimensions even if k is 0.
   const auto lda = size(std::max<int64_t>(p.lda, 1)), ldb = size(std::max<int64_t>(p.ldb, 1));

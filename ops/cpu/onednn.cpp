@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/cpu/bfloat16.h"
 #include "core/serial_libraries.h"
 #include "core/threads.h"
 #include "ops/cpu/growing_memory.h"
@@ -213,8 +214,9 @@ class Product {
 };
 
 bool is_fastest(DType operand) {
-  return is_present(operand == DType::bfloat16 ? dnnl::cpu_isa::avx512_core_bf16
-                                               : dnnl::cpu_isa::avx512_core);
+  if (operand == DType::bfloat16)
+    return prefers_bfloat16_dot_products(true) && is_present(dnnl::cpu_isa::avx512_core_bf16);
+  return is_present(dnnl::cpu_isa::avx512_core);
 }
 
 bool is_amx_allowed() {
@@ -243,6 +245,14 @@ void pack(const Product& product, const float* b, bool transposed, void* packed)
 
 void multiply(const Product& product, int64_t rows, const void* a, const void* packed, float* out) {
   product.multiply(rows, static_cast<const char*>(a), packed, out);
+}
+
+void gemm(const Gemm<float>& p) {
+  const SerialOpenMpScope serial;
+  const auto flag = [](bool transpose) { return transpose ? 'T' : 'N'; };
+  dnnl::error::wrap_c_api(dnnl_sgemm(flag(p.transpose_a), flag(p.transpose_b), p.m, p.n, p.k, p.alpha, p.a,
+                                     p.lda, p.b, p.ldb, p.beta, p.c, p.ldc),
+                          "oneDNN rejected the arguments of a product");
 }
 
 void multiply_transposed(DType operand, int64_t rows, int64_t m, int64_t n, const void* a, const void* b,

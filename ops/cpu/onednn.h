@@ -1,5 +1,5 @@
-// Matrix products computed by oneDNN. multiply() and multiply_transposed() run in the calling thread and can
-// be called in parallel loops. pack() uses all threads.
+// Matrix products computed by oneDNN. gemm(), multiply() and multiply_transposed() run in the calling thread
+// and can be called in parallel loops. pack() uses all threads.
 //
 // A `matmul` primitive of oneDNN is compiled for one shape. Products therefore process the rows in blocks of
 // a few fixed sizes, and each block size has its own primitive.
@@ -9,6 +9,7 @@
 #include <string>
 
 #include "core/dtype.h"
+#include "ops/kernels/gemm.h"
 
 namespace tapeformer::cpu::onednn {
 
@@ -18,9 +19,10 @@ inline constexpr bool kIsBuilt = true;
 inline constexpr bool kIsBuilt = false;
 #endif
 
-// Returns whether oneDNN is the fastest library for operands of type `operand` on this processor. oneDNN is
-// the fastest library if it uses AVX-512 for float32, or AVX512-BF16 for bfloat16. If the environment
-// variable DNNL_MAX_CPU_ISA is AVX2, oneDNN uses neither extension.
+// Returns whether oneDNN is the fastest library for operands of type `operand` on this processor. For
+// float32, oneDNN is the fastest library if it uses AVX-512. For bfloat16, it is the fastest library if it
+// uses AVX512-BF16 and prefers_bfloat16_dot_products() is true. If the environment variable DNNL_MAX_CPU_ISA
+// is AVX2, oneDNN uses neither extension.
 bool is_fastest(DType operand);
 
 // Returns whether DNNL_MAX_CPU_ISA allows AMX.
@@ -42,6 +44,9 @@ int64_t get_packed_bytes(const Product& product);
 void pack(const Product& product, const float* b, bool transposed, void* packed);
 // Computes out (rows, columns) = a (rows, depth) b, where `packed` is the result of pack() for b.
 void multiply(const Product& product, int64_t rows, const void* a, const void* packed, float* out);
+
+// Computes the product `p`. All sizes must be positive.
+void gemm(const Gemm<float>& p);
 
 // Computes out (m, n) = aᵀ b or, if `add` is true, out += aᵀ b, for contiguous a (rows, m) and b (rows, n)
 // with elements of type `operand`. `rows` must not be 0.

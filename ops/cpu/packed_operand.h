@@ -49,7 +49,7 @@ const To* convert_if_needed(const From* from, int64_t count, To* buffer) {
 // The packed right operand b of matrix products a * b. Operands have type O (float, double or BFloat16), and
 // results have type Compute<O>.
 //
-// If the processor has no bfloat16 instructions, BFloat16 operands are converted to float before
+// If the processor has no fast bfloat16 instructions, BFloat16 operands are converted to float before
 // multiplication. The results of this conversion differ slightly from the results of bfloat16 instructions,
 // because the order of the sums is different and subnormal numbers do not become zero.
 template <class O>

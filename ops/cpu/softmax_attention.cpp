@@ -28,18 +28,19 @@ constexpr int64_t kScoreStride = kKeys + 32;
 template <class T>
 constexpr T kMinusInfinity = -std::numeric_limits<T>::infinity();
 
-// Softmax attention of one head at a time. S is the type of the tensors and operands, and T is the type of
-// scores and sums. Tiles of scores in which no query attends to a key are skipped.
+// Softmax attention of one head at a time. S is the type of the tensors, O is the type of the operands of
+// matrix products, and T is the type of scores and sums. O is T or S. Tiles of scores in which no query
+// attends to a key are skipped.
 //
-// If S is BFloat16, attention weights and gradients of scores are rounded to BFloat16 before they are used as
-// operands. If S is BFloat16, the scale is applied to scores and sums, because scaled operands would be
+// If O is BFloat16, attention weights and gradients of scores are rounded to BFloat16 before they are used as
+// operands. If O is BFloat16, the scale is applied to scores and sums, because scaled operands would be
 // rounded again. For other types, the packed operands include the scale.
-template <class S>
+template <class S, class O>
 class SoftmaxAttentionHead {
   using T = Compute<S>;
   // If true, operands of matrix products store two elements that are adjacent along the depth as a pair
   // (tile_product.h).
-  static constexpr bool kPairs = std::is_same_v<S, BFloat16>;
+  static constexpr bool kPairs = std::is_same_v<O, BFloat16>;
 
  public:
   SoftmaxAttentionHead(const SoftmaxAttentionShape& shape, AttentionRows<const S> q, AttentionRows<const S> k,
@@ -133,9 +134,9 @@ class SoftmaxAttentionHead {
   T scale() const { return static_cast<T>(shape_.scale); }
   int64_t padded_dim() const { return round_up_to_tile_columns<T>(shape_.dim); }
   int64_t padded_value_dim() const { return round_up_to_tile_columns<T>(shape_.value_dim); }
-  int64_t depth() const { return compute_packed_depth<S>(shape_.dim); }
-  int64_t value_depth() const { return compute_packed_depth<S>(shape_.value_dim); }
-  int64_t key_capacity() const { return compute_packed_depth<S>(valid_keys_); }
+  int64_t depth() const { return compute_packed_depth<O>(shape_.dim); }
+  int64_t value_depth() const { return compute_packed_depth<O>(shape_.value_dim); }
+  int64_t key_capacity() const { return compute_packed_depth<O>(valid_keys_); }
   const S* k_row(int64_t j) const { return k_.row(batch_, j, head_); }
   const S* v_row(int64_t j) const { return v_.row(batch_, j, head_); }
 
@@ -148,8 +149,8 @@ class SoftmaxAttentionHead {
     constexpr int64_t kSize = kQueries * kScoreStride;
     score_gradients_ = arena.allocate<T>(backward ? kSize : 0);
     if constexpr (kPairs) {
-      weight_rows_ = arena.allocate<S>(kSize);
-      for (S** pairs : {&weight_pairs_, &gradient_pairs_}) *pairs = arena.allocate<S>(backward ? kSize : 0);
+      weight_rows_ = arena.allocate<O>(kSize);
+      for (O** pairs : {&weight_pairs_, &gradient_pairs_}) *pairs = arena.allocate<O>(backward ? kSize : 0);
     } else {
       weight_rows_ = backward ? score_gradients_ : scores_;
       weight_pairs_ = scores_;
@@ -157,9 +158,10 @@ class SoftmaxAttentionHead {
     }
   }
 
-  // Packs x with pack_columns(). The packed elements are multiplied by `factor`, unless S is BFloat16.
-  static void pack_operand(const S* x, int64_t stride, int64_t count, int64_t dim, T factor, int64_t capacity,
-                           S* panels) {
+  // Packs x with pack_columns(). The packed elements are multiplied by `factor`, unless O is BFloat16.
+  template <class X>
+  static void pack_operand(const X* x, int64_t stride, int64_t count, int64_t dim, T factor, int64_t capacity,
+                           O* panels) {
     if constexpr (kPairs)
       pack_columns(x, stride, count, dim, capacity, panels);
     else
@@ -182,10 +184,10 @@ class SoftmaxAttentionHead {
   void for_query_blocks(F&& f) {
     for (query_ = 0; query_ < shape_.query_length; query_ += kQueries) {
       queries_ = std::min(kQueries, shape_.query_length - query_);
-      std::fill_n(query_rows_, round_up_to_tile_rows(queries_) * depth(), S{});
+      std::fill_n(query_rows_, round_up_to_tile_rows(queries_) * depth(), O{});
       for (int64_t i = 0; i < queries_; ++i) {
-        S* const row = query_rows_ + i * depth();
-        std::copy_n(q_.row(batch_, query_ + i, head_), shape_.dim, row);
+        O* const row = query_rows_ + i * depth();
+        convert_elements(q_.row(batch_, query_ + i, head_), shape_.dim, row);
         if constexpr (!kPairs)
           for (int64_t d = 0; d < shape_.dim; ++d) row[d] *= scale();
       }
@@ -201,7 +203,7 @@ class SoftmaxAttentionHead {
 
   // Computes scores = left * rightᵀ for the tiles of key_blocks_. `panels` contains `right`, packed by
   // pack_rows().
-  void score_tiles(const S* left, int64_t depth, const S* panels, T* scores) {
+  void score_tiles(const O* left, int64_t depth, const O* panels, T* scores) {
     key_blocks_.for_each_score_tile([&](int64_t i, int64_t key, int64_t column) {
       compute_tile_product<Left::rows, false>(left + i * depth, depth, panels + key * depth, depth,
                                               scores + i * kScoreStride + column, kScoreStride);
@@ -219,7 +221,7 @@ class SoftmaxAttentionHead {
     });
     return attended;
   }
-  static void store_weight(S* target, Vector<T> weight) {
+  static void store_weight(O* target, Vector<T> weight) {
     if constexpr (kPairs)
       store_dot_product_operand(target, weight);
     else
@@ -230,7 +232,7 @@ class SoftmaxAttentionHead {
   // weight_rows_, where m is the dropout multiplier. Rescales sum_ and result_ to the new maximum.
   void update_probabilities(int64_t i) {
     T* const row = scores_ + i * kScoreStride;
-    S* const weights = weight_rows_ + i * kScoreStride;
+    O* const weights = weight_rows_ + i * kScoreStride;
     const T masked = kPairs ? kMinusInfinity<T> / scale() : kMinusInfinity<T>;
     Vector<T> largest = Vector<T>{} + kMinusInfinity<T>;
     int64_t attended = 0;
@@ -243,7 +245,7 @@ class SoftmaxAttentionHead {
     });
     if (attended == 0) {
       key_blocks_.for_each_span(i, [&](const KeySpan&, const ScoreColumns& columns) {
-        std::fill(weights + columns.begin, weights + columns.padded_end, S{});
+        std::fill(weights + columns.begin, weights + columns.padded_end, O{});
       });
       return;
     }
@@ -256,7 +258,7 @@ class SoftmaxAttentionHead {
         store_weight(weights + j, drops ? p * load(multipliers_ + j) : p);
         total += p;
       }
-      mask(weights, i, span, columns, S{});
+      mask(weights, i, span, columns, O{});
     });
     if (rescale != 1) {
       sum_[i] *= rescale;
@@ -269,7 +271,7 @@ class SoftmaxAttentionHead {
 
   // Rounds rows i and i + 1 of `weights` to BFloat16. Stores the two elements of each column as a pair in
   // `operand`. If row i is the last query of the block, sets row i + 1 to zero before rounding.
-  void round_pair(T* weights, int64_t i, const ScoreColumns& columns, S* operand) const {
+  void round_pair(T* weights, int64_t i, const ScoreColumns& columns, O* operand) const {
     T *const even = weights + i * kScoreStride, *const odd = even + kScoreStride;
     if (i + 1 == queries_) std::fill_n(odd, kScoreStride, T{0});
     for (int64_t j = columns.begin; j < columns.padded_end; j += kLanes<T>)
@@ -293,11 +295,11 @@ class SoftmaxAttentionHead {
     const S* const block = g.row(batch_, query_, head_);
     pack_operand(block, g.length_stride, queries_, shape_.value_dim, T{1}, kQueries, g_columns_);
     pack_operand(query_rows_, depth(), queries_, shape_.dim, T{1}, kQueries, query_columns_);
-    std::fill_n(g_rows_, round_up_to_tile_rows(queries_) * value_depth(), S{});
+    std::fill_n(g_rows_, round_up_to_tile_rows(queries_) * value_depth(), O{});
     std::fill_n(gq_, kQueries * padded_dim(), T{0});
     for (int64_t i = 0; i < queries_; ++i) {
       const S *const row = block + i * g.length_stride, *const out_row = out.row(batch_, query_ + i, head_);
-      std::copy_n(row, shape_.value_dim, g_rows_ + i * value_depth());
+      convert_elements(row, shape_.value_dim, g_rows_ + i * value_depth());
       sum_[i] = dot(row, out_row, shape_.value_dim);
       maximum_[i] = log_sums[(batch_ * shape_.heads + head_) * shape_.query_length + query_ + i];
     }
@@ -307,7 +309,7 @@ class SoftmaxAttentionHead {
   //   scores_: the score is replaced by m * p.
   //   score_gradients_: d is replaced by p * (m * d - g_out).
   // Here, p is the attention weight, m is the dropout multiplier, and d is the dot product of g and the
-  // value. g_out is the dot product of g and the attention result. If S is BFloat16, the results are also
+  // value. g_out is the dot product of g and the attention result. If O is BFloat16, the results are also
   // rounded and written to weight_rows_, weight_pairs_ and gradient_pairs_.
   void row_gradient(int64_t i) {
     T *const row = scores_ + i * kScoreStride, *const gradient = score_gradients_ + i * kScoreStride;
@@ -322,7 +324,7 @@ class SoftmaxAttentionHead {
       }
       for (T* const weights : {row, gradient}) mask(weights, i, span, columns, T{0});
       if constexpr (kPairs) {
-        S* const operand = weight_rows_ + i * kScoreStride;
+        O* const operand = weight_rows_ + i * kScoreStride;
         for (int64_t j = columns.begin; j < columns.padded_end; j += kLanes<T>)
           store_dot_product_operand(operand + j, load(gradient + j));
         if (i % 2 == 0 && i + 1 < queries_) return;
@@ -335,27 +337,27 @@ class SoftmaxAttentionHead {
   // Adds the matrix product of weightsᵀ and x to `sums`, for the current blocks of queries and keys.
   // `weights` has the shape (queries, keys). x has the shape (queries, columns_width) and is packed in
   // `columns` by pack_columns().
-  void add_for_keys(const S* weights, const S* columns, int64_t columns_width, T* sums) {
+  void add_for_keys(const O* weights, const O* columns, int64_t columns_width, T* sums) {
     // Distance in elements between the weights of two adjacent keys. The distance is 2 for BFloat16, because
     // the weights of two queries for the same key are stored next to each other, and 1 for other types.
-    constexpr int64_t kStep = compute_packed_depth<S>(1);
+    constexpr int64_t kStep = compute_packed_depth<O>(1);
     key_blocks_.for_each_key_tile([&](int64_t key, int64_t column, int64_t first, int64_t end) {
       for (int64_t m = 0; m < columns_width; m += kTileColumns<T>)
         compute_tile_product<Left::columns, true>(
             weights + first * kScoreStride + kStep * column, kScoreStride,
-            columns + m * kQueries + first * kTileColumns<T>, compute_packed_depth<S>(end - first),
+            columns + m * kQueries + first * kTileColumns<T>, compute_packed_depth<O>(end - first),
             sums + key * columns_width + m, columns_width);
     });
   }
   // Adds the matrix product of weight_rows_ and x to `sums`, for the current blocks of queries and keys. x
   // has the shape (keys, columns_width) and is packed in `columns` by pack_columns().
-  void add_for_queries(const S* columns, int64_t columns_width, T* sums) {
+  void add_for_queries(const O* columns, int64_t columns_width, T* sums) {
     key_blocks_.for_each_tile([&](const KeySpan& span, int64_t i, const ScoreColumns& range) {
       const int64_t key = span.first_key + range.begin - span.first_column;
       for (int64_t m = 0; m < columns_width; m += kTileColumns<T>)
         compute_tile_product<Left::rows, true>(weight_rows_ + i * kScoreStride + range.begin, kScoreStride,
                                                columns + m * key_capacity() + key * kTileColumns<T>,
-                                               compute_packed_depth<S>(range.end - range.begin),
+                                               compute_packed_depth<O>(range.end - range.begin),
                                                sums + i * columns_width + m, columns_width);
     });
   }
@@ -367,34 +369,34 @@ class SoftmaxAttentionHead {
   KeyBlockIterator<T, kQueries, kKeys> key_blocks_;
   int64_t query_ = 0, queries_ = 0;  // first query and number of queries of the block
   // Arrays with the suffix _panels_ are packed by pack_rows(). Arrays with the suffix _columns_ are packed by
-  // pack_columns(). If S is not BFloat16, query_rows_, query_columns_ and key_columns_ are multiplied by
+  // pack_columns(). If O is not BFloat16, query_rows_, query_columns_ and key_columns_ are multiplied by
   // scale().
-  S *query_rows_ = nullptr, *query_columns_ = nullptr;    // queries of the block
-  S *key_panels_ = nullptr, *key_columns_ = nullptr;      // keys of the sequence
-  S *value_panels_ = nullptr, *value_columns_ = nullptr;  // values of the sequence
-  S *g_rows_ = nullptr, *g_columns_ = nullptr;            // gradients of the results of the block
+  O *query_rows_ = nullptr, *query_columns_ = nullptr;    // queries of the block
+  O *key_panels_ = nullptr, *key_columns_ = nullptr;      // keys of the sequence
+  O *value_panels_ = nullptr, *value_columns_ = nullptr;  // values of the sequence
+  O *g_rows_ = nullptr, *g_columns_ = nullptr;            // gradients of the results of the block
   // weight_rows_ contains attention weights in forward(), and gradients of scores in backward().
   // weight_pairs_ contains attention weights, and gradient_pairs_ contains gradients of scores. weight_pairs_
   // and gradient_pairs_ have the layout Left::columns.
-  S *weight_rows_ = nullptr, *weight_pairs_ = nullptr, *gradient_pairs_ = nullptr;
+  O *weight_rows_ = nullptr, *weight_pairs_ = nullptr, *gradient_pairs_ = nullptr;
   T *scores_ = nullptr, *score_gradients_ = nullptr;  // (kQueries, kScoreStride)
   T* multipliers_ = nullptr;                          // dropout multipliers (kScoreStride,)
   T *maximum_ = nullptr, *sum_ = nullptr;             // one element per query of the block
   T *result_ = nullptr, *gq_ = nullptr, *gk_ = nullptr, *gv_ = nullptr;  // rows padded to whole tiles
 };
 
-// Calls f(head) for each head of each sequence, in parallel.
-template <class S, class F>
-void for_heads(const SoftmaxAttentionShape& s, AttentionRows<const S> q, AttentionRows<const S> k,
-               AttentionRows<const S> v, bool backward, F&& f) {
+// Calls f(head) for each head of each sequence, in parallel. O is the type of the operands of `head`.
+template <class O, class S, class F>
+void for_heads_with_operands(const SoftmaxAttentionShape& s, AttentionRows<const S> q,
+                             AttentionRows<const S> k, AttentionRows<const S> v, bool backward, const F& f) {
   Arena count(nullptr);
-  SoftmaxAttentionHead<S>(s, q, k, v).take_memory(count, backward);
+  SoftmaxAttentionHead<S, O>(s, q, k, v).take_memory(count, backward);
   const PerThreadMemory memory(count.used_bytes());
   constexpr int64_t kMinWorkPerThread = 1 << 16;  // number of multiply-adds
   const int64_t work = s.query_length * s.key_length * (s.dim + s.value_dim);
   const int64_t grain = std::max<int64_t>(kMinWorkPerThread / std::max<int64_t>(work, 1), 1);
   parallel_for(s.batch * s.heads, grain, [&](int64_t begin, int64_t end) {
-    SoftmaxAttentionHead<S> head(s, q, k, v);
+    SoftmaxAttentionHead<S, O> head(s, q, k, v);
     Arena arena = memory.arena();
     head.take_memory(arena, backward);
     for (int64_t i = begin; i < end; ++i) {
@@ -404,6 +406,16 @@ void for_heads(const SoftmaxAttentionShape& s, AttentionRows<const S> q, Attenti
   });
 }
 
+// Like for_heads_with_operands(), with the type of operands that is faster on this processor.
+template <class S, class F>
+void for_heads(const SoftmaxAttentionShape& s, AttentionRows<const S> q, AttentionRows<const S> k,
+               AttentionRows<const S> v, bool backward, const F& f) {
+  if constexpr (std::is_same_v<S, BFloat16>)
+    if (!prefers_bfloat16_dot_products(kHasDotProductInstructions))
+      return for_heads_with_operands<float>(s, q, k, v, backward, f);
+  for_heads_with_operands<S>(s, q, k, v, backward, f);
+}
+
 }  // namespace
 
 template <class T>
@@ -411,7 +423,7 @@ void softmax_attention_forward(Backend, const SoftmaxAttentionShape& s, Attentio
                                AttentionRows<const T> k, AttentionRows<const T> v, T* out,
                                Compute<T>* log_sums) {
   const AttentionRows<T> target = make_contiguous_rows(out, s.query_length, s.heads, s.value_dim);
-  for_heads(s, q, k, v, false, [&](SoftmaxAttentionHead<T>& head) { head.forward(target, log_sums); });
+  for_heads(s, q, k, v, false, [&](auto& head) { head.forward(target, log_sums); });
 }
 
 template <class T>
@@ -420,7 +432,7 @@ void softmax_attention_backward(Backend, const SoftmaxAttentionShape& s, Attenti
                                 const Compute<T>* log_sums, AttentionRows<const T> g,
                                 AttentionGradients<T> gradients) {
   const AttentionRows<const T> result = make_contiguous_rows(out, s.query_length, s.heads, s.value_dim);
-  for_heads(s, q, k, v, true, [&](SoftmaxAttentionHead<T>& head) {
+  for_heads(s, q, k, v, true, [&](auto& head) {
     head.backward(result, log_sums, g, gradients.gq, gradients.gk, gradients.gv);
   });
 }

@@ -23,11 +23,12 @@ std::string missing_text(ExtensionSet needed, ExtensionSet present, size_t size 
   return text.substr(0, std::strlen(text.c_str()));
 }
 
-// Returns the flags of the first processor in /proc/cpuinfo, with a blank before and after each flag.
-std::string flags_of_kernel() {
+// Returns the value of `key` for the first processor in /proc/cpuinfo, with a blank before and after the value.
+// Returns "" if /proc/cpuinfo does not contain the key.
+std::string read_processor_info(const std::string& key) {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);)
-    if (line.starts_with("flags")) return line.substr(line.find(':') + 1) + " ";
+    if (line.starts_with(key)) return line.substr(line.find(':') + 1) + " ";
   return "";
 }
 
@@ -58,7 +59,7 @@ TEST_CASE(
 }
 
 TEST_CASE("detect_processor_extensions() agrees with /proc/cpuinfo") {
-  const std::string flags = flags_of_kernel();
+  const std::string flags = read_processor_info("flags");
   if (flags.empty()) {
     MESSAGE("skipped: /proc/cpuinfo has no flags");
     return;
@@ -75,6 +76,12 @@ TEST_CASE("detect_processor_extensions() agrees with /proc/cpuinfo") {
     const std::string flag = " " + (renamed == names.end() ? name : renamed->second) + " ";
     CHECK_MESSAGE((present >> i & 1) == (flags.find(flag) != std::string::npos ? 1 : 0), name);
   }
+}
+
+TEST_CASE("dot products of AVX512-BF16 count as fast on processors that are not made by Intel") {
+  const std::string flags = read_processor_info("flags"), vendor = read_processor_info("vendor_id");
+  CHECK(has_fast_bfloat16_dot_products() ==
+        (flags.find(" avx512_bf16 ") != std::string::npos && vendor != " GenuineIntel "));
 }
 
 TEST_CASE("the program runs on this processor and names the instruction set of its kernels") {
