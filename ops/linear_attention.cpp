@@ -15,6 +15,7 @@ LinearAttentionShape make_shape(const Tensor& q, const Tensor& k, const Tensor& 
   shape.causal = options.causal;
   shape.feature_map = options.feature_map;
   shape.eps = options.eps;
+  shape.normalized = options.normalized;
   return shape;
 }
 
@@ -62,6 +63,7 @@ void linear_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
   shape.value_dim = v.size(2);
   shape.feature_map = options.feature_map;
   shape.eps = options.eps;
+  shape.normalized = options.normalized;
   check(state.kv.shape() == Shape{shape.batch, shape.heads, shape.dim, shape.value_dim} &&
             state.key_sum.shape() == q.shape() && state.kv.dtype() == q.dtype() &&
             state.key_sum.dtype() == q.dtype() && state.kv.is_contiguous() && state.key_sum.is_contiguous(),

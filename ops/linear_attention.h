@@ -17,6 +17,8 @@ struct LinearAttentionOptions {
   Tensor key_lengths = {};
   FeatureMap feature_map = FeatureMap::elu_plus_one;
   double eps = 1e-6;
+  // If false, the result is the numerator, sum_j (phi(q_i) . phi(k_j)) v_j.
+  bool normalized = true;
 };
 
 // Returns linear attention of q (batch, query_length, heads, dim), k (batch, key_length, heads, dim) and v

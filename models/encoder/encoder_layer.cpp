@@ -50,8 +50,7 @@ MultiHeadAttention::MultiHeadAttention(const EncoderOptions& options, int64_t la
       value_projection(options.width(), options.width()),
       out_projection(options.width(), options.width()),
       heads_(options.heads),
-      head_dim_(options.head_dim),
-      is_rotary_(options.rotary) {
+      head_dim_(options.head_dim) {
   const AttentionLayerChoice& choice = find_layer_choice(options.attention, layer);
   const AttentionKind& kind = find_attention_kind(choice.kind);
   inputs_ = kind.get_used_inputs(choice.options);
@@ -61,7 +60,9 @@ MultiHeadAttention::MultiHeadAttention(const EncoderOptions& options, int64_t la
                                .dim = head_dim_,
                                .max_length = options.max_length,
                                .dropout = options.attention_dropout,
+                               .rotary = options.rotary,
                                .shared_parameter_source = shared_parameter_source});
+  rotates_ = options.rotary && !attention_->applies_rotary_positions();
   const auto add_projection = [&](const char* name, Linear& projection) {
     add_child(name, projection);
     projections_.push_back(&projection);
@@ -93,7 +94,7 @@ struct MultiHeadAttention::TapeExecutor {
   DType result_dtype;
 
   ProjectedHeads project(const Tensor& x) const { return a.project(x, source, head_dtype); }
-  Tensor rotate(const Tensor& x) const { return a.is_rotary_ ? rotary_embedding(x) : x; }
+  Tensor rotate(const Tensor& x) const { return a.rotates_ ? rotary_embedding(x) : x; }
   Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v) const {
     const Tensor attention_result = a.attention_->forward(q, k, v, mask, context, name);
     check_attention_result(attention_result, {shape[0], shape[1], v.size(2), v.size(3)}, v.dtype(),

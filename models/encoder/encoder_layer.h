@@ -119,8 +119,9 @@ class MultiHeadAttention final : public Module {
                  const ForwardContext& context, const std::string& name, DType result_dtype) const;
 
   const Attention& inner_attention() const { return *attention_; }
-  // Returns whether queries and keys are rotated by their positions.
-  bool is_rotary() const { return is_rotary_; }
+  // Returns whether this layer rotates queries and keys by their positions. If false, the model has no rotary
+  // positions, or inner_attention() applies them.
+  bool rotates() const { return rotates_; }
   // Returns the projections of the inputs that the attention reads, in the order of queries, keys and values.
   // The weights of these projections are adjacent in memory, and so are the biases.
   const std::vector<Linear*>& projections() const { return projections_; }
@@ -152,7 +153,7 @@ class MultiHeadAttention final : public Module {
   int64_t heads_, head_dim_;
   UsedAttentionInputs inputs_;
   std::vector<Linear*> projections_;
-  bool accepts_bfloat16_, is_rotary_;
+  bool accepts_bfloat16_, rotates_;
   std::unique_ptr<Attention> attention_;
 };
 

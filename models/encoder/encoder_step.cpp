@@ -160,7 +160,7 @@ struct RecurrentEncoder::TokenExecutor {
     return rounded ? step.attention_result_operand_ : step.attention_result_;
   }
   Tensor rotate(const Tensor& x) const {
-    if (layer.weights.attention.is_rotary()) rotate_token_in_place(x, {.first_position = step.position_});
+    if (layer.weights.attention.rotates()) rotate_token_in_place(x, {.first_position = step.position_});
     return x;
   }
   Tensor output(const Tensor& attended) const {

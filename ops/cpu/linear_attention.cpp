@@ -39,9 +39,9 @@ struct PerHead {
 //   phi: the feature map
 //   g (length, value_dim): gradient of out
 //   z (dim,): sum of phi(k) over the keys
-//   d (length,): phi(q) . z + eps, the denominator of out
+//   d (length,): phi(q) . z + eps, the denominator of out, or 1 if `normalized` is false
 //   dn (length, value_dim): g / d, the gradient of the numerator of out
-//   dd (length,): -(g . out) / d, the gradient of d
+//   dd (length,): -(g . out) / d, the gradient of d, or 0 if `normalized` is false
 //
 // Each state is a sum over tokens. The states, and the results that are computed from each state:
 //   key_value (dim, value_dim): sum of phi(k) v^T for out, or sum of phi(q) dn^T for the gradient of v
@@ -200,7 +200,8 @@ class HeadGroup {
     if (!first_pass) return;
     for (int64_t t = 0; t < c.count; ++t)
       for (int64_t h = 0; h < heads_; ++h)
-        dd_[h][c.begin + t] = -dot(g.row(t, h), out.row(t, h), g.dim) * inverse[h][t];
+        dd_[h][c.begin + t] =
+            shape_.normalized ? -dot(g.row(t, h), out.row(t, h), g.dim) * inverse[h][t] : T{0};
   }
 
   // Adds a chunk to the states, or computes the outputs of the chunk from the states, or both, as selected by
@@ -225,7 +226,8 @@ class HeadGroup {
     }
     if constexpr (kRead)
       for (int64_t t = 0; t < c.count; ++t)
-        inverse_[h][t] = 1 / (sum(load(dots + t * kLanes<T>)) + static_cast<T>(shape_.eps));
+        inverse_[h][t] =
+            shape_.normalized ? 1 / (sum(load(dots + t * kLanes<T>)) + static_cast<T>(shape_.eps)) : T{1};
   }
 
   // Computes dd, the gradient of the denominators, without the stored outputs, because the stored outputs are
@@ -257,7 +259,8 @@ class HeadGroup {
       clear(result, shape_.dim);
       scan_outer_products<kMode>(value_key_[h], shape_.value_dim, shape_.dim,
                                  {values_[h], keys_[h], dn_[h], result}, c.count);
-      if constexpr (kRounds && kMode != ScanMode::update) set_exact_dd(c, h);
+      if constexpr (kRounds && kMode != ScanMode::update)
+        if (shape_.normalized) set_exact_dd(c, h);
       scan_row<kMode>(key_sum_[h], shape_.dim, {ones_[h], keys_[h], dd_[h] + c.begin, result}, c.count);
     }
     if constexpr (kMode != ScanMode::update)

@@ -71,6 +71,7 @@ void step_head(const LinearAttentionShape& s, const T* q, const T* k, const T* v
     });
     step_block(kv + begin * s.value_dim, s.value_dim, rows, query.data(), key.data(), v, out);
   }
+  if (!s.normalized) return;
   const T inverse = 1 / denominator;
   for (int64_t i = 0; i < s.value_dim; ++i) out[i] *= inverse;
 }

@@ -20,9 +20,9 @@
 //
 // Legend:
 //   q, k  phi(q) and phi(k), (length, dim)
-//   d     denominator of out, (length,)
+//   d     denominator of out, (length,); 1 if `normalized` is false
 //   dn    g / d, the gradient of the numerator of out, (length, value_dim)
-//   dd    -(g . out) / d, the gradient of the denominator of out, (length,)
+//   dd    -(g . out) / d, the gradient of d, (length,); 0 if `normalized` is false
 // A state is a (dim, value_dim + kExtraStateColumns) array. Columns [0, value_dim) hold a matrix, and column
 // value_dim holds a vector:
 //   forward  the matrix sum k v^T and the vector sum k
@@ -184,7 +184,7 @@ __device__ void compute_chunk_output(const typename Tiles::Memory& memory, const
       const int64_t position = begin + Sums::row(i);
       if (position >= length) continue;
       if (needs_denominators) {
-        denominators[i] = 1 / (state_denominators[Sums::row(i)] + denominators[i]);
+        denominators[i] = in.s.normalized ? 1 / (state_denominators[Sums::row(i)] + denominators[i]) : T{1};
         if (inverse && Sums::is_row_leader()) inverse[head.row_offset + position] = denominators[i];
       }
       for_each_pair(sums, i, column, width, kOutput == Output::result ? denominators[i] : T{1},
@@ -239,7 +239,7 @@ struct ChunkScan {
       }
 #pragma unroll(kUnrollFactor <T>)
     for (int i = 0; i < kRowsPerThread; ++i) {
-      dd[i] = Sums::template reduce_row<Plus>(dd[i]);
+      dd[i] = in.s.normalized ? Sums::template reduce_row<Plus>(dd[i]) : T{0};
       const int64_t position = begin + Sums::row(i);
       if (position < in.s.query_length && Sums::is_row_leader()) in.dd[head.row_offset + position] = dd[i];
     }

@@ -52,9 +52,10 @@ LinearAttentionInputs<S> make_inputs(LinearAttentionInputs<S> in) {
 // Returns whether tensor_core_scan_kernel supports the tensors.
 template <class S>
 bool uses_tensor_core_scan(const LinearAttentionInputs<S>& in, const LinearAttentionOutputs<S>& outputs) {
-  return std::is_same_v<S, BFloat16> && in.can_load_packs && std::max(in.s.dim, in.s.value_dim) <= 64 &&
-         are_aligned_to_packs(outputs.out, in.s.value_dim) && are_aligned_to_packs(outputs.gq, in.s.dim) &&
-         are_aligned_to_packs(outputs.gk, in.s.dim) && are_aligned_to_packs(outputs.gv, in.s.value_dim);
+  return std::is_same_v<S, BFloat16> && in.s.normalized && in.can_load_packs &&
+         std::max(in.s.dim, in.s.value_dim) <= 64 && are_aligned_to_packs(outputs.out, in.s.value_dim) &&
+         are_aligned_to_packs(outputs.gq, in.s.dim) && are_aligned_to_packs(outputs.gk, in.s.dim) &&
+         are_aligned_to_packs(outputs.gv, in.s.value_dim);
 }
 
 // The division of the sequence of each head into segments of consecutive tokens, and the states of the

@@ -40,7 +40,8 @@ __global__ void __launch_bounds__(kWarpSize* kRowsPerBlock)
     product += query[d] * z;
   }
   __syncwarp();  // all lanes have written their features
-  const float inverse = 1 / (warp_reduce<Plus>(product) + static_cast<float>(s.eps));
+  const float denominator = warp_reduce<Plus>(product) + static_cast<float>(s.eps);
+  const float inverse = s.normalized ? 1 / denominator : 1;
   const int column = lane % lanes_per_row * kStepColumns, rows_per_load = kWarpSize / lanes_per_row;
   float* const state = kv + index * dim * s.value_dim + column;
   float value[kStepColumns], result[kStepColumns] = {};
@@ -123,7 +124,8 @@ __global__ void step_kernel(LinearAttentionShape s, AttentionRows<const T> q, At
     product += query[d] * z;
   }
   // block_sum() also synchronises the writes to query and key.
-  const T inverse = 1 / (block_sum(product) + static_cast<T>(s.eps));
+  const T denominator = block_sum(product) + static_cast<T>(s.eps);
+  const T inverse = s.normalized ? 1 / denominator : T{1};
   const int64_t groups = blockDim.x / columns, group = thread / columns, column = thread % columns;
   for (int64_t first = 0; first < s.value_dim; first += columns) {
     const int64_t m = first + column;

@@ -30,6 +30,16 @@ struct SquaredRelu {
     return 2 * Math::sqrt(y);
   }
 };
+struct Identity {
+  template <class Math, class T>
+  TAPEFORMER_HOST_DEVICE static T value(T x) {
+    return x;
+  }
+  template <class Math, class T>
+  TAPEFORMER_HOST_DEVICE static T derivative(T, T) {
+    return T{} + 1;
+  }
+};
 
 // Calls f with the function object of the feature map, and returns the result of f.
 template <class F>
@@ -42,9 +52,11 @@ TAPEFORMER_HOST_DEVICE auto visit_feature_map(FeatureMap map, F&& f) {
     case FeatureMap::squared_relu:
       return f(SquaredRelu{});
     case FeatureMap::exponential:
+      return f(Exp{});
+    case FeatureMap::identity:
       break;
   }
-  return f(Exp{});
+  return f(Identity{});
 }
 
 }  // namespace tapeformer

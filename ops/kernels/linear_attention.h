@@ -1,6 +1,7 @@
 // Kernels of linear attention (Katharopoulos et al. 2020, sections 3.2 to 3.4), which compute
 //   out_i = sum_j (phi(q_i) . phi(k_j)) v_j / d_i, where d_i = sum_j phi(q_i) . phi(k_j) + eps.
-// phi is the feature map. The sums are over all keys j, or over j <= i in the causal form.
+// phi is the feature map. The sums are over all keys j, or over j <= i in the causal form. If
+// LinearAttentionShape::normalized is false, all d_i are 1.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,7 @@ enum class FeatureMap {
   relu,
   squared_relu,
   exponential,
+  identity,
 };
 
 struct LinearAttentionShape {
@@ -25,6 +27,7 @@ struct LinearAttentionShape {
   const int64_t* key_lengths = nullptr;
   FeatureMap feature_map = FeatureMap::elu_plus_one;
   double eps = 1e-6;
+  bool normalized = true;
 };
 
 TAPEFORMER_FOR_EACH_BACKEND(
@@ -48,7 +51,7 @@ TAPEFORMER_FOR_EACH_BACKEND(
     // computes out from q and the updated states.
     //
     // The states are contiguous. q, k, v and out have length 1. O is T, or O is bfloat16 and T is float. The
-    // kernel uses only batch, heads, dim, value_dim, feature_map and eps of `shape`.
+    // kernel uses only batch, heads, dim, value_dim, feature_map, eps and normalized of `shape`.
     template <class T, class O>
     void linear_attention_step(Backend, const LinearAttentionShape& shape, AttentionRows<const T> q,
                                AttentionRows<const T> k, AttentionRows<const T> v, T* kv, T* key_sum,

@@ -26,6 +26,8 @@ double phi(FeatureMap map, double x) {
       return x > 0 ? x * x : 0;
     case FeatureMap::exponential:
       return std::exp(x);
+    case FeatureMap::identity:
+      return x;
   }
   return 0;
 }
@@ -49,7 +51,8 @@ Tensor quadratic(const Tensor& q, const Tensor& k, const Tensor& v,
           denominator += weight;
           for (int64_t m = 0; m < v.size(3); ++m) result[m] += weight * at(v, n, j, h, m);
         }
-        for (int64_t m = 0; m < v.size(3); ++m) result[m] /= denominator;
+        if (options.normalized)
+          for (int64_t m = 0; m < v.size(3); ++m) result[m] /= denominator;
       }
   return out;
 }
@@ -112,6 +115,22 @@ TEST_CASE("linear attention: every feature map equals its definition") {
     CHECK(max_difference(linear_attention(q, k, v, options), exact) < 1e-12);
     CHECK(max_difference(recurrent(q, k, v, options), exact) < 1e-12);
   }
+}
+
+TEST_CASE("linear attention: the sum without the denominator equals its definition") {
+  const auto [q, k, v] = attention_inputs({3, 130, 130, 2, 7, 5});
+  const Tensor lengths = Tensor::from_vector<int64_t>({128, 0, 60}, {3});
+  for (const FeatureMap map : {FeatureMap::elu_plus_one, FeatureMap::identity})
+    for (const bool causal : {false, true}) {
+      LinearAttentionOptions options{.causal = causal, .feature_map = map, .normalized = false};
+      CHECK(max_difference(linear_attention(q, k, v, options), quadratic(q, k, v, options)) < 1e-11);
+      if (causal) CHECK(max_difference(recurrent(q, k, v, options), quadratic(q, k, v, options)) < 1e-11);
+      options.key_lengths = lengths;
+      CHECK(max_difference(linear_attention(q, k, v, options), quadratic(q, k, v, options)) < 1e-11);
+      CHECK(gradient_error(
+                linear_attention, {1, 98, 98, 2, 3, 2},
+                LinearAttentionOptions{.causal = causal, .feature_map = map, .normalized = false}) < 1e-6);
+    }
 }
 
 TEST_CASE("linear attention: gradients pass the gradient check") {

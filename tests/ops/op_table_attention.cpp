@@ -50,6 +50,14 @@ void add_linear_attention(std::vector<OpCase>& table) {
     add({1, 4, 9, 2, 5, 3}, false, map);
   }
   for (const bool causal : {false, true})
+    table.push_back({concat_text("attention, linear, without denominators, ", causal ? "causal" : "full"),
+                     [causal](const Inputs& in) {
+                       return linear_attention(
+                           in[0], in[1], in[2],
+                           {.causal = causal, .feature_map = FeatureMap::identity, .normalized = false});
+                     },
+                     attention_inputs({2, 70, 70, 2, 8, 8}).list()});
+  for (const bool causal : {false, true})
     for (const int64_t length : {5, 130}) {
       Inputs inputs = attention_inputs({3, length, length, 2, 3, 4}).list();
       inputs.push_back(Tensor::from_vector<int64_t>({length - 2, 0, length / 2}, {3}));

@@ -50,13 +50,13 @@ steps = 20
 
 
 class EvalText(unittest.TestCase):
-    def compare(self, folder: Path, context: str, **values: str) -> None:
+    def compare(self, folder: Path, context: str, *settings: str, **values: str) -> None:
         config = CONFIG
         for name, value in {**values, "TEXT": str(folder / "text")}.items():
             config = config.replace(name, value)
         (folder / "a.toml").write_text(config)
-        run = folder / "-".join(values.values())
-        subprocess.run([PROGRAM, "train", folder / "a.toml", "--run-dir", run, "--quiet", "--json"], check=True,
+        run = folder / "-".join((*values.values(), *settings))
+        subprocess.run([PROGRAM, "train", folder / "a.toml", "--run-dir", run, "--quiet", "--json", *settings], check=True,
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
         options = ["--dtype", "float64", "--context", context, "--json"]
         ours = json.loads(subprocess.run([PROGRAM, "eval", run, *options], check=True, capture_output=True).stdout)
@@ -71,14 +71,16 @@ class EvalText(unittest.TestCase):
             folder = Path(name)
             words = ("the ", "king ", "of ", "river\n", "and ", "sea ")
             (folder / "text").write_text("".join(words[i * i % 17 % 6] for i in range(1200)))
-            for attention, positions, tokenizer, context in (
+            for attention, positions, tokenizer, context, *settings in (
                 ("softmax", "sinusoidal", "bytes", "0"),
                 ("linear", "rotary", "characters", "30"),
+                ("linear", "rotary", "bytes", "0", "--set", "attention.rotation=features"),
                 ("softmax", "rotary", "characters", "7"),
                 ("linear", "none", "bytes", "0"),
             ):
-                with self.subTest(attention=attention, positions=positions, tokenizer=tokenizer):
-                    self.compare(folder, context, ATTENTION=attention, POSITIONS=positions, TOKENIZER=tokenizer)
+                with self.subTest(attention=attention, positions=positions, tokenizer=tokenizer, settings=settings):
+                    values = {"ATTENTION": attention, "POSITIONS": positions, "TOKENIZER": tokenizer}
+                    self.compare(folder, context, *settings, **values)
 
 
 if __name__ == "__main__":

@@ -33,12 +33,13 @@ def parse() -> argparse.Namespace:
 
 def load_model(folder: Path, length: int, vocabulary: int, dtype: torch.dtype) -> TextModel:
     """Returns the model of config.toml with the weights of model.safetensors, in `dtype`."""
-    table = tomllib.loads((folder / "config.toml").read_text())["model"]
+    file = tomllib.loads((folder / "config.toml").read_text())
+    table, rotation = file["model"], file.get("attention", {}).get("rotation", "inputs")
     try:
         fields = {key: table[key] for key in MODEL_KEYS if key in table}
         if isinstance(fields["attention"], list):
             (fields["attention"],) = set(fields["attention"])
-        config = ModelConfig(**fields, form="quadratic", max_length=length)
+        config = ModelConfig(**fields, form="quadratic", rotation=rotation, max_length=length)
     except ValueError as error:
         raise SystemExit(f"{folder}/config.toml: [model] {error}") from None
     model = TextModel(config, vocabulary).to(dtype)

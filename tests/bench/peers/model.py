@@ -36,6 +36,7 @@ class ModelConfig:
     norm: str = "post"  # post | pre
     activation: str = "relu"  # relu | gelu (the erf form)
     positions: str = "sinusoidal"  # sinusoidal | grid | rotary | none
+    rotation: str = "inputs"  # what rotary positions rotate in linear attention: inputs | features
     max_length: int = 783
     grid: tuple[int, int, int] = (28, 28, 1)  # height, width, channels of the image, for grid positions
 
@@ -61,6 +62,7 @@ class ModelConfig:
             "norm": ("post", "pre"),
             "activation": ("relu", "gelu"),
             "positions": ("sinusoidal", "grid", "rotary", "none"),
+            "rotation": ("inputs", "features"),
         }
         for name, values in allowed.items():
             value = getattr(self, name)
@@ -148,6 +150,13 @@ def rotary(x: Tensor) -> Tensor:
     return torch.cat((first * cos - second * sin, second * cos + first * sin), -1)
 
 
+def linear_attention_rotary(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Computes causal linear attention with rotated features (RoFormer, eq. 19). q, k, v and result: (B, H, L, D)."""
+    q, k = feature_map(q), feature_map(k)
+    numerator = torch.tril(rotary(q) @ rotary(k).transpose(-1, -2)) @ v
+    return numerator / (torch.tril(q @ k.transpose(-1, -2)).sum(-1, keepdim=True) + NORMALIZER_EPS)
+
+
 class AttentionLayer(nn.Module):
     """Causal self-attention with several heads. Its four projections map d_model features to d_model features."""
 
@@ -168,11 +177,14 @@ class AttentionLayer(nn.Module):
         q = self.heads(self.query_projection(x))
         k = self.heads(self.key_projection(x))
         v = self.heads(self.value_projection(x))
-        if self.config.positions == "rotary":
+        rotates_features = self.config.attention == "linear" and self.config.rotation == "features"
+        if self.config.positions == "rotary" and not rotates_features:
             q, k = rotary(q), rotary(k)
         if self.config.attention == "softmax":
             dropout = self.config.dropout if self.training else 0.0
             mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=dropout)
+        elif rotates_features:
+            mixed = linear_attention_rotary(q, k, v)
         elif self.config.form == "quadratic":
             mixed = linear_attention_quadratic(q, k, v)
         else:

@@ -41,6 +41,7 @@ std::vector<std::string> speech_settings(const std::string& name, TableScale sca
   std::vector<std::string> all = kSmallSpeech;
   const auto& more = name == "bilstm" ? kSmallLstm : kSmallTransformer;
   all.insert(all.end(), more.begin(), more.end());
+  if (name == "linear") all.push_back("attention.rotation=features");
   if (scale == TableScale::smoke) all.insert(all.end(), kSmokeSpeech.begin(), kSmokeSpeech.end());
   return all;
 }
