@@ -96,8 +96,8 @@ inline constexpr MicroarchitectureLevel kMicroarchitectureLevels[] = {
 ExtensionSet detect_processor_extensions();
 
 // Returns whether the dot-product instructions of AVX512-BF16 multiply faster than float instructions on this
-// processor. Dot-product instructions multiply at twice the rate of float instructions on processors of AMD,
-// and at half this rate on processors of Intel. Without AVX512-BF16, the result is false.
+// processor. On processors of AMD, these instructions have twice the rate of float instructions. On
+// processors of Intel, they have half the rate of float instructions. Returns false without AVX512-BF16.
 bool has_fast_bfloat16_dot_products();
 
 // Returns the highest level whose extensions are all in the set.

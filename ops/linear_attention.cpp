@@ -27,6 +27,8 @@ Tensor linear_attention(const Tensor& query, const Tensor& key, const Tensor& va
   check(!options.causal || query.size(1) == key.size(1), kOp,
         "the causal form needs queries and keys of equal length, not ", query.shape(), " and ", key.shape());
   check(options.eps > 0, kOp, "eps must be positive, not ", options.eps);
+  check(!options.normalized || options.feature_map != FeatureMap::identity, kOp,
+        "the feature map identity needs normalized = false");
   const Tensor lengths = prepare_key_lengths(kOp, options.key_lengths, key);
   const Tensor q = make_features_contiguous(query), k = make_features_contiguous(key),
                v = make_features_contiguous(value);
@@ -53,8 +55,15 @@ LinearAttentionState make_linear_attention_state(int64_t batch, int64_t heads, i
 
 void linear_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
                            const LinearAttentionState& state, const Tensor& out,
-                           const LinearAttentionOptions& options) {
+                           const LinearAttentionOptions& options, const NumeratorFeatures& numerator) {
   check_attention_step(kStep, q, k, v, out, true);
+  check(options.normalized && options.feature_map != FeatureMap::identity, kStep,
+        "results have denominators: expected normalized = true and another feature map than identity");
+  for (const Tensor* features : {&numerator.q, &numerator.k})
+    check(numerator.q.defined() == features->defined() &&
+              (!features->defined() || (features->shape() == q.shape() && features->dtype() == q.dtype() &&
+                                        features->strides()[2] == 1)),
+          kStep, "the features of the numerator must have the shape ", q.shape(), " and the dtype of q");
   check(q.dtype() != DType::bfloat16, kStep, "q, k and v must be float32 or float64, not bfloat16");
   LinearAttentionShape shape;
   shape.batch = q.size(0);
@@ -63,7 +72,6 @@ void linear_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
   shape.value_dim = v.size(2);
   shape.feature_map = options.feature_map;
   shape.eps = options.eps;
-  shape.normalized = options.normalized;
   check(state.kv.shape() == Shape{shape.batch, shape.heads, shape.dim, shape.value_dim} &&
             state.key_sum.shape() == q.shape() && state.kv.dtype() == q.dtype() &&
             state.key_sum.dtype() == q.dtype() && state.kv.is_contiguous() && state.key_sum.is_contiguous(),
@@ -71,8 +79,12 @@ void linear_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
         " does not match k ", name_of(k.dtype()), " ", k.shape(), " and v ", v.shape());
   dispatch_floating(kStep, out, [&]<class O>(auto backend) {
     using T = Compute<O>;
+    const auto optional_rows = [](const Tensor& x) {
+      return x.defined() ? get_attention_rows<const T>(x) : AttentionRows<const T>{};
+    };
     linear_attention_step(backend, shape, get_attention_rows<const T>(q), get_attention_rows<const T>(k),
-                          get_attention_rows<const T>(v), state.kv.data<T>(), state.key_sum.data<T>(),
+                          get_attention_rows<const T>(v), optional_rows(numerator.q),
+                          optional_rows(numerator.k), state.kv.data<T>(), state.key_sum.data<T>(),
                           get_attention_rows<O>(out));
   });
 }

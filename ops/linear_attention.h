@@ -1,5 +1,5 @@
 // Linear attention (Katharopoulos et al. 2020, "Transformers are RNNs", sections 3.2 to 3.4). phi is a
-// feature map with positive values. The result of query i is
+// feature map. The result of query i is
 //   out_i = sum_j (phi(q_i) . phi(k_j)) v_j / (sum_j phi(q_i) . phi(k_j) + eps),
 // where the sums are over all keys j, or over j <= i in the causal form. Time and memory are linear in the
 // length.
@@ -17,7 +17,8 @@ struct LinearAttentionOptions {
   Tensor key_lengths = {};
   FeatureMap feature_map = FeatureMap::elu_plus_one;
   double eps = 1e-6;
-  // If false, the result is the numerator, sum_j (phi(q_i) . phi(k_j)) v_j.
+  // If false, the result is the numerator, sum_j (phi(q_i) . phi(k_j)) v_j. FeatureMap::identity needs false,
+  // because its denominators can be 0 or negative.
   bool normalized = true;
 };
 
@@ -27,8 +28,8 @@ struct LinearAttentionOptions {
 // the query is 0. An input is copied only if its last dimension is not contiguous.
 //
 // The tape keeps q, k, v, the result, and one inverse denominator per query and head. backward() computes the
-// sums over the keys again. Throws ShapeError for mismatched shapes, and for a causal form with different
-// query and key lengths.
+// sums over the keys again. Throws ShapeError for mismatched shapes, for a causal form with different query
+// and key lengths, and for FeatureMap::identity with denominators.
 Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                         const LinearAttentionOptions& options = {});
 
@@ -41,14 +42,21 @@ struct LinearAttentionState {
 LinearAttentionState make_linear_attention_state(int64_t batch, int64_t heads, int64_t dim, int64_t value_dim,
                                                  DType dtype = DType::float32, Device device = kCpu);
 
+// Features that replace phi(q) and phi(k) in the numerator and in LinearAttentionState::kv, for rotary
+// positions. The shapes and dtypes are those of q and k.
+struct NumeratorFeatures {
+  Tensor q, k;
+};
+
 // Processes one token of the causal form (equations 18 to 20). Adds phi(k) v^T and phi(k) to the state, and
 // then computes `out` from q and the state. q and k are (batch, heads, dim), and v and `out` are (batch,
 // heads, value_dim). All tensors are float32 or float64, and `out` may also be bfloat16 if q, k and v are
 // float32. The last dimension of each tensor is contiguous. The call is not recorded, and allocates no
 // memory if `out` has the dtype of q. The options causal and key_lengths are ignored. Throws ShapeError
-// for mismatched shapes and dtypes.
+// for mismatched shapes and dtypes, and if options.normalized is false.
 void linear_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
                            const LinearAttentionState& state, const Tensor& out,
-                           const LinearAttentionOptions& options = {});
+                           const LinearAttentionOptions& options = {},
+                           const NumeratorFeatures& numerator = {});
 
 }  // namespace tapeformer

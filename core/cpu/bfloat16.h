@@ -30,7 +30,7 @@ void convert_elements(const From* source, int64_t count, To* target) {
 // the elements to float before multiplication. `has_instructions` is true if these instructions are present.
 // The default is `has_instructions && has_fast_bfloat16_dot_products()`. The environment variable
 // TAPEFORMER_BFLOAT16_DOT_PRODUCTS replaces the default: 0 selects float, and any other value selects dot
-// products, which kernels emulate if the instructions are missing.
+// products. If the instructions are missing, softmax attention emulates them, and linear layers use float.
 bool prefers_bfloat16_dot_products(bool has_instructions);
 
 }  // namespace tapeformer::cpu

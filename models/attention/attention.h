@@ -114,8 +114,8 @@ class Attention : public Module {
   // Appends one token to the state and writes the causal attention of the token to `out`. q and k are
   // (batch, heads, dim); v and out are (batch, heads, value_dim). The last dimension of q, k and v is
   // contiguous, and `out` is contiguous. All tensors have the dtype of the state. If the kind has
-  // can_round_step_results, `out` can also be bfloat16 for float32 inputs. Throws std::invalid_argument if
-  // the kind has no recurrent form.
+  // can_round_step_results, `out` can also be bfloat16 for float32 inputs. Allocates no memory. Throws
+  // std::invalid_argument if the kind has no recurrent form.
   virtual void step(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& state,
                     const Tensor& out) const;
 
@@ -136,7 +136,7 @@ struct AttentionSetup {
   int64_t heads = 1, dim = 1;  // number of heads, and width of a query, of a key and of a value
   int64_t max_length = 0;      // maximum number of tokens of a sequence; 0: unlimited
   double dropout = 0;          // probability of dropping an attention weight
-  bool rotary = false;         // the model has rotary positions (ops/rotary.h)
+  bool rotary = false;         // whether the model has rotary positions (ops/rotary.h)
   // The attention layer of the first layer of the model with the same kind and options. Null for that first
   // layer. A layer can share the parameters of the first layer by calling Module::add_alias().
   const Attention* shared_parameter_source = nullptr;

@@ -157,9 +157,12 @@ std::vector<AttentionTestResult> KindTester::run() {
 }
 
 std::unique_ptr<Attention> KindTester::make(DType dtype, double dropout) const {
-  auto attention = make_attention(
-      kind_.name, options_,
-      {.heads = setup_.heads, .dim = setup_.dim, .max_length = setup_.length, .dropout = dropout});
+  auto attention = make_attention(kind_.name, options_,
+                                  {.heads = setup_.heads,
+                                   .dim = setup_.dim,
+                                   .max_length = setup_.length,
+                                   .dropout = dropout,
+                                   .rotary = true});
   attention->initialize(1);
   attention->convert(dtype);
   return attention;

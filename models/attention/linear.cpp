@@ -4,6 +4,7 @@
 #include "models/attention/attention.h"
 #include "models/layers/option_error.h"
 #include "ops/elementwise.h"
+#include "ops/feature_map.h"
 #include "ops/linear_attention.h"
 #include "ops/rotary.h"
 #include "ops/view.h"
@@ -36,10 +37,7 @@ FeatureMap parse_feature_map(const std::string& name) {
 // Linear attention (Katharopoulos et al. 2020).
 class LinearKind final : public Attention {
  public:
-  LinearKind(FeatureMap map, double eps) {
-    options_.feature_map = map;
-    options_.eps = eps;
-  }
+  explicit LinearKind(const LinearAttentionOptions& options) : options_(options) {}
 
   Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
                  const ForwardContext&, const std::string&) const override {
@@ -60,67 +58,50 @@ class LinearKind final : public Attention {
   LinearAttentionOptions options_;
 };
 
-// Returns φ(x).
-Tensor compute_features(FeatureMap map, const Tensor& x) {
-  switch (map) {
-    case FeatureMap::elu_plus_one:
-      return add(elu(x), 1);
-    case FeatureMap::relu:
-      return relu(x);
-    case FeatureMap::squared_relu:
-      return square(relu(x));
-    case FeatureMap::exponential:
-      return exp(x);
-    case FeatureMap::identity:
-      break;
-  }
-  return x;
-}
-
+// The state of linear attention, and buffers for the rotated features of a token.
 struct RotaryLinearState final : AttentionState {
   explicit RotaryLinearState(const AttentionStateOptions& s)
-      : numerator(make_linear_attention_state(s.batch, s.heads, s.dim, s.value_dim, s.dtype, s.device)),
-        denominator(make_linear_attention_state(s.batch, s.heads, s.dim, 1, s.dtype, s.device)),
-        ones(Tensor::full({s.batch, s.heads, 1}, 1, s.dtype, s.device)) {}
+      : sums(make_linear_attention_state(s.batch, s.heads, s.dim, s.value_dim, s.dtype, s.device)),
+        features{Tensor::empty({s.batch, s.heads, s.dim}, s.dtype, s.device),
+                 Tensor::empty({s.batch, s.heads, s.dim}, s.dtype, s.device)} {}
   void reset() override {
-    for (const LinearAttentionState* sums : {&numerator, &denominator}) {
-      sums->kv.fill(0);
-      sums->key_sum.fill(0);
-    }
+    sums.kv.fill(0);
+    sums.key_sum.fill(0);
     position = 0;
   }
   int64_t bytes() const override {
-    return numerator.kv.bytes() + numerator.key_sum.bytes() + denominator.kv.bytes() +
-           denominator.key_sum.bytes() + ones.bytes();
+    return sums.kv.bytes() + sums.key_sum.bytes() + features.q.bytes() + features.k.bytes();
   }
 
-  LinearAttentionState numerator, denominator;
-  Tensor ones;  // values of the sum in the denominator
+  LinearAttentionState sums;
+  NumeratorFeatures features;
   int64_t position = 0;
 };
 
 // Linear attention with rotary positions (Su et al. 2021, "RoFormer", equation 19):
 //   out_i = sum_j ((R_i phi(q_i)) . (R_j phi(k_j))) v_j / (sum_j phi(q_i) . phi(k_j) + eps),
-// where R_i rotates pairs of features by the position i. The weight of a value depends on the difference i -
-// j only. The denominator has no rotations, because products of rotated features can be negative. Features
-// and sums are float32 for bfloat16 inputs.
+// where R_i rotates pairs of features by the position i. The product of two rotated features depends on the
+// positions only through the difference i - j. The denominator has no rotations, because products of rotated
+// features can be negative. Features and sums are float32 for bfloat16 inputs.
 class RotaryLinearKind final : public Attention {
  public:
-  RotaryLinearKind(FeatureMap map, double eps) : map_(map), eps_(eps) {}
+  explicit RotaryLinearKind(const LinearAttentionOptions& options) : options_(options) {}
 
   bool applies_rotary_positions() const override { return true; }
   Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
                  const ForwardContext&, const std::string&) const override {
     const DType dtype = v.dtype() == DType::bfloat16 ? DType::float32 : v.dtype();
-    LinearAttentionOptions options = kSums;
-    options.causal = mask.causal;
-    options.key_lengths = mask.key_lengths;
-    const Tensor query = compute_features(map_, cast(q, dtype)), key = compute_features(map_, cast(k, dtype));
-    const Tensor ones = Tensor::full({v.size(0), v.size(1), v.size(2), 1}, 1, dtype, v.device());
+    const LinearAttentionOptions sums{.causal = mask.causal,
+                                      .key_lengths = mask.key_lengths,
+                                      .feature_map = FeatureMap::identity,
+                                      .normalized = false};
+    const Tensor query = apply_feature_map(options_.feature_map, cast(q, dtype)),
+                 key = apply_feature_map(options_.feature_map, cast(k, dtype)),
+                 ones = Tensor::full({v.size(0), v.size(1), v.size(2), 1}, 1, dtype, v.device());
     const Tensor numerator =
-        linear_attention(rotary_embedding(query), rotary_embedding(key), cast(v, dtype), options);
-    const Tensor denominator = linear_attention(query, key, ones, options);
-    return cast(div(numerator, add(denominator, eps_)), v.dtype());
+        linear_attention(rotary_embedding(query), rotary_embedding(key), cast(v, dtype), sums);
+    const Tensor denominator = linear_attention(query, key, ones, sums);
+    return cast(div(numerator, add(denominator, options_.eps)), v.dtype());
   }
   std::unique_ptr<AttentionState> make_state(const AttentionStateOptions& shape) const override {
     return std::make_unique<RotaryLinearState>(shape);
@@ -128,33 +109,29 @@ class RotaryLinearKind final : public Attention {
   void step(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& attention_state,
             const Tensor& out) const override {
     auto& state = static_cast<RotaryLinearState&>(attention_state);
-    const Tensor query = compute_features(map_, q), key = compute_features(map_, k);
-    const Tensor numerator = Tensor::empty(v.shape(), v.dtype(), v.device()),
-                 denominator = Tensor::empty(state.ones.shape(), v.dtype(), v.device());
-    linear_attention_step(query, key, state.ones, state.denominator, denominator, kSums);
-    for (const Tensor* features : {&query, &key})
+    for (const auto& [input, features] : {std::pair(&q, &state.features.q), {&k, &state.features.k}}) {
+      features->copy_from(*input);
+      apply_feature_map_in_place(options_.feature_map, *features);
       rotate_token_in_place(*features, {.first_position = state.position});
-    linear_attention_step(query, key, v, state.numerator, numerator, kSums);
-    out.copy_from(div(numerator, add(denominator, eps_)));
+    }
+    linear_attention_step(q, k, v, state.sums, out, options_, state.features);
     ++state.position;
   }
 
  private:
-  inline static const LinearAttentionOptions kSums{.feature_map = FeatureMap::identity, .normalized = false};
-
-  FeatureMap map_;
-  double eps_;
+  LinearAttentionOptions options_;
 };
 
-// The names of the tensors that rotary positions rotate.
+// The values of the option `rotation`.
 constexpr std::array<const char*, 2> kRotations{"inputs", "features"};
 
-std::unique_ptr<Attention> make_linear_attention(const OptionValues& options, const AttentionSetup& setup) {
-  const FeatureMap map = parse_feature_map(options.get<std::string>("feature_map"));
-  const double eps = options.get<double>("eps");
-  if (options.get<std::string>("rotation") == kRotations[0]) return std::make_unique<LinearKind>(map, eps);
+std::unique_ptr<Attention> make_linear_attention(const OptionValues& values, const AttentionSetup& setup) {
+  const LinearAttentionOptions options{
+      .feature_map = parse_feature_map(values.get<std::string>("feature_map")),
+      .eps = values.get<double>("eps")};
+  if (values.get<std::string>("rotation") == kRotations[0]) return std::make_unique<LinearKind>(options);
   if (!setup.rotary) throw OptionError("rotation", "\"features\" needs rotary positions");
-  return std::make_unique<RotaryLinearKind>(map, eps);
+  return std::make_unique<RotaryLinearKind>(options);
 }
 
 }  // namespace
@@ -179,7 +156,7 @@ AttentionKind make_linear_attention_kind() {
            {.name = "eps", .default_value = 1e-6, .help = "added to the denominator", .min = 1e-12, .max = 1},
            {.name = "rotation",
             .default_value = std::string(kRotations[0]),
-            .help = "rotary positions rotate the inputs x of φ, or the features φ(x) in the "
+            .help = "tensors that rotary positions rotate: the inputs x of φ, or the features φ(x) in the "
                     "numerator (RoFormer, equation 19)",
             .choices = {kRotations.begin(), kRotations.end()}}},
       .make = make_linear_attention,

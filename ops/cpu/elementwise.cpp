@@ -7,6 +7,7 @@
 #include "core/instances.h"
 #include "core/threads.h"
 #include "ops/kernels/elementwise_functions.h"
+#include "ops/kernels/feature_map_functions.h"
 
 namespace tapeformer::cpu {
 namespace {
@@ -92,11 +93,12 @@ template <class T>
 struct ElementwiseKernels {
   inline static const FunctionInstances all{&affine<T>, &dropout_forward<T>};
 };
-template struct UnaryKernels<float, Negate, Exp, Log, Sqrt, Square, Relu, Gelu, Elu, Sigmoid, Tanh, Softplus>;
+template struct UnaryKernels<float, Negate, Exp, Log, Sqrt, Square, Relu, Gelu, Elu, EluPlusOne, SquaredRelu,
+                             Identity, Sigmoid, Tanh, Softplus>;
 template struct BinaryKernels<float, Add, Subtract, Multiply, Divide>;
 template struct ElementwiseKernels<float>;
-template struct UnaryKernels<double, Negate, Exp, Log, Sqrt, Square, Relu, Gelu, Elu, Sigmoid, Tanh,
-                             Softplus>;
+template struct UnaryKernels<double, Negate, Exp, Log, Sqrt, Square, Relu, Gelu, Elu, EluPlusOne, SquaredRelu,
+                             Identity, Sigmoid, Tanh, Softplus>;
 template struct BinaryKernels<double, Add, Subtract, Multiply, Divide>;
 template struct ElementwiseKernels<double>;
 

@@ -49,29 +49,37 @@ void step_block(T* state, int64_t width, int64_t rows, const T* q, const T* k, c
     }
 }
 
+// The rows of one head. numerator_q and numerator_k may be null.
 template <class T>
-void step_head(const LinearAttentionShape& s, const T* q, const T* k, const T* v, T* kv, T* key_sum, T* out) {
+struct HeadRows {
+  const T *q, *k, *v, *numerator_q, *numerator_k;
+};
+
+template <class T>
+void step_head(const LinearAttentionShape& s, const HeadRows<T>& rows, T* kv, T* key_sum, T* out) {
   std::fill_n(out, s.value_dim, T{0});
   T denominator = static_cast<T>(s.eps);
   for (int64_t begin = 0; begin < s.dim; begin += kBlock) {
-    const int64_t rows = std::min(kBlock, s.dim - begin);
+    const int64_t count = std::min(kBlock, s.dim - begin);
     std::array<T, kBlock> query, key;
     visit_feature_map(s.feature_map, [&](auto phi) {
-      for (int64_t i = 0; i < rows; i += kLanes<T>) {
-        const int64_t left = rows - i;
-        const Vector<T> features_q = phi.template value<VectorMath>(load_first(q + begin + i, left));
-        const Vector<T> features_k =
-            keep_first<T>(phi.template value<VectorMath>(load_first(k + begin + i, left)), left);
+      for (int64_t i = 0; i < count; i += kLanes<T>) {
+        const int64_t left = count - i;
+        const auto features_of = [&](const T* row) {
+          return phi.template value<VectorMath>(load_first(row + begin + i, left));
+        };
+        const Vector<T> features_q = features_of(rows.q);
+        const Vector<T> features_k = keep_first<T>(features_of(rows.k), left);
         const Vector<T> z = load_first(key_sum + begin + i, left) + features_k;
         store_first(key_sum + begin + i, z, left);
         denominator += sum(features_q * z);
-        store(query.data() + i, features_q);
-        store(key.data() + i, features_k);
+        store(query.data() + i,
+              rows.numerator_q ? load_first(rows.numerator_q + begin + i, left) : features_q);
+        store(key.data() + i, rows.numerator_k ? load_first(rows.numerator_k + begin + i, left) : features_k);
       }
     });
-    step_block(kv + begin * s.value_dim, s.value_dim, rows, query.data(), key.data(), v, out);
+    step_block(kv + begin * s.value_dim, s.value_dim, count, query.data(), key.data(), rows.v, out);
   }
-  if (!s.normalized) return;
   const T inverse = 1 / denominator;
   for (int64_t i = 0; i < s.value_dim; ++i) out[i] *= inverse;
 }
@@ -80,8 +88,9 @@ void step_head(const LinearAttentionShape& s, const T* q, const T* k, const T* v
 
 template <class T, class O>
 void linear_attention_step(Backend, const LinearAttentionShape& s, AttentionRows<const T> q,
-                           AttentionRows<const T> k, AttentionRows<const T> v, T* kv, T* key_sum,
-                           AttentionRows<O> out) {
+                           AttentionRows<const T> k, AttentionRows<const T> v,
+                           AttentionRows<const T> numerator_q, AttentionRows<const T> numerator_k, T* kv,
+                           T* key_sum, AttentionRows<O> out) {
   constexpr bool kRounds = !std::is_same_v<T, O>;
   // Minimum number of heads per thread.
   const int64_t grain = std::max<int64_t>((1 << 15) / (s.dim * s.value_dim), 1);
@@ -92,8 +101,11 @@ void linear_attention_step(Backend, const LinearAttentionShape& s, AttentionRows
       O* const target = out.row(batch, 0, head);
       T* row = result.data();
       if constexpr (!kRounds) row = target;
-      step_head(s, q.row(batch, 0, head), k.row(batch, 0, head), v.row(batch, 0, head),
-                kv + i * s.dim * s.value_dim, key_sum + i * s.dim, row);
+      const auto row_of = [&](const AttentionRows<const T>& x) {
+        return x.data ? x.row(batch, 0, head) : nullptr;
+      };
+      step_head<T>(s, {row_of(q), row_of(k), row_of(v), row_of(numerator_q), row_of(numerator_k)},
+                   kv + i * s.dim * s.value_dim, key_sum + i * s.dim, row);
       if constexpr (kRounds) convert_elements(row, s.value_dim, target);
     }
   });

@@ -1,8 +1,9 @@
 // Matrix products computed by oneDNN. gemm(), multiply() and multiply_transposed() run in the calling thread
 // and can be called in parallel loops. pack() uses all threads.
 //
-// A `matmul` primitive of oneDNN is compiled for one shape. Products therefore process the rows in blocks of
-// a few fixed sizes, and each block size has its own primitive.
+// multiply() and multiply_transposed() use `matmul` primitives, which are compiled for one shape. They
+// therefore process the rows in blocks of a few fixed sizes, and each block size has its own primitive.
+// gemm() calls dnnl_sgemm(), which accepts any shape.
 #pragma once
 
 #include <cstdint>

@@ -3,6 +3,7 @@
 #include "core/cuda/kernel.h"
 #include "core/instances.h"
 #include "ops/kernels/elementwise_functions.h"
+#include "ops/kernels/feature_map_functions.h"
 
 namespace tapeformer::cuda {
 namespace {
@@ -89,12 +90,12 @@ template <class T>
 struct ElementwiseKernels {
   inline static const FunctionInstances all{&affine<T>, &dropout_forward<T>};
 };
-TAPEFORMER_FLOAT(template struct UnaryKernels<float, Negate, Exp, Log, Sqrt, Square, Relu, Gelu, Elu, Sigmoid,
-                                              Tanh, Softplus>;
+TAPEFORMER_FLOAT(template struct UnaryKernels<float, Negate, Exp, Log, Sqrt, Square, Relu, Gelu, Elu,
+                                              EluPlusOne, SquaredRelu, Identity, Sigmoid, Tanh, Softplus>;
                  template struct BinaryKernels<float, Add, Subtract, Multiply, Divide>;
                  template struct ElementwiseKernels<float>;)
 TAPEFORMER_DOUBLE(template struct UnaryKernels<double, Negate, Exp, Log, Sqrt, Square, Relu, Gelu, Elu,
-                                               Sigmoid, Tanh, Softplus>;
+                                               EluPlusOne, SquaredRelu, Identity, Sigmoid, Tanh, Softplus>;
                   template struct BinaryKernels<double, Add, Subtract, Multiply, Divide>;
                   template struct ElementwiseKernels<double>;)
 

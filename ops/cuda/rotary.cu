@@ -10,11 +10,11 @@ namespace {
 // time. The rotation angle is reduced to [0, 2π) in double precision, because float32 is too inaccurate at
 // large positions.
 template <class T>
-__global__ void rotate_kernel(RotaryShape s, GraphStep first_position, AttentionRows<const T> x,
-                              AttentionRows<T> out, int64_t pairs) {
+__global__ void rotate_kernel(RotaryShape s, GraphStep step, AttentionRows<const T> x, AttentionRows<T> out,
+                              int64_t pairs) {
   using C = Compute<T>;
   constexpr double kTurn = 6.283185307179586476925;
-  const int64_t half = s.dim / 2, first = first_position.current_step();
+  const int64_t half = s.dim / 2, first = s.advances_in_graphs ? step.current_step() : s.first_position;
   for (int64_t i = first_element(); i < pairs; i += element_stride()) {
     const int64_t pair = i % half, head = i / half % s.heads, row = i / half / s.heads;
     const int64_t position = row % s.length, example = row / s.length;

@@ -1,5 +1,5 @@
 // Elementwise kernels on contiguous arrays of n elements. The template parameter Function is a function
-// object of ops/kernels/elementwise_functions.h.
+// object of ops/kernels/elementwise_functions.h or ops/kernels/feature_map_functions.h.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,9 @@ struct Square;
 struct Relu;
 struct Gelu;
 struct Elu;
+struct EluPlusOne;
+struct SquaredRelu;
+struct Identity;
 struct Sigmoid;
 struct Tanh;
 struct Softplus;

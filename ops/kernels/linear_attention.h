@@ -16,7 +16,7 @@ enum class FeatureMap {
   relu,
   squared_relu,
   exponential,
-  identity,
+  identity,  // only for sums without denominators
 };
 
 struct LinearAttentionShape {
@@ -48,13 +48,15 @@ TAPEFORMER_FOR_EACH_BACKEND(
 
     // Computes one token of causal linear attention, equations 18 to 20 of the paper. Adds phi(k) vᵀ to the
     // state kv (batch, heads, dim, value_dim) and phi(k) to the state key_sum (batch, heads, dim). Then
-    // computes out from q and the updated states.
+    // computes out from q and the updated states. If numerator_q and numerator_k are not null, the state kv
+    // and the numerator of out use their rows instead of phi(k) and phi(q).
     //
     // The states are contiguous. q, k, v and out have length 1. O is T, or O is bfloat16 and T is float. The
-    // kernel uses only batch, heads, dim, value_dim, feature_map, eps and normalized of `shape`.
+    // kernel uses only batch, heads, dim, value_dim, feature_map and eps of `shape`.
     template <class T, class O>
     void linear_attention_step(Backend, const LinearAttentionShape& shape, AttentionRows<const T> q,
-                               AttentionRows<const T> k, AttentionRows<const T> v, T* kv, T* key_sum,
-                               AttentionRows<O> out);)
+                               AttentionRows<const T> k, AttentionRows<const T> v,
+                               AttentionRows<const T> numerator_q, AttentionRows<const T> numerator_k, T* kv,
+                               T* key_sum, AttentionRows<O> out);)
 
 }  // namespace tapeformer

@@ -14,10 +14,11 @@ namespace tapeformer {
 
 struct RotaryShape {
   int64_t batch, length, heads, dim;
-  // Position of row 0. In a CUDA graph, the kernel adds the number of earlier replays (GraphStep).
-  int64_t first_position;
-  double base;   // the angle of pair p at position 1 is base^(-2 p / dim) radians
-  bool inverse;  // true: rotate by the negative angles, which computes the gradient
+  int64_t first_position;  // position of row 0
+  double base;             // the angle of pair p at position 1 is base^(-2 p / dim) radians
+  bool inverse;            // true: rotate by the negative angles, which computes the gradient
+  // If true, the kernel adds the number of earlier replays of a CUDA graph to first_position (GraphStep).
+  bool advances_in_graphs = false;
 };
 
 // Returns base^(-2 pair / dim), the angle between consecutive positions in radians.

@@ -23,8 +23,8 @@ std::string missing_text(ExtensionSet needed, ExtensionSet present, size_t size 
   return text.substr(0, std::strlen(text.c_str()));
 }
 
-// Returns the value of `key` for the first processor in /proc/cpuinfo, with a blank before and after the value.
-// Returns "" if /proc/cpuinfo does not contain the key.
+// Returns the value of `key` for the first processor in /proc/cpuinfo, with a blank before and after the
+// value. Returns "" if /proc/cpuinfo does not contain the key.
 std::string read_processor_info(const std::string& key) {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);)

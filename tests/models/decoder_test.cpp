@@ -93,6 +93,11 @@ TEST_CASE("a decoding step allocates no memory") {
     models.push_back(small_options(attention));
     models.push_back(reformer_options(attention));
   }
+  AutoregressiveModelOptions rotary = small_options("linear");
+  rotary.encoder.rotary = true;
+  rotary.position_kind = PositionKind::none;
+  rotary.encoder.attention[0].options.set("rotation", std::string("features"));
+  models.push_back(rotary);
   for (const Precision kind : {Precision::float32, Precision::bfloat16})
     for (const auto& options : models) {
       set_precision(kCpu, kind);

@@ -144,6 +144,13 @@ TEST_CASE("every attention kind passes the tests of its capabilities") {
   }
 }
 
+TEST_CASE("linear attention with rotated features passes the tests of attention kinds") {
+  const AttentionKind& kind = find_attention_kind("linear");
+  const OptionValues options = kind.make_options({{"rotation", std::string("features")}});
+  for (const Device device : list_devices())
+    CHECK(list_failures(run_attention_tests(kind, options, {.device = device})) == "");
+}
+
 TEST_CASE("the tests of attention kinds pass for several lengths, numbers of heads and widths") {
   for (const AttentionTestSetup& setup : {AttentionTestSetup{4, 1, 1}, AttentionTestSetup{17, 3, 5}})
     for (const std::string kind : {"softmax", "linear", "performer", "local", "synthesizer"}) {

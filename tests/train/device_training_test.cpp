@@ -171,6 +171,19 @@ TEST_CASE("cuda: steps with axial positions can be captured as a graph") {
   CHECK(repeated.losses == outcome_on(device_name(), config).losses);
 }
 
+TEST_CASE("cuda: steps with rotary positions can be captured as a graph") {
+  if (list_cuda_devices().empty()) return;
+  for (const std::string rotation : {"inputs", "features"}) {
+    Config config = small_config("linear", false);
+    config.model.positions = "rotary";
+    config.attention.at("linear").set("rotation", rotation);
+    const Outcome repeated = outcome_on(device_name(), config);
+    CHECK(repeated.replayed > 0);
+    config.run.cuda_graphs = false;
+    CHECK(repeated.losses == outcome_on(device_name(), config).losses);
+  }
+}
+
 TEST_CASE("cuda: a resumed training uses the product algorithms of its run directory") {
   if (device_name() != "cuda-emulated") return;
   namespace fs = std::filesystem;

@@ -28,8 +28,10 @@ class LengthMeasurement {
         seed_(timing_options.seed),
         cotangent_(Tensor::full(q_.shape(), 1, timing_options.dtype, timing_options.device)),
         mask_{.causal = timing_options.use_causal_mask && kind.capabilities.causal, .key_lengths = {}},
-        attention_(kind.make(
-            options, {.heads = timing_options.heads, .dim = timing_options.head_dim, .max_length = length})) {
+        attention_(kind.make(options, {.heads = timing_options.heads,
+                                       .dim = timing_options.head_dim,
+                                       .max_length = length,
+                                       .rotary = true})) {
     attention_->initialize(timing_options.seed);
     attention_->move(timing_options.device);
   }

@@ -29,7 +29,7 @@ std::vector<double> measure_attention_weights(const AttentionKind& kind, const O
                                               int64_t length) {
   const NoGradScope no_grad;
   const std::unique_ptr<Attention> attention =
-      kind.make(options, {.heads = 1, .dim = kHeadDim, .max_length = length});
+      kind.make(options, {.heads = 1, .dim = kHeadDim, .max_length = length, .rotary = true});
   attention->initialize(kInputSeed);
   attention->convert(DType::float64);
   const auto random = [&](const char* name) {

@@ -120,7 +120,7 @@ void add_positions_and_memory(std::vector<SchemaKey>& keys) {
       .add(
           "positions", &ModelConfig::positions,
           "sinusoidal: of the index; grid: sinusoidal, of row, column and channel; axial: learned, one table "
-          "per axis; rotary: rotations of queries and keys; none")
+          "per axis; rotary: rotations of queries and keys, or of their features; none")
       .require_one_of({"sinusoidal", "grid", "axial", "rotary", "none"});
   table.set_scope(make_axial_position_scope(), KeyRole::model);
   table

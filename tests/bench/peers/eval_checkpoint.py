@@ -29,6 +29,12 @@ MODEL_KEYS = (
 )
 
 
+def read_model_fields(config: dict) -> dict:
+    """Returns the fields of ModelConfig that a config file sets."""
+    fields = {key: value for key, value in config["model"].items() if key in MODEL_KEYS}
+    return fields | {"rotation": config.get("attention", {}).get("rotation", "inputs")}
+
+
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("checkpoint", type=Path, help="folder with model.safetensors and config.toml")
@@ -67,12 +73,11 @@ def downscale(images: np.ndarray, side: int) -> np.ndarray:
 
 def load_model(folder: Path, grid: tuple[int, int, int], form: str, dtype: torch.dtype) -> ImageModel:
     """Returns the model of config.toml with the weights of model.safetensors, in `dtype`."""
-    table = tomllib.loads((folder / "config.toml").read_text())["model"]
-    if table.get("type", "image") != "image":
-        raise SystemExit(f"{folder}: model.type is {table['type']!r}, expected 'image'")
+    file = tomllib.loads((folder / "config.toml").read_text())
+    if (kind := file["model"].get("type", "image")) != "image":
+        raise SystemExit(f"{folder}: model.type is {kind!r}, expected 'image'")
     try:
-        fields = {key: table[key] for key in MODEL_KEYS if key in table}
-        config = ModelConfig(**fields, form=form, max_length=math.prod(grid) - 1, grid=grid)
+        config = ModelConfig(**read_model_fields(file), form=form, max_length=math.prod(grid) - 1, grid=grid)
     except ValueError as error:
         raise SystemExit(f"{folder}/config.toml: [model] {error}") from None
     model = ImageModel(config).to(dtype)

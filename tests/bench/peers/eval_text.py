@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
 
-from eval_checkpoint import MODEL_KEYS
+from eval_checkpoint import read_model_fields
 from model import ModelConfig
 from text_model import TextModel, encode, read_task, split_bytes
 
@@ -33,13 +33,11 @@ def parse() -> argparse.Namespace:
 
 def load_model(folder: Path, length: int, vocabulary: int, dtype: torch.dtype) -> TextModel:
     """Returns the model of config.toml with the weights of model.safetensors, in `dtype`."""
-    file = tomllib.loads((folder / "config.toml").read_text())
-    table, rotation = file["model"], file.get("attention", {}).get("rotation", "inputs")
     try:
-        fields = {key: table[key] for key in MODEL_KEYS if key in table}
+        fields = read_model_fields(tomllib.loads((folder / "config.toml").read_text()))
         if isinstance(fields["attention"], list):
             (fields["attention"],) = set(fields["attention"])
-        config = ModelConfig(**fields, form="quadratic", rotation=rotation, max_length=length)
+        config = ModelConfig(**fields, form="quadratic", max_length=length)
     except ValueError as error:
         raise SystemExit(f"{folder}/config.toml: [model] {error}") from None
     model = TextModel(config, vocabulary).to(dtype)

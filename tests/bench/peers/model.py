@@ -36,7 +36,7 @@ class ModelConfig:
     norm: str = "post"  # post | pre
     activation: str = "relu"  # relu | gelu (the erf form)
     positions: str = "sinusoidal"  # sinusoidal | grid | rotary | none
-    rotation: str = "inputs"  # what rotary positions rotate in linear attention: inputs | features
+    rotation: str = "inputs"  # tensors that rotary positions rotate in linear attention: inputs | features
     max_length: int = 783
     grid: tuple[int, int, int] = (28, 28, 1)  # height, width, channels of the image, for grid positions
 

@@ -38,7 +38,7 @@ def learning_rate(step: int, config: dict) -> float:
 def main() -> None:
     options = parse()
     torch = measure.prepare(options)
-    from eval_checkpoint import MODEL_KEYS
+    from eval_checkpoint import read_model_fields
     from eval_text import total_nats
     from model import ModelConfig
     from text_model import TextModel, encode, split_bytes
@@ -50,10 +50,8 @@ def main() -> None:
     shares = (data["valid_share"], data["test_share"])
     train, valid = (torch.from_numpy(encode(split_bytes(text, name, *shares), task)) for name in ("train", "valid"))
     length, batch = data["sequence_length"], data["batch_size"]
-    fields = {key: value for key, value in config["model"].items() if key in MODEL_KEYS and key != "attention"}
-    model = TextModel(
-        ModelConfig(**fields, attention=options.attention, chunk=options.chunk, max_length=length), len(task["characters"])
-    )
+    fields = read_model_fields(config) | {"attention": options.attention}
+    model = TextModel(ModelConfig(**fields, chunk=options.chunk, max_length=length), len(task["characters"]))
     optimizer = torch.optim.AdamW(
         model.parameters(), betas=tuple(recipe["betas"]), weight_decay=recipe["weight_decay"], fused=True
     )
