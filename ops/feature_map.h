@@ -6,11 +6,12 @@
 
 namespace tapeformer {
 
-// Returns phi(x) as a contiguous tensor with the shape of x. x is float32 or float64.
+// Returns phi(x) for the feature map phi that `map` selects, as a contiguous tensor. x is float32 or float64.
+// backward() needs only the result.
 Tensor apply_feature_map(FeatureMap map, const Tensor& x);
 
 // Replaces x, which is contiguous and float32 or float64, by phi(x). The call is not recorded and allocates
-// no memory.
+// no memory. Throws ShapeError if x is not contiguous.
 void apply_feature_map_in_place(FeatureMap map, const Tensor& x);
 
 }  // namespace tapeformer

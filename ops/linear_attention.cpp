@@ -59,11 +59,15 @@ void linear_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
   check_attention_step(kStep, q, k, v, out, true);
   check(options.normalized && options.feature_map != FeatureMap::identity, kStep,
         "results have denominators: expected normalized = true and another feature map than identity");
-  for (const Tensor* features : {&numerator.q, &numerator.k})
-    check(numerator.q.defined() == features->defined() &&
-              (!features->defined() || (features->shape() == q.shape() && features->dtype() == q.dtype() &&
-                                        features->strides()[2] == 1)),
-          kStep, "the features of the numerator must have the shape ", q.shape(), " and the dtype of q");
+  check(numerator.q.defined() == numerator.k.defined(), kStep,
+        "expected both features of the numerator or none, got one");
+  for (const Tensor* x : {&numerator.q, &numerator.k}) {
+    if (!x->defined()) continue;
+    check(x->shape() == q.shape() && x->dtype() == q.dtype() && x->device() == q.device() &&
+              x->strides()[2] == 1,
+          kStep, "expected features of the numerator like q, ", name_of(q.dtype()), " ", q.shape(),
+          " with a contiguous last dimension, got ", name_of(x->dtype()), " ", x->shape());
+  }
   check(q.dtype() != DType::bfloat16, kStep, "q, k and v must be float32 or float64, not bfloat16");
   LinearAttentionShape shape;
   shape.batch = q.size(0);

@@ -17,8 +17,8 @@ struct LinearAttentionOptions {
   Tensor key_lengths = {};
   FeatureMap feature_map = FeatureMap::elu_plus_one;
   double eps = 1e-6;
-  // If false, the result is the numerator, sum_j (phi(q_i) . phi(k_j)) v_j. FeatureMap::identity needs false,
-  // because its denominators can be 0 or negative.
+  // If false, the result is the numerator, sum_j (phi(q_i) . phi(k_j)) v_j. Must be false for
+  // FeatureMap::identity, because a sum of products of its features can be 0 or negative.
   bool normalized = true;
 };
 
@@ -35,15 +35,17 @@ Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
 
 // The state of the causal form (equations 16 and 17). The state is zero at the start of a sequence.
 struct LinearAttentionState {
-  Tensor kv;       // (batch, heads, dim, value_dim): sum of phi(k) v^T
+  // (batch, heads, dim, value_dim): sum of phi(k) v^T, or of NumeratorFeatures::k v^T
+  Tensor kv;
   Tensor key_sum;  // (batch, heads, dim): sum of phi(k)
 };
 // Returns the state at the start of a sequence.
 LinearAttentionState make_linear_attention_state(int64_t batch, int64_t heads, int64_t dim, int64_t value_dim,
                                                  DType dtype = DType::float32, Device device = kCpu);
 
-// Features that replace phi(q) and phi(k) in the numerator and in LinearAttentionState::kv, for rotary
-// positions. The shapes and dtypes are those of q and k.
+// Features for the numerator of linear_attention_step(), for example rotated features. If q and k are
+// undefined, the numerator uses phi(q) and phi(k). Otherwise both are defined, with the shape, dtype and
+// device of the query and a contiguous last dimension.
 struct NumeratorFeatures {
   Tensor q, k;
 };
@@ -53,7 +55,10 @@ struct NumeratorFeatures {
 // heads, value_dim). All tensors are float32 or float64, and `out` may also be bfloat16 if q, k and v are
 // float32. The last dimension of each tensor is contiguous. The call is not recorded, and allocates no
 // memory if `out` has the dtype of q. The options causal and key_lengths are ignored. Throws ShapeError
-// for mismatched shapes and dtypes, and if options.normalized is false.
+// for mismatched shapes and dtypes, if options.normalized is false, and for FeatureMap::identity.
+//
+// If `numerator` is defined, the update of kv and the numerator of `out` use numerator.k and numerator.q
+// instead of phi(k) and phi(q).
 void linear_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
                            const LinearAttentionState& state, const Tensor& out,
                            const LinearAttentionOptions& options = {},

@@ -114,7 +114,7 @@ class Attention : public Module {
   // Appends one token to the state and writes the causal attention of the token to `out`. q and k are
   // (batch, heads, dim); v and out are (batch, heads, value_dim). The last dimension of q, k and v is
   // contiguous, and `out` is contiguous. All tensors have the dtype of the state. If the kind has
-  // can_round_step_results, `out` can also be bfloat16 for float32 inputs. Allocates no memory. Throws
+  // can_round_step_results, `out` can also be bfloat16 for float32 inputs. Allocates no tensors. Throws
   // std::invalid_argument if the kind has no recurrent form.
   virtual void step(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& state,
                     const Tensor& out) const;

@@ -80,9 +80,9 @@ struct RotaryLinearState final : AttentionState {
 
 // Linear attention with rotary positions (Su et al. 2021, "RoFormer", equation 19):
 //   out_i = sum_j ((R_i phi(q_i)) . (R_j phi(k_j))) v_j / (sum_j phi(q_i) . phi(k_j) + eps),
-// where R_i rotates pairs of features by the position i. The product of two rotated features depends on the
-// positions only through the difference i - j. The denominator has no rotations, because products of rotated
-// features can be negative. Features and sums are float32 for bfloat16 inputs.
+// where R_i rotates pairs of features by angles that are proportional to i. The dot product of R_i phi(q_i)
+// and R_j phi(k_j) depends on i and j only through i - j. The denominator has no rotations, because dot
+// products of rotated vectors can be negative. Features and sums are float32 for bfloat16 inputs.
 class RotaryLinearKind final : public Attention {
  public:
   explicit RotaryLinearKind(const LinearAttentionOptions& options) : options_(options) {}
@@ -131,6 +131,8 @@ std::unique_ptr<Attention> make_linear_attention(const OptionValues& values, con
       .eps = values.get<double>("eps")};
   if (values.get<std::string>("rotation") == kRotations[0]) return std::make_unique<LinearKind>(options);
   if (!setup.rotary) throw OptionError("rotation", "\"features\" needs rotary positions");
+  if (setup.dim % 2 != 0)
+    throw OptionError("rotation", "\"features\" needs heads of even width, not " + std::to_string(setup.dim));
   return std::make_unique<RotaryLinearKind>(options);
 }
 

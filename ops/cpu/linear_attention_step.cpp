@@ -49,7 +49,7 @@ void step_block(T* state, int64_t width, int64_t rows, const T* q, const T* k, c
     }
 }
 
-// The rows of one head. numerator_q and numerator_k may be null.
+// The rows of one head. If numerator_q or numerator_k is null, step_head() uses phi(q) or phi(k).
 template <class T>
 struct HeadRows {
   const T *q, *k, *v, *numerator_q, *numerator_k;

@@ -1,9 +1,9 @@
 // Matrix products computed by oneDNN. gemm(), multiply() and multiply_transposed() run in the calling thread
 // and can be called in parallel loops. pack() uses all threads.
 //
-// multiply() and multiply_transposed() use `matmul` primitives, which are compiled for one shape. They
-// therefore process the rows in blocks of a few fixed sizes, and each block size has its own primitive.
-// gemm() calls dnnl_sgemm(), which accepts any shape.
+// A `matmul` primitive is compiled for one shape. multiply() and multiply_transposed() therefore process the
+// rows in blocks of a few fixed sizes, with one primitive per size. gemm() calls dnnl_sgemm(), which accepts
+// any shape.
 #pragma once
 
 #include <cstdint>

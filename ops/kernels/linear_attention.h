@@ -48,8 +48,9 @@ TAPEFORMER_FOR_EACH_BACKEND(
 
     // Computes one token of causal linear attention, equations 18 to 20 of the paper. Adds phi(k) vᵀ to the
     // state kv (batch, heads, dim, value_dim) and phi(k) to the state key_sum (batch, heads, dim). Then
-    // computes out from q and the updated states. If numerator_q and numerator_k are not null, the state kv
-    // and the numerator of out use their rows instead of phi(k) and phi(q).
+    // computes out from q and the updated states. If numerator_k.data is not null, the kernel adds
+    // numerator_k vᵀ to kv instead of phi(k) vᵀ. If numerator_q.data is not null, the numerator of out uses
+    // numerator_q instead of phi(q).
     //
     // The states are contiguous. q, k, v and out have length 1. O is T, or O is bfloat16 and T is float. The
     // kernel uses only batch, heads, dim, value_dim, feature_map and eps of `shape`.

@@ -17,7 +17,8 @@ struct RotaryShape {
   int64_t first_position;  // position of row 0
   double base;             // the angle of pair p at position 1 is base^(-2 p / dim) radians
   bool inverse;            // true: rotate by the negative angles, which computes the gradient
-  // If true, the kernel adds the number of earlier replays of a CUDA graph to first_position (GraphStep).
+  // If true, row 0 has the position first_position plus the number of earlier replays of the CUDA graph
+  // (GraphStep). Set this flag only for decoding steps.
   bool advances_in_graphs = false;
 };
 

@@ -94,6 +94,9 @@ TEST_CASE("exp_nonpositive() equals exp() down to -86, and is constant below -86
   for (float x = 0; x > -86; x -= 3e-4f)
     worst = std::max(worst, ulps(vmath::exp_nonpositive(V{} + x)[3], std::exp(double{x})));
   CHECK(worst < 1.5);
+  CHECK(vmath::exp_nonpositive(-1.0f) == vmath::exp(-1.0f));
+  CHECK(vmath::exp_nonpositive(3.0f) == 1);
+  CHECK(std::isnan(vmath::exp_nonpositive(NAN)));
   const V ends = vmath::exp_nonpositive(V{-INFINITY, -1e9f, -87, -0.0f, 3, INFINITY, NAN, -86});
   for (int lane : {0, 1, 2}) CHECK(ends[lane] == ends[7]);
   for (int lane : {3, 4, 5}) CHECK(ends[lane] == 1);

@@ -147,6 +147,9 @@ TEST_CASE("rotated features of linear attention: decoding of a model equals its 
     const Tensor recompute = generate(model, prefix, 12, {.mode = GenerationMode::recompute, .seed = 9});
     CHECK(recurrent.to(kCpu).to_vector() == recompute.to(kCpu).to_vector());
   }
+  CHECK_THROWS_WITH_AS(
+      make_attention("linear", options.encoder.attention[0].options, {.dim = 5, .rotary = true}),
+      doctest::Contains("rotation: \"features\" needs heads of even width, not 5"), OptionError);
   options.encoder.rotary = false;
   CHECK_THROWS_WITH_AS(AutoregressiveModel{options},
                        doctest::Contains("rotation: \"features\" needs rotary positions"), OptionError);

@@ -254,8 +254,31 @@ TEST_CASE("linear attention: errors about arguments contain the expected value")
   CHECK_THROWS_WITH_AS(linear_attention(q, k, v, {.key_lengths = Tensor::from_vector<int64_t>({1}, {1})}),
                        "linear_attention: key_lengths must be int64 (2,), not int64 (1,)", ShapeError);
   CHECK_THROWS_AS(linear_attention(q, k, v, {.eps = 0}), ShapeError);
+  CHECK_THROWS_WITH_AS(linear_attention(q, k, v, {.feature_map = FeatureMap::identity}),
+                       "linear_attention: the feature map identity needs normalized = false", ShapeError);
   const LinearAttentionState state = make_linear_attention_state(2, 2, 4, 5, DType::float64);
   const Tensor token = normal({2, 2, 4}), value = normal({2, 2, 5});
+  const auto step_error = [&](const LinearAttentionOptions& options, const NumeratorFeatures& numerator) {
+    try {
+      linear_attention_step(token, token, value, state, Tensor::empty({2, 2, 5}, DType::float64), options,
+                            numerator);
+    } catch (const ShapeError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  CHECK(step_error({}, {}).empty());
+  CHECK(step_error({.normalized = false}, {}).find("results have denominators") != std::string::npos);
+  CHECK(step_error({.feature_map = FeatureMap::identity}, {}).find("results have denominators") !=
+        std::string::npos);
+  CHECK(step_error({}, {.q = token, .k = {}}) ==
+        "linear_attention_step: expected both features of the numerator or none, got one");
+  CHECK(
+      step_error({}, {.q = token, .k = value}) ==
+      "linear_attention_step: expected features of the numerator like q, float64 (2, 2, 4) with a contiguous "
+      "last dimension, got float64 (2, 2, 5)");
+  CHECK(step_error({}, {.q = token.to(DType::float32), .k = token}).find("got float32 (2, 2, 4)") !=
+        std::string::npos);
   CHECK_THROWS_WITH_AS(linear_attention_step(token, token, value, state, token),
                        doctest::Contains("(2, 2, 5) and (2, 2, 4)"), ShapeError);
   CHECK_THROWS_WITH_AS(linear_attention_step(value, value, value, state, value),

@@ -54,9 +54,9 @@ std::vector<Device> emulated_devices() {
   return cuda::is_emulated() ? list_cuda_devices() : std::vector<Device>{};
 }
 
-struct Inputs {
+struct ProductInputs {
   Tensor x, weight, bias;
-  explicit Inputs(Device device, int64_t rows = 7)
+  explicit ProductInputs(Device device, int64_t rows = 7)
       : x(normal({rows, 1000}, 1, DType::float32).to(device)),
         weight(normal({5, 1000}, 2, DType::float32).to(device)),
         bias(normal({5}, 3, DType::float32).to(device)) {}
@@ -64,7 +64,7 @@ struct Inputs {
 };
 
 // Returns the product that algorithm `number` computes.
-std::vector<double> product_by(size_t number, const Inputs& inputs) {
+std::vector<double> product_by(size_t number, const ProductInputs& inputs) {
   const auto kept = product_algorithms;
   make_fastest(number);
   std::vector<double> product;
@@ -101,7 +101,7 @@ class Counted {
 TEST_CASE("cuda: a product uses the fastest algorithm if products are timed, and else the first") {
   for (const Device device : emulated_devices()) {
     const Emulated scope;
-    const Inputs inputs(device);
+    const ProductInputs inputs(device);
     const std::vector<double> first = inputs.product();
     CHECK(first == product_by(0, inputs));
     // Control: each algorithm gives different bits.
@@ -117,7 +117,7 @@ TEST_CASE("cuda: a product uses the fastest algorithm if products are timed, and
     make_fastest(2);
     CHECK(inputs.product() == fastest);  // a product is measured once
     CHECK(counted.timed() == 1);
-    CHECK(Inputs(device, 9).product().size() == 45);         // another shape is timed separately
+    CHECK(ProductInputs(device, 9).product().size() == 45);  // another shape is timed separately
     matmul(inputs.x, inputs.weight, {.transpose_b = true});  // a product without a bias is timed separately
     CHECK(counted.timed() == 3);
     linear(inputs.x.to(DType::bfloat16), inputs.weight, inputs.bias);
@@ -128,7 +128,7 @@ TEST_CASE("cuda: a product uses the fastest algorithm if products are timed, and
 TEST_CASE("cuda: an algorithm replaces the first one only if it is clearly faster") {
   for (const Device device : emulated_devices()) {
     const Emulated scope;
-    const Inputs inputs(device);
+    const ProductInputs inputs(device);
     const std::vector<double> first = product_by(0, inputs), second = product_by(1, inputs);
     product_algorithms = {{{100}, {99}, {200}}};
     for (const double seconds : {99, 90}) {
@@ -144,7 +144,7 @@ TEST_CASE("cuda: later processes use the algorithms in the file") {
     const Emulated scope;
     const TempDir dir;
     const std::string path = (dir / "algorithms.txt").string();
-    const Inputs inputs(device);
+    const ProductInputs inputs(device);
     const std::vector<double> expected = product_by(1, inputs);
     const auto product = [&](const std::string& file) {
       const ProductTuningScope timed(device, file);
@@ -174,7 +174,7 @@ TEST_CASE("cuda: a damaged file of algorithms causes a warning, and the products
     const Emulated scope;
     const TempDir dir;
     const std::string path = (dir / "algorithms.txt").string();
-    const Inputs inputs(device);
+    const ProductInputs inputs(device);
     make_fastest(1);
     const auto product = [&] {
       const ProductTuningScope timed(device, path);
@@ -207,7 +207,7 @@ TEST_CASE("cuda: a file of algorithms that cannot be written causes one warning"
     const Emulated scope;
     const TempDir dir;
     const ProductTuningScope timed(device, (dir / "missing" / "algorithms.txt").string());
-    for (const int64_t rows : {3, 4}) CHECK(Inputs(device, rows).product().size() > 0);
+    for (const int64_t rows : {3, 4}) CHECK(ProductInputs(device, rows).product().size() > 0);
     CHECK(scope.warnings.size() == 1);
   }
 }
@@ -217,7 +217,7 @@ TEST_CASE("cuda: an algorithm that fails is counted, and the next one is used") 
     const Emulated scope;
     const TempDir dir;
     const std::string path = (dir / "algorithms.txt").string();
-    const Inputs inputs(device);
+    const ProductInputs inputs(device);
     const std::vector<double> second = product_by(1, inputs), third = product_by(2, inputs);
     product_algorithms[0].fails = true;
     const Counted counted;
@@ -248,13 +248,13 @@ TEST_CASE("cuda: products of similar sizes share a choice") {
     const Emulated scope;
     const ProductTuningScope timed(device, "");
     const Counted counted;
-    for (const int64_t rows : {1000, 1020, 1024}) Inputs(device, rows).product();
+    for (const int64_t rows : {1000, 1020, 1024}) ProductInputs(device, rows).product();
     CHECK(counted.timed() == 1);
     CHECK(counted.reused() == 2);
-    Inputs(device, 1025).product();
+    ProductInputs(device, 1025).product();
     CHECK(counted.timed() == 2);
     // Products with at most 8 rows share a choice only if their numbers of rows are equal.
-    for (const int64_t rows : {6, 7, 8}) Inputs(device, rows).product();
+    for (const int64_t rows : {6, 7, 8}) ProductInputs(device, rows).product();
     CHECK(counted.timed() == 5);
   }
 }
@@ -262,7 +262,7 @@ TEST_CASE("cuda: products of similar sizes share a choice") {
 TEST_CASE("cuda: a product whose algorithms all fail is computed without a fused epilogue") {
   for (const Device device : emulated_devices()) {
     const Emulated scope;
-    const Inputs inputs(device);
+    const ProductInputs inputs(device);
     const std::vector<double> first = inputs.product();
     for (auto& algorithm : product_algorithms) algorithm.fails = true;
     const ProductTuningScope timed(device, "");
@@ -280,7 +280,7 @@ TEST_CASE("cuda: a product that begins in a graph is not measured, and keeps its
     const Emulated scope;
     const TempDir dir;
     const std::string path = (dir / "algorithms.txt").string();
-    const Inputs inputs(device);
+    const ProductInputs inputs(device);
     const std::vector<double> first = product_by(0, inputs);
     make_fastest(1);
     const Counted counted;

@@ -171,7 +171,7 @@ TEST_CASE("cuda: steps with axial positions can be captured as a graph") {
   CHECK(repeated.losses == outcome_on(device_name(), config).losses);
 }
 
-TEST_CASE("cuda: steps with rotary positions can be captured as a graph") {
+TEST_CASE("cuda: replays of a training step do not shift rotary positions") {
   if (list_cuda_devices().empty()) return;
   for (const std::string rotation : {"inputs", "features"}) {
     Config config = small_config("linear", false);

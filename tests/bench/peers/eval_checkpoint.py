@@ -30,9 +30,10 @@ MODEL_KEYS = (
 
 
 def read_model_fields(config: dict) -> dict:
-    """Returns the fields of ModelConfig that a config file sets."""
+    """Returns the arguments of ModelConfig for a config file of Tapeformer. The default of rotation is "inputs"."""
     fields = {key: value for key, value in config["model"].items() if key in MODEL_KEYS}
-    return fields | {"rotation": config.get("attention", {}).get("rotation", "inputs")}
+    options = config.get("attention", {})
+    return fields | {"rotation": options.get("linear", options).get("rotation", "inputs")}
 
 
 def parse() -> argparse.Namespace:

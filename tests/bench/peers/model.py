@@ -30,7 +30,7 @@ class ModelConfig:
     mixtures: int = 10
     value_dim: int = 0  # 0 means half of d_model
     attention: str = "linear"  # linear | softmax
-    form: str = "chunked"  # form of linear attention: chunked | quadratic
+    form: str = "chunked"  # form of linear attention: chunked | quadratic; rotation = "features" is always quadratic
     chunk: int = 64
     dropout: float = 0.0
     norm: str = "post"  # post | pre
@@ -68,6 +68,8 @@ class ModelConfig:
             value = getattr(self, name)
             if value not in values:
                 raise ValueError(f"{name} = {value!r} is not supported, expected one of: {', '.join(values)}")
+        if self.rotation == "features" and self.positions != "rotary":
+            raise ValueError('rotation = "features" needs positions = "rotary"')
 
 
 class FeatureMap(torch.autograd.Function):
