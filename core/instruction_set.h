@@ -96,8 +96,9 @@ inline constexpr MicroarchitectureLevel kMicroarchitectureLevels[] = {
 ExtensionSet detect_processor_extensions();
 
 // Returns whether the dot-product instructions of AVX512-BF16 multiply faster than float instructions on this
-// processor. On processors of AMD, these instructions have twice the rate of float instructions. On
-// processors of Intel, they have half the rate of float instructions. Returns false without AVX512-BF16.
+// processor. On processors of AMD, dot-product instructions have twice the rate of float instructions. On
+// processors of Intel, dot-product instructions have half the rate of float instructions. Returns false
+// without AVX512-BF16.
 bool has_fast_bfloat16_dot_products();
 
 // Returns the highest level whose extensions are all in the set.

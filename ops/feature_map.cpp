@@ -24,7 +24,7 @@ Tensor apply_feature_map(FeatureMap map, const Tensor& input) {
   check_defined(kOp, "x", input);
   const Tensor x = contiguous(input), y = Tensor::empty_like(x);
   compute_features(map, x, y);
-  // The derivatives depend only on y, so the tape does not keep x.
+  // The derivative of a feature map depends only on y, so the tape does not keep x.
   return record(kOp, y, {&x}, [map, y = detach(y)](const Tensor& gradient) {
     const Tensor g = make_contiguous(gradient), gx = Tensor::empty_like(y);
     dispatch_float_or_double(kOp, y, [&]<class T>(auto backend) {

@@ -106,7 +106,7 @@ class Attention : public Module {
                          const ForwardContext& context, const std::string& name) const = 0;
 
   // Returns whether forward() and step() apply rotary positions themselves. If false, the encoder layer
-  // rotates queries and keys before it calls these functions.
+  // rotates queries and keys before it calls forward() or step().
   virtual bool applies_rotary_positions() const { return false; }
 
   // Returns an empty state. Throws std::invalid_argument if the kind has no recurrent form.

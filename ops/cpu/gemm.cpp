@@ -23,7 +23,8 @@ blasint size(int64_t value) {
 
 constexpr int64_t kGrainSize = 32;                         // minimum number of rows or columns per thread
 constexpr int64_t kMinMultiplicationsPerThread = 1 << 18;  // minimum number of multiplications per thread
-// Minimum number of multiplications for oneDNN. OpenBLAS is faster for smaller products.
+// Minimum number of multiplications in a product that oneDNN computes. OpenBLAS is faster for smaller
+// products.
 constexpr int64_t kMinOneDnnMultiplications = 1 << 15;
 
 // Computes the product `p` in the calling thread by oneDNN, if oneDNN is faster than OpenBLAS, and otherwise

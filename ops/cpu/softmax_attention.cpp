@@ -406,7 +406,8 @@ void for_heads_with_operands(const SoftmaxAttentionShape& s, AttentionRows<const
   });
 }
 
-// Like for_heads_with_operands(), with the type of operands that is faster on this processor.
+// Calls f(head) for each head of each sequence, in parallel. The operands of `head` have the type that is
+// faster on this processor.
 template <class S, class F>
 void for_heads(const SoftmaxAttentionShape& s, AttentionRows<const S> q, AttentionRows<const S> k,
                AttentionRows<const S> v, bool backward, const F& f) {

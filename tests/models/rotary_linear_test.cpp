@@ -33,7 +33,8 @@ double elu_plus_one(double x) {
   return x > 0 ? x + 1 : std::exp(x);
 }
 
-// Computes equation 19 of RoFormer from the differences of positions, without rotations.
+// Computes linear attention with rotary positions (RoFormer, equation 19) as a sum over pairs of tokens. The
+// angles are computed from the differences of positions.
 Tensor attend_by_definition(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask) {
   const Tensor out = Tensor::zeros(v.shape(), DType::float64);
   double* result = out.data<double>();

@@ -4,6 +4,7 @@
 
 #include "ops/conv1d.h"
 #include "ops/elementwise.h"
+#include "ops/feature_map.h"
 #include "ops/gumbel.h"
 #include "ops/index.h"
 #include "ops/linear.h"
@@ -62,6 +63,16 @@ void add_elementwise(std::vector<OpCase>& table) {
   table.push_back({"elementwise, zero length",
                    [](const Inputs& in) { return mul(exp(in[0]), in[0]); },
                    {normal({0, 3})}});
+}
+
+void add_feature_maps(std::vector<OpCase>& table) {
+  for (const FeatureMap map : {FeatureMap::elu_plus_one, FeatureMap::relu, FeatureMap::squared_relu,
+                               FeatureMap::exponential, FeatureMap::identity})
+    table.push_back({concat_text("feature map ", static_cast<int>(map)),
+                     [map](const Inputs& in) {
+                       return apply_feature_map(map, permute(in[0], {1, 0, 2}));
+                     },
+                     {away_from_zero({3, 5, 7})}});
 }
 
 void add_views(std::vector<OpCase>& table) {
@@ -318,6 +329,7 @@ void add_lstm(std::vector<OpCase>& table) {
 std::vector<OpCase> make_op_table() {
   std::vector<OpCase> table;
   add_elementwise(table);
+  add_feature_maps(table);
   add_views(table);
   add_reductions(table);
   add_products(table);

@@ -1,4 +1,3 @@
-#include "ops/feature_map.h"
 #include "ops/linear_attention.h"
 #include "ops/lsh_attention.h"
 #include "ops/random_features.h"
@@ -171,16 +170,6 @@ void add_softmax_attention(std::vector<OpCase>& table) {
                    {normal({2, 3, 7, 4}, 1), normal({2, 3, 7, 4}, 2), normal({2, 7, 5, 3}, 3)}});
 }
 
-void add_feature_maps(std::vector<OpCase>& table) {
-  for (const FeatureMap map : {FeatureMap::elu_plus_one, FeatureMap::relu, FeatureMap::squared_relu,
-                               FeatureMap::exponential, FeatureMap::identity})
-    table.push_back({concat_text("feature map ", static_cast<int>(map)),
-                     [map](const Inputs& in) {
-                       return apply_feature_map(map, permute(in[0], {1, 0, 2}));
-                     },
-                     {away_from_zero({3, 5, 7})}});
-}
-
 void add_rotary(std::vector<OpCase>& table) {
   for (const int64_t length : {0, 1, 5, 66})
     table.push_back(
@@ -298,7 +287,6 @@ void add_lsh_attention(std::vector<OpCase>& table) {
 void add_attention_cases(std::vector<OpCase>& table) {
   add_linear_attention(table);
   add_softmax_attention(table);
-  add_feature_maps(table);
   add_rotary(table);
   add_lsh_attention(table);
   add_lsh_dropout(table);
