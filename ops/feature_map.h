@@ -7,7 +7,7 @@
 namespace tapeformer {
 
 // Returns phi(x) for the feature map phi that `map` selects, as a contiguous tensor. x is float32 or float64.
-// backward() needs only the result.
+// The tape keeps only the result.
 Tensor apply_feature_map(FeatureMap map, const Tensor& x);
 
 // Replaces x, which is contiguous and float32 or float64, by phi(x). The call is not recorded and allocates

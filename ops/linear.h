@@ -20,9 +20,9 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
 // Returns the dtype to which matrix products convert x. The dtype is bfloat16 if x is float32 and the
 // precision of its device is bfloat16 (core/device_control.h), otherwise the dtype of x.
 DType get_operand_dtype(const Tensor& x);
-// Returns whether products of bfloat16 operands on the device use bfloat16 instructions. On the CPU, this
-// requires AMX, or oneDNN on a processor whose AVX512-BF16 instructions are faster than its float32
-// instructions. Otherwise the operands are converted to float32.
+// Returns whether products of bfloat16 operands on the device use bfloat16 instructions. On the CPU, the
+// result is true with AMX, and with oneDNN on a processor whose AVX512-BF16 instructions are faster than its
+// float32 instructions. If the result is false, products convert bfloat16 operands to float32.
 bool uses_bfloat16_instructions(Device device);
 // Returns the name of the library that computes float32 products of linear layers on the CPU. The name of
 // oneDNN includes its version.

@@ -17,8 +17,8 @@ struct LinearAttentionOptions {
   Tensor key_lengths = {};
   FeatureMap feature_map = FeatureMap::elu_plus_one;
   double eps = 1e-6;
-  // If false, the result is the numerator, sum_j (phi(q_i) . phi(k_j)) v_j. Must be false for
-  // FeatureMap::identity, because a sum of products of its features can be 0 or negative.
+  // If `normalized` is false, the result of query i is the numerator, sum_j (phi(q_i) . phi(k_j)) v_j.
+  // FeatureMap::identity requires false, because a denominator of identity features can be 0 or negative.
   bool normalized = true;
 };
 
@@ -44,8 +44,8 @@ LinearAttentionState make_linear_attention_state(int64_t batch, int64_t heads, i
                                                  DType dtype = DType::float32, Device device = kCpu);
 
 // Features for the numerator of linear_attention_step(), for example rotated features. If q and k are
-// undefined, the numerator uses phi(q) and phi(k). Otherwise both are defined, with the shape, dtype and
-// device of the query and a contiguous last dimension.
+// undefined, the numerator uses phi(q) and phi(k). If q and k are defined, both have the shape,
+// dtype and device of the query and a contiguous last dimension.
 struct NumeratorFeatures {
   Tensor q, k;
 };
@@ -57,8 +57,8 @@ struct NumeratorFeatures {
 // memory if `out` has the dtype of q. The options causal and key_lengths are ignored. Throws ShapeError
 // for mismatched shapes and dtypes, if options.normalized is false, and for FeatureMap::identity.
 //
-// If `numerator` is defined, the update of kv and the numerator of `out` use numerator.k and numerator.q
-// instead of phi(k) and phi(q).
+// If `numerator` contains features, the update of kv uses numerator.k instead of phi(k), and the numerator of
+// `out` uses numerator.q instead of phi(q).
 void linear_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
                            const LinearAttentionState& state, const Tensor& out,
                            const LinearAttentionOptions& options = {},

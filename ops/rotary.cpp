@@ -44,8 +44,14 @@ void rotate_token_in_place(const Tensor& x, const RotaryOptions& options) {
   check(x.rank() == 3 && x.strides()[2] == 1, kStep, "x ", x.shape(),
         " must be (batch, heads, dim) with a contiguous last dimension");
   check_options(kStep, x, options);
-  const RotaryShape shape{x.size(0),    1,     x.size(1), x.size(2), options.first_position,
-                          options.base, false, true};
+  const RotaryShape shape{.batch = x.size(0),
+                          .length = 1,
+                          .heads = x.size(1),
+                          .dim = x.size(2),
+                          .first_position = options.first_position,
+                          .base = options.base,
+                          .inverse = false,
+                          .advances_in_graphs = true};
   dispatch_floating(kStep, x, [&]<class T>(auto backend) {
     rotate_pairs(backend, shape, get_attention_rows<const T>(x), get_attention_rows<T>(x));
   });

@@ -105,8 +105,8 @@ class Attention : public Module {
   virtual Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
                          const ForwardContext& context, const std::string& name) const = 0;
 
-  // Returns whether forward() and step() apply rotary positions themselves. If false, the encoder layer
-  // rotates queries and keys before it calls forward() or step().
+  // Returns whether forward() and step() apply rotary positions themselves. If the result is false, the
+  // encoder layer rotates queries and keys before it calls forward() or step().
   virtual bool applies_rotary_positions() const { return false; }
 
   // Returns an empty state. Throws std::invalid_argument if the kind has no recurrent form.

@@ -12,7 +12,7 @@
 namespace tapeformer {
 namespace {
 
-class LinearState final : public AttentionState {
+class LinearState : public AttentionState {
  public:
   explicit LinearState(const AttentionStateOptions& s)
       : sums(make_linear_attention_state(s.batch, s.heads, s.dim, s.value_dim, s.dtype, s.device)) {}
@@ -58,22 +58,18 @@ class LinearKind final : public Attention {
   LinearAttentionOptions options_;
 };
 
-// The state of linear attention, and buffers for the rotated features of a token.
-struct RotaryLinearState final : AttentionState {
+// The state of linear attention with rotary positions, and buffers for the rotated features of a token.
+class RotaryLinearState final : public LinearState {
+ public:
   explicit RotaryLinearState(const AttentionStateOptions& s)
-      : sums(make_linear_attention_state(s.batch, s.heads, s.dim, s.value_dim, s.dtype, s.device)),
+      : LinearState(s),
         features{Tensor::empty({s.batch, s.heads, s.dim}, s.dtype, s.device),
                  Tensor::empty({s.batch, s.heads, s.dim}, s.dtype, s.device)} {}
   void reset() override {
-    sums.kv.fill(0);
-    sums.key_sum.fill(0);
+    LinearState::reset();
     position = 0;
   }
-  int64_t bytes() const override {
-    return sums.kv.bytes() + sums.key_sum.bytes() + features.q.bytes() + features.k.bytes();
-  }
 
-  LinearAttentionState sums;
   NumeratorFeatures features;
   int64_t position = 0;
 };
@@ -82,7 +78,7 @@ struct RotaryLinearState final : AttentionState {
 //   out_i = sum_j ((R_i phi(q_i)) . (R_j phi(k_j))) v_j / (sum_j phi(q_i) . phi(k_j) + eps),
 // where R_i rotates pairs of features by angles that are proportional to i. The dot product of R_i phi(q_i)
 // and R_j phi(k_j) depends on i and j only through i - j. The denominator has no rotations, because dot
-// products of rotated vectors can be negative. Features and sums are float32 for bfloat16 inputs.
+// products of rotated vectors can be negative. For bfloat16 inputs, features and sums are float32.
 class RotaryLinearKind final : public Attention {
  public:
   explicit RotaryLinearKind(const LinearAttentionOptions& options) : options_(options) {}

@@ -119,8 +119,8 @@ class MultiHeadAttention final : public Module {
                  const ForwardContext& context, const std::string& name, DType result_dtype) const;
 
   const Attention& inner_attention() const { return *attention_; }
-  // Returns whether this layer rotates queries and keys by their positions. If false, the model has no rotary
-  // positions, or inner_attention() applies them.
+  // Returns whether this layer rotates queries and keys by their positions. If the result is false, the model
+  // has no rotary positions, or inner_attention() applies the rotary positions.
   bool rotates() const { return rotates_; }
   // Returns the projections of the inputs that the attention reads, in the order of queries, keys and values.
   // The weights of these projections are adjacent in memory, and so are the biases.

@@ -23,7 +23,7 @@ inline constexpr bool kIsBuilt = false;
 // Returns whether oneDNN is the fastest library for operands of type `operand` on this processor. For
 // float32, oneDNN is the fastest library if it uses AVX-512. For bfloat16, oneDNN is the fastest library if
 // it uses AVX512-BF16 and prefers_bfloat16_dot_products() is true. If the environment variable
-// DNNL_MAX_CPU_ISA is AVX2, oneDNN uses neither extension.
+// DNNL_MAX_CPU_ISA is AVX2, oneDNN uses neither AVX-512 nor AVX512-BF16.
 bool is_fastest(DType operand);
 
 // Returns whether DNNL_MAX_CPU_ISA allows AMX.

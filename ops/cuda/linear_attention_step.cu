@@ -19,8 +19,8 @@ struct StepInputs {
   AttentionRows<const T> q, k, v, numerator_q, numerator_k;
 };
 
-// Adds phi(k) to key_sum for the features first, first + stride, … of a head. Writes the features of the
-// numerator to `query` and `key`. Returns the part of phi(q) . key_sum for these features.
+// Processes the elements first, first + stride, … of the rows of a head: adds phi(k) to key_sum, writes the
+// features of the numerator to `query` and `key`, and returns the sum of the products phi(q) * key_sum.
 template <class T>
 __device__ T update_key_sum(const LinearAttentionShape& s, const StepInputs<T>& in, int64_t example,
                             int64_t head, int64_t first, int64_t stride, T* key_sum, T* query, T* key) {

@@ -18,7 +18,7 @@ struct RotaryShape {
   double base;             // the angle of pair p at position 1 is base^(-2 p / dim) radians
   bool inverse;            // true: rotate by the negative angles, which computes the gradient
   // If true, row 0 has the position first_position plus the number of earlier replays of the CUDA graph
-  // (GraphStep). Set this flag only for decoding steps.
+  // (GraphStep). Only decoding steps set advances_in_graphs.
   bool advances_in_graphs = false;
 };
 
