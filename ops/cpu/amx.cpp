@@ -15,8 +15,7 @@ namespace tapeformer::cpu::amx {
 namespace {
 
 // A tile of sums is (kSide, kSide). A tile of an operand is stored as (kSide, kTileDepth).
-constexpr int64_t kSide = 16;
-constexpr int64_t kTile = kSide * kTileDepth;  // number of elements of an operand tile
+constexpr int64_t kSide = kTileSide, kTile = kTileElements;
 constexpr int64_t kMaxDepth = 512;  // maximum number of rows that add_transposed_product() packs at a time
 constexpr int64_t kFloatBytes = sizeof(float), kBFloat16Bytes = sizeof(BFloat16);
 
@@ -102,27 +101,20 @@ TAPEFORMER_AMX void configure_tiles(int64_t rows) {
   _tile_loadconfig(&configuration);
 }
 
-// The left operand of a product.
-struct Left {
-  const BFloat16 *upper, *lower;  // the first 16 rows, and the next 16 rows
-  // `stride` is the distance in bytes from a row to the next row. `step` is the distance in bytes from a tile
-  // to the next tile of the same rows.
-  int64_t stride, step;
-};
-
 // Prevents the compiler from moving stores after tile loads. The intrinsics of GCC do not tell the compiler
 // that a tile load reads memory.
 inline void before_tile_loads() {
   asm volatile("" ::: "memory");
 }
 
-// Computes c = a b, or c += a b if kAccumulate is true. c has at most 32 rows and 32 columns. `panel` is the
-// packed panel of b. `steps` is the number of tiles along the inner dimension, at least 1. `stride` is the
-// row stride of c in bytes.
+// Computes c = a b, or c += a b if kAccumulate is true. c has at most 32 rows and 32 columns. `steps` is the
+// number of tiles along the inner dimension, at least 1. `c_stride` is the row stride of c in elements.
 template <bool kAccumulate>
-TAPEFORMER_AMX void multiply_batches_square(const Left& a, const BFloat16* panel, int64_t steps, float* c,
-                                            int64_t stride) {
-  float* const lower = c + kSide * stride / kFloatBytes;
+TAPEFORMER_AMX void multiply_tiles(const LeftOperand& a, const RightOperand& b, int64_t steps, float* c,
+                                   int64_t c_stride) {
+  float* const lower = c + kSide * c_stride;
+  const int64_t stride = c_stride * kFloatBytes, left_stride = a.row_stride * kBFloat16Bytes,
+                right_stride = b.row_stride * kBFloat16Bytes;
   before_tile_loads();
   if (kAccumulate) {
     _tile_loadd(0, c, stride);
@@ -137,21 +129,22 @@ TAPEFORMER_AMX void multiply_batches_square(const Left& a, const BFloat16* panel
   }
   // The loop reloads each tile register directly after the last product that reads it, so that loads overlap
   // with products.
-  const BFloat16 *left = a.upper, *left_lower = a.lower;
-  _tile_loadd(4, left, a.stride);
-  _tile_loadd(6, panel, kTileDepth * kBFloat16Bytes);
-  _tile_loadd(7, panel + kTile, kTileDepth * kBFloat16Bytes);
-  _tile_loadd(5, left_lower, a.stride);
+  const BFloat16 *upper_rows = a.upper, *lower_rows = a.lower, *first = b.first, *second = b.second;
+  _tile_loadd(4, upper_rows, left_stride);
+  _tile_loadd(6, first, right_stride);
+  _tile_loadd(7, second, right_stride);
+  _tile_loadd(5, lower_rows, left_stride);
   for (int64_t step = 1; step < steps; ++step) {
-    left += a.step / kBFloat16Bytes, left_lower += a.step / kBFloat16Bytes, panel += 2 * kTile;
+    upper_rows += a.tile_stride, lower_rows += a.tile_stride;
+    first += b.tile_stride, second += b.tile_stride;
     _tile_dpbf16ps(0, 4, 6);
     _tile_dpbf16ps(1, 4, 7);
-    _tile_loadd(4, left, a.stride);
+    _tile_loadd(4, upper_rows, left_stride);
     _tile_dpbf16ps(2, 5, 6);
-    _tile_loadd(6, panel, kTileDepth * kBFloat16Bytes);
+    _tile_loadd(6, first, right_stride);
     _tile_dpbf16ps(3, 5, 7);
-    _tile_loadd(7, panel + kTile, kTileDepth * kBFloat16Bytes);
-    _tile_loadd(5, left_lower, a.stride);
+    _tile_loadd(7, second, right_stride);
+    _tile_loadd(5, lower_rows, left_stride);
   }
   _tile_dpbf16ps(0, 4, 6);
   _tile_dpbf16ps(1, 4, 7);
@@ -164,9 +157,11 @@ TAPEFORMER_AMX void multiply_batches_square(const Left& a, const BFloat16* panel
 }
 
 // Computes c = a b for up to 16 rows and 64 columns. `panel` and `next_panel` are the two panels of b.
-// `steps` is the number of tiles along the inner dimension. `stride` is the row stride of c in bytes.
-TAPEFORMER_AMX void multiply_batches_flat(const Left& a, const BFloat16* panel, const BFloat16* next_panel,
-                                          int64_t steps, float* c, int64_t stride) {
+// `steps` is the number of tiles along the inner dimension. `c_stride` is the row stride of c in elements.
+TAPEFORMER_AMX void multiply_flat_tiles(const LeftOperand& a, const BFloat16* panel,
+                                        const BFloat16* next_panel, int64_t steps, float* c,
+                                        int64_t c_stride) {
+  const int64_t stride = c_stride * kFloatBytes, left_stride = a.row_stride * kBFloat16Bytes;
   before_tile_loads();
   _tile_zero(0);
   _tile_zero(1);
@@ -174,7 +169,7 @@ TAPEFORMER_AMX void multiply_batches_flat(const Left& a, const BFloat16* panel, 
   _tile_zero(3);
   const BFloat16* left = a.upper;
   for (int64_t step = 0; step < steps; ++step, panel += 2 * kTile, next_panel += 2 * kTile) {
-    _tile_loadd(4, left, a.stride);
+    _tile_loadd(4, left, left_stride);
     _tile_loadd(6, panel, kTileDepth * kBFloat16Bytes);
     _tile_dpbf16ps(0, 4, 6);
     _tile_loadd(7, panel + kTile, kTileDepth * kBFloat16Bytes);
@@ -183,7 +178,7 @@ TAPEFORMER_AMX void multiply_batches_flat(const Left& a, const BFloat16* panel, 
     _tile_dpbf16ps(2, 4, 6);
     _tile_loadd(7, next_panel + kTile, kTileDepth * kBFloat16Bytes);
     _tile_dpbf16ps(3, 4, 7);
-    left += a.step / kBFloat16Bytes;
+    left += a.tile_stride;
   }
   _tile_stored(0, c, stride);
   _tile_stored(1, c + kSide, stride);
@@ -195,30 +190,84 @@ TAPEFORMER_AMX void release_tiles() {
   _tile_release();
 }
 
-// Computes c (rows, columns) = a (rows, depth) b for at most 32 rows, where `packed` is the packed matrix b.
-// `depth` is a multiple of kTileDepth.
-void multiply_rows(int64_t rows, int64_t depth, int64_t columns, const BFloat16* a, const BFloat16* packed,
-                   float* c, int64_t c_stride) {
-  // The product of 32 rows of `a` and one panel of b, or of 16 rows of `a` and two panels of b
+// Returns the right operand in a packed panel.
+RightOperand make_right_panel(const BFloat16* panel) {
+  return {panel, panel + kTile, kTileDepth, 2 * kTile};
+}
+
+// A product c = a b or, if `add` is true, c += a b, where c is (rows, columns). The row strides of `a` and c
+// are `a_stride` and `c_stride`. `panels` contains the rows of b from the first to the last row that the
+// product uses. In each panel, they begin at a multiple of panel_stride elements. `depth` is a multiple of
+// kTileDepth.
+struct PanelProduct {
+  int64_t rows, depth, columns;
+  const BFloat16* a;
+  int64_t a_stride;
+  const BFloat16* panels;
+  int64_t panel_stride;
+  float* c;
+  int64_t c_stride;
+  bool add;
+};
+
+// Computes the `count` columns of a product from column `column` on, for rows [row, row + 32) or the last
+// rows. `count` is at most 32.
+void multiply_panel(const PanelProduct& p, int64_t row, int64_t column) {
+  const LeftOperand left = make_left_rows(p.a + row * p.a_stride, p.a_stride);
+  const RightOperand right = make_right_panel(p.panels + column / kPanelColumns * p.panel_stride);
+  const int64_t steps = p.depth / kTileDepth, count = std::min(kPanelColumns, p.columns - column);
+  float* const c = p.c + row * p.c_stride + column;
+  if (count == kPanelColumns)
+    return p.add ? multiply_tiles<true>(left, right, steps, c, p.c_stride)
+                 : multiply_tiles<false>(left, right, steps, c, p.c_stride);
   alignas(64) float sums[kTileDepth * kPanelColumns];
-  const bool flat = rows <= kSide;
-  const int64_t steps = depth / kTileDepth, width = flat ? 2 * kPanelColumns : kPanelColumns;
-  const Left left{a, a + kSide * depth, depth * kBFloat16Bytes, kTileDepth * kBFloat16Bytes};
-  for (int64_t column = 0; column < columns; column += width) {
-    const int64_t count = std::min(width, columns - column);
-    const bool whole = count == width;
-    float* const target = whole ? c + column : sums;
-    const int64_t stride = whole ? c_stride : width;
-    const BFloat16* const panel = packed + column * depth;
-    if (flat)
-      multiply_batches_flat(left, panel, count > kPanelColumns ? panel + kPanelColumns * depth : panel, steps,
-                            target, stride * kFloatBytes);
-    else
-      multiply_batches_square<false>(left, panel, steps, target, stride * kFloatBytes);
-    if (!whole)
-      for (int64_t row = 0; row < rows; ++row)
-        std::copy_n(sums + row * width, count, c + row * c_stride + column);
+  multiply_tiles<false>(left, right, steps, sums, kPanelColumns);
+  for (int64_t r = 0; r < std::min(kTileDepth, p.rows - row); ++r)
+    for (int64_t j = 0; j < count; ++j) {
+      float& target = c[r * p.c_stride + j];
+      target = (p.add ? target : 0) + sums[r * kPanelColumns + j];
+    }
+}
+
+// Computes c = a b for at most 16 rows and the whole depth of b.
+void multiply_few_rows(const PanelProduct& p) {
+  alignas(64) float sums[kSide * 2 * kPanelColumns];
+  const LeftOperand left = make_left_rows(p.a, p.a_stride);
+  constexpr int64_t kWidth = 2 * kPanelColumns;
+  for (int64_t column = 0; column < p.columns; column += kWidth) {
+    const int64_t count = std::min(kWidth, p.columns - column), steps = p.depth / kTileDepth;
+    const BFloat16* const panel = p.panels + column / kPanelColumns * p.panel_stride;
+    const BFloat16* const next_panel = count > kPanelColumns ? panel + p.panel_stride : panel;
+    if (count == kWidth) {
+      multiply_flat_tiles(left, panel, next_panel, steps, p.c + column, p.c_stride);
+      continue;
+    }
+    multiply_flat_tiles(left, panel, next_panel, steps, sums, kWidth);
+    for (int64_t row = 0; row < p.rows; ++row)
+      std::copy_n(sums + row * kWidth, count, p.c + row * p.c_stride + column);
   }
+}
+
+// Computes c = a b. The number of rows is a multiple of 32, or less than 32.
+//
+// If b does not fit in half of the L2 cache (2 MiB in all processors with AMX), each part of a panel is read
+// once for all rows and stays in the L1 cache. Otherwise, 32 rows of `a` stay in the L1 cache.
+void multiply_panels(const PanelProduct& product) {
+  constexpr int64_t kMaxCachedBytes = 1 << 20, kPartDepth = 512;
+  const bool is_cached = product.depth * product.columns * kBFloat16Bytes <= kMaxCachedBytes;
+  const int64_t block_rows = is_cached ? kTileDepth : product.rows,
+                part_depth = is_cached ? product.depth : kPartDepth;
+  for (int64_t first = 0; first < product.rows; first += block_rows)
+    for (int64_t k = 0; k < product.depth; k += part_depth) {
+      PanelProduct part = product;
+      part.depth = std::min(part_depth, product.depth - k);
+      part.a += k;
+      part.panels += k * kPanelColumns;
+      part.add = k > 0;
+      for (int64_t column = 0; column < product.columns; column += kPanelColumns)
+        for (int64_t row = first; row < std::min(first + block_rows, product.rows); row += kTileDepth)
+          multiply_panel(part, row, column);
+    }
 }
 
 // Adds the product of the packed operands `a` and `panel` to c (rows, columns), which has at most 32 rows and
@@ -226,11 +275,12 @@ void multiply_rows(int64_t rows, int64_t depth, int64_t columns, const BFloat16*
 void add_block(int64_t rows, int64_t columns, int64_t depth, const BFloat16* a, const BFloat16* panel,
                float* c, int64_t c_stride) {
   const int64_t steps = depth / kTileDepth;
-  const Left left{a, a + kTile, kTileDepth * kBFloat16Bytes, 2 * kTile * kBFloat16Bytes};
+  const LeftOperand left = make_packed_left(a);
+  const RightOperand right = make_right_panel(panel);
   if (rows == kTileDepth && columns == kPanelColumns)
-    return multiply_batches_square<true>(left, panel, steps, c, c_stride * kFloatBytes);
+    return multiply_tiles<true>(left, right, steps, c, c_stride);
   alignas(64) float sums[kTileDepth * kPanelColumns];
-  multiply_batches_square<false>(left, panel, steps, sums, kPanelColumns * kFloatBytes);
+  multiply_tiles<false>(left, right, steps, sums, kPanelColumns);
   for (int64_t row = 0; row < rows; ++row)
     for (int64_t column = 0; column < columns; ++column)
       c[row * c_stride + column] += sums[row * kPanelColumns + column];
@@ -277,19 +327,32 @@ void pack(int64_t depth, int64_t columns, const float* b, bool transposed, int64
 
 void multiply(int64_t rows, int64_t depth, int64_t columns, const BFloat16* a, const BFloat16* packed,
               float* out, int64_t out_stride) {
+  constexpr int64_t kMaxRows = 256;  // rows of `a` that are padded at a time
   const int64_t padded_depth = round_up(depth, kTileDepth);
   int64_t configured = 0;
-  for (int64_t row = 0; row < rows; row += kTileDepth) {
-    const int64_t count = std::min(kTileDepth, rows - row);
+  for (int64_t row = 0, count; row < rows; row += count) {
+    const int64_t left_rows = rows - row;
+    count = left_rows < kTileDepth ? left_rows : std::min(kMaxRows, left_rows / kTileDepth * kTileDepth);
     const BFloat16* left = a + row * depth;
     if (depth < padded_depth) {
-      auto* const padded = left_memory.get<BFloat16>(kTileDepth * padded_depth);
-      std::fill_n(padded, kTileDepth * padded_depth, BFloat16{});
+      auto* const padded = left_memory.get<BFloat16>(count * padded_depth);
+      std::fill_n(padded, count * padded_depth, BFloat16{});
       for (int64_t r = 0; r < count; ++r) std::copy_n(left + r * depth, depth, padded + r * padded_depth);
       left = padded;
     }
-    if (count != configured) configure_tiles(configured = count);
-    multiply_rows(count, padded_depth, columns, left, packed, out + row * out_stride, out_stride);
+    const int64_t tile_rows = std::min(count, kTileDepth);
+    if (tile_rows != configured) configure_tiles(configured = tile_rows);
+    const PanelProduct product{count,
+                               padded_depth,
+                               columns,
+                               left,
+                               padded_depth,
+                               packed,
+                               padded_depth * kPanelColumns,
+                               out + row * out_stride,
+                               out_stride,
+                               false};
+    count <= kSide ? multiply_few_rows(product) : multiply_panels(product);
   }
   if (configured) release_tiles();
 }
@@ -311,6 +374,23 @@ void add_transposed_product(int64_t rows, int64_t m, int64_t n, const BFloat16* 
                   right + j * depth, out + i * n + j, n);
   }
   release_tiles();
+}
+
+void pack_transposed_left(int64_t rows, int64_t width, const BFloat16* x, BFloat16* tiles) {
+  pack_rows<true>(rows, width, x, tiles);
+}
+
+SquareTiles::SquareTiles() {
+  configure_tiles(kTileDepth);
+}
+SquareTiles::~SquareTiles() {
+  release_tiles();
+}
+
+void multiply_square(const LeftOperand& a, const RightOperand& b, int64_t depth, bool add, float* c,
+                     int64_t stride) {
+  add ? multiply_tiles<true>(a, b, depth / kTileDepth, c, stride)
+      : multiply_tiles<false>(a, b, depth / kTileDepth, c, stride);
 }
 
 }  // namespace tapeformer::cpu::amx

@@ -18,7 +18,9 @@ inline constexpr bool kIsBuilt = true;
 inline constexpr bool kIsBuilt = false;
 #endif
 
-inline constexpr int64_t kTileDepth = 32;     // rows of a tile of a packed matrix
+inline constexpr int64_t kTileDepth = 32;  // rows of a tile of a packed matrix
+inline constexpr int64_t kTileSide = 16;   // rows of a tile register
+inline constexpr int64_t kTileElements = kTileSide * kTileDepth;
 inline constexpr int64_t kPanelColumns = 32;  // columns of a panel, which is two tiles wide
 
 // Returns whether the processor has AMX for bfloat16 and the operating system allows this process to use it.
@@ -40,5 +42,53 @@ void multiply(int64_t rows, int64_t depth, int64_t columns, const BFloat16* a, c
 // Computes out (m, n) += aᵀ b for contiguous a (rows, m), b (rows, n) and out.
 void add_transposed_product(int64_t rows, int64_t m, int64_t n, const BFloat16* a, const BFloat16* b,
                             float* out);
+
+// The operands of multiply_square(): a (32, depth) and b (depth, 32). An operand consists of two sequences of
+// tiles. The tiles of a sequence follow each other along the depth. A tile of the left operand has kTileSide
+// rows with kTileDepth elements. A tile of the right operand has kTileSide rows with kTileSide pairs; a pair
+// contains the elements of two adjacent rows of b. Strides are numbers of elements.
+struct LeftOperand {
+  const BFloat16 *upper, *lower;  // the first 16 rows of a, and the next 16 rows
+  int64_t row_stride;             // distance between rows of a tile
+  int64_t tile_stride;            // distance between tiles of a sequence
+};
+struct RightOperand {
+  const BFloat16 *first, *second;  // the first 16 columns of b, and the next 16 columns
+  int64_t row_stride, tile_stride;
+};
+
+// Returns the left operand that consists of 32 rows of a row-major matrix.
+inline LeftOperand make_left_rows(const BFloat16* a, int64_t row_stride) {
+  return {a, a + kTileSide * row_stride, row_stride, kTileDepth};
+}
+// Returns the left operand in a matrix that pack_transposed_left() has packed.
+inline LeftOperand make_packed_left(const BFloat16* tiles) {
+  return {tiles, tiles + kTileElements, kTileDepth, 2 * kTileElements};
+}
+// Returns the right operand that consists of 32 columns of a matrix of pairs. `row_stride` is the distance
+// between rows of pairs.
+inline RightOperand make_right_pairs(const BFloat16* pairs, int64_t row_stride) {
+  return {pairs, pairs + 2 * kTileSide, row_stride, kTileSide * row_stride};
+}
+
+// Packs xᵀ (width, rows) as the left operand of multiply_square(), for a contiguous x (rows, width). Both
+// sizes are multiples of 32. The operand for the columns [c, c + 32) of x begins at tiles + c * rows, and
+// each 32 rows of x have 32 * 32 elements there.
+void pack_transposed_left(int64_t rows, int64_t width, const BFloat16* x, BFloat16* tiles);
+
+// Configures the tile registers of the calling thread for multiply_square() during the lifetime of the
+// object.
+class SquareTiles {
+ public:
+  SquareTiles();
+  ~SquareTiles();
+  SquareTiles(const SquareTiles&) = delete;
+  SquareTiles& operator=(const SquareTiles&) = delete;
+};
+
+// Computes c = a b for c (32, 32), or c += a b if `add` is true. `depth` is a multiple of kTileDepth, at
+// least kTileDepth. `stride` is the row stride of c in elements. The calling thread has a SquareTiles object.
+void multiply_square(const LeftOperand& a, const RightOperand& b, int64_t depth, bool add, float* c,
+                     int64_t stride);
 
 }  // namespace tapeformer::cpu::amx

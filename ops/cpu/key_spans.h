@@ -20,7 +20,7 @@ struct KeySpan {
 // The score columns that a tile of queries uses. Each row of scores belongs to one query, and each column
 // belongs to one key. Keys outside the columns [begin, end) are masked for all queries of the tile. Attention
 // weights are stored in the columns [begin, padded_end), and the weights of masked keys are 0. `begin` and
-// `padded_end` are multiples of the vector length.
+// `padded_end` are multiples of the column step of KeyBlockIterator.
 struct ScoreColumns {
   int64_t begin = 0, end = 0, padded_end = 0;
   bool is_full = false;  // no row has a masked key in the columns [begin, padded_end)
@@ -28,15 +28,16 @@ struct ScoreColumns {
 };
 
 // Divides the scores of at most kQueries queries into blocks of kKeys columns, and visits one block at a
-// time. The columns of a block are divided into spans of keys.
-template <class T, int64_t kQueries, int64_t kKeys>
+// time. The columns of a block are divided into spans of keys. A tile has kRows queries or kRows keys. The
+// first and the last column that a tile of queries uses are multiples of kColumnStep.
+template <class T, int64_t kQueries, int64_t kKeys, int64_t kRows, int64_t kColumnStep>
 class KeyBlockIterator {
-  // If the vector length is not a multiple of kTileRows, the last tile of keys can extend beyond the end of a
-  // span, and adjacent spans are therefore separated by a gap of kGap unused columns.
-  static constexpr bool kAligned = kLanes<T> % kTileRows == 0;
-  static constexpr int64_t kGap = kAligned ? 0 : kTileColumns<T>, kMargin = kAligned ? 0 : kTileRows;
+  // If kColumnStep is not a multiple of kRows, the last tile of keys can extend beyond the end of a span, and
+  // adjacent spans are therefore separated by a gap of kGap unused columns.
+  static constexpr bool kAligned = kColumnStep % kRows == 0;
+  static constexpr int64_t kGap = kAligned ? 0 : kTileColumns<T>, kMargin = kAligned ? 0 : kRows;
   static constexpr int64_t kMaxSpans = kKeys / kTileColumns<T>;
-  static constexpr int64_t kMaxTiles = (kQueries + kTileRows - 1) / kTileRows;
+  static constexpr int64_t kMaxTiles = (kQueries + kRows - 1) / kRows;
 
  public:
   // Prepares to visit the blocks of the queries [first_query, first_query + query_count).
@@ -66,7 +67,7 @@ class KeyBlockIterator {
       next_key_ = begin + count;
     }
     for (int64_t s = 0; s < span_count_; ++s)
-      for (int64_t tile = 0; tile * kTileRows < query_count_; ++tile)
+      for (int64_t tile = 0; tile * kRows < query_count_; ++tile)
         columns_[tile][s] = find_tile_columns(tile, spans_[s]);
     return span_count_ > 0;
   }
@@ -75,19 +76,19 @@ class KeyBlockIterator {
   template <class F>
   void for_each_tile(F&& f) const {
     for (int64_t s = 0; s < span_count_; ++s)
-      for (int64_t i = 0; i < query_count_; i += kTileRows)
-        if (const ScoreColumns& columns = columns_[i / kTileRows][s]; !columns.is_empty())
+      for (int64_t i = 0; i < query_count_; i += kRows)
+        if (const ScoreColumns& columns = columns_[i / kRows][s]; !columns.is_empty())
           f(spans_[s], i, columns);
   }
-  // Calls f(first row, first key, first column) for each tile of kTileRows x kTileColumns<T> scores. Skips
+  // Calls f(first row, first key, first column) for each tile of kRows x kTileColumns<T> scores. Skips
   // tiles outside the ScoreColumns of their rows.
   template <class F>
   void for_each_score_tile(F&& f) const {
     for (int64_t s = 0; s < span_count_; ++s)
       for (int64_t j = spans_[s].first_column; j < spans_[s].first_column + spans_[s].count;
            j += kTileColumns<T>)
-        for (int64_t i = 0; i < query_count_; i += kTileRows)
-          if (const ScoreColumns& columns = columns_[i / kTileRows][s];
+        for (int64_t i = 0; i < query_count_; i += kRows)
+          if (const ScoreColumns& columns = columns_[i / kRows][s];
               j < columns.end && j + kTileColumns < T >> columns.begin)
             f(i, spans_[s].first_key + j - spans_[s].first_column, j);
   }
@@ -95,8 +96,7 @@ class KeyBlockIterator {
   template <class F>
   void for_each_span(int64_t i, F&& f) const {
     for (int64_t s = 0; s < span_count_; ++s)
-      if (const ScoreColumns& columns = columns_[i / kTileRows][s]; !columns.is_empty())
-        f(spans_[s], columns);
+      if (const ScoreColumns& columns = columns_[i / kRows][s]; !columns.is_empty()) f(spans_[s], columns);
   }
   // Calls f(begin, end) for each masked range of columns of row i in [columns.begin, columns.padded_end).
   template <class F>
@@ -114,16 +114,16 @@ class KeyBlockIterator {
       masked_begin = is_last ? columns.padded_end : std::min(span.column(run.end), end_column);
     }
   }
-  // Calls f(first key, first column, first row, end row) for each tile of kTileRows keys and each contiguous
+  // Calls f(first key, first column, first row, end row) for each tile of kRows keys and each contiguous
   // range of rows that have weights for these keys.
   template <class F>
   void for_each_key_tile(F&& f) const {
     for (int64_t s = 0; s < span_count_; ++s)
-      for (int64_t j = spans_[s].first_column; j < spans_[s].first_column + spans_[s].count; j += kTileRows)
+      for (int64_t j = spans_[s].first_column; j < spans_[s].first_column + spans_[s].count; j += kRows)
         for (int64_t i = 0; i < query_count_;) {
-          while (i < query_count_ && !has_weights(i, s, j)) i += kTileRows;
+          while (i < query_count_ && !has_weights(i, s, j)) i += kRows;
           const int64_t first = i;
-          while (i < query_count_ && has_weights(i, s, j)) i += kTileRows;
+          while (i < query_count_ && has_weights(i, s, j)) i += kRows;
           if (first < query_count_)
             f(spans_[s].first_key + j - spans_[s].first_column, j, first, std::min(i, query_count_));
         }
@@ -133,12 +133,12 @@ class KeyBlockIterator {
   // Returns whether the tile of queries that contains row i has weights for the tile of keys that begins at
   // column j of span s.
   bool has_weights(int64_t i, int64_t s, int64_t j) const {
-    const ScoreColumns& columns = columns_[i / kTileRows][s];
-    return columns.begin <= j && j < columns.end && j + kTileRows <= columns.padded_end;
+    const ScoreColumns& columns = columns_[i / kRows][s];
+    return columns.begin <= j && j < columns.end && j + kRows <= columns.padded_end;
   }
   ScoreColumns find_tile_columns(int64_t tile, const KeySpan& span) const {
-    const int64_t first = first_query_ + tile * kTileRows,
-                  end = first_query_ + std::min((tile + 1) * kTileRows, query_count_);
+    const int64_t first = first_query_ + tile * kRows,
+                  end = first_query_ + std::min((tile + 1) * kRows, query_count_);
     const int64_t span_end_key = span.first_key + span.count;
     PositionRun run = attended_->find_keys(first, end, span.first_key);
     if (run.begin >= span_end_key) return {};
@@ -147,9 +147,10 @@ class KeyBlockIterator {
     while (run_end < span_end_key && (run = attended_->find_keys(first, end, run_end)).begin < span_end_key)
       run_end = run.end;
     const int64_t end_column = span.column(std::min(run_end, span_end_key));
-    ScoreColumns columns{
-        std::max(span.first_column, (begin - kMargin) / kLanes<T> * kLanes<T>), end_column,
-        std::min(round_up_to_vector<T>(end_column + kMargin), span.first_column + span.count + kGap)};
+    ScoreColumns columns{std::max(span.first_column, (begin - kMargin) / kColumnStep * kColumnStep),
+                         end_column,
+                         std::min((end_column + kMargin + kColumnStep - 1) / kColumnStep * kColumnStep,
+                                  span.first_column + span.count + kGap)};
     const int64_t first_key = columns.begin - span.first_column + span.first_key;
     const int64_t end_key = first_key + columns.padded_end - columns.begin;
     columns.is_full = columns.padded_end <= span.first_column + span.count;

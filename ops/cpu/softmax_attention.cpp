@@ -10,34 +10,30 @@
 #include "core/instances.h"
 #include "core/threads.h"
 #include "ops/cpu/arena.h"
+#include "ops/cpu/attention_products.h"
 #include "ops/cpu/key_spans.h"
-#include "ops/cpu/tile_product.h"
+#include "ops/cpu/packed_operand.h"
 #include "ops/kernels/online_softmax.h"
 
 namespace tapeformer::cpu {
 namespace {
 
-// Numbers of queries and keys of a block of scores. kQueries is a multiple of kTileRows, and kKeys is a
-// multiple of kTileColumns.
-constexpr int64_t kQueries = 96;
-constexpr int64_t kKeys = kVectorBytes == 64 ? 256 : 240;
-// Row stride of the scores in elements. The stride is greater than kKeys, because the last tile of keys can
-// extend beyond column kKeys.
-constexpr int64_t kScoreStride = kKeys + 32;
+constexpr int64_t kQueries = kAttentionQueries;
 
 template <class T>
 constexpr T kMinusInfinity = -std::numeric_limits<T>::infinity();
 
-// Softmax attention of one head at a time. S is the type of the tensors, O is the type of the operands of
-// matrix products, and T is the type of scores and sums. O is T or S. Tiles of scores in which no query
-// attends to a key are skipped.
+// Softmax attention of one head at a time. S is the type of the tensors, Products is a class of
+// attention_products.h, O is the type of the operands of its products, and T is the type of scores and sums.
+// O is T or S. Tiles of scores in which no query attends to a key are skipped.
 //
 // If O is BFloat16, attention weights and gradients of scores are rounded to BFloat16 before they are used as
 // operands. If O is BFloat16, the scale is applied to scores and sums, because scaled operands would be
 // rounded again. For other types, the packed operands include the scale.
-template <class S, class O>
+template <class S, class Products>
 class SoftmaxAttentionHead {
   using T = Compute<S>;
+  using O = typename Products::Operand;
   // If true, operands of matrix products store two elements that are adjacent along the depth as a pair
   // (tile_product.h).
   static constexpr bool kPairs = std::is_same_v<O, BFloat16>;
@@ -52,7 +48,7 @@ class SoftmaxAttentionHead {
     const int64_t keys = round_up_to_tile_columns<T>(shape_.key_length);
     take(query_rows_, kQueries * depth());
     take(key_panels_, keys * depth());
-    take(scores_, kQueries * kScoreStride);
+    take(scores_, std::max({kQueries * kScoreStride, padded_dim(), padded_value_dim()}));
     take(multipliers_, kScoreStride);
     for (T** per_row : {&maximum_, &sum_}) take(*per_row, kQueries);
     take_operands(arena, backward);
@@ -80,9 +76,9 @@ class SoftmaxAttentionHead {
   }
 
   void forward(AttentionRows<S> out, T* log_sums) {
-    pack_rows(k_row(0), k_.length_stride, valid_keys_, shape_.dim, key_panels_);
-    pack_operand(v_row(0), v_.length_stride, valid_keys_, shape_.value_dim, T{1}, key_capacity(),
-                 value_columns_);
+    pack_panels(k_row(0), k_.length_stride, valid_keys_, shape_.dim, depth(), key_panels_);
+    Products::pack_key_columns(v_row(0), v_.length_stride, valid_keys_, shape_.value_dim, T{1},
+                               key_capacity(), value_columns_);
     for_query_blocks([&] {
       std::fill_n(result_, kQueries * padded_value_dim(), T{0});
       std::fill_n(maximum_, kQueries, kMinusInfinity<T>);
@@ -105,9 +101,10 @@ class SoftmaxAttentionHead {
 
   void backward(AttentionRows<const S> out, const T* log_sums, AttentionRows<const S> g, AttentionRows<S> gq,
                 AttentionRows<S> gk, AttentionRows<S> gv) {
-    pack_rows(k_row(0), k_.length_stride, valid_keys_, shape_.dim, key_panels_);
-    pack_operand(k_row(0), k_.length_stride, valid_keys_, shape_.dim, scale(), key_capacity(), key_columns_);
-    pack_rows(v_row(0), v_.length_stride, valid_keys_, shape_.value_dim, value_panels_);
+    pack_panels(k_row(0), k_.length_stride, valid_keys_, shape_.dim, depth(), key_panels_);
+    Products::pack_key_columns(k_row(0), k_.length_stride, valid_keys_, shape_.dim, scale(), key_capacity(),
+                               key_columns_);
+    pack_panels(v_row(0), v_.length_stride, valid_keys_, shape_.value_dim, value_depth(), value_panels_);
     std::fill_n(gk_, sum_rows() * padded_dim(), T{0});
     std::fill_n(gv_, sum_rows() * padded_value_dim(), T{0});
     for_query_blocks([&] {
@@ -125,8 +122,15 @@ class SoftmaxAttentionHead {
           write_scaled(gq_ + i * padded_dim(), shape_.dim, gq.row(batch_, query_ + i, head_));
     });
     for (int64_t j = 0; j < shape_.key_length; ++j) {
-      if (gk.data) write_scaled(gk_ + j * padded_dim(), shape_.dim, gk.row(batch_, j, head_));
-      if (gv.data) convert_elements(gv_ + j * padded_value_dim(), shape_.value_dim, gv.row(batch_, j, head_));
+      T* const row = scores_;  // no longer used for scores
+      if (gk.data) {
+        Products::read_key_sums(gk_, j, padded_dim(), shape_.dim, row);
+        write_scaled(row, shape_.dim, gk.row(batch_, j, head_));
+      }
+      if (gv.data) {
+        Products::read_key_sums(gv_, j, padded_value_dim(), shape_.value_dim, row);
+        convert_elements(row, shape_.value_dim, gv.row(batch_, j, head_));
+      }
     }
   }
 
@@ -134,14 +138,14 @@ class SoftmaxAttentionHead {
   T scale() const { return static_cast<T>(shape_.scale); }
   int64_t padded_dim() const { return round_up_to_tile_columns<T>(shape_.dim); }
   int64_t padded_value_dim() const { return round_up_to_tile_columns<T>(shape_.value_dim); }
-  int64_t depth() const { return compute_packed_depth<O>(shape_.dim); }
-  int64_t value_depth() const { return compute_packed_depth<O>(shape_.value_dim); }
-  int64_t key_capacity() const { return compute_packed_depth<O>(valid_keys_); }
+  int64_t depth() const { return Products::pad_depth(shape_.dim); }
+  int64_t value_depth() const { return Products::pad_depth(shape_.value_dim); }
+  int64_t key_capacity() const { return Products::pad_depth(valid_keys_); }
   const S* k_row(int64_t j) const { return k_.row(batch_, j, head_); }
   const S* v_row(int64_t j) const { return v_.row(batch_, j, head_); }
 
   // Returns the number of rows of gk_ and gv_, with room for an incomplete last tile of keys.
-  int64_t sum_rows() const { return shape_.key_length + kTileRows; }
+  int64_t sum_rows() const { return shape_.key_length + Products::kRows; }
 
   // Allocates the operands that contain attention weights or gradients of scores. For types other than
   // BFloat16, the operands are scores_ and score_gradients_.
@@ -158,14 +162,11 @@ class SoftmaxAttentionHead {
     }
   }
 
-  // Packs x with pack_columns(). The packed elements are multiplied by `factor`, unless O is BFloat16.
-  template <class X>
-  static void pack_operand(const X* x, int64_t stride, int64_t count, int64_t dim, T factor, int64_t capacity,
-                           O* panels) {
+  static void pack_panels(const S* x, int64_t stride, int64_t count, int64_t dim, int64_t depth, O* panels) {
     if constexpr (kPairs)
-      pack_columns(x, stride, count, dim, capacity, panels);
+      pack_rows(x, stride, count, dim, depth, panels);
     else
-      pack_columns(x, stride, count, dim, factor, capacity, panels);
+      pack_rows(x, stride, count, dim, panels);
   }
   // Returns x multiplied by scale() if the packed operands do not include the scale, otherwise x.
   Vector<T> scaled(Vector<T> x) const {
@@ -184,7 +185,7 @@ class SoftmaxAttentionHead {
   void for_query_blocks(F&& f) {
     for (query_ = 0; query_ < shape_.query_length; query_ += kQueries) {
       queries_ = std::min(kQueries, shape_.query_length - query_);
-      std::fill_n(query_rows_, round_up_to_tile_rows(queries_) * depth(), O{});
+      std::fill_n(query_rows_, kQueries * depth(), O{});
       for (int64_t i = 0; i < queries_; ++i) {
         O* const row = query_rows_ + i * depth();
         convert_elements(q_.row(batch_, query_ + i, head_), shape_.dim, row);
@@ -205,8 +206,8 @@ class SoftmaxAttentionHead {
   // pack_rows().
   void score_tiles(const O* left, int64_t depth, const O* panels, T* scores) {
     key_blocks_.for_each_score_tile([&](int64_t i, int64_t key, int64_t column) {
-      compute_tile_product<Left::rows, false>(left + i * depth, depth, panels + key * depth, depth,
-                                              scores + i * kScoreStride + column, kScoreStride);
+      Products::compute_scores(left + i * depth, panels + key * depth, depth,
+                               scores + i * kScoreStride + column);
     });
   }
 
@@ -293,9 +294,7 @@ class SoftmaxAttentionHead {
   // the dot product of g and the attention result of each query.
   void load_gradients(AttentionRows<const S> out, const T* log_sums, AttentionRows<const S> g) {
     const S* const block = g.row(batch_, query_, head_);
-    pack_operand(block, g.length_stride, queries_, shape_.value_dim, T{1}, kQueries, g_columns_);
-    pack_operand(query_rows_, depth(), queries_, shape_.dim, T{1}, kQueries, query_columns_);
-    std::fill_n(g_rows_, round_up_to_tile_rows(queries_) * value_depth(), O{});
+    std::fill_n(g_rows_, kQueries * value_depth(), O{});
     std::fill_n(gq_, kQueries * padded_dim(), T{0});
     for (int64_t i = 0; i < queries_; ++i) {
       const S *const row = block + i * g.length_stride, *const out_row = out.row(batch_, query_ + i, head_);
@@ -303,6 +302,12 @@ class SoftmaxAttentionHead {
       sum_[i] = dot(row, out_row, shape_.value_dim);
       maximum_[i] = log_sums[(batch_ * shape_.heads + head_) * shape_.query_length + query_ + i];
     }
+    Products::pack_query_columns(g_rows_, queries_, shape_.value_dim, g_columns_);
+    Products::pack_query_columns(query_rows_, queries_, shape_.dim, query_columns_);
+    // Products can read the weights of queries after the last query of the block, multiplied by zeros.
+    if (Products::pad_depth(queries_) > compute_packed_depth<O>(queries_))
+      for (O* const pairs : {weight_pairs_, gradient_pairs_})
+        std::fill_n(pairs, kQueries * kScoreStride, O{});
   }
 
   // Updates row i of scores_ and score_gradients_, in which each column belongs to one key, in place:
@@ -336,29 +341,20 @@ class SoftmaxAttentionHead {
 
   // Adds the matrix product of weightsᵀ and x to `sums`, for the current blocks of queries and keys.
   // `weights` has the shape (queries, keys). x has the shape (queries, columns_width) and is packed in
-  // `columns` by pack_columns().
+  // `columns` by Products::pack_query_columns().
   void add_for_keys(const O* weights, const O* columns, int64_t columns_width, T* sums) {
-    // Distance in elements between the weights of two adjacent keys. The distance is 2 for BFloat16, because
-    // the weights of two queries for the same key are stored next to each other, and 1 for other types.
-    constexpr int64_t kStep = compute_packed_depth<O>(1);
     key_blocks_.for_each_key_tile([&](int64_t key, int64_t column, int64_t first, int64_t end) {
-      for (int64_t m = 0; m < columns_width; m += kTileColumns<T>)
-        compute_tile_product<Left::columns, true>(
-            weights + first * kScoreStride + kStep * column, kScoreStride,
-            columns + m * kQueries + first * kTileColumns<T>, compute_packed_depth<O>(end - first),
-            sums + key * columns_width + m, columns_width);
+      Products::add_for_keys(weights, column, first, end, columns, columns_width, sums + key * columns_width);
     });
   }
   // Adds the matrix product of weight_rows_ and x to `sums`, for the current blocks of queries and keys. x
-  // has the shape (keys, columns_width) and is packed in `columns` by pack_columns().
+  // has the shape (keys, columns_width) and is packed in `columns` by Products::pack_key_columns().
   void add_for_queries(const O* columns, int64_t columns_width, T* sums) {
     key_blocks_.for_each_tile([&](const KeySpan& span, int64_t i, const ScoreColumns& range) {
       const int64_t key = span.first_key + range.begin - span.first_column;
-      for (int64_t m = 0; m < columns_width; m += kTileColumns<T>)
-        compute_tile_product<Left::rows, true>(weight_rows_ + i * kScoreStride + range.begin, kScoreStride,
-                                               columns + m * key_capacity() + key * kTileColumns<T>,
-                                               compute_packed_depth<O>(range.end - range.begin),
-                                               sums + i * columns_width + m, columns_width);
+      Products::add_for_queries(weight_rows_ + i * kScoreStride + range.begin,
+                                columns + key * kTileColumns<T>, key_capacity(), range.end - range.begin,
+                                columns_width, sums + i * columns_width);
     });
   }
 
@@ -366,18 +362,17 @@ class SoftmaxAttentionHead {
   const AttentionRows<const S> q_, k_, v_;
   int64_t batch_ = 0, head_ = 0, valid_keys_ = 0;
   AttendedKeys attended_;
-  KeyBlockIterator<T, kQueries, kKeys> key_blocks_;
+  KeyBlockIterator<T, kQueries, kAttentionKeys, Products::kRows, Products::kColumnStep> key_blocks_;
   int64_t query_ = 0, queries_ = 0;  // first query and number of queries of the block
-  // Arrays with the suffix _panels_ are packed by pack_rows(). Arrays with the suffix _columns_ are packed by
-  // pack_columns(). If O is not BFloat16, query_rows_, query_columns_ and key_columns_ are multiplied by
-  // scale().
+  // Arrays with the suffix _rows_, _panels_ and _columns_ have these layouts (attention_products.h). If O is
+  // not BFloat16, query_rows_, query_columns_ and key_columns_ are multiplied by scale().
   O *query_rows_ = nullptr, *query_columns_ = nullptr;    // queries of the block
   O *key_panels_ = nullptr, *key_columns_ = nullptr;      // keys of the sequence
   O *value_panels_ = nullptr, *value_columns_ = nullptr;  // values of the sequence
   O *g_rows_ = nullptr, *g_columns_ = nullptr;            // gradients of the results of the block
   // weight_rows_ contains attention weights in forward(), and gradients of scores in backward().
   // weight_pairs_ contains attention weights, and gradient_pairs_ contains gradients of scores. weight_pairs_
-  // and gradient_pairs_ have the layout Left::columns.
+  // and gradient_pairs_ are arguments of Products::add_for_keys().
   O *weight_rows_ = nullptr, *weight_pairs_ = nullptr, *gradient_pairs_ = nullptr;
   T *scores_ = nullptr, *score_gradients_ = nullptr;  // (kQueries, kScoreStride)
   T* multipliers_ = nullptr;                          // dropout multipliers (kScoreStride,)
@@ -385,18 +380,19 @@ class SoftmaxAttentionHead {
   T *result_ = nullptr, *gq_ = nullptr, *gk_ = nullptr, *gv_ = nullptr;  // rows padded to whole tiles
 };
 
-// Calls f(head) for each head of each sequence, in parallel. O is the type of the operands of `head`.
-template <class O, class S, class F>
-void for_heads_with_operands(const SoftmaxAttentionShape& s, AttentionRows<const S> q,
+// Calls f(head) for each head of each sequence, in parallel. `head` uses Products.
+template <class Products, class S, class F>
+void for_heads_with_products(const SoftmaxAttentionShape& s, AttentionRows<const S> q,
                              AttentionRows<const S> k, AttentionRows<const S> v, bool backward, const F& f) {
   Arena count(nullptr);
-  SoftmaxAttentionHead<S, O>(s, q, k, v).take_memory(count, backward);
+  SoftmaxAttentionHead<S, Products>(s, q, k, v).take_memory(count, backward);
   const PerThreadMemory memory(count.used_bytes());
   constexpr int64_t kMinWorkPerThread = 1 << 16;  // number of multiply-adds
   const int64_t work = s.query_length * s.key_length * (s.dim + s.value_dim);
   const int64_t grain = std::max<int64_t>(kMinWorkPerThread / std::max<int64_t>(work, 1), 1);
   parallel_for(s.batch * s.heads, grain, [&](int64_t begin, int64_t end) {
-    SoftmaxAttentionHead<S, O> head(s, q, k, v);
+    [[maybe_unused]] const typename Products::ProcessorState state;
+    SoftmaxAttentionHead<S, Products> head(s, q, k, v);
     Arena arena = memory.arena();
     head.take_memory(arena, backward);
     for (int64_t i = begin; i < end; ++i) {
@@ -406,15 +402,18 @@ void for_heads_with_operands(const SoftmaxAttentionShape& s, AttentionRows<const
   });
 }
 
-// Calls f(head) for each head of each sequence, in parallel. The operands of `head` have the type that is
-// faster on this processor.
+// Calls f(head) for each head of each sequence, in parallel. `head` uses the products that are fastest on
+// this processor.
 template <class S, class F>
 void for_heads(const SoftmaxAttentionShape& s, AttentionRows<const S> q, AttentionRows<const S> k,
                AttentionRows<const S> v, bool backward, const F& f) {
-  if constexpr (std::is_same_v<S, BFloat16>)
+  if constexpr (std::is_same_v<S, BFloat16>) {
+    if constexpr (AmxProducts::kIsBuilt)
+      if (uses_amx_for_bfloat16()) return for_heads_with_products<AmxProducts>(s, q, k, v, backward, f);
     if (!prefers_bfloat16_dot_products(kHasDotProductInstructions))
-      return for_heads_with_operands<float>(s, q, k, v, backward, f);
-  for_heads_with_operands<S>(s, q, k, v, backward, f);
+      return for_heads_with_products<VectorProducts<float>>(s, q, k, v, backward, f);
+  }
+  for_heads_with_products<VectorProducts<S>>(s, q, k, v, backward, f);
 }
 
 }  // namespace

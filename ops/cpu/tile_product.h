@@ -159,11 +159,12 @@ inline void pack_columns(const BFloat16* x, int64_t stride, int64_t count, int64
     }
 }
 
-// Packs the transpose of x (count, dim) in panels of compute_packed_depth(dim) rows, without conversion to
-// float. Elements (i, j) and (i, j + 1) with even j are stored as a pair.
-inline void pack_rows(const BFloat16* x, int64_t stride, int64_t count, int64_t dim, BFloat16* panels) {
+// Packs the transpose of x (count, dim) in panels of `depth` rows, without conversion to float. `depth` is
+// even and at least `dim`; rows from `dim` on are zero. Elements (i, j) and (i, j + 1) with even j are stored
+// as a pair.
+inline void pack_rows(const BFloat16* x, int64_t stride, int64_t count, int64_t dim, int64_t depth,
+                      BFloat16* panels) {
   constexpr int64_t kPanelColumns = kTileColumns<float>, kVectorElements = kLanes<float>;
-  const int64_t depth = compute_packed_depth<BFloat16>(dim);
   for (int64_t i = 0; i < count; i += kPanelColumns, panels += kPanelColumns * depth) {
     int64_t j = 0;
     if (count - i >= kPanelColumns)

@@ -62,7 +62,7 @@ double pair_error(cpu::Left left, bool from_transpose, int64_t columns, int64_t 
   for (int64_t k = 0; k < depth; ++k)
     for (int64_t j = 0; j < columns; ++j) transposed[static_cast<size_t>(j * depth + k)] = b_at(k, j);
   if (from_transpose)
-    cpu::pack_rows(transposed.data(), depth, columns, depth, panel.data());
+    cpu::pack_rows(transposed.data(), depth, columns, depth, packed, panel.data());
   else
     cpu::pack_columns(b.data<BFloat16>(), columns, depth, columns, packed, panel.data());
   double worst = 0;

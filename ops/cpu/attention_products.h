@@ -1,0 +1,156 @@
+// The matrix products of softmax attention, computed one tile of the result at a time. A class of products
+// has the members that VectorProducts describes.
+//
+// The operands belong to a block of at most kAttentionQueries queries and to all keys of a sequence. Their
+// layouts are
+// - rows: a row-major matrix. Its row stride is pad_depth() of its width.
+// - panels: the layout of pack_rows() in tile_product.h, with depth pad_depth().
+// - columns: the layout of pack_key_columns() or pack_query_columns().
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include "core/cpu/bfloat16.h"
+#include "ops/cpu/amx.h"
+#include "ops/cpu/tile_product.h"
+
+namespace tapeformer::cpu {
+
+// Maximum numbers of queries and keys of a block of scores. kAttentionQueries is a multiple of kTileRows, and
+// kAttentionKeys is a multiple of kTileColumns.
+inline constexpr int64_t kAttentionQueries = 96;
+inline constexpr int64_t kAttentionKeys = kVectorBytes == 64 ? 256 : 240;
+// Row stride of a block of scores in elements. The stride is greater than kAttentionKeys, because the last
+// tile of keys can extend beyond column kAttentionKeys.
+inline constexpr int64_t kScoreStride = kAttentionKeys + 32;
+
+// Products with vector instructions. O is the type of the operands.
+//
+// If O is BFloat16, two elements that are adjacent along the depth are stored as a pair (tile_product.h).
+template <class O>
+struct VectorProducts {
+  using Operand = O;
+  using T = Compute<O>;
+  // Tiles of scores have kRows queries and kTileColumns keys, and tiles of sums over queries have kRows keys.
+  static constexpr int64_t kRows = kTileRows;
+  // Ranges of columns of scores begin and end at multiples of kColumnStep.
+  static constexpr int64_t kColumnStep = kLanes<T>;
+
+  // Returns the size of a dimension of `n` elements, padded for sums over this dimension.
+  static constexpr int64_t pad_depth(int64_t n) { return compute_packed_depth<O>(n); }
+
+  // Packs x (count, dim) for add_weighted_values(). `capacity` is pad_depth(count).
+  template <class X>
+  static void pack_key_columns(const X* x, int64_t stride, int64_t count, int64_t dim, T factor,
+                               int64_t capacity, O* columns) {
+    // If O is BFloat16, the elements are not multiplied by `factor`, because they would be rounded again.
+    if constexpr (std::is_same_v<O, BFloat16>)
+      pack_columns(x, stride, count, dim, capacity, columns);
+    else
+      pack_columns(x, stride, count, dim, factor, capacity, columns);
+  }
+  // Packs the layout rows of a matrix (count, dim) for add_for_keys(). The rows from `count` to
+  // kAttentionQueries are zero.
+  static void pack_query_columns(const O* rows, int64_t count, int64_t dim, O* columns) {
+    pack_key_columns(rows, pad_depth(dim), count, dim, T{1}, kAttentionQueries, columns);
+  }
+
+  // Computes a tile of scores: the product of kRows rows of `rows` and of kTileColumns keys in `panel`.
+  static void compute_scores(const O* rows, const O* panel, int64_t depth, T* scores) {
+    compute_tile_product<Left::rows, false>(rows, depth, panel, depth, scores, kScoreStride);
+  }
+
+  // Adds the products of kRows rows of `weights` and of x to `sums`. `weights` has the row stride
+  // kScoreStride. x is (depth, width) and is packed by pack_key_columns() with the capacity `capacity`; its
+  // first row is a multiple of kColumnStep.
+  static void add_for_queries(const O* weights, const O* columns, int64_t capacity, int64_t depth,
+                              int64_t width, T* sums) {
+    for (int64_t m = 0; m < width; m += kTileColumns<T>)
+      compute_tile_product<Left::rows, true>(weights, kScoreStride, columns + m * capacity, pad_depth(depth),
+                                             sums + m, width);
+  }
+
+  // Adds the product of weightsᵀ and x to `sums`, for the queries [first, end) and the kRows keys from column
+  // `column` on. x is (queries, width) and is packed by pack_query_columns().
+  static void add_for_keys(const O* weights, int64_t column, int64_t first, int64_t end, const O* columns,
+                           int64_t width, T* sums) {
+    // Distance in elements between the weights of two adjacent keys. The distance is 2 for BFloat16, because
+    // the weights of two queries for the same key are stored next to each other, and 1 for other types.
+    constexpr int64_t kStep = compute_packed_depth<O>(1);
+    for (int64_t m = 0; m < width; m += kTileColumns<T>)
+      compute_tile_product<Left::columns, true>(weights + first * kScoreStride + kStep * column, kScoreStride,
+                                                columns + m * kAttentionQueries + first * kTileColumns<T>,
+                                                pad_depth(end - first), sums + m, width);
+  }
+  // Copies the first `dim` sums of add_for_keys() for key `key` to `row`. `sums` begins at key 0.
+  static void read_key_sums(const T* sums, int64_t key, int64_t width, int64_t dim, T* row) {
+    std::copy_n(sums + key * width, dim, row);
+  }
+
+  // The state of the processor that the products need during the lifetime of an object.
+  struct ProcessorState {};
+};
+
+// Products of BFloat16 operands with the tile instructions of AMX. Tiles have 32 rows and 32 columns.
+struct AmxProducts {
+  using Operand = BFloat16;
+  using T = float;
+  static constexpr bool kIsBuilt = amx::kIsBuilt && kTileColumns<float> == amx::kPanelColumns;
+  static constexpr int64_t kRows = amx::kTileDepth;
+  static constexpr int64_t kColumnStep = amx::kTileDepth;
+
+  static constexpr int64_t pad_depth(int64_t n) {
+    return (n + amx::kTileDepth - 1) / amx::kTileDepth * amx::kTileDepth;
+  }
+
+  template <class X>
+  static void pack_key_columns(const X* x, int64_t stride, int64_t count, int64_t dim, float,
+                               int64_t capacity, BFloat16* columns) {
+    pack_columns(x, stride, count, dim, capacity, columns);
+    const int64_t written = compute_packed_depth<BFloat16>(count);
+    for (int64_t m = 0; m < dim; m += amx::kPanelColumns)
+      std::fill_n(columns + m * capacity + written * amx::kPanelColumns,
+                  (capacity - written) * amx::kPanelColumns, BFloat16{});
+  }
+  static void pack_query_columns(const BFloat16* rows, int64_t, int64_t dim, BFloat16* columns) {
+    amx::pack_transposed_left(kAttentionQueries, pad_depth(dim), rows, columns);
+  }
+
+  static void compute_scores(const BFloat16* rows, const BFloat16* panel, int64_t depth, float* scores) {
+    amx::multiply_square(amx::make_left_rows(rows, depth), make_right(panel, kPanelStride), depth, false,
+                         scores, kScoreStride);
+  }
+  static void add_for_queries(const BFloat16* weights, const BFloat16* columns, int64_t capacity,
+                              int64_t depth, int64_t width, float* sums) {
+    for (int64_t m = 0; m < width; m += amx::kPanelColumns)
+      amx::multiply_square(amx::make_left_rows(weights, kScoreStride),
+                           make_right(columns + m * capacity, kPanelStride), pad_depth(depth), true, sums + m,
+                           width);
+  }
+  // The sums of 32 keys are stored as (width, 32), because the weights can only be the right operand.
+  static void add_for_keys(const BFloat16* weights, int64_t column, int64_t first, int64_t end,
+                           const BFloat16* columns, int64_t width, float* sums) {
+    for (int64_t m = 0; m < width; m += amx::kTileDepth)
+      amx::multiply_square(
+          amx::make_packed_left(columns + m * kAttentionQueries + first * amx::kPanelColumns),
+          make_right(weights + first * kScoreStride + 2 * column, 2 * kScoreStride), pad_depth(end - first),
+          true, sums + m * kRows, kRows);
+  }
+  static void read_key_sums(const float* sums, int64_t key, int64_t width, int64_t dim, float* row) {
+    const float* const tile = sums + key / kRows * kRows * width + key % kRows;
+    for (int64_t d = 0; d < dim; ++d) row[d] = tile[d * kRows];
+  }
+
+  using ProcessorState = amx::SquareTiles;
+
+ private:
+  static constexpr int64_t kPanelStride = 2 * amx::kPanelColumns;  // distance between rows of pairs
+
+  static amx::RightOperand make_right(const BFloat16* pairs, int64_t stride) {
+    return amx::make_right_pairs(pairs, stride);
+  }
+};
+
+}  // namespace tapeformer::cpu
