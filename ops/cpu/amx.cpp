@@ -17,6 +17,9 @@ namespace {
 // A tile of sums is (kSide, kSide). A tile of an operand is stored as (kSide, kTileDepth).
 constexpr int64_t kSide = kTileSide, kTile = kTileElements;
 constexpr int64_t kMaxDepth = 512;  // maximum number of rows that add_transposed_product() packs at a time
+// Maximum number of elements of an operand that stays in the L2 cache: half of the 2 MiB that processors with
+// AMX have.
+constexpr int64_t kMaxCachedElements = 1 << 19;
 constexpr int64_t kFloatBytes = sizeof(float), kBFloat16Bytes = sizeof(BFloat16);
 
 int64_t round_up(int64_t n, int64_t multiple) {
@@ -250,11 +253,11 @@ void multiply_few_rows(const PanelProduct& p) {
 
 // Computes c = a b. The number of rows is a multiple of 32, or less than 32.
 //
-// If b does not fit in half of the L2 cache (2 MiB in all processors with AMX), each part of a panel is read
-// once for all rows and stays in the L1 cache. Otherwise, 32 rows of `a` stay in the L1 cache.
+// If b has more than kMaxCachedElements elements, each part of a panel is read once for all rows and stays in
+// the L1 cache. Otherwise, b stays in the L2 cache, and 32 rows of `a` stay in the L1 cache.
 void multiply_panels(const PanelProduct& product) {
-  constexpr int64_t kMaxCachedBytes = 1 << 20, kPartDepth = 512;
-  const bool is_cached = product.depth * product.columns * kBFloat16Bytes <= kMaxCachedBytes;
+  constexpr int64_t kPartDepth = 512;
+  const bool is_cached = product.depth * product.columns <= kMaxCachedElements;
   const int64_t block_rows = is_cached ? kTileDepth : product.rows,
                 part_depth = is_cached ? product.depth : kPartDepth;
   for (int64_t first = 0; first < product.rows; first += block_rows)
@@ -368,10 +371,13 @@ void add_transposed_product(int64_t rows, int64_t m, int64_t n, const BFloat16* 
     const int64_t count = std::min(max_rows, rows - row), depth = round_up(count, kTileDepth);
     pack_rows<true>(count, m, a + row * m, left);
     pack_rows<false>(count, n, b + row * n, right);
-    for (int64_t i = 0; i < m; i += kTileDepth)
-      for (int64_t j = 0; j < n; j += kPanelColumns)
-        add_block(std::min(kTileDepth, m - i), std::min(kPanelColumns, n - j), depth, left + i * depth,
-                  right + j * depth, out + i * n + j, n);
+    // A group of right panels stays in the L2 cache, beside left panels and results.
+    const int64_t group = kMaxCachedElements / 2 / depth / kPanelColumns * kPanelColumns;
+    for (int64_t first = 0; first < n; first += group)
+      for (int64_t i = 0; i < m; i += kTileDepth)
+        for (int64_t j = first; j < std::min(first + group, n); j += kPanelColumns)
+          add_block(std::min(kTileDepth, m - i), std::min(kPanelColumns, n - j), depth, left + i * depth,
+                    right + j * depth, out + i * n + j, n);
   }
   release_tiles();
 }
