@@ -16,7 +16,7 @@ namespace {
 
 // A tile of sums is (kSide, kSide). A tile of an operand is stored as (kSide, kTileDepth).
 constexpr int64_t kSide = kTileSide, kTile = kTileElements;
-constexpr int64_t kMaxDepth = 512;  // maximum number of rows that add_transposed_product() packs at a time
+constexpr int64_t kMaxDepth = 512;  // maximum number of rows that multiply_transposed() packs at a time
 // Maximum number of elements of an operand that stays in the L2 cache: half of the 2 MiB that processors with
 // AMX have.
 constexpr int64_t kMaxCachedElements = 1 << 19;
@@ -198,6 +198,16 @@ RightOperand make_right_panel(const BFloat16* panel) {
   return {panel, panel + kTile, kTileDepth, 2 * kTile};
 }
 
+// Writes the first `rows` rows and `columns` columns of `sums` (32, 32) to c, or adds them to c if `add` is
+// true.
+void write_sums(const float* sums, int64_t rows, int64_t columns, bool add, float* c, int64_t c_stride) {
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t column = 0; column < columns; ++column) {
+      float& target = c[row * c_stride + column];
+      target = (add ? target : 0) + sums[row * kPanelColumns + column];
+    }
+}
+
 // A product c = a b or, if `add` is true, c += a b, where c is (rows, columns). The row strides of `a` and c
 // are `a_stride` and `c_stride`. `panels` contains the rows of b from the first to the last row that the
 // product uses. In each panel, they begin at a multiple of panel_stride elements. `depth` is a multiple of
@@ -218,18 +228,12 @@ struct PanelProduct {
 void multiply_panel(const PanelProduct& p, int64_t row, int64_t column) {
   const LeftOperand left = make_left_rows(p.a + row * p.a_stride, p.a_stride);
   const RightOperand right = make_right_panel(p.panels + column / kPanelColumns * p.panel_stride);
-  const int64_t steps = p.depth / kTileDepth, count = std::min(kPanelColumns, p.columns - column);
+  const int64_t count = std::min(kPanelColumns, p.columns - column);
   float* const c = p.c + row * p.c_stride + column;
-  if (count == kPanelColumns)
-    return p.add ? multiply_tiles<true>(left, right, steps, c, p.c_stride)
-                 : multiply_tiles<false>(left, right, steps, c, p.c_stride);
+  if (count == kPanelColumns) return multiply_square(left, right, p.depth, p.add, c, p.c_stride);
   alignas(64) float sums[kTileDepth * kPanelColumns];
-  multiply_tiles<false>(left, right, steps, sums, kPanelColumns);
-  for (int64_t r = 0; r < std::min(kTileDepth, p.rows - row); ++r)
-    for (int64_t j = 0; j < count; ++j) {
-      float& target = c[r * p.c_stride + j];
-      target = (p.add ? target : 0) + sums[r * kPanelColumns + j];
-    }
+  multiply_square(left, right, p.depth, false, sums, kPanelColumns);
+  write_sums(sums, std::min(kTileDepth, p.rows - row), count, p.add, c, p.c_stride);
 }
 
 // Computes c = a b for at most 16 rows and the whole depth of b.
@@ -273,20 +277,17 @@ void multiply_panels(const PanelProduct& product) {
     }
 }
 
-// Adds the product of the packed operands `a` and `panel` to c (rows, columns), which has at most 32 rows and
-// 32 columns.
-void add_block(int64_t rows, int64_t columns, int64_t depth, const BFloat16* a, const BFloat16* panel,
-               float* c, int64_t c_stride) {
-  const int64_t steps = depth / kTileDepth;
+// Computes c = a b, or c += a b if `add` is true. `a` and `panel` are packed operands, and c has at most 32
+// rows and 32 columns.
+void multiply_packed(int64_t rows, int64_t columns, int64_t depth, const BFloat16* a, const BFloat16* panel,
+                     bool add, float* c, int64_t c_stride) {
   const LeftOperand left = make_packed_left(a);
   const RightOperand right = make_right_panel(panel);
   if (rows == kTileDepth && columns == kPanelColumns)
-    return multiply_tiles<true>(left, right, steps, c, c_stride);
+    return multiply_square(left, right, depth, add, c, c_stride);
   alignas(64) float sums[kTileDepth * kPanelColumns];
-  multiply_tiles<false>(left, right, steps, sums, kPanelColumns);
-  for (int64_t row = 0; row < rows; ++row)
-    for (int64_t column = 0; column < columns; ++column)
-      c[row * c_stride + column] += sums[row * kPanelColumns + column];
+  multiply_square(left, right, depth, false, sums, kPanelColumns);
+  write_sums(sums, rows, columns, add, c, c_stride);
 }
 
 thread_local GrowingMemory left_memory, right_memory;
@@ -360,8 +361,8 @@ void multiply(int64_t rows, int64_t depth, int64_t columns, const BFloat16* a, c
   if (configured) release_tiles();
 }
 
-void add_transposed_product(int64_t rows, int64_t m, int64_t n, const BFloat16* a, const BFloat16* b,
-                            float* out) {
+void multiply_transposed(int64_t rows, int64_t m, int64_t n, const BFloat16* a, const BFloat16* b, bool add,
+                         float* out) {
   const int64_t blocks = (rows + kMaxDepth - 1) / kMaxDepth;
   const int64_t max_rows = blocks > 0 ? round_up((rows + blocks - 1) / blocks, kTileDepth) : 0;
   auto* const left = left_memory.get<BFloat16>(max_rows * round_up(m, kPanelColumns));
@@ -376,8 +377,8 @@ void add_transposed_product(int64_t rows, int64_t m, int64_t n, const BFloat16* 
     for (int64_t first = 0; first < n; first += group)
       for (int64_t i = 0; i < m; i += kTileDepth)
         for (int64_t j = first; j < std::min(first + group, n); j += kPanelColumns)
-          add_block(std::min(kTileDepth, m - i), std::min(kPanelColumns, n - j), depth, left + i * depth,
-                    right + j * depth, out + i * n + j, n);
+          multiply_packed(std::min(kTileDepth, m - i), std::min(kPanelColumns, n - j), depth,
+                          left + i * depth, right + j * depth, add || row > 0, out + i * n + j, n);
   }
   release_tiles();
 }

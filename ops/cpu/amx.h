@@ -39,9 +39,10 @@ void pack(int64_t depth, int64_t columns, const float* b, bool transposed, int64
 void multiply(int64_t rows, int64_t depth, int64_t columns, const BFloat16* a, const BFloat16* packed,
               float* out, int64_t out_stride);
 
-// Computes out (m, n) += aᵀ b for contiguous a (rows, m), b (rows, n) and out.
-void add_transposed_product(int64_t rows, int64_t m, int64_t n, const BFloat16* a, const BFloat16* b,
-                            float* out);
+// Computes out (m, n) = aᵀ b or, if `add` is true, out += aᵀ b, for contiguous a (rows, m), b (rows, n) and
+// out. `rows` is at least 1.
+void multiply_transposed(int64_t rows, int64_t m, int64_t n, const BFloat16* a, const BFloat16* b, bool add,
+                         float* out);
 
 // The operands of multiply_square(): a (32, depth) and b (depth, 32). An operand consists of two sequences of
 // tiles. The tiles of a sequence follow each other along the depth. A tile of the left operand has kTileSide

@@ -150,10 +150,7 @@ void multiply_transposed_left(int64_t rows, int64_t m, int64_t n, const O* a, co
     return;
   }
   if constexpr (amx::kIsBuilt && std::is_same_v<O, BFloat16>)
-    if (uses_amx_for_bfloat16()) {
-      if (!add) std::fill_n(out, m * n, 0.0F);
-      return amx::add_transposed_product(rows, m, n, a, b, out);
-    }
+    if (uses_amx_for_bfloat16()) return amx::multiply_transposed(rows, m, n, a, b, add, out);
   if constexpr (onednn::kIsBuilt && !std::is_same_v<O, double>)
     if (onednn::is_fastest(kDTypeOf<O>))
       return onednn::multiply_transposed(kDTypeOf<O>, rows, m, n, a, b, add, out);
