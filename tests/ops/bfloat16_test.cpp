@@ -200,6 +200,33 @@ TEST_CASE("layer norm rounds the gradient of a bfloat16 branch once, with the st
 TEST_CASE("errors of attention in bfloat16 have the size of rounding errors, and results are deterministic") {
   check_attention(kCpu);
 }
+TEST_CASE("errors of attention in bfloat16: softmax attention with several blocks of queries and of keys") {
+  for (const int64_t length : {97, 300, 513})
+    for (const int64_t dim : {1, 33, 64, 72})
+      for (const bool causal : {false, true})
+        for (const int64_t window : {0, 40}) {
+          CAPTURE(length);
+          CAPTURE(dim);
+          CAPTURE(causal);
+          CAPTURE(window);
+          SoftmaxAttentionOptions options{
+              .causal = causal, .dropout = 0.2, .dropout_stream = RandomStream(5, "weights")};
+          if (window > 0) options.pattern.window = {.block_size = 1, .before = window, .after = window};
+          options.key_lengths = Tensor::from_vector<int64_t>({length, length / 2}, {2});
+          const auto input = [&](int64_t width, int salt) {
+            return exact_in_bfloat16(normal({2, length, 2, width}, salt));
+          };
+          const OpCase op{"",
+                          [&](const auto& in) { return softmax_attention(in[0], in[1], in[2], options); },
+                          {input(dim, 1), input(dim, 2), input(dim + 5, 3)}};
+          const auto exact = compute_result_and_gradients(op, kCpu, DType::float64),
+                     found = compute_result_and_gradients(op, kCpu, DType::bfloat16);
+          for (size_t i = 0; i < exact.size(); ++i) {
+            CAPTURE(i);
+            check_errors(exact[i], found[i]);
+          }
+        }
+}
 TEST_CASE(
     "cuda: attention in bfloat16 on tensor cores has errors of the size of rounding and is deterministic") {
   for (const Device device : list_cuda_devices()) check_attention(device);

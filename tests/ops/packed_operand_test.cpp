@@ -90,6 +90,14 @@ TEST_CASE("packed operands: products equal the sums of products of rounded opera
         }
 }
 
+TEST_CASE("packed operands: products with operands that do not fit in the L2 cache") {
+  for (const int64_t rows : {83, 290}) {
+    CAPTURE(rows);
+    CHECK(operand_error<BFloat16>(rows, 520, 1058, true) < 1e-6);
+    for (const bool add : {false, true}) CHECK(transposed_error<BFloat16>(2 * rows, 33, 1060, add) < 1e-6);
+  }
+}
+
 TEST_CASE("packed operands: transposed products are added to the result") {
   for (const int64_t rows : {0, 1, 64, 65, 300, 600})
     for (const int64_t m : {1, 33})
