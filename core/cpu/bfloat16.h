@@ -26,9 +26,9 @@ void convert_elements(const From* source, int64_t count, To* target) {
     narrow(source, count, target);
 }
 
-// Returns whether kernels multiply BFloat16 elements with dot-product instructions. If the result is false,
-// kernels convert the elements to float before multiplication. `has_instructions` states whether the
-// dot-product instructions are present.
+// Returns whether kernels that do not use AMX multiply BFloat16 elements with dot-product instructions. If
+// the result is false, these kernels convert the elements to float before multiplication. `has_instructions`
+// states whether the dot-product instructions are present.
 // The default is `has_instructions && has_fast_bfloat16_dot_products()`. The environment variable
 // TAPEFORMER_BFLOAT16_DOT_PRODUCTS replaces the default: 0 selects float, and any other value selects dot
 // products. If the dot-product instructions are missing, softmax attention emulates dot products,

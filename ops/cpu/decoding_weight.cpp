@@ -31,12 +31,12 @@ template <class O>
 DecodingWeight<O>::DecodingWeight(const LinearShape& shape, const T* w)
     : shape_(shape), storage_(std::make_unique<Storage>()) {
   const int64_t in = shape.in, out = shape.out;
+  if (!std::is_same_v<O, T>) storage_->input.emplace(shape.rows * in);
   if (shape.rows <= kMaxRowsWithoutPacking) {
     storage_->weight.emplace(out * in);
     convert_elements(w, out * in, storage_->weight->data());
     return;
   }
-  if (!std::is_same_v<O, T>) storage_->input.emplace(shape.rows * in);
   const int64_t groups = (out + kColumnGroup - 1) / kColumnGroup;
   const int64_t grain =
       kMinMultiplicationsPerThread / std::max<int64_t>(shape.rows * in * kColumnGroup, 1) + 1;
@@ -62,11 +62,14 @@ void DecodingWeight<O>::forward(int64_t rows, const T* x, const T* bias, Activat
                            preactivation ? preactivation + at : nullptr, nullptr, columns);
     }
   };
-  if (storage_->weight) {
-    multiply_few_rows<O>({rows, in, out}, x, storage_->weight->data(), y);
+  const O* const left = convert_if_needed(x, rows * in, storage_->input ? storage_->input->data() : nullptr);
+  if (const auto& weight = storage_->weight) {
+    if constexpr (std::is_same_v<O, BFloat16>)
+      multiply_few_rows({rows, in, out}, left, weight->data(), y);
+    else
+      multiply_few_rows<O>({rows, in, out}, left, weight->data(), y);
     return finish(0, out);
   }
-  const O* const left = convert_if_needed(x, rows * in, storage_->input ? storage_->input->data() : nullptr);
   parallel_for(static_cast<int64_t>(storage_->slices.size()), 1, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
       const auto& slice = *storage_->slices[static_cast<size_t>(i)];

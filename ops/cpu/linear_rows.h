@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "core/cpu/bfloat16.h"
+#include "core/cpu/bfloat16_pairs.h"
 #include "core/cpu/vector_math.h"
 #include "core/threads.h"
 #include "ops/kernels/elementwise_functions.h"
@@ -58,38 +59,69 @@ void apply_epilogue_into(T* y, const T* bias, Activation activation, Y* preactiv
   }
 }
 
+// Number of outputs that multiply_few_rows() computes at a time, to hide the latency of additions.
+inline constexpr int64_t kOutputs = 4;
+
+// Calls f(first output, number of outputs) for each group of kOutputs outputs, in parallel. The last group
+// can have fewer outputs.
+template <class F>
+void for_output_groups(const LinearShape& shape, F&& f) {
+  const int64_t grain = std::max<int64_t>(
+      kMinMultiplicationsPerThread / std::max<int64_t>(shape.in * shape.rows * kOutputs, 1), 1);
+  parallel_for((shape.out + kOutputs - 1) / kOutputs, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t first = begin * kOutputs; first < std::min(end * kOutputs, shape.out); first += kOutputs)
+      f(first, std::min(kOutputs, shape.out - first));
+  });
+}
+
 // Computes y (rows, out) = x (rows, in) wᵀ for at most kMaxRowsWithoutPacking rows, as in decoding. Rounds
-// the operands to O. Unlike BLAS, does not pack the weights. The loop computes four outputs at a time to hide
-// the latency of additions.
+// the operands to O. Unlike BLAS, does not pack the weights.
 template <class O, class X, class W, class T>
 void multiply_few_rows(const LinearShape& shape, const X* x, const W* w, T* y) {
-  constexpr int64_t kOutputs = 4;
   const auto as_operand = [](auto value) { return convert_element<T>(convert_element<O>(value)); };
-  const int64_t in = shape.in, out = shape.out;
-  const int64_t group_count = (out + kOutputs - 1) / kOutputs;
-  const int64_t grain =
-      std::max<int64_t>(kMinMultiplicationsPerThread / std::max<int64_t>(in * shape.rows * kOutputs, 1), 1);
-  parallel_for(group_count, grain, [=](int64_t begin, int64_t end) {
-    for (int64_t group = begin; group < end; ++group) {
-      const int64_t first_output = group * kOutputs, count = std::min(kOutputs, out - first_output);
-      const W* const w0 = w + first_output * in;
-      const W* const w1 = w0 + (count > 1 ? in : 0);
-      const W* const w2 = w0 + (count > 2 ? 2 * in : 0);
-      const W* const w3 = w0 + (count > 3 ? 3 * in : 0);
-      for (int64_t row = 0; row < shape.rows; ++row) {
-        const X* const xr = x + row * in;
-        T sums[kOutputs] = {};
-        T s0 = 0, s1 = 0, s2 = 0, s3 = 0;
+  const int64_t in = shape.in;
+  for_output_groups(shape, [&](int64_t first, int64_t count) {
+    const W* const w0 = w + first * in;
+    const W* const w1 = w0 + (count > 1 ? in : 0);
+    const W* const w2 = w0 + (count > 2 ? 2 * in : 0);
+    const W* const w3 = w0 + (count > 3 ? 3 * in : 0);
+    for (int64_t row = 0; row < shape.rows; ++row) {
+      const X* const xr = x + row * in;
+      T s0 = 0, s1 = 0, s2 = 0, s3 = 0;
 #pragma omp simd reduction(+ : s0, s1, s2, s3)
-        for (int64_t i = 0; i < in; ++i) {
-          const T value = as_operand(xr[i]);
-          s0 += value * as_operand(w0[i]);
-          s1 += value * as_operand(w1[i]);
-          s2 += value * as_operand(w2[i]);
-          s3 += value * as_operand(w3[i]);
-        }
-        sums[0] = s0, sums[1] = s1, sums[2] = s2, sums[3] = s3;
-        std::copy_n(sums, count, y + row * out + first_output);
+      for (int64_t i = 0; i < in; ++i) {
+        const T value = as_operand(xr[i]);
+        s0 += value * as_operand(w0[i]);
+        s1 += value * as_operand(w1[i]);
+        s2 += value * as_operand(w2[i]);
+        s3 += value * as_operand(w3[i]);
+      }
+      const T sums[kOutputs] = {s0, s1, s2, s3};
+      std::copy_n(sums, count, y + row * shape.out + first);
+    }
+  });
+}
+
+// Like multiply_few_rows() above, for an input and a weight in bfloat16. The sums are float32.
+inline void multiply_few_rows(const LinearShape& shape, const BFloat16* x, const BFloat16* w, float* y) {
+  constexpr int64_t kStep = 2 * kLanes<float>;
+  const int64_t in = shape.in, vectorized = in / kStep * kStep;
+  for_output_groups(shape, [&](int64_t first, int64_t count) {
+    const BFloat16* weights[kOutputs];
+    for (int64_t o = 0; o < kOutputs; ++o) weights[o] = w + (first + std::min(o, count - 1)) * in;
+    for (int64_t row = 0; row < shape.rows; ++row) {
+      const BFloat16* const xr = x + row * in;
+      Vector<float> sums[kOutputs] = {};
+      for (int64_t i = 0; i < vectorized; i += kStep) {
+        const Pairs values = load_pairs(xr + i);
+        for (int64_t o = 0; o < kOutputs; ++o)
+          sums[o] = add_dot_products(sums[o], load_pairs(weights[o] + i), values);
+      }
+      for (int64_t o = 0; o < count; ++o) {
+        float total = sum(sums[o]);
+        for (int64_t i = vectorized; i < in; ++i)
+          total += convert_element<float>(xr[i]) * convert_element<float>(weights[o][i]);
+        y[row * shape.out + first + o] = total;
       }
     }
   });
