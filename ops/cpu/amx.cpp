@@ -17,8 +17,8 @@ namespace {
 // A tile of sums is (kSide, kSide). A tile of an operand is stored as (kSide, kTileDepth).
 constexpr int64_t kSide = kTileSide, kTile = kTileElements;
 constexpr int64_t kMaxDepth = 512;  // maximum number of rows that multiply_transposed() packs at a time
-// Maximum number of elements of an operand that stays in the L2 cache: half of the 2 MiB that processors with
-// AMX have.
+// Maximum number of elements of b that multiply_panels() keeps in the L2 cache. 2^19 elements have 1 MiB,
+// half of the L2 cache of processors with AMX.
 constexpr int64_t kMaxCachedElements = 1 << 19;
 constexpr int64_t kFloatBytes = sizeof(float), kBFloat16Bytes = sizeof(BFloat16);
 
@@ -110,8 +110,9 @@ inline void before_tile_loads() {
   asm volatile("" ::: "memory");
 }
 
-// Computes c = a b, or c += a b if kAccumulate is true. c has at most 32 rows and 32 columns. `steps` is the
-// number of tiles along the inner dimension, at least 1. `c_stride` is the row stride of c in elements.
+// Computes c = a b, or c += a b if kAccumulate is true. c has 32 columns, and the number of rows that
+// configure_tiles() received. `steps` is the number of tiles along the inner dimension, at least 1.
+// `c_stride` is the row stride of c in elements.
 template <bool kAccumulate>
 TAPEFORMER_AMX void multiply_tiles(const LeftOperand& a, const RightOperand& b, int64_t steps, float* c,
                                    int64_t c_stride) {
@@ -159,7 +160,8 @@ TAPEFORMER_AMX void multiply_tiles(const LeftOperand& a, const RightOperand& b, 
   _tile_stored(3, lower + kSide, stride);
 }
 
-// Computes c = a b for up to 16 rows and 64 columns. `panel` and `next_panel` are the two panels of b.
+// Computes c = a b for c with 64 columns and at most 16 rows. Only a.upper is read. `panel` and `next_panel`
+// are the two panels of b.
 // `steps` is the number of tiles along the inner dimension. `c_stride` is the row stride of c in elements.
 TAPEFORMER_AMX void multiply_flat_tiles(const LeftOperand& a, const BFloat16* panel,
                                         const BFloat16* next_panel, int64_t steps, float* c,
@@ -198,20 +200,16 @@ RightOperand make_right_panel(const BFloat16* panel) {
   return {panel, panel + kTile, kTileDepth, 2 * kTile};
 }
 
-// Writes the first `rows` rows and `columns` columns of `sums` (32, 32) to c, or adds them to c if `add` is
-// true.
-void write_sums(const float* sums, int64_t rows, int64_t columns, bool add, float* c, int64_t c_stride) {
-  for (int64_t row = 0; row < rows; ++row)
-    for (int64_t column = 0; column < columns; ++column) {
-      float& target = c[row * c_stride + column];
-      target = (add ? target : 0) + sums[row * kPanelColumns + column];
-    }
+// Calls multiply_tiles() for a product with the inner dimension `depth`.
+void multiply_block(const LeftOperand& a, const RightOperand& b, int64_t depth, bool add, float* c,
+                    int64_t c_stride) {
+  add ? multiply_tiles<true>(a, b, depth / kTileDepth, c, c_stride)
+      : multiply_tiles<false>(a, b, depth / kTileDepth, c, c_stride);
 }
 
-// A product c = a b or, if `add` is true, c += a b, where c is (rows, columns). The row strides of `a` and c
-// are `a_stride` and `c_stride`. `panels` contains the rows of b from the first to the last row that the
-// product uses. In each panel, they begin at a multiple of panel_stride elements. `depth` is a multiple of
-// kTileDepth.
+// A product of a (rows, depth) and b (depth, columns). The result c is (rows, columns). In panel p of b, the
+// rows that the product uses begin at panels + p * panel_stride. `depth` is a multiple of kTileDepth. Strides
+// are numbers of elements.
 struct PanelProduct {
   int64_t rows, depth, columns;
   const BFloat16* a;
@@ -220,23 +218,25 @@ struct PanelProduct {
   int64_t panel_stride;
   float* c;
   int64_t c_stride;
-  bool add;
 };
 
-// Computes the `count` columns of a product from column `column` on, for rows [row, row + 32) or the last
-// rows. `count` is at most 32.
-void multiply_panel(const PanelProduct& p, int64_t row, int64_t column) {
+// Computes the rows [row, min(row + 32, rows)) and the columns [column, min(column + 32, columns)) of a
+// product. If `add` is true, adds the product to c.
+void multiply_panel(const PanelProduct& p, int64_t row, int64_t column, bool add) {
   const LeftOperand left = make_left_rows(p.a + row * p.a_stride, p.a_stride);
   const RightOperand right = make_right_panel(p.panels + column / kPanelColumns * p.panel_stride);
   const int64_t count = std::min(kPanelColumns, p.columns - column);
   float* const c = p.c + row * p.c_stride + column;
-  if (count == kPanelColumns) return multiply_square(left, right, p.depth, p.add, c, p.c_stride);
-  alignas(64) float sums[kTileDepth * kPanelColumns];
-  multiply_square(left, right, p.depth, false, sums, kPanelColumns);
-  write_sums(sums, std::min(kTileDepth, p.rows - row), count, p.add, c, p.c_stride);
+  if (count == kPanelColumns) return multiply_block(left, right, p.depth, add, c, p.c_stride);
+  // The sums continue from the values of c, so that they do not depend on the number of columns.
+  alignas(64) float sums[kTileDepth * kPanelColumns] = {};
+  const int64_t rows = std::min(kTileDepth, p.rows - row);
+  for (int64_t r = 0; r < rows && add; ++r) std::copy_n(c + r * p.c_stride, count, sums + r * kPanelColumns);
+  multiply_block(left, right, p.depth, add, sums, kPanelColumns);
+  for (int64_t r = 0; r < rows; ++r) std::copy_n(sums + r * kPanelColumns, count, c + r * p.c_stride);
 }
 
-// Computes c = a b for at most 16 rows and the whole depth of b.
+// Computes c = a b for at most 16 rows.
 void multiply_few_rows(const PanelProduct& p) {
   alignas(64) float sums[kSide * 2 * kPanelColumns];
   const LeftOperand left = make_left_rows(p.a, p.a_stride);
@@ -257,8 +257,8 @@ void multiply_few_rows(const PanelProduct& p) {
 
 // Computes c = a b. The number of rows is a multiple of 32, or less than 32.
 //
-// If b has more than kMaxCachedElements elements, each part of a panel is read once for all rows and stays in
-// the L1 cache. Otherwise, b stays in the L2 cache, and 32 rows of `a` stay in the L1 cache.
+// If b has more than kMaxCachedElements elements, the loops read each part of a panel once for all rows of
+// the product. Otherwise, b stays in the L2 cache and is read once for each block of 32 rows of `a`.
 void multiply_panels(const PanelProduct& product) {
   constexpr int64_t kPartDepth = 512;
   const bool is_cached = product.depth * product.columns <= kMaxCachedElements;
@@ -270,24 +270,27 @@ void multiply_panels(const PanelProduct& product) {
       part.depth = std::min(part_depth, product.depth - k);
       part.a += k;
       part.panels += k * kPanelColumns;
-      part.add = k > 0;
       for (int64_t column = 0; column < product.columns; column += kPanelColumns)
         for (int64_t row = first; row < std::min(first + block_rows, product.rows); row += kTileDepth)
-          multiply_panel(part, row, column);
+          multiply_panel(part, row, column, k > 0);
     }
 }
 
-// Computes c = a b, or c += a b if `add` is true. `a` and `panel` are packed operands, and c has at most 32
-// rows and 32 columns.
+// Computes c = a b, or c += a b if `add` is true. `a` is packed by pack_rows<true>(), and `panel` by
+// pack_rows<false>(). c (rows, columns) has at most 32 rows and 32 columns.
 void multiply_packed(int64_t rows, int64_t columns, int64_t depth, const BFloat16* a, const BFloat16* panel,
                      bool add, float* c, int64_t c_stride) {
   const LeftOperand left = make_packed_left(a);
   const RightOperand right = make_right_panel(panel);
   if (rows == kTileDepth && columns == kPanelColumns)
-    return multiply_square(left, right, depth, add, c, c_stride);
+    return multiply_block(left, right, depth, add, c, c_stride);
   alignas(64) float sums[kTileDepth * kPanelColumns];
-  multiply_square(left, right, depth, false, sums, kPanelColumns);
-  write_sums(sums, rows, columns, add, c, c_stride);
+  multiply_block(left, right, depth, false, sums, kPanelColumns);
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t column = 0; column < columns; ++column) {
+      float& target = c[row * c_stride + column];
+      target = (add ? target : 0) + sums[row * kPanelColumns + column];
+    }
 }
 
 thread_local GrowingMemory left_memory, right_memory;
@@ -331,7 +334,7 @@ void pack(int64_t depth, int64_t columns, const float* b, bool transposed, int64
 
 void multiply(int64_t rows, int64_t depth, int64_t columns, const BFloat16* a, const BFloat16* packed,
               float* out, int64_t out_stride) {
-  constexpr int64_t kMaxRows = 256;  // rows of `a` that are padded at a time
+  constexpr int64_t kMaxRows = 256;  // maximum number of rows per call of multiply_panels()
   const int64_t padded_depth = round_up(depth, kTileDepth);
   int64_t configured = 0;
   for (int64_t row = 0, count; row < rows; row += count) {
@@ -346,16 +349,15 @@ void multiply(int64_t rows, int64_t depth, int64_t columns, const BFloat16* a, c
     }
     const int64_t tile_rows = std::min(count, kTileDepth);
     if (tile_rows != configured) configure_tiles(configured = tile_rows);
-    const PanelProduct product{count,
-                               padded_depth,
-                               columns,
-                               left,
-                               padded_depth,
-                               packed,
-                               padded_depth * kPanelColumns,
-                               out + row * out_stride,
-                               out_stride,
-                               false};
+    const PanelProduct product{.rows = count,
+                               .depth = padded_depth,
+                               .columns = columns,
+                               .a = left,
+                               .a_stride = padded_depth,
+                               .panels = packed,
+                               .panel_stride = padded_depth * kPanelColumns,
+                               .c = out + row * out_stride,
+                               .c_stride = out_stride};
     count <= kSide ? multiply_few_rows(product) : multiply_panels(product);
   }
   if (configured) release_tiles();
@@ -372,7 +374,7 @@ void multiply_transposed(int64_t rows, int64_t m, int64_t n, const BFloat16* a, 
     const int64_t count = std::min(max_rows, rows - row), depth = round_up(count, kTileDepth);
     pack_rows<true>(count, m, a + row * m, left);
     pack_rows<false>(count, n, b + row * n, right);
-    // A group of right panels stays in the L2 cache, beside left panels and results.
+    // A group of right panels has at most 512 KiB and stays in the L2 cache while all left panels are read.
     const int64_t group = kMaxCachedElements / 2 / depth / kPanelColumns * kPanelColumns;
     for (int64_t first = 0; first < n; first += group)
       for (int64_t i = 0; i < m; i += kTileDepth)
@@ -396,8 +398,7 @@ SquareTiles::~SquareTiles() {
 
 void multiply_square(const LeftOperand& a, const RightOperand& b, int64_t depth, bool add, float* c,
                      int64_t stride) {
-  add ? multiply_tiles<true>(a, b, depth / kTileDepth, c, stride)
-      : multiply_tiles<false>(a, b, depth / kTileDepth, c, stride);
+  multiply_block(a, b, depth, add, c, stride);
 }
 
 }  // namespace tapeformer::cpu::amx

@@ -18,7 +18,7 @@ inline constexpr bool kIsBuilt = true;
 inline constexpr bool kIsBuilt = false;
 #endif
 
-inline constexpr int64_t kTileDepth = 32;  // rows of a tile of a packed matrix
+inline constexpr int64_t kTileDepth = 32;  // rows of b in one tile: the depth of a product of two tiles
 inline constexpr int64_t kTileSide = 16;   // rows of a tile register
 inline constexpr int64_t kTileElements = kTileSide * kTileDepth;
 inline constexpr int64_t kPanelColumns = 32;  // columns of a panel, which is two tiles wide
@@ -66,19 +66,20 @@ inline LeftOperand make_left_rows(const BFloat16* a, int64_t row_stride) {
 inline LeftOperand make_packed_left(const BFloat16* tiles) {
   return {tiles, tiles + kTileElements, kTileDepth, 2 * kTileElements};
 }
-// Returns the right operand that consists of 32 columns of a matrix of pairs. `row_stride` is the distance
-// between rows of pairs.
+// Returns the right operand that consists of 32 columns of b. Element (k, column) of b is pairs[k / 2 *
+// row_stride + 2 * column + k % 2].
 inline RightOperand make_right_pairs(const BFloat16* pairs, int64_t row_stride) {
   return {pairs, pairs + 2 * kTileSide, row_stride, kTileSide * row_stride};
 }
 
-// Packs xᵀ (width, rows) as the left operand of multiply_square(), for a contiguous x (rows, width). Both
-// sizes are multiples of 32. The operand for the columns [c, c + 32) of x begins at tiles + c * rows, and
-// each 32 rows of x have 32 * 32 elements there.
+// Packs xᵀ (width, rows) as left operands of multiply_square(), for a contiguous x (rows, width). Both sizes
+// are multiples of 32. If c and r are multiples of 32, make_packed_left(tiles + c * rows + 32 * r) is the
+// operand for the columns [c, c + 32) of x and the rows of x from r on.
 void pack_transposed_left(int64_t rows, int64_t width, const BFloat16* x, BFloat16* tiles);
 
 // Configures the tile registers of the calling thread for multiply_square() during the lifetime of the
-// object.
+// object. During this lifetime, the thread must not call multiply() or multiply_transposed(), and must not
+// create a second SquareTiles object.
 class SquareTiles {
  public:
   SquareTiles();
@@ -88,7 +89,8 @@ class SquareTiles {
 };
 
 // Computes c = a b for c (32, 32), or c += a b if `add` is true. `depth` is a multiple of kTileDepth, at
-// least kTileDepth. `stride` is the row stride of c in elements. The calling thread has a SquareTiles object.
+// least kTileDepth. `stride` is the row stride of c in elements. Requires a SquareTiles object in the calling
+// thread.
 void multiply_square(const LeftOperand& a, const RightOperand& b, int64_t depth, bool add, float* c,
                      int64_t stride);
 

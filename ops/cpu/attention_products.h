@@ -1,10 +1,10 @@
-// The matrix products of softmax attention, computed one tile of the result at a time. A class of products
-// has the members that VectorProducts describes.
+// The matrix products of softmax attention, computed one tile of the result at a time. Each class of products
+// has the public members of VectorProducts.
 //
 // The operands belong to a block of at most kAttentionQueries queries and to all keys of a sequence. Their
 // layouts are
 // - rows: a row-major matrix. Its row stride is pad_depth() of its width.
-// - panels: the layout of pack_rows() in tile_product.h, with depth pad_depth().
+// - panels: the layout of pack_rows() in tile_product.h. The depth is pad_depth() of the width of the matrix.
 // - columns: the layout of pack_key_columns() or pack_query_columns().
 #pragma once
 
@@ -18,8 +18,8 @@
 
 namespace tapeformer::cpu {
 
-// Maximum numbers of queries and keys of a block of scores. kAttentionQueries is a multiple of kTileRows, and
-// kAttentionKeys is a multiple of kTileColumns.
+// Maximum numbers of queries and keys of a block of scores. kAttentionQueries is a multiple of kRows of each
+// class of products, and kAttentionKeys is a multiple of kTileColumns.
 inline constexpr int64_t kAttentionQueries = 96;
 inline constexpr int64_t kAttentionKeys = kVectorBytes == 64 ? 256 : 240;
 // Row stride of a block of scores in elements. The stride is greater than kAttentionKeys, because the last
@@ -38,33 +38,36 @@ struct VectorProducts {
   // Ranges of columns of scores begin and end at multiples of kColumnStep.
   static constexpr int64_t kColumnStep = kLanes<T>;
 
-  // Returns the size of a dimension of `n` elements, padded for sums over this dimension.
+  // Returns n, rounded up to a depth that the products accept.
   static constexpr int64_t pad_depth(int64_t n) { return compute_packed_depth<O>(n); }
 
-  // Packs x (count, dim) for add_weighted_values(). `capacity` is pad_depth(count).
+  // Packs x (count, dim) for add_for_queries(), in panels of `capacity` rows. `stride` is the row stride of x
+  // in elements. `capacity` is at least pad_depth(count). The elements are multiplied by `factor`, unless O
+  // is BFloat16, because products would be rounded again.
   template <class X>
   static void pack_key_columns(const X* x, int64_t stride, int64_t count, int64_t dim, T factor,
                                int64_t capacity, O* columns) {
-    // If O is BFloat16, the elements are not multiplied by `factor`, because they would be rounded again.
     if constexpr (std::is_same_v<O, BFloat16>)
       pack_columns(x, stride, count, dim, capacity, columns);
     else
       pack_columns(x, stride, count, dim, factor, capacity, columns);
   }
-  // Packs the layout rows of a matrix (count, dim) for add_for_keys(). The rows from `count` to
-  // kAttentionQueries are zero.
+  // Packs a matrix (count, dim) in the layout `rows` for add_for_keys(). Rows [count, kAttentionQueries) of
+  // the matrix must be zero.
   static void pack_query_columns(const O* rows, int64_t count, int64_t dim, O* columns) {
     pack_key_columns(rows, pad_depth(dim), count, dim, T{1}, kAttentionQueries, columns);
   }
 
-  // Computes a tile of scores: the product of kRows rows of `rows` and of kTileColumns keys in `panel`.
+  // Computes scores (kRows, kTileColumns) = rows (kRows, depth) panel (depth, kTileColumns). The row stride
+  // of `scores` is kScoreStride.
   static void compute_scores(const O* rows, const O* panel, int64_t depth, T* scores) {
     compute_tile_product<Left::rows, false>(rows, depth, panel, depth, scores, kScoreStride);
   }
 
-  // Adds the products of kRows rows of `weights` and of x to `sums`. `weights` has the row stride
-  // kScoreStride. x is (depth, width) and is packed by pack_key_columns() with the capacity `capacity`; its
-  // first row is a multiple of kColumnStep.
+  // Adds weights (kRows, depth) x (depth, width) to sums (kRows, width). `weights` has the row stride
+  // kScoreStride and must be 0 in the columns [depth, pad_depth(depth)). `columns` points to the first row of
+  // x in a matrix that pack_key_columns() packed with `capacity`. The index of this row is a multiple of
+  // kColumnStep.
   static void add_for_queries(const O* weights, const O* columns, int64_t capacity, int64_t depth,
                               int64_t width, T* sums) {
     for (int64_t m = 0; m < width; m += kTileColumns<T>)
@@ -73,7 +76,9 @@ struct VectorProducts {
   }
 
   // Adds the product of weightsᵀ and x to `sums`, for the queries [first, end) and the kRows keys from column
-  // `column` on. x is (queries, width) and is packed by pack_query_columns().
+  // `column` of `weights` on. x is (queries, width) and is packed by pack_query_columns(). The function reads
+  // the weights of pad_depth(end - first) queries. Weights of queries from `end` on must be finite, because
+  // they are multiplied by zero rows of x. read_key_sums() reads `sums`.
   static void add_for_keys(const O* weights, int64_t column, int64_t first, int64_t end, const O* columns,
                            int64_t width, T* sums) {
     // Distance in elements between the weights of two adjacent keys. The distance is 2 for BFloat16, because
@@ -89,7 +94,7 @@ struct VectorProducts {
     std::copy_n(sums + key * width, dim, row);
   }
 
-  // The state of the processor that the products need during the lifetime of an object.
+  // An object of this type must exist in the calling thread while the products run.
   struct ProcessorState {};
 };
 
@@ -100,6 +105,7 @@ struct AmxProducts {
   static constexpr bool kIsBuilt = amx::kIsBuilt && kTileColumns<float> == amx::kPanelColumns;
   static constexpr int64_t kRows = amx::kTileDepth;
   static constexpr int64_t kColumnStep = amx::kTileDepth;
+  static_assert(kAttentionQueries % kRows == 0 && kAttentionQueries % kTileRows == 0);
 
   static constexpr int64_t pad_depth(int64_t n) {
     return (n + amx::kTileDepth - 1) / amx::kTileDepth * amx::kTileDepth;
@@ -129,7 +135,8 @@ struct AmxProducts {
                            make_right(columns + m * capacity, kPanelStride), pad_depth(depth), true, sums + m,
                            width);
   }
-  // The sums of 32 keys are stored as (width, 32), because the weights can only be the right operand.
+  // The sums of 32 keys are stored as (width, 32). The weights are stored as pairs of queries, which is the
+  // layout of a right operand.
   static void add_for_keys(const BFloat16* weights, int64_t column, int64_t first, int64_t end,
                            const BFloat16* columns, int64_t width, float* sums) {
     for (int64_t m = 0; m < width; m += amx::kTileDepth)

@@ -20,7 +20,7 @@ struct KeySpan {
 // The score columns that a tile of queries uses. Each row of scores belongs to one query, and each column
 // belongs to one key. Keys outside the columns [begin, end) are masked for all queries of the tile. Attention
 // weights are stored in the columns [begin, padded_end), and the weights of masked keys are 0. `begin` and
-// `padded_end` are multiples of the column step of KeyBlockIterator.
+// `padded_end` are multiples of kColumnStep of KeyBlockIterator.
 struct ScoreColumns {
   int64_t begin = 0, end = 0, padded_end = 0;
   bool is_full = false;  // no row has a masked key in the columns [begin, padded_end)
@@ -29,7 +29,7 @@ struct ScoreColumns {
 
 // Divides the scores of at most kQueries queries into blocks of kKeys columns, and visits one block at a
 // time. The columns of a block are divided into spans of keys. A tile has kRows queries or kRows keys. The
-// first and the last column that a tile of queries uses are multiples of kColumnStep.
+// columns that a tile of queries uses begin and end at multiples of kColumnStep.
 template <class T, int64_t kQueries, int64_t kKeys, int64_t kRows, int64_t kColumnStep>
 class KeyBlockIterator {
   // If kColumnStep is not a multiple of kRows, the last tile of keys can extend beyond the end of a span, and

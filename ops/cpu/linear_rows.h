@@ -102,7 +102,9 @@ void multiply_few_rows(const LinearShape& shape, const X* x, const W* w, T* y) {
   });
 }
 
-// Like multiply_few_rows() above, for an input and a weight in bfloat16. The sums are float32.
+// Computes y (rows, out) = x (rows, in) wᵀ for x and w (out, in) in bfloat16, with float32 sums. In builds
+// for AVX512-BF16, uses dot-product instructions, also on processors where they have half the rate of float32
+// instructions, because reading the weight takes longer than the products.
 inline void multiply_few_rows(const LinearShape& shape, const BFloat16* x, const BFloat16* w, float* y) {
   constexpr int64_t kStep = 2 * kLanes<float>;
   const int64_t in = shape.in, vectorized = in / kStep * kStep;

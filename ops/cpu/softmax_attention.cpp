@@ -122,7 +122,7 @@ class SoftmaxAttentionHead {
           write_scaled(gq_ + i * padded_dim(), shape_.dim, gq.row(batch_, query_ + i, head_));
     });
     for (int64_t j = 0; j < shape_.key_length; ++j) {
-      T* const row = scores_;  // no longer used for scores
+      T* const row = scores_;  // the scores are not needed after the loop over queries
       if (gk.data) {
         Products::read_key_sums(gk_, j, padded_dim(), shape_.dim, row);
         write_scaled(row, shape_.dim, gk.row(batch_, j, head_));
@@ -144,7 +144,7 @@ class SoftmaxAttentionHead {
   const S* k_row(int64_t j) const { return k_.row(batch_, j, head_); }
   const S* v_row(int64_t j) const { return v_.row(batch_, j, head_); }
 
-  // Returns the number of rows of gk_ and gv_, with room for an incomplete last tile of keys.
+  // Returns the number of keys for which gk_ and gv_ have memory. The last tile of keys can be incomplete.
   int64_t sum_rows() const { return shape_.key_length + Products::kRows; }
 
   // Allocates the operands that contain attention weights or gradients of scores. For types other than
@@ -162,6 +162,7 @@ class SoftmaxAttentionHead {
     }
   }
 
+  // Packs x (count, dim) in the layout `panels` of attention_products.h. `depth` is Products::pad_depth(dim).
   static void pack_panels(const S* x, int64_t stride, int64_t count, int64_t dim, int64_t depth, O* panels) {
     if constexpr (kPairs)
       pack_rows(x, stride, count, dim, depth, panels);
@@ -203,7 +204,7 @@ class SoftmaxAttentionHead {
   }
 
   // Computes scores = left * rightᵀ for the tiles of key_blocks_. `panels` contains `right`, packed by
-  // pack_rows().
+  // pack_panels().
   void score_tiles(const O* left, int64_t depth, const O* panels, T* scores) {
     key_blocks_.for_each_score_tile([&](int64_t i, int64_t key, int64_t column) {
       Products::compute_scores(left + i * depth, panels + key * depth, depth,
@@ -304,7 +305,8 @@ class SoftmaxAttentionHead {
     }
     Products::pack_query_columns(g_rows_, queries_, shape_.value_dim, g_columns_);
     Products::pack_query_columns(query_rows_, queries_, shape_.dim, query_columns_);
-    // Products can read the weights of queries after the last query of the block, multiplied by zeros.
+    // add_for_keys() can read weights of rows after the last query of the block. It multiplies them by zeros,
+    // so they must be finite.
     if (Products::pad_depth(queries_) > compute_packed_depth<O>(queries_))
       for (O* const pairs : {weight_pairs_, gradient_pairs_})
         std::fill_n(pairs, kQueries * kScoreStride, O{});
@@ -364,20 +366,23 @@ class SoftmaxAttentionHead {
   AttendedKeys attended_;
   KeyBlockIterator<T, kQueries, kAttentionKeys, Products::kRows, Products::kColumnStep> key_blocks_;
   int64_t query_ = 0, queries_ = 0;  // first query and number of queries of the block
-  // Arrays with the suffix _rows_, _panels_ and _columns_ have these layouts (attention_products.h). If O is
-  // not BFloat16, query_rows_, query_columns_ and key_columns_ are multiplied by scale().
+  // Except weight_rows_, arrays with the suffix _rows_, _panels_ or _columns_ have the layout of this name in
+  // attention_products.h. If O is not BFloat16, query_rows_, query_columns_ and key_columns_ are multiplied
+  // by scale().
   O *query_rows_ = nullptr, *query_columns_ = nullptr;    // queries of the block
   O *key_panels_ = nullptr, *key_columns_ = nullptr;      // keys of the sequence
   O *value_panels_ = nullptr, *value_columns_ = nullptr;  // values of the sequence
   O *g_rows_ = nullptr, *g_columns_ = nullptr;            // gradients of the results of the block
   // weight_rows_ contains attention weights in forward(), and gradients of scores in backward().
-  // weight_pairs_ contains attention weights, and gradient_pairs_ contains gradients of scores. weight_pairs_
-  // and gradient_pairs_ are arguments of Products::add_for_keys().
+  // weight_pairs_ contains attention weights, and gradient_pairs_ contains gradients of scores. In
+  // weight_pairs_ and gradient_pairs_, BFloat16 elements (i, j) and (i + 1, j) with even i are a pair at
+  // [i * kScoreStride + 2 * j].
   O *weight_rows_ = nullptr, *weight_pairs_ = nullptr, *gradient_pairs_ = nullptr;
   T *scores_ = nullptr, *score_gradients_ = nullptr;  // (kQueries, kScoreStride)
   T* multipliers_ = nullptr;                          // dropout multipliers (kScoreStride,)
   T *maximum_ = nullptr, *sum_ = nullptr;             // one element per query of the block
-  T *result_ = nullptr, *gq_ = nullptr, *gk_ = nullptr, *gv_ = nullptr;  // rows padded to whole tiles
+  T *result_ = nullptr, *gq_ = nullptr;               // rows padded to whole tiles
+  T *gk_ = nullptr, *gv_ = nullptr;                   // sums of Products::add_for_keys()
 };
 
 // Calls f(head) for each head of each sequence, in parallel. `head` uses Products.
@@ -402,8 +407,8 @@ void for_heads_with_products(const SoftmaxAttentionShape& s, AttentionRows<const
   });
 }
 
-// Calls f(head) for each head of each sequence, in parallel. `head` uses the products that are fastest on
-// this processor.
+// Calls f(head) for each head of each sequence, in parallel. For BFloat16, uses_amx_for_bfloat16() and
+// prefers_bfloat16_dot_products() select the products of `head`.
 template <class S, class F>
 void for_heads(const SoftmaxAttentionShape& s, AttentionRows<const S> q, AttentionRows<const S> k,
                AttentionRows<const S> v, bool backward, const F& f) {

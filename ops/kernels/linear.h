@@ -61,6 +61,7 @@ class DecodingWeight {
 
   // Computes y = activation(x wᵀ + bias), with x (rows, in) and y (rows, out). If the activation is gelu,
   // also writes x wᵀ + bias to `preactivation` (rows, out). Does not use the caching allocator.
+  // Uses a buffer of the object, so calls must not overlap.
   void forward(int64_t rows, const T* x, const T* bias, Activation activation, T* preactivation, T* y) const;
 
  private:

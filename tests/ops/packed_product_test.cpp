@@ -49,7 +49,9 @@ double pair_error(cpu::Left left, bool from_transpose, int64_t columns, int64_t 
   constexpr int64_t kRows = cpu::kTileRows, kWidth = cpu::kTileColumns<float>;
   const auto rounded = [](int64_t n, int salt) { return test::normal({n}, salt).to(DType::bfloat16); };
   const Tensor a = rounded(kRows * depth, 1), b = rounded(depth * columns, 2);
-  const int64_t packed = cpu::compute_packed_depth<BFloat16>(depth), stride = packed + 2;
+  // pack_rows() also sets the rows after `depth` to zero.
+  const int64_t packed = cpu::compute_packed_depth<BFloat16>(depth) + (from_transpose ? 6 : 0),
+                stride = packed + 2;
   const bool in_rows = left == cpu::Left::rows;
   std::vector<BFloat16> rows(static_cast<size_t>(kRows * stride * (packed + 2))),
       panel(static_cast<size_t>(cpu::round_up_to_tile_columns<float>(columns) * packed), BFloat16(NAN)),
