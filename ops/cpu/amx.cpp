@@ -160,9 +160,9 @@ TAPEFORMER_AMX void multiply_tiles(const LeftOperand& a, const RightOperand& b, 
   _tile_stored(3, lower + kSide, stride);
 }
 
-// Computes c = a b for c with 64 columns and at most 16 rows. Only a.upper is read. `panel` and `next_panel`
-// are the two panels of b.
-// `steps` is the number of tiles along the inner dimension. `c_stride` is the row stride of c in elements.
+// Computes the matrix product c = a b for c with 64 columns and at most 16 rows. Only a.upper is read.
+// `panel` and `next_panel` are the two panels of b. `steps` is the number of tiles along the inner dimension.
+// `c_stride` is the row stride of c in elements.
 TAPEFORMER_AMX void multiply_flat_tiles(const LeftOperand& a, const BFloat16* panel,
                                         const BFloat16* next_panel, int64_t steps, float* c,
                                         int64_t c_stride) {
@@ -195,12 +195,12 @@ TAPEFORMER_AMX void release_tiles() {
   _tile_release();
 }
 
-// Returns the right operand in a packed panel.
+// Returns the right operand that consists of `panel`, a panel of a packed matrix.
 RightOperand make_right_panel(const BFloat16* panel) {
   return {panel, panel + kTile, kTileDepth, 2 * kTile};
 }
 
-// Calls multiply_tiles() for a product with the inner dimension `depth`.
+// Calls multiply_tiles() for a matrix product with the inner dimension `depth`, a multiple of kTileDepth.
 void multiply_block(const LeftOperand& a, const RightOperand& b, int64_t depth, bool add, float* c,
                     int64_t c_stride) {
   add ? multiply_tiles<true>(a, b, depth / kTileDepth, c, c_stride)
@@ -228,7 +228,8 @@ void multiply_panel(const PanelProduct& p, int64_t row, int64_t column, bool add
   const int64_t count = std::min(kPanelColumns, p.columns - column);
   float* const c = p.c + row * p.c_stride + column;
   if (count == kPanelColumns) return multiply_block(left, right, p.depth, add, c, p.c_stride);
-  // The sums continue from the values of c, so that they do not depend on the number of columns.
+  // The sums start from the values of c, as in complete panels, so that the rounding of an element of c does
+  // not depend on the number of columns.
   alignas(64) float sums[kTileDepth * kPanelColumns] = {};
   const int64_t rows = std::min(kTileDepth, p.rows - row);
   for (int64_t r = 0; r < rows && add; ++r) std::copy_n(c + r * p.c_stride, count, sums + r * kPanelColumns);
@@ -236,7 +237,7 @@ void multiply_panel(const PanelProduct& p, int64_t row, int64_t column, bool add
   for (int64_t r = 0; r < rows; ++r) std::copy_n(sums + r * kPanelColumns, count, c + r * p.c_stride);
 }
 
-// Computes c = a b for at most 16 rows.
+// Computes a product with at most 16 rows.
 void multiply_few_rows(const PanelProduct& p) {
   alignas(64) float sums[kSide * 2 * kPanelColumns];
   const LeftOperand left = make_left_rows(p.a, p.a_stride);
@@ -255,7 +256,7 @@ void multiply_few_rows(const PanelProduct& p) {
   }
 }
 
-// Computes c = a b. The number of rows is a multiple of 32, or less than 32.
+// Computes a product. product.rows is less than 32 or a multiple of 32.
 //
 // If b has more than kMaxCachedElements elements, the loops read each part of a panel once for all rows of
 // the product. Otherwise, b stays in the L2 cache and is read once for each block of 32 rows of `a`.
@@ -276,8 +277,9 @@ void multiply_panels(const PanelProduct& product) {
     }
 }
 
-// Computes c = a b, or c += a b if `add` is true. `a` is packed by pack_rows<true>(), and `panel` by
-// pack_rows<false>(). c (rows, columns) has at most 32 rows and 32 columns.
+// Computes the matrix product c = a b, or c += a b if `add` is true. c is (rows, columns), with at most 32
+// rows and at most 32 columns. pack_rows<true>() has packed `a`, and pack_rows<false>() has packed b in
+// `panel`.
 void multiply_packed(int64_t rows, int64_t columns, int64_t depth, const BFloat16* a, const BFloat16* panel,
                      bool add, float* c, int64_t c_stride) {
   const LeftOperand left = make_packed_left(a);

@@ -77,9 +77,9 @@ inline RightOperand make_right_pairs(const BFloat16* pairs, int64_t row_stride) 
 // operand for the columns [c, c + 32) of x and the rows of x from r on.
 void pack_transposed_left(int64_t rows, int64_t width, const BFloat16* x, BFloat16* tiles);
 
-// Configures the tile registers of the calling thread for multiply_square() during the lifetime of the
-// object. During this lifetime, the thread must not call multiply() or multiply_transposed(), and must not
-// create a second SquareTiles object.
+// While a SquareTiles object exists, the tile registers of the thread that created the object are configured
+// for multiply_square(). While the object exists, the thread must not call multiply() or
+// multiply_transposed(), and must not create a second SquareTiles object.
 class SquareTiles {
  public:
   SquareTiles();
@@ -88,9 +88,9 @@ class SquareTiles {
   SquareTiles& operator=(const SquareTiles&) = delete;
 };
 
-// Computes c = a b for c (32, 32), or c += a b if `add` is true. `depth` is a multiple of kTileDepth, at
-// least kTileDepth. `stride` is the row stride of c in elements. Requires a SquareTiles object in the calling
-// thread.
+// Computes the matrix product c = a b for c (32, 32), or c += a b if `add` is true. `depth` is a multiple of
+// kTileDepth, at least kTileDepth. `stride` is the row stride of c in elements. Requires a SquareTiles object
+// in the calling thread.
 void multiply_square(const LeftOperand& a, const RightOperand& b, int64_t depth, bool add, float* c,
                      int64_t stride);
 

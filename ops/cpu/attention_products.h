@@ -1,11 +1,11 @@
 // The matrix products of softmax attention, computed one tile of the result at a time. Each class of products
 // has the public members of VectorProducts.
 //
-// The operands belong to a block of at most kAttentionQueries queries and to all keys of a sequence. Their
-// layouts are
-// - rows: a row-major matrix. Its row stride is pad_depth() of its width.
-// - panels: the layout of pack_rows() in tile_product.h. The depth is pad_depth() of the width of the matrix.
-// - columns: the layout of pack_key_columns() or pack_query_columns().
+// Left operands belong to a block of at most kAttentionQueries queries, and right operands to the keys of a
+// sequence or to a block of queries. The layouts of a matrix (count, width) are
+// - rows: row-major order with the row stride pad_depth(width),
+// - panels: the result of pack_rows() in tile_product.h with the depth pad_depth(width),
+// - columns: the result of pack_key_columns() or pack_query_columns().
 #pragma once
 
 #include <algorithm>
@@ -22,11 +22,11 @@ namespace tapeformer::cpu {
 // class of products, and kAttentionKeys is a multiple of kTileColumns.
 inline constexpr int64_t kAttentionQueries = 96;
 inline constexpr int64_t kAttentionKeys = kVectorBytes == 64 ? 256 : 240;
-// Row stride of a block of scores in elements. The stride is greater than kAttentionKeys, because the last
-// tile of keys can extend beyond column kAttentionKeys.
+// Row stride of a block of scores, in elements. The row stride exceeds kAttentionKeys, because the last tile
+// of keys can extend beyond column kAttentionKeys.
 inline constexpr int64_t kScoreStride = kAttentionKeys + 32;
 
-// Products with vector instructions. O is the type of the operands.
+// Matrix products with vector instructions. O is the type of the operands.
 //
 // If O is BFloat16, two elements that are adjacent along the depth are stored as a pair (tile_product.h).
 template <class O>
@@ -38,12 +38,13 @@ struct VectorProducts {
   // Ranges of columns of scores begin and end at multiples of kColumnStep.
   static constexpr int64_t kColumnStep = kLanes<T>;
 
-  // Returns n, rounded up to a depth that the products accept.
+  // Returns the smallest inner dimension of a matrix product that is at least n and that this class supports.
   static constexpr int64_t pad_depth(int64_t n) { return compute_packed_depth<O>(n); }
 
   // Packs x (count, dim) for add_for_queries(), in panels of `capacity` rows. `stride` is the row stride of x
-  // in elements. `capacity` is at least pad_depth(count). The elements are multiplied by `factor`, unless O
-  // is BFloat16, because products would be rounded again.
+  // in elements. `capacity` is at least pad_depth(count). If O is float or double, the packed elements are
+  // multiplied by `factor`. If O is BFloat16, `factor` is ignored, because multiplication would round the
+  // elements.
   template <class X>
   static void pack_key_columns(const X* x, int64_t stride, int64_t count, int64_t dim, T factor,
                                int64_t capacity, O* columns) {
@@ -58,16 +59,17 @@ struct VectorProducts {
     pack_key_columns(rows, pad_depth(dim), count, dim, T{1}, kAttentionQueries, columns);
   }
 
-  // Computes scores (kRows, kTileColumns) = rows (kRows, depth) panel (depth, kTileColumns). The row stride
-  // of `scores` is kScoreStride.
+  // Computes the matrix product scores = rows * panel for rows (kRows, depth) and panel (depth,
+  // kTileColumns). The row stride of `scores` is kScoreStride.
   static void compute_scores(const O* rows, const O* panel, int64_t depth, T* scores) {
     compute_tile_product<Left::rows, false>(rows, depth, panel, depth, scores, kScoreStride);
   }
 
-  // Adds weights (kRows, depth) x (depth, width) to sums (kRows, width). `weights` has the row stride
-  // kScoreStride and must be 0 in the columns [depth, pad_depth(depth)). `columns` points to the first row of
-  // x in a matrix that pack_key_columns() packed with `capacity`. The index of this row is a multiple of
-  // kColumnStep.
+  // Adds the matrix product weights * values to sums (kRows, width), for weights (kRows, depth) and values
+  // (depth, width). `weights` has the row stride kScoreStride and must be 0 in the columns [depth,
+  // pad_depth(depth)). pack_key_columns() has packed a matrix that contains `values`, with `capacity` rows
+  // per panel, and `columns` points to the first row of `values` in the first panel. The index of the first
+  // row of `values` in the packed matrix is a multiple of kColumnStep.
   static void add_for_queries(const O* weights, const O* columns, int64_t capacity, int64_t depth,
                               int64_t width, T* sums) {
     for (int64_t m = 0; m < width; m += kTileColumns<T>)
@@ -78,7 +80,7 @@ struct VectorProducts {
   // Adds the product of weightsᵀ and x to `sums`, for the queries [first, end) and the kRows keys from column
   // `column` of `weights` on. x is (queries, width) and is packed by pack_query_columns(). The function reads
   // the weights of pad_depth(end - first) queries. Weights of queries from `end` on must be finite, because
-  // they are multiplied by zero rows of x. read_key_sums() reads `sums`.
+  // the function multiplies these weights by zero rows of x. Only read_key_sums() can read `sums`.
   static void add_for_keys(const O* weights, int64_t column, int64_t first, int64_t end, const O* columns,
                            int64_t width, T* sums) {
     // Distance in elements between the weights of two adjacent keys. The distance is 2 for BFloat16, because
@@ -89,16 +91,18 @@ struct VectorProducts {
                                                 columns + m * kAttentionQueries + first * kTileColumns<T>,
                                                 pad_depth(end - first), sums + m, width);
   }
-  // Copies the first `dim` sums of add_for_keys() for key `key` to `row`. `sums` begins at key 0.
+  // Copies the first `dim` sums of key `key` to `row`. `sums` contains the results of add_for_keys() for all
+  // keys of the sequence.
   static void read_key_sums(const T* sums, int64_t key, int64_t width, int64_t dim, T* row) {
     std::copy_n(sums + key * width, dim, row);
   }
 
-  // An object of this type must exist in the calling thread while the products run.
+  // A ProcessorState object must exist in the calling thread during calls of the product functions.
   struct ProcessorState {};
 };
 
-// Products of BFloat16 operands with the tile instructions of AMX. Tiles have 32 rows and 32 columns.
+// Matrix products of BFloat16 operands with the tile instructions of AMX. Tiles of scores have 32 queries and
+// 32 keys.
 struct AmxProducts {
   using Operand = BFloat16;
   using T = float;
@@ -125,25 +129,25 @@ struct AmxProducts {
   }
 
   static void compute_scores(const BFloat16* rows, const BFloat16* panel, int64_t depth, float* scores) {
-    amx::multiply_square(amx::make_left_rows(rows, depth), make_right(panel, kPanelStride), depth, false,
-                         scores, kScoreStride);
+    amx::multiply_square(amx::make_left_rows(rows, depth), amx::make_right_pairs(panel, kPanelStride), depth,
+                         false, scores, kScoreStride);
   }
   static void add_for_queries(const BFloat16* weights, const BFloat16* columns, int64_t capacity,
                               int64_t depth, int64_t width, float* sums) {
     for (int64_t m = 0; m < width; m += amx::kPanelColumns)
       amx::multiply_square(amx::make_left_rows(weights, kScoreStride),
-                           make_right(columns + m * capacity, kPanelStride), pad_depth(depth), true, sums + m,
-                           width);
+                           amx::make_right_pairs(columns + m * capacity, kPanelStride), pad_depth(depth),
+                           true, sums + m, width);
   }
-  // The sums of 32 keys are stored as (width, 32). The weights are stored as pairs of queries, which is the
+  // The sums of 32 keys are stored as (width, 32), because the layout of `weights`, pairs of queries, is the
   // layout of a right operand.
   static void add_for_keys(const BFloat16* weights, int64_t column, int64_t first, int64_t end,
                            const BFloat16* columns, int64_t width, float* sums) {
     for (int64_t m = 0; m < width; m += amx::kTileDepth)
       amx::multiply_square(
           amx::make_packed_left(columns + m * kAttentionQueries + first * amx::kPanelColumns),
-          make_right(weights + first * kScoreStride + 2 * column, 2 * kScoreStride), pad_depth(end - first),
-          true, sums + m * kRows, kRows);
+          amx::make_right_pairs(weights + first * kScoreStride + 2 * column, 2 * kScoreStride),
+          pad_depth(end - first), true, sums + m * kRows, kRows);
   }
   static void read_key_sums(const float* sums, int64_t key, int64_t width, int64_t dim, float* row) {
     const float* const tile = sums + key / kRows * kRows * width + key % kRows;
@@ -154,10 +158,6 @@ struct AmxProducts {
 
  private:
   static constexpr int64_t kPanelStride = 2 * amx::kPanelColumns;  // distance between rows of pairs
-
-  static amx::RightOperand make_right(const BFloat16* pairs, int64_t stride) {
-    return amx::make_right_pairs(pairs, stride);
-  }
 };
 
 }  // namespace tapeformer::cpu

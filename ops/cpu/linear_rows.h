@@ -59,7 +59,8 @@ void apply_epilogue_into(T* y, const T* bias, Activation activation, Y* preactiv
   }
 }
 
-// Number of outputs that multiply_few_rows() computes at a time, to hide the latency of additions.
+// Number of outputs that multiply_few_rows() computes at the same time. Sums of different outputs are
+// independent, which hides the latency of additions.
 inline constexpr int64_t kOutputs = 4;
 
 // Calls f(first output, number of outputs) for each group of kOutputs outputs, in parallel. The last group

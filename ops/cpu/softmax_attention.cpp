@@ -305,8 +305,8 @@ class SoftmaxAttentionHead {
     }
     Products::pack_query_columns(g_rows_, queries_, shape_.value_dim, g_columns_);
     Products::pack_query_columns(query_rows_, queries_, shape_.dim, query_columns_);
-    // add_for_keys() can read weights of rows after the last query of the block. It multiplies them by zeros,
-    // so they must be finite.
+    // add_for_keys() can read weights of rows after the last query of the block and multiplies these weights
+    // by zeros. The weights must therefore be finite.
     if (Products::pad_depth(queries_) > compute_packed_depth<O>(queries_))
       for (O* const pairs : {weight_pairs_, gradient_pairs_})
         std::fill_n(pairs, kQueries * kScoreStride, O{});
@@ -366,9 +366,9 @@ class SoftmaxAttentionHead {
   AttendedKeys attended_;
   KeyBlockIterator<T, kQueries, kAttentionKeys, Products::kRows, Products::kColumnStep> key_blocks_;
   int64_t query_ = 0, queries_ = 0;  // first query and number of queries of the block
-  // Except weight_rows_, arrays with the suffix _rows_, _panels_ or _columns_ have the layout of this name in
-  // attention_products.h. If O is not BFloat16, query_rows_, query_columns_ and key_columns_ are multiplied
-  // by scale().
+  // query_rows_ and g_rows_ have the layout `rows` of attention_products.h. Arrays with the suffixes _panels_
+  // and _columns_ have the layouts `panels` and `columns`. If O is float or double, query_rows_,
+  // query_columns_ and key_columns_ are multiplied by scale().
   O *query_rows_ = nullptr, *query_columns_ = nullptr;    // queries of the block
   O *key_panels_ = nullptr, *key_columns_ = nullptr;      // keys of the sequence
   O *value_panels_ = nullptr, *value_columns_ = nullptr;  // values of the sequence
@@ -385,7 +385,8 @@ class SoftmaxAttentionHead {
   T *gk_ = nullptr, *gv_ = nullptr;                   // sums of Products::add_for_keys()
 };
 
-// Calls f(head) for each head of each sequence, in parallel. `head` uses Products.
+// Calls f(head) for each attention head of each sequence, in parallel. The type of `head` is
+// SoftmaxAttentionHead<S, Products>.
 template <class Products, class S, class F>
 void for_heads_with_products(const SoftmaxAttentionShape& s, AttentionRows<const S> q,
                              AttentionRows<const S> k, AttentionRows<const S> v, bool backward, const F& f) {
@@ -407,8 +408,8 @@ void for_heads_with_products(const SoftmaxAttentionShape& s, AttentionRows<const
   });
 }
 
-// Calls f(head) for each head of each sequence, in parallel. For BFloat16, uses_amx_for_bfloat16() and
-// prefers_bfloat16_dot_products() select the products of `head`.
+// Calls f(head) for each attention head of each sequence, in parallel. If S is BFloat16, the class of matrix
+// products of `head` depends on uses_amx_for_bfloat16() and prefers_bfloat16_dot_products().
 template <class S, class F>
 void for_heads(const SoftmaxAttentionShape& s, AttentionRows<const S> q, AttentionRows<const S> k,
                AttentionRows<const S> v, bool backward, const F& f) {
