@@ -45,12 +45,17 @@ def report_one(
 
 
 def run_each(benchmark: str, options: argparse.Namespace, cases: list[list[str]]) -> None:
-    """Runs this program with --one for each case, and prints one JSON object with all results."""
+    """Runs this program with --one for each case, and prints one JSON object with all results.
+
+    If a run fails, exits with its status. The last lines of standard error are then the error of the run.
+    """
     results = []
     for words in cases:
         command = [sys.executable, *sys.argv, "--one", *words]
-        output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-        results.append(json.loads(output))
-        print(output, end="", file=sys.stderr)
+        run = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+        if run.returncode != 0:
+            sys.exit(run.returncode)
+        results.append(json.loads(run.stdout))
+        print(run.stdout, end="", file=sys.stderr)
     shown = {k: v for k, v in vars(options).items() if k != "one"}
     measure.report(benchmark=benchmark, **shown, results=results)

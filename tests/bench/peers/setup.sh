@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# setup.sh DIR: creates a virtual environment in DIR for benchmarks on the CPU, with the current PyTorch release and
-# reformer-pytorch from PyPI. Repeated calls are allowed. The Linux wheel of PyTorch is built for CUDA, and importing it
+# setup.sh DIR: creates a virtual environment in DIR for benchmarks on the CPU, with the current PyTorch release,
+# reformer-pytorch, and the packages that survey.py compares, all from PyPI. Repeated calls are allowed. The Linux wheel of PyTorch is built for CUDA, and importing it
 # needs CUDA libraries even without a GPU. The script uses the libraries of an installed CUDA toolkit. For every other
 # library that the import needs, it installs only the NVIDIA wheel that contains it, to save disk space.
 set -euo pipefail
@@ -36,6 +36,8 @@ until error=$("$1/bin/python" -c "import torch" 2>&1); do
 done
 # Without --no-deps, pip would install the dependencies of torch too.
 "${pip[@]}" --no-deps reformer-pytorch axial-positional-embedding colt5-attention einops hyper-connections local-attention \
-  packaging product-key-memory
+  packaging product-key-memory axial-attention linformer memory-compressed-attention mixture-of-experts \
+  performer-pytorch routing-transformer sinkhorn-transformer
+"${pip[@]}" transformers
 "$1/bin/python" -c "import torch, safetensors; print('torch', torch.__version__, 'safetensors', safetensors.__version__)"
 "$1/bin/python" -c "from reformer_pytorch import LSHAttention"

@@ -1,9 +1,7 @@
 """Benchmark of attention of public packages, forward and backward, for attention kinds of "Efficient Transformers: A Survey".
 
 The benchmark replaces the projection layers of the packages, so that they return copies of given queries, keys and values.
-Install the packages first:
-  DIR/bin/pip install axial-attention linformer local-attention memory-compressed-attention performer-pytorch
-    routing-transformer sinkhorn-transformer transformers
+setup.sh installs the packages.
 Prints one JSON object with a list of results (lengths.py).
 """
 
