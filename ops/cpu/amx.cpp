@@ -207,6 +207,17 @@ void multiply_block(const LeftOperand& a, const RightOperand& b, int64_t depth, 
       : multiply_tiles<false>(a, b, depth / kTileDepth, c, c_stride);
 }
 
+// Computes the matrix product c = a b, or c += a b if `add` is true, for c with at most 32 rows and columns.
+// Reads and writes only the elements of c. The rounding of an element of c does not depend on the numbers of
+// rows and columns.
+void multiply_incomplete_block(const LeftOperand& a, const RightOperand& b, int64_t depth, bool add,
+                               int64_t rows, int64_t columns, float* c, int64_t c_stride) {
+  alignas(64) float sums[kTileDepth * kPanelColumns] = {};
+  for (int64_t r = 0; r < rows && add; ++r) std::copy_n(c + r * c_stride, columns, sums + r * kPanelColumns);
+  multiply_block(a, b, depth, add, sums, kPanelColumns);
+  for (int64_t r = 0; r < rows; ++r) std::copy_n(sums + r * kPanelColumns, columns, c + r * c_stride);
+}
+
 // A product of a (rows, depth) and b (depth, columns). The result c is (rows, columns). In panel p of b, the
 // rows that the product uses begin at panels + p * panel_stride. `depth` is a multiple of kTileDepth. Strides
 // are numbers of elements.
@@ -228,13 +239,8 @@ void multiply_panel(const PanelProduct& p, int64_t row, int64_t column, bool add
   const int64_t count = std::min(kPanelColumns, p.columns - column);
   float* const c = p.c + row * p.c_stride + column;
   if (count == kPanelColumns) return multiply_block(left, right, p.depth, add, c, p.c_stride);
-  // The sums start from the values of c, as in complete panels, so that the rounding of an element of c does
-  // not depend on the number of columns.
-  alignas(64) float sums[kTileDepth * kPanelColumns] = {};
-  const int64_t rows = std::min(kTileDepth, p.rows - row);
-  for (int64_t r = 0; r < rows && add; ++r) std::copy_n(c + r * p.c_stride, count, sums + r * kPanelColumns);
-  multiply_block(left, right, p.depth, add, sums, kPanelColumns);
-  for (int64_t r = 0; r < rows; ++r) std::copy_n(sums + r * kPanelColumns, count, c + r * p.c_stride);
+  multiply_incomplete_block(left, right, p.depth, add, std::min(kTileDepth, p.rows - row), count, c,
+                            p.c_stride);
 }
 
 // Computes a product with at most 16 rows.
@@ -258,8 +264,9 @@ void multiply_few_rows(const PanelProduct& p) {
 
 // Computes a product. product.rows is less than 32 or a multiple of 32.
 //
-// If b has more than kMaxCachedElements elements, the loops read each part of a panel once for all rows of
-// the product. Otherwise, b stays in the L2 cache and is read once for each block of 32 rows of `a`.
+// If b has more than kMaxCachedElements elements, each part of a panel of b is read once for all rows of the
+// product. If b has at most kMaxCachedElements elements, b stays in the L2 cache and is read once for each
+// block of 32 rows of `a`.
 void multiply_panels(const PanelProduct& product) {
   constexpr int64_t kPartDepth = 512;
   const bool is_cached = product.depth * product.columns <= kMaxCachedElements;
@@ -286,13 +293,7 @@ void multiply_packed(int64_t rows, int64_t columns, int64_t depth, const BFloat1
   const RightOperand right = make_right_panel(panel);
   if (rows == kTileDepth && columns == kPanelColumns)
     return multiply_block(left, right, depth, add, c, c_stride);
-  alignas(64) float sums[kTileDepth * kPanelColumns];
-  multiply_block(left, right, depth, false, sums, kPanelColumns);
-  for (int64_t row = 0; row < rows; ++row)
-    for (int64_t column = 0; column < columns; ++column) {
-      float& target = c[row * c_stride + column];
-      target = (add ? target : 0) + sums[row * kPanelColumns + column];
-    }
+  multiply_incomplete_block(left, right, depth, add, rows, columns, c, c_stride);
 }
 
 thread_local GrowingMemory left_memory, right_memory;

@@ -305,8 +305,8 @@ class SoftmaxAttentionHead {
     }
     Products::pack_query_columns(g_rows_, queries_, shape_.value_dim, g_columns_);
     Products::pack_query_columns(query_rows_, queries_, shape_.dim, query_columns_);
-    // add_for_keys() can read weights of rows after the last query of the block and multiplies these weights
-    // by zeros. The weights must therefore be finite.
+    // add_for_keys() can multiply weights of rows after the last query of the block by zeros, so these
+    // weights must be finite.
     if (Products::pad_depth(queries_) > compute_packed_depth<O>(queries_))
       for (O* const pairs : {weight_pairs_, gradient_pairs_})
         std::fill_n(pairs, kQueries * kScoreStride, O{});

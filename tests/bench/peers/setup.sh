@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # setup.sh DIR: creates a virtual environment in DIR for benchmarks on the CPU, with the current PyTorch release,
-# reformer-pytorch, and the packages that survey.py compares, all from PyPI. Repeated calls are allowed. The Linux wheel of PyTorch is built for CUDA, and importing it
-# needs CUDA libraries even without a GPU. The script uses the libraries of an installed CUDA toolkit. For every other
-# library that the import needs, it installs only the NVIDIA wheel that contains it, to save disk space.
+# reformer-pytorch, and the packages that survey.py compares, all from PyPI. Repeated calls are allowed. The Linux
+# wheel of PyTorch is built for CUDA, and importing it needs CUDA libraries even without a GPU. The script uses the
+# libraries of an installed CUDA toolkit. For every other library that the import needs, it installs only the NVIDIA
+# wheel that contains it, to save disk space.
 set -euo pipefail
 [ $# -eq 1 ] || { echo "usage: setup.sh DIR" >&2; exit 2; }
 here=$(cd "$(dirname "$0")" && pwd)
