@@ -13,7 +13,7 @@
 #include <type_traits>
 
 #include "core/cpu/bfloat16.h"
-#include "ops/cpu/amx.h"
+#include "ops/cpu/amx_packing.h"
 #include "ops/cpu/tile_product.h"
 
 namespace tapeformer::cpu {
@@ -125,27 +125,28 @@ struct AmxProducts {
                   (capacity - written) * amx::kPanelColumns, BFloat16{});
   }
   static void pack_query_columns(const BFloat16* rows, int64_t, int64_t dim, BFloat16* columns) {
-    amx::pack_transposed_left(kAttentionQueries, pad_depth(dim), rows, columns);
+    amx::pack_rows<true>(kAttentionQueries, pad_depth(dim), rows, columns);
   }
 
   static void compute_scores(const BFloat16* rows, const BFloat16* panel, int64_t depth, float* scores) {
-    amx::multiply_square(amx::make_left_rows(rows, depth), amx::make_right_pairs(panel, kPanelStride), depth,
-                         false, scores, kScoreStride);
+    amx::multiply_block<BFloat16>(amx::make_left_rows(rows, depth),
+                                  amx::make_right_pairs(panel, kPanelStride), depth, false, scores,
+                                  kScoreStride);
   }
   static void add_for_queries(const BFloat16* weights, const BFloat16* columns, int64_t capacity,
                               int64_t depth, int64_t width, float* sums) {
     for (int64_t m = 0; m < width; m += amx::kPanelColumns)
-      amx::multiply_square(amx::make_left_rows(weights, kScoreStride),
-                           amx::make_right_pairs(columns + m * capacity, kPanelStride), pad_depth(depth),
-                           true, sums + m, width);
+      amx::multiply_block<BFloat16>(amx::make_left_rows(weights, kScoreStride),
+                                    amx::make_right_pairs(columns + m * capacity, kPanelStride),
+                                    pad_depth(depth), true, sums + m, width);
   }
   // The sums of 32 keys are stored as (width, 32), because the layout of `weights`, pairs of queries, is the
   // layout of a right operand.
   static void add_for_keys(const BFloat16* weights, int64_t column, int64_t first, int64_t end,
                            const BFloat16* columns, int64_t width, float* sums) {
     for (int64_t m = 0; m < width; m += amx::kTileDepth)
-      amx::multiply_square(
-          amx::make_packed_left(columns + m * kAttentionQueries + first * amx::kPanelColumns),
+      amx::multiply_block<BFloat16>(
+          amx::make_packed_left<BFloat16>(columns + m * kAttentionQueries + first * amx::kPanelColumns),
           amx::make_right_pairs(weights + first * kScoreStride + 2 * column, 2 * kScoreStride),
           pad_depth(end - first), true, sums + m * kRows, kRows);
   }
@@ -154,7 +155,7 @@ struct AmxProducts {
     for (int64_t d = 0; d < dim; ++d) row[d] = tile[d * kRows];
   }
 
-  using ProcessorState = amx::SquareTiles;
+  using ProcessorState = amx::TileRegisters;
 
  private:
   static constexpr int64_t kPanelStride = 2 * amx::kPanelColumns;  // distance between rows of pairs

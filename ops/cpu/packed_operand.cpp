@@ -14,6 +14,10 @@
 namespace tapeformer::cpu {
 namespace {
 
+// Whether amx.h has products for operands of type O.
+template <class O>
+constexpr bool kHasAmxProducts = amx::kIsBuilt && !std::is_same_v<O, double>;
+
 constexpr int64_t kGrainElements = 1 << 17;  // minimum number of elements packed per thread
 constexpr int64_t kWidenedRows = 64;         // number of rows that multiply() widens to float at a time
 
@@ -22,7 +26,7 @@ thread_local GrowingMemory left_memory, right_memory;  // BFloat16 operands, wid
 // If `wanted` is bfloat16 and neither AMX nor oneDNN has fast bfloat16 products on this processor, returns
 // float32. Otherwise returns `wanted`.
 DType choose_operand_dtype(DType wanted) {
-  if (wanted != DType::bfloat16 || uses_amx_for_bfloat16()) return wanted;
+  if (wanted != DType::bfloat16 || uses_amx()) return wanted;
   if constexpr (onednn::kIsBuilt)
     if (onednn::is_fastest(wanted)) return wanted;
   return DType::float32;
@@ -48,7 +52,7 @@ void for_row_groups(int64_t rows, int64_t group, int64_t width, F&& f) {
 
 // In builds with oneDNN, the environment variable DNNL_MAX_CPU_ISA also applies to the AMX kernels in amx.h.
 // For example, the value AVX512_CORE_BF16 disables these kernels.
-bool uses_amx_for_bfloat16() {
+bool uses_amx() {
   if constexpr (amx::kIsBuilt) {
     if constexpr (onednn::kIsBuilt)
       if (!onednn::is_amx_allowed()) return false;
@@ -74,7 +78,7 @@ PackedOperand<O>::PackedOperand(int64_t depth, int64_t columns, const T* b, bool
       columns_(columns),
       out_stride_(out_stride > 0 ? out_stride : columns),
       operand_dtype_(choose_operand_dtype(kDTypeOf<O>)),
-      is_packed_for_amx_(operand_dtype_ == DType::bfloat16 && depth > 0 && uses_amx_for_bfloat16()),
+      is_packed_for_amx_(kHasAmxProducts<O> && depth > 0 && uses_amx()),
       product_(is_packed_for_amx_ ? nullptr : library_product(operand_dtype_, depth, columns, out_stride_)) {
   if constexpr (std::is_same_v<O, BFloat16>)
     if (operand_dtype_ == DType::float32) {
@@ -90,12 +94,12 @@ PackedOperand<O>::PackedOperand(int64_t depth, int64_t columns, const T* b, bool
 
 template <class O>
 void PackedOperand<O>::pack(const T* b, bool transposed) {
-  if constexpr (amx::kIsBuilt && std::is_same_v<O, BFloat16>)
+  if constexpr (kHasAmxProducts<O>)
     if (is_packed_for_amx_) {
-      packed_data_.emplace(amx::compute_packed_bytes(depth_, columns_));
+      packed_data_.emplace(amx::compute_packed_bytes<O>(depth_, columns_));
       auto* const tiles = reinterpret_cast<BFloat16*>(packed_data_->data());
       return for_row_groups(columns_, amx::kPanelColumns, depth_, [&](int64_t begin, int64_t end) {
-        amx::pack(depth_, columns_, b, transposed, begin, end, tiles);
+        amx::pack<O>(depth_, columns_, b, transposed, begin, end, tiles);
       });
     }
   if constexpr (onednn::kIsBuilt && std::is_same_v<T, float>)
@@ -127,7 +131,7 @@ void PackedOperand<O>::multiply_converted(int64_t rows, const void* a, T* out) c
 
 template <class O>
 void PackedOperand<O>::multiply(int64_t rows, const O* a, T* out) const {
-  if constexpr (amx::kIsBuilt && std::is_same_v<O, BFloat16>)
+  if constexpr (kHasAmxProducts<O>)
     if (is_packed_for_amx_)
       return amx::multiply(rows, depth_, columns_, a, reinterpret_cast<const BFloat16*>(packed_data_->data()),
                            out, out_stride_);
@@ -149,8 +153,8 @@ void multiply_transposed_left(int64_t rows, int64_t m, int64_t n, const O* a, co
     if (!add) std::fill_n(out, m * n, Compute<O>{0});
     return;
   }
-  if constexpr (amx::kIsBuilt && std::is_same_v<O, BFloat16>)
-    if (uses_amx_for_bfloat16()) return amx::multiply_transposed(rows, m, n, a, b, add, out);
+  if constexpr (kHasAmxProducts<O>)
+    if (uses_amx()) return amx::multiply_transposed(rows, m, n, a, b, add, out);
   if constexpr (onednn::kIsBuilt && !std::is_same_v<O, double>)
     if (onednn::is_fastest(kDTypeOf<O>))
       return onednn::multiply_transposed(kDTypeOf<O>, rows, m, n, a, b, add, out);

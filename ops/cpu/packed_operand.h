@@ -23,7 +23,7 @@ class Product;
 
 // Returns whether amx.h computes the products of BFloat16 operands. Unlike oneDNN, amx.h does not pad the
 // rows, so products with few rows are also fast.
-bool uses_amx_for_bfloat16();
+bool uses_amx();
 
 // Calls f.operator()<O>() with the type O to which products round inputs of type X. O is BFloat16 if X is
 // float and the precision of the CPU is bfloat16. Otherwise, O is X.

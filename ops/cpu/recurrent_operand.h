@@ -24,7 +24,7 @@ class RecurrentOperand {
   RecurrentOperand(int64_t depth, int64_t columns, const T* b, bool transposed)
       : depth_(depth), columns_(columns) {
     if constexpr (kRoundsOperands) {
-      if (uses_amx_for_bfloat16()) {
+      if (uses_amx()) {
         packed_operand_.emplace(depth, columns, b, transposed, out_stride());
         return;
       }

@@ -409,13 +409,13 @@ void for_heads_with_products(const SoftmaxAttentionShape& s, AttentionRows<const
 }
 
 // Calls f(head) for each attention head of each sequence, in parallel. If S is BFloat16, the class of matrix
-// products of `head` depends on uses_amx_for_bfloat16() and prefers_bfloat16_dot_products().
+// products of `head` depends on uses_amx() and prefers_bfloat16_dot_products().
 template <class S, class F>
 void for_heads(const SoftmaxAttentionShape& s, AttentionRows<const S> q, AttentionRows<const S> k,
                AttentionRows<const S> v, bool backward, const F& f) {
   if constexpr (std::is_same_v<S, BFloat16>) {
     if constexpr (AmxProducts::kIsBuilt)
-      if (uses_amx_for_bfloat16()) return for_heads_with_products<AmxProducts>(s, q, k, v, backward, f);
+      if (uses_amx()) return for_heads_with_products<AmxProducts>(s, q, k, v, backward, f);
     if (!prefers_bfloat16_dot_products(kHasDotProductInstructions))
       return for_heads_with_products<VectorProducts<float>>(s, q, k, v, backward, f);
   }

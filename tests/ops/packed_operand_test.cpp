@@ -93,9 +93,42 @@ TEST_CASE("packed operands: products equal the sums of products of rounded opera
 TEST_CASE("packed operands: products with operands that do not fit in the L2 cache") {
   for (const int64_t rows : {83, 290}) {
     CAPTURE(rows);
+    CHECK(operand_error<float>(rows, 520, 1058, true) < 1e-6);
     CHECK(operand_error<BFloat16>(rows, 520, 1058, true) < 1e-6);
-    for (const bool add : {false, true}) CHECK(transposed_error<BFloat16>(2 * rows, 33, 1060, add) < 1e-6);
+    for (const bool add : {false, true}) {
+      CHECK(transposed_error<float>(2 * rows, 33, 1060, add) < 1e-6);
+      CHECK(transposed_error<BFloat16>(2 * rows, 33, 1060, add) < 1e-6);
+    }
   }
+}
+
+// With AMX, a float is the sum of three bfloat16 numbers. A single product has the largest error, because it
+// is not averaged over a sum.
+TEST_CASE("packed operands: the product of two floats has an error of less than 2^-22") {
+  CHECK(operand_error<float>(1000, 1000, 1, false) < std::exp2(-22));
+  CHECK(transposed_error<float>(1, 1000, 1000, false) < std::exp2(-22));
+}
+
+TEST_CASE("packed operands: floats of very different magnitudes") {
+  constexpr int64_t kRows = 40, kDepth = 64, kColumns = 48;
+  std::vector<float> a, b;
+  for (const double value : test::normal({kRows, kDepth}, 1).to_vector())
+    a.push_back(std::ldexp(static_cast<float>(value), static_cast<int>(a.size() % 131) - 90));
+  for (const double value : test::normal({kDepth, kColumns}, 2).to_vector())
+    b.push_back(std::ldexp(static_cast<float>(value), 70 - static_cast<int>(b.size() % 101)));
+  std::vector<float> out(kRows * kColumns);
+  cpu::PackedOperand<float>(kDepth, kColumns, b.data(), false).multiply(kRows, a.data(), out.data());
+  for (int64_t i = 0; i < kRows; ++i)
+    for (int64_t j = 0; j < kColumns; ++j) {
+      double sum = 0, magnitude = 0;
+      for (int64_t k = 0; k < kDepth; ++k) {
+        const double term =
+            double{a[static_cast<size_t>(i * kDepth + k)]} * double{b[static_cast<size_t>(k * kColumns + j)]};
+        sum += term;
+        magnitude += std::abs(term);
+      }
+      CHECK(std::abs(sum - double{out[static_cast<size_t>(i * kColumns + j)]}) < 1e-6 * magnitude);
+    }
 }
 
 TEST_CASE("packed operands: transposed products are added to the result") {
