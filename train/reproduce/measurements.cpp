@@ -43,6 +43,15 @@ Measurement make_test_evaluation_measurement(const std::string& name, const std:
   Words command = {"eval", "{run}", "--limit", "{limit}"};
   for (const std::string& set : settings) command.insert(command.end(), {"--set", set});
   Measurement measurement = make_command_measurement(name, command, fields);
+  if (settings.empty()) {
+    measurement.make_trial_commands = [command](const Trial& trial) {
+      return trial.test_evaluation.is_null() ? std::vector<Words>{command} : std::vector<Words>{};
+    };
+    measurement.read_results = [read = measurement.read_results](const std::vector<Json>& outputs,
+                                                                 const Trial& trial) {
+      return read(outputs.empty() ? std::vector<Json>{trial.test_evaluation} : outputs, trial);
+    };
+  }
   measurement.estimate_seconds = [](double forward, const Trial& trial) {
     return forward * count_evaluated_examples(trial.config);
   };

@@ -16,7 +16,7 @@
 namespace tapeformer {
 namespace {
 
-constexpr char kTraining[] = "training";
+constexpr char kTraining[] = "training", kTestEvaluation[] = "test_evaluation";
 
 struct PlannedTrial {
   const Row* row;
@@ -84,6 +84,11 @@ class Runner {
     const Json known = store_.get(*trial.row, trial.seed);
     return known.contains(entry) && !known[entry].contains("error");
   }
+  // Stores the results of a finished training run. `output` is the JSON output of the training command.
+  void put_training(const PlannedTrial& trial, const Json& output, int64_t threads) {
+    if (output.value("split", "") == "test") store_.put(*trial.row, trial.seed, kTestEvaluation, output);
+    store_.put(*trial.row, trial.seed, kTraining, make_training_json(output, threads));
+  }
   void fail(const PlannedTrial& trial, const std::string& entry, const std::string& problem, int status) {
     Json json = collect_provenance();
     json["error"] = problem;
@@ -132,8 +137,7 @@ void Runner::train(const StopSignalScope& signals) {
         PlannedTrial& trial = *trained[i];
         trial.trained = ended.exit_status == 0;
         if (trial.trained)
-          store_.put(*trial.row, trial.seed, kTraining,
-                     make_training_json(read_job_output(jobs[i]), context.threads));
+          put_training(trial, read_job_output(jobs[i]), context.threads);
         else if (signals.last_signal() == 0)
           fail(trial, kTraining, ended.error, ended.exit_status);
       });
@@ -142,7 +146,8 @@ void Runner::train(const StopSignalScope& signals) {
 
 void Runner::measure(const PlannedTrial& trial, const StopSignalScope& signals) {
   const CommandContext context = store_.make_command_context();
-  const Trial measured = make_trial(options_, context, *trial.row, trial.seed);
+  Trial measured = make_trial(options_, context, *trial.row, trial.seed);
+  measured.test_evaluation = store_.get(*trial.row, trial.seed).value(kTestEvaluation, Json());
   for (const Measurement& measurement : table_.measurements) {
     if (!applies_to_row(measurement, *trial.row) || done(trial, measurement.name)) continue;
     if (measurement.measures_first_seed_only && trial.seed != options_.seeds.front()) continue;

@@ -31,7 +31,8 @@ class ResultStore {
   // Returns the stored results for a row and a seed: an object with the entries that put() has stored.
   Json get(const Row& row, int64_t seed) const;
   // Stores `value` as the entry `entry` of the results for `row` and `seed`, and writes these results to
-  // cells/ROW-seed-N.json. `entry` is "training" or the name of a measurement.
+  // cells/ROW-seed-N.json. `entry` is "training", "test_evaluation" (Trial::test_evaluation), or the name of
+  // a measurement.
   void put(const Row& row, int64_t seed, const std::string& entry, Json value);
   // Returns the seeds for which results of the row are stored, in increasing order.
   std::vector<int64_t> list_seeds(const Row& row) const;

@@ -58,6 +58,9 @@ struct Trial {
   const Row& row;
   Config config;        // config of the row, with the settings of the command line and the seed
   std::string run_dir;  // run directory of the training run, if Table::needs_training is true
+  // JSON output of `tapeformer train`, if the training run ended with an evaluation on the test split.
+  // Otherwise, null.
+  Json test_evaluation = {};
 };
 
 // A measurement of a trial: `tapeformer` commands, and a function that reads the JSON output of the commands.

@@ -157,6 +157,11 @@ TEST_CASE("reproduce trains chosen rows with several seeds at the same time, and
   REQUIRE(loss["values"].size() == 2);
   const double a = loss["values"][0]["value"], b = loss["values"][1]["value"];
   CHECK(a != b);
+  // The evaluation at the end of the training run is not repeated, and has the result of the command "eval".
+  CHECK(!fs::exists(dir / "out/logs/linear-seed-1.test.0.log"));
+  CHECK(a == parse_json_output(run_program({"eval", (dir / "out/runs/linear-seed-1").string(), "--limit", "3",
+                                            "--threads", "1", "--json"}))["nats_per_dim"]
+                 .get<double>());
   CHECK(loss["mean"].get<double>() == doctest::Approx((a + b) / 2));
   CHECK(loss["spread"].get<double>() == doctest::Approx(std::abs(a - b) / std::sqrt(2)));
   CHECK(row_of(first, "softmax")["cells"]["test_loss_nats"]["status"] == "not run");
