@@ -62,6 +62,7 @@ bool uses_amx() {
 }
 
 std::string get_gemm_library_name() {
+  if (uses_amx()) return "Tapeformer (AMX)";
   if constexpr (onednn::kIsBuilt)
     if (onednn::is_fastest(DType::float32)) return "oneDNN " + onednn::version();
   return "Tapeformer and OpenBLAS";

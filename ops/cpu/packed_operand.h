@@ -1,7 +1,7 @@
 // Matrix products a * b, where `a` has many rows and b is packed once, and matrix products aᵀ b, where `a`
 // and b have many rows. The products run in the calling thread and use
-// - amx.h for bfloat16 on processors with AMX,
-// - oneDNN for float, and for bfloat16 without AMX, if onednn::is_fastest() is true,
+// - amx.h for float and bfloat16 on processors with AMX,
+// - oneDNN for float and bfloat16 without AMX, if onednn::is_fastest() is true,
 // - packed_product.h and OpenBLAS in all other cases.
 #pragma once
 
@@ -21,8 +21,8 @@ namespace onednn {
 class Product;
 }
 
-// Returns whether amx.h computes the products of BFloat16 operands. Unlike oneDNN, amx.h does not pad the
-// rows, so products with few rows are also fast.
+// Returns whether amx.h computes the products of float and BFloat16 operands. Unlike oneDNN, amx.h does not
+// pad the rows, so products with few rows are also fast.
 bool uses_amx();
 
 // Calls f.operator()<O>() with the type O to which products round inputs of type X. O is BFloat16 if X is

@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
+
 #include "ops/view.h"
 #include "tests/support/random.h"
 
@@ -107,6 +109,33 @@ TEST_CASE("packed operands: products with operands that do not fit in the L2 cac
 TEST_CASE("packed operands: the product of two floats has an error of less than 2^-22") {
   CHECK(operand_error<float>(1000, 1000, 1, false) < std::exp2(-22));
   CHECK(transposed_error<float>(1, 1000, 1000, false) < std::exp2(-22));
+}
+
+// For `depth` independent rounding errors of 2^-24, the bound is the standard deviation of their sum.
+TEST_CASE("packed operands: rounding errors of sums of float products") {
+  constexpr int64_t kRows = 96, kColumns = 128;
+  for (const int64_t depth : {1, 32, 256, 2048}) {
+    const std::vector<float> a = rounded<float>(test::normal({kRows, depth}, 1)),
+                             b = rounded<float>(test::normal({depth, kColumns}, 2));
+    std::vector<float> out(kRows * kColumns);
+    cpu::PackedOperand<float>(depth, kColumns, b.data(), false).multiply(kRows, a.data(), out.data());
+    double total = 0;
+    for (int64_t i = 0; i < kRows; ++i)
+      for (int64_t j = 0; j < kColumns; ++j) {
+        double sum = 0, squares = 0;
+        for (int64_t k = 0; k < depth; ++k) {
+          const double term = double{a[static_cast<size_t>(i * depth + k)]} *
+                              double{b[static_cast<size_t>(k * kColumns + j)]};
+          sum += term;
+          squares += term * term;
+        }
+        const double error = sum - double{out[static_cast<size_t>(i * kColumns + j)]};
+        total += error * error / squares;
+      }
+    const double relative_error = std::sqrt(total / (kRows * kColumns));
+    MESSAGE("depth ", depth, ": root mean square error ", relative_error);
+    CHECK(relative_error < std::exp2(-24) * std::sqrt(static_cast<double>(depth)));
+  }
 }
 
 TEST_CASE("packed operands: floats of very different magnitudes") {
