@@ -10,7 +10,7 @@
 namespace tapeformer::cpu::amx {
 namespace {
 
-constexpr int64_t kMaxPanelDepth = 512;  // maximum number of rows of a divided panel in multiply_panels()
+constexpr int64_t kMaxPanelDepth = 512;  // maximum number of rows of a part of a panel in multiply_panels()
 constexpr int64_t kMaxDepth = 512;       // maximum number of rows that multiply_transposed() packs at a time
 // Maximum number of bfloat16 numbers of b that multiply_panels() keeps in the L2 cache. 2^19 numbers have 1
 // MiB, half of the L2 cache of processors with AMX.
@@ -22,7 +22,8 @@ int64_t round_up(int64_t n, int64_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
 }
 
-// Returns the maximum number of rows per call of multiply_panels(). Split rows have at most 512 KiB.
+// Returns the maximum number of rows per call of multiply_panels(), from 32 to 256. The parts of float rows
+// have at most 512 KiB, unless 32 rows have more.
 template <class E>
 int64_t choose_block_rows(int64_t depth) {
   constexpr int64_t kMaxRows = 256;
@@ -47,7 +48,7 @@ void convert_row(const float* row, int64_t count, BFloat16* parts, int64_t part_
 struct PanelProduct {
   int64_t rows, depth, columns;
   LeftOperand a;     // the first 32 rows
-  int64_t a_stride;  // distance between the tiles of row r and of row r + 32, divided by 32
+  int64_t a_stride;  // the tiles of row r + 32 begin 32 * a_stride elements after the tiles of row r
   const BFloat16* panels;
   int64_t panel_stride;
   float* c;
@@ -98,10 +99,10 @@ void multiply_few_rows(const PanelProduct& p) {
 
 // Computes a product. product.rows is less than 32 or a multiple of 32.
 //
-// If b has at most kMaxCachedElements elements, b stays in the L2 cache and is read once for each block of 32
-// rows of `a`. If b has more elements, each panel of b is read once for all rows of the product. Panels of
-// BFloat16 elements are then divided along the depth. Panels of floats are not divided, because a sum over
-// the whole depth has smaller rounding errors.
+// If the packed matrix b has at most kMaxCachedElements bfloat16 numbers, b stays in the L2 cache and is read
+// once for each block of 32 rows of `a`. If b is larger, each panel is read once for all rows of the product.
+// Larger panels of BFloat16 elements are divided into parts of at most kMaxPanelDepth rows. Panels of floats
+// are not divided, because the sum of each part would be rounded when it is added to c.
 template <class E>
 void multiply_panels(const PanelProduct& product) {
   const bool is_cached = kParts<E> * product.depth * product.columns <= kMaxCachedElements;
@@ -123,7 +124,7 @@ void multiply_panels(const PanelProduct& product) {
 // Returns the left operand that consists of the first 32 rows of `a` (rows, depth), padded with zeros to the
 // depth `padded_depth`. The tiles of row 32 * i begin 32 * i * PanelProduct::a_stride elements after the
 // tiles of row 0, where a_stride is kParts * padded_depth. The result refers to `a` itself or to a buffer of
-// the calling thread.
+// the calling thread, which is valid until the next call in this thread.
 LeftOperand convert_left_rows(const BFloat16* a, int64_t rows, int64_t depth, int64_t padded_depth) {
   if (depth == padded_depth) return make_left_rows(a, depth);
   auto* const padded = left_memory.get<BFloat16>(rows * padded_depth);

@@ -1,5 +1,7 @@
 // Matrix products with the tile instructions of AMX. All functions run in the calling thread and require that
-// is_available() is true. amx_tiles.h documents the type parameter E and the rounding of products.
+// is_available() is true. A thread with a TileRegisters object must not call multiply() or
+// multiply_transposed(), because both functions configure the tile registers. amx_tiles.h documents the type
+// parameter E and the rounding of products.
 //
 // A packed matrix consists of panels of kPanelColumns columns. In a panel, each group of kTileDepth rows is
 // stored as two tiles with 16 columns each. If E is float, the two tiles with the first parts of the elements
@@ -23,8 +25,9 @@ int64_t compute_packed_bytes(int64_t depth, int64_t columns);
 template <class E>
 void pack(int64_t depth, int64_t columns, const float* b, bool transposed, int64_t begin, int64_t end,
           BFloat16* packed);
-// Computes out (rows, columns) = a (rows, depth) b, where `packed` is the packed matrix b. `out_stride` is
-// the row stride of `out` in elements.
+// Computes out (rows, columns) = a (rows, depth) b, where `packed` is the packed matrix b. `depth` is at
+// least
+// 1. `out_stride` is the row stride of `out` in elements.
 template <class E>
 void multiply(int64_t rows, int64_t depth, int64_t columns, const E* a, const BFloat16* packed, float* out,
               int64_t out_stride);

@@ -15,20 +15,22 @@ namespace tapeformer::cpu::amx {
 template <class E>
 using PartVectors = std::array<Pairs, kParts<E>>;
 
-// Loads and splits kLanes<float> adjacent elements. The parts are rounded to nearest; halves are rounded away
-// from zero.
+// Loads and splits kLanes<float> adjacent elements. The first two parts of a float are rounded to nearest,
+// and ties are rounded away from zero. The third part is the rest, which has at most 8 significant bits.
+// Rounding can turn the first parts of a NaN into zeros, and then the third part is NaN.
 template <class E>
 [[gnu::always_inline]] inline PartVectors<E> load_parts(const E* source) {
   if constexpr (kParts<E> == 1) {
     return {std::bit_cast<Pairs>(load(source))};
   } else {
-    PartVectors<E> parts;
-    Vector<float> rest = load(source);
-    for (Pairs& part : parts) {
-      part = (std::bit_cast<Pairs>(rest) + 0x8000) & 0xFFFF0000;
-      rest -= std::bit_cast<Vector<float>>(part);
-    }
-    return parts;
+    const auto round = [](Vector<float> x) __attribute__((always_inline)) {
+      return (std::bit_cast<Pairs>(x) + 0x8000) & 0xFFFF0000;
+    };
+    const Vector<float> x = load(source);
+    const Pairs first = round(x);
+    const Vector<float> rest = x - std::bit_cast<Vector<float>>(first);
+    const Pairs second = round(rest);
+    return {first, second, std::bit_cast<Pairs>(rest - std::bit_cast<Vector<float>>(second)) & 0xFFFF0000};
   }
 }
 
@@ -92,8 +94,11 @@ struct Block {
   E values[kTileDepth * kPanelColumns];
 };
 
-// Packs x (rows, width) into tiles of the left operand if kLeft is true, and into tiles of the right operand
-// otherwise. The tiles of the left operand are transposed.
+// Packs the contiguous matrix x (rows, width), padded with zeros to multiples of 32, into tiles of the right
+// operand if kLeft is false. If kLeft is true, packs the transposed matrix into tiles of the left operand. If
+// c and r are multiples of 32, the tiles for the columns [c, c + 32) and the rows of x from r on begin at
+// tiles + kParts<E> * (c * padded_rows + 32 * r), where padded_rows is `rows`, rounded up to a multiple
+// of 32.
 template <bool kLeft, class E>
 void pack_rows(int64_t rows, int64_t width, const E* x, BFloat16* tiles) {
   alignas(64) Block<E> padded;

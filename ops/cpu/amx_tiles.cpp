@@ -27,7 +27,8 @@ struct alignas(64) TileConfiguration {
   uint8_t rows[16] = {};
 };
 
-// If `rows` exceeds 16, registers 2, 3 and 5 hold the rows after the first 16.
+// Configures the tile registers for blocks with `rows` rows, from 1 to 32. Registers 0, 1 and 4 hold the
+// first 16 rows. Registers 2, 3 and 5 hold the other rows.
 TAPEFORMER_AMX void configure_tiles(int64_t rows) {
   TileConfiguration configuration;
   for (int i = 0; i < 8; ++i) {
@@ -50,9 +51,10 @@ inline void before_tile_loads() {
 struct Term {
   int left, right;
 };
-// The products of parts, in two passes over the depth. Small terms come first, because the sum of small
-// numbers has a small rounding error. In a pass, consecutive terms have one part in common, which stays in
-// registers.
+// Products of parts, in the order of computation: first kSmall, in one pass over the depth, then kLarge, in a
+// second pass. A small term is at most about 2^-8 of the large term. Small terms are computed first, so that
+// their rounding errors are relative to a small sum. Two consecutive terms share one part, which stays in its
+// tile registers.
 template <class E>
 struct Terms {
   static constexpr std::array<Term, 0> kSmall = {};
@@ -64,8 +66,9 @@ struct Terms<float> {
   static constexpr std::array<Term, 1> kLarge = {{{0, 0}}};
 };
 
-// Whether `c += a b` loads c into the tile registers before the first term. With several terms, the product
-// is added to c at the end, so that small terms are added to a small sum.
+// True if multiply_block() loads c into the tile registers before the first product if `add` is true. For
+// float elements, the value is false: the product is computed from zero and added to c at the end, so that
+// small terms are added to a small sum.
 template <class E>
 inline constexpr bool kAddsInTiles = kParts<E> == 1;
 
@@ -171,6 +174,29 @@ TAPEFORMER_AMX void multiply_tiles(const LeftOperand& a, const RightOperand& b, 
   _tile_stored(3, lower + kSide, stride);
 }
 
+// Adds the terms kTerms of the product of multiply_flat_block() to the sums in registers. `steps` is the
+// number of tiles along the inner dimension.
+template <const auto& kTerms>
+[[gnu::always_inline]] TAPEFORMER_AMX inline void multiply_flat_terms(const LeftOperand& a,
+                                                                      const RightOperand& b,
+                                                                      const RightOperand& next_b,
+                                                                      int64_t steps) {
+  const int64_t left_stride = a.row_stride * kBFloat16Bytes, right_stride = b.row_stride * kBFloat16Bytes;
+  for (int64_t step = 0; step < steps; ++step)
+    for (const Term& term : kTerms) {
+      const int64_t right = step * b.tile_stride + term.right * kPartStride;
+      _tile_loadd(4, a.upper + step * a.tile_stride + term.left * kPartStride, left_stride);
+      _tile_loadd(6, b.first + right, right_stride);
+      _tile_dpbf16ps(0, 4, 6);
+      _tile_loadd(7, b.second + right, right_stride);
+      _tile_dpbf16ps(1, 4, 7);
+      _tile_loadd(6, next_b.first + right, right_stride);
+      _tile_dpbf16ps(2, 4, 6);
+      _tile_loadd(7, next_b.second + right, right_stride);
+      _tile_dpbf16ps(3, 4, 7);
+    }
+}
+
 TAPEFORMER_AMX void release_tiles() {
   _tile_release();
 }
@@ -225,31 +251,14 @@ template <class E>
 TAPEFORMER_AMX void multiply_flat_block(const LeftOperand& a, const RightOperand& b,
                                         const RightOperand& next_b, int64_t depth, float* c,
                                         int64_t c_stride) {
-  const int64_t stride = c_stride * kFloatBytes, left_stride = a.row_stride * kBFloat16Bytes,
-                right_stride = b.row_stride * kBFloat16Bytes;
+  const int64_t stride = c_stride * kFloatBytes;
   before_tile_loads();
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);
   _tile_zero(3);
-  const auto multiply_term = [&](const Term& term) TAPEFORMER_AMX {
-    const BFloat16* left = a.upper + term.left * kPartStride;
-    int64_t right = term.right * kPartStride;
-    for (int64_t step = 0; step < depth / kTileDepth; ++step, right += b.tile_stride) {
-      _tile_loadd(4, left, left_stride);
-      _tile_loadd(6, b.first + right, right_stride);
-      _tile_dpbf16ps(0, 4, 6);
-      _tile_loadd(7, b.second + right, right_stride);
-      _tile_dpbf16ps(1, 4, 7);
-      _tile_loadd(6, next_b.first + right, right_stride);
-      _tile_dpbf16ps(2, 4, 6);
-      _tile_loadd(7, next_b.second + right, right_stride);
-      _tile_dpbf16ps(3, 4, 7);
-      left += a.tile_stride;
-    }
-  };
-  for (const Term& term : Terms<E>::kSmall) multiply_term(term);
-  for (const Term& term : Terms<E>::kLarge) multiply_term(term);
+  multiply_flat_terms<Terms<E>::kSmall>(a, b, next_b, depth / kTileDepth);
+  multiply_flat_terms<Terms<E>::kLarge>(a, b, next_b, depth / kTileDepth);
   _tile_stored(0, c, stride);
   _tile_stored(1, c + kSide, stride);
   _tile_stored(2, c + 2 * kSide, stride);

@@ -3,13 +3,17 @@
 // require that is_available() is true.
 //
 // The type parameter E of a function is the type of the elements of both operands: BFloat16 or float. A float
-// is split exactly into a sum of three bfloat16 numbers, its parts: x = x0 + x1 + x2, where |x1| is at most
-// 2^-8 |x| and |x2| is at most 2^-16 |x|. The product of two floats x and y is computed as x0 y0 + x0 y1 + x1
-// y0
-// + x0 y2 + x1 y1 + x2 y0, with an error of less than 2^-22 |x y| (Henry, Tang and Heinecke 2019, "Leveraging
-// the bfloat16 Artificial Intelligence Datatype For Higher-Precision Computations"). If an element is
-// infinite or at least 2^128 - 2^119, the results that depend on this element are NaN. Below 2^-110, the
-// error grows, because parts of the element are subnormal.
+// is split into a sum of three bfloat16 numbers, its parts: x = x0 + x1 + x2, where |x1| is at most 2^-8 |x|
+// and |x2| is at most 2^-16 |x|. The product of two floats x and y is computed as the sum of six products of
+// parts (Henry, Tang and Heinecke 2019, "Leveraging the bfloat16 Artificial Intelligence Datatype For
+// Higher-Precision Computations"):
+//   x0 y0 + x0 y1 + x1 y0 + x0 y2 + x1 y1 + x2 y0.
+// If |x|, |y| and |x y| are at least 2^-100, the error of the product is less than 2^-22 |x y|. For smaller
+// numbers, the relative error is larger, because tile instructions replace subnormal parts and subnormal
+// products of parts by zero. If |x y| exceeds 2^128 (1 - 2^-7), the result can be infinite. If an element is
+// NaN, or has an absolute value of at least 2^128 - 2^119, all results that depend on this element are NaN.
+//
+// The rounding of an element of a block does not depend on the number of rows or columns of the block.
 #pragma once
 
 #include <cstdint>
@@ -30,10 +34,11 @@ inline constexpr int64_t kTileSide = 16;   // rows of a tile register
 inline constexpr int64_t kTileElements = kTileSide * kTileDepth;
 inline constexpr int64_t kPanelColumns = 32;  // columns of a panel, which is two tiles wide
 
-// The number of bfloat16 numbers that represent an element.
+// Number of bfloat16 numbers that represent one element.
 template <class E>
 inline constexpr int64_t kParts = std::is_same_v<E, float> ? 3 : 1;
-// The distance between the tiles of two parts in memory. The two tiles of a part are adjacent.
+// Distance between the tiles of two consecutive parts, in BFloat16 elements. The two tiles of a part are
+// adjacent.
 inline constexpr int64_t kPartStride = 2 * kTileElements;
 
 // Returns whether the processor has AMX for bfloat16 and the operating system allows this process to use it.
@@ -101,8 +106,9 @@ void multiply_block(const LeftOperand& a, const RightOperand& b, int64_t depth, 
 template <class E>
 void multiply_incomplete_block(const LeftOperand& a, const RightOperand& b, int64_t depth, bool add,
                                int64_t rows, int64_t columns, float* c, int64_t stride);
-// Computes the matrix product c = a b for c with 64 columns and at most 16 rows. a.lower is not read. `b` and
-// `next_b` contain 32 columns each.
+// Computes the matrix product c = a b for c with 64 columns and at most 16 rows. `b` contains the first 32
+// columns of the right operand and `next_b` the other 32 columns, with equal strides. `depth` is a multiple
+// of kTileDepth, at least kTileDepth. The function does not read a.lower.
 template <class E>
 void multiply_flat_block(const LeftOperand& a, const RightOperand& b, const RightOperand& next_b,
                          int64_t depth, float* c, int64_t stride);

@@ -14,7 +14,7 @@
 namespace tapeformer::cpu {
 namespace {
 
-// Whether amx.h has products for operands of type O.
+// True if amx.h supports operands of type O.
 template <class O>
 constexpr bool kHasAmxProducts = amx::kIsBuilt && !std::is_same_v<O, double>;
 

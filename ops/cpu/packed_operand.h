@@ -71,7 +71,7 @@ class PackedOperand {
   void multiply_converted(int64_t rows, const void* a, T* out) const;
 
   int64_t depth_, columns_, out_stride_;
-  DType operand_dtype_;  // type of the packed elements
+  DType operand_dtype_;  // type to which operands are rounded before multiplication
   bool is_packed_for_amx_;
   const onednn::Product* product_;  // nullptr if amx.h or packed_product.h computes the products
   std::optional<Scratch<char>> packed_data_;

@@ -2,7 +2,10 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
+#include <limits>
 
 #include "ops/view.h"
 #include "tests/support/random.h"
@@ -61,7 +64,7 @@ double transposed_error(int64_t rows, int64_t m, int64_t n, bool add) {
   double worst = 0;
   for (int64_t i = 0; i < m; ++i)
     for (int64_t j = 0; j < n; ++j) {
-      double sum = add ? 1 : 0, magnitude = 1;
+      double sum = add ? 1 : 0, magnitude = add ? 1 : 1e-30;
       for (int64_t k = 0; k < rows; ++k) {
         const double term = convert_element<double>(left[static_cast<size_t>(k * m + i)]) *
                             convert_element<double>(right[static_cast<size_t>(k * n + j)]);
@@ -104,14 +107,82 @@ TEST_CASE("packed operands: products with operands that do not fit in the L2 cac
   }
 }
 
-// With AMX, a float is the sum of three bfloat16 numbers. A single product has the largest error, because it
-// is not averaged over a sum.
+// Products with depth 1 have the largest relative errors, because the errors of the terms of a sum partly
+// cancel.
 TEST_CASE("packed operands: the product of two floats has an error of less than 2^-22") {
   CHECK(operand_error<float>(1000, 1000, 1, false) < std::exp2(-22));
   CHECK(transposed_error<float>(1, 1000, 1000, false) < std::exp2(-22));
 }
 
-// For `depth` independent rounding errors of 2^-24, the bound is the standard deviation of their sum.
+namespace {
+
+// Returns the products a[i] * b[j], computed as the matrix product of a column and a row.
+std::vector<float> compute_outer_product(const std::vector<float>& a, const std::vector<float>& b) {
+  std::vector<float> out(a.size() * b.size());
+  cpu::PackedOperand<float>(1, std::ssize(b), b.data(), false).multiply(std::ssize(a), a.data(), out.data());
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("packed operands: products of floats of very different magnitudes") {
+  std::vector<float> a, b;
+  for (const double value : test::normal({160}, 1).to_vector())
+    a.push_back(std::ldexp(std::copysign(1.0f, static_cast<float>(value)) + static_cast<float>(value) / 8,
+                           static_cast<int>(a.size()) - 99));
+  for (const double value : test::normal({160}, 2).to_vector())
+    b.push_back(std::ldexp(std::copysign(1.0f, static_cast<float>(value)) + static_cast<float>(value) / 8,
+                           static_cast<int>(b.size()) - 99));
+  const std::vector<float> out = compute_outer_product(a, b);
+  for (size_t i = 0; i < a.size(); ++i)
+    for (size_t j = 0; j < b.size(); ++j) {
+      const double expected = double{a[i]} * double{b[j]}, error = out[i * b.size() + j] - expected;
+      if (std::abs(expected) < std::exp2(-100))
+        CHECK(std::abs(error) < std::exp2(-122));
+      else
+        CHECK(std::abs(error) < std::exp2(-22) * std::abs(expected));
+    }
+}
+
+TEST_CASE("packed operands: floats that are NaN, infinite or near the limits of float32") {
+  const float largest_split = std::nextafter(std::ldexp(511.0f, 119), 0.0f),
+              largest = std::numeric_limits<float>::max();
+  std::vector<float> a = {largest_split, -largest_split, largest};
+  for (const uint32_t bits : {0x7F800000U, 0xFF800000U, 0x7FC00000U, 0x7F800001U, 0x7FFFFFFFU, 0xFFFFFFFFU})
+    a.push_back(std::bit_cast<float>(bits));
+  const std::vector<float> out = compute_outer_product(a, {std::ldexp(1.0f, -20)});
+  for (size_t i = 0; i < a.size(); ++i) {
+    CAPTURE(i);
+    const double expected = double{a[i]} * std::exp2(-20);
+    if (std::isfinite(a[i]) && a[i] != largest)
+      CHECK(std::abs(out[i] - expected) < std::exp2(-22) * std::abs(expected));
+    else if (a[i] == largest)
+      CHECK((std::isnan(out[i]) || static_cast<double>(out[i]) == expected));
+    else
+      CHECK(!std::isfinite(out[i]));
+  }
+}
+
+TEST_CASE("packed operands: with AMX, the result of a row does not depend on the number of rows") {
+  if (!cpu::uses_amx()) return;
+  constexpr int64_t kRows = 83, kDepth = 300, kColumns = 70;
+  const std::vector<float> a = rounded<float>(test::normal({kRows, kDepth}, 1)),
+                           b = rounded<float>(test::normal({kDepth, kColumns}, 2));
+  const cpu::PackedOperand<float> packed(kDepth, kColumns, b.data(), false);
+  std::vector<float> all(kRows * kColumns), part(all.size());
+  packed.multiply(kRows, a.data(), all.data());
+  for (const int64_t count : {1, 7, 16, 17, 31})
+    for (int64_t row = 0; row < kRows; row += count) {
+      const int64_t rows = std::min(count, kRows - row);
+      packed.multiply(rows, a.data() + row * kDepth, part.data() + row * kColumns);
+      CAPTURE(count);
+      CHECK(std::equal(part.begin() + row * kColumns, part.begin() + (row + rows) * kColumns,
+                       all.begin() + row * kColumns));
+    }
+}
+
+// The bound is the standard deviation of a sum of `depth` independent errors with the standard deviation
+// 2^-24, relative to the root of the sum of the squared terms.
 TEST_CASE("packed operands: rounding errors of sums of float products") {
   constexpr int64_t kRows = 96, kColumns = 128;
   for (const int64_t depth : {1, 32, 256, 2048}) {
@@ -136,28 +207,6 @@ TEST_CASE("packed operands: rounding errors of sums of float products") {
     MESSAGE("depth ", depth, ": root mean square error ", relative_error);
     CHECK(relative_error < std::exp2(-24) * std::sqrt(static_cast<double>(depth)));
   }
-}
-
-TEST_CASE("packed operands: floats of very different magnitudes") {
-  constexpr int64_t kRows = 40, kDepth = 64, kColumns = 48;
-  std::vector<float> a, b;
-  for (const double value : test::normal({kRows, kDepth}, 1).to_vector())
-    a.push_back(std::ldexp(static_cast<float>(value), static_cast<int>(a.size() % 131) - 90));
-  for (const double value : test::normal({kDepth, kColumns}, 2).to_vector())
-    b.push_back(std::ldexp(static_cast<float>(value), 70 - static_cast<int>(b.size() % 101)));
-  std::vector<float> out(kRows * kColumns);
-  cpu::PackedOperand<float>(kDepth, kColumns, b.data(), false).multiply(kRows, a.data(), out.data());
-  for (int64_t i = 0; i < kRows; ++i)
-    for (int64_t j = 0; j < kColumns; ++j) {
-      double sum = 0, magnitude = 0;
-      for (int64_t k = 0; k < kDepth; ++k) {
-        const double term =
-            double{a[static_cast<size_t>(i * kDepth + k)]} * double{b[static_cast<size_t>(k * kColumns + j)]};
-        sum += term;
-        magnitude += std::abs(term);
-      }
-      CHECK(std::abs(sum - double{out[static_cast<size_t>(i * kColumns + j)]}) < 1e-6 * magnitude);
-    }
 }
 
 TEST_CASE("packed operands: transposed products are added to the result") {

@@ -49,7 +49,11 @@ Measurement make_test_evaluation_measurement(const std::string& name, const std:
     };
     measurement.read_results = [read = measurement.read_results](const std::vector<Json>& outputs,
                                                                  const Trial& trial) {
-      return read(outputs.empty() ? std::vector<Json>{trial.test_evaluation} : outputs, trial);
+      if (!outputs.empty()) return read(outputs, trial);
+      MeasurementResults measured = read({trial.test_evaluation["output"]}, trial);
+      for (const char* key : {"commit", "machine", "threads", "date"})
+        measured.provenance[key] = trial.test_evaluation[key];
+      return measured;
     };
   }
   measurement.estimate_seconds = [](double forward, const Trial& trial) {

@@ -23,8 +23,8 @@ Measurement make_command_measurement(const std::string& name, const Words& comma
                                      const std::vector<OutputField>& fields);
 
 // Returns a measurement that evaluates the run on the test split. `settings` override the config of the run,
-// for example with "attention.rounds=8". If `settings` is empty and the training run ended with an evaluation
-// on the test split, the measurement reads the results of this evaluation.
+// for example with "attention.rounds=8". If `settings` is empty and Trial::test_evaluation is not null, the
+// measurement runs no command and reads its results from Trial::test_evaluation.
 Measurement make_test_evaluation_measurement(const std::string& name, const std::vector<OutputField>& fields,
                                              const std::vector<std::string>& settings = {});
 // Each of the next three functions returns one field of an evaluation: the bits/dim, the loss, or the

@@ -35,7 +35,7 @@ Json make_training_json(const Json& output, int64_t threads) {
 }
 
 Json to_json(const MeasurementResults& measured) {
-  Json json = collect_provenance();
+  Json json = measured.provenance.is_null() ? collect_provenance() : measured.provenance;
   json["values"] = Json::object();
   for (const auto& [name, value] : measured.values) json["values"][name] = value;
   for (const auto& [name, text] : measured.texts) json["texts"][name] = text;
@@ -86,8 +86,18 @@ class Runner {
   }
   // Stores the results of a finished training run. `output` is the JSON output of the training command.
   void put_training(const PlannedTrial& trial, const Json& output, int64_t threads) {
-    if (output.value("split", "") == "test") store_.put(*trial.row, trial.seed, kTestEvaluation, output);
-    store_.put(*trial.row, trial.seed, kTraining, make_training_json(output, threads));
+    const Json training = make_training_json(output, threads);
+    store_.put(*trial.row, trial.seed, kTraining, training);
+    if (output.value("split", "") != "test") return;
+    Json evaluation = training;
+    evaluation["output"] = output;
+    store_.put(*trial.row, trial.seed, kTestEvaluation, std::move(evaluation));
+  }
+  // Returns the value of Trial::test_evaluation.
+  Json find_test_evaluation(const PlannedTrial& trial, const std::string& run_dir) const {
+    const Json evaluation = store_.get(*trial.row, trial.seed).value(kTestEvaluation, Json());
+    return !evaluation.is_null() && evaluation["output"].value("run_dir", "") == run_dir ? evaluation
+                                                                                         : Json();
   }
   void fail(const PlannedTrial& trial, const std::string& entry, const std::string& problem, int status) {
     Json json = collect_provenance();
@@ -147,7 +157,7 @@ void Runner::train(const StopSignalScope& signals) {
 void Runner::measure(const PlannedTrial& trial, const StopSignalScope& signals) {
   const CommandContext context = store_.make_command_context();
   Trial measured = make_trial(options_, context, *trial.row, trial.seed);
-  measured.test_evaluation = store_.get(*trial.row, trial.seed).value(kTestEvaluation, Json());
+  measured.test_evaluation = find_test_evaluation(trial, measured.run_dir);
   for (const Measurement& measurement : table_.measurements) {
     if (!applies_to_row(measurement, *trial.row) || done(trial, measurement.name)) continue;
     if (measurement.measures_first_seed_only && trial.seed != options_.seeds.front()) continue;

@@ -4,7 +4,7 @@
 //
 //   reproduce.json        the table, scale, program version, device and settings of the reproduction
 //   runs/ROW-seed-N/      run directories
-//   cells/ROW-seed-N.json training and measurements of a row with one seed
+//   cells/ROW-seed-N.json training, test evaluation and measurements of a row with one seed
 //   logs/                 configs, outputs and logs of the commands
 //   table.json            the table (table_json.h), and the files that render.h makes from it
 #pragma once

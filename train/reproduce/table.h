@@ -51,6 +51,9 @@ struct MeasurementResults {
   NamedStrings texts = {};                 // results that are texts, by Column::name
   std::vector<Curve> curves = {};          // curves of the figures
   std::vector<std::string> pictures = {};  // names of PNG files in the folder of the table
+  // The commit, machine, threads and date of the results. If `provenance` is null, those of this process are
+  // stored.
+  Json provenance = {};
 };
 
 // A row of a table, and the config that results from the row and one seed.
@@ -58,8 +61,10 @@ struct Trial {
   const Row& row;
   Config config;        // config of the row, with the settings of the command line and the seed
   std::string run_dir;  // run directory of the training run, if Table::needs_training is true
-  // JSON output of `tapeformer train`, if the training run ended with an evaluation on the test split.
-  // Otherwise, null.
+  // The evaluation on the test split at the end of the training run: an object with the commit, machine,
+  // threads and date of the training run, and `output`, the JSON output of `tapeformer train`. The value is
+  // null if the training run evaluated another split, or if a training command of another reproduction
+  // finished the run.
   Json test_evaluation = {};
 };
 

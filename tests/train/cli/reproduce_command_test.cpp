@@ -157,7 +157,10 @@ TEST_CASE("reproduce trains chosen rows with several seeds at the same time, and
   REQUIRE(loss["values"].size() == 2);
   const double a = loss["values"][0]["value"], b = loss["values"][1]["value"];
   CHECK(a != b);
-  // The evaluation at the end of the training run is not repeated, and has the result of the command "eval".
+  // The evaluation at the end of a training run is not repeated. Its result is that of the command "eval",
+  // and its provenance is that of the training run.
+  CHECK(loss["date"] == row_of(first, "linear")["trainings"][1]["date"]);
+  CHECK(loss["threads"] == row_of(first, "linear")["trainings"][1]["threads"]);
   CHECK(!fs::exists(dir / "out/logs/linear-seed-1.test.0.log"));
   CHECK(a == parse_json_output(run_program({"eval", (dir / "out/runs/linear-seed-1").string(), "--limit", "3",
                                             "--threads", "1", "--json"}))["nats_per_dim"]
@@ -173,6 +176,13 @@ TEST_CASE("reproduce trains chosen rows with several seeds at the same time, and
   CHECK(second["command"].get<std::string>().ends_with(" --seeds 1,2,3"));
   CHECK(contains(read_file(dir / "out/loss.svg"), "lsh-4"));
   CHECK(contains(read_file(dir / "out/runs/linear-seed-2/config.toml"), "seed = 2"));
+  // A table with the runs of another table does not know their evaluations and runs the command "eval".
+  const auto other = parse_json_output(
+      run_program(reproduce_command("copy-convergence", dir / "other", kTinyCopy,
+                                    {"--rows", "linear", "--runs", (dir / "out/runs").string()})));
+  CHECK(fs::exists(dir / "other/logs/linear-seed-1.test.0.log"));
+  CHECK(row_of(other, "linear")["cells"]["test_loss_nats"]["values"][0]["value"].get<double>() ==
+        doctest::Approx(a).epsilon(1e-5));
 }
 
 TEST_CASE("reproduce --dry-run estimates every row and writes nothing") {
