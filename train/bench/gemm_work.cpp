@@ -123,8 +123,8 @@ GemmRunner::GemmRunner(std::vector<GemmShape> products, Device device) : product
   a_ = Tensor::full({a}, 0.5, dtype, device);
   b_ = Tensor::full({b}, 0.25, dtype, device);
   c_ = Tensor::zeros({c}, dtype, device);
-  if (device.is_cpu() && (dtype == DType::bfloat16 || get_cpu_gemm_library_name().starts_with("oneDNN")))
-    weight_ = Tensor::full({std::max(b, c)}, 0.25);
+  const bool uses_openblas = dtype == DType::float32 && get_cpu_gemm_library_name().ends_with("OpenBLAS");
+  if (device.is_cpu() && !uses_openblas) weight_ = Tensor::full({std::max(b, c)}, 0.25);
 }
 
 void GemmRunner::run(const GemmShape& p) const {
