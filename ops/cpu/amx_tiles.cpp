@@ -197,6 +197,25 @@ template <const auto& kTerms>
     }
 }
 
+// Implements multiply_flat_block(). `steps` is the number of tiles along the inner dimension.
+template <class E>
+TAPEFORMER_AMX void multiply_flat_tiles(const LeftOperand& a, const RightOperand& b,
+                                        const RightOperand& next_b, int64_t steps, float* c,
+                                        int64_t c_stride) {
+  const int64_t stride = c_stride * kFloatBytes;
+  before_tile_loads();
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  multiply_flat_terms<Terms<E>::kSmall>(a, b, next_b, steps);
+  multiply_flat_terms<Terms<E>::kLarge>(a, b, next_b, steps);
+  _tile_stored(0, c, stride);
+  _tile_stored(1, c + kSide, stride);
+  _tile_stored(2, c + 2 * kSide, stride);
+  _tile_stored(3, c + 3 * kSide, stride);
+}
+
 TAPEFORMER_AMX void release_tiles() {
   _tile_release();
 }
@@ -248,21 +267,9 @@ void multiply_block(const LeftOperand& a, const RightOperand& b, int64_t depth, 
 }
 
 template <class E>
-TAPEFORMER_AMX void multiply_flat_block(const LeftOperand& a, const RightOperand& b,
-                                        const RightOperand& next_b, int64_t depth, float* c,
-                                        int64_t c_stride) {
-  const int64_t stride = c_stride * kFloatBytes;
-  before_tile_loads();
-  _tile_zero(0);
-  _tile_zero(1);
-  _tile_zero(2);
-  _tile_zero(3);
-  multiply_flat_terms<Terms<E>::kSmall>(a, b, next_b, depth / kTileDepth);
-  multiply_flat_terms<Terms<E>::kLarge>(a, b, next_b, depth / kTileDepth);
-  _tile_stored(0, c, stride);
-  _tile_stored(1, c + kSide, stride);
-  _tile_stored(2, c + 2 * kSide, stride);
-  _tile_stored(3, c + 3 * kSide, stride);
+void multiply_flat_block(const LeftOperand& a, const RightOperand& b, const RightOperand& next_b,
+                         int64_t depth, float* c, int64_t stride) {
+  multiply_flat_tiles<E>(a, b, next_b, depth / kTileDepth, c, stride);
 }
 
 template <class E>
