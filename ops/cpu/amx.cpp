@@ -12,8 +12,8 @@ namespace {
 
 constexpr int64_t kMaxPanelDepth = 512;  // maximum number of rows of a part of a panel in multiply_panels()
 constexpr int64_t kMaxDepth = 512;       // maximum number of rows that multiply_transposed() packs at a time
-// Maximum number of bfloat16 numbers of b that multiply_panels() keeps in the L2 cache. 2^19 numbers have 1
-// MiB, half of the L2 cache of processors with AMX.
+// Maximum size of a packed matrix that multiply_panels() keeps in the L2 cache, in bfloat16 numbers. The
+// value corresponds to 1 MiB, which is half of the L2 cache of processors with AMX.
 constexpr int64_t kMaxCachedElements = 1 << 19;
 
 thread_local GrowingMemory left_memory, right_memory;
@@ -112,7 +112,7 @@ void multiply_panels(const PanelProduct& product) {
     for (int64_t k = 0; k < product.depth; k += part_depth) {
       PanelProduct part = product;
       part.depth = std::min(part_depth, product.depth - k);
-      part.a.upper += k;
+      part.a.upper += k;  // k is 0 if E is float
       part.a.lower += k;
       part.panels += k * kPanelColumns;
       for (int64_t column = 0; column < product.columns; column += kPanelColumns)
@@ -121,10 +121,10 @@ void multiply_panels(const PanelProduct& product) {
     }
 }
 
-// Returns the left operand that consists of the first 32 rows of `a` (rows, depth), padded with zeros to the
-// depth `padded_depth`. The tiles of row 32 * i begin 32 * i * PanelProduct::a_stride elements after the
-// tiles of row 0, where a_stride is kParts * padded_depth. The result refers to `a` itself or to a buffer of
-// the calling thread, which is valid until the next call in this thread.
+// Converts the matrix `a` (rows, depth) to left operands with the depth `padded_depth`. Columns from `depth`
+// on are zero. Returns the left operand for the first 32 rows. PanelProduct::a_stride, which is kParts *
+// padded_depth, determines the address of the other left operands. The result refers to `a` itself or to a
+// buffer of the calling thread, which is valid until the next call in this thread.
 LeftOperand convert_left_rows(const BFloat16* a, int64_t rows, int64_t depth, int64_t padded_depth) {
   if (depth == padded_depth) return make_left_rows(a, depth);
   auto* const padded = left_memory.get<BFloat16>(rows * padded_depth);

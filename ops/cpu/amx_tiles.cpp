@@ -78,9 +78,10 @@ struct TileAddresses {
   int64_t left_stride, right_stride;
 };
 
-// Each of the next three functions adds the products of the operands in registers to the sums in registers,
-// and loads the next operands: the left operand, the right operand, or both. A register is loaded directly
-// after the last product that reads it, so that loads overlap with products.
+// multiply_and_load_left(), multiply_and_load_right() and multiply_and_load() add the products of the
+// operands in the tile registers to the sums in the tile registers. They then load the next left operand, the
+// next right operand, or both. Each register is loaded directly after the last product that reads it, so that
+// loads overlap with products.
 [[gnu::always_inline]] TAPEFORMER_AMX inline void multiply_and_load_left(const TileAddresses& next) {
   _tile_dpbf16ps(0, 4, 6);
   _tile_dpbf16ps(1, 4, 7);
@@ -108,8 +109,8 @@ struct TileAddresses {
   _tile_loadd(5, next.lower, next.left_stride);
 }
 
-// Adds the terms kTerms of the matrix product a b to the sums in registers. `steps` is the number of tiles
-// along the inner dimension, at least 1.
+// Computes the products of parts in kTerms for the matrix product a b, and adds these products to the sums in
+// the tile registers. `steps` is the number of tiles along the inner dimension, at least 1.
 template <const auto& kTerms>
 [[gnu::always_inline]] TAPEFORMER_AMX inline void multiply_terms(const LeftOperand& a, const RightOperand& b,
                                                                  int64_t steps) {
@@ -174,8 +175,8 @@ TAPEFORMER_AMX void multiply_tiles(const LeftOperand& a, const RightOperand& b, 
   _tile_stored(3, lower + kSide, stride);
 }
 
-// Adds the terms kTerms of the product of multiply_flat_block() to the sums in registers. `steps` is the
-// number of tiles along the inner dimension.
+// Computes the products of parts in kTerms for multiply_flat_block(), and adds these products to the sums in
+// the tile registers. `steps` is the number of tiles along the inner dimension.
 template <const auto& kTerms>
 [[gnu::always_inline]] TAPEFORMER_AMX inline void multiply_flat_terms(const LeftOperand& a,
                                                                       const RightOperand& b,

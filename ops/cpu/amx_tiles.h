@@ -42,7 +42,7 @@ inline constexpr int64_t kParts = std::is_same_v<E, float> ? 3 : 1;
 inline constexpr int64_t kPartStride = 2 * kTileElements;
 
 // Returns whether the processor has AMX for bfloat16 and the operating system allows this process to use it.
-// The first call requests permission from the operating system.
+// The first call of is_available() requests this permission.
 bool is_available();
 
 // The operands of a block of at most 32 x 32 results: a (32, depth) and b (depth, 32). An operand consists of
@@ -65,8 +65,8 @@ struct RightOperand {
 inline LeftOperand make_left_rows(const BFloat16* a, int64_t row_stride) {
   return {a, a + kTileSide * row_stride, row_stride, kTileDepth};
 }
-// Returns the right operand that consists of 32 columns of a matrix b of BFloat16 elements. Element (k,
-// column) of b is pairs[k / 2 * row_stride + 2 * column + k % 2].
+// Returns the right operand for 32 columns of BFloat16 elements that are stored as pairs of rows. The element
+// in row k and column j is pairs[k / 2 * row_stride + 2 * j + k % 2].
 inline RightOperand make_right_pairs(const BFloat16* pairs, int64_t row_stride) {
   return {pairs, pairs + 2 * kTileSide, row_stride, kTileSide * row_stride};
 }

@@ -63,9 +63,9 @@ class GemmRunner {
  private:
   std::vector<GemmShape> products_;
   Tensor a_, b_, c_;
-  // A float32 buffer for a weight or a weight gradient. On the CPU, run() computes products with the kernels
-  // of linear layers, which need this buffer. If linear layers use OpenBLAS, run() calls gemm() for float32
-  // products, and `weight_` is undefined.
+  // A float32 buffer for a weight or the gradient of a weight, for products that the CPU computes with the
+  // kernels of linear layers. `weight_` is undefined on devices, and for float32 products on CPUs where
+  // linear layers use OpenBLAS.
   Tensor weight_;
 };
 

@@ -61,10 +61,10 @@ struct Trial {
   const Row& row;
   Config config;        // config of the row, with the settings of the command line and the seed
   std::string run_dir;  // run directory of the training run, if Table::needs_training is true
-  // The evaluation on the test split at the end of the training run: an object with the commit, machine,
-  // threads and date of the training run, and `output`, the JSON output of `tapeformer train`. The value is
-  // null if the training run evaluated another split, or if a training command of another reproduction
-  // finished the run.
+  // The result of the evaluation on the test split that ended the training run. The object contains the
+  // commit, machine, threads and date of the training run, and `output`, the JSON output of `tapeformer
+  // train`. The value is null if the training run evaluated another split, or if a training command of
+  // another reproduction finished the run.
   Json test_evaluation = {};
 };
 

@@ -176,7 +176,8 @@ TEST_CASE("reproduce trains chosen rows with several seeds at the same time, and
   CHECK(second["command"].get<std::string>().ends_with(" --seeds 1,2,3"));
   CHECK(contains(read_file(dir / "out/loss.svg"), "lsh-4"));
   CHECK(contains(read_file(dir / "out/runs/linear-seed-2/config.toml"), "seed = 2"));
-  // A table with the runs of another table does not know their evaluations and runs the command "eval".
+  // The output folder of a reproduction with --runs contains no evaluations of these runs, so the
+  // reproduction runs the command "eval".
   const auto other = parse_json_output(
       run_program(reproduce_command("copy-convergence", dir / "other", kTinyCopy,
                                     {"--rows", "linear", "--runs", (dir / "out/runs").string()})));
