@@ -2,8 +2,10 @@
 
 #include "core/instances.h"
 #include "core/threads.h"
+#include "ops/cpu/amx_scan.h"
 #include "ops/cpu/arena.h"
 #include "ops/cpu/feature_map.h"
+#include "ops/cpu/packed_operand.h"
 
 namespace tapeformer::cpu {
 namespace {
@@ -33,6 +35,27 @@ struct PerHead {
   T* operator[](int64_t head) const { return data + head * stride; }
 };
 
+// The main loop of linear attention, computed with vector instructions (outer_product_scan.h).
+struct VectorScan {
+  static constexpr bool kRoundsOperands = false;
+  struct ProcessorState {};
+  template <ScanMode kMode, int kStep, class T>
+  static void run(T* state, int64_t rows, int64_t columns, const ScanOperands<T>& o, int64_t count) {
+    if constexpr (kMode != ScanMode::update) std::fill_n(o.out, compute_panel_size<T>(columns), T{0});
+    scan_outer_products<kMode, kStep>(state, rows, columns, o, count);
+  }
+};
+
+// The main loop of linear attention, computed with AMX (amx_scan.h).
+struct AmxScan {
+  static constexpr bool kRoundsOperands = true;
+  using ProcessorState = amx::TileRegisters;
+  template <ScanMode kMode, int kStep>
+  static void run(float* state, int64_t rows, int64_t columns, const ScanOperands<float>& o, int64_t count) {
+    amx::Scan<kMode, kStep>(state, rows, columns).run(o, count);
+  }
+};
+
 // Linear attention for several heads of a sequence.
 //
 // Symbols, with the shape for one head:
@@ -50,8 +73,12 @@ struct PerHead {
 //   key_sum (dim,): z, for out and the gradient of q
 //   query_sum (dim,): sum of dd phi(q) for the gradient of k
 //
-// S is the type of the tensors. The states have the compute type T.
-template <class S>
+// S is the type of the tensors. The states have the compute type T. Scan is VectorScan or AmxScan.
+//
+// A vector that is subtracted from all values v changes neither the gradient of q nor the gradient of k,
+// because the contributions of this vector through the numerators and through d cancel. If the scan rounds
+// its operands, the cancellation would be inexact, so backward() subtracts an estimate of the mean of v.
+template <class S, class Scan>
 class HeadGroup {
   using T = Compute<S>;
   static constexpr bool kRounds = !std::is_same_v<S, T>;  // whether results are rounded to S
@@ -68,7 +95,7 @@ class HeadGroup {
     };
     for (PerHead<T>* panel : {&queries_, &keys_, &features_gradient_})
       *panel = take(compute_panel_size<T>(shape_.dim));
-    for (PerHead<T>* panel : {&values_, &dn_, &result_})
+    for (PerHead<T>* panel : {&values_, &dn_, &result_, &center_})
       *panel = take(compute_panel_size<T>(shape_.value_dim));
     for (PerHead<T>* row : {&inverse_, &ones_}) *row = take(kChunkTokens);
     dd_ = take(shape_.query_length);
@@ -88,6 +115,7 @@ class HeadGroup {
     heads_ = std::min(group_, shape_.heads - head);
     valid_keys_ = get_valid_length(shape_.key_lengths, batch, shape_.key_length);
     std::fill_n(ones_.data, group_ * ones_.stride, T{1});
+    if (Scan::kRoundsOperands) std::fill_n(center_.data, group_ * center_.stride, T{0});
     std::fill_n(states_.data, state_elements_, T{0});
   }
 
@@ -123,17 +151,20 @@ class HeadGroup {
 
   void backward(AttentionRows<const S> out, const T* inverse_denominators, AttentionRows<const S> g,
                 AttentionRows<S> gq, AttentionRows<S> gk, AttentionRows<S> gv) {
-    auto load_queries_and_gradients = [&](Chunk c, bool first_pass) {
+    // Whether set_exact_dd() computes dd.
+    const bool has_exact_dd = kRounds && shape_.normalized && gq.data;
+    auto load_queries_and_gradients = [&](Chunk c, bool sets_dd) {
       apply_feature_map(shape_.feature_map, rows(q_, c, shape_.dim), c.count, queries_.data);
       load_gradients(c, rows(out, c, shape_.value_dim), inverse_denominators, rows(g, c, shape_.value_dim),
-                     first_pass);
+                     sets_dd);
     };
     const bool keys_or_values = gk.data || gv.data;
+    if (Scan::kRoundsOperands && has_exact_dd) set_center();
     if (shape_.causal) {
       if (gq.data)
         for_chunks(shape_.query_length, [&](Chunk c) {
           load_keys_and_values(c);
-          load_queries_and_gradients(c, true);
+          load_queries_and_gradients(c, !has_exact_dd);
           query_gradient<ScanMode::update_then_read>(c, gq);
         });
       if (keys_or_values)
@@ -151,7 +182,7 @@ class HeadGroup {
         query_gradient<ScanMode::update>(c, gq);
       });
     for_chunks(shape_.query_length, [&](Chunk c) {
-      load_queries_and_gradients(c, true);
+      load_queries_and_gradients(c, !has_exact_dd);
       query_gradient<ScanMode::read>(c, gq);
       key_gradient<ScanMode::update>(c, gk);
       value_gradient<ScanMode::update>(c, gv);
@@ -169,7 +200,10 @@ class HeadGroup {
   TokenRows<U> rows(AttentionRows<U> tensor, Chunk c, int64_t dim) const {
     return {tensor.row(batch_, c.begin, head_), tensor.length_stride, tensor.head_stride, heads_, dim};
   }
-  static void clear(T* panel, int64_t elements) { std::fill_n(panel, compute_panel_size<T>(elements), T{0}); }
+  template <ScanMode kMode, int kStep = 1>
+  static void scan(T* state, int64_t rows, int64_t columns, const ScanOperands<T>& operands, int64_t count) {
+    if (count > 0) Scan::template run<kMode, kStep>(state, rows, columns, operands, count);
+  }
 
   // Returns the number of valid keys of a chunk.
   int64_t valid(Chunk c) const { return std::clamp<int64_t>(valid_keys_ - c.begin, 0, c.count); }
@@ -180,14 +214,31 @@ class HeadGroup {
     apply_feature_map(shape_.feature_map, rows(k_, c, shape_.dim), count, keys_.data);
     for_each_vector(
         rows(v_, c, shape_.value_dim), c.count,
-        [values = values_](const S* row, int64_t head, int64_t, int64_t at, int64_t left)
-            __attribute__((always_inline)) { store(values[head] + at, load_first(row, left)); });
+        [ values = values_, center = center_ ](const S* row, int64_t head, int64_t t, int64_t at,
+                                               int64_t left) __attribute__((always_inline)) {
+          Vector<T> v = load_first(row, left);
+          if constexpr (Scan::kRoundsOperands) v -= load(center[head] + at - t * kPanelWidth<T>);
+          store(values[head] + at, v);
+        });
   }
 
-  // Computes dn_, the gradient of the numerators of `out`, for a chunk. If `first_pass` is true, also
-  // computes dd_, the gradient of the denominators of `out`.
+  // Sets center_ to the mean of the valid values of the first chunk.
+  void set_center() {
+    const Chunk c{0, std::min(kChunkTokens, valid_keys_)};
+    const T factor = 1 / static_cast<T>(std::max<int64_t>(c.count, 1));
+    for_each_vector(
+        rows(v_, c, shape_.value_dim), c.count,
+        [ center = center_, factor ](const S* row, int64_t head, int64_t t, int64_t at, int64_t left)
+            __attribute__((always_inline)) {
+              T* const sum = center[head] + at - t * kPanelWidth<T>;
+              store(sum, load(sum) + factor * load_first(row, left));
+            });
+  }
+
+  // Computes dn_, the gradient of the numerators of `out`, for a chunk. If `sets_dd` is true, also computes
+  // dd_, the gradient of the denominators of `out`.
   void load_gradients(Chunk c, TokenRows<const S> out, const T* inverse_denominators, TokenRows<const S> g,
-                      bool first_pass) {
+                      bool sets_dd) {
     const PerHead<const T> inverse{
         inverse_denominators + (batch_ * shape_.heads + head_) * shape_.query_length + c.begin,
         shape_.query_length};
@@ -197,7 +248,7 @@ class HeadGroup {
             always_inline)) { store(dn[head] + at, inverse[head][t] * load_first(row, left)); });
     if constexpr (kRounds)
       for (int64_t h = 0; h < heads_; ++h) std::copy_n(inverse[h], c.count, inverse_[h]);
-    if (!first_pass) return;
+    if (!sets_dd) return;
     for (int64_t t = 0; t < c.count; ++t)
       for (int64_t h = 0; h < heads_; ++h)
         dd_[h][c.begin + t] =
@@ -209,9 +260,8 @@ class HeadGroup {
   template <ScanMode kMode>
   void attend(Chunk c, int64_t h) {
     constexpr bool kUpdate = kMode != ScanMode::read, kRead = kMode != ScanMode::update;
-    if (kRead) clear(result_[h], shape_.value_dim);
-    scan_outer_products<kMode>(key_value_[h], shape_.dim, shape_.value_dim,
-                               {keys_[h], values_[h], queries_[h], result_[h]}, c.count);
+    scan<kMode>(key_value_[h], shape_.dim, shape_.value_dim, {keys_[h], values_[h], queries_[h], result_[h]},
+                c.count);
     T* const dots = partial_dots_[h];
     if (kRead) std::fill_n(dots, c.count * kLanes<T>, T{0});
     for (int64_t i = 0; i < shape_.dim; i += kLanes<T>) {
@@ -237,16 +287,14 @@ class HeadGroup {
   // For each query, features_gradient_ contains the sum of (dn . v) phi(k) over the keys, where dn is the
   // gradient of the numerators. The dot product of this sum and phi(q) is g . out.
   void set_exact_dd(Chunk c, int64_t h) {
-    T* const dots = partial_dots_[h];
-    std::fill_n(dots, c.count * kLanes<T>, T{0});
-    for (int64_t i = 0; i < shape_.dim; i += kLanes<T>)
-      for (int64_t t = 0; t < c.count; ++t) {
+    for (int64_t t = 0; t < c.count; ++t) {
+      Vector<T> products{};
+      for (int64_t i = 0; i < shape_.dim; i += kLanes<T>) {
         const int64_t at = compute_panel_index<T>(t, i);
-        store(dots + t * kLanes<T>,
-              load(dots + t * kLanes<T>) + load(queries_[h] + at) * load(features_gradient_[h] + at));
+        products += load(queries_[h] + at) * load(features_gradient_[h] + at);
       }
-    for (int64_t t = 0; t < c.count; ++t)
-      dd_[h][c.begin + t] = -inverse_[h][t] * sum(load(dots + t * kLanes<T>));
+      dd_[h][c.begin + t] = -inverse_[h][t] * sum(products);
+    }
   }
 
   // query_gradient(), key_gradient() and value_gradient() each compute one gradient of a chunk. kMode selects
@@ -256,9 +304,8 @@ class HeadGroup {
     if (!gq.data) return;
     for (int64_t h = 0; h < heads_; ++h) {
       T* const result = features_gradient_[h];
-      clear(result, shape_.dim);
-      scan_outer_products<kMode>(value_key_[h], shape_.value_dim, shape_.dim,
-                                 {values_[h], keys_[h], dn_[h], result}, c.count);
+      scan<kMode>(value_key_[h], shape_.value_dim, shape_.dim, {values_[h], keys_[h], dn_[h], result},
+                  c.count);
       if constexpr (kRounds && kMode != ScanMode::update)
         if (shape_.normalized) set_exact_dd(c, h);
       scan_row<kMode>(key_sum_[h], shape_.dim, {ones_[h], keys_[h], dd_[h] + c.begin, result}, c.count);
@@ -273,9 +320,8 @@ class HeadGroup {
     if (!gk.data) return;
     for (int64_t h = 0; h < heads_; ++h) {
       T* const result = features_gradient_[h];
-      clear(result, shape_.dim);
-      scan_outer_products<kMode, -1>(dn_query_[h], shape_.value_dim, shape_.dim,
-                                     {dn_[h], queries_[h], values_[h], result}, c.count);
+      scan<kMode, -1>(dn_query_[h], shape_.value_dim, shape_.dim, {dn_[h], queries_[h], values_[h], result},
+                      c.count);
       scan_row<kMode, -1>(query_sum_[h], shape_.dim, {dd_[h] + c.begin, queries_[h], ones_[h], result},
                           c.count);
     }
@@ -291,9 +337,8 @@ class HeadGroup {
   void value_gradient(Chunk c, AttentionRows<S> gv) {
     if (!gv.data) return;
     for (int64_t h = 0; h < heads_; ++h) {
-      clear(result_[h], shape_.value_dim);
-      scan_outer_products<kMode, -1>(key_value_[h], shape_.dim, shape_.value_dim,
-                                     {queries_[h], dn_[h], keys_[h], result_[h]}, c.count);
+      scan<kMode, -1>(key_value_[h], shape_.dim, shape_.value_dim,
+                      {queries_[h], dn_[h], keys_[h], result_[h]}, c.count);
     }
     if constexpr (kMode != ScanMode::update)
       for_each_vector(
@@ -308,12 +353,13 @@ class HeadGroup {
   int64_t batch_ = 0, head_ = 0, heads_ = 0, valid_keys_ = 0;
   PerHead<T> queries_, keys_, features_gradient_;  // panels of rows of `dim` elements
   PerHead<T> values_, dn_, result_;                // panels of rows of `value_dim` elements
-  PerHead<T> dd_;                                  // one number per token of the sequence
-  PerHead<T> inverse_, ones_;                      // one number per token of the chunk
-  PerHead<T> partial_dots_;                        // one vector per token of the chunk
-  PerHead<T> states_;                              // start of the memory of the states below
-  PerHead<T> key_sum_, query_sum_;                 // (dim,)
-  PerHead<T> value_key_, dn_query_, key_value_;    // (value_dim, dim), (value_dim, dim), (dim, value_dim)
+  PerHead<T> center_;  // subtracted from v; stored as the first row of a panel of `value_dim` elements
+  PerHead<T> dd_;      // one number per token of the sequence
+  PerHead<T> inverse_, ones_;                    // one number per token of the chunk
+  PerHead<T> partial_dots_;                      // one vector per token of the chunk
+  PerHead<T> states_;                            // start of the memory of the states below
+  PerHead<T> key_sum_, query_sum_;               // (dim,)
+  PerHead<T> value_key_, dn_query_, key_value_;  // (value_dim, dim), (value_dim, dim), (dim, value_dim)
   int64_t state_elements_ = 0;
 };
 
@@ -332,20 +378,22 @@ int64_t group_size(int64_t batch, int64_t heads) {
   return best;
 }
 
-// Calls f(group) for all groups of heads of all sequences, in parallel.
-template <class S, class F>
-void for_groups(const LinearAttentionShape& s, AttentionRows<const S> q, AttentionRows<const S> k,
-                AttentionRows<const S> v, F&& f) {
+// Calls f(group) for all groups of heads of all sequences, in parallel. The type of `group` is HeadGroup<S,
+// Scan>.
+template <class Scan, class S, class F>
+void for_groups_with_scan(const LinearAttentionShape& s, AttentionRows<const S> q, AttentionRows<const S> k,
+                          AttentionRows<const S> v, F&& f) {
   if (s.batch == 0 || s.heads == 0) return;
   const int64_t heads = group_size(s.batch, s.heads), groups = (s.heads + heads - 1) / heads;
   Arena count(nullptr);
-  HeadGroup<S>(s, heads, q, k, v).take_memory(count);
+  HeadGroup<S, Scan>(s, heads, q, k, v).take_memory(count);
   const PerThreadMemory memory(count.used_bytes());
   constexpr int64_t kMinWorkPerThread = 1 << 16;  // number of multiply-adds
   const int64_t work = heads * (s.query_length + s.key_length) * s.dim * s.value_dim;
   const int64_t grain = std::max<int64_t>(kMinWorkPerThread / std::max<int64_t>(work, 1), 1);
   parallel_for(s.batch * groups, grain, [&](int64_t begin, int64_t end) {
-    HeadGroup<S> group(s, heads, q, k, v);
+    [[maybe_unused]] const typename Scan::ProcessorState state;
+    HeadGroup<S, Scan> group(s, heads, q, k, v);
     Arena arena = memory.arena();
     group.take_memory(arena);
     for (int64_t i = begin; i < end; ++i) {
@@ -355,6 +403,16 @@ void for_groups(const LinearAttentionShape& s, AttentionRows<const S> q, Attenti
   });
 }
 
+// Calls f(group) for all groups of heads of all sequences, in parallel. Uses AMX for BFloat16 tensors if
+// uses_amx() is true.
+template <class S, class F>
+void for_groups(const LinearAttentionShape& s, AttentionRows<const S> q, AttentionRows<const S> k,
+                AttentionRows<const S> v, F&& f) {
+  if constexpr (std::is_same_v<S, BFloat16> && amx::kHasScan)
+    if (uses_amx()) return for_groups_with_scan<AmxScan>(s, q, k, v, f);
+  for_groups_with_scan<VectorScan>(s, q, k, v, f);
+}
+
 }  // namespace
 
 template <class T>
@@ -362,7 +420,7 @@ void linear_attention_forward(Backend, const LinearAttentionShape& s, AttentionR
                               AttentionRows<const T> k, AttentionRows<const T> v, T* out,
                               Compute<T>* inverse_denominators) {
   const AttentionRows<T> target = make_contiguous_rows(out, s.query_length, s.heads, s.value_dim);
-  for_groups(s, q, k, v, [&](HeadGroup<T>& group) { group.forward(target, inverse_denominators); });
+  for_groups(s, q, k, v, [&](auto& group) { group.forward(target, inverse_denominators); });
 }
 
 template <class T>
@@ -371,7 +429,7 @@ void linear_attention_backward(Backend, const LinearAttentionShape& s, Attention
                                const Compute<T>* inverse_denominators, AttentionRows<const T> g,
                                AttentionGradients<T> gradients) {
   const AttentionRows<const T> result = make_contiguous_rows(out, s.query_length, s.heads, s.value_dim);
-  for_groups(s, q, k, v, [&](HeadGroup<T>& group) {
+  for_groups(s, q, k, v, [&](auto& group) {
     group.backward(result, inverse_denominators, g, gradients.gq, gradients.gk, gradients.gv);
   });
 }
