@@ -48,7 +48,7 @@ struct VectorScan {
 
 // The main loop of linear attention, computed with AMX (amx_scan.h).
 struct AmxScan {
-  static constexpr bool kRoundsOperands = true;
+  [[maybe_unused]] static constexpr bool kRoundsOperands = true;
   using ProcessorState = amx::TileRegisters;
   template <ScanMode kMode, int kStep>
   static void run(float* state, int64_t rows, int64_t columns, const ScanOperands<float>& o, int64_t count) {
@@ -217,7 +217,7 @@ class HeadGroup {
         [ values = values_, center = center_ ](const S* row, int64_t head, int64_t t, int64_t at,
                                                int64_t left) __attribute__((always_inline)) {
           Vector<T> v = load_first(row, left);
-          if constexpr (Scan::kRoundsOperands) v -= load(center[head] + at - t * kPanelWidth<T>);
+          if (Scan::kRoundsOperands) v -= load(center[head] + at - t * kPanelWidth<T>);
           store(values[head] + at, v);
         });
   }
