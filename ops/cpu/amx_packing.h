@@ -34,14 +34,16 @@ template <class E>
   }
 }
 
-// Returns one bfloat16 number of each lane of `low`, followed by those of `high`: the numbers in the lower
-// halves of the lanes if kHalf is 0, and in the upper halves if kHalf is 1.
-template <int kHalf, int... kElement>
-[[gnu::always_inline]] inline Pairs join_halves(Pairs low, Pairs high,
-                                                std::integer_sequence<int, kElement...>) {
-  return std::bit_cast<Pairs>(__builtin_shufflevector(std::bit_cast<detail::PairElements>(low),
-                                                      std::bit_cast<detail::PairElements>(high),
-                                                      (2 * kElement + kHalf)...));
+// Returns the lower halves (kHalf = 0) or the upper halves (kHalf = 1) of the lanes of `low`, followed by the
+// lower or upper halves of the lanes of `high`.
+template <int kHalf>
+[[gnu::always_inline]] inline Pairs join_halves(Pairs low, Pairs high) {
+  return [&]<int... kElement>(std::integer_sequence<int, kElement...>) __attribute__((always_inline)) {
+    return std::bit_cast<Pairs>(__builtin_shufflevector(std::bit_cast<cpu::detail::PairElements>(low),
+                                                        std::bit_cast<cpu::detail::PairElements>(high),
+                                                        (2 * kElement + kHalf)...));
+  }
+  (std::make_integer_sequence<int, static_cast<int>(2 * kLanes<float>)>());
 }
 
 // Splits `count` elements, at most kTileDepth, and appends zeros up to kTileDepth elements. Part p of the
@@ -57,8 +59,7 @@ inline void split_row(const float* source, int64_t count, BFloat16* parts, int64
     const PartVectors<float> low = load_parts(source + i), high = load_parts(source + i + kLength);
     for (size_t part = 0; part < low.size(); ++part)
       store_pairs(parts + static_cast<int64_t>(part) * part_stride + i,
-                  join_halves<1>(low[part], high[part],
-                                 std::make_integer_sequence<int, static_cast<int>(2 * kLength)>()));
+                  join_halves<1>(low[part], high[part]));
   }
 }
 

@@ -1,12 +1,17 @@
 // The scan of outer_product_scan.h, computed with the tile instructions of AMX for blocks of 32 tokens. In
-// the formulas, a, b, c and out are matrices with one row for each token of a block:
-//   P = c aᵀ, with zeros where the token of a follows the token of c in the order of the scan,
+// the formulas, a, b, c and out are matrices with one row for each token of a block, and each line uses the
+// state before the block:
+//   P = c aᵀ, with zeros in each element whose column is after its row in the order of the scan,
 //   out = c state + P b,
 //   state += aᵀ b.
-// ScanMode::read computes out = c state, and ScanMode::update only changes the state. The operands, P and the
-// state are rounded to bfloat16 before they are multiplied. Sums and the stored state are float32. Subnormal
-// operands and results become zero.
+// ScanMode::read computes out = c state, and ScanMode::update only changes the state. All operands of matrix
+// products (a, b, c, P and the state) are rounded to bfloat16. Sums and the stored state are float32.
+// Subnormal operands and results become zero. If b is NaN or infinite for a token, `out` can be NaN for all
+// tokens of the same block, because P has zeros for tokens that the scan has not reached.
 #pragma once
+
+#include <algorithm>
+#include <utility>
 
 #include "ops/cpu/amx_packing.h"
 #include "ops/cpu/growing_memory.h"
@@ -14,27 +19,28 @@
 
 namespace tapeformer::cpu::amx {
 
-// The panels of outer_product_scan.h have the width of the right operands of AMX only if vectors have 64
-// bytes.
+// True if this build has the scan. The panels of outer_product_scan.h have kPanelColumns columns only if
+// vectors have 64 bytes.
 inline constexpr bool kHasScan = kIsBuilt && kPanelWidth<float> == kPanelColumns;
 
 namespace detail {
 
-// The number of bfloat16 elements in the tiles of a block of 32 x 32 elements.
+// Number of elements of a block of 32 x 32 elements, which is stored in two tiles.
 inline constexpr int64_t kBlockElements = kTileDepth * kPanelColumns;
 
+// Returns the memory of the calling thread for the operands of a scan.
 inline GrowingMemory& get_scan_memory() {
   static thread_local GrowingMemory memory;
   return memory;
 }
 
-// A row-major matrix (rows, columns), of which the functions below use the first 32 rows and 32 columns.
+// A row-major matrix (rows, columns). The functions below use its first 32 rows and first 32 columns.
 // `columns` is a multiple of kLanes<float>.
 struct Matrix {
   const float* data;
   int64_t stride, rows, columns;
 
-  // Loads a vector. Elements outside of the matrix are zero.
+  // Loads a vector. Elements outside the matrix are zero.
   [[gnu::always_inline]] Vector<float> load_vector(int64_t row, int64_t column) const {
     return row < rows && column < columns ? load(data + row * stride + column) : Vector<float>{};
   }
@@ -60,9 +66,8 @@ inline void convert_right_to_left(const BFloat16* right, BFloat16* left) {
   for (int64_t p = 0; p < kTileSide; ++p) {
     const Pairs low = load_pairs(right + p * kTileDepth),
                 high = load_pairs(right + kTileElements + p * kTileDepth);
-    constexpr auto kElements = std::make_integer_sequence<int, static_cast<int>(2 * kLanes<float>)>();
-    store_pairs(left + 2 * p * kTileDepth, join_halves<0>(low, high, kElements));
-    store_pairs(left + (2 * p + 1) * kTileDepth, join_halves<1>(low, high, kElements));
+    store_pairs(left + 2 * p * kTileDepth, join_halves<0>(low, high));
+    store_pairs(left + (2 * p + 1) * kTileDepth, join_halves<1>(low, high));
   }
 }
 
@@ -81,12 +86,8 @@ void round_masked(const float* products, BFloat16* tiles) {
     }
 }
 
-}  // namespace detail
-
-// Scans tokens with a state (rows, columns), whose rows are padded to whole vectors. Requires kHasScan, and a
-// TileRegisters object with 32 rows in the calling thread. The template parameters are those of
-// scan_outer_products(). In each thread, only the last constructed Scan can be used.
-template <ScanMode kMode, int kStep = 1>
+// Implementation of scan_outer_products().
+template <ScanMode kMode, int kStep>
 class Scan {
   static constexpr bool kUpdate = kMode != ScanMode::read, kRead = kMode != ScanMode::update;
   static_assert(kChunkTokens % kTileDepth == 0);
@@ -99,12 +100,9 @@ class Scan {
         stride_(round_up_to_vector<float>(columns)),
         row_panels_((rows + kPanelColumns - 1) / kPanelColumns),
         column_panels_((columns + kPanelColumns - 1) / kPanelColumns) {
-    BFloat16* tiles = detail::get_scan_memory().get<BFloat16>(
-        (4 * row_panels_ + column_panels_ + row_panels_ * column_panels_ + 1) * detail::kBlockElements);
-    const auto take = [&](int64_t blocks) {
-      return std::exchange(tiles, tiles + blocks * detail::kBlockElements);
-    };
-    a_rows_ = take(1);
+    BFloat16* tiles = get_scan_memory().get<BFloat16>(
+        (3 * row_panels_ + column_panels_ + row_panels_ * column_panels_) * kBlockElements);
+    const auto take = [&](int64_t blocks) { return std::exchange(tiles, tiles + blocks * kBlockElements); };
     a_right_ = take(row_panels_);
     a_left_ = take(row_panels_);
     c_ = take(row_panels_);
@@ -112,9 +110,8 @@ class Scan {
     state_tiles_ = take(row_panels_ * column_panels_);
   }
 
-  // Scans the first `count` tokens of the operands. Unlike scan_outer_products(), overwrites o.out. The
-  // results of tokens after the first `count` tokens are unspecified.
   void run(const ScanOperands<float>& o, int64_t count) {
+    if constexpr (kMode == ScanMode::read) convert_state();
     const int64_t last = (count - 1) / kTileDepth * kTileDepth;
     for (int64_t i = 0; i <= last; i += kTileDepth) {
       const int64_t first = kStep > 0 ? i : last - i;
@@ -123,52 +120,57 @@ class Scan {
   }
 
  private:
-  // Returns the rows of the tokens [first, first + count) in a panel of an operand that has `elements`
-  // elements per token.
-  static detail::Matrix get_rows(const float* operand, int64_t elements, int64_t panel, int64_t first,
-                                 int64_t count) {
+  // Returns the matrix (tokens, elements) of the tokens [first, first + count) in one panel of an operand
+  // with `elements` elements per token.
+  static Matrix get_rows(const float* operand, int64_t elements, int64_t panel, int64_t first,
+                         int64_t count) {
     return {operand + compute_panel_index<float>(first, panel * kPanelColumns), kPanelColumns, count,
             round_up_to_vector<float>(elements) - panel * kPanelColumns};
   }
 
   void convert_operands(const ScanOperands<float>& o, int64_t first, int64_t count) {
-    for (int64_t p = 0; p < row_panels_; ++p) {
-      const int64_t block = p * detail::kBlockElements;
-      if constexpr (kRead) detail::round_left(get_rows(o.c, rows_, p, first, count), c_ + block);
-      if constexpr (!kUpdate) continue;
-      detail::round_left(get_rows(o.a, rows_, p, first, count), a_rows_);
-      for (int64_t half = 0; half < 2; ++half)
-        transpose_pairs(a_rows_ + half * kTileElements, kTileDepth, a_right_ + block + half * kTileElements);
-      detail::convert_right_to_left(a_right_ + block, a_left_ + block);
+    for (int64_t r = 0; r < row_panels_; ++r) {
+      const int64_t block = r * kBlockElements;
+      if constexpr (kRead) round_left(get_rows(o.c, rows_, r, first, count), c_ + block);
+      if constexpr (kUpdate) {
+        alignas(64) BFloat16 a[kBlockElements];
+        round_left(get_rows(o.a, rows_, r, first, count), a);
+        for (int64_t half = 0; half < kBlockElements; half += kTileElements)
+          transpose_pairs(a + half, kTileDepth, a_right_ + block + half);
+        convert_right_to_left(a_right_ + block, a_left_ + block);
+      }
     }
-    for (int64_t p = 0; p < column_panels_; ++p) {
-      if constexpr (kUpdate)
-        detail::round_right(get_rows(o.b, columns_, p, first, count), b_ + p * detail::kBlockElements);
-      for (int64_t r = 0; r < row_panels_ && kRead; ++r)
-        detail::round_right({state_ + r * kTileDepth * stride_ + p * kPanelColumns, stride_,
-                             rows_ - r * kTileDepth, stride_ - p * kPanelColumns},
-                            state_tiles_ + (p * row_panels_ + r) * detail::kBlockElements);
-    }
+    if constexpr (kUpdate)
+      for (int64_t p = 0; p < column_panels_; ++p)
+        round_right(get_rows(o.b, columns_, p, first, count), b_ + p * kBlockElements);
+  }
+
+  void convert_state() {
+    for (int64_t p = 0; p < column_panels_; ++p)
+      for (int64_t r = 0; r < row_panels_; ++r)
+        round_right({state_ + r * kTileDepth * stride_ + p * kPanelColumns, stride_, rows_ - r * kTileDepth,
+                     stride_ - p * kPanelColumns},
+                    state_tiles_ + (p * row_panels_ + r) * kBlockElements);
   }
 
   void run_block(const ScanOperands<float>& o, int64_t first, int64_t count) {
     convert_operands(o, first, count);
-    alignas(64) float products[detail::kBlockElements];
-    alignas(64) BFloat16 masked[detail::kBlockElements];
+    if constexpr (kMode == ScanMode::update_then_read) convert_state();
+    alignas(64) float products[kBlockElements];
+    alignas(64) BFloat16 masked[kBlockElements];
     const int64_t depth = row_panels_ * kTileDepth;
     if constexpr (kMode == ScanMode::update_then_read) {
       multiply_block<BFloat16>(make_packed_left<BFloat16>(c_), make_packed_right<BFloat16>(a_right_), depth,
                                false, products, kPanelColumns);
-      detail::round_masked<kStep>(products, masked);
+      round_masked<kStep>(products, masked);
     }
     for (int64_t p = 0; p < column_panels_; ++p) {
-      const RightOperand b = make_packed_right<BFloat16>(b_ + p * detail::kBlockElements);
+      const RightOperand b = make_packed_right<BFloat16>(b_ + p * kBlockElements);
       if constexpr (kRead) {
         float* const out = o.out + compute_panel_index<float>(first, p * kPanelColumns);
-        multiply_block<BFloat16>(
-            make_packed_left<BFloat16>(c_),
-            make_packed_right<BFloat16>(state_tiles_ + p * row_panels_ * detail::kBlockElements), depth,
-            false, out, kPanelColumns);
+        multiply_block<BFloat16>(make_packed_left<BFloat16>(c_),
+                                 make_packed_right<BFloat16>(state_tiles_ + p * row_panels_ * kBlockElements),
+                                 depth, false, out, kPanelColumns);
         if constexpr (kUpdate)
           multiply_block<BFloat16>(make_packed_left<BFloat16>(masked), b, kTileDepth, true, out,
                                    kPanelColumns);
@@ -180,7 +182,7 @@ class Scan {
 
   // Adds the product of rows [32 r, 32 r + 32) of aᵀ and columns [32 p, 32 p + 32) of b to the state.
   void add_to_state(int64_t r, int64_t p, const RightOperand& b) {
-    const LeftOperand a = make_packed_left<BFloat16>(a_left_ + r * detail::kBlockElements);
+    const LeftOperand a = make_packed_left<BFloat16>(a_left_ + r * kBlockElements);
     float* const block = state_ + r * kTileDepth * stride_ + p * kPanelColumns;
     const int64_t rows = std::min(kTileDepth, rows_ - r * kTileDepth),
                   columns = std::min(kPanelColumns, columns_ - p * kPanelColumns);
@@ -192,8 +194,21 @@ class Scan {
 
   float* state_;
   int64_t rows_, columns_, stride_, row_panels_, column_panels_;
-  BFloat16 *a_rows_, *a_right_, *a_left_;  // a, aᵀ as a right operand, and aᵀ as a left operand
+  BFloat16 *a_right_, *a_left_;  // aᵀ as a right operand and as a left operand
   BFloat16 *c_, *b_, *state_tiles_;
 };
+
+}  // namespace detail
+
+// Scans `count` tokens, at least 1, with a state (rows, columns), where `rows` is at least 1. Each row of the
+// state is padded to whole vectors. kMode and kStep have the same meaning as in cpu::scan_outer_products().
+// The function overwrites o.out, whereas cpu::scan_outer_products() adds to it. Rows of o.out from `count` up
+// to the next multiple of 32 are unspecified. Requires kHasScan, and a TileRegisters object with 32 rows in
+// the calling thread.
+template <ScanMode kMode, int kStep = 1>
+void scan_outer_products(float* state, int64_t rows, int64_t columns, const ScanOperands<float>& o,
+                         int64_t count) {
+  detail::Scan<kMode, kStep>(state, rows, columns).run(o, count);
+}
 
 }  // namespace tapeformer::cpu::amx

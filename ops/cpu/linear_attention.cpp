@@ -35,7 +35,9 @@ struct PerHead {
   T* operator[](int64_t head) const { return data + head * stride; }
 };
 
-// The main loop of linear attention, computed with vector instructions (outer_product_scan.h).
+// The scans of HeadGroup, computed with vector instructions (outer_product_scan.h). run() overwrites o.out.
+// kRoundsOperands is true if run() rounds its operands to bfloat16. A ProcessorState object must exist in the
+// thread that calls run().
 struct VectorScan {
   static constexpr bool kRoundsOperands = false;
   struct ProcessorState {};
@@ -46,13 +48,13 @@ struct VectorScan {
   }
 };
 
-// The main loop of linear attention, computed with AMX (amx_scan.h).
+// The scans of HeadGroup, computed with AMX (amx_scan.h). The interface is that of VectorScan.
 struct AmxScan {
   [[maybe_unused]] static constexpr bool kRoundsOperands = true;
   using ProcessorState = amx::TileRegisters;
   template <ScanMode kMode, int kStep>
   static void run(float* state, int64_t rows, int64_t columns, const ScanOperands<float>& o, int64_t count) {
-    amx::Scan<kMode, kStep>(state, rows, columns).run(o, count);
+    amx::scan_outer_products<kMode, kStep>(state, rows, columns, o, count);
   }
 };
 
@@ -63,7 +65,8 @@ struct AmxScan {
 //   g (length, value_dim): gradient of out
 //   z (dim,): sum of phi(k) over the keys
 //   d (length,): phi(q) . z + eps, the denominator of out, or 1 if `normalized` is false
-//   dn (length, value_dim): g / d, the gradient of the numerator of out
+//   n (length, value_dim): the numerator of out
+//   dn (length, value_dim): g / d, the gradient of n
 //   dd (length,): -(g . out) / d, the gradient of d, or 0 if `normalized` is false
 //
 // Each state is a sum over tokens. The states, and the results that are computed from each state:
@@ -75,9 +78,10 @@ struct AmxScan {
 //
 // S is the type of the tensors. The states have the compute type T. Scan is VectorScan or AmxScan.
 //
-// A vector that is subtracted from all values v changes neither the gradient of q nor the gradient of k,
-// because the contributions of this vector through the numerators and through d cancel. If the scan rounds
-// its operands, the cancellation would be inexact, so backward() subtracts an estimate of the mean of v.
+// If a vector c is subtracted from all values v, and dn . c is added to dd, the gradients of q and k stay the
+// same. If the scan rounds its operands, a large common part of v would cause large errors in these
+// gradients. backward() therefore subtracts center_, an estimate of the mean of v, if `normalized` is true
+// and the gradient of q is computed.
 template <class S, class Scan>
 class HeadGroup {
   using T = Compute<S>;
@@ -95,11 +99,12 @@ class HeadGroup {
     };
     for (PerHead<T>* panel : {&queries_, &keys_, &features_gradient_})
       *panel = take(compute_panel_size<T>(shape_.dim));
-    for (PerHead<T>* panel : {&values_, &dn_, &result_, &center_})
+    for (PerHead<T>* panel : {&values_, &dn_, &result_})
       *panel = take(compute_panel_size<T>(shape_.value_dim));
     for (PerHead<T>* row : {&inverse_, &ones_}) *row = take(kChunkTokens);
     dd_ = take(shape_.query_length);
     partial_dots_ = take(kChunkTokens * kLanes<T>);
+    if (Scan::kRoundsOperands) center_ = take(round_up_to_vector<T>(shape_.value_dim));
     states_ = take(0);
     for (PerHead<T>* sum : {&key_sum_, &query_sum_}) *sum = take(round_up_to_vector<T>(shape_.dim));
     for (PerHead<T>* state : {&value_key_, &dn_query_})
@@ -151,7 +156,7 @@ class HeadGroup {
 
   void backward(AttentionRows<const S> out, const T* inverse_denominators, AttentionRows<const S> g,
                 AttentionRows<S> gq, AttentionRows<S> gk, AttentionRows<S> gv) {
-    // Whether set_exact_dd() computes dd.
+    // True if set_exact_dd() computes dd.
     const bool has_exact_dd = kRounds && shape_.normalized && gq.data;
     auto load_queries_and_gradients = [&](Chunk c, bool sets_dd) {
       apply_feature_map(shape_.feature_map, rows(q_, c, shape_.dim), c.count, queries_.data);
@@ -202,7 +207,7 @@ class HeadGroup {
   }
   template <ScanMode kMode, int kStep = 1>
   static void scan(T* state, int64_t rows, int64_t columns, const ScanOperands<T>& operands, int64_t count) {
-    if (count > 0) Scan::template run<kMode, kStep>(state, rows, columns, operands, count);
+    Scan::template run<kMode, kStep>(state, rows, columns, operands, count);
   }
 
   // Returns the number of valid keys of a chunk.
@@ -210,27 +215,30 @@ class HeadGroup {
 
   void load_keys_and_values(Chunk c) {
     const int64_t count = valid(c);
-    if (count < c.count) std::fill_n(keys_.data, heads_ * keys_.stride, T{0});
+    if (count < c.count) {
+      std::fill_n(keys_.data, heads_ * keys_.stride, T{0});
+      std::fill_n(values_.data, heads_ * values_.stride, T{0});
+    }
     apply_feature_map(shape_.feature_map, rows(k_, c, shape_.dim), count, keys_.data);
     for_each_vector(
-        rows(v_, c, shape_.value_dim), c.count,
-        [ values = values_, center = center_ ](const S* row, int64_t head, int64_t t, int64_t at,
-                                               int64_t left) __attribute__((always_inline)) {
-          Vector<T> v = load_first(row, left);
-          if (Scan::kRoundsOperands) v -= load(center[head] + at - t * kPanelWidth<T>);
-          store(values[head] + at, v);
-        });
+        rows(v_, c, shape_.value_dim), count,
+        [ values = values_, center = center_ ](const S* row, int64_t head, int64_t, int64_t at, int64_t left)
+            __attribute__((always_inline)) {
+              Vector<T> v = load_first(row, left);
+              if (Scan::kRoundsOperands) v -= load(center[head] + get_panel_element<T>(at));
+              store(values[head] + at, v);
+            });
   }
 
-  // Sets center_ to the mean of the valid values of the first chunk.
+  // Sets center_ to the mean of v over the valid keys of the first chunk. Requires that center_ is 0.
   void set_center() {
     const Chunk c{0, std::min(kChunkTokens, valid_keys_)};
     const T factor = 1 / static_cast<T>(std::max<int64_t>(c.count, 1));
     for_each_vector(
         rows(v_, c, shape_.value_dim), c.count,
-        [ center = center_, factor ](const S* row, int64_t head, int64_t t, int64_t at, int64_t left)
+        [ center = center_, factor ](const S* row, int64_t head, int64_t, int64_t at, int64_t left)
             __attribute__((always_inline)) {
-              T* const sum = center[head] + at - t * kPanelWidth<T>;
+              T* const sum = center[head] + get_panel_element<T>(at);
               store(sum, load(sum) + factor * load_first(row, left));
             });
   }
@@ -280,20 +288,22 @@ class HeadGroup {
             shape_.normalized ? 1 / (sum(load(dots + t * kLanes<T>)) + static_cast<T>(shape_.eps)) : T{1};
   }
 
-  // Computes dd, the gradient of the denominators, without the stored outputs, because the stored outputs are
-  // rounded. If the values v are nearly equal, the gradient of q is a small difference of large numbers, and
-  // the rounding error would dominate the gradient.
+  // Computes dd + dn . c for a chunk, where c is center_. If c is 0, the result is dd. The function does not
+  // read the stored outputs, because they are rounded. If the values v are nearly equal, the gradient of q is
+  // a small difference of large numbers, and the rounding error would dominate the gradient.
   //
-  // For each query, features_gradient_ contains the sum of (dn . v) phi(k) over the keys, where dn is the
-  // gradient of the numerators. The dot product of this sum and phi(q) is g . out.
+  // features_gradient_ contains, for each query, the sum of (dn . (v - c)) phi(k) over the keys. The dot
+  // product of this sum and phi(q) is dn . (n - (d - eps) c). dd is -(dn . n) / d.
   void set_exact_dd(Chunk c, int64_t h) {
     for (int64_t t = 0; t < c.count; ++t) {
-      Vector<T> products{};
+      Vector<T> products{}, common{};
       for (int64_t i = 0; i < shape_.dim; i += kLanes<T>) {
         const int64_t at = compute_panel_index<T>(t, i);
         products += load(queries_[h] + at) * load(features_gradient_[h] + at);
       }
-      dd_[h][c.begin + t] = -inverse_[h][t] * sum(products);
+      for (int64_t i = 0; Scan::kRoundsOperands && i < shape_.value_dim; i += kLanes<T>)
+        common += load(dn_[h] + compute_panel_index<T>(t, i)) * load(center_[h] + i);
+      dd_[h][c.begin + t] = inverse_[h][t] * (static_cast<T>(shape_.eps) * sum(common) - sum(products));
     }
   }
 
@@ -352,13 +362,13 @@ class HeadGroup {
   const int64_t group_;  // number of heads that share the working memory
   int64_t batch_ = 0, head_ = 0, heads_ = 0, valid_keys_ = 0;
   PerHead<T> queries_, keys_, features_gradient_;  // panels of rows of `dim` elements
-  PerHead<T> values_, dn_, result_;                // panels of rows of `value_dim` elements
-  PerHead<T> center_;  // subtracted from v; stored as the first row of a panel of `value_dim` elements
-  PerHead<T> dd_;      // one number per token of the sequence
-  PerHead<T> inverse_, ones_;                    // one number per token of the chunk
-  PerHead<T> partial_dots_;                      // one vector per token of the chunk
-  PerHead<T> states_;                            // start of the memory of the states below
-  PerHead<T> key_sum_, query_sum_;               // (dim,)
+  PerHead<T> values_, dn_, result_;  // panels of rows of `value_dim` elements; v - center_ in values_
+  PerHead<T> center_;                // (value_dim,)
+  PerHead<T> dd_;                    // one number per token of the sequence
+  PerHead<T> inverse_, ones_;        // one number per token of the chunk
+  PerHead<T> partial_dots_;          // one vector per token of the chunk
+  PerHead<T> states_;                // start of the memory of the states below
+  PerHead<T> key_sum_, query_sum_;   // (dim,)
   PerHead<T> value_key_, dn_query_, key_value_;  // (value_dim, dim), (value_dim, dim), (dim, value_dim)
   int64_t state_elements_ = 0;
 };
@@ -378,8 +388,7 @@ int64_t group_size(int64_t batch, int64_t heads) {
   return best;
 }
 
-// Calls f(group) for all groups of heads of all sequences, in parallel. The type of `group` is HeadGroup<S,
-// Scan>.
+// Calls f(group) for all groups of heads of all sequences, in parallel. `group` is a HeadGroup<S, Scan>&.
 template <class Scan, class S, class F>
 void for_groups_with_scan(const LinearAttentionShape& s, AttentionRows<const S> q, AttentionRows<const S> k,
                           AttentionRows<const S> v, F&& f) {
@@ -404,7 +413,7 @@ void for_groups_with_scan(const LinearAttentionShape& s, AttentionRows<const S> 
 }
 
 // Calls f(group) for all groups of heads of all sequences, in parallel. Uses AMX for BFloat16 tensors if
-// uses_amx() is true.
+// amx::kHasScan and uses_amx() are true.
 template <class S, class F>
 void for_groups(const LinearAttentionShape& s, AttentionRows<const S> q, AttentionRows<const S> k,
                 AttentionRows<const S> v, F&& f) {

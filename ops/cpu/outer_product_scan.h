@@ -32,6 +32,11 @@ constexpr int64_t compute_panel_index(int64_t token, int64_t element) {
   return element / kPanelWidth<T> * kPanelWidth<T> * kChunkTokens + token * kPanelWidth<T> +
          element % kPanelWidth<T>;
 }
+// Returns the element of the token at an index in the panels of a chunk. Inverse of compute_panel_index().
+template <class T>
+constexpr int64_t get_panel_element(int64_t index) {
+  return index / (kPanelWidth<T> * kChunkTokens) * kPanelWidth<T> + index % kPanelWidth<T>;
+}
 
 enum class ScanMode { update, read, update_then_read };
 

@@ -16,8 +16,8 @@ struct ScanCase {
   int64_t rows, columns, count;
 };
 
-// Returns -1, 0 and 1 in a pattern without a short period.
-std::vector<float> small_integers(int64_t count, uint32_t seed) {
+// Returns `count` pseudorandom numbers from {-1, 0, 1}.
+std::vector<float> make_small_integers(int64_t count, uint32_t seed) {
   std::vector<float> values;
   for (int64_t i = 0; i < count; ++i) {
     seed = seed * 1664525 + 1013904223;
@@ -26,13 +26,13 @@ std::vector<float> small_integers(int64_t count, uint32_t seed) {
   return values;
 }
 
-// Checks that two scans with AMX have the same results as scan_outer_products(). All operands, products and
-// states are integers of at most 256, so both compute without rounding. Elements after the first `count`
-// tokens of the operands are NaN.
+// Checks that two scans with AMX have the same results as cpu::scan_outer_products(). Operands, elements of P
+// and states are integers with absolute values of at most 256, which bfloat16 represents exactly, and all
+// sums are exact in float32. Operands of tokens from `count` on are NaN.
 template <ScanMode kMode, int kStep>
 void check_scan(const ScanCase& c) {
   const auto make_panels = [&](int64_t elements, uint32_t seed) {
-    std::vector<float> panels = small_integers(compute_panel_size<float>(elements), seed);
+    std::vector<float> panels = make_small_integers(compute_panel_size<float>(elements), seed);
     for (int64_t e = 0; e < round_up_to_vector<float>(elements); ++e)
       for (int64_t t = 0; t < kChunkTokens; ++t) {
         float& value = panels[static_cast<size_t>(compute_panel_index<float>(t, e))];
@@ -51,12 +51,12 @@ void check_scan(const ScanCase& c) {
   std::vector<float> state = expected_state;
   for (int repetition = 0; repetition < 2; ++repetition) {
     std::vector<float> expected(static_cast<size_t>(compute_panel_size<float>(c.columns))), found = expected;
-    scan_outer_products<kMode, kStep>(expected_state.data(), c.rows, c.columns,
-                                      {a.data(), b.data(), left.data(), expected.data()}, c.count);
+    cpu::scan_outer_products<kMode, kStep>(expected_state.data(), c.rows, c.columns,
+                                           {a.data(), b.data(), left.data(), expected.data()}, c.count);
     {
       const amx::TileRegisters registers;
-      amx::Scan<kMode, kStep>(state.data(), c.rows, c.columns)
-          .run({a.data(), b.data(), left.data(), found.data()}, c.count);
+      amx::scan_outer_products<kMode, kStep>(state.data(), c.rows, c.columns,
+                                             {a.data(), b.data(), left.data(), found.data()}, c.count);
     }
     CHECK(state == expected_state);
     for (int64_t t = 0; t < c.count; ++t)
@@ -73,7 +73,8 @@ TEST_CASE("scan with AMX: the results of small integers are exact") {
   if constexpr (amx::kHasScan) {
     if (!uses_amx()) return;
     for (const ScanCase& c : {ScanCase{32, 32, 96}, ScanCase{64, 64, 96}, ScanCase{32, 64, 33},
-                              ScanCase{8, 24, 1}, ScanCase{40, 72, 31}, ScanCase{72, 16, 95}}) {
+                              ScanCase{8, 24, 1}, ScanCase{40, 72, 31}, ScanCase{72, 16, 95},
+                              ScanCase{33, 31, 65}, ScanCase{1, 1, 2}, ScanCase{31, 33, 64}}) {
       CAPTURE(c.rows);
       CAPTURE(c.columns);
       CAPTURE(c.count);
@@ -82,6 +83,7 @@ TEST_CASE("scan with AMX: the results of small integers are exact") {
       check_scan<ScanMode::update, 1>(c);
       check_scan<ScanMode::update, -1>(c);
       check_scan<ScanMode::read, 1>(c);
+      check_scan<ScanMode::read, -1>(c);
     }
   }
 }

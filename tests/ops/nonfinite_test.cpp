@@ -171,3 +171,31 @@ TEST_CASE("squared norms are finite if and only if all elements are finite") {
     CHECK(squares[3] == 0);
   });
 }
+
+TEST_CASE("linear attention on the CPU does not read NaN in values of masked keys") {
+  constexpr int64_t kLength = 70, kKeys = 40, kHeads = 2, kDim = 24;
+  const Shape shape{1, kLength, kHeads, kDim};
+  for (const DType dtype : {DType::float64, DType::float32, DType::bfloat16}) {
+    CAPTURE(name_of(dtype));
+    // Returns the result and the gradients for values that are `masked` from key kKeys on.
+    const auto compute = [&](double masked) {
+      Tensor values = normal(shape, 3, DType::float64);
+      for (int64_t i = kKeys * kHeads * kDim; i < values.numel(); ++i) values.data<double>()[i] = masked;
+      std::vector<Tensor> tensors;
+      for (const Tensor& x : {normal(shape, 1), normal(shape, 2), values})
+        tensors.push_back(set_requires_grad(x.to(dtype)));
+      const Tensor out =
+          linear_attention(tensors[0], tensors[1], tensors[2],
+                           {.causal = true, .key_lengths = Tensor::from_vector<int64_t>({kKeys}, {1})});
+      backward(out, normal(shape, 4).to(dtype));
+      std::vector<std::vector<double>> all = {out.to_vector()};
+      for (const Tensor& x : tensors) all.push_back(gradient(x).to_vector());
+      return all;
+    };
+    const auto expected = compute(0), found = compute(std::nan(""));
+    for (size_t i = 0; i < expected.size(); ++i) {
+      CAPTURE(i);
+      CHECK(found[i] == expected[i]);
+    }
+  }
+}
