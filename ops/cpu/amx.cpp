@@ -122,9 +122,9 @@ void multiply_panels(const PanelProduct& product) {
 }
 
 // Converts the matrix `a` (rows, depth) to left operands with the depth `padded_depth`. Columns from `depth`
-// on are zero. Returns the left operand for the first 32 rows. PanelProduct::a_stride, which is kParts *
-// padded_depth, determines the address of the other left operands. The result refers to `a` itself or to a
-// buffer of the calling thread, which is valid until the next call in this thread.
+// on are zero. Returns the left operand for the first 32 rows. The operands of consecutive groups of 32 rows
+// are 32 * kParts * padded_depth elements apart. The result points to `a` or to a buffer of the calling
+// thread. The next call in the same thread overwrites the buffer.
 LeftOperand convert_left_rows(const BFloat16* a, int64_t rows, int64_t depth, int64_t padded_depth) {
   if (depth == padded_depth) return make_left_rows(a, depth);
   auto* const padded = left_memory.get<BFloat16>(rows * padded_depth);

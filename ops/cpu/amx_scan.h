@@ -1,13 +1,12 @@
-// The scan of outer_product_scan.h, computed with the tile instructions of AMX for blocks of 32 tokens. In
-// the formulas, a, b, c and out are matrices with one row for each token of a block, and each line uses the
-// state before the block:
-//   P = c aᵀ, with zeros in each element whose column is after its row in the order of the scan,
-//   out = c state + P b,
+// The scan of outer_product_scan.h, computed with the tile instructions of AMX for blocks of 32 tokens. The
+// formulas for a block, in which a, b, c and out are matrices with one row per token, are:
+//   P = c aᵀ, where element (i, j) is set to zero if the scan reaches token j after token i,
+//   out = c state + P b, with the state before the block,
 //   state += aᵀ b.
 // ScanMode::read computes out = c state, and ScanMode::update only changes the state. All operands of matrix
 // products (a, b, c, P and the state) are rounded to bfloat16. Sums and the stored state are float32.
 // Subnormal operands and results become zero. If b is NaN or infinite for a token, `out` can be NaN for all
-// tokens of the same block, because P has zeros for tokens that the scan has not reached.
+// tokens of the same block, because P b contains products of b and zero.
 #pragma once
 
 #include <algorithm>
@@ -46,14 +45,16 @@ struct Matrix {
   }
 };
 
-// Writes x, rounded to bfloat16 and padded with zeros, to the tiles of a left operand.
+// Rounds the matrix x to bfloat16, pads it with zeros to 32 rows and 32 columns, and writes it to the two
+// tiles of a left operand.
 inline void round_left(const Matrix& x, BFloat16* tiles) {
   for (int64_t row = 0; row < kTileDepth; ++row)
     for (int64_t at = 0; at < kPanelColumns; at += kLanes<float>)
       store_dot_product_operand(tiles + row * kTileDepth + at, x.load_vector(row, at));
 }
 
-// Writes x, rounded to bfloat16 and padded with zeros, to the tiles of a right operand.
+// Rounds the matrix x to bfloat16, pads it with zeros to 32 rows and 32 columns, and writes it to the two
+// tiles of a right operand.
 inline void round_right(const Matrix& x, BFloat16* tiles) {
   for (int64_t at = 0; at < kPanelColumns; at += kTileSide, tiles += kTileElements)
     for (int64_t p = 0; p < kTileSide; ++p)
@@ -71,8 +72,8 @@ inline void convert_right_to_left(const BFloat16* right, BFloat16* left) {
   }
 }
 
-// Writes `products` (32, 32), rounded to bfloat16, to the tiles of a left operand. In row i, sets the columns
-// after i (kStep = 1) or before i (kStep = -1) to zero.
+// Rounds `products` (32, 32) to bfloat16, and writes the rounded products to the two tiles of a left operand.
+// In row i, sets the columns after i (kStep = 1) or before i (kStep = -1) to zero.
 template <int kStep>
 void round_masked(const float* products, BFloat16* tiles) {
   Vector<int32_t> lanes;

@@ -79,9 +79,9 @@ struct TileAddresses {
 };
 
 // multiply_and_load_left(), multiply_and_load_right() and multiply_and_load() add the products of the
-// operands in the tile registers to the sums in the tile registers. They then load the next left operand, the
-// next right operand, or both. Each register is loaded directly after the last product that reads it, so that
-// loads overlap with products.
+// operands in the tile registers to the sums in the tile registers. After the last product that reads a
+// register, multiply_and_load_left() loads the next left operand, multiply_and_load_right() loads the next
+// right operand, and multiply_and_load() loads both. Loads and products overlap.
 [[gnu::always_inline]] TAPEFORMER_AMX inline void multiply_and_load_left(const TileAddresses& next) {
   _tile_dpbf16ps(0, 4, 6);
   _tile_dpbf16ps(1, 4, 7);
@@ -110,7 +110,7 @@ struct TileAddresses {
 }
 
 // Computes the products of parts in kTerms for the matrix product a b, and adds these products to the sums in
-// the tile registers. `steps` is the number of tiles along the inner dimension, at least 1.
+// the tile registers. `steps` is the number of tiles of each operand along the inner dimension, at least 1.
 template <const auto& kTerms>
 [[gnu::always_inline]] TAPEFORMER_AMX inline void multiply_terms(const LeftOperand& a, const RightOperand& b,
                                                                  int64_t steps) {
@@ -148,8 +148,8 @@ template <const auto& kTerms>
 }
 
 // Computes c = a b, or c += a b if kAccumulate is true. c has 32 columns, and the number of rows that
-// configure_tiles() received. `steps` is the number of tiles along the inner dimension, at least 1.
-// `c_stride` is the row stride of c in elements.
+// configure_tiles() received. `steps` is the number of tiles of each operand along the inner dimension, at
+// least 1. `c_stride` is the row stride of c in elements.
 template <class E, bool kAccumulate>
 TAPEFORMER_AMX void multiply_tiles(const LeftOperand& a, const RightOperand& b, int64_t steps, float* c,
                                    int64_t c_stride) {
@@ -176,7 +176,7 @@ TAPEFORMER_AMX void multiply_tiles(const LeftOperand& a, const RightOperand& b, 
 }
 
 // Computes the products of parts in kTerms for multiply_flat_block(), and adds these products to the sums in
-// the tile registers. `steps` is the number of tiles along the inner dimension.
+// the tile registers. `steps` is the number of tiles of each operand along the inner dimension.
 template <const auto& kTerms>
 [[gnu::always_inline]] TAPEFORMER_AMX inline void multiply_flat_terms(const LeftOperand& a,
                                                                       const RightOperand& b,
@@ -198,7 +198,7 @@ template <const auto& kTerms>
     }
 }
 
-// Implements multiply_flat_block(). `steps` is the number of tiles along the inner dimension.
+// Implements multiply_flat_block(). `steps` is the number of tiles of each operand along the inner dimension.
 template <class E>
 TAPEFORMER_AMX void multiply_flat_tiles(const LeftOperand& a, const RightOperand& b,
                                         const RightOperand& next_b, int64_t steps, float* c,

@@ -35,9 +35,9 @@ struct PerHead {
   T* operator[](int64_t head) const { return data + head * stride; }
 };
 
-// The scans of HeadGroup, computed with vector instructions (outer_product_scan.h). run() overwrites o.out.
-// kRoundsOperands is true if run() rounds its operands to bfloat16. A ProcessorState object must exist in the
-// thread that calls run().
+// VectorScan::run() and AmxScan::run() compute the scan of outer_product_scan.h, and overwrite o.out.
+// VectorScan uses vector instructions, and AmxScan uses AMX (amx_scan.h). kRoundsOperands is true if run()
+// rounds its operands to bfloat16. A ProcessorState object must exist in the thread that calls run().
 struct VectorScan {
   static constexpr bool kRoundsOperands = false;
   struct ProcessorState {};
@@ -48,7 +48,6 @@ struct VectorScan {
   }
 };
 
-// The scans of HeadGroup, computed with AMX (amx_scan.h). The interface is that of VectorScan.
 struct AmxScan {
   [[maybe_unused]] static constexpr bool kRoundsOperands = true;
   using ProcessorState = amx::TileRegisters;
@@ -79,9 +78,9 @@ struct AmxScan {
 // S is the type of the tensors. The states have the compute type T. Scan is VectorScan or AmxScan.
 //
 // If a vector c is subtracted from all values v, and dn . c is added to dd, the gradients of q and k stay the
-// same. If the scan rounds its operands, a large common part of v would cause large errors in these
-// gradients. backward() therefore subtracts center_, an estimate of the mean of v, if `normalized` is true
-// and the gradient of q is computed.
+// same. If v has a large mean and the scan rounds its operands, the subtraction of the mean reduces the
+// errors of these gradients. backward() subtracts center_, an estimate of the mean of v, if the scan rounds
+// its operands, `normalized` is true and the gradient of q is computed.
 template <class S, class Scan>
 class HeadGroup {
   using T = Compute<S>;
@@ -205,10 +204,6 @@ class HeadGroup {
   TokenRows<U> rows(AttentionRows<U> tensor, Chunk c, int64_t dim) const {
     return {tensor.row(batch_, c.begin, head_), tensor.length_stride, tensor.head_stride, heads_, dim};
   }
-  template <ScanMode kMode, int kStep = 1>
-  static void scan(T* state, int64_t rows, int64_t columns, const ScanOperands<T>& operands, int64_t count) {
-    Scan::template run<kMode, kStep>(state, rows, columns, operands, count);
-  }
 
   // Returns the number of valid keys of a chunk.
   int64_t valid(Chunk c) const { return std::clamp<int64_t>(valid_keys_ - c.begin, 0, c.count); }
@@ -268,8 +263,8 @@ class HeadGroup {
   template <ScanMode kMode>
   void attend(Chunk c, int64_t h) {
     constexpr bool kUpdate = kMode != ScanMode::read, kRead = kMode != ScanMode::update;
-    scan<kMode>(key_value_[h], shape_.dim, shape_.value_dim, {keys_[h], values_[h], queries_[h], result_[h]},
-                c.count);
+    Scan::template run<kMode, 1>(key_value_[h], shape_.dim, shape_.value_dim,
+                                 {keys_[h], values_[h], queries_[h], result_[h]}, c.count);
     T* const dots = partial_dots_[h];
     if (kRead) std::fill_n(dots, c.count * kLanes<T>, T{0});
     for (int64_t i = 0; i < shape_.dim; i += kLanes<T>) {
@@ -314,8 +309,8 @@ class HeadGroup {
     if (!gq.data) return;
     for (int64_t h = 0; h < heads_; ++h) {
       T* const result = features_gradient_[h];
-      scan<kMode>(value_key_[h], shape_.value_dim, shape_.dim, {values_[h], keys_[h], dn_[h], result},
-                  c.count);
+      Scan::template run<kMode, 1>(value_key_[h], shape_.value_dim, shape_.dim,
+                                   {values_[h], keys_[h], dn_[h], result}, c.count);
       if constexpr (kRounds && kMode != ScanMode::update)
         if (shape_.normalized) set_exact_dd(c, h);
       scan_row<kMode>(key_sum_[h], shape_.dim, {ones_[h], keys_[h], dd_[h] + c.begin, result}, c.count);
@@ -330,8 +325,8 @@ class HeadGroup {
     if (!gk.data) return;
     for (int64_t h = 0; h < heads_; ++h) {
       T* const result = features_gradient_[h];
-      scan<kMode, -1>(dn_query_[h], shape_.value_dim, shape_.dim, {dn_[h], queries_[h], values_[h], result},
-                      c.count);
+      Scan::template run<kMode, -1>(dn_query_[h], shape_.value_dim, shape_.dim,
+                                    {dn_[h], queries_[h], values_[h], result}, c.count);
       scan_row<kMode, -1>(query_sum_[h], shape_.dim, {dd_[h] + c.begin, queries_[h], ones_[h], result},
                           c.count);
     }
@@ -347,8 +342,8 @@ class HeadGroup {
   void value_gradient(Chunk c, AttentionRows<S> gv) {
     if (!gv.data) return;
     for (int64_t h = 0; h < heads_; ++h) {
-      scan<kMode, -1>(key_value_[h], shape_.dim, shape_.value_dim,
-                      {queries_[h], dn_[h], keys_[h], result_[h]}, c.count);
+      Scan::template run<kMode, -1>(key_value_[h], shape_.dim, shape_.value_dim,
+                                    {queries_[h], dn_[h], keys_[h], result_[h]}, c.count);
     }
     if constexpr (kMode != ScanMode::update)
       for_each_vector(

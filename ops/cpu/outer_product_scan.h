@@ -32,7 +32,7 @@ constexpr int64_t compute_panel_index(int64_t token, int64_t element) {
   return element / kPanelWidth<T> * kPanelWidth<T> * kChunkTokens + token * kPanelWidth<T> +
          element % kPanelWidth<T>;
 }
-// Returns the element of the token at an index in the panels of a chunk. Inverse of compute_panel_index().
+// Returns the `element` for which compute_panel_index(token, element) is `index`.
 template <class T>
 constexpr int64_t get_panel_element(int64_t index) {
   return index / (kPanelWidth<T> * kChunkTokens) * kPanelWidth<T> + index % kPanelWidth<T>;

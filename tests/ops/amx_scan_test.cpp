@@ -21,14 +21,14 @@ std::vector<float> make_small_integers(int64_t count, uint32_t seed) {
   std::vector<float> values;
   for (int64_t i = 0; i < count; ++i) {
     seed = seed * 1664525 + 1013904223;
-    values.push_back(static_cast<float>(seed >> 16) / 21846 < 1 ? -1.0f : static_cast<float>(seed >> 31));
+    values.push_back(static_cast<float>(seed >> 16 & 1) - static_cast<float>(seed >> 17 & 1));
   }
   return values;
 }
 
-// Checks that two scans with AMX have the same results as cpu::scan_outer_products(). Operands, elements of P
-// and states are integers with absolute values of at most 256, which bfloat16 represents exactly, and all
-// sums are exact in float32. Operands of tokens from `count` on are NaN.
+// Checks that two scans with AMX have the same results as cpu::scan_outer_products(). The operands, the
+// elements of P and the states are integers with absolute values of at most 256. bfloat16 represents these
+// integers exactly, and all sums are exact in float32. Operands of tokens from `count` on are NaN.
 template <ScanMode kMode, int kStep>
 void check_scan(const ScanCase& c) {
   const auto make_panels = [&](int64_t elements, uint32_t seed) {
@@ -71,7 +71,10 @@ void check_scan(const ScanCase& c) {
 
 TEST_CASE("scan with AMX: the results of small integers are exact") {
   if constexpr (amx::kHasScan) {
-    if (!uses_amx()) return;
+    if (!uses_amx()) {
+      MESSAGE("skipped: this process does not use AMX");
+      return;
+    }
     for (const ScanCase& c : {ScanCase{32, 32, 96}, ScanCase{64, 64, 96}, ScanCase{32, 64, 33},
                               ScanCase{8, 24, 1}, ScanCase{40, 72, 31}, ScanCase{72, 16, 95},
                               ScanCase{33, 31, 65}, ScanCase{1, 1, 2}, ScanCase{31, 33, 64}}) {
