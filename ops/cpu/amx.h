@@ -26,8 +26,7 @@ template <class E>
 void pack(int64_t depth, int64_t columns, const float* b, bool transposed, int64_t begin, int64_t end,
           BFloat16* packed);
 // Computes out (rows, columns) = a (rows, depth) b, where `packed` is the packed matrix b. `depth` is at
-// least
-// 1. `out_stride` is the row stride of `out` in elements.
+// least 1. `out_stride` is the row stride of `out` in elements.
 template <class E>
 void multiply(int64_t rows, int64_t depth, int64_t columns, const E* a, const BFloat16* packed, float* out,
               int64_t out_stride);
