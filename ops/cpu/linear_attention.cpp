@@ -35,15 +35,14 @@ struct PerHead {
   T* operator[](int64_t head) const { return data + head * stride; }
 };
 
-// VectorScan::run() and AmxScan::run() compute the scan of outer_product_scan.h, and overwrite o.out.
-// VectorScan uses vector instructions, and AmxScan uses AMX (amx_scan.h). kRoundsOperands is true if run()
-// rounds its operands to bfloat16. A ProcessorState object must exist in the thread that calls run().
+// VectorScan::run() and AmxScan::run() compute the scan of outer_product_scan.h. VectorScan uses vector
+// instructions, and AmxScan uses AMX (amx_scan.h). kRoundsOperands is true if run() rounds its operands to
+// bfloat16. A ProcessorState object must exist in the thread that calls run().
 struct VectorScan {
   static constexpr bool kRoundsOperands = false;
   struct ProcessorState {};
   template <ScanMode kMode, int kStep, class T>
   static void run(T* state, int64_t rows, int64_t columns, const ScanOperands<T>& o, int64_t count) {
-    if constexpr (kMode != ScanMode::update) std::fill_n(o.out, compute_panel_size<T>(columns), T{0});
     scan_outer_products<kMode, kStep>(state, rows, columns, o, count);
   }
 };

@@ -53,9 +53,10 @@ struct ScanOperands {
 namespace detail {
 
 // Scans `count` tokens with a tile of the state. The tile has kRows rows of kVectors vectors. The operands
-// begin at the first token of the scan. If kStep is -1, the tokens are scanned in descending order. In a and
-// c, consecutive tokens are kLeft elements apart.
-template <ScanMode kMode, int kStep, int kRows, int kVectors, int64_t kLeft, class T>
+// begin at the first token of the scan. If kStep is -1, the tokens are scanned in descending order. If kAdd
+// is true, adds the results to `out`, otherwise overwrites it. In a and c, consecutive tokens are kLeft
+// elements apart.
+template <ScanMode kMode, int kStep, int kRows, int kVectors, bool kAdd, int64_t kLeft, class T>
 void scan_tile(T* state, int64_t state_stride, ScanOperands<T> o, int64_t count) {
   constexpr bool kUpdate = kMode != ScanMode::read, kRead = kMode != ScanMode::update;
   Vector<T> tile[kRows][kVectors];
@@ -74,7 +75,8 @@ void scan_tile(T* state, int64_t state_stride, ScanOperands<T> o, int64_t count)
     }
     if constexpr (kRead) {
       Vector<T> sum[kVectors];
-      for (int j = 0; j < kVectors; ++j) sum[j] = load(o.out + panel_offset + j * kLanes<T>);
+      for (int j = 0; j < kVectors; ++j)
+        sum[j] = kAdd ? load(o.out + panel_offset + j * kLanes<T>) : Vector<T>{};
       for (int r = 0; r < kRows; ++r)
         for (int j = 0; j < kVectors; ++j) sum[j] += o.c[left_offset + r] * tile[r][j];
       for (int j = 0; j < kVectors; ++j) store(o.out + panel_offset + j * kLanes<T>, sum[j]);
@@ -93,22 +95,21 @@ void scan_columns(T* state, int64_t rows, int64_t padded_columns, int64_t column
   constexpr int kTileRows = 4;
   constexpr bool kUpdate = kMode != ScanMode::read, kRead = kMode != ScanMode::update;
   const int64_t first_token = kStep > 0 ? 0 : count - 1;
-  for (int64_t row = 0; row < rows;) {
+  const auto scan_rows = [&]<int kRows, bool kAdd>(int64_t row) {
     const int64_t left_offset = compute_panel_index<T>(first_token, row),
                   right_offset = compute_panel_index<T>(first_token, column);
     const ScanOperands<T> tile_operands{
         kUpdate ? o.a + left_offset : nullptr, kUpdate ? o.b + right_offset : nullptr,
         kRead ? o.c + left_offset : nullptr, kRead ? o.out + right_offset : nullptr};
-    T* const tile = state + row * padded_columns + column;
-    if (row + kTileRows <= rows) {
-      scan_tile<kMode, kStep, kTileRows, kVectors, kPanelWidth<T>>(tile, padded_columns, tile_operands,
-                                                                   count);
-      row += kTileRows;
-    } else {
-      scan_tile<kMode, kStep, 1, kVectors, kPanelWidth<T>>(tile, padded_columns, tile_operands, count);
-      ++row;
-    }
-  }
+    scan_tile<kMode, kStep, kRows, kVectors, kAdd, kPanelWidth<T>>(state + row * padded_columns + column,
+                                                                   padded_columns, tile_operands, count);
+  };
+  const int64_t first = rows < kTileRows ? 1 : kTileRows;
+  first == 1 ? scan_rows.template operator()<1, false>(0)
+             : scan_rows.template operator()<kTileRows, false>(0);
+  int64_t row = first;
+  for (; row + kTileRows <= rows; row += kTileRows) scan_rows.template operator()<kTileRows, true>(row);
+  for (; row < rows; ++row) scan_rows.template operator()<1, true>(row);
 }
 
 }  // namespace detail
@@ -116,7 +117,7 @@ void scan_columns(T* state, int64_t rows, int64_t padded_columns, int64_t column
 // Computes the formula at the top of this file for `count` tokens and a state with the shape (rows, columns).
 // Each row of the state is padded to whole vectors. kMode selects whether each token updates the state, reads
 // the state, or updates and then reads the state. If kStep is -1, the tokens are scanned from the last to the
-// first. Operands that kMode does not use can be null.
+// first. Overwrites o.out. `rows` is at least 1. Operands that kMode does not use can be null.
 template <ScanMode kMode, int kStep = 1, class T>
 void scan_outer_products(T* state, int64_t rows, int64_t columns, ScanOperands<T> o, int64_t count) {
   if (count == 0) return;
@@ -128,8 +129,8 @@ void scan_outer_products(T* state, int64_t rows, int64_t columns, ScanOperands<T
     detail::scan_columns<kMode, kStep, 1>(state, rows, padded_columns, column, o, count);
 }
 
-// Runs scan_outer_products() for a state with one row. The operands a and c are contiguous arrays with one
-// element per token instead of panels.
+// Like scan_outer_products() for a state with one row, but adds the results to o.out. The operands a and c
+// are contiguous arrays with one element per token instead of panels.
 template <ScanMode kMode, int kStep = 1, class T>
 void scan_row(T* state, int64_t columns, ScanOperands<T> o, int64_t count) {
   if (count == 0) return;
@@ -141,9 +142,9 @@ void scan_row(T* state, int64_t columns, ScanOperands<T> o, int64_t count) {
         kUpdate ? o.a + first_token : nullptr, kUpdate ? o.b + right_offset : nullptr,
         kRead ? o.c + first_token : nullptr, kRead ? o.out + right_offset : nullptr};
     if (column + kPanelWidth<T> <= padded_columns)
-      detail::scan_tile<kMode, kStep, 1, 2, 1>(state + column, padded_columns, tile_operands, count);
+      detail::scan_tile<kMode, kStep, 1, 2, true, 1>(state + column, padded_columns, tile_operands, count);
     else
-      detail::scan_tile<kMode, kStep, 1, 1, 1>(state + column, padded_columns, tile_operands, count);
+      detail::scan_tile<kMode, kStep, 1, 1, true, 1>(state + column, padded_columns, tile_operands, count);
   }
 }
 
