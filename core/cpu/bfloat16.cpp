@@ -17,8 +17,10 @@ void widen(const BFloat16* source, int64_t count, float* target) {
 
 void narrow(const float* source, int64_t count, BFloat16* target) {
   constexpr int64_t kLength = kLanes<float>;
-  for (; count >= kLength; count -= kLength, source += kLength, target += kLength)
+  for (; count >= kLength; count -= kLength, source += kLength, target += kLength) {
+    __builtin_prefetch(source + 8 * kLength);
     store(target, load(source));
+  }
   if (count > 0) store_first(target, load_first(source, count), count);
 }
 

@@ -33,53 +33,35 @@ void for_blocks(int64_t begin, int64_t end, int64_t max_rows, F&& f) {
   for (int64_t row = begin; row < end; row += max_rows) f(row, std::min(max_rows, end - row));
 }
 
-// Computes `out`, the gradient of one row of x wᵀ + bias, from `g`, the gradient of the same row of y. If the
-// activation is relu, `multipliers` is not needed: y > 0 means that the input of relu was positive and that
-// dropout kept the element.
-template <class T, class Y>
-void start_row(const Y* g, const Y* y, const Y* preactivation, Activation activation, T scale,
-               const T* multipliers, T* out, int64_t n) {
-  if (activation == Activation::relu) {
-#pragma omp simd
-    for (int64_t i = 0; i < n; ++i)
-      out[i] = convert_element<T>(y[i]) <= 0 ? T{0} : convert_element<T>(g[i]) * scale;
-    return;
+// Computes one row of the gradient of x wᵀ + bias: the row `g` of the gradient of y times `factors`. If
+// `factors` is null, uses `scale` instead, and zero where the row `y` of a relu layer is not positive. `y` is
+// null for other layers. Adds the result to `gbias`, and writes it to `out`. Both can be null.
+template <class O, class T, class Y>
+void start_row(const Y* g, const T* factors, T scale, const Y* y, T* gbias, O* out, int64_t n) {
+  for (int64_t i = 0; i < n; i += kLanes<T>) {
+    Vector<T> v = load_first(g + i, n - i);
+    v *= factors ? load_first(factors + i, n - i) : Vector<T>{} + scale;
+    if (y) v = load_first(y + i, n - i) <= 0 ? Vector<T>{} : v;
+    if (gbias) store_first(gbias + i, load_first(gbias + i, n - i) + v, n - i);
+    if (out) store_first(out + i, v, n - i);
   }
-  if (multipliers) {
-#pragma omp simd
-    for (int64_t i = 0; i < n; ++i) out[i] = convert_element<T>(g[i]) * multipliers[i];
-  } else {
-    convert_elements(g, n, out);
-  }
-  if (activation == Activation::gelu) {
-#pragma omp simd
-    for (int64_t i = 0; i < n; ++i)
-      out[i] *= Gelu::derivative<VectorMath>(convert_element<T>(preactivation[i]), T{0});
-  }
-}
-
-template <class T, class Y>
-void add_row(const Y* row, int64_t width, T* sums) {
-#pragma omp simd
-  for (int64_t i = 0; i < width; ++i) sums[i] += convert_element<T>(row[i]);
 }
 
 // Sizes of the buffers of a thread, in elements.
 struct BufferSizes {
-  int64_t row = 0, multipliers = 0, sums = 0, operands = 0, inputs = 0;
+  int64_t multipliers = 0, sums = 0, operands = 0, inputs = 0;
 };
 
 template <class O, class T>
 struct Buffers {
   Buffers(Arena arena, const BufferSizes& sizes)
-      : row(arena.allocate<T>(sizes.row)),
-        multipliers(arena.allocate<T>(sizes.multipliers)),
+      : multipliers(arena.allocate<T>(sizes.multipliers)),
         sums(arena.allocate<T>(sizes.sums)),
         operands(arena.allocate<O>(sizes.operands)),
         inputs(arena.allocate<O>(sizes.inputs)),
         bytes(arena.used_bytes()) {}
 
-  T *row, *multipliers;  // gradient and dropout multipliers of one row
+  T* multipliers;  // factors of one row, of dropout and, in the backward pass, of the activation
   // Result of the matrix product of a block of rows with the weight, before conversion to the result type.
   T* sums;
   O *operands, *inputs;  // gradients and inputs of a block, rounded to O
@@ -137,31 +119,39 @@ struct LinearGradient {
   X* gx;
   int64_t block;  // maximum number of rows of a block
 
-  bool plain() const { return activation == Activation::none && !dropout.is_active(); }
+  // If the activation is relu, dropout masks are not drawn again: y > 0 means that the input of relu was
+  // positive and that dropout kept the element.
   bool draws() const { return dropout.is_active() && activation != Activation::relu; }
+  bool has_factors() const { return draws() || activation == Activation::gelu; }
   // Returns whether matrix products can read g without a copy.
   template <class O>
   bool direct() const {
-    return plain() && std::is_same_v<O, Y>;
+    return std::is_same_v<O, Y> && activation == Activation::none && !dropout.is_active();
   }
   template <class O>
   BufferSizes sizes() const {
-    return {.row = shape.out,
-            .multipliers = draws() ? shape.out : 0,
+    return {.multipliers = has_factors() ? shape.out : 0,
             .sums = std::is_same_v<X, T> ? 0 : block * shape.in,
             .operands = direct<O>() ? 0 : block * shape.out,
             .inputs = std::is_same_v<O, X> ? 0 : block * shape.in};
   }
 
-  // Returns row `row` of the gradient of x wᵀ + bias. The result points to `g` or to `buffer`.
-  const T* row(int64_t row, T* buffer, T* multipliers) const {
-    const int64_t out = shape.out, at = row * out;
-    if (plain()) return convert_if_needed(g + at, out, buffer);
-    if (draws()) compute_dropout_multipliers(dropout, at, out, multipliers);
-    start_row(g + at, y ? y + at : nullptr, preactivation ? preactivation + at : nullptr, activation,
-              dropout.is_active() ? static_cast<T>(dropout.scale()) : T{1}, draws() ? multipliers : nullptr,
-              buffer, out);
-    return buffer;
+  // Computes row `row` of the gradient of x wᵀ + bias. `factors` is a buffer for one row.
+  template <class O>
+  void start(int64_t row, T* factors, T* gbias, O* out) const {
+    const int64_t n = shape.out, at = row * n;
+    if (draws())
+      compute_dropout_multipliers(dropout, at, n, factors);
+    else if (has_factors())
+      std::fill_n(factors, n, T{1});
+    if (activation == Activation::gelu) {
+#pragma omp simd
+      for (int64_t i = 0; i < n; ++i)
+        factors[i] *= Gelu::derivative<VectorMath>(convert_element<T>(preactivation[at + i]), T{0});
+    }
+    start_row(g + at, has_factors() ? factors : nullptr,
+              dropout.is_active() ? static_cast<T>(dropout.scale()) : T{1},
+              activation == Activation::relu ? y + at : nullptr, gbias, out, n);
   }
 };
 
@@ -179,12 +169,8 @@ void backward_rows(const LinearGradient<X, Y, T>& gradient, const PackedOperand<
     const O* gz = buffers.operands;
     if constexpr (std::is_same_v<O, Y>)
       if (direct) gz = gradient.g + first * out;
-    for (int64_t r = 0; r < rows && direct && gbias; ++r) add_row(gradient.g + (first + r) * out, out, gbias);
-    for (int64_t r = 0; r < rows && !direct; ++r) {
-      const T* const row = gradient.row(first + r, buffers.row, buffers.multipliers);
-      if (gbias) add_row(row, out, gbias);
-      convert_elements(row, out, buffers.operands + r * out);
-    }
+    for (int64_t r = 0; r < rows && (!direct || gbias); ++r)
+      gradient.start(first + r, buffers.multipliers, gbias, direct ? nullptr : buffers.operands + r * out);
     if (weight) {
       T* values = buffers.sums;
       if constexpr (std::is_same_v<X, T>) values = gradient.gx + first * in;

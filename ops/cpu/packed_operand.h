@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "core/cpu/bfloat16.h"
+#include "core/cpu/vector.h"
 #include "core/device_control.h"
 #include "core/dtype.h"
 #include "core/scratch.h"
@@ -86,10 +87,10 @@ void multiply_transposed_left(int64_t rows, int64_t m, int64_t n, const O* a, co
 template <class T>
 void add_partial_sums(const T* partial, int64_t count, int64_t size, T* sums) {
   parallel_for(size, 1 << 15, [&](int64_t begin, int64_t end) {
-    for (int64_t part = 0; part < count; ++part) {
-      const T* const part_sums = partial + part * size;
-#pragma omp simd
-      for (int64_t i = begin; i < end; ++i) sums[i] += part_sums[i];
+    for (int64_t i = begin; i < end; i += kLanes<T>) {
+      Vector<T> sum = load_first(sums + i, end - i);
+      for (int64_t part = 0; part < count; ++part) sum += load_first(partial + part * size + i, end - i);
+      store_first(sums + i, sum, end - i);
     }
   });
 }
