@@ -67,7 +67,17 @@ template <class Bits>
   const Vector<uint32_t> nan = Vector<uint32_t>{} + 0x7FC0;
   return v == v ? rounded : nan;
 }
+// Returns the bits of BFloat16(v[i]) in each lane. AVX512-BF16 has an instruction for it, which turns
+// subnormal numbers into zeros and keeps the payload of a NaN. Vectors with such elements are rounded without
+// the instruction, so that results do not depend on the processor.
 [[gnu::always_inline]] inline HalfVector narrow(Vector<float> v) {
+#if defined(__AVX512BF16__) && defined(__AVX512DQ__)
+  if constexpr (sizeof(v) == 64) {
+    constexpr int kQuietNan = 0x01, kSubnormal = 0x20, kSignalingNan = 0x80;
+    if (_mm512_fpclass_ps_mask((__m512)v, kQuietNan | kSubnormal | kSignalingNan) == 0) [[likely]]
+      return (HalfVector)_mm512_cvtneps_pbh((__m512)v);
+  }
+#endif
   return __builtin_convertvector(round_to_bfloat16_bits(v), HalfVector);
 }
 }  // namespace detail
@@ -134,6 +144,13 @@ template <class T>
 }
 [[gnu::always_inline]] inline double reduce_max(Vector<double> v) {
   return detail::max_lanes<double>(v);
+}
+
+// Prefetches a row of `count` adjacent elements.
+template <class T>
+[[gnu::always_inline]] inline void prefetch_row(const T* row, int64_t count) {
+  constexpr int64_t kCacheLineBytes = 64, kLineElements = kCacheLineBytes / static_cast<int64_t>(sizeof(T));
+  for (int64_t i = 0; i < count; i += kLineElements) __builtin_prefetch(row + i);
 }
 
 // load_first() and store_first() access only the first min(count, kLanes<T>) elements. load_first() sets the

@@ -28,7 +28,7 @@ struct TokenRows {
 template <class T, class F>
 [[gnu::always_inline]] inline void for_each_vector(TokenRows<T> rows, int64_t count, F f) {
   using S = std::remove_const_t<T>;
-  constexpr int64_t kPrefetch = 4;
+  constexpr int64_t kPrefetchedTokens = 4;  // distance of prefetched rows, which are not adjacent in memory
   constexpr int64_t kVectorElements = kLanes<S>, kPanelElements = kPanelWidth<Compute<S>>;
   for (int64_t t = 0; t < count; ++t)
     for (int64_t head = 0; head < rows.heads; ++head) {
@@ -36,8 +36,7 @@ template <class T, class F>
       int64_t panel_index = t * kPanelElements, remaining = rows.dim;
       for (; remaining >= kPanelElements;
            remaining -= kPanelElements, row += kPanelElements, panel_index += kPanelElements * kChunkTokens) {
-        __builtin_prefetch(row + kPrefetch * rows.token_stride);
-        if (sizeof(T) > 2) __builtin_prefetch(row + kPrefetch * rows.token_stride + kVectorElements);
+        prefetch_row(row + kPrefetchedTokens * rows.token_stride, kPanelElements);
         f(row, head, t, panel_index, kVectorElements);
         f(row + kVectorElements, head, t, panel_index + kVectorElements, kVectorElements);
       }

@@ -122,7 +122,7 @@ class LshForward : public LshWindow<T> {
 
   // Prefetches the memory for the result of query i, and the inputs of query i of the next chunk.
   void prefetch(int64_t i) {
-    prefetch_row(running_.rows[2].row(current_->key_positions[i]), shape_.value_dim * int64_t{sizeof(T)});
+    prefetch_row(running_.rows[2].row(current_->key_positions[i]), shape_.value_dim);
     this->prefetch_next_slot(i);
   }
 

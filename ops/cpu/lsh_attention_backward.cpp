@@ -175,13 +175,12 @@ class LshBackward : public LshWindow<T> {
   }
 
   void prefetch(int64_t i) {
-    constexpr int64_t kSize = sizeof(T);
     if (i < previous_->count) {
-      prefetch_row(gq_row(previous_->key_positions[i]), shape_.dim * kSize);
-      prefetch_row(gv_row(previous_->key_positions[i]), shape_.value_dim * kSize);
+      prefetch_row(gq_row(previous_->key_positions[i]), shape_.dim);
+      prefetch_row(gv_row(previous_->key_positions[i]), shape_.value_dim);
     }
     this->prefetch_next_slot(i);
-    if (i < this->next_count_) prefetch_row(g_row(this->next_positions_[i]), shape_.value_dim * kSize);
+    if (i < this->next_count_) prefetch_row(g_row(this->next_positions_[i]), shape_.value_dim);
   }
 
   // Updates row `row` of scores_ and score_gradients_, the row of query i of the chunk, in place. Each column

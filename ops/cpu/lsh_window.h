@@ -27,11 +27,6 @@ using LaneInt = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
 // number of chunks is constant, so that sums do not depend on the number of threads.
 inline constexpr int64_t kChunksPerLshSegment = 16;
 
-inline void prefetch_row(const void* row, int64_t bytes) {
-  constexpr int64_t kCacheLineBytes = 64;
-  for (int64_t i = 0; i < bytes; i += kCacheLineBytes) __builtin_prefetch(static_cast<const char*>(row) + i);
-}
-
 // Multiplies row i by factors[i] and packs the rows [0, count) in the layout of pack_rows() (tile_product.h).
 // row(i) returns a pointer to the `dim` elements of row i.
 template <class T, class Row>
@@ -230,8 +225,8 @@ class LshWindow {
   void prefetch_next_slot(int64_t i) const {
     if (i >= next_count_) return;
     __builtin_prefetch(order_->codes(next_positions_[i]));
-    prefetch_row(q_row(next_positions_[i]), shape_.dim * int64_t{sizeof(T)});
-    prefetch_row(v_row(next_positions_[i]), shape_.value_dim * int64_t{sizeof(T)});
+    prefetch_row(q_row(next_positions_[i]), shape_.dim);
+    prefetch_row(v_row(next_positions_[i]), shape_.value_dim);
   }
 
   // For each query, sets an element of ranges_ to a range of score columns that contains all keys to which

@@ -5,6 +5,7 @@
 
 #include "core/cpu/bfloat16.h"
 #include "core/cpu/dropout_bits.h"
+#include "core/cpu/vector.h"
 #include "core/instances.h"
 #include "core/scratch.h"
 #include "core/threads.h"
@@ -16,13 +17,6 @@ constexpr int64_t kGrainElements = 1 << 14;  // minimum number of elements per t
 
 int64_t choose_grain_rows(int64_t dim) {
   return std::max<int64_t>(kGrainElements / std::max<int64_t>(dim, 1), 1);
-}
-
-// Prefetches `count` elements.
-template <class T>
-void prefetch(const T* elements, int64_t count) {
-  constexpr int64_t kLineElements = 64 / sizeof(T);
-  for (int64_t i = 0; i < count; i += kLineElements) __builtin_prefetch(elements + i);
 }
 
 // Computes sum = x + dropout(branch) for one row. `first` is the index of the first element of the row in the
@@ -116,9 +110,9 @@ void layer_norm_forward(Backend, int64_t rows, int64_t dim, const T* x, const B*
       T* const out = y + row * dim;
       T* const n = normalized ? normalized + row * dim : out;
       const T* source = x + row * dim;
-      prefetch(source + dim, dim);
+      prefetch_row(source + dim, dim);
       if (branch) {
-        prefetch(branch + (row + 1) * dim, dim);
+        prefetch_row(branch + (row + 1) * dim, dim);
         const T* added = converted.data();
         if constexpr (kConverts)
           widen(branch + row * dim, dim, converted.data());
@@ -149,9 +143,9 @@ void layer_norm_backward(Backend, int64_t rows, int64_t dim, const T* g, const B
     for (int64_t part = part_begin; part < part_end; ++part)
       for (int64_t row = rows * part / parts; row < rows * (part + 1) / parts; ++row) {
         T* const gx_row = gx + row * dim;
-        if (g) prefetch(g + (row + 1) * dim, dim);
-        if (g_rounded) prefetch(g_rounded + (row + 1) * dim, dim);
-        prefetch(normalized + (row + 1) * dim, dim);
+        if (g) prefetch_row(g + (row + 1) * dim, dim);
+        if (g_rounded) prefetch_row(g_rounded + (row + 1) * dim, dim);
+        prefetch_row(normalized + (row + 1) * dim, dim);
         const T* const g_row = compute_result_gradient(g, g_rounded, row * dim, dim, sum.data());
         backpropagate_row(g_row, normalized + row * dim, weight, inverse_std[row], gx_row,
                           partial.data() + 2 * part * dim, partial.data() + (2 * part + 1) * dim, dim);
