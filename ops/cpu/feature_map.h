@@ -28,7 +28,9 @@ struct TokenRows {
 template <class T, class F>
 [[gnu::always_inline]] inline void for_each_vector(TokenRows<T> rows, int64_t count, F f) {
   using S = std::remove_const_t<T>;
-  constexpr int64_t kPrefetchedTokens = 4;  // distance of prefetched rows, which are not adjacent in memory
+  // Distance of the prefetched row in tokens. If q, k and v are parts of one tensor, the rows of adjacent
+  // tokens are not adjacent in memory, and the processor does not prefetch them by itself.
+  constexpr int64_t kPrefetchedTokens = 4;
   constexpr int64_t kVectorElements = kLanes<S>, kPanelElements = kPanelWidth<Compute<S>>;
   for (int64_t t = 0; t < count; ++t)
     for (int64_t head = 0; head < rows.heads; ++head) {

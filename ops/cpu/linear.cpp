@@ -33,9 +33,9 @@ void for_blocks(int64_t begin, int64_t end, int64_t max_rows, F&& f) {
   for (int64_t row = begin; row < end; row += max_rows) f(row, std::min(max_rows, end - row));
 }
 
-// Computes one row of the gradient of x wᵀ + bias: the row `g` of the gradient of y times `factors`. If
-// `factors` is null, uses `scale` instead, and zero where the row `y` of a relu layer is not positive. `y` is
-// null for other layers. Adds the result to `gbias`, and writes it to `out`. Both can be null.
+// Computes one row of the gradient of x wᵀ + bias from `g`, the same row of the gradient of y: g * factors
+// or, if `factors` is null, g * scale. If `y` is not null, it is the same row of the result of a relu layer,
+// and the gradient is zero where y <= 0. Adds the result to `gbias` and writes it to `out`. Both can be null.
 template <class O, class T, class Y>
 void start_row(const Y* g, const T* factors, T scale, const Y* y, T* gbias, O* out, int64_t n) {
   for (int64_t i = 0; i < n; i += kLanes<T>) {
