@@ -16,9 +16,10 @@ void widen(const BFloat16* source, int64_t count, float* target) {
 }
 
 void narrow(const float* source, int64_t count, BFloat16* target) {
-  constexpr int64_t kLength = kLanes<float>, kPrefetchDistance = 128;  // 512 bytes
+  constexpr int64_t kLength = kLanes<float>;
+  constexpr int64_t kPrefetchDistance = 128;  // in elements
   for (; count >= kLength; count -= kLength, source += kLength, target += kLength) {
-    prefetch_row(source + kPrefetchDistance, kLength);
+    __builtin_prefetch(source + kPrefetchDistance);
     store(target, load(source));
   }
   if (count > 0) store_first(target, load_first(source, count), count);

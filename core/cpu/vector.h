@@ -67,10 +67,12 @@ template <class Bits>
   const Vector<uint32_t> nan = Vector<uint32_t>{} + 0x7FC0;
   return v == v ? rounded : nan;
 }
-// Returns the bits of BFloat16(v[i]) in each lane. AVX512-BF16 has an instruction for it, which turns
-// subnormal numbers into zeros and keeps the payload of a NaN. Vectors with such elements are rounded without
-// the instruction, so that results do not depend on the processor.
-[[gnu::always_inline]] inline HalfVector narrow(Vector<float> v) {
+// Returns the bits of BFloat16(v[i]) in each lane. The instruction of AVX512-BF16 replaces subnormal numbers
+// by zeros and keeps the payload of a NaN. Vectors that contain subnormal numbers or NaN are therefore
+// rounded without the instruction, and all processors return the same bits, unless the program has set the
+// denormals-are-zero mode.
+template <class V>
+[[gnu::always_inline]] inline HalfVector narrow(V v) {
 #if defined(__AVX512BF16__) && defined(__AVX512DQ__)
   if constexpr (sizeof(v) == 64) {
     constexpr int kQuietNan = 0x01, kSubnormal = 0x20, kSignalingNan = 0x80;
@@ -146,7 +148,8 @@ template <class T>
   return detail::max_lanes<double>(v);
 }
 
-// Prefetches a row of `count` adjacent elements.
+// Prefetches `count` adjacent elements. The row may lie outside of allocated memory, because prefetches of
+// invalid addresses have no effect.
 template <class T>
 [[gnu::always_inline]] inline void prefetch_row(const T* row, int64_t count) {
   constexpr int64_t kCacheLineBytes = 64, kLineElements = kCacheLineBytes / static_cast<int64_t>(sizeof(T));

@@ -203,7 +203,7 @@ class Scan {
 
 // Scans `count` tokens, at least 1, with a state (rows, columns), where `rows` is at least 1. Each row of the
 // state is padded to whole vectors. kMode and kStep have the same meaning as in cpu::scan_outer_products().
-// Overwrites o.out, whose rows from `count` up to the next multiple of 32 are then unspecified. Requires
+// Overwrites o.out. The rows of o.out from `count` up to the next multiple of 32 are unspecified. Requires
 // kHasScan, and a TileRegisters object with 32 rows in the calling thread.
 template <ScanMode kMode, int kStep = 1>
 void scan_outer_products(float* state, int64_t rows, int64_t columns, const ScanOperands<float>& o,

@@ -28,9 +28,9 @@ struct TokenRows {
 template <class T, class F>
 [[gnu::always_inline]] inline void for_each_vector(TokenRows<T> rows, int64_t count, F f) {
   using S = std::remove_const_t<T>;
-  // Distance of the prefetched row in tokens. If q, k and v are parts of one tensor, the rows of adjacent
-  // tokens are not adjacent in memory, and the processor does not prefetch them by itself.
-  constexpr int64_t kPrefetchedTokens = 4;
+  // Hardware prefetchers do not follow the rows if q, k and v are slices of one tensor, because the rows of
+  // adjacent tokens are then not adjacent in memory.
+  constexpr int64_t kPrefetchDistance = 4;  // in tokens
   constexpr int64_t kVectorElements = kLanes<S>, kPanelElements = kPanelWidth<Compute<S>>;
   for (int64_t t = 0; t < count; ++t)
     for (int64_t head = 0; head < rows.heads; ++head) {
@@ -38,7 +38,7 @@ template <class T, class F>
       int64_t panel_index = t * kPanelElements, remaining = rows.dim;
       for (; remaining >= kPanelElements;
            remaining -= kPanelElements, row += kPanelElements, panel_index += kPanelElements * kChunkTokens) {
-        prefetch_row(row + kPrefetchedTokens * rows.token_stride, kPanelElements);
+        prefetch_row(row + kPrefetchDistance * rows.token_stride, kPanelElements);
         f(row, head, t, panel_index, kVectorElements);
         f(row + kVectorElements, head, t, panel_index + kVectorElements, kVectorElements);
       }

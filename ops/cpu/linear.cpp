@@ -33,11 +33,12 @@ void for_blocks(int64_t begin, int64_t end, int64_t max_rows, F&& f) {
   for (int64_t row = begin; row < end; row += max_rows) f(row, std::min(max_rows, end - row));
 }
 
-// Computes one row of the gradient of x wᵀ + bias from `g`, the same row of the gradient of y: g * factors
-// or, if `factors` is null, g * scale. If `y` is not null, it is the same row of the result of a relu layer,
-// and the gradient is zero where y <= 0. Adds the result to `gbias` and writes it to `out`. Both can be null.
+// Computes one row of the gradient of x wᵀ + bias, adds it to `gbias` and writes it to `out`. `gbias` and
+// `out` can be null. `g` is the row of the gradient of y. The result is g * factors or, if `factors` is null,
+// g * scale. If the activation is relu, `y` is the row of y, and the result is zero where y <= 0. Otherwise,
+// `y` is null.
 template <class O, class T, class Y>
-void start_row(const Y* g, const T* factors, T scale, const Y* y, T* gbias, O* out, int64_t n) {
+void compute_gradient_row(const Y* g, const T* factors, T scale, const Y* y, T* gbias, O* out, int64_t n) {
   for (int64_t i = 0; i < n; i += kLanes<T>) {
     Vector<T> v = load_first(g + i, n - i);
     v *= factors ? load_first(factors + i, n - i) : Vector<T>{} + scale;
@@ -49,19 +50,19 @@ void start_row(const Y* g, const T* factors, T scale, const Y* y, T* gbias, O* o
 
 // Sizes of the buffers of a thread, in elements.
 struct BufferSizes {
-  int64_t multipliers = 0, sums = 0, operands = 0, inputs = 0;
+  int64_t factors = 0, sums = 0, operands = 0, inputs = 0;
 };
 
 template <class O, class T>
 struct Buffers {
   Buffers(Arena arena, const BufferSizes& sizes)
-      : multipliers(arena.allocate<T>(sizes.multipliers)),
+      : factors(arena.allocate<T>(sizes.factors)),
         sums(arena.allocate<T>(sizes.sums)),
         operands(arena.allocate<O>(sizes.operands)),
         inputs(arena.allocate<O>(sizes.inputs)),
         bytes(arena.used_bytes()) {}
 
-  T* multipliers;  // factors of one row, of dropout and, in the backward pass, of the activation
+  T* factors;  // one row of dropout multipliers, times the derivative of gelu in the backward pass
   // Result of the matrix product of a block of rows with the weight, before conversion to the result type.
   T* sums;
   O *operands, *inputs;  // gradients and inputs of a block, rounded to O
@@ -80,13 +81,13 @@ void forward_rows(const LinearShape& shape, const X* x, const T* w, const T* bia
       kInPlace ? kBlockRows
                : std::clamp(kBlockElements / std::max<int64_t>(out, 1), kMinBlockRows, kBlockRows);
   const int64_t block = std::clamp<int64_t>(shape.rows, 1, max_block);
-  const BufferSizes sizes{.multipliers = dropout.is_active() ? out : 0,
+  const BufferSizes sizes{.factors = dropout.is_active() ? out : 0,
                           .sums = kInPlace ? 0 : block * out,
                           .inputs = std::is_same_v<O, X> ? 0 : block * in};
   const PerThreadMemory memory(Buffers<O, T>(Arena(nullptr), sizes).bytes);
   parallel_for(shape.rows, few ? kMaxRowsWithoutPacking : kGrainRows, [&](int64_t begin, int64_t end) {
     const Buffers<O, T> buffers(memory.arena(), sizes);
-    T* const multipliers = dropout.is_active() ? buffers.multipliers : nullptr;
+    T* const multipliers = dropout.is_active() ? buffers.factors : nullptr;
     for_blocks(begin, end, block, [&](int64_t first, int64_t rows) {
       T* values = buffers.sums;
       if constexpr (kInPlace) values = y + first * out;
@@ -119,9 +120,10 @@ struct LinearGradient {
   X* gx;
   int64_t block;  // maximum number of rows of a block
 
-  // If the activation is relu, dropout masks are not drawn again: y > 0 means that the input of relu was
-  // positive and that dropout kept the element.
+  // Returns whether the gradient needs the dropout multipliers. The gradient of relu does not: y > 0 means
+  // that the input of relu was positive and that dropout kept the element.
   bool draws() const { return dropout.is_active() && activation != Activation::relu; }
+  // Returns whether the gradient is multiplied by a row of factors instead of one number.
   bool has_factors() const { return draws() || activation == Activation::gelu; }
   // Returns whether matrix products can read g without a copy.
   template <class O>
@@ -130,28 +132,26 @@ struct LinearGradient {
   }
   template <class O>
   BufferSizes sizes() const {
-    return {.multipliers = has_factors() ? shape.out : 0,
+    return {.factors = has_factors() ? shape.out : 0,
             .sums = std::is_same_v<X, T> ? 0 : block * shape.in,
             .operands = direct<O>() ? 0 : block * shape.out,
             .inputs = std::is_same_v<O, X> ? 0 : block * shape.in};
   }
 
-  // Computes row `row` of the gradient of x wᵀ + bias. `factors` is a buffer for one row.
+  // Computes row `row` of the gradient of x wᵀ + bias, adds it to `gbias` and writes it to `out`. `gbias` and
+  // `out` can be null. If has_factors() is true, `factors` is a workspace of shape.out elements.
   template <class O>
-  void start(int64_t row, T* factors, T* gbias, O* out) const {
+  void compute_row(int64_t row, T* factors, T* gbias, O* out) const {
     const int64_t n = shape.out, at = row * n;
-    if (draws())
-      compute_dropout_multipliers(dropout, at, n, factors);
-    else if (has_factors())
-      std::fill_n(factors, n, T{1});
+    if (draws()) compute_dropout_multipliers(dropout, at, n, factors);
     if (activation == Activation::gelu) {
+      if (!draws()) std::fill_n(factors, n, T{1});
 #pragma omp simd
       for (int64_t i = 0; i < n; ++i)
         factors[i] *= Gelu::derivative<VectorMath>(convert_element<T>(preactivation[at + i]), T{0});
     }
-    start_row(g + at, has_factors() ? factors : nullptr,
-              dropout.is_active() ? static_cast<T>(dropout.scale()) : T{1},
-              activation == Activation::relu ? y + at : nullptr, gbias, out, n);
+    compute_gradient_row(g + at, has_factors() ? factors : nullptr, static_cast<T>(dropout.scale()),
+                         activation == Activation::relu ? y + at : nullptr, gbias, out, n);
   }
 };
 
@@ -169,8 +169,10 @@ void backward_rows(const LinearGradient<X, Y, T>& gradient, const PackedOperand<
     const O* gz = buffers.operands;
     if constexpr (std::is_same_v<O, Y>)
       if (direct) gz = gradient.g + first * out;
-    for (int64_t r = 0; r < rows && (!direct || gbias); ++r)
-      gradient.start(first + r, buffers.multipliers, gbias, direct ? nullptr : buffers.operands + r * out);
+    if (!direct || gbias)
+      for (int64_t r = 0; r < rows; ++r)
+        gradient.compute_row(first + r, buffers.factors, gbias,
+                             direct ? nullptr : buffers.operands + r * out);
     if (weight) {
       T* values = buffers.sums;
       if constexpr (std::is_same_v<X, T>) values = gradient.gx + first * in;

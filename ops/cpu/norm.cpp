@@ -110,7 +110,7 @@ void layer_norm_forward(Backend, int64_t rows, int64_t dim, const T* x, const B*
       T* const out = y + row * dim;
       T* const n = normalized ? normalized + row * dim : out;
       const T* source = x + row * dim;
-      prefetch_row(source + dim, dim);
+      prefetch_row(source + dim, dim);  // the next row
       if (branch) {
         prefetch_row(branch + (row + 1) * dim, dim);
         const T* added = converted.data();
@@ -143,6 +143,7 @@ void layer_norm_backward(Backend, int64_t rows, int64_t dim, const T* g, const B
     for (int64_t part = part_begin; part < part_end; ++part)
       for (int64_t row = rows * part / parts; row < rows * (part + 1) / parts; ++row) {
         T* const gx_row = gx + row * dim;
+        // Prefetch the next row.
         if (g) prefetch_row(g + (row + 1) * dim, dim);
         if (g_rounded) prefetch_row(g_rounded + (row + 1) * dim, dim);
         prefetch_row(normalized + (row + 1) * dim, dim);

@@ -1,5 +1,5 @@
 // The main loop of linear attention, a scan over the tokens t:
-//   state += a_t b_tᵀ,   out_t += c_tᵀ state.
+//   state += a_t b_tᵀ,   out_t = c_tᵀ state.
 // The forward pass and all three gradients are this scan with different operands. A tile of the state stays
 // in registers for a chunk of tokens, so the state is loaded and stored once per chunk.
 //
@@ -101,13 +101,15 @@ void scan_columns(T* state, int64_t rows, int64_t padded_columns, int64_t column
     const ScanOperands<T> tile_operands{
         kUpdate ? o.a + left_offset : nullptr, kUpdate ? o.b + right_offset : nullptr,
         kRead ? o.c + left_offset : nullptr, kRead ? o.out + right_offset : nullptr};
-    scan_tile<kMode, kStep, kRows, kVectors, kAdd, kPanelWidth<T>>(state + row * padded_columns + column,
-                                                                   padded_columns, tile_operands, count);
+    scan_tile<kMode, kStep, kRows, kVectors, kAdd && kRead, kPanelWidth<T>>(
+        state + row * padded_columns + column, padded_columns, tile_operands, count);
   };
-  const int64_t first = rows < kTileRows ? 1 : kTileRows;
-  first == 1 ? scan_rows.template operator()<1, false>(0)
-             : scan_rows.template operator()<kTileRows, false>(0);
-  int64_t row = first;
+  // The first tile overwrites o.out, and the other tiles add to it.
+  int64_t row = rows < kTileRows ? 1 : kTileRows;
+  if (row == 1)
+    scan_rows.template operator()<1, false>(0);
+  else
+    scan_rows.template operator()<kTileRows, false>(0);
   for (; row + kTileRows <= rows; row += kTileRows) scan_rows.template operator()<kTileRows, true>(row);
   for (; row < rows; ++row) scan_rows.template operator()<1, true>(row);
 }
@@ -117,7 +119,8 @@ void scan_columns(T* state, int64_t rows, int64_t padded_columns, int64_t column
 // Computes the formula at the top of this file for `count` tokens and a state with the shape (rows, columns).
 // Each row of the state is padded to whole vectors. kMode selects whether each token updates the state, reads
 // the state, or updates and then reads the state. If kStep is -1, the tokens are scanned from the last to the
-// first. Overwrites o.out. `rows` is at least 1. Operands that kMode does not use can be null.
+// first. Overwrites o.out for these tokens and does not write o.out for other tokens. `rows` is at least 1.
+// Operands that kMode does not use can be null.
 template <ScanMode kMode, int kStep = 1, class T>
 void scan_outer_products(T* state, int64_t rows, int64_t columns, ScanOperands<T> o, int64_t count) {
   if (count == 0) return;

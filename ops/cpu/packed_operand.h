@@ -5,6 +5,7 @@
 // - packed_product.h and OpenBLAS in all other cases.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <type_traits>
@@ -86,12 +87,16 @@ void multiply_transposed_left(int64_t rows, int64_t m, int64_t n, const O* a, co
 // Adds the `count` arrays of `size` elements in `partial` to `sums`, in the order of the arrays.
 template <class T>
 void add_partial_sums(const T* partial, int64_t count, int64_t size, T* sums) {
+  // Maximum number of arrays that are read at the same time. Rows of more arrays could share a cache set.
+  constexpr int64_t kMaxArrays = 8;
   parallel_for(size, 1 << 15, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; i += kLanes<T>) {
-      Vector<T> sum = load_first(sums + i, end - i);
-      for (int64_t part = 0; part < count; ++part) sum += load_first(partial + part * size + i, end - i);
-      store_first(sums + i, sum, end - i);
-    }
+    for (int64_t first = 0; first < count; first += kMaxArrays)
+      for (int64_t i = begin; i < end; i += kLanes<T>) {
+        Vector<T> sum = load_first(sums + i, end - i);
+        for (int64_t part = first; part < std::min(first + kMaxArrays, count); ++part)
+          sum += load_first(partial + part * size + i, end - i);
+        store_first(sums + i, sum, end - i);
+      }
   });
 }
 
