@@ -34,9 +34,9 @@ void for_blocks(int64_t begin, int64_t end, int64_t max_rows, F&& f) {
 }
 
 // Computes one row of the gradient of x wᵀ + bias, adds it to `gbias` and writes it to `out`. `gbias` and
-// `out` can be null. `g` is the row of the gradient of y. The result is g * factors or, if `factors` is null,
-// g * scale. If the activation is relu, `y` is the row of y, and the result is zero where y <= 0. Otherwise,
-// `y` is null.
+// `out` can be null. `g` contains the same row of the gradient of y. The result is g * factors or, if
+// `factors` is null, g * scale. For relu, `y` contains the same row of y, and the result is zero where this
+// row is not positive. For other activations, `y` is null.
 template <class O, class T, class Y>
 void compute_gradient_row(const Y* g, const T* factors, T scale, const Y* y, T* gbias, O* out, int64_t n) {
   for (int64_t i = 0; i < n; i += kLanes<T>) {
@@ -120,8 +120,8 @@ struct LinearGradient {
   X* gx;
   int64_t block;  // maximum number of rows of a block
 
-  // Returns whether the gradient needs the dropout multipliers. The gradient of relu does not: y > 0 means
-  // that the input of relu was positive and that dropout kept the element.
+  // Returns whether the backward pass computes the dropout multipliers again. For relu, it does not: an
+  // element of y is positive only if the input of relu was positive and dropout kept the element.
   bool draws() const { return dropout.is_active() && activation != Activation::relu; }
   // Returns whether the gradient is multiplied by a row of factors instead of one number.
   bool has_factors() const { return draws() || activation == Activation::gelu; }

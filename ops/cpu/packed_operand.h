@@ -87,7 +87,8 @@ void multiply_transposed_left(int64_t rows, int64_t m, int64_t n, const O* a, co
 // Adds the `count` arrays of `size` elements in `partial` to `sums`, in the order of the arrays.
 template <class T>
 void add_partial_sums(const T* partial, int64_t count, int64_t size, T* sums) {
-  // Maximum number of arrays that are read at the same time. Rows of more arrays could share a cache set.
+  // Maximum number of arrays that are read at the same time. Elements with the same index in many arrays can
+  // belong to one set of the L1 cache, which holds 8 or 12 cache lines.
   constexpr int64_t kMaxArrays = 8;
   parallel_for(size, 1 << 15, [&](int64_t begin, int64_t end) {
     for (int64_t first = 0; first < count; first += kMaxArrays)
