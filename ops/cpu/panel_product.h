@@ -1,5 +1,6 @@
 // Products of a few rows with a packed matrix (pack_rows and pack_columns of tile_product.h), for the steps
-// of a recurrence. BLAS would pack the matrix at each step.
+// of a recurrence. BLAS would pack the matrix at each step. O is the type of the operands: float, double or
+// BFloat16.
 #pragma once
 
 #include <algorithm>
@@ -10,9 +11,9 @@
 namespace tapeformer::cpu {
 
 // Computes c (rows, kTileColumns) = a (rows, depth) b, or c += a b if kAccumulate is true, for at most
-// kTileRows rows. b is one panel.
-template <bool kAccumulate = false, class T>
-void multiply_panel(int64_t rows, const T* a, int64_t a_stride, const T* panel, int64_t depth, T* c,
+// kTileRows rows. b is one panel. If O is BFloat16, `depth` is even.
+template <bool kAccumulate = false, class O>
+void multiply_panel(int64_t rows, const O* a, int64_t a_stride, const O* panel, int64_t depth, Compute<O>* c,
                     int64_t c_stride) {
   static_assert(kTileRows == 6 || kTileRows == 8);
   switch (rows) {
@@ -36,24 +37,26 @@ void multiply_panel(int64_t rows, const T* a, int64_t a_stride, const T* panel, 
 }
 
 // Computes c (rows, columns) = a (rows, depth) b, where b is packed in panels of `depth` rows. Writes whole
-// panels, so each row of c must have room for round_up_to_tile_columns<T>(columns) elements. The result of a
-// row does not depend on the number of rows.
-template <class T>
-void multiply_panels(int64_t rows, int64_t columns, int64_t depth, const T* a, int64_t a_stride,
-                     const T* panels, T* c, int64_t c_stride) {
-  constexpr int64_t kMaxBlockDepth = 320;  // maximum number of rows of a block of a panel, which stays in L1
+// panels, so each row of c must have room for round_up_to_tile_columns<Compute<O>>(columns) elements. If O is
+// BFloat16, `depth` is even. The result of a row does not depend on the number of rows.
+template <class O>
+void multiply_panels(int64_t rows, int64_t columns, int64_t depth, const O* a, int64_t a_stride,
+                     const O* panels, Compute<O>* c, int64_t c_stride) {
+  using T = Compute<O>;
+  // Maximum number of rows of a block of a panel. Blocks of float and BFloat16 elements have at most 40 KiB.
+  constexpr int64_t kMaxBlockDepth = std::is_same_v<O, BFloat16> ? 640 : 320;
   if (rows == 0) return;
   const int64_t tile_count = (rows + kTileRows - 1) / kTileRows;
   const int64_t block_count = (depth + kMaxBlockDepth - 1) / kMaxBlockDepth;
   for (int64_t block = 0; block < block_count; ++block) {
-    const int64_t begin = depth * block / block_count, part_depth = depth * (block + 1) / block_count - begin;
+    const auto first_row = [&](int64_t i) { return compute_packed_depth<O>(depth * i / block_count); };
+    const int64_t begin = first_row(block), part_depth = first_row(block + 1) - begin;
     for (int64_t column = 0; column < columns; column += kTileColumns<T>) {
-      const T* const panel = panels + column * depth + begin * kTileColumns<T>;
+      const O* const panel = panels + column * depth + begin * kTileColumns<T>;
       for (int64_t tile = 0; tile < tile_count; ++tile) {
-        const int64_t first_row = rows * tile / tile_count,
-                      row_count = rows * (tile + 1) / tile_count - first_row;
-        const T* const left = a + first_row * a_stride + begin;
-        T* const result = c + first_row * c_stride + column;
+        const int64_t row = rows * tile / tile_count, row_count = rows * (tile + 1) / tile_count - row;
+        const O* const left = a + row * a_stride + begin;
+        T* const result = c + row * c_stride + column;
         if (block == 0)
           multiply_panel(row_count, left, a_stride, panel, part_depth, result, c_stride);
         else

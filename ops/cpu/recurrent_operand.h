@@ -11,9 +11,12 @@
 namespace tapeformer::cpu {
 
 // The packed right operand of the products of a recurrence. Operands have type O (float, double or BFloat16),
-// and sums have type Compute<O>. Without AMX, BFloat16 operands are converted to float before multiplication.
-// The results without AMX differ slightly from the results with AMX, because the order of the sums is
-// different and subnormal numbers do not become zero.
+// and sums have type Compute<O>.
+//
+// Without AMX, BFloat16 operands are multiplied with dot-product instructions if the depth is even and
+// prefers_bfloat16_dot_products() is true. Otherwise, they are converted to float. The results with AMX, dot
+// products and floats differ slightly, because the order of the sums is different, and because AMX and
+// dot-product instructions replace subnormal numbers by zero.
 template <class O>
 class RecurrentOperand {
  public:
@@ -28,9 +31,12 @@ class RecurrentOperand {
         packed_operand_.emplace(depth, columns, b, transposed, out_stride());
         return;
       }
-      const Scratch<T> rounded(depth * columns);
-      for (int64_t i = 0; i < depth * columns; ++i) rounded.data()[i] = static_cast<T>(O(b[i]));
-      pack(rounded.data(), transposed);
+      const Scratch<O> rounded(depth * columns);
+      narrow(b, depth * columns, rounded.data());
+      if (depth % 2 == 0 && prefers_bfloat16_dot_products(kHasDotProductInstructions))
+        pack_pairs(rounded.data(), transposed);
+      else
+        pack(rounded.data(), transposed);
     } else {
       pack(b, transposed);
     }
@@ -43,6 +49,8 @@ class RecurrentOperand {
   void multiply(int64_t rows, const O* a, T* out) const {
     if constexpr (kRoundsOperands) {
       if (packed_operand_) return packed_operand_->multiply(rows, a, out);
+      if (pair_panels_)
+        return multiply_panels(rows, columns_, depth_, a, depth_, pair_panels_->data(), out, out_stride());
       thread_local GrowingMemory memory;
       T* const widened = memory.get<T>(rows * depth_);
       widen(a, rows * depth_, widened);
@@ -55,16 +63,28 @@ class RecurrentOperand {
  private:
   static constexpr bool kRoundsOperands = std::is_same_v<O, BFloat16>;
 
-  void pack(const T* b, bool transposed) {
+  // Packs b in panels of T.
+  template <class S>
+  void pack(const S* b, bool transposed) {
     panels_.emplace(out_stride() * depth_);
     if (transposed)
       pack_rows(b, depth_, columns_, depth_, panels_->data());
     else
       pack_columns(b, columns_, depth_, columns_, T{1}, depth_, panels_->data());
   }
+  // Packs b in panels of pairs for dot-product instructions.
+  void pack_pairs(const BFloat16* b, bool transposed) {
+    pair_panels_.emplace(out_stride() * depth_);
+    if (transposed)
+      pack_rows(b, depth_, columns_, depth_, depth_, pair_panels_->data());
+    else
+      pack_columns(b, columns_, depth_, columns_, depth_, pair_panels_->data());
+  }
 
   int64_t depth_, columns_;
+  // The matrix b, in the layout of the functions that multiply it. The other layouts are empty.
   std::optional<PackedOperand<O>> packed_operand_;
+  std::optional<Scratch<BFloat16>> pair_panels_;
   std::optional<Scratch<T>> panels_;
 };
 

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "ops/cpu/recurrent_operand.h"
 #include "ops/view.h"
 #include "tests/support/random.h"
 
@@ -22,22 +23,25 @@ std::vector<O> rounded(const Tensor& x) {
   return values;
 }
 
-// Returns the largest error of a product with a PackedOperand. The error of an element of the product is
-// divided by the sum of the absolute values of the terms of the element. The operands of the product are
-// rounded to the type O.
-template <class O>
+// Returns the largest error of a product with a PackedOperand or a RecurrentOperand. The error of an element
+// of the product is divided by the sum of the absolute values of the terms of the element. The operands of
+// the product are rounded to the type O.
+template <class O, template <class> class Operand = cpu::PackedOperand>
 double operand_error(int64_t rows, int64_t columns, int64_t depth, bool transposed) {
   using T = Compute<O>;
+  constexpr bool kWritesPanels = std::is_same_v<Operand<O>, cpu::RecurrentOperand<O>>;
   const Tensor a = test::normal({rows, depth}, 1), b = test::normal({depth, columns}, 2);
   const std::vector<O> left = rounded<O>(a), right = rounded<O>(b);
   const std::vector<T> values = rounded<T>(transposed ? permute(b, {1, 0}) : b);
-  const int64_t stride = columns + 3;
+  const int64_t stride = kWritesPanels ? cpu::round_up_to_tile_columns<T>(columns) : columns + 3;
   std::vector<T> out(static_cast<size_t>(rows * stride), T{7});
-  const cpu::PackedOperand<O> packed(depth, columns, values.data(), transposed, stride);
-  packed.multiply(rows, left.data(), out.data());
+  if constexpr (kWritesPanels)
+    Operand<O>(depth, columns, values.data(), transposed).multiply(rows, left.data(), out.data());
+  else
+    Operand<O>(depth, columns, values.data(), transposed, stride).multiply(rows, left.data(), out.data());
   double worst = 0;
   for (int64_t i = 0; i < rows; ++i)
-    for (int64_t j = 0; j < stride; ++j) {
+    for (int64_t j = 0; j < (kWritesPanels ? columns : stride); ++j) {
       double sum = j < columns ? 0 : 7, magnitude = 1e-30;
       for (int64_t k = 0; j < columns && k < depth; ++k) {
         const double term = convert_element<double>(left[static_cast<size_t>(i * depth + k)]) *
@@ -92,6 +96,21 @@ TEST_CASE("packed operands: products equal the sums of products of rounded opera
           CHECK(operand_error<double>(rows, columns, depth, transposed) < 1e-15);
           CHECK(operand_error<float>(rows, columns, depth, transposed) < 1e-6);
           CHECK(operand_error<BFloat16>(rows, columns, depth, transposed) < 1e-6);
+        }
+}
+
+TEST_CASE("recurrent operands: products equal the sums of products of rounded operands") {
+  for (const int64_t rows : {1, 7, 16, 17})
+    for (const int64_t columns : {1, 33, 1280})
+      for (const int64_t depth : {1, 2, 320, 642, 1281})
+        for (const bool transposed : {false, true}) {
+          CAPTURE(rows);
+          CAPTURE(columns);
+          CAPTURE(depth);
+          CAPTURE(transposed);
+          CHECK(operand_error<double, cpu::RecurrentOperand>(rows, columns, depth, transposed) < 1e-15);
+          CHECK(operand_error<float, cpu::RecurrentOperand>(rows, columns, depth, transposed) < 1e-6);
+          CHECK(operand_error<BFloat16, cpu::RecurrentOperand>(rows, columns, depth, transposed) < 1e-6);
         }
 }
 
