@@ -65,9 +65,10 @@ std::vector<std::string> failures_of(const Json& table) {
 }
 
 std::string origin_text(const Json& table) {
-  return fmt::format("Scale {}, device {}, {}, {} threads, commit {}, {}.", table["scale"].get<std::string>(),
-                     table["device"].get<std::string>(), table["machine"].get<std::string>(),
-                     table["threads"].get<int64_t>(), table["commit"].get<std::string>(),
+  const auto threads = table["threads"].get<int64_t>();
+  return fmt::format("Scale {}, device {}, {}, {} {}, commit {}, {}.", table["scale"].get<std::string>(),
+                     table["device"].get<std::string>(), table["machine"].get<std::string>(), threads,
+                     threads == 1 ? "thread" : "threads", table["commit"].get<std::string>(),
                      table["date"].get<std::string>());
 }
 
