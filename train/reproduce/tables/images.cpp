@@ -115,7 +115,9 @@ std::vector<std::string> notes_of(const PaperImages& set, TableScale scale) {
     notes.emplace_back(
         "Images are averaged over blocks of pixels, and 60 steps do not train a useful model.");
   else
-    notes.emplace_back("Weights and attention are stored in bfloat16.");
+    notes.emplace_back(
+        "run.precision is bfloat16: the operands of matrix products and the stored activations are bfloat16, "
+        "and the weights are float32.");
   return notes;
 }
 
