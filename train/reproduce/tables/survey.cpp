@@ -362,9 +362,9 @@ std::vector<std::string> survey_notes() {
       "supports it. The time of axial is that of a row layer and a column layer. The exponents are fitted to "
       "the longer half of the lengths.",
       "A complexity holds if both exponents are at most 0.15 above the exponent of the stated complexity, "
-      "which is fitted to the stated function at the measured lengths. At each length, the strides of sparse, "
-      "the blocks of sinkhorn (b = √n) and the width of axial are the power of two near √n, and routing has a "
-      "quarter as many clusters. The other options do not depend on the length.",
+      "which is fitted to the stated function at the measured lengths. At each length, the strides of "
+      "sparse, the blocks of sinkhorn (b = √n) and the width of axial are the power of two near √n, and "
+      "routing has a quarter as many clusters. The other options do not depend on the length.",
       "The time of a token and the state are those of the MNIST model with 128 tokens. A growing state has "
       "room for the longest sequence. Kinds without a causal form have no model of MNIST, and kinds without "
       "length masks have none of ListOps.",
