@@ -19,18 +19,16 @@ const std::vector<std::string> kFullSize = {"train.keep_last=1", "data.eval_limi
 Table copy_convergence(const ReproductionOptions& options) {
   std::vector<std::string> settings = options.select_by_scale(kQuarterSize, kFullSize, kFullSize);
   if (options.scale == TableScale::smoke) settings.insert(settings.end(), kSmoke.begin(), kSmoke.end());
-  Table table{
-      .title = "Copy task",
-      .source =
-          "\"Transformers are RNNs\", figure 2: the loss of softmax, linear and LSH attention. "
-          "The paper shows curves and no figures.",
-      .notes =
-          {"Softmax attention has dropout 0.1 of attention weights in training, LSH attention has none."},
-      .rows = {},
-      .measurements = {make_test_evaluation_measurement("test",
-                                                        {make_test_accuracy_field(), make_test_loss_field()}),
-                       make_training_curve_measurement("loss")},
-      .figures = {{"loss", "Copy task", {"training step"}, {"cross-entropy, nats", Scale::log10}}}};
+  Table table{.title = "Copy task",
+              .source =
+                  "\"Transformers are RNNs\", figure 2: the loss of softmax, linear and LSH attention. "
+                  "The paper shows curves and no figures.",
+              .notes = {"In training, only softmax attention has dropout of attention weights (0.1)."},
+              .rows = {},
+              .measurements = {make_test_evaluation_measurement(
+                                   "test", {make_test_accuracy_field(), make_test_loss_field()}),
+                               make_training_curve_measurement("loss")},
+              .figures = {{"loss", "Copy task", {"training step"}, {"cross-entropy, nats", Scale::log10}}}};
   if (options.scale == TableScale::smoke)
     table.notes.emplace_back("Sequences of 32 (paper: 128), width 128 (256), 40 steps of 32 (10,000 of 64).");
   for (const char* kind : {"softmax", "linear", "lsh-1", "lsh-4"})
