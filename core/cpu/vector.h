@@ -148,8 +148,8 @@ template <class T>
   return detail::max_lanes<double>(v);
 }
 
-// Prefetches a row of `count` adjacent elements. The row can be outside allocated memory, because a prefetch
-// of an invalid address has no effect.
+// Prefetches `count` adjacent elements into the caches. `row` can point outside allocated memory, because a
+// prefetch of an invalid address has no effect.
 template <class T>
 [[gnu::always_inline]] inline void prefetch_row(const T* row, int64_t count) {
   constexpr int64_t kCacheLineBytes = 64, kLineElements = kCacheLineBytes / static_cast<int64_t>(sizeof(T));

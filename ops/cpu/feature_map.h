@@ -28,8 +28,8 @@ struct TokenRows {
 template <class T, class F>
 [[gnu::always_inline]] inline void for_each_vector(TokenRows<T> rows, int64_t count, F f) {
   using S = std::remove_const_t<T>;
-  // If q, k and v are slices of one tensor, the rows of adjacent tokens are not adjacent in memory, and the
-  // processor does not prefetch them without an instruction.
+  // Rows are prefetched with instructions, because hardware prefetchers do not load rows that are not
+  // adjacent in memory. If q, k and v are slices of one tensor, the rows of adjacent tokens are not adjacent.
   constexpr int64_t kPrefetchDistance = 4;  // in tokens
   constexpr int64_t kVectorElements = kLanes<S>, kPanelElements = kPanelWidth<Compute<S>>;
   for (int64_t t = 0; t < count; ++t)

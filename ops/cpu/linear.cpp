@@ -34,9 +34,9 @@ void for_blocks(int64_t begin, int64_t end, int64_t max_rows, F&& f) {
 }
 
 // Computes one row of the gradient of x wᵀ + bias, adds it to `gbias` and writes it to `out`. `gbias` and
-// `out` can be null. `g` contains the same row of the gradient of y. The result is g * factors or, if
-// `factors` is null, g * scale. For relu, `y` contains the same row of y, and the result is zero where this
-// row is not positive. For other activations, `y` is null.
+// `out` can be null. `g` contains the same row of the gradient of y. If `factors` is not null, the result is
+// g * factors, otherwise g * scale. If the activation is relu, `y` contains the same row of the output y, and
+// the result is zero where y is not positive. If the activation is not relu, `y` is null.
 template <class O, class T, class Y>
 void compute_gradient_row(const Y* g, const T* factors, T scale, const Y* y, T* gbias, O* out, int64_t n) {
   for (int64_t i = 0; i < n; i += kLanes<T>) {

@@ -11,7 +11,7 @@
 namespace tapeformer::cpu {
 
 // Computes c (rows, kTileColumns) = a (rows, depth) b, or c += a b if kAccumulate is true, for at most
-// kTileRows rows. b is one panel. If O is BFloat16, `depth` is even.
+// kTileRows rows. The matrix b is one panel. If O is BFloat16, `depth` must be even.
 template <bool kAccumulate = false, class O>
 void multiply_panel(int64_t rows, const O* a, int64_t a_stride, const O* panel, int64_t depth, Compute<O>* c,
                     int64_t c_stride) {
@@ -38,12 +38,13 @@ void multiply_panel(int64_t rows, const O* a, int64_t a_stride, const O* panel, 
 
 // Computes c (rows, columns) = a (rows, depth) b, where b is packed in panels of `depth` rows. Writes whole
 // panels, so each row of c must have room for round_up_to_tile_columns<Compute<O>>(columns) elements. If O is
-// BFloat16, `depth` is even. The result of a row does not depend on the number of rows.
+// BFloat16, `depth` must be even. The result of a row does not depend on the number of rows.
 template <class O>
 void multiply_panels(int64_t rows, int64_t columns, int64_t depth, const O* a, int64_t a_stride,
                      const O* panels, Compute<O>* c, int64_t c_stride) {
   using T = Compute<O>;
-  // Maximum number of rows of a block of a panel. Blocks of float and BFloat16 elements have at most 40 KiB.
+  // Panels are divided into blocks of at most kMaxBlockDepth rows, so that a block of float or BFloat16
+  // elements has at most 40 KiB.
   constexpr int64_t kMaxBlockDepth = std::is_same_v<O, BFloat16> ? 640 : 320;
   if (rows == 0) return;
   const int64_t tile_count = (rows + kTileRows - 1) / kTileRows;

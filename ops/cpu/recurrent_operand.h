@@ -13,10 +13,10 @@ namespace tapeformer::cpu {
 // The packed right operand of the products of a recurrence. Operands have type O (float, double or BFloat16),
 // and sums have type Compute<O>.
 //
-// Without AMX, BFloat16 operands are multiplied with dot-product instructions if the depth is even and
-// prefers_bfloat16_dot_products() is true. Otherwise, they are converted to float. The results with AMX, dot
-// products and floats differ slightly, because the order of the sums is different, and because AMX and
-// dot-product instructions replace subnormal numbers by zero.
+// BFloat16 operands are multiplied with AMX if uses_amx() is true. Without AMX, they are multiplied with
+// dot-product instructions if the depth is even and prefers_bfloat16_dot_products() is true, and converted to
+// float in all other cases. The choice changes results slightly: the order of the sums is different, and AMX
+// and dot-product instructions replace subnormal numbers by zero.
 template <class O>
 class RecurrentOperand {
  public:
@@ -63,7 +63,7 @@ class RecurrentOperand {
  private:
   static constexpr bool kRoundsOperands = std::is_same_v<O, BFloat16>;
 
-  // Packs b in panels of T.
+  // Packs b in panels with elements of type T.
   template <class S>
   void pack(const S* b, bool transposed) {
     panels_.emplace(out_stride() * depth_);
@@ -72,7 +72,7 @@ class RecurrentOperand {
     else
       pack_columns(b, columns_, depth_, columns_, T{1}, depth_, panels_->data());
   }
-  // Packs b in panels of pairs for dot-product instructions.
+  // Packs b in panels of pairs (tile_product.h), the right operands of dot-product instructions.
   void pack_pairs(const BFloat16* b, bool transposed) {
     pair_panels_.emplace(out_stride() * depth_);
     if (transposed)
@@ -82,7 +82,7 @@ class RecurrentOperand {
   }
 
   int64_t depth_, columns_;
-  // The matrix b, in the layout of the functions that multiply it. The other layouts are empty.
+  // The packed matrix b. One of the three members has a value.
   std::optional<PackedOperand<O>> packed_operand_;
   std::optional<Scratch<BFloat16>> pair_panels_;
   std::optional<Scratch<T>> panels_;

@@ -177,8 +177,8 @@ TEST_CASE("linear attention on the CPU does not read NaN in values of masked key
   const Shape shape{1, kLength, kHeads, kDim};
   for (const DType dtype : {DType::float64, DType::float32, DType::bfloat16}) {
     CAPTURE(name_of(dtype));
-    // Computes linear attention in which all elements of the masked values, from key kKeys on, are `masked`.
-    // Returns the result and the gradients.
+    // Computes linear attention with kKeys valid keys. The elements of the values of all other keys are
+    // `masked`. Returns the result and the gradients.
     const auto compute = [&](double masked) {
       Tensor values = normal(shape, 3, DType::float64);
       for (int64_t i = kKeys * kHeads * kDim; i < values.numel(); ++i) values.data<double>()[i] = masked;
