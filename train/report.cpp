@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/system/printable.h"
+#include "core/system/utf8.h"
 
 namespace tapeformer {
 namespace {
@@ -108,7 +109,7 @@ bool is_number(const Report::Value& value) {
 }
 
 std::string pad(const std::string& text, size_t width, bool align_right) {
-  const std::string blanks(width - std::min(width, text.size()), ' ');
+  const std::string blanks(width - std::min(width, count_utf8_characters(text)), ' ');
   return align_right ? blanks + text : text + blanks;
 }
 
@@ -125,7 +126,7 @@ std::string format_table_text(const std::vector<Report>& rows) {
   std::vector<size_t> widths(lines[0].size());
   for (const auto& line : lines)
     for (size_t c = 0; c < std::min(line.size(), widths.size()); ++c)
-      widths[c] = std::max(widths[c], line[c].size());
+      widths[c] = std::max(widths[c], count_utf8_characters(line[c]));
   std::string text;
   for (const auto& line : lines) {
     std::string printed;

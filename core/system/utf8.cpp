@@ -1,5 +1,6 @@
 #include "core/system/utf8.h"
 
+#include <algorithm>
 #include <cstdint>
 
 namespace tapeformer {
@@ -20,6 +21,13 @@ Utf8Character decode_first_utf8_character(std::string_view text) {
   const bool surrogate = code_point >= 0xD800 && code_point <= 0xDFFF;
   if (code_point < kMinCodePoint[bytes] || surrogate || code_point > 0x10FFFF) return {};
   return {code_point, bytes};
+}
+
+size_t count_utf8_characters(std::string_view text) {
+  size_t count = 0;
+  for (; !text.empty(); ++count)
+    text.remove_prefix(std::max<size_t>(decode_first_utf8_character(text).bytes, 1));
+  return count;
 }
 
 }  // namespace tapeformer

@@ -77,6 +77,8 @@ LshOptions make_lsh_options(const OptionValues& values) {
   choose(values, "scale", kScales, options.scale);
   choose(values, "combine", kCombines, options.combine);
   choose(values, "hash", kHashes, options.hash);
+  if (values.get<std::string>("duplicates") == "exact" && options.combine == LshOptions::Combine::mean)
+    throw OptionError("duplicates", "exact does not work with combine = mean");
   if (options.buckets % 2 != 0)
     throw OptionError("buckets", concat_text("expected an even number, got ", options.buckets));
   return options;

@@ -118,6 +118,13 @@ TEST_CASE("lsh: a preset sets the options that are not given") {
   }
 }
 
+TEST_CASE("lsh: duplicates = exact does not work with combine = mean") {
+  const std::pair<std::string, OptionValue> mean = {"combine", std::string("mean")};
+  CHECK_THROWS_WITH_AS(make_lsh({{"duplicates", std::string("exact")}, mean}),
+                       "attention_options.duplicates: exact does not work with combine = mean", OptionError);
+  make_lsh({{"preset", std::string("reformer")}, mean});
+}
+
 TEST_CASE("lsh: invalid numbers of buckets are errors, but prefixes may be shorter than this number") {
   CHECK_THROWS_WITH_AS(make_lsh({{"buckets", int64_t{7}}}),
                        "attention_options.buckets: expected an even number, got 7", OptionError);

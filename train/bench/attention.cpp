@@ -57,10 +57,7 @@ std::vector<MeasuredKind> list_default_kinds(const std::string& only) {
 // "bfloat16", sets `dtype` to bfloat16.
 std::vector<MeasuredKind> list_configured_kinds(const BenchmarkArguments& arguments,
                                                 AttentionTimingOptions& timing_options) {
-  const Config config =
-      load_config(arguments.options.get<std::string>("config"), arguments.overrides.config_settings,
-                  make_attention_catalogue(),
-                  {.purpose = ConfigPurpose::benchmark, .device = arguments.overrides.device});
+  const Config config = load_attention_config(arguments);
   timing_options.heads = config.model.heads;
   timing_options.head_dim = config.model.head_dim;
   if (config.run.precision == "bfloat16") timing_options.dtype = DType::bfloat16;

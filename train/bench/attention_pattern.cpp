@@ -94,10 +94,7 @@ Report run_attention_pattern(const BenchmarkArguments& arguments) {
   const auto& out = arguments.options.get<std::string>("out");
   if (arguments.options.get<std::string>("config").empty())
     throw ConfigError("attention-pattern needs --config");
-  const Config config =
-      load_config(arguments.options.get<std::string>("config"), arguments.overrides.config_settings,
-                  make_attention_catalogue(),
-                  {.purpose = ConfigPurpose::benchmark, .device = arguments.overrides.device});
+  const Config config = load_attention_config(arguments);
   const auto& [name, options] = *config.attention.find(config.model.attention.front());
   check_attention_length(name, options, length);
   const std::vector<double> weights = measure_attention_weights(find_attention_kind(name), options, length);
@@ -119,7 +116,8 @@ Benchmark make_attention_pattern_benchmark() {
   return {.name = "attention-pattern",
           .summary =
               "the attention weights of a kind with random queries and keys, as a picture with a row "
-              "for each query, and the mean number of keys to which a query attends",
+              "for each query, and the mean number of keys to which a query attends; with a causal mask if "
+              "the kind supports one",
           .options = {{.name = "config",
                        .default_value = std::string(),
                        .help = "file with the kind and its options; of several kinds, the first"},
@@ -127,7 +125,7 @@ Benchmark make_attention_pattern_benchmark() {
                        .default_value = int64_t{64},
                        .help = "number of tokens",
                        .min = 1,
-                       .max = 1024},
+                       .max = kMaxAttentionPatternLength},
                       {.name = "scale",
                        .default_value = int64_t{2},
                        .help = "side in pixels of the square of a weight",

@@ -5,6 +5,7 @@
 #include "core/device_control.h"
 #include "core/errors.h"
 #include "train/build.h"
+#include "train/config/schema.h"
 
 namespace tapeformer {
 namespace {
@@ -60,6 +61,15 @@ const AttentionKind& find_attention_kind(const std::string& option, const std::s
   } catch (const ConfigError& error) {
     throw ConfigError(option + ": " + error.what());
   }
+}
+
+Config load_attention_config(const BenchmarkArguments& arguments) {
+  const auto& path = arguments.options.get<std::string>("config");
+  Config config = load_config(path, arguments.overrides.config_settings, make_attention_catalogue(),
+                              {.purpose = ConfigPurpose::benchmark, .device = arguments.overrides.device});
+  if (!uses_attention(config))
+    throw ConfigError(path + ": model.encoder = \"" + config.model.encoder + "\" has no attention layers");
+  return config;
 }
 
 const std::vector<Benchmark>& list_benchmarks() {

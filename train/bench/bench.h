@@ -21,6 +21,8 @@ namespace tapeformer {
 inline constexpr double kMillisecondsPerSecond = 1e3, kMicrosecondsPerSecond = 1e6, kGiga = 1e9;
 inline constexpr uint64_t kInputSeed = 1;  // seed of random inputs
 
+inline constexpr int64_t kMaxAttentionPatternLength = 1024;  // maximum length for "attention-pattern"
+
 // Arguments of a benchmark from the command line.
 struct BenchmarkArguments {
   OptionValues options;       // values of Benchmark::options
@@ -54,6 +56,10 @@ void apply_precision(const RunConfig& run, Device device);
 // Returns the attention kind `name`, which is the value of the command-line option `option`. If the kind is
 // unknown, throws a ConfigError that names the option.
 const AttentionKind& find_attention_kind(const std::string& option, const std::string& name);
+
+// Loads the config of a benchmark of attention kinds from the file in the option "config". Throws ConfigError
+// if the model has no attention layers.
+Config load_attention_config(const BenchmarkArguments& arguments);
 
 // Returns all benchmarks in the order in which the help lists them.
 const std::vector<Benchmark>& list_benchmarks();

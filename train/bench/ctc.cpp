@@ -30,7 +30,7 @@ Report run_ctc(const BenchmarkArguments& arguments) {
                 labels = number("labels");
   // An alignment needs at most two frames per label: one for the label, and one for a blank between equal
   // labels.
-  if (2 * labels > frames) throw ConfigError("--labels must be at most half of --frames");
+  if (labels > frames / 2) throw ConfigError("--labels must be at most half of --frames");
   const Tensor logits = set_requires_grad(make_random_logits(batch, frames, classes));
   const Tensor targets = make_random_labels(batch, labels, classes);
   const Tensor frame_counts = Tensor::full({batch}, static_cast<double>(frames), DType::int64);

@@ -10,7 +10,7 @@ namespace {
 void require_cuda_device(Device device) {
   if (!kHasCuda || device.is_cpu())
     throw DeviceError(
-        "device-cost counts the work of a CUDA device: use a build with CUDA or its emulation "
+        "this benchmark counts the work of a CUDA device: use a build with CUDA or its emulation "
         "(-DTAPEFORMER_CUDA=EMULATED)");
 }
 

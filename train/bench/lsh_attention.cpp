@@ -165,6 +165,7 @@ Benchmark make_lsh_attention_benchmark() {
   for (OptionSpec spec : find_attention_kind("lsh").options) {
     if (spec.name == "chunk_length") {
       spec.default_value = int64_t{64};
+      spec.help = "positions per chunk";
       spec.min = 1;
     }
     options.push_back(std::move(spec));

@@ -4,6 +4,7 @@
 
 #include "core/rng.h"
 #include "core/threads.h"
+#include "ops/kernels/logistic_mixture.h"
 #include "train/build.h"
 
 namespace tapeformer {
@@ -31,7 +32,7 @@ std::vector<OptionSpec> make_model_option_specs() {
        .default_value = int64_t{10},
        .help = "logistics per predicted byte",
        .min = 1,
-       .max = 1000},
+       .max = kMaxMixtures},
       {.name = "attention", .default_value = std::string("linear"), .help = "attention kind"},
       {.name = "dropout", .default_value = 0.1, .help = "dropout of the training step", .min = 0, .max = 0.9},
       {.name = "length",

@@ -24,16 +24,17 @@ void add_encoder(const EncoderOptions& encoder, std::vector<ExpectedTensor>& ten
 }  // namespace
 
 std::vector<ExpectedTensor> list_expected_tensors(const AutoregressiveModelOptions& options) {
+  const bool is_image_model = options.head == OutputHead::logistic_mixture;
   std::vector<ExpectedTensor> tensors;
   add_encoder(options.encoder, tensors);
   tensors.push_back({"value_embedding.weight",
                      Shape{options.vocabulary_size, options.value_embedding_width()},
-                     describe_setting("data.symbols, model.value_dim")});
+                     describe_setting(is_image_model ? "model.value_dim" : "data.symbols, model.value_dim")});
   if (options.tied_embeddings)
     tensors.push_back({"predictor.weight", {}, describe_setting("model.tied_embeddings")});
   else
     tensors.push_back({"predictor.weight", Shape{options.output_width(), options.encoder.output_width()},
-                       describe_setting("data.symbols, model.mixtures")});
+                       describe_setting(is_image_model ? "model.mixtures" : "data.symbols")});
   if (options.position_kind == PositionKind::axial)
     for (size_t axis = 0; axis < options.axial_shape.shape.size() && axis < options.axial_shape.dims.size();
          ++axis)

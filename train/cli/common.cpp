@@ -69,6 +69,8 @@ void declare(cxxopts::Options& options, const std::string& group, const std::vec
     std::string help = spec.help;
     if (!spec.choices.empty()) help += " (" + format_choices(spec) + ")";
     if (is_flag(spec)) {
+      if (std::get<bool>(spec.default_value))
+        help += " (default: true; to switch off: --" + spec.name + "=false)";
       options.add_options(group)(spec.name, help, cxxopts::value<bool>());
       continue;
     }
@@ -231,6 +233,19 @@ CommonOptions parse_common_options(const CommandSpec& spec, const cxxopts::Parse
   return common;
 }
 
+// Throws ConfigError if a flag is given with a value other than "true" or "false".
+void check_flag_values(const std::vector<OptionSpec>& specs, const std::vector<const char*>& words) {
+  for (const OptionSpec& spec : specs) {
+    if (!is_flag(spec)) continue;
+    const std::string prefix = "--" + spec.name + "=";
+    for (const std::string word : words) {
+      const std::string value = word.starts_with(prefix) ? word.substr(prefix.size()) : "true";
+      if (value != "true" && value != "false")
+        throw ConfigError("--" + spec.name + ": expected true or false, got \"" + value + "\"");
+    }
+  }
+}
+
 }  // namespace
 
 std::optional<CommandLine> parse_command(const CommandSpec& spec, const Arguments& arguments) {
@@ -242,6 +257,8 @@ std::optional<CommandLine> parse_command(const CommandSpec& spec, const Argument
   const auto end_of_options = std::find(arguments.begin(), arguments.end(), "--");
   std::vector<const char*> words = {"tapeformer"};
   for (auto word = arguments.begin(); word != end_of_options; ++word) words.push_back(word->c_str());
+  check_flag_values(spec.options, words);
+  check_flag_values(list_common_specs(), words);
   try {
     const auto parsed = options.parse(static_cast<int>(words.size()), words.data());
     if (parsed.count("help") > 0) {

@@ -261,7 +261,7 @@ ConfigLayer parse_set_options(const std::vector<std::string>& sets, std::vector<
     const std::string name = option.substr(0, equals);
     const ConfigPosition position{"--set " + escape_line(name), 0, ++number};
     if (equals == std::string::npos || name.empty()) {
-      problems.push_back({position, "expected table.key=value"});
+      problems.push_back({{"--set " + shorten(escape_line(option)), 0, number}, "expected table.key=value"});
       continue;
     }
     if (find_invalid_utf8(option) != std::string::npos) {

@@ -124,8 +124,7 @@ class Plot {
  private:
   bool has_circles() const { return !chart_.circle_area_unit.empty(); }
   bool drawable(const std::pair<double, double>& point) const {
-    return std::isfinite(apply_axis_scale(chart_.x.scale, point.first)) &&
-           std::isfinite(apply_axis_scale(chart_.y.scale, point.second));
+    return is_drawable(chart_.x.scale, point.first) && is_drawable(chart_.y.scale, point.second);
   }
   static double error_of(const Series& series, size_t i) {
     return series.error_bars.empty() || !std::isfinite(series.error_bars[i]) ? 0
@@ -146,9 +145,8 @@ class Plot {
         if (!drawable(series.points[i])) continue;
         x_.include(apply_axis_scale(chart_.x.scale, series.points[i].first));
         for (const double side : {-1, 0, 1}) {
-          const double end =
-              apply_axis_scale(chart_.y.scale, series.points[i].second + side * error_of(series, i));
-          if (std::isfinite(end)) y_.include(end);
+          const double end = series.points[i].second + side * error_of(series, i);
+          if (is_drawable(chart_.y.scale, end)) y_.include(apply_axis_scale(chart_.y.scale, end));
         }
       }
     }

@@ -15,6 +15,8 @@ constexpr double kMaxTicks = 6;
 // A logarithmic axis has ticks at powers of its base. If the range of the axis contains fewer than kMinTicks
 // powers of the base, the distances between ticks are smaller.
 constexpr size_t kMinTicks = 3;
+// Values outside of this range are not drawn, so that the ends of an axis and their powers are finite.
+constexpr double kSmallestMagnitude = 1e-200, kLargestMagnitude = 1e200;
 
 double invert_transform(Scale scale, double at) {
   return scale == Scale::linear ? at : std::pow(scale == Scale::log2 ? 2 : 10, at);
@@ -86,6 +88,11 @@ double apply_axis_scale(Scale scale, double value) {
   return scale == Scale::linear ? value : scale == Scale::log2 ? std::log2(value) : std::log10(value);
 }
 
+bool is_drawable(Scale scale, double value) {
+  return scale == Scale::linear ? std::abs(value) <= kLargestMagnitude
+                                : value >= kSmallestMagnitude && value <= kLargestMagnitude;
+}
+
 void AxisRange::include(double value) {
   low = std::min(low, value);
   high = std::max(high, value);
@@ -93,7 +100,8 @@ void AxisRange::include(double value) {
 
 void AxisRange::widen() {
   // If all values are nearly equal, the margin is relative to the values instead of the range.
-  const bool wide = high - low > 1e-9 * std::max(std::abs(low), std::abs(high));
+  const double largest = std::max(std::abs(low), std::abs(high));
+  const bool wide = high - low > std::max(1e-9 * largest, kSmallestMagnitude);
   const double margin = wide ? 0.05 * (high - low) : std::max(0.5, 1e-3 * std::abs(high));
   low -= margin;
   high += margin;

@@ -16,6 +16,9 @@ struct Axis {
 
 // Returns "linear", "log2" or "log10".
 std::string get_scale_name(Scale scale);
+// Returns whether charts show a value on an axis with this scale. Charts leave out values that are not
+// finite, values with a magnitude above 1e200, and on a logarithmic axis also values below 1e-200.
+bool is_drawable(Scale scale, double value);
 // Returns the scale with the name `name`. Throws std::invalid_argument if `name` is unknown.
 Scale parse_scale(const std::string& name);
 

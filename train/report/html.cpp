@@ -1,5 +1,7 @@
 #include "train/report/html.h"
 
+#include "core/system/printable.h"
+
 namespace tapeformer {
 namespace {
 
@@ -27,7 +29,7 @@ std::string make_row(const char* tag, const std::vector<std::string>& cells, boo
 
 std::string escape_html(const std::string& text) {
   std::string result;
-  for (const char c : text) {
+  for (const char c : escape_text(text)) {
     if (c == '&')
       result += "&amp;";
     else if (c == '<')

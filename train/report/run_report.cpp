@@ -21,7 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMaxPoints = 400;  // maximum number of points of a curve
+constexpr size_t kMaxPoints = 400;                               // maximum number of points of a curve
+constexpr std::string_view kPngSignature = "\x89PNG\r\n\x1a\n";  // first bytes of a PNG file
 constexpr size_t kMaxPictures = 4;  // maximum number of pictures of a run; the latest are shown
 
 // A field of metrics.jsonl that a chart plots against the step.
@@ -242,7 +243,11 @@ ReportedRun read_reported_run(const std::string& path) {
   } catch (const FileError& error) {
     run.damage_messages.emplace_back(error.what());
   }
-  run.picture_paths = list_pictures(folder / "samples");
+  for (const fs::path& picture : list_pictures(folder / "samples"))
+    if (read_file(picture.string()).starts_with(kPngSignature))
+      run.picture_paths.push_back(picture);
+    else
+      run.damage_messages.push_back(picture.string() + ": not a PNG file");
   run.is_running = is_locked(path);
   return run;
 }

@@ -20,6 +20,15 @@ std::string format_markdown_line(const Json& cells) {
   return line + "\n";
 }
 
+// Returns the text as a code span. The delimiter has more backticks than any sequence of backticks in the
+// text (CommonMark, section 6.1).
+std::string format_markdown_code(const std::string& text) {
+  if (text.find('`') == std::string::npos) return "`" + text + "`";
+  std::string delimiter = "``";
+  while (text.find(delimiter) != std::string::npos) delimiter += '`';
+  return delimiter + " " + text + " " + delimiter;
+}
+
 // Returns the text as a CSV cell. If the text contains a comma, a quote or a line end, encloses the text in
 // quotes and doubles the quotes in the text.
 std::string csv_cell(const std::string& text) {
@@ -97,7 +106,7 @@ std::string to_markdown(const Json& table) {
   for (size_t i = 0; i < table["printed"]["header"].size(); ++i) text += "---|";
   text += "\n";
   for (const Json& row : table["printed"]["rows"]) text += format_markdown_line(row);
-  text += "\n`" + table["command"].get<std::string>() + "`. " + origin_text(table) + "\n";
+  text += "\n" + format_markdown_code(table["command"].get<std::string>()) + ". " + origin_text(table) + "\n";
   for (const Json& note : table["notes"]) text += "\n- " + note.get<std::string>();
   if (!table["notes"].empty()) text += "\n";
   for (const std::string& failure : failures_of(table)) text += "\nFailed: " + failure + "\n";

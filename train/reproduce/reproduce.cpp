@@ -30,12 +30,12 @@ const Reproduction& find_reproduction(const std::string& name) {
   throw ConfigError(describe_unknown_word("table or figure", name, names));
 }
 
-OptionSpec make_size_option(const char* name, std::string help) {
+OptionSpec make_size_option(const char* name, std::string help, double max) {
   return {.name = name,
           .default_value = int64_t{0},
           .help = std::move(help) + "; 0: depends on --scale",
           .min = 0,
-          .max = 1 << 24};
+          .max = max};
 }
 
 }  // namespace tapeformer

@@ -16,8 +16,6 @@
 namespace tapeformer {
 namespace {
 
-constexpr char kTraining[] = "training", kTestEvaluation[] = "test_evaluation";
-
 struct PlannedTrial {
   const Row* row;
   int64_t seed;
@@ -87,15 +85,15 @@ class Runner {
   // Stores the results of a finished training run. `output` is the JSON output of the training command.
   void put_training(const PlannedTrial& trial, const Json& output, int64_t threads) {
     const Json training = make_training_json(output, threads);
-    store_.put(*trial.row, trial.seed, kTraining, training);
+    store_.put(*trial.row, trial.seed, kTrainingEntry, training);
     if (output.value("split", "") != "test") return;
     Json evaluation = training;
     evaluation["output"] = output;
-    store_.put(*trial.row, trial.seed, kTestEvaluation, std::move(evaluation));
+    store_.put(*trial.row, trial.seed, kTestEvaluationEntry, std::move(evaluation));
   }
   // Returns the value of Trial::test_evaluation.
   Json find_test_evaluation(const PlannedTrial& trial, const std::string& run_dir) const {
-    const Json evaluation = store_.get(*trial.row, trial.seed).value(kTestEvaluation, Json());
+    const Json evaluation = store_.get(*trial.row, trial.seed).value(kTestEvaluationEntry, Json());
     return !evaluation.is_null() && evaluation["output"].value("run_dir", "") == run_dir ? evaluation
                                                                                          : Json();
   }
@@ -130,7 +128,7 @@ class Runner {
 void Runner::train(const StopSignalScope& signals) {
   std::vector<PlannedTrial*> trained;
   for (PlannedTrial& trial : trials_)
-    if (trial.row->is_trained && !done(trial, kTraining)) trained.push_back(&trial);
+    if (trial.row->is_trained && !done(trial, kTrainingEntry)) trained.push_back(&trial);
   if (trained.empty()) return;
   const int64_t parallel = std::min<int64_t>(std::ssize(trained), options_.max_parallel_jobs);
   CommandContext context = store_.make_command_context();
@@ -149,7 +147,7 @@ void Runner::train(const StopSignalScope& signals) {
         if (trial.trained)
           put_training(trial, read_job_output(jobs[i]), context.threads);
         else if (signals.last_signal() == 0)
-          fail(trial, kTraining, ended.error, ended.exit_status);
+          fail(trial, kTrainingEntry, ended.error, ended.exit_status);
       });
   result_.stop_signal = signals.last_signal();
 }

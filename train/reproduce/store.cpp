@@ -29,6 +29,84 @@ std::optional<Json> read_object(const fs::path& path) {
   return json;
 }
 
+bool is_string(const Json& json) {
+  return json.is_string();
+}
+
+// JSON has no infinities and NaNs, so these values are stored as null.
+bool is_number_or_null(const Json& json) {
+  return json.is_number() || json.is_null();
+}
+
+// Returns whether `object` has a value for `key`, and `is_valid` returns true for the value.
+template <class Check>
+bool has_valid(const Json& object, const char* key, const Check& is_valid) {
+  const auto value = object.find(key);
+  return value != object.end() && is_valid(*value);
+}
+// Returns whether `object` has no value for `key`, or a value for which `is_valid` returns true.
+template <class Check>
+bool is_optional(const Json& object, const char* key, const Check& is_valid) {
+  return !object.contains(key) || has_valid(object, key, is_valid);
+}
+
+// Returns a function that checks whether a JSON value is an array with elements for which `is_valid` returns
+// true.
+template <class Check>
+auto array_of(const Check& is_valid) {
+  return [is_valid](const Json& json) {
+    return json.is_array() && std::all_of(json.begin(), json.end(), is_valid);
+  };
+}
+// Returns a function that checks whether a JSON value is an object with values for which `is_valid` returns
+// true.
+template <class Check>
+auto object_of(const Check& is_valid) {
+  return [is_valid](const Json& json) {
+    return json.is_object() && std::all_of(json.begin(), json.end(), is_valid);
+  };
+}
+
+bool is_point(const Json& json) {
+  return json.is_array() && json.size() == 2 && json[0].is_number() && is_number_or_null(json[1]);
+}
+
+bool is_curve(const Json& json) {
+  return json.is_object() && has_valid(json, "figure", is_string) && has_valid(json, "name", is_string) &&
+         has_valid(json, "points", array_of(is_point));
+}
+
+// Returns whether `json` has the form of an output of `tapeformer train` or `tapeformer eval`.
+bool is_output(const Json& json) {
+  return json.is_object() && is_optional(json, "run_dir", is_string);
+}
+
+// Returns whether `json` has the form of a value that the runner passes to ResultStore::put().
+bool is_entry(const std::string& name, const Json& json) {
+  if (!json.is_object()) return false;
+  for (const char* key : {"error", "commit", "machine", "date"})
+    if (!is_optional(json, key, is_string)) return false;
+  return is_optional(json, "values", object_of(is_number_or_null)) &&
+         is_optional(json, "texts", object_of(is_string)) &&
+         is_optional(json, "curves", array_of(is_curve)) &&
+         is_optional(json, "pictures", array_of(is_string)) && is_optional(json, "output", is_output) &&
+         (name != kTestEvaluationEntry || json.contains("output"));
+}
+
+// Reads the results of a row and a seed. Throws DataError if the file is damaged.
+Json read_results(const fs::path& path) {
+  const std::optional<Json> results = read_object(path);
+  const auto damaged = [&](const std::string& problem) {
+    return DataError(
+        path.string() + ": " + problem +
+        "; the file is damaged: delete it and repeat the command, which repeats the measurements");
+  };
+  if (!results) throw damaged("expected a JSON object");
+  for (const auto& [name, entry] : results->items())
+    if (!is_entry(name, entry)) throw damaged("\"" + name + "\" does not have the expected form");
+  return *results;
+}
+
 Json make_identity(const Reproduction& reproduction, const ReproductionOptions& options) {
   return {{"table", reproduction.name},
           {"scale", list_table_scale_names()[static_cast<size_t>(options.scale)]},
@@ -88,6 +166,8 @@ ResultStore::ResultStore(const Reproduction& reproduction, const ReproductionOpt
     throw ConfigError(
         output_folder_.string() + ": process " + std::to_string(processes.communicator->rank()) +
         " does not see the files of process 0; choose a folder that all machines share with --out");
+  for (const auto& entry : fs::directory_iterator(output_folder_ / "cells"))
+    if (entry.path().extension() == kJson) read_results(entry.path());
 }
 
 CommandContext ResultStore::make_command_context() const {
@@ -105,7 +185,7 @@ fs::path ResultStore::result_path(const Row& row, int64_t seed) const {
 Json ResultStore::get(const Row& row, int64_t seed) const {
   const fs::path path = result_path(row, seed);
   if (!fs::exists(path)) return Json::object();
-  return read_object(path).value_or(Json::object());
+  return read_results(path);
 }
 
 void ResultStore::put(const Row& row, int64_t seed, const std::string& entry, Json value) {

@@ -19,20 +19,23 @@
 
 namespace tapeformer {
 
+// Names of the entries of ResultStore that contain the training time and Trial::test_evaluation.
+inline constexpr char kTrainingEntry[] = "training", kTestEvaluationEntry[] = "test_evaluation";
+
 class ResultStore {
  public:
   // Creates options.output_folder if the folder does not exist, and locks the folder. Throws ConfigError if
   // another process has locked the folder, if reproduce.json contains a different table, scale, program
   // version, device or list of settings, or if this process does not see the files of process 0. Throws
-  // FileError if a file cannot be read or written.
+  // DataError if a file of cells/ is damaged, and FileError if a file cannot be read or written.
   ResultStore(const Reproduction& reproduction, const ReproductionOptions& options,
               const ProcessGroup& processes);
 
   // Returns the stored results for a row and a seed: an object with the entries that put() has stored.
+  // Throws DataError if the file with the results is damaged.
   Json get(const Row& row, int64_t seed) const;
   // Stores `value` as the entry `entry` of the results for `row` and `seed`, and writes these results to
-  // cells/ROW-seed-N.json. `entry` is "training", "test_evaluation" (Trial::test_evaluation), or the name of
-  // a measurement.
+  // cells/ROW-seed-N.json. `entry` is kTrainingEntry, kTestEvaluationEntry, or the name of a measurement.
   void put(const Row& row, int64_t seed, const std::string& entry, Json value);
   // Returns the seeds for which results of the row are stored, in increasing order.
   std::vector<int64_t> list_seeds(const Row& row) const;

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "core/system/machine.h"
+#include "core/system/printable.h"
 #include "train/reproduce/provenance.h"
 
 namespace tapeformer {
@@ -50,11 +51,12 @@ const double* find(const NamedValues& values, const std::string& name) {
   return nullptr;
 }
 
+// Returns the command with its options, as words of a POSIX shell.
 std::string command_text(const Reproduction& reproduction, const ReproductionOptions& options) {
   std::string text = concat_text("tapeformer reproduce ", reproduction.name, " --scale ",
                                  list_table_scale_names()[static_cast<size_t>(options.scale)]);
   if (!options.device.is_cpu()) text += " --device " + options.device_name();
-  for (const std::string& set : options.all_config_settings) text += " --set " + set;
+  for (const std::string& set : options.all_config_settings) text += " --set " + quote_shell_word(set);
   return text;
 }
 
@@ -74,7 +76,7 @@ Json make_cell(const Measurement& measurement, const Column& column, const RowRe
   std::vector<double> values;
   for (size_t i = 0; i < results.seeds.size(); ++i) {
     const auto entry = results.known[i].find(measurement.name);
-    const auto training = results.known[i].find("training");
+    const auto training = results.known[i].find(kTrainingEntry);
     const bool no_training = training != results.known[i].end() && training->contains("error");
     if (entry == results.known[i].end() && !no_training) continue;
     const Json& result = no_training ? *training : *entry;
@@ -86,9 +88,9 @@ Json make_cell(const Measurement& measurement, const Column& column, const RowRe
     } else if (const Json texts = result.value("texts", Json::object()); texts.contains(column.name)) {
       cell["status"] = "measured";
       cell["text"] = texts[column.name];
-    } else if (const auto value = result["values"].find(column.name);
-               value != result["values"].end() && value->is_number()) {
-      values.push_back(value->get<double>());
+    } else if (const Json value = result.value("values", Json::object()).value(column.name, Json());
+               value.is_number()) {
+      values.push_back(value.get<double>());
       cell["values"].push_back({{"seed", results.seeds[i]}, {"value", values.back()}});
     }
   }
@@ -106,7 +108,7 @@ const std::string& line_of(const Row& row) {
 Json list_trainings(const Row& row, const RowResults& results) {
   Json trainings = Json::array();
   for (size_t i = 0; i < results.seeds.size(); ++i) {
-    const auto entry = results.known[i].find("training");
+    const auto entry = results.known[i].find(kTrainingEntry);
     if (entry == results.known[i].end()) continue;
     Json training = {{"seed", results.seeds[i]}, {"run", "runs/" + make_run_name(row, results.seeds[i])}};
     training.update(*entry);
@@ -232,12 +234,18 @@ Json make_figure_json(const Table& table, const Figure& figure, const std::vecto
   return json;
 }
 
+// Returns the number with `digits` digits after the decimal point. Numbers of more than 15 digits have an
+// exponent.
+std::string number_text(double number, int digits) {
+  return std::abs(number) < 1e15 ? fmt::format("{:.{}f}", number, digits) : fmt::format("{:.6g}", number);
+}
+
 std::string cell_text(const Json& cell, int digits) {
   if (cell["status"] == "failed") return "failed";
   if (cell["status"] != "measured") return kNotRun;
   if (cell.contains("text")) return cell["text"].get<std::string>();
-  std::string text = fmt::format("{:.{}f}", cell["mean"].get<double>(), digits);
-  if (cell["spread"].is_number()) text += fmt::format(" ± {:.{}f}", cell["spread"].get<double>(), digits);
+  std::string text = number_text(cell["mean"].get<double>(), digits);
+  if (cell["spread"].is_number()) text += " ± " + number_text(cell["spread"].get<double>(), digits);
   return text;
 }
 

@@ -29,3 +29,10 @@ TEST_CASE("escape_line() and printable_message() prevent forged messages") {
   CHECK(escape_message("first\nerror: forged") == "first\n  error: forged");
   CHECK(escape_message("list:\n  item\n") == "list:\n  item\n");
 }
+
+TEST_CASE("quote_shell_word() quotes words that the shell would interpret") {
+  CHECK(quote_shell_word("train.steps=3") == "train.steps=3");
+  CHECK(quote_shell_word("") == "''");
+  CHECK(quote_shell_word("run.name=\"a b\"") == "'run.name=\"a b\"'");
+  CHECK(quote_shell_word("a'b #`c`") == "'a'\\''b #`c`'");
+}

@@ -224,7 +224,8 @@ TEST_CASE("bench ctc reports the time of the loss and of its gradient") {
   CHECK(figures["milliseconds_forward"] > 0);
   // The logits are random, so the labels are improbable.
   CHECK(figures["loss"] > 1);
-  CHECK(run_program({"bench", "ctc", "--frames", "10", "--labels", "6"}).code == 2);
+  for (const char* const labels : {"6", "9223372036854775807"})
+    CHECK(run_program({"bench", "ctc", "--frames", "10", "--labels", labels}).code == 2);
 }
 
 TEST_CASE("bench lstm reports the time and the work of a stack of layers") {
@@ -322,6 +323,10 @@ TEST_CASE("benchmarks refuse options that a config replaces, and models of other
   }
   CHECK(contains(error({"train-step", "--config", SOURCE_DIR "/configs/quickstart-speech.toml"}),
                  "expected a model of images or sequences"));
+  for (const std::string benchmark : {"attention", "attention-pattern"})
+    CHECK(contains(error({benchmark, "--config", SOURCE_DIR "/configs/speech/an4-bilstm.toml"}),
+                   "model.encoder = \"lstm\" has no attention layers"));
+  CHECK(contains(error({"train-step", "--mixtures", "65"}), "--mixtures: expected an integer"));
 }
 
 TEST_CASE("bench kernel-accesses names the program that counts accesses") {

@@ -114,6 +114,7 @@ TEST_CASE("the name of a benchmark may follow options") {
       run_program({"bench", "--json", "--ops", "10", "--repeats=1", "small-op", "--device=cpu"});
   CHECK(result.code == 0);
   CHECK(parse_json_output(result)["benchmark"] == "small-op");
+  CHECK(contains(run_program({"info", "--json=x"}).err, "--json: expected true or false, got \"x\""));
   CHECK(run_program({"bench", "--json", "small-opp"}).code == 2);
   CHECK(run_program({"bench", "--json"}).code == 2);
   CHECK(run_program({"bench", "--json", "--", "list"}).code == 0);

@@ -103,6 +103,20 @@ TEST_CASE("report names damaged lines of metrics.jsonl and shows all other lines
   CHECK(contains(none.err, "not a run directory"));
 }
 
+TEST_CASE("report replaces invalid UTF-8, and names samples that are not PNG files") {
+  const TempDir dir;
+  const fs::path run = dir / "run\xff", page = dir / "report.html";
+  fs::create_directories(run / "samples");
+  write_file(run / "metrics.jsonl", std::string("{\"step\":1,\"split\":\"train\",\"loss_nats\":2}\n"));
+  write_file(run / "samples/a.png", std::string("no picture"));
+  CHECK(run_program({"report", run.string(), "--out", page.string()}).code == 0);
+  const std::string html = read_file(page);
+  CHECK(contains(html, "run\\xff"));
+  CHECK(!contains(html, "\xff"));
+  CHECK(!contains(html, "<img"));
+  CHECK(contains(html, "a.png: not a PNG file"));
+}
+
 TEST_CASE("report --live ends when the run ends, and its last page does not reload itself") {
   const TempDir dir;
   train(dir / "run", "0.001");

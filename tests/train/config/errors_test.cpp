@@ -200,6 +200,7 @@ TEST_CASE("errors about --set name the option") {
   CHECK(error_of("", {"data=3"}) == "--set data: expected a table, got integer 3");
   CHECK(error_of("", {"data={limit=3}"}) == "--set data: set one key at a time, data.KEY=VALUE");
   CHECK(error_of("", {"data.limit"}) == "--set data.limit: expected table.key=value");
+  CHECK(error_of("", {"=3"}) == "--set =3: expected table.key=value");
   CHECK(error_of("", {"data.limit=many"}).find("got string \"many\"") != std::string::npos);
   CHECK(error_of("", {"optimizer.betas=[0.9,"}).starts_with("--set optimizer.betas: syntax error: "));
   CHECK(error_of("", {"data.limit.x=1"}).find("unknown key data.limit.x") != std::string::npos);

@@ -100,6 +100,21 @@ TEST_CASE("points that are not finite or have no logarithm are left out") {
   CHECK(svg.find("inf") == std::string::npos);
 }
 
+TEST_CASE("values near the limits of double are left out, so that axes are finite") {
+  const double largest = 1.7e308, smallest = 5e-324;
+  for (const Scale scale : {Scale::linear, Scale::log2, Scale::log10})
+    for (const double value : {largest, -largest, smallest, 1e200, 1e-200}) {
+      CAPTURE(value);
+      const std::string svg = to_svg({.title = "",
+                                      .x = {"x", scale},
+                                      .y = {"y", scale},
+                                      .series = {{"curve", {{1, value}, {value, 2}, {2, 3}}, false}}});
+      CHECK(count(svg, "<polyline") == 1);
+      CHECK(svg.find("nan") == std::string::npos);
+      CHECK(svg.find("inf") == std::string::npos);
+    }
+}
+
 TEST_CASE("a logarithmic axis over less than a decade has labels") {
   for (const auto& limits : {std::pair{20.0, 80.0}, {1.1, 1.9}, {3.0, 3.2}, {0.0012, 0.0013}, {7.0, 7.0}})
     for (const Scale scale : {Scale::log2, Scale::log10}) {

@@ -2,6 +2,7 @@
 // weights are visible. The attention kinds are described in "Efficient Transformers: A Survey" (Tay et al.
 // 2020), section 3.
 #include "core/errors.h"
+#include "train/bench/bench.h"
 #include "train/reproduce/commands.h"
 #include "train/reproduce/measurements.h"
 
@@ -87,7 +88,7 @@ Reproduction make_attention_patterns_reproduction() {
   return {.name = "attention-patterns",
           .summary = "pictures of the attention weights of the kinds (survey)",
           .make_table = make_attention_patterns_table,
-          .measurement_options = {make_size_option("length", "number of tokens")},
+          .measurement_options = {make_size_option("length", "number of tokens", kMaxAttentionPatternLength)},
           .config_keys = {}};
 }
 

@@ -38,6 +38,8 @@ std::vector<Row> rows_of() {
   return rows;
 }
 
+constexpr int64_t kMinMaxLength = 8;  // smallest value of data.max_length
+
 Table make_attention_scaling_table(const ReproductionOptions& options) {
   const int64_t shortest = options.select_size("shortest", 256, 512, 512),
                 longest = options.select_size("longest", 1024, 65536, 65536),
@@ -70,7 +72,7 @@ Table make_attention_scaling_table(const ReproductionOptions& options) {
                         .measures_first_seed_only = true}},
       .figures = make_scaling_figures("Attention, forward and backward", "sequence length")};
   const std::vector<std::string> sizes = {"model.heads=8", "model.head_dim=64",
-                                          concat_text("data.max_length=", longest)};
+                                          concat_text("data.max_length=", std::max(longest, kMinMaxLength))};
   for (Row& row : table.rows) row.default_settings = sizes;
   return table;
 }
