@@ -1,4 +1,4 @@
-// A batch of examples, as CPU tensors.
+// A batch of examples. Data sets return batches of CPU tensors.
 #pragma once
 
 #include "core/tensor.h"

@@ -1,6 +1,5 @@
 // Batches of a data set for training and evaluation. The examples of a batch depend only on the data set, the
-// options and the step, so a resumed run continues with the same batches. A Prefetcher prepares batches in a
-// separate thread.
+// options and the step, so a resumed run continues with the same batches.
 //
 // The constructor of Loader throws ConfigError if the data set is empty or the batch size is below 1. With
 // LastBatchPolicy::drop, it also throws ConfigError if the batch size exceeds the number of examples, unless
@@ -9,13 +8,11 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <mutex>
 #include <vector>
 
 #include "data/batches/dataset.h"
-#include "data/batches/prefetch.h"
 
 namespace tapeformer {
 
@@ -57,6 +54,7 @@ class Loader {
   // Returns the indices of the examples of a step. Steps are counted from 0 over all epochs. The epoch of a
   // step is step / batches_per_epoch().
   std::vector<int64_t> indices_at(int64_t step) const;
+  // Returns the batch of a step.
   Batch batch_at(int64_t step) const { return dataset_->batch(indices_at(step)); }
 
  private:
@@ -75,14 +73,6 @@ class Loader {
   mutable std::mutex mutex_;           // guards cached_epoch_ and cached_order_
   mutable int64_t cached_epoch_ = -1;  // epoch whose order is in cached_order_
   mutable Order cached_order_;
-};
-
-// The batches of a loader, prepared in a separate thread.
-class Prefetcher : public PrefetchQueue<Batch> {
- public:
-  explicit Prefetcher(const std::shared_ptr<const Loader>& loader, int64_t first = 0,
-                      int64_t end = std::numeric_limits<int64_t>::max(), size_t depth = 2)
-      : PrefetchQueue([loader](int64_t step) { return loader->batch_at(step); }, first, end, depth) {}
 };
 
 }  // namespace tapeformer

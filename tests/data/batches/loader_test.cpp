@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "data/batches/prefetch.h"
 #include "tests/support/temp_dir.h"
 
 using namespace tapeformer;
@@ -137,41 +138,42 @@ TEST_CASE("loaders accept batches of one example and data sets of one batch, and
   CHECK(error(0, 1, LastBatchPolicy::keep) == "counting train has no examples");
 }
 
-TEST_CASE("a prefetcher returns the batches of the loader from any first step to the last step") {
+TEST_CASE("a prefetch queue returns the items from any first step to the last step") {
   const auto loader =
       std::make_shared<Loader>(std::make_shared<Counting>(50), LoaderOptions{.batch_size = 6, .seed = 2});
   for (const size_t depth : {0, 1, 3}) {
-    Prefetcher prefetcher(loader, 5, 25, depth);
+    PrefetchQueue<Batch> queue([&](int64_t step) { return loader->batch_at(step); }, 5, 25, depth);
     for (int64_t step = 5; step < 25; ++step)
-      CHECK(prefetcher.next()->tokens.to_vector() == loader->batch_at(step).tokens.to_vector());
-    CHECK(!prefetcher.next());
-    CHECK(!prefetcher.next());
+      CHECK(queue.next()->tokens.to_vector() == loader->batch_at(step).tokens.to_vector());
+    CHECK(!queue.next());
+    CHECK(!queue.next());
   }
 }
 
-TEST_CASE("a prefetcher keeps at most `depth` batches and stops when it is destroyed") {
+TEST_CASE("a prefetch queue keeps at most `depth` items and stops when it is destroyed") {
   const auto dataset = std::make_shared<Counting>(50);
   const auto loader = std::make_shared<Loader>(dataset, LoaderOptions{.batch_size = 5});
   {
-    Prefetcher prefetcher(loader, 0, 1000, 3);
-    for (int i = 0; i < 10; ++i) REQUIRE(prefetcher.next());
+    PrefetchQueue<Batch> queue([&](int64_t step) { return loader->batch_at(step); }, 0, 1000, 3);
+    for (int i = 0; i < 10; ++i) REQUIRE(queue.next());
     while (dataset->batches < 13) std::this_thread::yield();
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     CHECK(dataset->batches == 13);
   }
-  // A prefetcher that prepares an unlimited number of batches can be destroyed before next() is called.
-  for (int i = 0; i < 200; ++i) Prefetcher prefetcher(loader);
+  // A queue that prepares an unlimited number of items can be destroyed before next() is called.
+  for (int i = 0; i < 200; ++i)
+    PrefetchQueue<Batch> queue([loader](int64_t step) { return loader->batch_at(step); });
   CHECK(loader.use_count() == 1);
 }
 
 TEST_CASE("an exception of the thread is thrown after the complete batches") {
   const auto loader = std::make_shared<Loader>(std::make_shared<Counting>(50, 13),
                                                LoaderOptions{.batch_size = 5, .shuffle = false});
-  Prefetcher prefetcher(loader);
-  CHECK(prefetcher.next()->tokens.to_vector()[0] == 0);
-  CHECK(prefetcher.next()->tokens.to_vector()[0] == 5);
-  CHECK_THROWS_WITH_AS(prefetcher.next(), "example 13 is bad", DataError);
-  CHECK_THROWS_WITH_AS(prefetcher.next(), "example 13 is bad", DataError);
+  PrefetchQueue<Batch> queue([&](int64_t step) { return loader->batch_at(step); });
+  CHECK(queue.next()->tokens.to_vector()[0] == 0);
+  CHECK(queue.next()->tokens.to_vector()[0] == 5);
+  CHECK_THROWS_WITH_AS(queue.next(), "example 13 is bad", DataError);
+  CHECK_THROWS_WITH_AS(queue.next(), "example 13 is bad", DataError);
 }
 
 TEST_CASE("batches of streams continue the examples of the previous batch, equally in each epoch") {
