@@ -46,7 +46,7 @@ bool has_valid(const Json& object, const char* key, const Check& is_valid) {
 }
 // Returns whether `object` has no value for `key`, or a value for which `is_valid` returns true.
 template <class Check>
-bool is_optional(const Json& object, const char* key, const Check& is_valid) {
+bool is_missing_or_valid(const Json& object, const char* key, const Check& is_valid) {
   return !object.contains(key) || has_valid(object, key, is_valid);
 }
 
@@ -78,18 +78,19 @@ bool is_curve(const Json& json) {
 
 // Returns whether `json` has the form of an output of `tapeformer train` or `tapeformer eval`.
 bool is_output(const Json& json) {
-  return json.is_object() && is_optional(json, "run_dir", is_string);
+  return json.is_object() && is_missing_or_valid(json, "run_dir", is_string);
 }
 
 // Returns whether `json` has the form of a value that the runner passes to ResultStore::put().
 bool is_entry(const std::string& name, const Json& json) {
   if (!json.is_object()) return false;
   for (const char* key : {"error", "commit", "machine", "date"})
-    if (!is_optional(json, key, is_string)) return false;
-  return is_optional(json, "values", object_of(is_number_or_null)) &&
-         is_optional(json, "texts", object_of(is_string)) &&
-         is_optional(json, "curves", array_of(is_curve)) &&
-         is_optional(json, "pictures", array_of(is_string)) && is_optional(json, "output", is_output) &&
+    if (!is_missing_or_valid(json, key, is_string)) return false;
+  return is_missing_or_valid(json, "values", object_of(is_number_or_null)) &&
+         is_missing_or_valid(json, "texts", object_of(is_string)) &&
+         is_missing_or_valid(json, "curves", array_of(is_curve)) &&
+         is_missing_or_valid(json, "pictures", array_of(is_string)) &&
+         is_missing_or_valid(json, "output", is_output) &&
          (name != kTestEvaluationEntry || json.contains("output"));
 }
 
