@@ -13,7 +13,7 @@ namespace tapeformer {
 // An attention kind with its options.
 struct AttentionLayerChoice {
   std::string kind = "linear";
-  OptionValues options = {};
+  OptionValues options = {};  // values from AttentionKind::make_options() or default_options()
 };
 
 // The attention choices of the layers of a model. Layer i uses the choice with index i modulo size(). A
