@@ -6,6 +6,7 @@
 #include <numbers>
 #include <numeric>
 
+#include "core/system/utf8.h"
 #include "data/batches/loader.h"
 #include "data/text/tokenizer.h"
 
@@ -109,7 +110,7 @@ double count_unmasked_tokens(const Batch& batch) {
 void TextScore::add_token(std::string_view token_text) {
   ++token_count;
   byte_count += static_cast<int64_t>(token_text.size());
-  character_count += count_characters(token_text);
+  character_count += count_utf8_characters(token_text);
 }
 double TextScore::bits_per_byte() const {
   return byte_count > 0 ? nats / std::numbers::ln2 / static_cast<double>(byte_count) : 0;

@@ -108,8 +108,12 @@ bool is_number(const Report::Value& value) {
   return std::holds_alternative<int64_t>(value) || std::holds_alternative<double>(value);
 }
 
+size_t count_characters(const std::string& text) {
+  return static_cast<size_t>(count_utf8_characters(text));
+}
+
 std::string pad(const std::string& text, size_t width, bool align_right) {
-  const std::string blanks(width - std::min(width, count_utf8_characters(text)), ' ');
+  const std::string blanks(width - std::min(width, count_characters(text)), ' ');
   return align_right ? blanks + text : text + blanks;
 }
 
@@ -126,7 +130,7 @@ std::string format_table_text(const std::vector<Report>& rows) {
   std::vector<size_t> widths(lines[0].size());
   for (const auto& line : lines)
     for (size_t c = 0; c < std::min(line.size(), widths.size()); ++c)
-      widths[c] = std::max(widths[c], count_utf8_characters(line[c]));
+      widths[c] = std::max(widths[c], count_characters(line[c]));
   std::string text;
   for (const auto& line : lines) {
     std::string printed;

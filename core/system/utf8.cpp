@@ -23,11 +23,9 @@ Utf8Character decode_first_utf8_character(std::string_view text) {
   return {code_point, bytes};
 }
 
-size_t count_utf8_characters(std::string_view text) {
-  size_t count = 0;
-  for (; !text.empty(); ++count)
-    text.remove_prefix(std::max<size_t>(decode_first_utf8_character(text).bytes, 1));
-  return count;
+int64_t count_utf8_characters(std::string_view text) {
+  return std::count_if(text.begin(), text.end(),
+                       [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; });
 }
 
 }  // namespace tapeformer

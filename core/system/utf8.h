@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
 
 namespace tapeformer {
@@ -15,7 +16,8 @@ struct Utf8Character {
 // of the result is 0. Overlong forms, surrogates and codes above 0x10FFFF are invalid.
 Utf8Character decode_first_utf8_character(std::string_view text);
 
-// Returns the number of characters of a text. Counts each byte that is not valid UTF-8 as one character.
-size_t count_utf8_characters(std::string_view text);
+// Returns the number of characters in a UTF-8 text. If the text starts in the middle of a character, this
+// character is not counted.
+int64_t count_utf8_characters(std::string_view text);
 
 }  // namespace tapeformer

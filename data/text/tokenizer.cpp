@@ -152,11 +152,6 @@ std::string Tokenizer::decode(std::span<const int64_t> tokens) const {
   return text;
 }
 
-int64_t count_characters(std::string_view text) {
-  return std::count_if(text.begin(), text.end(),
-                       [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; });
-}
-
 std::shared_ptr<const Tokenizer> make_byte_tokenizer() {
   return std::make_shared<ByteTokenizer>();
 }

@@ -46,10 +46,6 @@ class Tokenizer {
 inline constexpr char kByteTokenizerName[] = "bytes", kCharacterTokenizerName[] = "characters",
                       kSentencePieceTokenizerName[] = "sentencepiece";
 
-// Returns the number of characters in a UTF-8 text. If the text starts in the middle of a character, this
-// character is not counted.
-int64_t count_characters(std::string_view text);
-
 std::shared_ptr<const Tokenizer> make_byte_tokenizer();
 
 // Returns a tokenizer whose vocabulary consists of the characters of all texts, in the order of their Unicode

@@ -1,18 +1,23 @@
 // Trains a Transformer with linear attention to copy sequences of random symbols, and prints the loss of a
 // few steps and the accuracy for new sequences.
+#include <tapeformer/core/rng.h>
+#include <tapeformer/models/attention/attention.h>
 #include <tapeformer/models/autoregressive_model.h>
 #include <tapeformer/train/optimizer.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <iostream>
 
 using namespace tapeformer;
 
-constexpr int64_t kBatch = 32, kSymbols = 10, kCopied = 8;  // kCopied symbols, and then their copy
+// A sequence has kCopied random symbols, followed by the same symbols.
+constexpr int64_t kBatch = 32, kSymbols = 10, kCopied = 8;
+constexpr uint64_t kSeed = 1;
 
 // Returns random sequences, (kBatch, 2 * kCopied). The mask selects the predictions of the copied symbols.
 Batch make_batch(uint64_t number) {
-  const RandomStream stream(1, "batches", number);
+  const RandomStream stream(kSeed, "batches", number);
   Batch batch{.tokens = Tensor::empty({kBatch, 2 * kCopied}, DType::uint8),
               .mask = Tensor::zeros({kBatch, 2 * kCopied - 1}, DType::uint8)};
   for (int64_t row = 0; row < kBatch; ++row)
@@ -39,13 +44,13 @@ int main() {
   options.vocabulary_size = kSymbols;
   options.max_length = 2 * kCopied - 1;
   AutoregressiveModel model(options);
-  model.initialize(1);  // with seed 1
+  model.initialize(kSeed);
 
   Optimizer optimizer({.kind = "adamw", .weight_decay = 0.01, .clip_norm = 1}, model.parameters());
   const uint64_t steps = 300;
   const double warmup_steps = 50;
   for (uint64_t step = 1; step <= steps; ++step) {
-    const Tensor loss = model.compute_loss(make_batch(step), {.training = true, .seed = 1, .step = step});
+    const Tensor loss = model.compute_loss(make_batch(step), {.training = true, .seed = kSeed, .step = step});
     backward(loss);
     optimizer.step(3e-3 * std::min(1.0, static_cast<double>(step) / warmup_steps));
     if (step % 100 == 0) std::cout << "step " << step << "  loss " << loss.item() << "\n";

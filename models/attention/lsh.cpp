@@ -77,8 +77,10 @@ LshOptions make_lsh_options(const OptionValues& values) {
   choose(values, "scale", kScales, options.scale);
   choose(values, "combine", kCombines, options.combine);
   choose(values, "hash", kHashes, options.hash);
+  const bool is_preset = values.get<std::string>("combine") == "preset";
   if (values.get<std::string>("duplicates") == "exact" && options.combine == LshOptions::Combine::mean)
-    throw OptionError("duplicates", "exact does not work with combine = mean");
+    throw OptionError("duplicates", concat_text("\"exact\" is not supported with combine = \"mean\"",
+                                                is_preset ? " of the preset" : ""));
   if (options.buckets % 2 != 0)
     throw OptionError("buckets", concat_text("expected an even number, got ", options.buckets));
   return options;
@@ -139,7 +141,7 @@ std::vector<OptionSpec> lsh_option_specs() {
           make_choice_option("across_buckets", kNoYes,
                              "also attend to positions of other buckets in the chunk (trax)"),
           make_choice_option("scale", kScales,
-                             "scores: q · k / |k| (unit_key, the paper) or q · k / √dim (rsqrt_dim)"),
+                             "scores: q · k / |k| (unit_key, the paper) or q · k / |k| / √dim (rsqrt_dim)"),
           make_choice_option("combine", kCombines,
                              "rounds: one softmax over all (logsumexp, the paper) or their mean"),
           make_choice_option(

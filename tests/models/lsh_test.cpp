@@ -121,7 +121,12 @@ TEST_CASE("lsh: a preset sets the options that are not given") {
 TEST_CASE("lsh: duplicates = exact does not work with combine = mean") {
   const std::pair<std::string, OptionValue> mean = {"combine", std::string("mean")};
   CHECK_THROWS_WITH_AS(make_lsh({{"duplicates", std::string("exact")}, mean}),
-                       "attention_options.duplicates: exact does not work with combine = mean", OptionError);
+                       "attention_options.duplicates: \"exact\" is not supported with combine = \"mean\"",
+                       OptionError);
+  CHECK_THROWS_WITH_AS(
+      make_lsh({{"duplicates", std::string("exact")}, {"preset", std::string("fast_transformers")}}),
+      "attention_options.duplicates: \"exact\" is not supported with combine = \"mean\" of the preset",
+      OptionError);
   make_lsh({{"preset", std::string("reformer")}, mean});
 }
 

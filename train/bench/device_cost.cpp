@@ -11,7 +11,7 @@ void require_cuda_device(Device device) {
   if (!kHasCuda || device.is_cpu())
     throw DeviceError(
         "this benchmark counts the work of a CUDA device: use a build with CUDA or its emulation "
-        "(-DTAPEFORMER_CUDA=EMULATED)");
+        "(-DTAPEFORMER_CUDA=EMULATED), and select the device with --device");
 }
 
 }  // namespace

@@ -70,7 +70,7 @@ void declare(cxxopts::Options& options, const std::string& group, const std::vec
     if (!spec.choices.empty()) help += " (" + format_choices(spec) + ")";
     if (is_flag(spec)) {
       if (std::get<bool>(spec.default_value))
-        help += " (default: true; to switch off: --" + spec.name + "=false)";
+        help += " (default: true; --" + spec.name + "=false disables it)";
       options.add_options(group)(spec.name, help, cxxopts::value<bool>());
       continue;
     }
@@ -233,17 +233,19 @@ CommonOptions parse_common_options(const CommandSpec& spec, const cxxopts::Parse
   return common;
 }
 
-// Throws ConfigError if a flag is given with a value other than "true" or "false".
-void check_flag_values(const std::vector<OptionSpec>& specs, const std::vector<const char*>& words) {
+// Returns the message of the first flag whose value is neither "true" nor "false", or "" if there is none.
+std::string describe_flag_problem(const std::vector<OptionSpec>& specs,
+                                  const std::vector<const char*>& words) {
   for (const OptionSpec& spec : specs) {
-    if (!is_flag(spec)) continue;
     const std::string prefix = "--" + spec.name + "=";
-    for (const std::string word : words) {
-      const std::string value = word.starts_with(prefix) ? word.substr(prefix.size()) : "true";
+    for (const std::string_view word : words) {
+      if (!is_flag(spec) || !word.starts_with(prefix)) continue;
+      const std::string value(word.substr(prefix.size()));
       if (value != "true" && value != "false")
-        throw ConfigError("--" + spec.name + ": expected true or false, got \"" + value + "\"");
+        return "--" + spec.name + ": expected true or false, got \"" + value + "\"";
     }
   }
+  return "";
 }
 
 }  // namespace
@@ -257,8 +259,6 @@ std::optional<CommandLine> parse_command(const CommandSpec& spec, const Argument
   const auto end_of_options = std::find(arguments.begin(), arguments.end(), "--");
   std::vector<const char*> words = {"tapeformer"};
   for (auto word = arguments.begin(); word != end_of_options; ++word) words.push_back(word->c_str());
-  check_flag_values(spec.options, words);
-  check_flag_values(list_common_specs(), words);
   try {
     const auto parsed = options.parse(static_cast<int>(words.size()), words.data());
     if (parsed.count("help") > 0) {
@@ -284,6 +284,9 @@ std::optional<CommandLine> parse_command(const CommandSpec& spec, const Argument
   } catch (const cxxopts::exceptions::missing_argument&) {
     throw ConfigError("\"tapeformer " + spec.name + "\": " + words.back() + " needs a value");
   } catch (const cxxopts::exceptions::exception& error) {
+    for (const std::vector<OptionSpec>* specs : {&spec.options, &list_common_specs()})
+      if (const std::string problem = describe_flag_problem(*specs, words); !problem.empty())
+        throw ConfigError(problem);
     throw ConfigError("\"tapeformer " + spec.name + "\": " + error.what());
   }
 }

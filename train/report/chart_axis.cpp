@@ -15,7 +15,9 @@ constexpr double kMaxTicks = 6;
 // A logarithmic axis has ticks at powers of its base. If the range of the axis contains fewer than kMinTicks
 // powers of the base, the distances between ticks are smaller.
 constexpr size_t kMinTicks = 3;
-// Values outside of this range are not drawn, so that the ends of an axis and their powers are finite.
+// Charts do not draw values with a magnitude above kLargestMagnitude, and on logarithmic axes values below
+// kSmallestMagnitude, so that the ends of an axis and their powers are finite. If the range of an axis is
+// below kSmallestMagnitude, its values count as equal.
 constexpr double kSmallestMagnitude = 1e-200, kLargestMagnitude = 1e200;
 
 double invert_transform(Scale scale, double at) {

@@ -13,7 +13,8 @@ struct HtmlTable {
   std::vector<bool> highlighted_rows = {};  // whether each row is highlighted; empty: no row is highlighted
 };
 
-// Returns the text with the characters &, <, > and " escaped as entities.
+// Returns the text with the characters &, <, > and " escaped as entities. Also escapes the characters that
+// escape_text() escapes (core/system/printable.h).
 std::string escape_html(const std::string& text);
 // The next three functions return an HTML heading, paragraph or table.
 std::string make_html_heading(const std::string& text);

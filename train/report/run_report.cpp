@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
+#include <fstream>
 #include <map>
 #include <set>
 #include <sstream>
+#include <string_view>
 #include <tuple>
 
 #include "core/errors.h"
@@ -21,9 +23,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMaxPoints = 400;                               // maximum number of points of a curve
-constexpr std::string_view kPngSignature = "\x89PNG\r\n\x1a\n";  // first bytes of a PNG file
+constexpr size_t kMaxPoints = 400;  // maximum number of points of a curve
 constexpr size_t kMaxPictures = 4;  // maximum number of pictures of a run; the latest are shown
+constexpr std::string_view kPngSignature = "\x89PNG\r\n\x1a\n";  // first bytes of a PNG file
 
 // A field of metrics.jsonl that a chart plots against the step.
 struct PlottedField {
@@ -197,11 +199,24 @@ std::string make_samples(const std::vector<ReportedRun>& runs) {
   return html;
 }
 
-std::vector<fs::path> list_pictures(const fs::path& folder) {
+bool is_png_file(const fs::path& path) {
+  std::string bytes(kPngSignature.size(), '\0');
+  std::ifstream file(path, std::ios::binary);
+  return file.read(bytes.data(), static_cast<std::streamsize>(bytes.size())) && bytes == kPngSignature;
+}
+
+// Returns the latest PNG files of a folder, oldest first. Adds a message to `damage_messages` for each file
+// with the extension .png that is not a PNG file.
+std::vector<fs::path> list_pictures(const fs::path& folder, std::vector<std::string>& damage_messages) {
   std::vector<fs::path> pictures;
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(folder, error))
-    if (entry.path().extension() == ".png" && entry.is_regular_file(error)) pictures.push_back(entry.path());
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    if (entry.path().extension() != ".png" || !entry.is_regular_file(error)) continue;
+    if (is_png_file(entry.path()))
+      pictures.push_back(entry.path());
+    else
+      damage_messages.push_back(entry.path().string() + ": not a PNG file");
+  }
   std::sort(pictures.begin(), pictures.end(), [](const fs::path& a, const fs::path& b) {
     std::error_code ignored;
     return fs::last_write_time(a, ignored) < fs::last_write_time(b, ignored);
@@ -243,11 +258,7 @@ ReportedRun read_reported_run(const std::string& path) {
   } catch (const FileError& error) {
     run.damage_messages.emplace_back(error.what());
   }
-  for (const fs::path& picture : list_pictures(folder / "samples"))
-    if (read_file(picture.string()).starts_with(kPngSignature))
-      run.picture_paths.push_back(picture);
-    else
-      run.damage_messages.push_back(picture.string() + ": not a PNG file");
+  run.picture_paths = list_pictures(folder / "samples", run.damage_messages);
   run.is_running = is_locked(path);
   return run;
 }

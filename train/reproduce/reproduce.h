@@ -69,6 +69,7 @@ struct Reproduction {
 
 // Returns an integer option, with the default value 0, for Reproduction::measurement_options. If the value of
 // the option is 0, the size depends on the scale of the table (ReproductionOptions::select_size()).
+// `max` is the maximum value of the option.
 OptionSpec make_size_option(const char* name, std::string help, double max = 1 << 24);
 
 // Returns the names of the config tables that affect a training run. Reproductions that train models use the

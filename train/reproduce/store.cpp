@@ -84,14 +84,18 @@ bool is_output(const Json& json) {
 // Returns whether `json` has the form of a value that the runner passes to ResultStore::put().
 bool is_entry(const std::string& name, const Json& json) {
   if (!json.is_object()) return false;
+  const auto is_integer = [](const Json& number) { return number.is_number_integer(); };
   for (const char* key : {"error", "commit", "machine", "date"})
     if (!is_missing_or_valid(json, key, is_string)) return false;
+  if (name == kTestEvaluationEntry)
+    return has_valid(json, "output", is_output) && has_valid(json, "commit", is_string) &&
+           has_valid(json, "machine", is_string) && has_valid(json, "threads", is_integer) &&
+           has_valid(json, "date", is_string);
   return is_missing_or_valid(json, "values", object_of(is_number_or_null)) &&
          is_missing_or_valid(json, "texts", object_of(is_string)) &&
          is_missing_or_valid(json, "curves", array_of(is_curve)) &&
          is_missing_or_valid(json, "pictures", array_of(is_string)) &&
-         is_missing_or_valid(json, "output", is_output) &&
-         (name != kTestEvaluationEntry || json.contains("output"));
+         is_missing_or_valid(json, "threads", is_integer);
 }
 
 // Reads the results of a row and a seed. Throws DataError if the file is damaged.
@@ -100,7 +104,7 @@ Json read_results(const fs::path& path) {
   const auto damaged = [&](const std::string& problem) {
     return DataError(
         path.string() + ": " + problem +
-        "; the file is damaged: delete it and repeat the command, which repeats the measurements");
+        "; the file is damaged: delete it and run the command again, to repeat the measurements");
   };
   if (!results) throw damaged("expected a JSON object");
   for (const auto& [name, entry] : results->items())
@@ -167,8 +171,11 @@ ResultStore::ResultStore(const Reproduction& reproduction, const ReproductionOpt
     throw ConfigError(
         output_folder_.string() + ": process " + std::to_string(processes.communicator->rank()) +
         " does not see the files of process 0; choose a folder that all machines share with --out");
-  for (const auto& entry : fs::directory_iterator(output_folder_ / "cells"))
+  std::error_code error;
+  const fs::path cells = output_folder_ / "cells";
+  for (const auto& entry : fs::directory_iterator(cells, error))
     if (entry.path().extension() == kJson) read_results(entry.path());
+  if (error) throw FileError("read", cells.string(), error.value());
 }
 
 CommandContext ResultStore::make_command_context() const {

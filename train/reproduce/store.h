@@ -19,7 +19,8 @@
 
 namespace tapeformer {
 
-// Names of the entries of ResultStore that contain the training time and Trial::test_evaluation.
+// Names of two entries of ResultStore. kTrainingEntry contains the provenance and the time of the training
+// run, or its error. kTestEvaluationEntry contains Trial::test_evaluation.
 inline constexpr char kTrainingEntry[] = "training", kTestEvaluationEntry[] = "test_evaluation";
 
 class ResultStore {

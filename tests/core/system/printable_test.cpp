@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include "core/system/utf8.h"
+
 using namespace tapeformer;
 
 TEST_CASE("escape_text escapes control characters and keeps all other text") {
@@ -35,4 +37,10 @@ TEST_CASE("quote_shell_word() quotes words that the shell would interpret") {
   CHECK(quote_shell_word("") == "''");
   CHECK(quote_shell_word("run.name=\"a b\"") == "'run.name=\"a b\"'");
   CHECK(quote_shell_word("a'b #`c`") == "'a'\\''b #`c`'");
+}
+
+TEST_CASE("count_utf8_characters() counts characters that start in the text") {
+  const std::string text = std::string("añ€😀 b") + '\0' + "\n";
+  CHECK(count_utf8_characters(text) == 8);
+  CHECK(count_utf8_characters(text.substr(2)) == 6);  // starts in the middle of ñ
 }

@@ -114,10 +114,20 @@ TEST_CASE("the name of a benchmark may follow options") {
       run_program({"bench", "--json", "--ops", "10", "--repeats=1", "small-op", "--device=cpu"});
   CHECK(result.code == 0);
   CHECK(parse_json_output(result)["benchmark"] == "small-op");
-  CHECK(contains(run_program({"info", "--json=x"}).err, "--json: expected true or false, got \"x\""));
   CHECK(run_program({"bench", "--json", "small-opp"}).code == 2);
   CHECK(run_program({"bench", "--json"}).code == 2);
   CHECK(run_program({"bench", "--json", "--", "list"}).code == 0);
+}
+
+TEST_CASE("flags accept only true and false as values") {
+  const auto result = run_program({"info", "--json=x"});
+  CHECK(result.code == 2);
+  CHECK(contains(result.err, "--json: expected true or false, got \"x\""));
+  CHECK(contains(run_program({"score", "nowhere", "--text", "--json=x"}).err, "nowhere"));
+  const auto layers = parse_json_output(
+      run_program({"bench", "lstm", "--bidirectional=false", "--batch", "1", "--frames", "2", "--in", "3",
+                   "--hidden", "4", "--layers", "1", "--repeats", "1", "--json"}));
+  CHECK(layers["parameters"] == 4 * 4 * (3 + 4 + 2));
 }
 
 TEST_CASE("control characters in arguments and file names are escaped") {

@@ -103,7 +103,7 @@ TEST_CASE("report names damaged lines of metrics.jsonl and shows all other lines
   CHECK(contains(none.err, "not a run directory"));
 }
 
-TEST_CASE("report replaces invalid UTF-8, and names samples that are not PNG files") {
+TEST_CASE("report escapes invalid UTF-8, and reports samples that are not PNG files") {
   const TempDir dir;
   const fs::path run = dir / "run\xff", page = dir / "report.html";
   fs::create_directories(run / "samples");

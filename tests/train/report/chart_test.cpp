@@ -100,16 +100,19 @@ TEST_CASE("points that are not finite or have no logarithm are left out") {
   CHECK(svg.find("inf") == std::string::npos);
 }
 
-TEST_CASE("values near the limits of double are left out, so that axes are finite") {
+TEST_CASE("charts with values near the limits of double have finite axes") {
   const double largest = 1.7e308, smallest = 5e-324;
   for (const Scale scale : {Scale::linear, Scale::log2, Scale::log10})
     for (const double value : {largest, -largest, smallest, 1e200, 1e-200}) {
+      CAPTURE(get_scale_name(scale));
       CAPTURE(value);
       const std::string svg = to_svg({.title = "",
                                       .x = {"x", scale},
                                       .y = {"y", scale},
                                       .series = {{"curve", {{1, value}, {value, 2}, {2, 3}}, false}}});
-      CHECK(count(svg, "<polyline") == 1);
+      const bool is_shown =
+          value == 1e200 || value == 1e-200 || (scale == Scale::linear && value == smallest);
+      CHECK(pixels(svg, 0).size() == (is_shown ? 3 : 1));
       CHECK(svg.find("nan") == std::string::npos);
       CHECK(svg.find("inf") == std::string::npos);
     }

@@ -10,7 +10,7 @@
 
 using namespace tapeformer;
 
-TEST_CASE("damaged results of a row are an error that names the file, for any seed") {
+TEST_CASE("ResultStore throws DataError with the name of the file if a result file is damaged") {
   const test::TempDir dir;
   const Row row{.name = "linear"};
   const Reproduction reproduction{.name = "a-table", .summary = "", .make_table = nullptr};
@@ -24,6 +24,7 @@ TEST_CASE("damaged results of a row are an error that names the file, for any se
        {std::string("{"), std::string(), std::string("[]"), std::string(R"({"training": 5})"),
         std::string(R"({"test": 5})"), std::string(R"({"test_evaluation": {}})"),
         std::string(R"({"test_evaluation": {"output": {"run_dir": 5}}})"),
+        std::string(R"({"test_evaluation": {"output": {}, "commit": "a", "machine": "b", "date": "c"}})"),
         std::string(R"({"test": {"error": 5}})"), std::string(R"({"test": {"values": "x"}})"),
         std::string(R"({"test": {"values": {"accuracy": "x"}}})"), std::string(R"({"test": {"texts": 5}})"),
         std::string(R"({"test": {"texts": {"accuracy": 5}}})"), std::string(R"({"test": {"pictures": 5}})"),

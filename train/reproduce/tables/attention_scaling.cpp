@@ -1,6 +1,8 @@
 // "Transformers are RNNs" (Katharopoulos et al. 2020), figure 1: time and memory of attention per sequence,
 // forward and backward, at doubling lengths. The rows lsh-N measure the LSH attention of this paper. Further
 // rows measure the LSH attention of "Reformer" (Kitaev et al. 2020) and all other causal kinds.
+#include <algorithm>
+
 #include "core/errors.h"
 #include "models/attention/attention.h"
 #include "train/config/value.h"
@@ -8,6 +10,8 @@
 
 namespace tapeformer {
 namespace {
+
+constexpr int64_t kSmallestMaxLength = 8;  // minimum of data.max_length
 
 // Default time limit of one pass in seconds. kPaperPatience is the limit at the paper scale.
 constexpr double kPatience = 20, kPaperPatience = 600;
@@ -37,8 +41,6 @@ std::vector<Row> rows_of() {
   }
   return rows;
 }
-
-constexpr int64_t kMinMaxLength = 8;  // smallest value of data.max_length
 
 Table make_attention_scaling_table(const ReproductionOptions& options) {
   const int64_t shortest = options.select_size("shortest", 256, 512, 512),
@@ -71,8 +73,9 @@ Table make_attention_scaling_table(const ReproductionOptions& options) {
                             },
                         .measures_first_seed_only = true}},
       .figures = make_scaling_figures("Attention, forward and backward", "sequence length")};
-  const std::vector<std::string> sizes = {"model.heads=8", "model.head_dim=64",
-                                          concat_text("data.max_length=", std::max(longest, kMinMaxLength))};
+  const std::vector<std::string> sizes = {
+      "model.heads=8", "model.head_dim=64",
+      concat_text("data.max_length=", std::max(longest, kSmallestMaxLength))};
   for (Row& row : table.rows) row.default_settings = sizes;
   return table;
 }

@@ -31,9 +31,9 @@ Table copy_convergence(const ReproductionOptions& options) {
               .figures = {{"loss", "Copy task", {"training step"}, {"cross-entropy, nats", Scale::log10}}}};
   if (options.scale == TableScale::smoke)
     table.notes.emplace_back(
-        "Default settings of this scale: sequences of 32 (paper: 128), width 128 (256), 40 steps of 32 "
-        "(10,000 "
-        "of 64).");
+        "With the default settings of this scale, sequences have 32 symbols (paper: 128), the width is 128 "
+        "(paper: 256), and training has 40 steps with batches of 32 (paper: 10,000 steps with batches of "
+        "64).");
   for (const char* kind : {"softmax", "linear", "lsh-1", "lsh-4"})
     table.rows.push_back(
         {.name = kind, .config_path = "copy/" + std::string(kind) + ".toml", .default_settings = settings});
