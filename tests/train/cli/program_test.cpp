@@ -123,7 +123,7 @@ TEST_CASE("flags accept only true and false as values") {
   const auto result = run_program({"info", "--json=x"});
   CHECK(result.code == 2);
   CHECK(contains(result.err, "--json: expected true or false, got \"x\""));
-  CHECK(contains(run_program({"score", "nowhere", "--text", "--json=x"}).err, "nowhere"));
+  CHECK(contains(run_program({"generate", "nowhere", "--prompt", "--json=x"}).err, "nowhere"));
   const auto layers = parse_json_output(
       run_program({"bench", "lstm", "--bidirectional=false", "--batch", "1", "--frames", "2", "--in", "3",
                    "--hidden", "4", "--layers", "1", "--repeats", "1", "--json"}));
