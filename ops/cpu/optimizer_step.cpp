@@ -93,11 +93,10 @@ void apply_optimizer_step(Backend, const UpdateRule* rule, const ParameterArrays
 
 template <class T>
 void update_moving_average(Backend, T* average, const T* value, const UpdateRule* rule, int64_t n) {
-  const double decay = rule->average_decay;
-  const T keep = static_cast<T>(decay), take = static_cast<T>(1 - decay);
+  const T weight = static_cast<T>(1 - rule->average_decay);
   parallel_for(n, kGrain, [=](int64_t begin, int64_t end) {
 #pragma omp simd
-    for (int64_t i = begin; i < end; ++i) average[i] = keep * average[i] + take * value[i];
+    for (int64_t i = begin; i < end; ++i) average[i] += weight * (value[i] - average[i]);
   });
 }
 

@@ -113,9 +113,9 @@ __global__ void update_kernel(const UpdateRule* step_rule, List<T> list, const d
 
 template <class T>
 __global__ void average_kernel(T* average, const T* value, const UpdateRule* rule, int64_t n) {
-  const T decay = static_cast<T>(rule->average_decay), value_factor = static_cast<T>(1 - rule->average_decay);
+  const T weight = static_cast<T>(1 - rule->average_decay);
   for (int64_t i = first_element(); i < n; i += element_stride())
-    average[i] = decay * average[i] + value_factor * value[i];
+    average[i] += weight * (value[i] - average[i]);
 }
 
 template <class T>

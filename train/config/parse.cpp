@@ -261,7 +261,8 @@ ConfigLayer parse_set_options(const std::vector<std::string>& sets, std::vector<
     const std::string name = option.substr(0, equals);
     const ConfigPosition position{"--set " + escape_line(name), 0, ++number};
     if (equals == std::string::npos || name.empty()) {
-      problems.push_back({{"--set " + shorten(escape_line(option)), 0, number}, "expected table.key=value"});
+      const ConfigPosition whole_option{"--set " + shorten(escape_line(option)), 0, number};
+      problems.push_back({whole_option, "expected table.key=value"});
       continue;
     }
     if (find_invalid_utf8(option) != std::string::npos) {
