@@ -65,12 +65,20 @@ const std::vector<PublishedImages> kCifar10 = {{"softmax",
 struct PaperImages {
   const char *name, *folder, *title;
   const std::vector<PublishedImages>& published;
-  int64_t chunk;        // LSH chunk length in the paper
-  int64_t downscale;    // data.downscale at the smoke scale
-  int64_t smoke_chunk;  // LSH chunk length at the smoke scale
+  int64_t chunk;                             // LSH chunk length in the paper
+  int64_t downscale;                         // data.downscale at the smoke scale
+  int64_t smoke_chunk;                       // LSH chunk length at the smoke scale
+  std::vector<std::string> smoke_positions;  // settings of the positions at the smoke scale
 };
-const PaperImages kSets[] = {{"mnist", "mnist", "MNIST", kMnist, 29, 4, 4},
-                             {"cifar10", "cifar10", "CIFAR-10", kCifar10, 37, 4, 8}};
+const PaperImages kSets[] = {{"mnist", "mnist", "MNIST", kMnist, 29, 4, 4, {}},
+                             {"cifar10",
+                              "cifar10",
+                              "CIFAR-10",
+                              kCifar10,
+                              37,
+                              4,
+                              8,
+                              {"model.axial_shape=[8, 8, 3]", "model.axial_dims=[12, 12, 8]"}}};
 
 // Returns the settings that select the attention kind of a row. `chunk` is the LSH chunk length.
 std::vector<std::string> kind_settings(const std::string& row, int64_t chunk) {
@@ -100,6 +108,8 @@ Row make_row(const PaperImages& set, const PublishedImages& published, TableScal
                           "train.keep_last=1",
                           "attention.buckets=16",
                           "data.eval_limit=50"};
+  row.default_settings.insert(row.default_settings.end(), set.smoke_positions.begin(),
+                              set.smoke_positions.end());
   return row;
 }
 
