@@ -1,6 +1,5 @@
 #include "data/audio/audio.h"
 
-#include <fcntl.h>
 #include <sndfile.h>
 
 #include <algorithm>
@@ -41,7 +40,7 @@ uint32_t read_little_endian(const uint8_t* bytes) {
 }
 
 Bytes read_first_bytes(const std::filesystem::path& path) {
-  const File file(path.string(), O_RDONLY);
+  const File file = open_data_file(path);
   Bytes bytes(std::min<size_t>(file.size(), kHeaderBytes));
   file.read_at(bytes.data(), bytes.size(), 0);
   return bytes;
@@ -82,7 +81,7 @@ int64_t count_sphere_bytes(std::string_view header) {
 // as in a file that was written to a pipe.
 int64_t count_wav_bytes(const std::filesystem::path& path) {
   constexpr int kMaxChunks = 1000;
-  const File file(path.string(), O_RDONLY);
+  const File file = open_data_file(path);
   Bytes chunk(8);  // a name of four characters, and the size of the contents
   size_t at = 12;
   for (int i = 0; i < kMaxChunks && at + chunk.size() <= file.size(); ++i) {
@@ -107,7 +106,7 @@ int64_t count_header_bytes(const std::filesystem::path& path, const Bytes& bytes
 // Returns whether an Ogg file ends with a page that is marked as the last page. Decoders do not report a
 // missing last page.
 bool has_last_ogg_page(const std::filesystem::path& path) {
-  const File file(path.string(), O_RDONLY);
+  const File file = open_data_file(path);
   Bytes bytes(std::min(file.size(), kMaxOggPageBytes));
   file.read_at(bytes.data(), bytes.size(), file.size() - bytes.size());
   const std::string_view text = view_as_text(bytes, bytes.size());
@@ -115,16 +114,17 @@ bool has_last_ogg_page(const std::filesystem::path& path) {
   return page != std::string_view::npos && page + 6 <= text.size() && (bytes[page + 5] & 4);
 }
 
-void check_length(const std::filesystem::path& path, const Bytes& header) {
+// Throws DataError if a file is empty or truncated. The message begins with `name`.
+void check_length(const std::filesystem::path& path, const Bytes& header, const std::string& name) {
   const int64_t found = read_file_size(path);
-  if (found == 0) throw DataError(path.string() + ": is empty");
+  if (found == 0) throw DataError(name + ": is empty");
   const int64_t expected = count_header_bytes(path, header);
   if (expected < 0 || expected > found)
-    throw DataError(concat_text(path.string(), ": truncated: the header says ",
+    throw DataError(concat_text(name, ": truncated: the header says ",
                                 expected < 0 ? "more than a file can contain" : std::to_string(expected),
                                 " bytes, found ", found));
   if (view_as_text(header, header.size()).starts_with("OggS") && !has_last_ogg_page(path))
-    throw DataError(path.string() + ": truncated: the Ogg stream has no last page");
+    throw DataError(name + ": truncated: the Ogg stream has no last page");
 }
 
 // Returns whether open_sound() can detect that a file with this header and format is truncated.
@@ -176,7 +176,7 @@ Sound open_sound(const std::filesystem::path& path, SF_INFO& info, const AudioOp
         path.string() +
         ": SPHERE compressed with shorten, which cannot be read; unpack it first (NIST's w_decode "
         "-o pcm, or sph2pipe)");
-  check_length(path, header);
+  check_length(path, header, path.string());
   Sound file(sf_open(path.c_str(), SFM_READ, &info), sf_close);
   if (!file) throw DataError(path.string() + ": not a readable audio file: " + sf_strerror(nullptr));
   if (!detects_truncation(text, info.format))
@@ -195,12 +195,22 @@ Sound open_sound(const std::filesystem::path& path, SF_INFO& info, const AudioOp
   return file;
 }
 
+// libsndfile reduces the number of samples of a truncated file without an error. The function throws
+// DataError if the descriptor of the pipe is a truncated file.
+void check_length_of_file(const AudioPipe& pipe) {
+  const std::filesystem::path path = concat_text("/dev/fd/", pipe.descriptor);
+  std::error_code ignored;
+  if (std::filesystem::is_regular_file(path, ignored)) check_length(path, read_first_bytes(path), pipe.name);
+}
+
 Sound open_pipe(const AudioPipe& pipe, int64_t rate, SF_INFO& info) {
   if (pipe.is_raw) {
     if (rate <= 0) throw DataError(pipe.name + ": samples without a header need a rate");
     info.format = SF_FORMAT_RAW | SF_FORMAT_PCM_16 | SF_ENDIAN_LITTLE;
     info.samplerate = static_cast<int>(rate);
     info.channels = 1;
+  } else {
+    check_length_of_file(pipe);
   }
   Sound file(sf_open_fd(pipe.descriptor, SFM_READ, &info, SF_FALSE), sf_close);
   if (file) check_format(pipe.name, info);

@@ -19,11 +19,18 @@ std::vector<fs::directory_entry> sorted_entries(const fs::path& folder) {
     std::sort(entries.begin(), entries.end());
     return entries;
   } catch (const fs::filesystem_error& error) {
-    throw DataError(error.path1().string() + ": cannot be listed: " + error.code().message());
+    const fs::path& path = error.path1().empty() ? folder : error.path1();
+    throw DataError(path.string() + ": cannot be listed: " + error.code().message());
   }
 }
 
 }  // namespace
+
+File open_data_file(const fs::path& path) try {
+  return open_regular_file(path.string());
+} catch (const FileError& error) {
+  throw DataError(error.what());
+}
 
 bool is_folder(const fs::path& path) {
   std::error_code ignored;

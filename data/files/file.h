@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/system/files.h"
+
 namespace tapeformer {
 
 using Bytes = std::vector<uint8_t>;
@@ -18,6 +20,10 @@ inline std::string_view view_as_text(const Bytes& bytes, size_t size) {
 // Returns the contents of a regular file. Does not unpack compressed files. Throws DataError with the path if
 // the file is missing, cannot be read or contains more than `max_bytes`.
 Bytes read_bytes(const std::filesystem::path& path, int64_t max_bytes);
+
+// Opens a regular file for reading. Throws DataError with the path if the file is missing, is not a regular
+// file or cannot be opened.
+File open_data_file(const std::filesystem::path& path);
 
 // Returns whether the path is a folder or a link to a folder. Returns false for invalid paths, such as names
 // that are too long and circular links.

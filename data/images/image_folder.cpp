@@ -1,5 +1,7 @@
 #include "data/images/image_folder.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -100,7 +102,7 @@ DecodedImages decode(const std::string& folder, const std::vector<std::string>& 
 
 // A file that caches the decoded images of a list of pictures. The file contains a magic number, sizes,
 // faults, pixels and a CRC-32. The file name is a hash of the image size, the number of channels, and the
-// path, size and modification time of each picture.
+// path, size, modification time and readability of each picture.
 class ImageCache {
  public:
   ImageCache(const std::string& folder, const std::vector<std::string>& paths,
@@ -111,7 +113,9 @@ class ImageCache {
       std::error_code error;
       const fs::path path = fs::path(folder) / relative_path;
       const auto time = fs::last_write_time(path, error).time_since_epoch().count();
-      key += concat_text(path.string(), "\t", fs::file_size(path, error), "\t", time, "\n");
+      const bool is_readable = access(path.c_str(), R_OK) == 0;
+      key += concat_text(path.string(), "\t", fs::file_size(path, error), "\t", time,
+                         is_readable ? "" : "\t-", "\n");
     }
     const Checksum whole = compute_checksum(key),
                    reversed = compute_checksum(std::string(key.rbegin(), key.rend()));
@@ -166,7 +170,6 @@ class ImageCache {
                 static_cast<size_t>(decoded.pixels.bytes()));
     const uint32_t crc32 = compute_checksum(text).crc32;
     text.append(reinterpret_cast<const char*>(&crc32), sizeof crc32);
-    fs::create_directories(fs::path(path_).parent_path());
     replace_file(path_, text);
   }
 
@@ -181,10 +184,19 @@ class ImageCache {
   std::string path_;
 };
 
+void create_cache_folder(const std::string& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (!error && access(folder.c_str(), W_OK) != 0) error.assign(errno, std::generic_category());
+  if (error)
+    throw ConfigError(folder + ": data.image_cache is not a folder that can be written: " + error.message());
+}
+
 DecodedImages decode_or_read(const std::string& folder, const std::vector<std::string>& paths,
                              const ImageFolderOptions& options) {
   DecodedImages decoded;
   if (options.cache_folder.empty()) return decode(folder, paths, options);
+  create_cache_folder(options.cache_folder);
   const ImageCache cache(folder, paths, options);
   if (cache.read(decoded)) return decoded;
   decoded = decode(folder, paths, options);

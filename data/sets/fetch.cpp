@@ -55,7 +55,7 @@ bool is_url(const std::string& source) {
   return source.find("://") != std::string::npos;
 }
 
-bool is_archive(const std::string& source) {
+bool is_tar(const std::string& source) {
   return source.ends_with(".tar.gz") || source.ends_with(".tgz");
 }
 
@@ -123,14 +123,10 @@ void unpack_member(TarReader& archive, const fs::path& path) {
   file.sync();
 }
 
-// Fetches a .tar.gz archive and unpacks the files in `wanted`.
-void fetch_archive(std::vector<CatalogueFile> wanted, const fs::path& folder, const std::string& source) {
-  int64_t max_bytes = kArchiveOverhead;
-  for (const CatalogueFile& file : wanted) max_bytes += file.bytes;
-  const TemporaryFile archive{folder / "archive.part"};
-  log_info("fetching ", source);
-  if (!copy_file(source, archive.path, max_bytes)) throw DataError(source + ": no such file");
-  TarReader reader(archive.path, max_bytes);
+// Unpacks the files in `wanted` from a .tar.gz archive.
+void unpack_tar(std::vector<CatalogueFile> wanted, const fs::path& folder, const fs::path& archive,
+                const std::string& source, int64_t max_bytes) {
+  TarReader reader(archive, max_bytes);
   while (const auto member = wanted.empty() ? std::nullopt : reader.next()) {
     const auto file = std::find_if(wanted.begin(), wanted.end(),
                                    [&](const CatalogueFile& known) { return known.name == member->name; });
@@ -146,19 +142,36 @@ void fetch_archive(std::vector<CatalogueFile> wanted, const fs::path& folder, co
   if (!wanted.empty()) throw DataError(concat_text(source, ": contains no file ", wanted.front().name));
 }
 
-void fetch_zip(const std::vector<CatalogueFile>& wanted, const fs::path& folder, const std::string& source) {
+void unpack_zip(const std::vector<CatalogueFile>& wanted, const fs::path& folder, const fs::path& archive,
+                const std::string& source) {
+  for (const CatalogueFile& file : wanted) {
+    const std::string name(file.name);
+    const TemporaryFile part{folder / (name + ".part")};
+    File out = create_file(part.path);
+    unpack_zip_member(archive, name, file.bytes, out);
+    out.sync();
+    verify_and_install(file, folder, part, source + ", " + name);
+  }
+}
+
+// Fetches a .tar.gz or .zip archive and unpacks the files in `wanted`.
+void fetch_archive(const std::vector<CatalogueFile>& wanted, const fs::path& folder,
+                   const std::string& source) {
   int64_t max_bytes = kArchiveOverhead;
   for (const CatalogueFile& file : wanted) max_bytes += file.bytes;
   const TemporaryFile archive{folder / "archive.part"};
   log_info("fetching ", source);
   if (!copy_file(source, archive.path, max_bytes)) throw DataError(source + ": no such file");
-  for (const CatalogueFile& file : wanted) {
-    const std::string name(file.name);
-    const TemporaryFile part{folder / (name + ".part")};
-    File out = create_file(part.path);
-    unpack_zip_member(archive.path, name, file.bytes, out);
-    out.sync();
-    verify_and_install(file, folder, part, source + ", " + name);
+  try {
+    if (is_tar(source))
+      unpack_tar(wanted, folder, archive.path, source, max_bytes);
+    else
+      unpack_zip(wanted, folder, archive.path, source);
+  } catch (const DataError& error) {
+    // The readers of archives name the temporary file, which does not exist after the function returns.
+    std::string text = error.what();
+    if (text.starts_with(archive.path.string())) text.replace(0, archive.path.string().size(), source);
+    throw DataError(text);
   }
 }
 
@@ -176,10 +189,8 @@ DatasetReport fetch_dataset(const std::string& name, const std::string& data_dir
   std::vector<CatalogueFile> wanted;
   for (const CatalogueFile& file : set.files)
     if (!verify_file(file, folder).problem.empty()) wanted.push_back(file);
-  if (!wanted.empty() && is_archive(source))
+  if (!wanted.empty() && (is_tar(source) || source.ends_with(".zip")))
     fetch_archive(wanted, folder, source);
-  else if (!wanted.empty() && source.ends_with(".zip"))
-    fetch_zip(wanted, folder, source);
   else
     for (const CatalogueFile& file : wanted) fetch_file(file, folder, source);
   sync_directory(folder.string());

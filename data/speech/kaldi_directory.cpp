@@ -7,6 +7,7 @@
 #include "core/system/files.h"
 #include "data/files/file.h"
 #include "data/files/text_lines.h"
+#include "data/speech/phones.h"
 
 namespace tapeformer {
 namespace {
@@ -39,11 +40,8 @@ bool is_usable(const Problems& problems) {
   return std::all_of(problems.begin(), problems.end(), [](const Problem& p) { return p.in_utterance; });
 }
 
-constexpr char kBlankName[] = "<blank>";
-constexpr char kBlankFault[] = "\"<blank>\" is the blank of CTC and cannot be the name of a phone";
-
 bool has_blank(const Words& words) {
-  return std::find(words.begin(), words.end(), kBlankName) != words.end();
+  return std::find(words.begin(), words.end(), PhoneTable::kBlankName) != words.end();
 }
 
 Table read_table(const fs::path& path, Problems& problems) {
@@ -204,7 +202,7 @@ Corpus read_lists(const fs::path& folder, bool allow_commands, Problems& problem
     else if (utterance.words = text->second.values; utterance.words.empty())
       report_utterance(problems, text->second.line, "an empty transcript");
     else if (has_blank(utterance.words))
-      report_utterance(problems, text->second.line, kBlankFault);
+      report_utterance(problems, text->second.line, PhoneTable::kBlankNameFault);
     utterance.speaker = utterance.id;
     if (speaker == speakers.end()) {
       if (!speakers.empty())
@@ -282,7 +280,7 @@ Faults find_kaldi_faults(const fs::path& folder, UtteranceChecker& content_check
 void copy_words_to_phones(Corpus& corpus) {
   for (Utterance& utterance : corpus.utterances)
     if (has_blank(utterance.words))
-      utterance.fault = kBlankFault;
+      utterance.fault = PhoneTable::kBlankNameFault;
     else
       utterance.phones = utterance.words;
 }

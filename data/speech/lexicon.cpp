@@ -5,6 +5,7 @@
 
 #include "core/errors.h"
 #include "data/files/text_lines.h"
+#include "data/speech/phones.h"
 
 namespace tapeformer {
 namespace {
@@ -45,6 +46,7 @@ Lexicon Lexicon::read(const std::filesystem::path& path, std::vector<std::string
       if (words.empty()) line.fail("\"" + word + "\" has no phones");
       for (std::string& phone : words) {
         if (is_stressed(phone)) phone.pop_back();
+        if (phone == PhoneTable::kBlankName) line.fail(PhoneTable::kBlankNameFault);
         if (phones && !phones->contains(phone)) line.fail("\"" + phone + "\" is not a phone of this lexicon");
       }
       lexicon.add(word, words);

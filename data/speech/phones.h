@@ -23,6 +23,9 @@ class PhoneTable {
   explicit PhoneTable(const Words& phones);
 
   static constexpr int64_t kBlank = 0;
+  static constexpr char kBlankName[] = "<blank>";
+  static constexpr char kBlankNameFault[] =
+      "\"<blank>\" is the blank of CTC and cannot be the name of a phone";
   int64_t class_count() const { return static_cast<int64_t>(names_.size()); }  // including the blank
   const Words& names() const { return names_; }  // indexed by number; the first is "<blank>"
   bool contains(const std::string& phone) const { return class_indices_.contains(phone); }
@@ -33,7 +36,7 @@ class PhoneTable {
   Words phones(const std::vector<int64_t>& numbers) const;
 
  private:
-  Words names_ = {"<blank>"};
+  Words names_ = {kBlankName};
   std::map<std::string, int64_t> class_indices_;
 };
 

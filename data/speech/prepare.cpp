@@ -9,6 +9,7 @@
 #include "core/system/files.h"
 #include "data/audio/audio.h"
 #include "data/batches/loader.h"
+#include "data/files/file.h"
 #include "data/files/text_lines.h"
 #include "data/speech/kaldi_directory.h"
 #include "data/speech/pronunciation.h"
@@ -22,6 +23,7 @@ namespace fs = std::filesystem;
 constexpr size_t kSpeakersToDivide = 10;
 constexpr std::array<const char*, 3> kSplits = {"train", "valid", "test"};
 constexpr char kUnfinishedParts[] = ".unfinished";
+constexpr char kLexicon[] = "lexicon.txt";
 constexpr char kUnknownWords[] = "unknown-words.txt", kProposals[] = "proposed-lexicon.txt";
 constexpr char kProposalsHeading[] =
     ";;; Proposed by espeak-ng. Review every line, then prepare again with this file as an additional "
@@ -46,10 +48,11 @@ std::string as_word(std::string text) {
 class Recordings {
  public:
   explicit Recordings(const fs::path& folder) : folder_(fs::absolute(folder).lexically_normal()) {
-    if (!fs::is_directory(folder_)) throw DataError(folder.string() + ": no such folder of recordings");
+    if (!is_folder(folder_)) throw DataError(folder.string() + ": no such folder of recordings");
     int64_t compressed = 0;
-    for (const auto& entry : fs::recursive_directory_iterator(folder_)) {
-      if (!entry.is_regular_file()) continue;
+    for (const auto& entry : list_folder_tree(folder_)) {
+      std::error_code ignored;
+      if (!entry.is_regular_file(ignored)) continue;
       if (is_recording(entry.path())) paths_.push_back(entry.path());
       const std::string extension = to_ascii_lower_case(entry.path().extension().string());
       compressed += extension == ".mp3" || extension == ".m4a" || extension == ".opus";
@@ -60,7 +63,6 @@ class Recordings {
           compressed == 0 ? ""
                           : concat_text("; convert its ", compressed, " .mp3, .m4a or .opus files, for ",
                                         "example with ffmpeg")));
-    std::sort(paths_.begin(), paths_.end());
     for (size_t i = 0; i < paths_.size(); ++i)
       for (const std::string& key : keys_of(relative(i))) {
         std::vector<size_t>& found = keys_[key];  // keys_of() may return the same key twice
@@ -151,6 +153,8 @@ void add_audio_info(const fs::path& path, SpeechPreparationReport& report) {
 // be used.
 void add_utterance(const Transcript& transcript, const std::string& rule, Preparation& p) {
   const size_t i = p.recordings.find(transcript.recording, transcript.location);
+  if (p.recordings.path(i).string().find_first_of("\r\n") != std::string::npos)
+    throw DataError(p.recordings.path(i).string() + ": a path with a line break cannot be in wav.scp");
   if (!p.used.insert(i).second)
     throw DataError(transcript.location + ": \"" + transcript.recording + "\" has a transcript already");
   const NormalizedText text = normalize_transcript(transcript.text, p.lexicon);
@@ -316,7 +320,7 @@ void write_parts(Preparation& p) {
     if (fs::exists(out / kUnfinishedParts / part)) rename_path(out / kUnfinishedParts / part, out / part);
   }
   fs::remove_all(out / kUnfinishedParts);
-  replace_file((out / "lexicon.txt").string(), lexicon);
+  replace_file((out / kLexicon).string(), lexicon);
   p.report.train_count = static_cast<int64_t>(divided[0].utterances.size());
   p.report.valid_count = static_cast<int64_t>(divided[1].utterances.size());
   p.report.test_count = static_cast<int64_t>(divided[2].utterances.size());
@@ -329,6 +333,16 @@ void check_options(const SpeechPreparationOptions& options) {
         concat_text("expected shares of valid and test that are at least 0 and have a sum below 1, got ",
                     options.valid_share, " and ", options.test_share));
   for (const char* part : kSplits) require_replaceable(options.output_folder / part);
+  const fs::path lexicon = options.output_folder / kLexicon;
+  if (path_exists(lexicon) && !path_exists(options.output_folder / kSplits[0]))
+    throw ConfigError(
+        lexicon.string() +
+        ": exists and does not belong to a prepared corpus, so it is not replaced; choose another "
+        "output folder");
+  std::error_code ignored;
+  for (const fs::path& path : options.lexicon_paths)
+    if (fs::equivalent(path, lexicon, ignored))
+      throw ConfigError(path.string() + ": this lexicon would be replaced; choose another output folder");
 }
 
 }  // namespace
@@ -339,7 +353,7 @@ SpeechPreparationReport prepare_speech(const SpeechPreparationOptions& options) 
   read_utterances(p);
   std::error_code error;
   fs::create_directories(options.output_folder, error);
-  if (error) throw DataError(options.output_folder.string() + ": cannot be created: " + error.message());
+  if (error) throw FileError("create", options.output_folder.string(), error.value());
   write_unknown_words(p);
   if (options.propose_pronunciations && !p.unknown.empty()) write_proposals(p);
   if (p.corpus.utterances.empty())

@@ -5,9 +5,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "core/errors.h"
-#include "core/system/files.h"
+#include "data/files/file.h"
 #include "data/files/gzip.h"
 
 namespace tapeformer {
@@ -45,12 +46,6 @@ std::vector<fs::path> files_matching(const std::string& pattern) {
   return files;
 }
 
-File open_checked(const fs::path& path) try {
-  return open_regular_file(path.string());
-} catch (const FileError& error) {
-  throw DataError(error.what());
-}
-
 void check_size(const std::vector<fs::path>& files, int64_t bytes) {
   if (bytes == 0)
     throw DataError(concat_text(files.empty() ? "no file" : files.front().string(),
@@ -71,7 +66,7 @@ void require_text_files(const std::string& path) {
   int64_t bytes = 0;
   for (const fs::path& file : files) {
     require_regular_file(file);
-    bytes += static_cast<int64_t>(open_checked(file).size());
+    bytes += static_cast<int64_t>(open_data_file(file).size());
   }
   check_size(files, bytes);
 }
@@ -100,9 +95,18 @@ class TextSource::Part {
   }
   const std::string& name() const { return name_; }
 
+  // Throws DataError if a mapped file became shorter. An access to pages behind its end would be a SIGBUS.
+  void require_whole_file() const {
+    if (!mapping_) return;
+    const auto now = static_cast<int64_t>(file_->size());
+    if (now < mapped_bytes_)
+      throw DataError(
+          concat_text(name_, ": had ", mapped_bytes_, " bytes when it was opened, now has ", now));
+  }
+
  private:
   static bool is_packed(const fs::path& path) {
-    const File file = open_checked(path);
+    const File file = open_data_file(path);
     uint8_t magic[2] = {};
     if (file.size() < sizeof(magic)) return false;
     file.read_at(magic, sizeof(magic), 0);
@@ -110,11 +114,11 @@ class TextSource::Part {
   }
 
   void map() {
-    const File file = open_checked(name_);
-    mapped_bytes_ = static_cast<int64_t>(file.size());
+    file_.emplace(open_data_file(name_));
+    mapped_bytes_ = static_cast<int64_t>(file_->size());
     if (mapped_bytes_ == 0) return;
     void* const memory =
-        mmap(nullptr, static_cast<size_t>(mapped_bytes_), PROT_READ, MAP_SHARED, file.descriptor(), 0);
+        mmap(nullptr, static_cast<size_t>(mapped_bytes_), PROT_READ, MAP_SHARED, file_->descriptor(), 0);
     if (memory == MAP_FAILED)
       throw DataError(name_ + ": cannot be mapped into memory: " + std::strerror(errno));
     mapping_ = memory;
@@ -122,6 +126,7 @@ class TextSource::Part {
 
   int64_t first_;
   std::string name_;
+  std::optional<File> file_;  // a plain file
   void* mapping_ = nullptr;
   int64_t mapped_bytes_ = 0;
   Bytes unpacked_;
@@ -146,6 +151,7 @@ const TextSource::Part& TextSource::find_part(int64_t offset) const {
 
 std::string_view TextSource::view(int64_t offset, int64_t count) const {
   const Part& part = find_part(offset);
+  part.require_whole_file();
   return {part.data() + (offset - part.first()), static_cast<size_t>(std::min(count, part.last() - offset))};
 }
 

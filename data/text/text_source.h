@@ -21,7 +21,8 @@ std::vector<std::filesystem::path> list_text_files(const std::string& path);
 void require_text_files(const std::string& path);
 
 // The concatenated contents of files, without separators. Plain files are mapped into memory, and gzip files
-// are unpacked into memory. The files must not change while the object exists. Immutable and thread-safe.
+// are unpacked into memory. The files must not change while the object exists. read() and view() throw
+// DataError if a mapped file became shorter. Immutable and thread-safe.
 class TextSource {
  public:
   // Throws DataError with the path of the file if a file is missing, unreadable or damaged. Also throws

@@ -98,6 +98,19 @@ class LineScorer {
   std::vector<Report> rows_;
 };
 
+// Returns the contents of a plain or gzip file or, for "-", of the standard input.
+std::string read_text(const std::string& path) {
+  if (path == "-") {
+    std::string text(std::istreambuf_iterator<char>(std::cin), {});
+    if (text.empty()) throw DataError("standard input: no text: the size is 0 bytes");
+    return text;
+  }
+  const TextSource source({path});
+  std::string text(static_cast<size_t>(source.size()), '\0');
+  source.read(0, source.size(), reinterpret_cast<uint8_t*>(text.data()));
+  return text;
+}
+
 void score_lines(std::string_view text, LineScorer& scorer) {
   while (!text.empty()) {
     const size_t end = text.find('\n');
@@ -127,13 +140,7 @@ int run_score(const Arguments& arguments) {
     throw ConfigError("expected a model of text, found a model of " + run.config.data.dataset);
   const std::string& path = line->positionals[1];
   LineScorer scorer(run, path, line->common_options.json);
-  if (path == "-") {
-    const std::string text(std::istreambuf_iterator<char>(std::cin), {});
-    score_lines(text, scorer);
-  } else {
-    const TextSource source({path});
-    score_lines(source.view(0, source.size()), scorer);
-  }
+  score_lines(read_text(path), scorer);
   if (line->common_options.json) print_report(scorer.report(), line->common_options);
   return 0;
 }

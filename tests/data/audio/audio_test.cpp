@@ -1,6 +1,7 @@
 #include "data/audio/audio.h"
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <sndfile.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 #include <memory>
 
 #include "core/errors.h"
+#include "core/system/files.h"
 #include "tests/data/support.h"
 
 using namespace tapeformer;
@@ -376,6 +378,10 @@ TEST_CASE("a pipe gives the samples of a WAV with any length in its header, or r
   }
   CHECK(contains(piping_error(bytes.substr(0, 20000), false),
                  "standard input: truncated or corrupt: expected 20000 samples, found 9978"));
+  write_file(dir / "short.wav", bytes.substr(0, 20000));
+  const File file((dir / "short.wav").string(), O_RDONLY);  // as with "< short.wav" in a shell
+  CHECK(contains(message_of<DataError>([&] { AudioStream(AudioPipe{.descriptor = file.descriptor()}); }),
+                 "standard input: truncated: the header says 40044 bytes, found 20000"));
   CHECK(contains(piping_error(bytes, false, {.rate = 8000}), "standard input: expected 8000 samples"));
   CHECK(contains(piping_error("no sound at all, but text", false), "standard input: expected a WAV stream"));
   CHECK(contains(piping_error("", false), "standard input: expected a WAV stream"));

@@ -131,4 +131,9 @@ TEST_CASE("a cache of decoded images is used until a picture changes, and a dama
   write_png(dir / "p" / "class0" / "0.png", Tensor::full({7, 7, 3}, 200, DType::uint8));
   CHECK(load_image_folder("train", options).pixels.to_vector() != first);
   CHECK(std::distance(fs::directory_iterator(dir / "cache"), {}) == 2);
+
+  ImageFolderOptions unusable = options;
+  unusable.cache_folder = (dir / "p/tiny.png").string();
+  CHECK(contains(message_of<ConfigError>([&] { load_image_folder("train", unusable); }),
+                 "tiny.png: data.image_cache is not a folder that can be written"));
 }

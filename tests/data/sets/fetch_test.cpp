@@ -264,7 +264,7 @@ TEST_CASE("fetch unpacks only the known files of an archive") {
   const std::string end(1024, '\0');
   CHECK(contains(error(tar_member("readme", "text") + end), "contains no file train-images-idx3-ubyte"));
   CHECK(contains(error(tar_member("readme", "text")), "the tar archive ends early"));
-  CHECK(contains(error(std::string(512, 'x')), "is not a tar archive, or is damaged"));
+  CHECK(error(std::string(512, 'x')).starts_with(archive + ": is not a tar archive, or is damaged"));
   CHECK(contains(error(tar.substr(0, 5000)), "the tar archive ends early"));
   CHECK(contains(error(tar.substr(0, 700)), "the tar archive ends early"));
   tar[2 * 1024 + 700] ^= 1;

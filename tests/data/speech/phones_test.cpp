@@ -54,6 +54,9 @@ TEST_CASE("a lexicon removes stress and comments and uses the first pronunciatio
   CHECK(unknown == std::set<std::string>{"quux", "zork"});
   write_file(dir / "dict", std::string("a AH0\nb\n"));
   CHECK(contains(message_of<DataError>([&] { Lexicon::read(dir / "dict"); }), "dict:2: \"b\" has no phones"));
+  write_file(dir / "dict", std::string("a AH0 <blank>\n"));
+  CHECK(contains(message_of<DataError>([&] { Lexicon::read(dir / "dict"); }),
+                 "dict:1: \"<blank>\" is the blank of CTC"));
 }
 
 namespace {

@@ -135,16 +135,22 @@ TEST_CASE("recordings and transcripts without a match are reported") {
   SpeechPreparationOptions options = write_recordings(dir, 3);
   write_file(dir / "audio/s1/broken.wav", std::string("no sound"));
   write_tone(dir / "audio/s1/silent.wav", 0.3);
+  write_tone(dir / "audio/s1/line\nbreak.wav", 0.3);
+  fs::create_symlink("loop.wav", dir / "audio/s1/loop.wav");
   append(dir / "table.tsv",
-         "s1/broken.wav\tone\ns9/0.wav\tone\n0.wav\tone\ns0/0.wav\ttwo\ns1/silent.wav\t…\n\ts1\n");
+         "s1/broken.wav\tone\ns9/0.wav\tone\n0.wav\tone\ns0/0.wav\ttwo\ns1/silent.wav\t…\n\ts1\n"
+         "s1/line_break\tone\n");
   const SpeechPreparationReport report = prepare_speech(options);
   CHECK(report.utterance_count() == 15);
-  CHECK(report.recording_count == 17);
-  REQUIRE(report.faults.size() == 6);
-  const std::vector<std::string> parts = {
-      "table.tsv:22: the recording column is empty", "broken.wav: not a readable audio file",
-      "several recordings match \"s9/0.wav\"",       "several recordings match \"0.wav\"",
-      "\"s0/0.wav\" has a transcript already",       "the transcript has no words"};
+  CHECK(report.recording_count == 18);
+  REQUIRE(report.faults.size() == 7);
+  const std::vector<std::string> parts = {"table.tsv:22: the recording column is empty",
+                                          "broken.wav: not a readable audio file",
+                                          "several recordings match \"s9/0.wav\"",
+                                          "several recordings match \"0.wav\"",
+                                          "\"s0/0.wav\" has a transcript already",
+                                          "the transcript has no words",
+                                          "break.wav: a path with a line break cannot be in wav.scp"};
   for (size_t i = 0; i < parts.size(); ++i) CHECK(contains(report.faults[i], parts[i]));
 
   const auto fails = [&](const SpeechPreparationOptions& wrong) {
@@ -167,6 +173,13 @@ TEST_CASE("recordings and transcripts without a match are reported") {
   wrong.output_folder = dir / "audio";
   CHECK(contains(fails(wrong), "exists and is not a Kaldi data directory"));
   CHECK(fs::exists(dir / "audio/train/x.wav"));
+  wrong.output_folder = dir / "mp3";
+  write_file(dir / "mp3/lexicon.txt", std::string("a AH\n"));
+  CHECK(contains(fails(wrong), "mp3/lexicon.txt: exists and does not belong to a prepared corpus"));
+  CHECK(read_file(dir / "mp3/lexicon.txt") == "a AH\n");
+  wrong = options;
+  wrong.lexicon_paths = {dir / "lexicon", options.output_folder / "lexicon.txt"};
+  CHECK(contains(fails(wrong), "out/lexicon.txt: this lexicon would be replaced"));
   write_file(dir / "table.tsv", std::string("path\tsentence\ns0/0.wav\tzork\n"));
   CHECK(contains(fails(options), "1 have words that the lexicon lacks, see"));
 }

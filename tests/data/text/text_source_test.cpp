@@ -40,6 +40,17 @@ TEST_CASE("a path selects a file, a folder or a pattern, plain or gzip, in the o
   CHECK_THROWS_AS(source.view(18, 1), ShapeError);
 }
 
+TEST_CASE("a mapped file that becomes shorter is an error") {
+  const TempDir dir;
+  const std::string path = (dir / "a.txt").string();
+  write_file(path, std::string(100000, 'x'));
+  const TextSource source({path});
+  CHECK(source.view(99999, 1) == "x");
+  write_file(path, std::string("short"));
+  CHECK(message_of<DataError>([&] { all_text(source); }) ==
+        path + ": had 100000 bytes when it was opened, now has 5");
+}
+
 TEST_CASE("errors about unreadable files contain their names") {
   const TempDir dir;
   const std::string folder = dir.path().string();

@@ -180,6 +180,9 @@ TEST_CASE("errors of score contain the number of an unreadable line") {
   CHECK(contains(result.err, "long:2: the line has 16777217 bytes, expected at most 16777216"));
   write_file(run.dir / "empty", std::string());
   CHECK(contains(run.call({"score", (run.dir / "empty").string()}).err, "no text: the size is 0 bytes"));
+  result = run.call({"score", "-"}, {}, (run.dir / "empty").string());
+  CHECK(result.code == 3);
+  CHECK(contains(result.err, "standard input: no text: the size is 0 bytes"));
 }
 
 TEST_CASE("long lines are scored in overlapping windows") {

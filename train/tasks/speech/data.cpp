@@ -106,13 +106,20 @@ std::vector<Utterance> hold_out(std::vector<Utterance>& all, int64_t count) {
   return result;
 }
 
-bool has_valid_part(const Config& config, const DataAccessOptions& data) {
+// Returns whether the corpus has a folder for the part "valid" or "test". Throws DataError if the folder is
+// missing but the config names it.
+bool has_part(const Config& config, const std::string& split, const DataAccessOptions& data) {
   if (!require_catalogue_entry(config.data.dataset).has_part_folders()) return false;
-  const fs::path part = find_speech_corpus_folder(config, data) / part_name(config, "valid");
+  const fs::path part = find_speech_corpus_folder(config, data) / part_name(config, split);
   if (is_folder(part)) return true;
-  if (!config.data.valid_part.empty())
-    throw DataError(part.string() + ": no such folder; data.valid_part names it");
+  const std::string& named = split == "valid" ? config.data.valid_part : config.data.test_part;
+  if (!named.empty())
+    throw DataError(concat_text(part.string(), ": no such folder; data.", split, "_part names it"));
   return false;
+}
+
+bool has_valid_part(const Config& config, const DataAccessOptions& data) {
+  return has_part(config, "valid", data);
 }
 
 }  // namespace
@@ -138,18 +145,15 @@ std::vector<std::string> list_corpus_part_folders(const Config& config, const Da
   if (!require_catalogue_entry(config.data.dataset).has_part_folders()) return {};
   std::vector<std::string> parts = {part_name(config, "train").string()};
   if (has_valid_part(config, data)) parts.push_back(part_name(config, "valid").string());
-  const fs::path test = part_name(config, "test");
-  std::error_code ignored;
   const bool needed = parts.size() == 1 && config.data.validation == 0;
-  if (needed || !config.data.test_part.empty() ||
-      fs::is_directory(find_speech_corpus_folder(config, data) / test, ignored))
-    parts.push_back(test.string());
+  if (has_part(config, "test", data) || needed) parts.push_back(part_name(config, "test").string());
   return parts;
 }
 
 Corpus read_corpus_part(const Config& config, const std::string& split, const DataAccessOptions& data) {
   const fs::path folder = find_speech_corpus_folder(config, data);
   const bool own_valid = has_valid_part(config, data);
+  has_part(config, "test", data);  // checks data.test_part before a training starts
   const bool holds_out = config.data.validation > 0 && !own_valid;
   if (split == "valid" && !own_valid && !holds_out)
     throw ConfigError(config.data.dataset +
