@@ -121,7 +121,12 @@ std::string command_of(const std::string& line) {
 Recording parse_recording(const fs::path& folder, const Entry& entry, bool allow_commands,
                           Problems& problems) {
   if (!entry.values.empty() && entry.values.back().ends_with('|')) {
-    if (allow_commands) return {{}, command_of(entry.line.text)};
+    const std::string command = command_of(entry.line.text);
+    if (allow_commands && split_words(command).empty()) {
+      report(problems, entry.line, "the command is empty");
+      return {};
+    }
+    if (allow_commands) return {{}, command};
     report(problems, entry.line,
            "a command instead of a file; commands are run only if allow_commands is set");
     return {};

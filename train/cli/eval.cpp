@@ -75,6 +75,10 @@ void refuse_speech_options(const CommandLine& line) {
       throw ConfigError(std::string("--") + option + " is for speech models");
 }
 
+void refuse_text_options(const CommandLine& line) {
+  if (!line.options.get<std::string>("context").empty()) throw ConfigError("--context is for models of text");
+}
+
 constexpr char kCarried[] = "carried";
 
 // Returns the number of tokens in --context, or std::nullopt if --context is empty or "carried". Throws
@@ -114,8 +118,7 @@ void report_text(const Evaluation& result, const std::string& context, Report& r
 
 int evaluate_autoregressive(const FoundRun& found, const CommandLine& line) {
   LoadedRun run = load_run(found);
-  if (!run.tokenizer && !line.options.get<std::string>("context").empty())
-    throw ConfigError("--context is for models of text");
+  if (!run.tokenizer) refuse_text_options(line);
   if (line.options.get<std::string>("dtype") == "float64") {
     if (run.config.run.precision != "float32")
       log_warning("--dtype float64 computes in float64: run.precision = \"", run.config.run.precision,
@@ -168,10 +171,14 @@ int run_eval(const Arguments& arguments) {
   if (!line) return 0;
   init_process_group_and_threads(line->common_options);
   const FoundRun found = find_run(*line, ConfigPurpose::evaluation);
-  if (found.is_speech()) return run_speech_eval(found, *line);
+  if (found.is_speech()) {
+    refuse_text_options(*line);
+    return run_speech_eval(found, *line);
+  }
   refuse_speech_options(*line);
-  return predicts_one_result_per_example(found.config) ? run_example_eval(found, *line)
-                                                       : evaluate_autoregressive(found, *line);
+  if (!predicts_one_result_per_example(found.config)) return evaluate_autoregressive(found, *line);
+  refuse_text_options(*line);
+  return run_example_eval(found, *line);
 }
 
 }  // namespace tapeformer

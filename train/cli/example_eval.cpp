@@ -10,7 +10,6 @@ namespace tapeformer {
 
 int run_example_eval(const FoundRun& found, const CommandLine& line) {
   LoadedExampleRun run = load_example_run(found);
-  if (!line.options.get<std::string>("context").empty()) throw ConfigError("--context is for models of text");
   if (line.options.get<std::string>("dtype") == "float64") run.model->convert(DType::float64);
   const auto limit = line.options.get<int64_t>("limit");
   const auto dataset = open_split(run.config, nullptr, line.options.get<std::string>("split"), limit, line);

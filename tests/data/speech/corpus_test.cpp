@@ -154,4 +154,6 @@ TEST_CASE("a feature file of the wrong size is an error with the path") {
   write_file(dir / "a.mfc", bytes);
   CHECK(contains(message_of<DataError>([&] { read_mfc(dir / "a.mfc", 2); }),
                  "the number 2 and 7 further bytes"));
+  write_file(dir / "a.mfc", std::string());
+  CHECK(contains(message_of<DataError>([&] { read_mfc(dir / "a.mfc", 2); }), "a.mfc: is empty"));
 }

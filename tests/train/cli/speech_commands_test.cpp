@@ -75,6 +75,9 @@ TEST_CASE("eval of speech prints the line of Kaldi and writes files for sclite, 
   const auto moved = run_program({"eval", run, "--set", "data.path=/nowhere"});
   CHECK(moved.code == 3);
   CHECK(contains(moved.err, "/nowhere: no such folder; data.path names"));
+  const auto context = run_program({"eval", run, "--context", "carried"});
+  CHECK(context.code == 2);
+  CHECK(contains(context.err, "--context is for models of text"));
   for (const std::string command : {"generate", "complete"}) {
     const auto wrong = run_program({command, run});
     CHECK(wrong.code == 2);
