@@ -149,6 +149,9 @@ TEST_CASE("commands of wav.scp are run only if they are allowed") {
   write_directory(dir);
   std::filesystem::create_directory(dir / "a  b");
   std::filesystem::rename(dir / "r.wav", dir / "a  b/r.wav");
+  write_file(dir / "wav.scp", std::string("r1 |\n"));
+  CHECK(contains(message_of<DataError>([&] { read_kaldi_directory(dir.path(), true); }),
+                 "wav.scp:1: the command is empty"));
   write_file(dir / "wav.scp", "r1   cat '" + (dir / "a  b/r.wav").string() + "' | cat |\n");
   CHECK(contains(listing_error(dir), "only if allow_commands is set"));
   REQUIRE(find_kaldi_faults(dir.path()).size() == 1);
