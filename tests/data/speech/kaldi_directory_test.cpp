@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -227,10 +226,17 @@ TEST_CASE("end_running_commands() kills running commands and their children") {
   const TempDir dir;
   const std::string mark = (dir / "mark").string();
   std::string error;
-  std::jthread reader(
-      [&] { error = message_of<DataError>([&] { CommandOutput("touch " + mark + "; sleep 1000 | cat"); }); });
+  std::atomic<bool> ended = false;
+  std::jthread reader([&] {
+    error = message_of<DataError>([&] { CommandOutput("touch " + mark + "; sleep 1000 | cat"); });
+    ended = true;
+  });
   while (!std::filesystem::exists(mark)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  kill_running_commands();
+  // The command may write the mark before the thread has recorded its process, so one call may be too early.
+  while (!ended) {
+    kill_running_commands();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   reader.join();
   CHECK(contains(error, "was ended by signal 9"));
 }
