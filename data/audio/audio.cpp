@@ -198,9 +198,12 @@ Sound open_sound(const std::filesystem::path& path, SF_INFO& info, const AudioOp
 // libsndfile reduces the number of samples of a truncated file without an error. The function throws
 // DataError if the descriptor of the pipe is a truncated file.
 void check_length_of_file(const AudioPipe& pipe) {
+  constexpr int64_t kMinUnknownBytes = 2 * kMinUnknownFrames;  // with samples of 16 bits
   const std::filesystem::path path = concat_text("/dev/fd/", pipe.descriptor);
   std::error_code ignored;
-  if (std::filesystem::is_regular_file(path, ignored)) check_length(path, read_first_bytes(path), pipe.name);
+  if (!std::filesystem::is_regular_file(path, ignored)) return;
+  const Bytes header = read_first_bytes(path);
+  if (count_header_bytes(path, header) < kMinUnknownBytes) check_length(path, header, pipe.name);
 }
 
 Sound open_pipe(const AudioPipe& pipe, int64_t rate, SF_INFO& info) {

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "core/errors.h"
+#include "core/system/printable.h"
 #include "data/files/text_lines.h"
 
 namespace tapeformer {
@@ -64,7 +65,7 @@ std::string abbreviate_list(const std::vector<std::string>& names, size_t max_na
 std::string format_faults(const Faults& faults, const FaultLimits& limits) {
   std::string text;
   for (const std::string& line : select_faults_to_show(faults, limits))
-    text += (text.empty() ? "" : "\n") + line;
+    text += (text.empty() ? "" : "\n") + escape_line(line);
   return text;
 }
 

@@ -44,7 +44,8 @@ Faults select_faults_to_show(const Faults& faults, const FaultLimits& limits = {
 // Returns the first `max_names` names and the number of remaining names: "one two three … and 9 more".
 std::string abbreviate_list(const std::vector<std::string>& names, size_t max_names = 20);
 
-// Returns the lines of select_faults_to_show(faults, limits) as one text, separated by newlines.
+// Returns the lines of select_faults_to_show(faults, limits) as one text, separated by newlines. Newlines and
+// control characters inside of the lines are escaped.
 std::string format_faults(const Faults& faults, const FaultLimits& limits = {});
 
 }  // namespace tapeformer

@@ -16,6 +16,7 @@
 #include "data/files/faults.h"
 #include "data/files/file.h"
 #include "data/files/text_lines.h"
+#include "data/images/jpeg.h"
 #include "data/images/picture.h"
 #include "data/sets/catalogue.h"
 
@@ -108,7 +109,8 @@ class ImageCache {
   ImageCache(const std::string& folder, const std::vector<std::string>& paths,
              const ImageFolderOptions& options)
       : dims_(options.image_size * options.image_size * options.channels) {
-    std::string key = concat_text(kMagic, " ", options.image_size, " ", options.channels, "\n");
+    std::string key = concat_text(kMagic, " ", options.image_size, " ", options.channels,
+                                  can_decode_jpeg() ? "" : " without JPEG", "\n");
     for (const std::string& relative_path : paths) {
       std::error_code error;
       const fs::path path = fs::path(folder) / relative_path;
@@ -124,11 +126,17 @@ class ImageCache {
                 .string();
   }
 
-  // Reads the cache. Returns false if the file does not exist or is damaged.
+  // Reads the cache. Returns false if the file does not exist, cannot be read or is damaged.
   bool read(DecodedImages& decoded) const {
     std::error_code ignored;
     if (!fs::is_regular_file(path_, ignored)) return false;
-    const std::string text = read_file(path_);
+    std::string text;
+    try {
+      text = read_file(path_);
+    } catch (const FileError& error) {
+      log_warning(error.what(), "; the pictures are decoded again");
+      return false;
+    }
     Header header{};
     if (text.size() >= sizeof header + sizeof(uint32_t)) std::memcpy(&header, text.data(), sizeof header);
     const size_t body = text.size() - std::min(text.size(), sizeof header + sizeof(uint32_t));
@@ -184,7 +192,8 @@ class ImageCache {
   std::string path_;
 };
 
-void create_cache_folder(const std::string& folder) {
+// Creates the folder of the cache. Throws ConfigError if the folder cannot be created or written.
+void prepare_cache_folder(const std::string& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (!error && access(folder.c_str(), W_OK) != 0) error.assign(errno, std::generic_category());
@@ -196,9 +205,9 @@ DecodedImages decode_or_read(const std::string& folder, const std::vector<std::s
                              const ImageFolderOptions& options) {
   DecodedImages decoded;
   if (options.cache_folder.empty()) return decode(folder, paths, options);
-  create_cache_folder(options.cache_folder);
   const ImageCache cache(folder, paths, options);
   if (cache.read(decoded)) return decoded;
+  prepare_cache_folder(options.cache_folder);
   decoded = decode(folder, paths, options);
   cache.write(decoded);
   return decoded;

@@ -104,7 +104,15 @@ Tensor decode_jpeg(const Bytes& bytes, const std::string& name) {
   return image;
 }
 
+bool can_decode_jpeg() {
+  return true;
+}
+
 #else
+
+bool can_decode_jpeg() {
+  return false;
+}
 
 Tensor decode_jpeg(const Bytes&, const std::string& name) {
   throw DataError(name +

@@ -225,9 +225,14 @@ void FeatureStore::load_or_write_cache(const Corpus& corpus, const FeatureOption
   remove_leftovers(options.cache_folder);
   const std::string path =
       (fs::path(options.cache_folder) / (make_cache_key(corpus, options) + kSuffix)).string();
-  is_from_cache_ = open_cache(path, count);
-  if (is_from_cache_) return;
-  if (fs::exists(path)) log_warning(path, ": the feature cache is damaged; its features are computed again");
+  try {
+    is_from_cache_ = open_cache(path, count);
+    if (is_from_cache_) return;
+    if (fs::exists(path))
+      log_warning(path, ": the feature cache is damaged; its features are computed again");
+  } catch (const FileError& unreadable) {
+    log_warning(unreadable.what(), "; the features are computed again");
+  }
   // Several processes may write this cache file at the same time. Each process writes the same contents to a
   // separate temporary file and renames the temporary file to `path`, so the order of the processes does not
   // matter.

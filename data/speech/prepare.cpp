@@ -239,6 +239,15 @@ void write_proposals(Preparation& p) {
   replace_file(path.string(), text);
 }
 
+// Returns whether all lines of a file have the form that write_unknown_words() writes.
+bool is_list_of_unknown_words(const fs::path& path) {
+  const std::vector<TextLine> lines = read_lines(path);
+  return std::all_of(lines.begin(), lines.end(), [](const TextLine& line) {
+    const Words words = split_words(line.text);
+    return words.size() >= 3 && words[0].find_first_not_of("0123456789") == std::string::npos;
+  });
+}
+
 void write_unknown_words(Preparation& p) {
   const fs::path path = p.options.output_folder / kUnknownWords;
   if (p.report.unknown_words.empty()) {
@@ -298,6 +307,24 @@ void require_replaceable(const fs::path& folder) {
                       "output folder");
 }
 
+// A folder for unfinished parts. The constructor removes the contents of an interrupted preparation, and the
+// destructor removes the folder.
+class UnfinishedFolder {
+ public:
+  explicit UnfinishedFolder(fs::path path) : path_(std::move(path)) { fs::remove_all(path_); }
+  ~UnfinishedFolder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  UnfinishedFolder(const UnfinishedFolder&) = delete;
+  UnfinishedFolder& operator=(const UnfinishedFolder&) = delete;
+
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
 void write_parts(Preparation& p) {
   const fs::path& out = p.options.output_folder;
   const auto parts = divide(p.corpus, p.options);
@@ -311,15 +338,14 @@ void write_parts(Preparation& p) {
   }
   std::string lexicon;
   for (const auto& [word, phones] : pronounced) lexicon += word + " " + join_words(phones) + "\n";
-  fs::remove_all(out / kUnfinishedParts);
+  const UnfinishedFolder unfinished(out / kUnfinishedParts);
   for (size_t part = 0; part < 3; ++part)
     if (!divided[part].utterances.empty())
-      write_kaldi_directory(out / kUnfinishedParts / kSplits[part], divided[part]);
+      write_kaldi_directory(unfinished.path() / kSplits[part], divided[part]);
   for (const char* part : kSplits) {
     fs::remove_all(out / part);
-    if (fs::exists(out / kUnfinishedParts / part)) rename_path(out / kUnfinishedParts / part, out / part);
+    if (fs::exists(unfinished.path() / part)) rename_path(unfinished.path() / part, out / part);
   }
-  fs::remove_all(out / kUnfinishedParts);
   replace_file((out / kLexicon).string(), lexicon);
   p.report.train_count = static_cast<int64_t>(divided[0].utterances.size());
   p.report.valid_count = static_cast<int64_t>(divided[1].utterances.size());
@@ -339,6 +365,11 @@ void check_options(const SpeechPreparationOptions& options) {
         lexicon.string() +
         ": exists and does not belong to a prepared corpus, so it is not replaced; choose another "
         "output folder");
+  const fs::path unknown = options.output_folder / kUnknownWords;
+  if (path_exists(unknown) && !is_list_of_unknown_words(unknown))
+    throw ConfigError(unknown.string() +
+                      ": exists and is not a list of unknown words, so it is not replaced; choose another "
+                      "output folder");
   std::error_code ignored;
   for (const fs::path& path : options.lexicon_paths)
     if (fs::equivalent(path, lexicon, ignored))

@@ -2,10 +2,10 @@
 
 #include <glob.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
 
 #include "core/errors.h"
 #include "data/files/file.h"
@@ -17,6 +17,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kMaxUnpackedBytes = int64_t{1} << 36;
+// Smaller files are read instead of mapped, because the system limits the number of mappings of a process.
+constexpr int64_t kMinMappedBytes = int64_t{1} << 18;
 
 bool is_hidden(const fs::path& path) {
   return path.filename().string().starts_with('.');
@@ -77,9 +79,9 @@ class TextSource::Part {
   Part(const fs::path& path, int64_t first) : first_(first), name_(path.string()) {
     require_regular_file(path);
     if (is_packed(path))
-      unpacked_ = read_unpacked(path, kMaxUnpackedBytes);
+      contents_ = read_unpacked(path, kMaxUnpackedBytes);
     else
-      map();
+      read_or_map();
   }
   ~Part() {
     if (mapping_) munmap(mapping_, static_cast<size_t>(mapped_bytes_));
@@ -88,20 +90,22 @@ class TextSource::Part {
   Part& operator=(const Part&) = delete;
 
   int64_t first() const { return first_; }
-  int64_t bytes() const { return mapping_ ? mapped_bytes_ : static_cast<int64_t>(unpacked_.size()); }
+  int64_t bytes() const { return mapping_ ? mapped_bytes_ : static_cast<int64_t>(contents_.size()); }
   int64_t last() const { return first_ + bytes(); }
   const char* data() const {
-    return mapping_ ? static_cast<const char*>(mapping_) : reinterpret_cast<const char*>(unpacked_.data());
+    return mapping_ ? static_cast<const char*>(mapping_) : reinterpret_cast<const char*>(contents_.data());
   }
   const std::string& name() const { return name_; }
 
   // Throws DataError if a mapped file became shorter. An access to pages behind its end would be a SIGBUS.
   void require_whole_file() const {
-    if (!mapping_) return;
-    const auto now = static_cast<int64_t>(file_->size());
-    if (now < mapped_bytes_)
+    struct stat now {};
+    if (!mapping_ || ::stat(name_.c_str(), &now) != 0 || now.st_dev != file_.st_dev ||
+        now.st_ino != file_.st_ino)
+      return;
+    if (now.st_size < mapped_bytes_)
       throw DataError(
-          concat_text(name_, ": had ", mapped_bytes_, " bytes when it was opened, now has ", now));
+          concat_text(name_, ": had ", mapped_bytes_, " bytes when it was opened, now has ", now.st_size));
   }
 
  private:
@@ -113,23 +117,28 @@ class TextSource::Part {
     return magic[0] == 0x1F && magic[1] == 0x8B;
   }
 
-  void map() {
-    file_.emplace(open_data_file(name_));
-    mapped_bytes_ = static_cast<int64_t>(file_->size());
-    if (mapped_bytes_ == 0) return;
+  void read_or_map() {
+    const File file = open_data_file(name_);
+    const auto bytes = static_cast<int64_t>(file.size());
+    if (bytes < kMinMappedBytes) {
+      contents_.resize(static_cast<size_t>(bytes));
+      file.read_at(contents_.data(), contents_.size(), 0);
+      return;
+    }
     void* const memory =
-        mmap(nullptr, static_cast<size_t>(mapped_bytes_), PROT_READ, MAP_SHARED, file_->descriptor(), 0);
-    if (memory == MAP_FAILED)
+        mmap(nullptr, static_cast<size_t>(bytes), PROT_READ, MAP_SHARED, file.descriptor(), 0);
+    if (memory == MAP_FAILED || fstat(file.descriptor(), &file_) != 0)
       throw DataError(name_ + ": cannot be mapped into memory: " + std::strerror(errno));
     mapping_ = memory;
+    mapped_bytes_ = bytes;
   }
 
   int64_t first_;
   std::string name_;
-  std::optional<File> file_;  // a plain file
+  struct stat file_ {};  // identity of a mapped file
   void* mapping_ = nullptr;
   int64_t mapped_bytes_ = 0;
-  Bytes unpacked_;
+  Bytes contents_;  // of a gzip file or a small file
 };
 
 TextSource::TextSource(const std::vector<fs::path>& files) {

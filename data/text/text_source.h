@@ -20,9 +20,9 @@ std::vector<std::filesystem::path> list_text_files(const std::string& path);
 // selected files are empty. Does not read the contents of the files.
 void require_text_files(const std::string& path);
 
-// The concatenated contents of files, without separators. Plain files are mapped into memory, and gzip files
-// are unpacked into memory. The files must not change while the object exists. read() and view() throw
-// DataError if a mapped file became shorter. Immutable and thread-safe.
+// The concatenated contents of files, without separators. Large plain files are mapped into memory. Small
+// files and gzip files are read into memory. The files must not change while the object exists. read() and
+// view() throw DataError if a mapped file became shorter. Immutable and thread-safe.
 class TextSource {
  public:
   // Throws DataError with the path of the file if a file is missing, unreadable or damaged. Also throws

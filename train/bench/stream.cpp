@@ -192,6 +192,8 @@ Report run_stream(const BenchmarkArguments& arguments) {
   const auto& path = arguments.options.get<std::string>("run");
   if (path.empty()) throw ConfigError("bench stream needs --run, the run directory of a speech model");
   const auto lengths = parse_index_list("seconds", arguments.options.get<std::string>("seconds"));
+  if (std::find(lengths.begin(), lengths.end(), 0) != lengths.end())
+    throw ConfigError("--seconds: expected lengths of at least 1 second");
   const LoadedSpeechRun run =
       load_speech_run(find_run({.path = path, .config_settings = {}, .device = arguments.device}));
   const auto decoder = make_stream_decoder(run, arguments.options.get<double>("window"));

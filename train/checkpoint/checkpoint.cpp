@@ -289,6 +289,15 @@ void Checkpoint::verify_config_checksum() const {
         "settings instead of editing the file");
 }
 
+void Checkpoint::verify_model_checksum() const {
+  const std::string path = file_path(kModelFile);
+  const auto expected = find_checksum(read_state(), kModelFile);
+  std::string bytes;
+  call_with_context("checkpoint", [&] { bytes = read_file(path); });
+  if (expected && compute_checksum(bytes) != *expected)
+    throw CheckpointError(path + ": is damaged: it does not match its checksum in state.json");
+}
+
 SafetensorsFile Checkpoint::open_model_file() const {
   return SafetensorsFile(file_path(kModelFile));
 }

@@ -32,6 +32,14 @@ void check_same_data(const TrainingState& state, const std::string& metadata_jso
                       ": the tokenizer, the phones or the statistics of the training data differ");
 }
 
+// Writes a warning if sizes or contents of the data differ from those at the checkpoint. Checkpoints of
+// earlier versions do not contain a digest.
+void warn_about_changed_data(const TrainingState& state, const Task& task, const std::string& folder) {
+  const std::string current = task.compute_data_digest();
+  if (state.data_digest.empty() || state.data_digest == current) return;
+  log_warning("the data differ from the data of ", folder, ": then ", state.data_digest, "; now ", current);
+}
+
 }  // namespace
 
 std::string get_checked_metadata_json(const Task& task) try {
@@ -61,6 +69,7 @@ std::optional<TrainingState> resume_run(const RunDirectory& directory, const Con
   check_resume_config(saved, config, checkpoint.folder());
   const TrainingState state = checkpoint.read_state();
   check_same_data(state, metadata_json, checkpoint.folder());
+  warn_about_changed_data(state, task, checkpoint.folder());
   checkpoint.load_model(task.model().saved_tensors());
   const NamedTensors training = collect_training_state_tensors(optimizer, task);
   checkpoint.load_optimizer(training);

@@ -23,6 +23,8 @@ void prepare_new_run(const RunDirectory& directory, const Config& config);
 // `metadata_json` must be the result of get_checked_metadata_json(task). `total_steps` is used only in a log
 // message.
 //
+// Writes a warning if the data differ from the data at the checkpoint.
+//
 // Throws RunDirectoryError if `config` and the config of the checkpoint differ in a key that must not change
 // on resume. Throws ConfigError if `metadata_json` differs from the metadata in the checkpoint. Throws
 // CheckpointError if the checkpoint is damaged, and DivergenceError if a tensor of the checkpoint is not

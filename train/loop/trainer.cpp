@@ -49,7 +49,8 @@ Trainer::Trainer(Config config, TrainerOptions options)
   log_processes(options_.processes);
   communicator_ = make_communicator(options_.processes, device_);
   task_ = make_task(config_, {options_.data_dir, options_.allow_commands}, device_, *communicator_);
-  if (hosts.size() > 1) require_same_settings(hosts, {{"data", task_->compute_data_digest()}});
+  data_digest_ = task_->compute_data_digest();
+  if (hosts.size() > 1) require_same_settings(hosts, {{"data", data_digest_}});
   run_on_first_process(hosts, [&] {
     const bool resumes = options_.resume && !list_checkpoint_steps(options_.run_dir.string()).empty();
     if (!config_.model.init.empty() && !resumes) load_initial_weights(config_.model.init, task_->model());
@@ -81,7 +82,8 @@ TrainingState Trainer::make_state() const {
                       .optimizer_step_count = optimizer_->step_count(),
                       .training_seconds = state_.training_seconds,
                       .schedule_state = schedule_->state,
-                      .task_json = task_metadata_json_};
+                      .task_json = task_metadata_json_,
+                      .data_digest = data_digest_};
   if (std::isfinite(state_.best_loss)) state.best_loss = state_.best_loss;
   if (task_->reports_epochs()) state.epoch_times = epoch_time_accumulator_.state();
   return state;

@@ -145,6 +145,7 @@ class Trainer {
   EpochTimeAccumulator epoch_time_accumulator_;
   std::optional<TaskEvaluation> last_evaluation_;
   std::string task_metadata_json_;  // Task::metadata_json()
+  std::string data_digest_;         // Task::compute_data_digest()
 
   // Number of predictions or frames that were processed since the last training record was written to
   // metrics.jsonl.

@@ -25,6 +25,7 @@ namespace fs = std::filesystem;
 
 constexpr size_t kMaxPoints = 400;  // maximum number of points of a curve
 constexpr size_t kMaxPictures = 4;  // maximum number of pictures of a run; the latest are shown
+constexpr uintmax_t kMaxPictureBytes = 1 << 26;
 constexpr std::string_view kPngSignature = "\x89PNG\r\n\x1a\n";  // first bytes of a PNG file
 
 // A field of metrics.jsonl that a chart plots against the step.
@@ -206,13 +207,16 @@ bool is_png_file(const fs::path& path) {
 }
 
 // Returns the latest PNG files of a folder, oldest first. Adds a message to `damage_messages` for each file
-// with the extension .png that is not a PNG file.
+// with the extension .png that is not a PNG file or is larger than kMaxPictureBytes.
 std::vector<fs::path> list_pictures(const fs::path& folder, std::vector<std::string>& damage_messages) {
   std::vector<fs::path> pictures;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder, error)) {
     if (entry.path().extension() != ".png" || !entry.is_regular_file(error)) continue;
-    if (is_png_file(entry.path()))
+    if (entry.file_size(error) > kMaxPictureBytes)
+      damage_messages.push_back(
+          concat_text(entry.path().string(), ": is larger than ", kMaxPictureBytes, " bytes"));
+    else if (is_png_file(entry.path()))
       pictures.push_back(entry.path());
     else
       damage_messages.push_back(entry.path().string() + ": not a PNG file");

@@ -2,6 +2,7 @@
 // invalid input.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "tests/train/cli/program.h"
@@ -286,6 +287,24 @@ TEST_CASE("a run does not resume with another vocabulary") {
   Config config = run.config;
   config.train.steps = 5;
   CHECK(contains(message_of<ConfigError>([&] { train(config, run.dir / "run", true); }), "the tokenizer"));
+}
+
+TEST_CASE("a run that resumes with changed data writes a warning") {
+  const TextRun run("linear", "bytes");
+  const auto resumed = [&](const std::string& steps) {
+    return run_program({"train", (run.dir / "run/config.toml").string(), "--run-dir", run.path(), "--resume",
+                        "--set", "train.steps=" + steps});
+  };
+  const ProgramResult same = resumed("4");
+  CAPTURE(same.err);
+  CHECK(same.code == 0);
+  CHECK(!contains(same.err, "the data differ"));
+  std::string text = read_file(run.text_path());
+  std::replace(text.begin(), text.end(), 'e', 'u');
+  write_file(run.text_path(), text);
+  const ProgramResult changed = resumed("5");
+  CHECK(changed.code == 0);
+  CHECK(contains(changed.err, "the data differ from the data of"));
 }
 
 TEST_CASE("a checkpoint contains the SentencePiece model") {
