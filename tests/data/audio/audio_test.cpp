@@ -380,14 +380,14 @@ TEST_CASE("a pipe gives the samples of a WAV with any length in its header, or r
                  "standard input: truncated or corrupt: expected 20000 samples, found 9978"));
   write_file(dir / "short.wav", bytes.substr(0, 20000));
   const File file((dir / "short.wav").string(), O_RDONLY);  // as with "< short.wav" in a shell
-  CHECK(contains(message_of<DataError>([&] { AudioStream(AudioPipe{.descriptor = file.descriptor()}); }),
+  CHECK(contains(message_of<DataError>([&] { AudioStream(AudioPipe{.descriptor = file.descriptor()}, {}); }),
                  "standard input: truncated: the header says 40044 bytes, found 20000"));
   std::string from_sox = bytes;
   const uint32_t unknown_size = 0x7FFFF000;
   std::memcpy(&from_sox[40], &unknown_size, 4);
   write_file(dir / "sox.wav", from_sox);
   const File sox((dir / "sox.wav").string(), O_RDONLY);
-  CHECK(AudioStream(AudioPipe{.descriptor = sox.descriptor()}).next().size() > 0);
+  CHECK(AudioStream(AudioPipe{.descriptor = sox.descriptor()}, {}).next().size() > 0);
   CHECK(contains(piping_error(bytes, false, {.rate = 8000}), "standard input: expected 8000 samples"));
   CHECK(contains(piping_error("no sound at all, but text", false), "standard input: expected a WAV stream"));
   CHECK(contains(piping_error("", false), "standard input: expected a WAV stream"));
