@@ -291,7 +291,10 @@ void Checkpoint::verify_config_checksum() const {
 
 void Checkpoint::verify_model_checksum() const {
   const std::string path = file_path(kModelFile);
-  const auto expected = find_checksum(read_state(), kModelFile);
+  const std::string text = read_state_text();
+  const TrainingState state = parse_state(text);
+  verify_state_checksum(text, state, state_path());
+  const auto expected = find_checksum(state, kModelFile);
   std::string bytes;
   call_with_context("checkpoint", [&] { bytes = read_file(path); });
   if (expected && compute_checksum(bytes) != *expected)

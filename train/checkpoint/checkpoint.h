@@ -92,7 +92,7 @@ class Checkpoint {
   TrainingState read_state() const;
   // Verifies the checksum of config.toml, which must be a regular file.
   void verify_config_checksum() const;
-  // Verifies the checksum of model.safetensors.
+  // Verifies the checksums of state.json and model.safetensors.
   void verify_model_checksum() const;
   // Opens model.safetensors and checks its header, so that sizes can be compared before a model is built.
   SafetensorsFile open_model_file() const;

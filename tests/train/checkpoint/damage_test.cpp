@@ -78,7 +78,7 @@ TEST_CASE("a flipped bit in any file of a checkpoint is an error that names the 
   // A damaged name of a tensor is not an error of the config.
   const std::string whole = read_file(checkpoint / "model.safetensors");
   std::string renamed = whole;
-  renamed.replace(renamed.find("linear1"), 7, "linear9");
+  renamed.replace(renamed.find("linear1.weight"), 7, "linear9");
   write_file(checkpoint / "model.safetensors", renamed);
   CHECK(contains(load_error(dir / "run"), "model.safetensors: is damaged"));
   write_file(checkpoint / "model.safetensors", whole);
