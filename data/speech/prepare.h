@@ -63,8 +63,7 @@ struct SpeechPreparationReport {
 // - train, valid and test: Kaldi data directories with wav.scp, text (words) and utt2spk. Existing Kaldi data
 //   directories with these names are replaced.
 // - lexicon.txt: the words of the texts with their phones. An existing file is replaced only if the folder
-// also
-//   contains "train" and the file is not in options.lexicon_paths.
+//   also contains "train" and the file is not in options.lexicon_paths.
 // - unknown-words.txt: lines "count word location" for the words that no lexicon contains, if there are any.
 //   Utterances with unknown words are left out of the data directories.
 // - proposed-lexicon.txt: pronunciations of unknown words by espeak-ng, which the user should review. The
