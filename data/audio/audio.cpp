@@ -1,6 +1,8 @@
 #include "data/audio/audio.h"
 
 #include <sndfile.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -39,8 +41,7 @@ uint32_t read_little_endian(const uint8_t* bytes) {
   return uint32_t{bytes[3]} << 24 | uint32_t{bytes[2]} << 16 | uint32_t{bytes[1]} << 8 | bytes[0];
 }
 
-Bytes read_first_bytes(const std::filesystem::path& path) {
-  const File file = open_data_file(path);
+Bytes read_first_bytes(const File& file) {
   Bytes bytes(std::min<size_t>(file.size(), kHeaderBytes));
   file.read_at(bytes.data(), bytes.size(), 0);
   return bytes;
@@ -79,9 +80,8 @@ int64_t count_sphere_bytes(std::string_view header) {
 
 // Returns the offset of the end of the samples in a WAV file, in bytes. Returns 0 if the header has no size,
 // as in a file that was written to a pipe.
-int64_t count_wav_bytes(const std::filesystem::path& path) {
+int64_t count_wav_bytes(const File& file) {
   constexpr int kMaxChunks = 1000;
-  const File file = open_data_file(path);
   Bytes chunk(8);  // a name of four characters, and the size of the contents
   size_t at = 12;
   for (int i = 0; i < kMaxChunks && at + chunk.size() <= file.size(); ++i) {
@@ -97,16 +97,15 @@ int64_t count_wav_bytes(const std::filesystem::path& path) {
 // Returns the size in bytes of a WAV or SPHERE file according to its header. The caller compares the result
 // with the size of the file, because libsndfile does not report truncated files of these types. Returns 0 for
 // other files and for headers without a size. Returns -1 if the size is invalid.
-int64_t count_header_bytes(const std::filesystem::path& path, const Bytes& bytes) {
+int64_t count_header_bytes(const File& file, const Bytes& bytes) {
   const std::string_view header = view_as_text(bytes, bytes.size());
   if (header.starts_with("NIST_1A")) return count_sphere_bytes(header);
-  return header.starts_with("RIFF") ? count_wav_bytes(path) : 0;
+  return header.starts_with("RIFF") ? count_wav_bytes(file) : 0;
 }
 
 // Returns whether an Ogg file ends with a page that is marked as the last page. Decoders do not report a
 // missing last page.
-bool has_last_ogg_page(const std::filesystem::path& path) {
-  const File file = open_data_file(path);
+bool has_last_ogg_page(const File& file) {
   Bytes bytes(std::min(file.size(), kMaxOggPageBytes));
   file.read_at(bytes.data(), bytes.size(), file.size() - bytes.size());
   const std::string_view text = view_as_text(bytes, bytes.size());
@@ -114,17 +113,17 @@ bool has_last_ogg_page(const std::filesystem::path& path) {
   return page != std::string_view::npos && page + 6 <= text.size() && (bytes[page + 5] & 4);
 }
 
-// Throws DataError if a file is empty or truncated. The message begins with `name`.
-void check_length(const std::filesystem::path& path, const Bytes& header, const std::string& name) {
-  const int64_t found = read_file_size(path);
-  if (found == 0) throw DataError(name + ": is empty");
-  const int64_t expected = count_header_bytes(path, header);
+// Throws DataError if a file is empty or truncated.
+void check_length(const File& file, const Bytes& header) {
+  const auto found = static_cast<int64_t>(file.size());
+  if (found == 0) throw DataError(file.path() + ": is empty");
+  const int64_t expected = count_header_bytes(file, header);
   if (expected < 0 || expected > found)
-    throw DataError(concat_text(name, ": truncated: the header says ",
+    throw DataError(concat_text(file.path(), ": truncated: the header says ",
                                 expected < 0 ? "more than a file can contain" : std::to_string(expected),
                                 " bytes, found ", found));
-  if (view_as_text(header, header.size()).starts_with("OggS") && !has_last_ogg_page(path))
-    throw DataError(name + ": truncated: the Ogg stream has no last page");
+  if (view_as_text(header, header.size()).starts_with("OggS") && !has_last_ogg_page(file))
+    throw DataError(file.path() + ": truncated: the Ogg stream has no last page");
 }
 
 // Returns whether open_sound() can detect that a file with this header and format is truncated.
@@ -169,14 +168,15 @@ void check_format(const std::string& name, const SF_INFO& info) {
 // to count the samples, but only up to the end of the range that `options` selects.
 Sound open_sound(const std::filesystem::path& path, SF_INFO& info, const AudioOptions& options) {
   require_regular_file(path);
-  const Bytes header = read_first_bytes(path);
+  const File contents = open_data_file(path);
+  const Bytes header = read_first_bytes(contents);
   const std::string_view text = view_as_text(header, header.size());
   if (text.starts_with("NIST_1A") && sphere_field(text, "sample_coding").find("shorten") != std::string::npos)
     throw DataError(
         path.string() +
         ": SPHERE compressed with shorten, which cannot be read; unpack it first (NIST's w_decode "
         "-o pcm, or sph2pipe)");
-  check_length(path, header, path.string());
+  check_length(contents, header);
   Sound file(sf_open(path.c_str(), SFM_READ, &info), sf_close);
   if (!file) throw DataError(path.string() + ": not a readable audio file: " + sf_strerror(nullptr));
   if (!detects_truncation(text, info.format))
@@ -195,15 +195,19 @@ Sound open_sound(const std::filesystem::path& path, SF_INFO& info, const AudioOp
   return file;
 }
 
-// libsndfile reduces the number of samples of a truncated file without an error. The function throws
-// DataError if the descriptor of the pipe is a truncated file.
-void check_length_of_file(const AudioPipe& pipe) {
-  constexpr int64_t kMinUnknownBytes = 2 * kMinUnknownFrames;  // with samples of 16 bits
-  const std::filesystem::path path = concat_text("/dev/fd/", pipe.descriptor);
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(path, ignored)) return;
-  const Bytes header = read_first_bytes(path);
-  if (count_header_bytes(path, header) < kMinUnknownBytes) check_length(path, header, pipe.name);
+// Throws DataError if the descriptor is a regular WAV file that is shorter than its header says. libsndfile
+// does not report this error. Lengths of at least kMinUnknownBytes are treated as unknown.
+void check_pipe_length(const AudioPipe& pipe) {
+  constexpr int64_t kMinUnknownBytes = 2 * kMinUnknownFrames;  // for 16-bit mono samples
+  struct stat status {};
+  if (fstat(pipe.descriptor, &status) != 0 || !S_ISREG(status.st_mode) ||
+      lseek(pipe.descriptor, 0, SEEK_CUR) != 0)
+    return;
+  const File file(dup(pipe.descriptor), pipe.name);
+  const Bytes header = read_first_bytes(file);
+  if (view_as_text(header, header.size()).starts_with("RIFF") &&
+      count_header_bytes(file, header) < kMinUnknownBytes)
+    check_length(file, header);
 }
 
 Sound open_pipe(const AudioPipe& pipe, int64_t rate, SF_INFO& info) {
@@ -213,7 +217,7 @@ Sound open_pipe(const AudioPipe& pipe, int64_t rate, SF_INFO& info) {
     info.samplerate = static_cast<int>(rate);
     info.channels = 1;
   } else {
-    check_length_of_file(pipe);
+    check_pipe_length(pipe);
   }
   Sound file(sf_open_fd(pipe.descriptor, SFM_READ, &info, SF_FALSE), sf_close);
   if (file) check_format(pipe.name, info);

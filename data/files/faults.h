@@ -45,7 +45,7 @@ Faults select_faults_to_show(const Faults& faults, const FaultLimits& limits = {
 std::string abbreviate_list(const std::vector<std::string>& names, size_t max_names = 20);
 
 // Returns the lines of select_faults_to_show(faults, limits) as one text, separated by newlines. Newlines and
-// control characters inside of the lines are escaped.
+// control characters in a fault are escaped, so each fault is one line.
 std::string format_faults(const Faults& faults, const FaultLimits& limits = {});
 
 }  // namespace tapeformer

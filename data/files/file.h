@@ -22,7 +22,7 @@ inline std::string_view view_as_text(const Bytes& bytes, size_t size) {
 Bytes read_bytes(const std::filesystem::path& path, int64_t max_bytes);
 
 // Opens a regular file for reading. Throws DataError with the path if the file is missing, is not a regular
-// file or cannot be opened.
+// file or cannot be opened. Functions of the returned File throw FileError.
 File open_data_file(const std::filesystem::path& path);
 
 // Returns whether the path is a folder or a link to a folder. Returns false for invalid paths, such as names

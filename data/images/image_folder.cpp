@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -102,8 +103,9 @@ DecodedImages decode(const std::string& folder, const std::vector<std::string>& 
 }
 
 // A file that caches the decoded images of a list of pictures. The file contains a magic number, sizes,
-// faults, pixels and a CRC-32. The file name is a hash of the image size, the number of channels, and the
-// path, size, modification time and readability of each picture.
+// faults, pixels and a CRC-32. The file name is a hash of the image size, the number of channels, whether
+// this build can decode JPEG files, and the path, size, modification time and read permission of each
+// picture.
 class ImageCache {
  public:
   ImageCache(const std::string& folder, const std::vector<std::string>& paths,
@@ -182,7 +184,7 @@ class ImageCache {
   }
 
  private:
-  static constexpr char kMagic[] = "tfimage1";
+  static constexpr char kMagic[] = "tfimage2";
   struct Header {
     char magic[8];
     int64_t count, fault_bytes;
@@ -192,13 +194,14 @@ class ImageCache {
   std::string path_;
 };
 
-// Creates the folder of the cache. Throws ConfigError if the folder cannot be created or written.
+// Creates the folder of the cache if it does not exist. Throws ConfigError if the folder cannot be created or
+// is not writable.
 void prepare_cache_folder(const std::string& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
-  if (!error && access(folder.c_str(), W_OK) != 0) error.assign(errno, std::generic_category());
+  if (!error && access(folder.c_str(), W_OK | X_OK) != 0) error.assign(errno, std::generic_category());
   if (error)
-    throw ConfigError(folder + ": data.image_cache is not a folder that can be written: " + error.message());
+    throw ConfigError(folder + ": cannot write to the folder of the image cache: " + error.message());
 }
 
 DecodedImages decode_or_read(const std::string& folder, const std::vector<std::string>& paths,

@@ -8,8 +8,9 @@
 
 namespace tapeformer {
 
-// Returns whether the build has a JPEG library.
+// Returns whether this build can decode JPEG files.
 bool can_decode_jpeg();
+
 // Decodes a JPEG file in memory. Returns a grey or RGB image as a uint8 tensor with shape
 // (height, width, channels). `name` is the name of the file in error messages. Thread-safe. Throws DataError
 // for damaged and truncated files, for CMYK colours, for images with more than kMaxPixels pixels, and in a

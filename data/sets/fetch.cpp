@@ -55,7 +55,7 @@ bool is_url(const std::string& source) {
   return source.find("://") != std::string::npos;
 }
 
-bool is_tar(const std::string& source) {
+bool is_tar_gz(const std::string& source) {
   return source.ends_with(".tar.gz") || source.ends_with(".tgz");
 }
 
@@ -163,12 +163,13 @@ void fetch_archive(const std::vector<CatalogueFile>& wanted, const fs::path& fol
   log_info("fetching ", source);
   if (!copy_file(source, archive.path, max_bytes)) throw DataError(source + ": no such file");
   try {
-    if (is_tar(source))
+    if (is_tar_gz(source))
       unpack_tar(wanted, folder, archive.path, source, max_bytes);
     else
       unpack_zip(wanted, folder, archive.path, source);
   } catch (const DataError& error) {
-    // The readers of archives name the temporary file, which does not exist after the function returns.
+    // Errors of TarReader and unpack_zip_member() begin with the path of the temporary file. `source`
+    // replaces this path.
     std::string text = error.what();
     if (text.starts_with(archive.path.string())) text.replace(0, archive.path.string().size(), source);
     throw DataError(text);
@@ -189,7 +190,7 @@ DatasetReport fetch_dataset(const std::string& name, const std::string& data_dir
   std::vector<CatalogueFile> wanted;
   for (const CatalogueFile& file : set.files)
     if (!verify_file(file, folder).problem.empty()) wanted.push_back(file);
-  if (!wanted.empty() && (is_tar(source) || source.ends_with(".zip")))
+  if (!wanted.empty() && (is_tar_gz(source) || source.ends_with(".zip")))
     fetch_archive(wanted, folder, source);
   else
     for (const CatalogueFile& file : wanted) fetch_file(file, folder, source);

@@ -242,11 +242,11 @@ Corpus read_librispeech(const fs::path& folder, const std::string& split, Faults
 
 Tensor read_mfc(const fs::path& path, int64_t dims) {
   const Bytes bytes = read_bytes(path, int64_t{1} << 30);
+  if (bytes.empty()) throw DataError(path.string() + ": is empty");
   const auto word = [&](size_t at) {
     return uint32_t{bytes[at]} << 24 | uint32_t{bytes[at + 1]} << 16 | uint32_t{bytes[at + 2]} << 8 |
            bytes[at + 3];
   };
-  if (bytes.empty()) throw DataError(path.string() + ": is empty");
   const int64_t count = bytes.size() < 4 ? int64_t{-1} : int64_t{word(0)};
   const auto found = static_cast<int64_t>(bytes.size()) - 4;
   if (count <= 0 || count * 4 != found || count % dims != 0)

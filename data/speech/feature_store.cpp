@@ -228,10 +228,10 @@ void FeatureStore::load_or_write_cache(const Corpus& corpus, const FeatureOption
   try {
     is_from_cache_ = open_cache(path, count);
     if (is_from_cache_) return;
-    if (fs::exists(path))
+    if (path_exists(path))
       log_warning(path, ": the feature cache is damaged; its features are computed again");
-  } catch (const FileError& unreadable) {
-    log_warning(unreadable.what(), "; the features are computed again");
+  } catch (const FileError& file_error) {
+    log_warning(file_error.what(), "; the features are computed again");
   }
   // Several processes may write this cache file at the same time. Each process writes the same contents to a
   // separate temporary file and renames the temporary file to `path`, so the order of the processes does not
@@ -347,7 +347,8 @@ bool FeatureStore::parse_index(const std::string& index, int64_t data_bytes) {
 }
 
 bool FeatureStore::open_cache(const std::string& path, int64_t count) {
-  if (!fs::is_regular_file(path)) return false;
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored)) return false;
   auto file = std::make_unique<File>(open_regular_file(path));
   int64_t start = 0, crc32 = 0;
   constexpr size_t kTail = sizeof(start) + sizeof(crc32) + sizeof(kMagic) - 1;

@@ -121,14 +121,14 @@ std::string command_of(const std::string& line) {
 Recording parse_recording(const fs::path& folder, const Entry& entry, bool allow_commands,
                           Problems& problems) {
   if (!entry.values.empty() && entry.values.back().ends_with('|')) {
-    const std::string command = command_of(entry.line.text);
-    if (allow_commands && split_words(command).empty()) {
-      report(problems, entry.line, "the command is empty");
+    if (!allow_commands) {
+      report(problems, entry.line,
+             "a command instead of a file; commands are run only if allow_commands is set");
       return {};
     }
-    if (allow_commands) return {{}, command};
-    report(problems, entry.line,
-           "a command instead of a file; commands are run only if allow_commands is set");
+    const std::string command = command_of(entry.line.text);
+    if (!split_words(command).empty()) return {{}, command};
+    report(problems, entry.line, "the command is empty");
     return {};
   }
   const fs::path path = resolve(folder, after_id(entry.line.text));

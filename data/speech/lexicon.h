@@ -18,8 +18,9 @@ class Lexicon {
  public:
   // Reads a lexicon. Removes the stress digits of the vowels of CMUdict ("AH0" becomes "AH"). If a word has
   // several pronunciations, keeps only the first. Throws DataError with the file and line of the entry if an
-  // entry has no phones. If `phones` is not null, also throws DataError for a phone that is not in `phones`.
-  // If `faults` is not null, appends all faults to `faults` instead of throwing.
+  // entry has no phones or contains the phone "<blank>". If `phones` is not null, also throws DataError for a
+  // phone that is not in `phones`. If `faults` is not null, appends all faults to `faults` instead of
+  // throwing.
   static Lexicon read(const std::filesystem::path& path, std::vector<std::string>* faults = nullptr,
                       const std::set<std::string>* phones = nullptr);
 

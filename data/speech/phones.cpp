@@ -42,7 +42,8 @@ std::string_view name_in(const Folding& row, PhoneSet set) {
 PhoneTable::PhoneTable(const Words& phones) {
   for (const std::string& phone : phones) {
     require_utf8(phone, "phone \"" + phone + "\"");
-    if (phone.empty() || phone.find_first_of(" \t\r\n") != std::string::npos || phone == names_.front())
+    if (phone == kBlankName) throw DataError(kBlankNameFault);
+    if (phone.empty() || phone.find_first_of(" \t\r\n") != std::string::npos)
       throw DataError("\"" + phone + "\" is not a valid name of a phone");
     if (!class_indices_.emplace(phone, class_count()).second)
       throw DataError("phone \"" + phone + "\" is listed twice");
@@ -85,7 +86,7 @@ PhoneTable read_phone_table(const std::filesystem::path& path) {
   for (const TextLine& line : read_lines(path)) {
     const Words words = split_words(line.text);
     if (words.empty()) continue;
-    const bool blank = words[0] == "<eps>" || words[0] == "<blank>";
+    const bool blank = words[0] == "<eps>" || words[0] == PhoneTable::kBlankName;
     const std::string expected = std::to_string(blank ? 0 : phones.size() + 1);
     if (words.size() > 2 || (words.size() == 2 && words[1] != expected) || (blank && !phones.empty()))
       line.fail("expected a phone, or a phone and number " + expected);

@@ -24,8 +24,9 @@ class PhoneTable {
 
   static constexpr int64_t kBlank = 0;
   static constexpr char kBlankName[] = "<blank>";
+  // Error message for a phone with the name kBlankName.
   static constexpr char kBlankNameFault[] =
-      "\"<blank>\" is the blank of CTC and cannot be the name of a phone";
+      "\"<blank>\" is reserved for the CTC blank and cannot be the name of a phone";
   int64_t class_count() const { return static_cast<int64_t>(names_.size()); }  // including the blank
   const Words& names() const { return names_; }  // indexed by number; the first is "<blank>"
   bool contains(const std::string& phone) const { return class_indices_.contains(phone); }

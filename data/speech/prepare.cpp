@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <fstream>
 #include <set>
 
 #include "core/errors.h"
 #include "core/system/files.h"
+#include "core/system/printable.h"
 #include "data/audio/audio.h"
 #include "data/batches/loader.h"
 #include "data/files/file.h"
@@ -23,7 +25,7 @@ namespace fs = std::filesystem;
 constexpr size_t kSpeakersToDivide = 10;
 constexpr std::array<const char*, 3> kSplits = {"train", "valid", "test"};
 constexpr char kUnfinishedParts[] = ".unfinished";
-constexpr char kLexicon[] = "lexicon.txt";
+constexpr char kLexiconName[] = "lexicon.txt";
 constexpr char kUnknownWords[] = "unknown-words.txt", kProposals[] = "proposed-lexicon.txt";
 constexpr char kProposalsHeading[] =
     ";;; Proposed by espeak-ng. Review every line, then prepare again with this file as an additional "
@@ -153,10 +155,11 @@ void add_audio_info(const fs::path& path, SpeechPreparationReport& report) {
 // be used.
 void add_utterance(const Transcript& transcript, const std::string& rule, Preparation& p) {
   const size_t i = p.recordings.find(transcript.recording, transcript.location);
-  if (p.recordings.path(i).string().find_first_of("\r\n") != std::string::npos)
-    throw DataError(p.recordings.path(i).string() + ": a path with a line break cannot be in wav.scp");
   if (!p.used.insert(i).second)
     throw DataError(transcript.location + ": \"" + transcript.recording + "\" has a transcript already");
+  if (p.recordings.path(i).string().find_first_of("\r\n") != std::string::npos)
+    throw DataError(p.recordings.path(i).string() +
+                    ": the path contains a line break, which wav.scp cannot represent");
   const NormalizedText text = normalize_transcript(transcript.text, p.lexicon);
   if (text.words.empty()) throw DataError(transcript.location + ": the transcript has no words");
   for (const std::string& word : text.unknown) {
@@ -239,13 +242,12 @@ void write_proposals(Preparation& p) {
   replace_file(path.string(), text);
 }
 
-// Returns whether all lines of a file have the form that write_unknown_words() writes.
+// Returns whether the first line of a file has the form that write_unknown_words() writes.
 bool is_list_of_unknown_words(const fs::path& path) {
-  const std::vector<TextLine> lines = read_lines(path);
-  return std::all_of(lines.begin(), lines.end(), [](const TextLine& line) {
-    const Words words = split_words(line.text);
-    return words.size() >= 3 && words[0].find_first_not_of("0123456789") == std::string::npos;
-  });
+  std::ifstream file(path);
+  std::string count, word, location;
+  file >> count >> word >> location;
+  return !location.empty() && count.find_first_not_of("0123456789") == std::string::npos;
 }
 
 void write_unknown_words(Preparation& p) {
@@ -256,7 +258,7 @@ void write_unknown_words(Preparation& p) {
   }
   std::string text;
   for (const UnknownWord& unknown : p.report.unknown_words)
-    text += concat_text(unknown.count, " ", unknown.word, " ", unknown.location, "\n");
+    text += concat_text(unknown.count, " ", unknown.word, " ", escape_line(unknown.location), "\n");
   replace_file(path.string(), text);
 }
 
@@ -307,7 +309,7 @@ void require_replaceable(const fs::path& folder) {
                       "output folder");
 }
 
-// A folder for unfinished parts. The constructor removes the contents of an interrupted preparation, and the
+// The folder of unfinished parts. The constructor removes the leftovers of an interrupted preparation. The
 // destructor removes the folder.
 class UnfinishedFolder {
  public:
@@ -346,11 +348,30 @@ void write_parts(Preparation& p) {
     fs::remove_all(out / part);
     if (fs::exists(unfinished.path() / part)) rename_path(unfinished.path() / part, out / part);
   }
-  replace_file((out / kLexicon).string(), lexicon);
+  replace_file((out / kLexiconName).string(), lexicon);
   p.report.train_count = static_cast<int64_t>(divided[0].utterances.size());
   p.report.valid_count = static_cast<int64_t>(divided[1].utterances.size());
   p.report.test_count = static_cast<int64_t>(divided[2].utterances.size());
   p.report.speaker_count = static_cast<int64_t>(speakers.size());
+}
+
+void check_output_files(const SpeechPreparationOptions& options) {
+  const fs::path lexicon = options.output_folder / kLexiconName,
+                 unknown = options.output_folder / kUnknownWords;
+  const auto exists = [&](const char* name) { return path_exists(options.output_folder / name); };
+  const auto refuse_to_replace = [](const fs::path& path, const std::string& reason) {
+    throw ConfigError(
+        concat_text(path.string(), ": ", reason, ", so it is not replaced; choose another output folder"));
+  };
+  // An interrupted preparation can leave a lexicon without all of its parts.
+  if (exists(kLexiconName) && !exists(kUnfinishedParts) &&
+      std::none_of(kSplits.begin(), kSplits.end(), exists))
+    refuse_to_replace(lexicon, "exists and does not belong to a prepared corpus");
+  if (exists(kUnknownWords) && !is_list_of_unknown_words(unknown))
+    refuse_to_replace(unknown, "exists and is not a list of unknown words");
+  std::error_code ignored;
+  for (const fs::path& path : options.lexicon_paths)
+    if (fs::equivalent(path, lexicon, ignored)) refuse_to_replace(path, "is an input lexicon");
 }
 
 void check_options(const SpeechPreparationOptions& options) {
@@ -359,21 +380,7 @@ void check_options(const SpeechPreparationOptions& options) {
         concat_text("expected shares of valid and test that are at least 0 and have a sum below 1, got ",
                     options.valid_share, " and ", options.test_share));
   for (const char* part : kSplits) require_replaceable(options.output_folder / part);
-  const fs::path lexicon = options.output_folder / kLexicon;
-  if (path_exists(lexicon) && !path_exists(options.output_folder / kSplits[0]))
-    throw ConfigError(
-        lexicon.string() +
-        ": exists and does not belong to a prepared corpus, so it is not replaced; choose another "
-        "output folder");
-  const fs::path unknown = options.output_folder / kUnknownWords;
-  if (path_exists(unknown) && !is_list_of_unknown_words(unknown))
-    throw ConfigError(unknown.string() +
-                      ": exists and is not a list of unknown words, so it is not replaced; choose another "
-                      "output folder");
-  std::error_code ignored;
-  for (const fs::path& path : options.lexicon_paths)
-    if (fs::equivalent(path, lexicon, ignored))
-      throw ConfigError(path.string() + ": this lexicon would be replaced; choose another output folder");
+  check_output_files(options);
 }
 
 }  // namespace

@@ -2,7 +2,8 @@
 // prepare_speech() matches recordings and transcripts, normalises the words, and divides the utterances into
 // train, valid and test.
 //
-// prepare_speech() throws ConfigError for invalid options and DataError if no utterance can be used.
+// prepare_speech() throws ConfigError for invalid options, DataError if no utterance can be used, and
+// FileError if an output file or folder cannot be written.
 #pragma once
 
 #include <cstdint>
@@ -63,9 +64,10 @@ struct SpeechPreparationReport {
 // - train, valid and test: Kaldi data directories with wav.scp, text (words) and utt2spk. Existing Kaldi data
 //   directories with these names are replaced.
 // - lexicon.txt: the words of the texts with their phones. An existing file is replaced only if the folder
-//   also contains "train" and the file is not in options.lexicon_paths.
+//   also contains a prepared part. Throws ConfigError if the file is in options.lexicon_paths.
 // - unknown-words.txt: lines "count word location" for the words that no lexicon contains, if there are any.
-//   Utterances with unknown words are left out of the data directories.
+//   Utterances with unknown words are left out of the data directories. An existing file is replaced or
+//   removed only if it is such a list.
 // - proposed-lexicon.txt: pronunciations of unknown words by espeak-ng, which the user should review. The
 //   file is written only if options.propose_pronunciations is true. Existing lines of the file are kept. To
 //   use the pronunciations, add the path of the file to options.lexicon_paths.

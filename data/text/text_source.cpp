@@ -17,7 +17,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kMaxUnpackedBytes = int64_t{1} << 36;
-// Smaller files are read instead of mapped, because the system limits the number of mappings of a process.
+// Minimum size of mapped files, in bytes. Smaller files are read into memory, because Linux limits the number
+// of mappings of a process (vm.max_map_count).
 constexpr int64_t kMinMappedBytes = int64_t{1} << 18;
 
 bool is_hidden(const fs::path& path) {
@@ -97,15 +98,15 @@ class TextSource::Part {
   }
   const std::string& name() const { return name_; }
 
-  // Throws DataError if a mapped file became shorter. An access to pages behind its end would be a SIGBUS.
-  void require_whole_file() const {
+  // Throws DataError if a mapped file is shorter than its mapping, because an access to a mapped page after
+  // the end of the file raises SIGBUS. Does not detect a truncation during the access.
+  void check_not_truncated() const {
     struct stat now {};
-    if (!mapping_ || ::stat(name_.c_str(), &now) != 0 || now.st_dev != file_.st_dev ||
-        now.st_ino != file_.st_ino)
+    if (!mapping_ || ::stat(name_.c_str(), &now) != 0 || now.st_dev != device_ || now.st_ino != inode_)
       return;
     if (now.st_size < mapped_bytes_)
-      throw DataError(
-          concat_text(name_, ": had ", mapped_bytes_, " bytes when it was opened, now has ", now.st_size));
+      throw DataError(concat_text(name_, ": expected ", mapped_bytes_, " bytes, found ", now.st_size,
+                                  "; the file was truncated while it was in use"));
   }
 
  private:
@@ -118,24 +119,28 @@ class TextSource::Part {
   }
 
   void read_or_map() {
-    const File file = open_data_file(name_);
-    const auto bytes = static_cast<int64_t>(file.size());
-    if (bytes < kMinMappedBytes) {
-      contents_.resize(static_cast<size_t>(bytes));
-      file.read_at(contents_.data(), contents_.size(), 0);
+    if (read_file_size(name_) < kMinMappedBytes) {
+      contents_ = read_bytes(name_, kMinMappedBytes);
       return;
     }
-    void* const memory =
-        mmap(nullptr, static_cast<size_t>(bytes), PROT_READ, MAP_SHARED, file.descriptor(), 0);
-    if (memory == MAP_FAILED || fstat(file.descriptor(), &file_) != 0)
+    const File file = open_data_file(name_);
+    struct stat status {};
+    void* memory = MAP_FAILED;
+    if (fstat(file.descriptor(), &status) == 0)
+      memory =
+          mmap(nullptr, static_cast<size_t>(status.st_size), PROT_READ, MAP_SHARED, file.descriptor(), 0);
+    if (memory == MAP_FAILED)
       throw DataError(name_ + ": cannot be mapped into memory: " + std::strerror(errno));
     mapping_ = memory;
-    mapped_bytes_ = bytes;
+    mapped_bytes_ = status.st_size;
+    device_ = status.st_dev;
+    inode_ = status.st_ino;
   }
 
   int64_t first_;
   std::string name_;
-  struct stat file_ {};  // identity of a mapped file
+  dev_t device_ = 0;  // device and inode of a mapped file
+  ino_t inode_ = 0;
   void* mapping_ = nullptr;
   int64_t mapped_bytes_ = 0;
   Bytes contents_;  // of a gzip file or a small file
@@ -160,7 +165,7 @@ const TextSource::Part& TextSource::find_part(int64_t offset) const {
 
 std::string_view TextSource::view(int64_t offset, int64_t count) const {
   const Part& part = find_part(offset);
-  part.require_whole_file();
+  part.check_not_truncated();
   return {part.data() + (offset - part.first()), static_cast<size_t>(std::min(count, part.last() - offset))};
 }
 

@@ -22,7 +22,8 @@ void require_text_files(const std::string& path);
 
 // The concatenated contents of files, without separators. Large plain files are mapped into memory. Small
 // files and gzip files are read into memory. The files must not change while the object exists. read() and
-// view() throw DataError if a mapped file became shorter. Immutable and thread-safe.
+// view() throw DataError if a mapped file has become shorter. If the file becomes shorter while a view is in
+// use, the process can receive SIGBUS. Immutable and thread-safe.
 class TextSource {
  public:
   // Throws DataError with the path of the file if a file is missing, unreadable or damaged. Also throws

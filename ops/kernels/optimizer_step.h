@@ -66,7 +66,7 @@ TAPEFORMER_FOR_EACH_BACKEND(
     template <class T>
     void apply_optimizer_step(Backend, const UpdateRule* rule, const ParameterArrays<T>* parameters,
                               int64_t count, const double* scales, double max_value);
-    // Computes average = d * average + (1 - d) * value for n elements, where d = rule->average_decay.
+    // Computes average += (1 - d) * (value - average) for n elements, where d = rule->average_decay.
     template <class T>
     void update_moving_average(Backend, T* average, const T* value, const UpdateRule* rule, int64_t n);
 

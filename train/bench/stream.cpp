@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <thread>
 
@@ -193,7 +194,7 @@ Report run_stream(const BenchmarkArguments& arguments) {
   if (path.empty()) throw ConfigError("bench stream needs --run, the run directory of a speech model");
   const auto lengths = parse_index_list("seconds", arguments.options.get<std::string>("seconds"));
   if (std::find(lengths.begin(), lengths.end(), 0) != lengths.end())
-    throw ConfigError("--seconds: expected lengths of at least 1 second");
+    throw ConfigError("--seconds: expected lengths of at least 1, got 0");
   const LoadedSpeechRun run =
       load_speech_run(find_run({.path = path, .config_settings = {}, .device = arguments.device}));
   const auto decoder = make_stream_decoder(run, arguments.options.get<double>("window"));

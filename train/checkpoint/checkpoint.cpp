@@ -289,16 +289,16 @@ void Checkpoint::verify_config_checksum() const {
         "settings instead of editing the file");
 }
 
-void Checkpoint::verify_model_checksum() const {
-  const std::string path = file_path(kModelFile);
+TrainingState Checkpoint::read_verified_state() const {
   const std::string text = read_state_text();
   const TrainingState state = parse_state(text);
   verify_state_checksum(text, state, state_path());
-  const auto expected = find_checksum(state, kModelFile);
-  std::string bytes;
-  call_with_context("checkpoint", [&] { bytes = read_file(path); });
-  if (expected && compute_checksum(bytes) != *expected)
-    throw CheckpointError(path + ": is damaged: it does not match its checksum in state.json");
+  return state;
+}
+
+void Checkpoint::verify_model_checksum() const {
+  if (const auto expected = find_checksum(read_verified_state(), kModelFile))
+    open_model_file().verify(*expected);
 }
 
 SafetensorsFile Checkpoint::open_model_file() const {
@@ -306,9 +306,7 @@ SafetensorsFile Checkpoint::open_model_file() const {
 }
 
 void Checkpoint::load_file(const std::string& name, const NamedTensorList& expected) const {
-  const std::string text = read_state_text();
-  const TrainingState state = parse_state(text);
-  verify_state_checksum(text, state, state_path());
+  const TrainingState state = read_verified_state();
   if (state.checksums.empty() && name == kModelFile)
     log_warning(folder_, ": has no checksums, so damaged files are not detected");
   SafetensorsFile(file_path(name)).load_into(expected, find_checksum(state, name));

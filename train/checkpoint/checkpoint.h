@@ -92,7 +92,8 @@ class Checkpoint {
   TrainingState read_state() const;
   // Verifies the checksum of config.toml, which must be a regular file.
   void verify_config_checksum() const;
-  // Verifies the checksums of state.json and model.safetensors.
+  // Throws CheckpointError if state.json or model.safetensors does not match its checksum. Reads the whole
+  // file.
   void verify_model_checksum() const;
   // Opens model.safetensors and checks its header, so that sizes can be compared before a model is built.
   SafetensorsFile open_model_file() const;
@@ -106,6 +107,7 @@ class Checkpoint {
   std::string file_path(const std::string& name) const { return folder_ + "/" + name; }
   std::string read_state_text() const;
   TrainingState parse_state(const std::string& text) const;
+  TrainingState read_verified_state() const;  // also verifies the checksum of state.json
   std::optional<Checksum> find_checksum(const TrainingState& state, const std::string& name) const;
   void load_file(const std::string& name, const NamedTensorList& expected) const;
 

@@ -108,7 +108,8 @@ void check_model_sizes(const Checkpoint& checkpoint, const std::vector<ExpectedT
     const auto found = file.entries().find(tensor.name);
     const bool there = found != file.entries().end();
     if (there == tensor.shape.has_value() && (!there || found->second.shape == *tensor.shape)) continue;
-    checkpoint.verify_model_checksum();  // a damaged file is a more specific error
+    // Throws a more specific error if a file is damaged.
+    checkpoint.verify_model_checksum();
     throw CheckpointError(
         concat_text(checkpoint.folder(), "/", tensor.source, ": does not match the tensors: expected ",
                     tensor.name, tensor.shape ? " " + tensor.shape->to_string() : " to be absent",

@@ -51,6 +51,14 @@ File open_checked(const std::string& path) {
   }
 }
 
+// Throws CheckpointError if the checksum of a file differs from the expected checksum.
+void require_equal(const Checksum& found, const Checksum& expected, const std::string& path) {
+  if (found == expected) return;
+  throw CheckpointError(concat_text(path, ": is damaged: expected ", expected.bytes, " bytes with CRC-32 ",
+                                    format_crc32(expected.crc32), ", found ", found.bytes,
+                                    " bytes with CRC-32 ", format_crc32(found.crc32)));
+}
+
 }  // namespace
 
 Checksum write_safetensors(File& file, const std::map<std::string, Tensor>& tensors,
@@ -154,9 +162,25 @@ void SafetensorsFile::check_tensors(const std::vector<std::pair<std::string, Ten
   if (!problems.empty()) throw CheckpointError(path() + ": the tensors do not match:" + problems);
 }
 
+void SafetensorsFile::verify(const Checksum& expected) const {
+  std::vector<const Entry*> in_file_order;
+  for (const auto& [name, entry] : entries_) in_file_order.push_back(&entry);
+  std::sort(in_file_order.begin(), in_file_order.end(), [](const Entry* a, const Entry* b) {
+    return std::tie(a->begin, a->end) < std::tie(b->begin, b->end);
+  });
+  Checksum found = header_checksum_;
+  for (const Entry* entry : in_file_order) read(*entry, found);
+  require_equal(found, expected, path());
+}
+
 void SafetensorsFile::load_into(const std::vector<std::pair<std::string, Tensor>>& expected,
                                 const std::optional<Checksum>& checksum) const {
-  check_tensors(expected);
+  try {
+    check_tensors(expected);
+  } catch (const CheckpointError&) {
+    if (checksum) verify(*checksum);  // throws a more specific error if the file is damaged
+    throw;
+  }
   std::vector<std::pair<const Entry*, Tensor>> in_file_order;
   for (const auto& [name, tensor] : expected) in_file_order.emplace_back(&entries_.at(name), tensor);
   std::sort(in_file_order.begin(), in_file_order.end(), [](const auto& a, const auto& b) {
@@ -168,10 +192,7 @@ void SafetensorsFile::load_into(const std::vector<std::pair<std::string, Tensor>
   Checksum found = header_checksum_;
   std::vector<Tensor> values;
   for (const auto& [entry, tensor] : in_file_order) values.push_back(read(*entry, found));
-  if (checksum && found != *checksum)
-    throw CheckpointError(concat_text(path(), ": is damaged: expected ", checksum->bytes,
-                                      " bytes with CRC-32 ", format_crc32(checksum->crc32), ", found ",
-                                      found.bytes, " bytes with CRC-32 ", format_crc32(found.crc32)));
+  if (checksum) require_equal(found, *checksum, path());
   for (size_t i = 0; i < values.size(); ++i) in_file_order[i].second.copy_from(values[i]);
 }
 

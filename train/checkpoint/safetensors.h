@@ -49,6 +49,8 @@ class SafetensorsFile {
   // dtype differs and cannot be converted. Floating dtypes can be converted. The message lists missing and
   // unexpected names, and mismatched shapes and dtypes.
   void check_tensors(const std::vector<std::pair<std::string, Tensor>>& expected) const;
+  // Throws CheckpointError if the checksum of the file differs from `expected`. Reads the whole file.
+  void verify(const Checksum& expected) const;
   // Loads all tensors of the file into `expected` and converts between floating dtypes. Throws
   // CheckpointError if tensors are missing, unexpected, or have a different shape or an incompatible dtype;
   // the message lists their names. Also throws CheckpointError if the file does not match `checksum`. If the

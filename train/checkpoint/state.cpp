@@ -47,7 +47,7 @@ std::string to_json(const TrainingState& state) {
     json["epoch_cpu_seconds"] = state.epoch_times->cpu_seconds;
     json["seconds_per_epoch"] = state.epoch_times->last_epoch_seconds;
   }
-  if (!state.data_digest.empty()) json["data"] = state.data_digest;
+  if (!state.training_data_digest.empty()) json["training_data"] = state.training_data_digest;
   if (!state.task_json.empty()) json["task"] = Json::parse(state.task_json);
   for (const auto& [name, checksum] : state.checksums)
     json["files"][name] = {{"bytes", checksum.bytes}, {"crc32", format_crc32(checksum.crc32)}};
@@ -69,7 +69,7 @@ TrainingState parse_training_state(const std::string& text, const std::string& p
   state.schedule_state = {entries.get_number("plateau_factor", 0, 1, "a number from 0 to 1"),
                           entries.get_number("plateau_best"),
                           entries.get_integer("plateau_bad_evaluations", 0, state.step + 1)};
-  if (entries.has_key("data")) state.data_digest = entries.get_string("data");
+  if (entries.has_key("training_data")) state.training_data_digest = entries.get_string("training_data");
   if (entries.has_key("task")) state.task_json = entries.get_object("task").to_json();
   state.checksums = parse_files(entries);
   return state;

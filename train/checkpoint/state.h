@@ -24,8 +24,8 @@ struct TrainingState {
   };
   std::optional<EpochTimes> epoch_times = {};
   Schedule::State schedule_state = {};
-  std::string task_json = {};    // JSON object of Task::metadata_json(); may be empty
-  std::string data_digest = {};  // result of Task::compute_data_digest(); may be empty
+  std::string task_json = {};             // JSON object of Task::metadata_json(); may be empty
+  std::string training_data_digest = {};  // Task::compute_data_digest().training; may be empty
   // The checksums of the other files of the checkpoint, by file name. The map is empty if the checkpoint has
   // no checksums.
   std::map<std::string, Checksum> checksums = {};

@@ -86,7 +86,7 @@ int run_complete(const Arguments& arguments) {
   if (!run.generates_images())
     throw ConfigError(run.config.data.dataset +
                       " has no images to complete; \"tapeformer generate\" continues sequences");
-  require_grid_size(run, std::ssize(indices) * (samples + 2), samples + 2);
+  check_grid_size(run, std::ssize(indices) * (samples + 2), samples + 2);
   const auto path = prepare_picture_path(run, *line, "complete");
   const Tensor originals = read_test_images(run, indices, *line);
   const int64_t kept = count_kept_bytes(run.dataset_info, line->options.get<double>("keep"));

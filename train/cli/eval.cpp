@@ -171,14 +171,11 @@ int run_eval(const Arguments& arguments) {
   if (!line) return 0;
   init_process_group_and_threads(line->common_options);
   const FoundRun found = find_run(*line, ConfigPurpose::evaluation);
-  if (found.is_speech()) {
-    refuse_text_options(*line);
-    return run_speech_eval(found, *line);
-  }
+  const bool is_example_run = predicts_one_result_per_example(found.config);
+  if (found.is_speech() || is_example_run) refuse_text_options(*line);
+  if (found.is_speech()) return run_speech_eval(found, *line);
   refuse_speech_options(*line);
-  if (!predicts_one_result_per_example(found.config)) return evaluate_autoregressive(found, *line);
-  refuse_text_options(*line);
-  return run_example_eval(found, *line);
+  return is_example_run ? run_example_eval(found, *line) : evaluate_autoregressive(found, *line);
 }
 
 }  // namespace tapeformer

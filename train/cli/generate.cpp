@@ -66,7 +66,7 @@ int64_t count_state_bytes(const AutoregressiveModel& model, const Plan& plan) {
 }
 
 void sample_images(const LoadedRun& run, Plan plan, const CommandLine& line) {
-  require_grid_size(run, plan.count, 0);
+  check_grid_size(run, plan.count, 0);
   const auto path = prepare_picture_path(run, line, "generate");
   const Tensor first = make_first_bytes(run, plan, line);
   const int64_t dims = run.dataset_info.length + 1, state = count_state_bytes(*run.model, plan);

@@ -21,8 +21,14 @@ namespace fs = std::filesystem;
 // from 1 to kMaxScale for which the images of a row have a total width of at most kMaxGridPixels pixels.
 constexpr int64_t kMaxGridPixels = 4000, kMaxScale = 4;
 
-int64_t count_default_columns(int64_t count) {
-  return static_cast<int64_t>(std::ceil(std::sqrt(static_cast<double>(count))));
+// Returns the options of a grid of `count` images. If `columns` is 0, the grid is nearly square.
+ImageGridOptions make_grid_options(const DatasetInfo& info, int64_t count, int64_t columns) {
+  ImageGridOptions options;
+  options.columns =
+      columns > 0 ? columns : static_cast<int64_t>(std::ceil(std::sqrt(static_cast<double>(count))));
+  options.scale =
+      std::clamp<int64_t>(kMaxGridPixels / std::max<int64_t>(options.columns * info.width, 1), 1, kMaxScale);
+  return options;
 }
 
 // If run.tensorboard is true, adds a picture to the TensorBoard event files in the samples folder.
@@ -143,25 +149,23 @@ fs::path prepare_picture_path(const LoadedRun& run, const CommandLine& line, con
   return path;
 }
 
-void require_grid_size(const LoadedRun& run, int64_t count, int64_t columns) {
-  if (columns == 0) columns = count_default_columns(count);
-  const int64_t rows = (count + columns - 1) / columns, gap = ImageGridOptions().gap;
-  const auto side = [gap](int64_t cells, int64_t pixels) {
-    return static_cast<double>(cells) * static_cast<double>(pixels + gap) + static_cast<double>(gap);
+void check_grid_size(const LoadedRun& run, int64_t count, int64_t columns) {
+  const DatasetInfo& info = run.dataset_info;
+  const ImageGridOptions grid = make_grid_options(info, count, columns);
+  const auto side = [&grid](int64_t cells, int64_t pixels) {
+    return static_cast<double>(cells) * static_cast<double>(pixels * grid.scale + grid.gap) +
+           static_cast<double>(grid.gap);
   };
-  const double height = side(rows, run.dataset_info.height), width = side(columns, run.dataset_info.width);
-  if (height * width > static_cast<double>(kMaxPixels))
-    throw ConfigError(concat_text("a picture of ", count, " images has more than ", kMaxPixels,
-                                  " pixels; expected fewer images"));
+  const int64_t rows = (count + grid.columns - 1) / grid.columns;
+  if (side(rows, info.height) * side(grid.columns, info.width) > static_cast<double>(kMaxPixels))
+    throw ConfigError(
+        concat_text("a grid of ", count, " images exceeds ", kMaxPixels, " pixels; choose fewer images"));
 }
 
 void write_image_grid(const LoadedRun& run, const fs::path& path, const Tensor& images, int64_t columns) {
-  const DatasetInfo& d = run.dataset_info;
-  if (columns == 0) columns = count_default_columns(images.size(0));
-  ImageGridOptions options;
-  options.columns = columns;
-  options.scale = std::clamp<int64_t>(kMaxGridPixels / std::max<int64_t>(columns * d.width, 1), 1, kMaxScale);
-  const Tensor picture = make_image_grid(images, d.height, d.width, d.channels, options);
+  const DatasetInfo& info = run.dataset_info;
+  const Tensor picture = make_image_grid(images, info.height, info.width, info.channels,
+                                         make_grid_options(info, images.size(0), columns));
   write_png(path, picture);
   add_to_events(run, path, picture);
   log_info("wrote ", path.string());

@@ -54,9 +54,9 @@ void check_png_extension(const CommandLine& line);
 // pictures, so that the error is reported early.
 std::filesystem::path prepare_picture_path(const LoadedRun& run, const CommandLine& line,
                                            const std::string& name);
-// Throws ConfigError if write_image_grid() cannot write `count` images, because the picture has too many
-// pixels. Call the function before generating pictures.
-void require_grid_size(const LoadedRun& run, int64_t count, int64_t columns);
+// Throws ConfigError if the grid of write_image_grid() with `count` images and `columns` columns exceeds
+// kMaxPixels. Call this function before the images are generated.
+void check_grid_size(const LoadedRun& run, int64_t count, int64_t columns);
 // Writes a PNG file with a grid of `images`, of shape (count, bytes) and dtype uint8. If `columns` is 0, the
 // grid is nearly square. If run.tensorboard is true, also adds the picture to the event files in the samples
 // folder.

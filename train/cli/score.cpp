@@ -98,7 +98,7 @@ class LineScorer {
   std::vector<Report> rows_;
 };
 
-// Returns the contents of a plain or gzip file or, for "-", of the standard input.
+// Returns the contents of a plain or gzip file. If `path` is "-", returns the contents of standard input.
 std::string read_text(const std::string& path) {
   if (path == "-") {
     std::string text(std::istreambuf_iterator<char>(std::cin), {});

@@ -32,12 +32,14 @@ void check_same_data(const TrainingState& state, const std::string& metadata_jso
                       ": the tokenizer, the phones or the statistics of the training data differ");
 }
 
-// Writes a warning if sizes or contents of the data differ from those at the checkpoint. Checkpoints of
-// earlier versions do not contain a digest.
-void warn_about_changed_data(const TrainingState& state, const Task& task, const std::string& folder) {
-  const std::string current = task.compute_data_digest();
-  if (state.data_digest.empty() || state.data_digest == current) return;
-  log_warning("the data differ from the data of ", folder, ": then ", state.data_digest, "; now ", current);
+// Logs a warning if the digest of the training data differs from the digest in the checkpoint. Checkpoints of
+// earlier versions have no digest.
+void warn_about_changed_data(const TrainingState& state, const std::string& current,
+                             const std::string& folder) {
+  const std::string& expected = state.training_data_digest;
+  if (expected.empty() || expected == current) return;
+  log_warning(folder, ": the training data have changed since this checkpoint: expected ", expected,
+              ", found ", current);
 }
 
 }  // namespace
@@ -54,7 +56,7 @@ void prepare_new_run(const RunDirectory& directory, const Config& config) {
 }
 
 std::optional<TrainingState> resume_run(const RunDirectory& directory, const Config& config, const Task& task,
-                                        const std::string& metadata_json, int64_t total_steps,
+                                        const TaskDataDescription& data, int64_t total_steps,
                                         Optimizer& optimizer) {
   const std::string& run_dir = directory.folder().path();
   if (list_checkpoint_steps(run_dir).empty()) {
@@ -68,8 +70,8 @@ std::optional<TrainingState> resume_run(const RunDirectory& directory, const Con
                                    {.unused_key_policy = UnusedKeyPolicy::ignore_in_file});
   check_resume_config(saved, config, checkpoint.folder());
   const TrainingState state = checkpoint.read_state();
-  check_same_data(state, metadata_json, checkpoint.folder());
-  warn_about_changed_data(state, task, checkpoint.folder());
+  check_same_data(state, data.metadata_json, checkpoint.folder());
+  warn_about_changed_data(state, data.training_digest, checkpoint.folder());
   checkpoint.load_model(task.model().saved_tensors());
   const NamedTensors training = collect_training_state_tensors(optimizer, task);
   checkpoint.load_optimizer(training);

@@ -18,19 +18,24 @@ std::string get_checked_metadata_json(const Task& task);
 // Prepares the directory of a new run. Throws RunDirectoryError if the directory is not empty.
 void prepare_new_run(const RunDirectory& directory, const Config& config);
 
+// Descriptions of the data of a task, which resume_run() compares with those in the checkpoint.
+struct TaskDataDescription {
+  std::string metadata_json;    // get_checked_metadata_json()
+  std::string training_digest;  // Task::compute_data_digest().training
+};
+
 // Loads the last checkpoint into `task` and `optimizer`, and returns the TrainingState of the checkpoint. If
 // the run directory contains no checkpoint, prepares the directory for a new run and returns std::nullopt.
-// `metadata_json` must be the result of get_checked_metadata_json(task). `total_steps` is used only in a log
-// message.
+// `total_steps` is used only in a log message.
 //
-// Writes a warning if the data differ from the data at the checkpoint.
+// Logs a warning if the digest of the training data differs from the digest in the checkpoint.
 //
 // Throws RunDirectoryError if `config` and the config of the checkpoint differ in a key that must not change
-// on resume. Throws ConfigError if `metadata_json` differs from the metadata in the checkpoint. Throws
+// on resume. Throws ConfigError if `data.metadata_json` differs from the metadata in the checkpoint. Throws
 // CheckpointError if the checkpoint is damaged, and DivergenceError if a tensor of the checkpoint is not
 // finite.
 std::optional<TrainingState> resume_run(const RunDirectory& directory, const Config& config, const Task& task,
-                                        const std::string& metadata_json, int64_t total_steps,
+                                        const TaskDataDescription& data, int64_t total_steps,
                                         Optimizer& optimizer);
 
 }  // namespace tapeformer

@@ -49,8 +49,11 @@ Trainer::Trainer(Config config, TrainerOptions options)
   log_processes(options_.processes);
   communicator_ = make_communicator(options_.processes, device_);
   task_ = make_task(config_, {options_.data_dir, options_.allow_commands}, device_, *communicator_);
-  data_digest_ = task_->compute_data_digest();
-  if (hosts.size() > 1) require_same_settings(hosts, {{"data", data_digest_}});
+  const DataDigest digest = task_->compute_data_digest();
+  if (hosts.size() > 1)
+    require_same_settings(hosts,
+                          {{"training data", digest.training}, {"evaluation data", digest.evaluation}});
+  training_data_digest_ = digest.training;
   run_on_first_process(hosts, [&] {
     const bool resumes = options_.resume && !list_checkpoint_steps(options_.run_dir.string()).empty();
     if (!config_.model.init.empty() && !resumes) load_initial_weights(config_.model.init, task_->model());
@@ -83,7 +86,7 @@ TrainingState Trainer::make_state() const {
                       .training_seconds = state_.training_seconds,
                       .schedule_state = schedule_->state,
                       .task_json = task_metadata_json_,
-                      .data_digest = data_digest_};
+                      .training_data_digest = training_data_digest_};
   if (std::isfinite(state_.best_loss)) state.best_loss = state_.best_loss;
   if (task_->reports_epochs()) state.epoch_times = epoch_time_accumulator_.state();
   return state;
@@ -229,7 +232,8 @@ void Trainer::train_step(const StopSignalScope& signals) {
 std::string Trainer::open_run(const RunDirectory& directory) {
   std::optional<TrainingState> saved;
   if (options_.resume)
-    saved = resume_run(directory, config_, *task_, task_metadata_json_, state_.total_steps, *optimizer_);
+    saved = resume_run(directory, config_, *task_, {task_metadata_json_, training_data_digest_},
+                       state_.total_steps, *optimizer_);
   else
     prepare_new_run(directory, config_);
   if (saved) restore(*saved);

@@ -144,8 +144,8 @@ class Trainer {
   RunState state_;
   EpochTimeAccumulator epoch_time_accumulator_;
   std::optional<TaskEvaluation> last_evaluation_;
-  std::string task_metadata_json_;  // Task::metadata_json()
-  std::string data_digest_;         // Task::compute_data_digest()
+  std::string task_metadata_json_;    // Task::metadata_json()
+  std::string training_data_digest_;  // Task::compute_data_digest().training
 
   // Number of predictions or frames that were processed since the last training record was written to
   // metrics.jsonl.

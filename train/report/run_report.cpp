@@ -207,15 +207,15 @@ bool is_png_file(const fs::path& path) {
 }
 
 // Returns the latest PNG files of a folder, oldest first. Adds a message to `damage_messages` for each file
-// with the extension .png that is not a PNG file or is larger than kMaxPictureBytes.
+// with the extension .png that is not a PNG file. Leaves out files that are larger than kMaxPictureBytes.
 std::vector<fs::path> list_pictures(const fs::path& folder, std::vector<std::string>& damage_messages) {
   std::vector<fs::path> pictures;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder, error)) {
     if (entry.path().extension() != ".png" || !entry.is_regular_file(error)) continue;
-    if (entry.file_size(error) > kMaxPictureBytes)
-      damage_messages.push_back(
-          concat_text(entry.path().string(), ": is larger than ", kMaxPictureBytes, " bytes"));
+    if (const auto bytes = entry.file_size(error); !error && bytes > kMaxPictureBytes)
+      log_warning(entry.path().string(), ": is left out, because it is larger than ", kMaxPictureBytes,
+                  " bytes");
     else if (is_png_file(entry.path()))
       pictures.push_back(entry.path());
     else

@@ -84,8 +84,8 @@ std::string DatasetTask::describe_examples(int64_t number) const {
   return text;
 }
 
-std::string DatasetTask::compute_data_digest() const {
-  return digest_of(loader_->dataset()) + "; " + digest_of(*evaluation_set_);
+DataDigest DatasetTask::compute_data_digest() const {
+  return {digest_of(loader_->dataset()), digest_of(*evaluation_set_)};
 }
 
 }  // namespace tapeformer

@@ -28,7 +28,7 @@ class DatasetTask : public Task {
   void prefetch_batches(int64_t first, int64_t end) override;
   BatchSlice get_slice(int64_t slot) const override { return slices_.at(slot); }
   std::string describe_examples(int64_t number) const override;
-  std::string compute_data_digest() const override;
+  DataDigest compute_data_digest() const override;
 
  protected:
   // A function that returns the loss divisor of a batch: the number of items, such as predictions, over which

@@ -58,6 +58,11 @@ struct BatchLayout {
   auto operator<=>(const BatchLayout&) const = default;
 };
 
+// Texts with the sizes and checksums of the data that a task uses.
+struct DataDigest {
+  std::string training, evaluation;
+};
+
 class Task {
  public:
   Task() = default;
@@ -111,8 +116,10 @@ class Task {
   // Returns a JSON object with the metadata that is needed to use the model without its training data. If no
   // metadata is needed, returns "". Checkpoints store the metadata in state.json.
   virtual std::string metadata_json() const { return ""; }
-  // Returns sizes and checksums of the data as text, for comparison between processes.
-  virtual std::string compute_data_digest() const = 0;
+  // Returns the sizes and checksums of the data. The checksums do not cover all contents. Processes compare
+  // the texts at the start, and a resumed run compares the text of the training data with the text in the
+  // checkpoint.
+  virtual DataDigest compute_data_digest() const = 0;
 };
 
 // make_task() loads the data and builds the task of model.type, with the model on `device`. The other

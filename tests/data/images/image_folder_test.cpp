@@ -135,5 +135,5 @@ TEST_CASE("a cache of decoded images is used until a picture changes, and a dama
   ImageFolderOptions unusable = options;
   unusable.cache_folder = (dir / "p/tiny.png").string();
   CHECK(contains(message_of<ConfigError>([&] { load_image_folder("train", unusable); }),
-                 "tiny.png: data.image_cache is not a folder that can be written"));
+                 "tiny.png: cannot write to the folder of the image cache"));
 }

@@ -232,7 +232,8 @@ TEST_CASE("end_running_commands() kills running commands and their children") {
     ended = true;
   });
   while (!std::filesystem::exists(mark)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  // The command may write the mark before the thread has recorded its process, so one call may be too early.
+  // The command can create the file before the reader registers its process. The first call may therefore not
+  // find the process.
   while (!ended) {
     kill_running_commands();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -350,7 +351,7 @@ TEST_CASE("the name of the blank is not a phone: it is reported with its line as
   write_file(dir / "text", std::string("a hello\nb good <blank>\n"));
   const auto problems = find_kaldi_faults(dir.path());
   REQUIRE(problems.size() == 1);
-  CHECK(contains(problems[0], "text:2: \"<blank>\" is the blank of CTC"));
+  CHECK(contains(problems[0], "text:2: \"<blank>\" is reserved for the CTC blank"));
   Corpus corpus = read_kaldi_directory(dir.path());
   copy_words_to_phones(corpus);
   CHECK(contains(corpus.utterances[1].fault, "<blank>"));

@@ -33,7 +33,7 @@ TEST_CASE("a table numbers phones from 1, after the blank") {
   CHECK(message_of<DataError>([&] { table.get_class_index("d"); }) == "\"d\" is not one of the 3 phones");
   CHECK(contains(message_of<DataError>([&] { table.phones({4}); }), "4 is not the number of a phone"));
   CHECK(contains(message_of<DataError>([] { PhoneTable({"a", "a"}); }), "listed twice"));
-  CHECK(contains(message_of<DataError>([] { PhoneTable({"<blank>"}); }), "not a valid name"));
+  CHECK(contains(message_of<DataError>([] { PhoneTable({"<blank>"}); }), "reserved for the CTC blank"));
   const TempDir dir;
   write_file(dir / "phones", std::string("<eps> 0\nb 1\r\na 2\n"));
   CHECK(read_phone_table(dir / "phones").names() == Words{"<blank>", "b", "a"});
@@ -56,7 +56,7 @@ TEST_CASE("a lexicon removes stress and comments and uses the first pronunciatio
   CHECK(contains(message_of<DataError>([&] { Lexicon::read(dir / "dict"); }), "dict:2: \"b\" has no phones"));
   write_file(dir / "dict", std::string("a AH0 <blank>\n"));
   CHECK(contains(message_of<DataError>([&] { Lexicon::read(dir / "dict"); }),
-                 "dict:1: \"<blank>\" is the blank of CTC"));
+                 "dict:1: \"<blank>\" is reserved for the CTC blank"));
 }
 
 namespace {

@@ -144,13 +144,11 @@ TEST_CASE("recordings and transcripts without a match are reported") {
   CHECK(report.utterance_count() == 15);
   CHECK(report.recording_count == 18);
   REQUIRE(report.faults.size() == 7);
-  const std::vector<std::string> parts = {"table.tsv:22: the recording column is empty",
-                                          "broken.wav: not a readable audio file",
-                                          "several recordings match \"s9/0.wav\"",
-                                          "several recordings match \"0.wav\"",
-                                          "\"s0/0.wav\" has a transcript already",
-                                          "the transcript has no words",
-                                          "break.wav: a path with a line break cannot be in wav.scp"};
+  const std::vector<std::string> parts = {
+      "table.tsv:22: the recording column is empty", "broken.wav: not a readable audio file",
+      "several recordings match \"s9/0.wav\"",       "several recordings match \"0.wav\"",
+      "\"s0/0.wav\" has a transcript already",       "the transcript has no words",
+      "break.wav: the path contains a line break"};
   for (size_t i = 0; i < parts.size(); ++i) CHECK(contains(report.faults[i], parts[i]));
 
   const auto fails = [&](const SpeechPreparationOptions& wrong) {
@@ -179,7 +177,7 @@ TEST_CASE("recordings and transcripts without a match are reported") {
   CHECK(read_file(dir / "mp3/lexicon.txt") == "a AH\n");
   wrong = options;
   wrong.lexicon_paths = {dir / "lexicon", options.output_folder / "lexicon.txt"};
-  CHECK(contains(fails(wrong), "out/lexicon.txt: this lexicon would be replaced"));
+  CHECK(contains(fails(wrong), "out/lexicon.txt: is an input lexicon, so it is not replaced"));
   write_file(dir / "table.tsv", std::string("path\tsentence\ns0/0.wav\tzork\n"));
   CHECK(contains(fails(options), "1 have words that the lexicon lacks, see"));
 }

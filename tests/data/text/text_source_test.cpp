@@ -48,7 +48,7 @@ TEST_CASE("a mapped file that becomes shorter is an error") {
   CHECK(source.view(999999, 1) == "x");
   write_file(path, std::string("short"));
   CHECK(message_of<DataError>([&] { all_text(source); }) ==
-        path + ": had 1000000 bytes when it was opened, now has 5");
+        path + ": expected 1000000 bytes, found 5; the file was truncated while it was in use");
 }
 
 TEST_CASE("errors about unreadable files contain their names") {

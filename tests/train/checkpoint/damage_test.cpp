@@ -75,12 +75,15 @@ TEST_CASE("a flipped bit in any file of a checkpoint is an error that names the 
     }
     write_file(checkpoint / name, whole);
   }
-  // A damaged name of a tensor is not an error of the config.
+  // A damaged tensor name is reported as a damaged file, not as a mismatched config.
   const std::string whole = read_file(checkpoint / "model.safetensors");
-  std::string renamed = whole;
-  renamed.replace(renamed.find("linear1.weight"), 7, "linear9");
-  write_file(checkpoint / "model.safetensors", renamed);
-  CHECK(contains(load_error(dir / "run"), "model.safetensors: is damaged"));
+  for (const std::string name : {"linear1.weight", "linear1.bias"}) {
+    std::string renamed = whole;
+    renamed.replace(renamed.find(name), 7, "linear9");
+    write_file(checkpoint / "model.safetensors", renamed);
+    CHECK(contains(load_error(dir / "run"), "model.safetensors: is damaged"));
+    CHECK(contains(resume_error(config, dir / "run"), "model.safetensors: is damaged"));
+  }
   write_file(checkpoint / "model.safetensors", whole);
   CHECK(load_error(dir / "run") == "");
   CHECK(train(config, dir / "run", true).step == 2);

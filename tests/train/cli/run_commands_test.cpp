@@ -250,7 +250,7 @@ TEST_CASE("generate writes a grid that does not depend on the batch size") {
   write_run(dir / "run", make_tiny_image_config());
   const auto many = run_program({"generate", (dir / "run").string(), "--count", "9000000"});
   CHECK(many.code == 2);  // before the images are generated
-  CHECK(contains(many.err, "a picture of 9000000 images has more than 100000000 pixels"));
+  CHECK(contains(many.err, "a grid of 9000000 images exceeds 100000000 pixels"));
   const auto draw = [&](const Words& more) {
     const fs::path picture = dir / "grid.png";
     const auto result = run_program(joined(

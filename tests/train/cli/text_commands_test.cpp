@@ -298,13 +298,13 @@ TEST_CASE("a run that resumes with changed data writes a warning") {
   const ProgramResult same = resumed("4");
   CAPTURE(same.err);
   CHECK(same.code == 0);
-  CHECK(!contains(same.err, "the data differ"));
+  CHECK(!contains(same.err, "the training data have changed"));
   std::string text = read_file(run.text_path());
   std::replace(text.begin(), text.end(), 'e', 'u');
   write_file(run.text_path(), text);
   const ProgramResult changed = resumed("5");
   CHECK(changed.code == 0);
-  CHECK(contains(changed.err, "the data differ from the data of"));
+  CHECK(contains(changed.err, "the training data have changed since this checkpoint"));
 }
 
 TEST_CASE("a checkpoint contains the SentencePiece model") {

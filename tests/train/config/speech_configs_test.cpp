@@ -123,8 +123,12 @@ TEST_CASE("speech configs: a part is read only from the folder in its setting") 
   for (const std::string part : {".", "./", "dev-clean/..", "..", "/"})
     CHECK(contains(message_of<ConfigError>([&] { count("data.train_part=" + part, "train"); }),
                    "expected the folder of a part"));
-  for (const std::string split : {"train", "test"})
-    CHECK_THROWS_AS(count("data.test_part=test-clean", split), DataError);
+  CHECK_THROWS_AS(count("data.test_part=test-clean", "test"), DataError);
+  CHECK(count("data.test_part=test-clean", "train") == 2);
+  CHECK(contains(message_of<DataError>([&] {
+                   check_part_folders(load("librispeech-linear", folder, {"data.test_part=test-clean"}), "");
+                 }),
+                 "test-clean: no such folder; data.test_part"));
   // If the folder in data.valid_part is missing, training does not use the test set instead.
   const Config config = load("librispeech-linear", folder, {"data.valid_part=dev-other"});
   CHECK(contains(message_of<DataError>([&] { choose_speech_evaluation_split(config, ""); }),

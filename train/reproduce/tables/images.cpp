@@ -64,8 +64,10 @@ const std::vector<PublishedImages> kCifar10 = {{"softmax",
                                                  {"recurrent_cpu_seconds", 45.1},
                                                  {"recurrent_device_seconds", 61.3}}}};
 
-// Learned positions of cifar10/small.toml for the images and the width of the smoke scale.
-constexpr const char* kSmokeCifar10[] = {"model.axial_shape=[8, 8, 3]", "model.axial_dims=[12, 12, 8]"};
+// Settings that adapt the learned positions of cifar10/small.toml to the image size and the model width at
+// the smoke scale.
+constexpr const char* kCifar10SmokeSettings[] = {"model.axial_shape=[8, 8, 3]",
+                                                 "model.axial_dims=[12, 12, 8]"};
 
 struct PaperImages {
   const char *name, *folder, *title;
@@ -76,7 +78,7 @@ struct PaperImages {
   std::span<const char* const> smoke_settings;  // further settings at the smoke scale
 };
 const PaperImages kSets[] = {{"mnist", "mnist", "MNIST", kMnist, 29, 4, 4, {}},
-                             {"cifar10", "cifar10", "CIFAR-10", kCifar10, 37, 4, 8, kSmokeCifar10}};
+                             {"cifar10", "cifar10", "CIFAR-10", kCifar10, 37, 4, 8, kCifar10SmokeSettings}};
 
 // Returns the settings that select the attention kind of a row. `chunk` is the LSH chunk length.
 std::vector<std::string> kind_settings(const std::string& row, int64_t chunk) {

@@ -106,9 +106,9 @@ std::vector<Utterance> hold_out(std::vector<Utterance>& all, int64_t count) {
   return result;
 }
 
-// Returns whether the corpus has a folder for the part "valid" or "test". Throws DataError if the folder is
-// missing but the config names it.
-bool has_part(const Config& config, const std::string& split, const DataAccessOptions& data) {
+// Returns whether the folder of the part `split`, which is "valid" or "test", exists. Throws DataError if the
+// config names a folder that does not exist.
+bool has_part_folder(const Config& config, const std::string& split, const DataAccessOptions& data) {
   if (!require_catalogue_entry(config.data.dataset).has_part_folders()) return false;
   const fs::path part = find_speech_corpus_folder(config, data) / part_name(config, split);
   if (is_folder(part)) return true;
@@ -116,10 +116,6 @@ bool has_part(const Config& config, const std::string& split, const DataAccessOp
   if (!named.empty())
     throw DataError(concat_text(part.string(), ": no such folder; data.", split, "_part names it"));
   return false;
-}
-
-bool has_valid_part(const Config& config, const DataAccessOptions& data) {
-  return has_part(config, "valid", data);
 }
 
 }  // namespace
@@ -141,19 +137,24 @@ fs::path find_speech_corpus_folder(const Config& config, const DataAccessOptions
   return folder;
 }
 
+void check_part_folders(const Config& config, const DataAccessOptions& data) {
+  for (const char* split : {"valid", "test"}) has_part_folder(config, split, data);
+}
+
 std::vector<std::string> list_corpus_part_folders(const Config& config, const DataAccessOptions& data) {
   if (!require_catalogue_entry(config.data.dataset).has_part_folders()) return {};
   std::vector<std::string> parts = {part_name(config, "train").string()};
-  if (has_valid_part(config, data)) parts.push_back(part_name(config, "valid").string());
+  if (has_part_folder(config, "valid", data)) parts.push_back(part_name(config, "valid").string());
+  const fs::path test = part_name(config, "test");
   const bool needed = parts.size() == 1 && config.data.validation == 0;
-  if (has_part(config, "test", data) || needed) parts.push_back(part_name(config, "test").string());
+  if (needed || !config.data.test_part.empty() || is_folder(find_speech_corpus_folder(config, data) / test))
+    parts.push_back(test.string());
   return parts;
 }
 
 Corpus read_corpus_part(const Config& config, const std::string& split, const DataAccessOptions& data) {
   const fs::path folder = find_speech_corpus_folder(config, data);
-  const bool own_valid = has_valid_part(config, data);
-  has_part(config, "test", data);  // checks data.test_part before a training starts
+  const bool own_valid = has_part_folder(config, "valid", data);
   const bool holds_out = config.data.validation > 0 && !own_valid;
   if (split == "valid" && !own_valid && !holds_out)
     throw ConfigError(config.data.dataset +
@@ -170,7 +171,7 @@ Corpus read_corpus_part(const Config& config, const std::string& split, const Da
 }
 
 std::string choose_speech_evaluation_split(const Config& config, const DataAccessOptions& data) {
-  return config.data.validation > 0 || has_valid_part(config, data) ? "valid" : "test";
+  return config.data.validation > 0 || has_part_folder(config, "valid", data) ? "valid" : "test";
 }
 
 std::vector<int64_t> SpeechPart::frame_counts() const {

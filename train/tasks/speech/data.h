@@ -35,6 +35,8 @@ std::optional<std::filesystem::path> find_lexicon(const Config& config, const Da
 
 // Returns data.path. If data.path is empty, returns the folder of data.dataset in the data directories.
 std::filesystem::path find_speech_corpus_folder(const Config& config, const DataAccessOptions& data);
+// Throws DataError if data.valid_part or data.test_part names a folder that does not exist.
+void check_part_folders(const Config& config, const DataAccessOptions& data);
 // Returns the folders of the training part, the validation part if there is one, and the test part. If the
 // folder of the test part does not exist, the list contains this folder only if data.test_part is set or
 // training evaluates on the test part. Each returned path is absolute, or relative to the folder of the

@@ -170,8 +170,8 @@ class SpeechTask final : public Task {
   }
 
   std::string metadata_json() const override { return to_json(metadata_); }
-  std::string compute_data_digest() const override {
-    return digest_of_part(training_) + "; " + digest_of_part(evaluated_);
+  DataDigest compute_data_digest() const override {
+    return {digest_of_part(training_), digest_of_part(evaluated_)};
   }
 
  private:
@@ -221,6 +221,7 @@ class SpeechTask final : public Task {
 
 std::unique_ptr<Task> make_speech_task(const Config& config, const DataAccessOptions& data, Device device,
                                        Communicator& processes) {
+  check_part_folders(config, data);
   return std::make_unique<SpeechTask>(config, data, device, processes);
 }
 
