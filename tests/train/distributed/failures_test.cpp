@@ -103,7 +103,7 @@ TEST_CASE("different configs and data are refused before the first step, with th
           .result();
   CAPTURE(data.err);
   CHECK(data.code == 2);
-  CHECK(contains(data.err, "process 1: data = "));
+  CHECK(contains(data.err, "process 1: training data = "));
   CHECK_FALSE(fs::exists(dir / "run"));
 }
 
