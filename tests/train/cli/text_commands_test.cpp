@@ -291,18 +291,22 @@ TEST_CASE("a run does not resume with another vocabulary") {
 
 TEST_CASE("a run that resumes with changed data writes a warning") {
   const TextRun run("linear", "bytes");
-  const auto resumed = [&](const std::string& steps) {
+  const auto resumed = [&](const std::string& steps, const std::string& eval_limit = "0") {
     return run_program({"train", (run.dir / "run/config.toml").string(), "--run-dir", run.path(), "--resume",
-                        "--set", "train.steps=" + steps});
+                        "--set", "train.steps=" + steps, "--set", "data.eval_limit=" + eval_limit});
   };
   const ProgramResult same = resumed("4");
   CAPTURE(same.err);
   CHECK(same.code == 0);
   CHECK(!contains(same.err, "the training data have changed"));
+  const ProgramResult fewer = resumed("5", "2");  // other examples for evaluation
+  CAPTURE(fewer.err);
+  CHECK(fewer.code == 0);
+  CHECK(!contains(fewer.err, "the training data have changed"));
   std::string text = read_file(run.text_path());
   std::replace(text.begin(), text.end(), 'e', 'u');
   write_file(run.text_path(), text);
-  const ProgramResult changed = resumed("5");
+  const ProgramResult changed = resumed("6");
   CHECK(changed.code == 0);
   CHECK(contains(changed.err, "the training data have changed since this checkpoint"));
 }
