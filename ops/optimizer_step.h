@@ -41,9 +41,9 @@ Tensor compute_squared_norms(const std::vector<Tensor>& tensors);
 // Writes the result of compute_squared_norms() into `squares`, (count,) float64.
 void compute_squared_norms_into(const std::vector<Tensor>& tensors, const Tensor& squares);
 
-// Computes average += (1 - decay) * (value - average), elementwise. If an element of `average` equals the
-// element of `value`, it does not change. `rule` is a result of copy_rule_to_device(), and `decay` is the
-// member average_decay of this rule.
+// Computes average += (1 - decay) * (value - average), elementwise. Elements of `average` that equal the
+// corresponding elements of `value` do not change. `rule` is a result of copy_rule_to_device(), and `decay`
+// is the member average_decay of `rule`.
 void update_moving_average(const Tensor& average, const Tensor& value, const Tensor& rule);
 
 }  // namespace tapeformer

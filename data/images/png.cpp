@@ -35,6 +35,10 @@ void check_size(const char* op, int64_t height, int64_t width) {
         op, "an image of ", height, " x ", width, " is empty or too large");
 }
 
+int64_t count_columns(int64_t count, const ImageGridOptions& options) {
+  return options.columns ? options.columns : static_cast<int64_t>(std::ceil(std::sqrt(double(count))));
+}
+
 }  // namespace
 
 void write_png(const std::filesystem::path& path, const Tensor& image) {
@@ -79,6 +83,22 @@ Tensor decode_png(const Bytes& bytes, const std::string& name) {
   return image;
 }
 
+std::pair<int64_t, int64_t> compute_grid_size(int64_t count, int64_t height, int64_t width,
+                                              const ImageGridOptions& options) {
+  const int64_t scale = options.scale, gap = options.gap;
+  check(count >= 1, "make_image_grid", "no images");
+  check(scale >= 1 && gap >= 0 && options.columns >= 0, "make_image_grid", "scale ", scale, ", gap ", gap,
+        " and columns ", options.columns, " must not be negative, and scale must not be 0");
+  const int64_t columns = count_columns(count, options), rows = (count + columns - 1) / columns;
+  check(scale <= kMaxSide && gap <= kMaxSide && columns <= kMaxSide && rows <= kMaxSide &&
+            height <= kMaxSide && width <= kMaxSide,
+        "make_image_grid", "scale, gap, columns, rows and image sides are at most ", kMaxSide);
+  const int64_t total_height = rows * (height * scale + gap) + gap;
+  const int64_t total_width = columns * (width * scale + gap) + gap;
+  check_size("make_image_grid", total_height, total_width);
+  return {total_height, total_width};
+}
+
 Tensor make_image_grid(const Tensor& images, int64_t height, int64_t width, int64_t channels,
                        const ImageGridOptions& options) {
   const int64_t dims = height * width * channels;
@@ -87,18 +107,8 @@ Tensor make_image_grid(const Tensor& images, int64_t height, int64_t width, int6
         "make_image_grid", "needs contiguous uint8 (count, ", dims, "), not ", images.shape().to_string(),
         " ", name_of(images.dtype()));
   const int64_t count = images.size(0), scale = options.scale, gap = options.gap;
-  check(count >= 1, "make_image_grid", "no images");
-  check(scale >= 1 && gap >= 0 && options.columns >= 0, "make_image_grid", "scale ", scale, ", gap ", gap,
-        " and columns ", options.columns, " must not be negative, and scale must not be 0");
-  const int64_t columns =
-      options.columns ? options.columns : static_cast<int64_t>(std::ceil(std::sqrt(double(count))));
-  const int64_t rows = (count + columns - 1) / columns;
-  check(
-      scale <= kMaxSide && gap <= kMaxSide && columns <= kMaxSide && height <= kMaxSide && width <= kMaxSide,
-      "make_image_grid", "scale, gap, columns and image sides are at most ", kMaxSide);
-  const int64_t total_height = rows * (height * scale + gap) + gap;
-  const int64_t total_width = columns * (width * scale + gap) + gap;
-  check_size("make_image_grid", total_height, total_width);
+  const auto [total_height, total_width] = compute_grid_size(count, height, width, options);
+  const int64_t columns = count_columns(count, options);
   Tensor grid = Tensor::full({total_height, total_width, channels}, options.background, DType::uint8);
   const auto* source = images.data<uint8_t>();
   auto* target = grid.data<uint8_t>();

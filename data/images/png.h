@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <string>
+#include <utility>
 
 #include "core/tensor.h"
 #include "data/files/file.h"
@@ -32,6 +33,11 @@ struct ImageGridOptions {
   int64_t gap = 2;      // number of pixels between and around images
   uint8_t background = 128;
 };
+
+// Returns the height and the width, in pixels, of a grid of `count` images. Throws ShapeError if the options
+// are invalid or the grid has more than kMaxPixels pixels.
+std::pair<int64_t, int64_t> compute_grid_size(int64_t count, int64_t height, int64_t width,
+                                              const ImageGridOptions& options = {});
 
 // Arranges images in a grid, row by row from the top left. `images` is a uint8 tensor with shape
 // (count, height * width * channels). Returns the grid as one image, a uint8 tensor with shape

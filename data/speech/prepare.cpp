@@ -363,7 +363,7 @@ void check_output_files(const SpeechPreparationOptions& options) {
     throw ConfigError(
         concat_text(path.string(), ": ", reason, ", so it is not replaced; choose another output folder"));
   };
-  // An interrupted preparation can leave a lexicon without all of its parts.
+  // An interrupted preparation can leave lexicon.txt and only some of the folders train, valid and test.
   if (exists(kLexiconName) && !exists(kUnfinishedParts) &&
       std::none_of(kSplits.begin(), kSplits.end(), exists))
     refuse_to_replace(lexicon, "exists and does not belong to a prepared corpus");

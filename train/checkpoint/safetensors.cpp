@@ -162,14 +162,18 @@ void SafetensorsFile::check_tensors(const std::vector<std::pair<std::string, Ten
   if (!problems.empty()) throw CheckpointError(path() + ": the tensors do not match:" + problems);
 }
 
-void SafetensorsFile::verify(const Checksum& expected) const {
-  std::vector<const Entry*> in_file_order;
-  for (const auto& [name, entry] : entries_) in_file_order.push_back(&entry);
-  std::sort(in_file_order.begin(), in_file_order.end(), [](const Entry* a, const Entry* b) {
-    return std::tie(a->begin, a->end) < std::tie(b->begin, b->end);
+std::vector<std::pair<std::string, const SafetensorsEntry*>> SafetensorsFile::list_in_file_order() const {
+  std::vector<std::pair<std::string, const Entry*>> list;
+  for (const auto& [name, entry] : entries_) list.emplace_back(name, &entry);
+  std::sort(list.begin(), list.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.second->begin, a.second->end) < std::tie(b.second->begin, b.second->end);
   });
+  return list;
+}
+
+void SafetensorsFile::verify(const Checksum& expected) const {
   Checksum found = header_checksum_;
-  for (const Entry* entry : in_file_order) read(*entry, found);
+  for (const auto& [name, entry] : list_in_file_order()) read(*entry, found);
   require_equal(found, expected, path());
 }
 
@@ -181,19 +185,15 @@ void SafetensorsFile::load_into(const std::vector<std::pair<std::string, Tensor>
     if (checksum) verify(*checksum);  // throws a more specific error if the file is damaged
     throw;
   }
-  std::vector<std::pair<const Entry*, Tensor>> in_file_order;
-  for (const auto& [name, tensor] : expected) in_file_order.emplace_back(&entries_.at(name), tensor);
-  std::sort(in_file_order.begin(), in_file_order.end(), [](const auto& a, const auto& b) {
-    return std::tie(a.first->begin, a.first->end) < std::tie(b.first->begin, b.first->end);
-  });
+  const std::map<std::string, Tensor> targets(expected.begin(), expected.end());
+  const auto in_file_order = list_in_file_order();
   // All tensors are read from the file before the first tensor is overwritten, so that a read error changes
-  // no tensor. The tensors in file order cover the data section without gaps, so `found` becomes the checksum
-  // of the whole file.
+  // no tensor.
   Checksum found = header_checksum_;
   std::vector<Tensor> values;
-  for (const auto& [entry, tensor] : in_file_order) values.push_back(read(*entry, found));
+  for (const auto& [name, entry] : in_file_order) values.push_back(read(*entry, found));
   if (checksum) require_equal(found, *checksum, path());
-  for (size_t i = 0; i < values.size(); ++i) in_file_order[i].second.copy_from(values[i]);
+  for (size_t i = 0; i < values.size(); ++i) targets.at(in_file_order[i].first).copy_from(values[i]);
 }
 
 }  // namespace tapeformer

@@ -59,6 +59,9 @@ class SafetensorsFile {
                  const std::optional<Checksum>& checksum = {}) const;
 
  private:
+  // Returns the names and the entries of all tensors, in the order of their bytes in the file. The tensors
+  // cover the data section without gaps.
+  std::vector<std::pair<std::string, const Entry*>> list_in_file_order() const;
   // Reads a tensor, and updates `checksum` with the bytes of the tensor.
   Tensor read(const Entry& entry, Checksum& checksum) const;
 

@@ -151,15 +151,12 @@ fs::path prepare_picture_path(const LoadedRun& run, const CommandLine& line, con
 
 void check_grid_size(const LoadedRun& run, int64_t count, int64_t columns) {
   const DatasetInfo& info = run.dataset_info;
-  const ImageGridOptions grid = make_grid_options(info, count, columns);
-  const auto side = [&grid](int64_t cells, int64_t pixels) {
-    return static_cast<double>(cells) * static_cast<double>(pixels * grid.scale + grid.gap) +
-           static_cast<double>(grid.gap);
-  };
-  const int64_t rows = (count + grid.columns - 1) / grid.columns;
-  if (side(rows, info.height) * side(grid.columns, info.width) > static_cast<double>(kMaxPixels))
+  try {
+    compute_grid_size(count, info.height, info.width, make_grid_options(info, count, columns));
+  } catch (const ShapeError&) {
     throw ConfigError(
         concat_text("a grid of ", count, " images exceeds ", kMaxPixels, " pixels; choose fewer images"));
+  }
 }
 
 void write_image_grid(const LoadedRun& run, const fs::path& path, const Tensor& images, int64_t columns) {

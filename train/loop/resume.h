@@ -18,7 +18,8 @@ std::string get_checked_metadata_json(const Task& task);
 // Prepares the directory of a new run. Throws RunDirectoryError if the directory is not empty.
 void prepare_new_run(const RunDirectory& directory, const Config& config);
 
-// Descriptions of the data of a task, which resume_run() compares with those in the checkpoint.
+// The metadata of a task and the digest of its training data. resume_run() compares both with the values in
+// the checkpoint.
 struct TaskDataDescription {
   std::string metadata_json;    // get_checked_metadata_json()
   std::string training_digest;  // Task::compute_data_digest().training

@@ -58,7 +58,7 @@ struct BatchLayout {
   auto operator<=>(const BatchLayout&) const = default;
 };
 
-// Texts with the sizes and checksums of the data that a task uses.
+// Sizes and checksums of the training data and the evaluation data of a task, as text.
 struct DataDigest {
   std::string training, evaluation;
 };
@@ -116,8 +116,8 @@ class Task {
   // Returns a JSON object with the metadata that is needed to use the model without its training data. If no
   // metadata is needed, returns "". Checkpoints store the metadata in state.json.
   virtual std::string metadata_json() const { return ""; }
-  // Returns the sizes and checksums of the data. The checksums do not cover all contents. Processes compare
-  // the texts at the start, and a resumed run compares the text of the training data with the text in the
+  // Returns the sizes of the data and checksums of a part of their contents. Processes compare the digests at
+  // the start of a training. A resumed run compares the digest of the training data with the digest in the
   // checkpoint.
   virtual DataDigest compute_data_digest() const = 0;
 };
