@@ -281,7 +281,7 @@ std::optional<Checksum> Checkpoint::find_checksum(const TrainingState& state, co
 
 void Checkpoint::verify_config_checksum() const {
   const std::string config = read_text(config_path());
-  const auto expected = find_checksum(read_state(), kConfigFileName);
+  const auto expected = find_checksum(read_verified_state(), kConfigFileName);
   if (expected && compute_checksum(config) != *expected)
     throw CheckpointError(
         config_path() +

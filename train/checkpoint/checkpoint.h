@@ -90,7 +90,7 @@ class Checkpoint {
   // Reads state.json and checks the type and range of each entry. Does not verify the checksum of the
   // file; load_model() and load_optimizer() verify it.
   TrainingState read_state() const;
-  // Verifies the checksum of config.toml, which must be a regular file.
+  // Verifies the checksums of state.json and config.toml. config.toml must be a regular file.
   void verify_config_checksum() const;
   // Throws CheckpointError if state.json or model.safetensors does not match its checksum. Reads the whole
   // file.
