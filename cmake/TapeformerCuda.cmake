@@ -109,7 +109,9 @@ function(tapeformer_core_sources)
   elseif(tapeformer_cuda_mode STREQUAL EMULATED)
     set_source_files_properties(${ARGN} TARGET_DIRECTORY tapeformer_core PROPERTIES LANGUAGE CXX)
     if(CMAKE_BUILD_TYPE STREQUAL Release)  # shortens the build; only tests run these kernels
-      set_source_files_properties(${ARGN} TARGET_DIRECTORY tapeformer_core PROPERTIES COMPILE_OPTIONS -O1)
+      # Headers that are precompiled with -O3 cannot be used with -O1: g++ 13 and later refuse them.
+      set_source_files_properties(${ARGN} TARGET_DIRECTORY tapeformer_core PROPERTIES COMPILE_OPTIONS -O1
+        SKIP_PRECOMPILE_HEADERS ON)
     endif()
   endif()
 endfunction()

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# scripts/test.sh [BUILD_DIR]: installs missing Debian packages (with sudo if necessary), builds everything with warnings as
-# errors and runs all tests. Tests without their data or device are listed as skipped.
+# scripts/test.sh [BUILD_DIR]: installs missing Debian packages (with sudo if necessary), builds everything and runs all tests.
+# Tests without their data or device are listed as skipped. Warnings are errors if the variable WERROR is ON.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 build=${1:-build/test}
 
 scripts/install-packages.sh test
-settings=(-G Ninja -DCMAKE_BUILD_TYPE=Release -DTAPEFORMER_WERROR=ON -DTAPEFORMER_TESTS=ON -DCMAKE_UNITY_BUILD=ON
+settings=(-G Ninja -DCMAKE_BUILD_TYPE=Release -DTAPEFORMER_WERROR="${WERROR:-OFF}" -DTAPEFORMER_TESTS=ON -DCMAKE_UNITY_BUILD=ON
   -DTAPEFORMER_COUNT_ACCESSES=ON)
 cmake -S . -B "$build" "${settings[@]}"
 cmake --build "$build" --parallel "$(nproc)"
