@@ -161,11 +161,12 @@ class Product {
         depth_(depth),
         columns_(columns),
         out_stride_(out_stride),
+        result_stride_(columns == 1 ? 1 : out_stride),
         block_(row_major(operand, kBlock, depth),
                memory::desc({depth, columns}, type_of(operand), memory::format_tag::any),
-               row_major(DType::float32, kBlock, columns, out_stride), false),
+               row_major(DType::float32, kBlock, columns, result_stride_), false),
         last_block_(row_major(operand, kLastBlock, depth), block_.right(),
-                    row_major(DType::float32, kLastBlock, columns, out_stride), false),
+                    row_major(DType::float32, kLastBlock, columns, result_stride_), false),
         slices_(reorders(row_major(DType::float32, depth, columns))),
         transposed_slices_(reorders(column_major(DType::float32, depth, columns))) {}
 
@@ -180,16 +181,22 @@ class Product {
 
   void multiply(int64_t rows, const char* a, const void* packed, float* out) const {
     int64_t row = 0;
-    for (; row + kBlock <= rows; row += kBlock) block_(a + row * row_bytes_, packed, out + row * out_stride_);
-    for (; row + kLastBlock <= rows; row += kLastBlock)
-      last_block_(a + row * row_bytes_, packed, out + row * out_stride_);
-    if (row == rows) return;
-    const char* const padded = make_padded_copy(a + row * row_bytes_, (rows - row) * row_bytes_,
-                                                kLastBlock * row_bytes_, left_memory);
-    auto* const result = right_memory.get<float>(kLastBlock * out_stride_);
-    last_block_(padded, packed, result);
-    for (int64_t r = 0; row < rows; ++row, ++r)
-      std::copy_n(result + r * out_stride_, columns_, out + row * out_stride_);
+    if (result_stride_ == out_stride_) {
+      for (; row + kBlock <= rows; row += kBlock)
+        block_(a + row * row_bytes_, packed, out + row * out_stride_);
+      for (; row + kLastBlock <= rows; row += kLastBlock)
+        last_block_(a + row * row_bytes_, packed, out + row * out_stride_);
+    }
+    for (; row < rows; row += kLastBlock) {
+      const int64_t count = std::min(kLastBlock, rows - row);
+      const char* left = a + row * row_bytes_;
+      if (count < kLastBlock)
+        left = make_padded_copy(left, count * row_bytes_, kLastBlock * row_bytes_, left_memory);
+      auto* const result = right_memory.get<float>(kLastBlock * result_stride_);
+      last_block_(left, packed, result);
+      for (int64_t r = 0; r < count; ++r)
+        std::copy_n(result + r * result_stride_, columns_, out + (row + r) * out_stride_);
+    }
   }
 
  private:
@@ -209,6 +216,9 @@ class Product {
   }
 
   int64_t row_bytes_, depth_, columns_, out_stride_;
+  // The row stride of the results of oneDNN. oneDNN 3 ignores the row stride of a matrix with one column, so
+  // such results are contiguous and copied.
+  int64_t result_stride_;
   Kernel block_, last_block_;
   std::vector<Reorder> slices_, transposed_slices_;
 };
