@@ -204,11 +204,12 @@ class Product {
   // columns.
   std::vector<Reorder> reorders(const memory::desc& from) const {
     // The packed layout consists of blocks of columns, and each slice must begin at the start of a block. In
-    // oneDNN 2.6, a block has 64 columns, so kSlice is a multiple of the block width.
+    // oneDNN 2.6, a block has 64 columns, so kSlice is a multiple of the block width. No slice but the only
+    // one has one column, because oneDNN 3 ignores the row stride of such a slice.
     constexpr int64_t kSlice = 128;
     std::vector<Reorder> slices;
-    for (int64_t column = 0; column < columns_; column += kSlice) {
-      const int64_t count = std::min(kSlice, columns_ - column);
+    for (int64_t column = 0, count = 0; column < columns_; column += count) {
+      count = columns_ - column <= kSlice + 1 ? columns_ - column : kSlice;
       slices.emplace_back(from.submemory_desc({depth_, count}, {0, column}),
                           packed().submemory_desc({depth_, count}, {0, column}));
     }

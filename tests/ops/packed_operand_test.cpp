@@ -86,7 +86,7 @@ double transposed_error(int64_t rows, int64_t m, int64_t n, bool add) {
 
 TEST_CASE("packed operands: products equal the sums of products of rounded operands") {
   for (const int64_t rows : {1, 15, 16, 64, 83})
-    for (const int64_t columns : {1, 16, 65})
+    for (const int64_t columns : {1, 16, 65, 129})
       for (const int64_t depth : {0, 1, 31, 256})
         for (const bool transposed : {false, true}) {
           CAPTURE(rows);
