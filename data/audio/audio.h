@@ -1,5 +1,5 @@
-// Readers of recordings in WAV, FLAC, Ogg and NIST SPHERE files. The format is detected by the contents, not
-// by the name. All functions are thread-safe.
+// Readers of recordings in WAV, AU, FLAC, Ogg and NIST SPHERE files. The format is detected by the contents,
+// not by the name. All functions are thread-safe.
 //
 // Functions throw DataError with the path if the file is missing, is not audio, has an unsupported container
 // or compression, or is truncated. Functions that read samples also throw DataError if the recording has no
@@ -62,6 +62,8 @@ struct AudioPipe {
   std::string name = "standard input";
 };
 
+class SoundFile;
+
 // A reader that returns a recording in blocks of 20 ms, so that the memory use does not grow with the length
 // of the recording. The blocks contain the same samples as the result of read_audio(). Not thread-safe.
 class AudioStream {
@@ -76,13 +78,12 @@ class AudioStream {
   std::span<const float> next();
 
  private:
-  struct Source;
   void start();
   void check_limit(int64_t samples) const;
 
   std::string name_;
   AudioOptions options_;
-  std::unique_ptr<Source> source_;
+  std::unique_ptr<SoundFile> sound_;
   std::optional<Resampler> resampler_;
   std::vector<float> frames_;   // samples of a block, with interleaved channels
   std::vector<float> samples_;  // returned block: one channel at the rate `rate_`
