@@ -23,6 +23,13 @@ Utf8Character decode_first_utf8_character(std::string_view text) {
   return {code_point, bytes};
 }
 
+void append_utf8_character(char32_t code_point, std::string& text) {
+  const int more = code_point < 0x80 ? 0 : code_point < 0x800 ? 1 : code_point < 0x10000 ? 2 : 3;
+  constexpr char32_t kLeads[] = {0, 0xC0, 0xE0, 0xF0};
+  text += static_cast<char>(kLeads[more] | code_point >> (6 * more));
+  for (int i = more - 1; i >= 0; --i) text += static_cast<char>(0x80 | (code_point >> (6 * i) & 0x3F));
+}
+
 int64_t count_utf8_characters(std::string_view text) {
   return std::count_if(text.begin(), text.end(),
                        [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; });

@@ -1,8 +1,9 @@
-// Decoding of UTF-8 (RFC 3629). All functions are thread-safe.
+// Decoding and encoding of UTF-8 (RFC 3629). All functions are thread-safe.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace tapeformer {
@@ -15,6 +16,9 @@ struct Utf8Character {
 // Decodes the first character of a non-empty text. If the bytes of the character are not valid UTF-8, `bytes`
 // of the result is 0. Overlong forms, surrogates and codes above 0x10FFFF are invalid.
 Utf8Character decode_first_utf8_character(std::string_view text);
+
+// Appends the UTF-8 bytes of a code point of at most 0x10FFFF to `text`.
+void append_utf8_character(char32_t code_point, std::string& text);
 
 // Returns the number of characters in a UTF-8 text. If the text starts in the middle of a character, this
 // character is not counted.

@@ -69,4 +69,9 @@ std::string format_faults(const Faults& faults, const FaultLimits& limits) {
   return text;
 }
 
+void throw_with_faults(const std::string& problem, const Faults& faults) {
+  if (faults.empty()) throw DataError(problem);
+  throw DataError(concat_text(problem, "; ", faults.size(), " cannot be used:\n", format_faults(faults)));
+}
+
 }  // namespace tapeformer

@@ -48,4 +48,8 @@ std::string abbreviate_list(const std::vector<std::string>& names, size_t max_na
 // control characters in a fault are escaped, so each fault is one line.
 std::string format_faults(const Faults& faults, const FaultLimits& limits = {});
 
+// Throws DataError with the text of `problem`, for example that a file contains no usable entries. If entries
+// were left out because of faults, the message also contains the number of faults and format_faults(faults).
+[[noreturn]] void throw_with_faults(const std::string& problem, const Faults& faults);
+
 }  // namespace tapeformer

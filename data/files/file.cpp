@@ -1,9 +1,14 @@
 #include "data/files/file.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <map>
+#include <set>
+#include <utility>
 
 #include "core/errors.h"
 
@@ -21,6 +26,25 @@ std::vector<fs::directory_entry> sorted_entries(const fs::path& folder) {
   } catch (const fs::filesystem_error& error) {
     const fs::path& path = error.path1().empty() ? folder : error.path1();
     throw DataError(path.string() + ": cannot be listed: " + error.code().message());
+  }
+}
+
+using FileIdentity = std::pair<dev_t, ino_t>;
+
+// Calls visit(file, identity) for each regular file of `paths`, including the files in folders and behind
+// links. `visited` contains the visited folders, because links can be circular.
+template <class Visit>
+void visit_files(const std::vector<fs::path>& paths, Visit&& visit, std::set<FileIdentity> visited = {}) {
+  for (const fs::path& path : paths) {
+    struct stat status {};
+    if (::stat(path.c_str(), &status) != 0) continue;
+    const FileIdentity identity(status.st_dev, status.st_ino);
+    if (S_ISREG(status.st_mode)) visit(path, identity);
+    if (!S_ISDIR(status.st_mode) || !visited.insert(identity).second) continue;
+    std::error_code ignored;
+    std::vector<fs::path> entries;
+    for (const auto& entry : fs::directory_iterator(path, ignored)) entries.push_back(entry.path());
+    visit_files(entries, visit, visited);
   }
 }
 
@@ -76,6 +100,20 @@ Bytes read_bytes(const std::filesystem::path& path, int64_t max_bytes) {
   if (file.gcount() != size)
     throw DataError(concat_text(path.string(), ": read ", file.gcount(), " bytes, expected ", size));
   return bytes;
+}
+
+void refuse_to_replace_inputs(const std::vector<fs::path>& outputs, const std::vector<fs::path>& inputs) {
+  std::map<FileIdentity, fs::path> replaced;
+  visit_files(outputs, [&](const fs::path& path, const FileIdentity& identity) { replaced.emplace(identity, path); });
+  if (replaced.empty()) return;
+  visit_files(inputs, [&](const fs::path& path, const FileIdentity& identity) {
+    const auto found = replaced.find(identity);
+    if (found == replaced.end()) return;
+    const std::string output = found->second.string(), input = path.string();
+    throw ConfigError(concat_text(output, ": is an input of the command",
+                                  output == input ? "" : " (" + input + ")",
+                                  ", so it is not replaced; choose another output"));
+  });
 }
 
 }  // namespace tapeformer

@@ -44,4 +44,11 @@ int64_t read_file_size(const std::filesystem::path& path);
 // Throws DataError with the path if the file is missing or is not a regular file.
 void require_regular_file(const std::filesystem::path& path);
 
+// Throws ConfigError if a file in `outputs` is also in `inputs`. Commands call the function before they
+// replace or remove the files in `outputs`. Files are compared by their identity in the file system, so links
+// and other spellings of a path make no difference. A folder stands for all files in it and its subfolders.
+// Paths that do not exist are ignored.
+void refuse_to_replace_inputs(const std::vector<std::filesystem::path>& outputs,
+                              const std::vector<std::filesystem::path>& inputs);
+
 }  // namespace tapeformer

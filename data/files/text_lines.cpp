@@ -12,6 +12,7 @@
 #include "core/errors.h"
 #include "core/system/utf8.h"
 #include "data/files/file.h"
+#include "data/files/text_encoding.h"
 
 namespace tapeformer {
 
@@ -25,9 +26,13 @@ void TextLine::fail(const std::string& message) const {
 
 std::vector<TextLine> read_lines(const std::filesystem::path& path) {
   const Bytes bytes = read_bytes(path, int64_t{1} << 31);
-  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  std::string converted;
   std::string_view text = view_as_text(bytes, bytes.size());
-  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+  const TextEncoding encoding = detect_text_encoding(text);
+  if (encoding.is_utf8())
+    text.remove_prefix(encoding.mark_bytes);
+  else
+    text = converted = convert_to_utf8(text, encoding, path.string());
   std::vector<TextLine> lines;
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());
@@ -36,21 +41,12 @@ std::vector<TextLine> read_lines(const std::filesystem::path& path) {
     lines.push_back({path, static_cast<int64_t>(lines.size()) + 1, std::move(line)});
     if (find_invalid_utf8(lines.back().text) != std::string::npos)
       require_utf8(lines.back().text, lines.back().location());
+    if (lines.back().text.find('\0') != std::string::npos)
+      lines.back().fail("contains a NUL byte, so the file is not a text");
     begin = end + 1;
   }
   return lines;
 }
-
-namespace {
-
-void append_utf8(uint32_t point, std::string& text) {
-  const int more = point < 0x80 ? 0 : point < 0x800 ? 1 : point < 0x10000 ? 2 : 3;
-  constexpr std::array<uint32_t, 4> kLeads = {0, 0xC0, 0xE0, 0xF0};
-  text += static_cast<char>(kLeads[static_cast<size_t>(more)] | point >> (6 * more));
-  for (int i = more - 1; i >= 0; --i) text += static_cast<char>(0x80 | (point >> (6 * i) & 0x3F));
-}
-
-}  // namespace
 
 size_t find_invalid_utf8(std::string_view text) {
   for (size_t at = 0; at < text.size();) {
@@ -68,7 +64,7 @@ void require_utf8(std::string_view text, const std::string& location) {
   byte << "0x" << std::hex << std::uppercase << std::setw(2) << std::setfill('0')
        << static_cast<int>(static_cast<unsigned char>(text[at]));
   throw DataError(concat_text(location, ": is not UTF-8: byte ", at + 1, " of the text is ", byte.str(),
-                              "; convert it, for example with iconv -f LATIN1 -t UTF-8"));
+                              "; convert it to UTF-8, if it is Latin-1 with iconv -f LATIN1 -t UTF-8"));
 }
 
 Words split_words(const std::string& text) {
@@ -99,7 +95,8 @@ std::string to_lower_case_utf8(const std::string& text) {
   std::string lower;
   for (std::string_view rest = text; !rest.empty();) {
     const Utf8Character character = decode_first_utf8_character(rest);
-    append_utf8(static_cast<uint32_t>(towlower_l(static_cast<wint_t>(character.code_point), locale)), lower);
+    append_utf8_character(
+        static_cast<char32_t>(towlower_l(static_cast<wint_t>(character.code_point), locale)), lower);
     rest.remove_prefix(character.bytes);
   }
   return lower;

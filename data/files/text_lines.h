@@ -22,8 +22,9 @@ struct TextLine {
   [[noreturn]] void fail(const std::string& message) const;
 };
 
-// Returns all lines of a file of at most 2 GiB. Removes a byte order mark and carriage returns at line ends.
-// Throws DataError if the file cannot be read or is not UTF-8.
+// Returns all lines of a file of at most 2 GiB, as UTF-8. The file can also be UTF-16 or UTF-32; see
+// detect_text_encoding(). Removes a byte order mark and carriage returns at line ends. Throws DataError if
+// the file cannot be read, has another encoding or contains NUL bytes.
 std::vector<TextLine> read_lines(const std::filesystem::path& path);
 
 // Returns the offset of the first byte that is not valid UTF-8 (RFC 3629), or npos.

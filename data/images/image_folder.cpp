@@ -262,14 +262,15 @@ ImageSet load_image_folder(const std::string& split, const ImageFolderOptions& o
   if (options.limit > 0 && static_cast<int64_t>(paths.size()) > options.limit)
     paths.resize(static_cast<size_t>(options.limit));
   if (paths.empty())
-    throw DataError(concat_text(folder, ": no PNG or JPEG files for the split \"", split, "\"; found ",
-                                list.paths.size(), " pictures in all"));
+    throw_with_faults(concat_text(folder, ": no PNG or JPEG files for the split \"", split, "\"; found ",
+                                  list.paths.size(), " pictures in all"),
+                      list.faults);
   DecodedImages decoded = decode_or_read(folder, paths, options);
   Faults faults = list.faults;
   faults.insert(faults.end(), decoded.faults.begin(), decoded.faults.end());
-  report_faults(faults, folder, options.reject_faulty_files);
   const int64_t count = decoded.pixels.size(0);
-  if (count == 0) throw DataError(folder + ": no picture of the split \"" + split + "\" can be used");
+  if (count == 0) throw_with_faults(folder + ": no picture of the split \"" + split + "\" is usable", faults);
+  report_faults(faults, folder, options.reject_faulty_files);
   log_info(kSetName, ": ", count, " pictures of ", split, ", ", options.image_size, " x ", options.image_size,
            " x ", options.channels, ", from ", folder);
   return {decoded.pixels,

@@ -43,6 +43,13 @@ class UtteranceChecker {
   // Returns the faults of the utterance.
   Faults operator()(const Utterance& utterance);
 
+  // Returns the rate of the recordings, or 0 if no recording has been checked.
+  int64_t sample_rate() const { return has_recordings_ ? filterbank_->options().rate : 0; }
+  // Returns whether infer_sample_rate is true and a recording has another rate than the first recording.
+  bool have_rates_differed() const { return have_rates_differed_; }
+  // Returns the result of describe_cuts() for the checked utterances.
+  std::string describe_cuts() const { return tapeformer::describe_cuts(cuts_); }
+
  private:
   // Checks the recording or features of the utterance. If the utterance has a command, runs the command and
   // checks its output. Returns the number of frames. Throws DataError at the first fault.
@@ -53,6 +60,8 @@ class UtteranceChecker {
 
   SpeechCheckOptions options_;
   std::optional<Filterbank> filterbank_;
+  bool has_recordings_ = false, have_rates_differed_ = false;
+  std::vector<FeatureCut> cuts_;
   int64_t dims_ = 0;
 };
 

@@ -44,6 +44,14 @@ std::vector<fs::path> files_below(const fs::path& folder, const std::string& ext
   return files;
 }
 
+// Throws DataError if the corpus is empty, unless `faults` contains the reasons. `missing` names the entries
+// that the folder should contain.
+void require_utterances(const Corpus& corpus, const fs::path& folder, const Faults* faults,
+                        const std::string& missing) {
+  if (corpus.utterances.empty() && (!faults || faults->empty()))
+    throw DataError(concat_text(folder.string(), ": contains ", missing));
+}
+
 class UniqueIds {
  public:
   // Adds an id. `location` is "path:line". Throws DataError if the id is a duplicate.
@@ -82,6 +90,18 @@ fs::path path_in_any_case(const fs::path& folder, const std::string& name) {
 }
 
 }  // namespace
+
+std::vector<fs::path> list_input_files(const Utterance& utterance) {
+  const std::string& location = utterance.location;
+  const size_t end = location.find_last_not_of("0123456789");
+  const bool has_line = end != std::string::npos && location[end] == ':' && end + 1 < location.size();
+  const fs::path list = has_line ? location.substr(0, end) : location, folder = list.parent_path();
+  std::vector<fs::path> files = {utterance.path, list};
+  for (const char* name : {"wav.scp", "segments", "text", "utt2spk", "an4.dic", "an4_train.transcription",
+                           "an4_test.transcription"})
+    files.push_back(folder / name);
+  return files;
+}
 
 PhoneAssignmentReport assign_phones(Corpus& corpus, const Lexicon& lexicon, UnknownWordPolicy unknown) {
   PhoneAssignmentReport report;
@@ -184,6 +204,9 @@ Corpus read_spoken_digits(const fs::path& folder, const std::string& split, Faul
       if ((number < kDigitTestRecordings) == (split == "test"))
         corpus.utterances.push_back(std::move(utterance));
     });
+  require_utterances(corpus, folder, faults,
+                     concat_text("no recordings with ", split == "test" ? "indices below " : "indices from ",
+                                 kDigitTestRecordings, split == "test" ? "" : " on"));
   return corpus;
 }
 
@@ -214,6 +237,8 @@ Corpus read_timit(const fs::path& folder, const std::string& split, PhoneSet set
     }
     corpus.utterances.push_back(std::move(utterance));
   }
+  require_utterances(corpus, folder, faults,
+                     split == "test" ? "no sentences of the core test set" : "no sentences except SA");
   return corpus;
 }
 
@@ -237,6 +262,7 @@ Corpus read_librispeech(const fs::path& folder, const std::string& split, Faults
         corpus.utterances.push_back(std::move(utterance));
       });
   }
+  require_utterances(corpus, folder / split, faults, "no lines of .trans.txt files");
   return corpus;
 }
 

@@ -16,6 +16,7 @@
 
 #include "core/tensor.h"
 #include "data/files/faults.h"
+#include "data/speech/kaldi_archive.h"
 #include "data/speech/lexicon.h"
 #include "data/speech/phones.h"
 
@@ -31,14 +32,20 @@ struct Utterance {
   std::string command;                // shell command that prints the recording; empty if `path` is set
   double begin_seconds = 0;           // start of the utterance in the recording, in seconds
   std::optional<double> end_seconds;  // end of the utterance, in seconds; std::nullopt: end of the recording
-  int64_t archive_offset = 0;         // byte offset of the matrix in an archive
-  Words words;                        // transcript, if the corpus contains words
-  Words phones;                       // phones of the transcript, from the corpus or from assign_phones()
-  std::string fault;                  // reason why the labels cannot be used, or empty
+  std::optional<int64_t> channel;  // channel of the recording, from 0; std::nullopt: FeatureOptions::channel
+  int64_t archive_offset = 0;      // byte offset of the matrix in an archive
+  MatrixRange matrix_range;        // part of the matrix
+  Words words;                     // transcript, if the corpus contains words
+  Words phones;                    // phones of the transcript, from the corpus or from assign_phones()
+  std::string fault;               // reason why the labels cannot be used, or empty
   // Location for error messages: "path:line" of the line that lists the utterance. If the corpus has no list
   // of utterances, the location is the path of the recording or label file.
   std::string location;
 };
+
+// Returns the files that contain the utterance and its transcript: the recording or features, and the lists
+// of the corpus. Some of the paths do not exist.
+std::vector<std::filesystem::path> list_input_files(const Utterance& utterance);
 
 struct Corpus {
   std::string name;

@@ -60,9 +60,17 @@ SpeechDataset::SpeechDataset(const Corpus& corpus, PhoneTable phones, SpeechData
   if (options_.feature_options.filterbank.dither > 0)
     filterbank_.emplace(options_.feature_options.filterbank);
   make_examples(part, chosen);
-  if (report_.utterance_count == 0)
-    throw DataError(concat_text(corpus.name, ": none of ", part.utterances.size(), " utterances can be used",
-                                report_.faults.empty() ? "" : "; the first: " + report_.faults.front()));
+  if (report_.utterance_count == 0) {
+    const int64_t short_count = static_cast<int64_t>(report_.too_short_ids.size());
+    throw_with_faults(
+        concat_text(corpus.name, ": none of the ", chosen.size() + static_cast<size_t>(corpus.dropped_count),
+                    " utterances can be used",
+                    corpus.dropped_count == 0
+                        ? ""
+                        : concat_text("; ", corpus.dropped_count, " have words that the lexicon lacks"),
+                    short_count == 0 ? "" : concat_text("; ", short_count, " are shorter than their labels")),
+        report_.faults);
+  }
   gather_statistics(corpus.name);
   std::erase_if(examples_, [](const Example& example) { return !example.is_chosen; });
 }
@@ -107,6 +115,7 @@ void SpeechDataset::make_examples(const Corpus& corpus, const std::vector<bool>&
       unusable.push_back(report_.faults.back());
     }
   }
+  if (report_.utterance_count == 0) return;  // the constructor throws an error with the faults
   for (const std::string& line : select_faults_to_show(unusable))
     log_warning(corpus.name, ": left out: ", line);
   if (!report_.too_short_ids.empty() && options_.purpose == SpeechPurpose::training)

@@ -26,8 +26,10 @@ namespace fs = std::filesystem;
 
 // Last bytes of every cache file. The number in kMagic is the version of the file format and of the feature
 // computation.
-constexpr char kMagic[] = "tapeformer features 3\n";
-constexpr double kOvershoot = 0.1;  // seconds by which a segment may exceed its recording
+constexpr char kMagic[] = "tapeformer features 4\n";
+// Number of seconds by which a segment may exceed its recording. The segment ends with the recording then.
+// The limit of extract-segments in Kaldi is the same.
+constexpr double kMaxOvershoot = 0.5;
 
 // Returns the FNV-1a hash of a text, with the initial value `start`.
 uint64_t hash(const std::string& text, uint64_t start) {
@@ -39,19 +41,31 @@ int64_t sample_at(double seconds, int64_t rate) {
   return std::llround(std::min(seconds, 1e9) * static_cast<double>(rate));
 }
 
+// Returns the options for reading the recording or segment of an utterance. If the segment is cut at the end
+// of the recording, sets *cut_seconds.
 AudioOptions make_audio_range_options(const fs::path& path, const Utterance& utterance,
-                                      const FeatureOptions& options) {
+                                      const FeatureOptions& options, double* cut_seconds) {
   AudioOptions audio = options.make_audio_options();
+  if (utterance.channel) audio.channel = utterance.channel;
   if (utterance.begin_seconds == 0 && !utterance.end_seconds) return audio;
-  const double max_seconds = utterance.end_seconds ? *utterance.end_seconds + 2 * kOvershoot : 0;
+  const double max_seconds = utterance.end_seconds ? *utterance.end_seconds + 2 * kMaxOvershoot : 0;
   const AudioInfo info = read_audio_info(path, max_seconds);
+  if (info.sample_count == 0) return audio;  // AudioStream reports that the recording contains no samples
+  const auto seconds = [&](int64_t samples) {
+    return static_cast<double>(samples) / static_cast<double>(info.rate);
+  };
+  const auto fail = [&](const char* verb, double at) {
+    throw DataError(concat_text("the segment ", verb, " at ", at, " s, outside of ", path.string(), " of ",
+                                seconds(info.sample_count), " s"));
+  };
   audio.first_sample = sample_at(utterance.begin_seconds, info.rate);
-  if (utterance.end_seconds) {
-    audio.end_sample = sample_at(*utterance.end_seconds, info.rate);
-    if (*audio.end_sample > info.sample_count &&
-        *audio.end_sample - info.sample_count <= sample_at(kOvershoot, info.rate))
-      audio.end_sample = info.sample_count;
-  }
+  if (audio.first_sample >= info.sample_count) fail("begins", utterance.begin_seconds);
+  if (!utterance.end_seconds) return audio;
+  audio.end_sample = sample_at(*utterance.end_seconds, info.rate);
+  const int64_t overshoot = *audio.end_sample - info.sample_count;
+  if (overshoot >= sample_at(kMaxOvershoot, info.rate)) fail("ends", *utterance.end_seconds);
+  if (overshoot > 0) audio.end_sample = info.sample_count;
+  if (cut_seconds) *cut_seconds = std::max(0.0, seconds(overshoot));
   return audio;
 }
 
@@ -70,8 +84,8 @@ Tensor concat_pieces(const std::vector<Tensor>& pieces, int64_t dims) {
 
 Tensor compute_recording_features(const fs::path& path, const Utterance& utterance,
                                   const FeatureOptions& options, const Filterbank& filterbank,
-                                  const RandomStream& noise) {
-  AudioStream audio(path, make_audio_range_options(path, utterance, options));
+                                  const RandomStream& noise, double* cut_seconds) {
+  AudioStream audio(path, make_audio_range_options(path, utterance, options, cut_seconds));
   FilterbankStream frames(filterbank, noise);
   std::vector<Tensor> pieces;
   std::vector<float> block;
@@ -96,12 +110,12 @@ Tensor compute_recording_features(const fs::path& path, const Utterance& utteran
 }
 
 Tensor compute_audio_features(const Utterance& utterance, const FeatureOptions& options,
-                              const Filterbank& filterbank, const RandomStream& noise) {
+                              const Filterbank& filterbank, const RandomStream& noise, double* cut_seconds) {
   if (utterance.command.empty())
-    return compute_recording_features(utterance.path, utterance, options, filterbank, noise);
+    return compute_recording_features(utterance.path, utterance, options, filterbank, noise, cut_seconds);
   const CommandOutput output(utterance.command);
   try {
-    return compute_recording_features(output.path(), utterance, options, filterbank, noise);
+    return compute_recording_features(output.path(), utterance, options, filterbank, noise, cut_seconds);
   } catch (const DataError& error) {
     throw DataError("the output of \"" + utterance.command + "\": " + error.what());
   }
@@ -167,13 +181,36 @@ void remove_leftovers(const fs::path& folder) {
 }  // namespace
 
 Tensor compute_features(const Utterance& utterance, const FeatureOptions& options,
-                        const Filterbank& filterbank, int64_t epoch) {
+                        const Filterbank& filterbank, int64_t epoch, FeatureCut* cut) {
+  if (cut) *cut = {};
   if (utterance.source == SpeechSource::ark)
-    return require_valid(utterance, read_ark_matrix(utterance.path, utterance.archive_offset));
+    return require_valid(utterance, read_ark_matrix(utterance.path, utterance.archive_offset,
+                                                    utterance.matrix_range, cut ? &cut->rows : nullptr));
   if (utterance.source == SpeechSource::mfc)
     return require_valid(utterance, read_mfc(utterance.path, options.mfc_dims));
   const RandomStream noise(options.seed, "dither " + utterance.id, static_cast<uint64_t>(epoch));
-  return require_valid(utterance, compute_audio_features(utterance, options, filterbank, noise));
+  return require_valid(utterance, compute_audio_features(utterance, options, filterbank, noise,
+                                                         cut ? &cut->seconds : nullptr));
+}
+
+std::string describe_cuts(const std::vector<FeatureCut>& cuts) {
+  constexpr double kRoundingSeconds = 0.1;
+  int64_t segment_count = 0, range_count = 0;
+  FeatureCut longest;
+  for (const FeatureCut& cut : cuts) {
+    segment_count += cut.seconds > kRoundingSeconds;
+    range_count += cut.rows > 0;
+    longest.seconds = std::max(longest.seconds, cut.seconds);
+    longest.rows = std::max(longest.rows, cut.rows);
+  }
+  std::string text;
+  if (segment_count > 0)
+    text = concat_text(segment_count, " segments end up to ", longest.seconds,
+                       " s after their recordings and are cut");
+  if (range_count > 0)
+    text += concat_text(text.empty() ? "" : "; ", range_count, " ranges end up to ", longest.rows,
+                        " rows after their matrices and are cut");
+  return text;
 }
 
 std::string make_cache_key(const Corpus& corpus, const FeatureOptions& options) {
@@ -193,7 +230,8 @@ std::string make_cache_key(const Corpus& corpus, const FeatureOptions& options) 
     const auto time = fs::last_write_time(utterance.path, error).time_since_epoch().count();
     text << utterance.id << '\t' << utterance.path.string() << '\t' << utterance.command << '\t'
          << static_cast<int>(utterance.source) << '\t' << utterance.begin_seconds << '\t'
-         << utterance.end_seconds.value_or(-1) << '\t' << utterance.archive_offset << '\t' << size << '\t'
+         << utterance.end_seconds.value_or(-1) << '\t' << utterance.channel.value_or(-1) << '\t'
+         << utterance.archive_offset << '\t' << utterance.matrix_range.to_string() << '\t' << size << '\t'
          << time << '\n';
   }
   std::ostringstream name;
@@ -258,6 +296,7 @@ void FeatureStore::compute(const Corpus& corpus, const FeatureOptions& options, 
   const Filterbank filterbank(options.filterbank);
   const auto count = static_cast<int64_t>(corpus.utterances.size());
   entries_.assign(static_cast<size_t>(count), {});
+  std::vector<FeatureCut> cuts(static_cast<size_t>(count));
   Checksum written;
   for (int64_t first = 0; first < count; first += kBlock) {
     const int64_t block = std::min(kBlock, count - first);
@@ -266,8 +305,8 @@ void FeatureStore::compute(const Corpus& corpus, const FeatureOptions& options, 
       for (int64_t i = begin; i < end; ++i) {
         Entry& entry = entries_[static_cast<size_t>(first + i)];
         try {
-          const Tensor features =
-              compute_features(corpus.utterances[static_cast<size_t>(first + i)], options, filterbank);
+          const Tensor features = compute_features(corpus.utterances[static_cast<size_t>(first + i)], options,
+                                                   filterbank, 0, &cuts[static_cast<size_t>(first + i)]);
           entry.frames = features.size(0);
           entry.dims = features.size(1);
           tensors[static_cast<size_t>(i)] = features;
@@ -291,6 +330,7 @@ void FeatureStore::compute(const Corpus& corpus, const FeatureOptions& options, 
       }
     }
   }
+  if (const std::string text = describe_cuts(cuts); !text.empty()) log_warning(corpus.name, ": ", text);
   if (file) write_index(*file, written);
 }
 

@@ -41,16 +41,28 @@ struct FeatureOptions {
   bool operator==(const FeatureOptions&) const = default;
 };
 
+// The part of a segment after the end of its recording, or of a range after the end of its matrix.
+struct FeatureCut {
+  double seconds = 0;  // of a segment
+  int64_t rows = 0;    // of a range
+};
+
 // Returns the features of one utterance, (frames, dims) float32. Dither depends on the seed, the id and the
 // epoch. Commands are run at every call. Recordings are decoded in blocks, so they do not have to fit into
-// memory. Throws DataError if the recording cannot be read, is silent or is shorter than a frame.
+// memory. A segment that ends less than 0.5 s after its recording is cut, as in Kaldi, and so is a range that
+// ends at most 3 rows after its matrix. If `cut` is not null, sets *cut. Throws DataError if the recording
+// cannot be read, is silent or is shorter than a frame, or if the segment or range exceeds these limits.
 Tensor compute_features(const Utterance& utterance, const FeatureOptions& options,
-                        const Filterbank& filterbank, int64_t epoch = 0);
+                        const Filterbank& filterbank, int64_t epoch = 0, FeatureCut* cut = nullptr);
+
+// Returns a text with the numbers of cut segments and ranges. Segments that are cut by at most 0.1 s are not
+// counted, because times are often rounded. Returns "" if nothing is counted.
+std::string describe_cuts(const std::vector<FeatureCut>& cuts);
 
 // Returns the name of the cache file of these features, without the suffix. The name is a hash of all options
 // except cache_folder and of the properties of each utterance: the id, the path, the command, the source, the
-// position in the recording or archive, and the size and modification time of the file. The contents of files
-// are not hashed.
+// position in the recording or archive, the channel, and the size and modification time of the file. The
+// contents of files are not hashed.
 std::string make_cache_key(const Corpus& corpus, const FeatureOptions& options);
 
 // The features of all utterances of a corpus. Immutable and thread-safe after construction, which uses the

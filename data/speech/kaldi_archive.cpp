@@ -3,8 +3,10 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/errors.h"
@@ -13,6 +15,10 @@
 
 namespace tapeformer {
 namespace {
+
+// Number of rows by which a range may exceed its matrix, as in Kaldi. Times of segments are rounded, and
+// frames at the edges of a recording are left out.
+constexpr int64_t kMaxCutRows = 3;
 
 // Sequential reader of a file. Throws DataError at the end of the file.
 class Cursor {
@@ -119,20 +125,74 @@ Tensor read_compressed(Cursor& cursor, const std::string& kind) {
   return matrix;
 }
 
-}  // namespace
-
-Tensor read_ark_matrix(const std::filesystem::path& path, int64_t offset) {
-  require_regular_file(path);
-  const File file(path.string(), O_RDONLY);
-  Cursor cursor(file, offset, concat_text(path.string(), ": offset ", offset));
-  if (offset < 0 || cursor.left() < 2)
-    cursor.fail(concat_text("outside of the file of ", file.size(), " bytes"));
+Tensor read_matrix(Cursor& cursor) {
   if (cursor.value<char>() != '\0' || cursor.value<char>() != 'B') cursor.fail("expected a binary matrix");
   const std::string kind = cursor.token();
   if (kind == "FM") return read_plain(cursor, DType::float32);
   if (kind == "DM") return read_plain(cursor, DType::float64);
   if (kind == "CM" || kind == "CM2" || kind == "CM3") return read_compressed(cursor, kind);
   cursor.fail("expected a matrix (FM, DM, CM, CM2 or CM3)");
+}
+
+Tensor select_range(const Tensor& matrix, const MatrixRange& range, const Cursor& cursor, int64_t* cut_rows) {
+  const int64_t rows = matrix.size(0), columns = matrix.size(1);
+  const int64_t last_row = range.last_row.value_or(rows - 1),
+                last_column = range.last_column.value_or(columns - 1);
+  if (range.first_row > last_row || range.first_row >= rows || last_row >= rows + kMaxCutRows ||
+      range.first_column > last_column || last_column >= columns)
+    cursor.fail(concat_text("the range [", range.to_string(), "] is outside of the matrix of ", rows, " x ",
+                            columns));
+  if (cut_rows) *cut_rows = std::max<int64_t>(0, last_row + 1 - rows);
+  return matrix
+      .view({std::min(last_row + 1, rows) - range.first_row, last_column + 1 - range.first_column},
+            {columns, 1}, range.first_row * columns + range.first_column)
+      .clone();
+}
+
+// Parses "first:last", where both numbers can be missing. Returns whether the text is valid.
+bool parse_bounds(std::string_view text, int64_t& first, std::optional<int64_t>& last) {
+  const size_t colon = text.find(':');
+  if (colon == std::string_view::npos) return false;
+  const auto parse = [](std::string_view digits, int64_t& number) {
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+    return error == std::errc() && end == digits.data() + digits.size() && number >= 0;
+  };
+  const std::string_view before = text.substr(0, colon), after = text.substr(colon + 1);
+  if (!before.empty() && !parse(before, first)) return false;
+  if (after.empty()) return true;
+  return parse(after, last.emplace()) && first <= *last;
+}
+
+}  // namespace
+
+std::string MatrixRange::to_string() const {
+  const auto bounds = [](int64_t first, const std::optional<int64_t>& last) {
+    return (first > 0 || last ? std::to_string(first) : "") + ":" + (last ? std::to_string(*last) : "");
+  };
+  return bounds(first_row, last_row) +
+         (first_column > 0 || last_column ? "," + bounds(first_column, last_column) : "");
+}
+
+std::optional<MatrixRange> parse_matrix_range(const std::string& text) {
+  const std::string_view view = text;
+  const size_t comma = view.find(',');
+  MatrixRange range;
+  if (!parse_bounds(view.substr(0, comma), range.first_row, range.last_row)) return std::nullopt;
+  if (comma != std::string_view::npos &&
+      !parse_bounds(view.substr(comma + 1), range.first_column, range.last_column))
+    return std::nullopt;
+  return range;
+}
+
+Tensor read_ark_matrix(const std::filesystem::path& path, int64_t offset, const MatrixRange& range,
+                       int64_t* cut_rows) {
+  require_regular_file(path);
+  const File file(path.string(), O_RDONLY);
+  Cursor cursor(file, offset, concat_text(path.string(), ": offset ", offset));
+  if (offset < 0 || cursor.left() < 2)
+    cursor.fail(concat_text("outside of the file of ", file.size(), " bytes"));
+  const Tensor matrix = read_matrix(cursor);
+  return range == MatrixRange() ? matrix : select_range(matrix, range, cursor, cut_rows);
 }
 
 }  // namespace tapeformer

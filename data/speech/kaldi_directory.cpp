@@ -76,14 +76,31 @@ fs::path resolve(const fs::path& folder, const std::string& name) {
   return path.is_absolute() || path_exists_at(path) ? path : folder / path;
 }
 
+// Returns the text after the id at the start of a line, without surrounding white space. The text is not
+// split into words, because paths and commands can contain spaces and quotes.
+std::string after_id(const std::string& line) {
+  const char* const spaces = " \t";
+  const size_t id = line.find_first_not_of(spaces), after = line.find_first_of(spaces, id);
+  const size_t first = line.find_first_not_of(spaces, after);
+  return first == std::string::npos ? "" : line.substr(first, line.find_last_not_of(spaces) + 1 - first);
+}
+
+// Sets the source of an utterance from a line "id path.ark:offset" or "id path.ark:offset[range]".
 void set_matrix(const fs::path& folder, const Entry& entry, Utterance& utterance, Problems& problems) {
-  const std::string text = entry.values.size() == 1 ? entry.values[0] : "";
+  std::string text = after_id(entry.line.text);
+  const auto fail = [&](const std::string& expected) {
+    report(problems, entry.line, "expected " + expected + ", found \"" + after_id(entry.line.text) + "\"");
+  };
+  if (const size_t bracket = text.rfind('['); text.ends_with(']') && bracket != std::string::npos) {
+    const auto range = parse_matrix_range(text.substr(bracket + 1, text.size() - bracket - 2));
+    if (!range) return fail("a range such as [0:10] or [0:10,2:5]");
+    utterance.matrix_range = *range;
+    text.resize(bracket);
+  }
   const size_t colon = text.rfind(':');
   if (colon == std::string::npos || colon + 1 == text.size() || text.size() - colon > 18 ||
-      text.find_first_not_of("0123456789", colon + 1) != std::string::npos) {
-    report(problems, entry.line, "expected \"id path.ark:offset\"");
-    return;
-  }
+      text.find_first_not_of("0123456789", colon + 1) != std::string::npos)
+    return fail("\"id path.ark:offset\"");
   utterance.source = SpeechSource::ark;
   utterance.path = resolve(folder, text.substr(0, colon));
   utterance.archive_offset = std::stoll(text.substr(colon + 1));
@@ -104,15 +121,6 @@ struct Recording {
   std::string command;
 };
 
-// Returns the text after the id at the start of a line, without surrounding white space. The text is not
-// split into words, because paths and commands can contain spaces and quotes.
-std::string after_id(const std::string& line) {
-  const char* const spaces = " \t";
-  const size_t id = line.find_first_not_of(spaces), after = line.find_first_of(spaces, id);
-  const size_t first = line.find_first_not_of(spaces, after);
-  return first == std::string::npos ? "" : line.substr(first, line.find_last_not_of(spaces) + 1 - first);
-}
-
 std::string command_of(const std::string& line) {
   const std::string text = after_id(line);
   return text.substr(0, text.rfind('|'));
@@ -131,13 +139,20 @@ Recording parse_recording(const fs::path& folder, const Entry& entry, bool allow
     report(problems, entry.line, "the command is empty");
     return {};
   }
-  const fs::path path = resolve(folder, after_id(entry.line.text));
-  if (entry.values.empty() || (entry.values.size() > 1 && !path_exists_at(path))) {
+  if (entry.values.empty()) {
     report(problems, entry.line, "expected \"id path\"");
     return {};
   }
+  const fs::path path = resolve(folder, after_id(entry.line.text));
   if (!path_exists_at(path)) report_utterance(problems, entry.line, path.string() + ": no such file");
   return {path, ""};
+}
+
+int64_t parse_channel(const Entry& entry) {
+  const std::string& text = entry.values[3];
+  if (text.size() > 4 || text.find_first_not_of("0123456789") != std::string::npos)
+    entry.line.fail("expected the number of a channel, from 0, found \"" + text + "\"");
+  return std::stoll(text);
 }
 
 // Returns one utterance for each segment in the file `segments`. If this file does not exist, returns one
@@ -160,7 +175,8 @@ std::vector<Utterance> recordings(const fs::path& folder, bool allow_commands, P
   }
   for (const auto& [id, entry] : read_table(folder / "segments", problems)) {
     try {
-      if (entry.values.size() != 3) entry.line.fail("expected \"id recording start end\"");
+      if (entry.values.size() != 3 && entry.values.size() != 4)
+        entry.line.fail("expected \"id recording start end\" or \"id recording start end channel\"");
       const auto file = found.find(entry.values[0]);
       if (file == found.end()) entry.line.fail("recording \"" + entry.values[0] + "\" is not in wav.scp");
       Utterance utterance;
@@ -174,6 +190,7 @@ std::vector<Utterance> recordings(const fs::path& folder, bool allow_commands, P
       if (utterance.begin_seconds < 0 ||
           (utterance.end_seconds && *utterance.end_seconds <= utterance.begin_seconds))
         entry.line.fail("expected 0 <= start < end");
+      if (entry.values.size() == 4) utterance.channel = parse_channel(entry);
       utterances.push_back(std::move(utterance));
     } catch (const DataError& error) {
       problems.push_back({error.what()});

@@ -18,8 +18,9 @@ bool is_kaldi_directory(const std::filesystem::path& folder);
 
 // Reads a data directory. Relative paths in the files of the directory are resolved against the current
 // directory, as in Kaldi. Relative paths that do not exist in the current directory are resolved against
-// `folder`. If feats.scp exists, wav.scp is not read. The transcripts in the file `text` are stored as words,
-// even if they consist of phones.
+// `folder`. If feats.scp exists, wav.scp is not read. As in Kaldi, a line of `segments` can end with a
+// channel, and a line of feats.scp with a range such as "[0:10]"; see parse_matrix_range(). The transcripts
+// in the file `text` are stored as words, even if they consist of phones.
 //
 // Throws DataError for commands ("id command |") unless `allow_commands` is true. Does not throw for a
 // missing recording or archive, an offset outside of an archive, or an empty transcript; SpeechDataset

@@ -120,6 +120,10 @@ std::string trn_word(const std::string& phone) {
 
 }  // namespace
 
+std::vector<std::filesystem::path> list_trn_files(const std::filesystem::path& folder) {
+  return {folder / "ref.trn", folder / "hyp.trn"};
+}
+
 void write_trn_files(const std::filesystem::path& folder, const std::vector<ScoredUtterance>& utterances) {
   std::string reference, hypothesis;
   for (const ScoredUtterance& utterance : utterances) {
@@ -129,8 +133,9 @@ void write_trn_files(const std::filesystem::path& folder, const std::vector<Scor
     hypothesis += "(" + utterance.id + ")\n";
   }
   std::filesystem::create_directories(folder);
-  replace_file((folder / "ref.trn").string(), reference);
-  replace_file((folder / "hyp.trn").string(), hypothesis);
+  const auto files = list_trn_files(folder);
+  replace_file(files[0].string(), reference);
+  replace_file(files[1].string(), hypothesis);
 }
 
 }  // namespace tapeformer

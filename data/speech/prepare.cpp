@@ -31,6 +31,10 @@ constexpr char kProposalsHeading[] =
     ";;; Proposed by espeak-ng. Review every line, then prepare again with this file as an additional "
     "lexicon.\n";
 
+// Extensions of recordings that are not read.
+constexpr std::array<const char*, 11> kOtherExtensions = {".mp3", ".m4a",  ".opus", ".aac", ".wma", ".webm",
+                                                          ".mp4", ".aiff", ".aif",  ".caf", ".amr"};
+
 bool is_recording(const fs::path& path) {
   constexpr std::array<const char*, 6> kExtensions = {".wav", ".flac", ".ogg", ".oga", ".sph", ".nist"};
   const std::string extension = to_ascii_lower_case(path.extension().string());
@@ -51,20 +55,32 @@ class Recordings {
  public:
   explicit Recordings(const fs::path& folder) : folder_(fs::absolute(folder).lexically_normal()) {
     if (!is_folder(folder_)) throw DataError(folder.string() + ": no such folder of recordings");
-    int64_t compressed = 0;
+    int64_t unreadable_count = 0, other_count = 0;
+    std::set<std::string> other_extensions;
     for (const auto& entry : list_folder_tree(folder_)) {
       std::error_code ignored;
-      if (!entry.is_regular_file(ignored)) continue;
-      if (is_recording(entry.path())) paths_.push_back(entry.path());
       const std::string extension = to_ascii_lower_case(entry.path().extension().string());
-      compressed += extension == ".mp3" || extension == ".m4a" || extension == ".opus";
+      if (is_recording(entry.path()) && entry.is_regular_file(ignored))
+        paths_.push_back(entry.path());
+      else if (is_recording(entry.path()) && !entry.is_directory(ignored))
+        ++unreadable_count;
+      else if (std::find(kOtherExtensions.begin(), kOtherExtensions.end(), extension) !=
+               kOtherExtensions.end()) {
+        ++other_count;
+        other_extensions.insert(extension);
+      }
     }
     if (paths_.empty())
       throw DataError(concat_text(
           folder.string(), ": contains no recordings (.wav, .flac, .ogg, .sph)",
-          compressed == 0 ? ""
-                          : concat_text("; convert its ", compressed, " .mp3, .m4a or .opus files, for ",
-                                        "example with ffmpeg")));
+          unreadable_count == 0
+              ? ""
+              : concat_text("; ", unreadable_count,
+                            " entries with such names are links without a target or not files"),
+          other_count == 0 ? ""
+                           : concat_text("; convert its ", other_count, " ",
+                                         join_words({other_extensions.begin(), other_extensions.end()}),
+                                         " files, for example with ffmpeg")));
     for (size_t i = 0; i < paths_.size(); ++i)
       for (const std::string& key : keys_of(relative(i))) {
         std::vector<size_t>& found = keys_[key];  // keys_of() may return the same key twice
@@ -126,8 +142,12 @@ std::string speaker_rule(const Recordings& recordings, const std::string& wanted
 
 Lexicon merge_lexicons(const std::vector<fs::path>& paths) {
   Lexicon all;
-  for (const fs::path& path : paths) all.add(Lexicon::read(path));
-  if (all.size() == 0) throw DataError("the lexicon contains no words");
+  std::string names;
+  for (const fs::path& path : paths) {
+    all.add(Lexicon::read(path));
+    names += (names.empty() ? "" : ", ") + path.string();
+  }
+  if (all.size() == 0) throw DataError(names + ": contains no words of a lexicon");
   return all;
 }
 
@@ -138,7 +158,8 @@ struct Preparation {
   SpeechPreparationReport report = {};
   Corpus corpus = {};
   std::map<std::string, UnknownWord> unknown = {};
-  std::set<size_t> used = {};
+  std::set<size_t> used = {};                // recordings that have a transcript
+  std::set<fs::path> transcript_paths = {};  // files of the transcripts of these recordings
 };
 
 // Adds the rate and the number of channels of a recording to the report. Throws DataError if the recording
@@ -157,6 +178,7 @@ void add_utterance(const Transcript& transcript, const std::string& rule, Prepar
   const size_t i = p.recordings.find(transcript.recording, transcript.location);
   if (!p.used.insert(i).second)
     throw DataError(transcript.location + ": \"" + transcript.recording + "\" has a transcript already");
+  p.transcript_paths.insert(transcript.location.substr(0, transcript.location.rfind(':')));
   if (p.recordings.path(i).string().find_first_of("\r\n") != std::string::npos)
     throw DataError(p.recordings.path(i).string() +
                     ": the path contains a line break, which wav.scp cannot represent");
@@ -369,9 +391,37 @@ void check_output_files(const SpeechPreparationOptions& options) {
     refuse_to_replace(lexicon, "exists and does not belong to a prepared corpus");
   if (exists(kUnknownWords) && !is_list_of_unknown_words(unknown))
     refuse_to_replace(unknown, "exists and is not a list of unknown words");
-  std::error_code ignored;
-  for (const fs::path& path : options.lexicon_paths)
-    if (fs::equivalent(path, lexicon, ignored)) refuse_to_replace(path, "is an input lexicon");
+}
+
+// Returns the paths that prepare_speech() replaces or removes. Does not include the list of proposals, whose
+// existing lines are kept.
+std::vector<fs::path> list_replaced_paths(const fs::path& folder) {
+  std::vector<fs::path> paths;
+  for (const char* name : {kLexiconName, kUnknownWords, kUnfinishedParts}) paths.push_back(folder / name);
+  for (const char* part : kSplits) paths.push_back(folder / part);
+  return paths;
+}
+
+// Throws ConfigError if a list that the user named would be replaced.
+void check_input_lists(const SpeechPreparationOptions& options) {
+  const fs::path& folder = options.output_folder;
+  std::vector<fs::path> lists = options.lexicon_paths;
+  // In a folder, only the files of transcripts are inputs; see check_input_files().
+  if (!is_folder(options.transcript_path)) {
+    lists.push_back(options.transcript_path);
+    if (options.propose_pronunciations)
+      refuse_to_replace_inputs({folder / kProposals}, {options.transcript_path});
+  }
+  refuse_to_replace_inputs(list_replaced_paths(folder), lists);
+}
+
+// Throws ConfigError if a recording or its transcript would be replaced.
+void check_input_files(const Preparation& p) {
+  std::vector<fs::path> files(p.transcript_paths.begin(), p.transcript_paths.end());
+  for (const size_t i : p.used) files.push_back(p.recordings.path(i));
+  std::vector<fs::path> replaced = list_replaced_paths(p.options.output_folder);
+  if (p.options.propose_pronunciations) replaced.push_back(p.options.output_folder / kProposals);
+  refuse_to_replace_inputs(replaced, files);
 }
 
 void check_options(const SpeechPreparationOptions& options) {
@@ -381,6 +431,7 @@ void check_options(const SpeechPreparationOptions& options) {
                     options.valid_share, " and ", options.test_share));
   for (const char* part : kSplits) require_replaceable(options.output_folder / part);
   check_output_files(options);
+  check_input_lists(options);
 }
 
 }  // namespace
@@ -389,6 +440,7 @@ SpeechPreparationReport prepare_speech(const SpeechPreparationOptions& options) 
   check_options(options);
   Preparation p{options, merge_lexicons(options.lexicon_paths), Recordings(options.audio_folder)};
   read_utterances(p);
+  check_input_files(p);
   std::error_code error;
   fs::create_directories(options.output_folder, error);
   if (error) throw FileError("create", options.output_folder.string(), error.value());

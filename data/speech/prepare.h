@@ -64,13 +64,15 @@ struct SpeechPreparationReport {
 // - train, valid and test: Kaldi data directories with wav.scp, text (words) and utt2spk. Existing Kaldi data
 //   directories with these names are replaced.
 // - lexicon.txt: the words of the texts with their phones. An existing file is replaced only if the folder
-//   also contains a prepared part. Throws ConfigError if the file is in options.lexicon_paths.
+//   also contains a prepared part.
 // - unknown-words.txt: lines "count word location" for the words that no lexicon contains, if there are any.
 //   Utterances with unknown words are left out of the data directories. An existing file is replaced or
 //   removed only if it is such a list.
 // - proposed-lexicon.txt: pronunciations of unknown words by espeak-ng, which the user should review. The
 //   file is written only if options.propose_pronunciations is true. Existing lines of the file are kept. To
 //   use the pronunciations, add the path of the file to options.lexicon_paths.
+// Throws ConfigError, and writes nothing, if one of these files is a transcript, lexicon or recording that is
+// read; see refuse_to_replace_inputs().
 SpeechPreparationReport prepare_speech(const SpeechPreparationOptions& options);
 
 }  // namespace tapeformer

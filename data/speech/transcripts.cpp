@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "core/errors.h"
+#include "data/files/file.h"
 #include "data/files/text_lines.h"
 
 namespace tapeformer {
@@ -19,25 +20,58 @@ constexpr std::array<const char*, 7> kTextColumns = {
     "text", "sentence", "transcript", "transcription", "normalized_text", "words", "label"};
 constexpr std::array<const char*, 4> kSpeakerColumns = {"speaker", "speaker_id", "client_id", "spk"};
 
-// Returns the fields of a line. If the separator is a comma, a quoted field may contain commas, and "" stands
-// for a quote.
-Words split_fields(const TextLine& line, char separator) {
+// A row of a table. A quoted field can contain line breaks, so a row can have several lines.
+struct Row {
   Words fields = {""};
-  bool quoted = false;
-  const std::string& text = line.text;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const bool quote = separator == ',' && text[i] == '"';
-    if (quote && quoted && i + 1 < text.size() && text[i + 1] == '"')
-      fields.back() += text[++i];
-    else if (quote && (quoted || fields.back().empty()))
-      quoted = !quoted;
-    else if (text[i] == separator && !quoted)
-      fields.emplace_back();
-    else
-      fields.back() += text[i];
+  size_t line_count = 1;
+};
+
+// Returns the row that begins at lines[first]. A quoted field may contain separators and line breaks, and ""
+// in it stands for a quote. Returns std::nullopt if a quote is not closed.
+//
+// In a .csv file, whose separator is a comma, a quote at the start of a field always begins a quoted field.
+// In other tables it can also be a part of the text, so the function returns std::nullopt unless the quotes
+// enclose a whole field without separators. Quotes around line breaks must always enclose a whole field.
+// Otherwise, an unclosed quote would join its row with rows up to the next quote.
+std::optional<Row> split_quoted_row(const std::vector<TextLine>& lines, size_t first, char separator) {
+  const bool is_csv = separator == ',';
+  Row row;
+  bool quoted = false, closed = false;  // closed: the field has ended with a quote
+  while (true) {
+    const std::string& text = lines[first + row.line_count - 1].text;
+    for (size_t i = 0; i < text.size(); ++i) {
+      const char c = text[i];
+      if (quoted && c == '"' && i + 1 < text.size() && text[i + 1] == '"') {
+        row.fields.back() += text[++i];
+      } else if (c == '"' && (quoted || (row.fields.back().empty() && !closed))) {
+        closed = quoted;
+        quoted = !quoted;
+      } else if (c == separator && !quoted) {
+        row.fields.emplace_back();
+        closed = false;
+      } else {
+        const bool extends_field = closed && c != ' ' && (!is_csv || row.line_count > 1);
+        if (extends_field || (c == separator && !is_csv)) return std::nullopt;
+        row.fields.back() += c;
+      }
+    }
+    if (!quoted) return row;
+    if (first + row.line_count == lines.size()) return std::nullopt;
+    row.fields.back() += ' ';  // for the line break
+    ++row.line_count;
   }
-  if (quoted) line.fail("a quote is not closed; line breaks within quotes are not supported");
-  return fields;
+}
+
+Row split_row(const std::vector<TextLine>& lines, size_t first, char separator) {
+  if (auto row = split_quoted_row(lines, first, separator)) return *std::move(row);
+  if (separator == ',') lines[first].fail("a quote is not closed");
+  Row row;
+  for (const char c : lines[first].text)
+    if (c == separator)
+      row.fields.emplace_back();
+    else
+      row.fields.back() += c;
+  return row;
 }
 
 // Returns the separator of the columns, or 0 if the file is not a table.
@@ -113,14 +147,23 @@ std::vector<Transcript> read_table(const std::vector<TextLine>& lines, char sepa
                                    const TranscriptColumns& wanted, Faults* faults) {
   std::vector<Transcript> transcripts;
   std::optional<Columns> columns;
-  for (const TextLine& line : lines) {
+  size_t line_count = 1;
+  for (size_t i = 0; i < lines.size(); i += line_count) {
+    const TextLine& line = lines[i];
+    line_count = 1;
     if (trimmed(line.text).empty()) continue;
     if (!columns) {
-      columns = find_columns(line, split_fields(line, separator), wanted);
-      if (columns->header) continue;
+      const Row row = split_row(lines, i, separator);
+      columns = find_columns(line, row.fields, wanted);
+      if (columns->header) {
+        line_count = row.line_count;
+        continue;
+      }
     }
     run_and_collect_fault(faults, [&] {
-      const Words fields = split_fields(line, separator);
+      const Row row = split_row(lines, i, separator);
+      line_count = row.line_count;
+      const Words& fields = row.fields;
       const size_t needed = std::max({columns->recording, columns->text, columns->speaker.value_or(0)}) + 1;
       if (fields.size() < needed)
         line.fail(concat_text("expected at least ", needed, " columns, found ", fields.size()));
@@ -147,22 +190,21 @@ std::vector<Transcript> read_list(const std::vector<TextLine>& lines) {
 
 std::vector<Transcript> read_folder(const fs::path& folder, Faults* faults) {
   std::vector<fs::path> lists, single;
-  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+  std::error_code ignored;
+  for (const auto& entry : list_folder_tree(folder)) {
     const std::string name = to_ascii_lower_case(entry.path().filename().string());
-    if (!entry.is_regular_file()) continue;
+    if (!entry.is_regular_file(ignored)) continue;
     if (name.ends_with(".trans.txt"))
       lists.push_back(entry.path());
     else if (name.ends_with(".txt") || name.ends_with(".lab"))
       single.push_back(entry.path());
   }
-  std::sort(lists.begin(), lists.end());
-  std::sort(single.begin(), single.end());
   std::vector<Transcript> transcripts;
   for (const fs::path& path : lists)
     run_and_collect_fault(faults, [&] {
       for (Transcript& transcript : read_list(read_lines(path))) transcripts.push_back(std::move(transcript));
     });
-  if (!lists.empty()) return transcripts;
+  if (!lists.empty()) single.clear();
   for (const fs::path& path : single)
     run_and_collect_fault(faults, [&] {
       std::string text;
@@ -170,8 +212,6 @@ std::vector<Transcript> read_folder(const fs::path& folder, Faults* faults) {
       fs::path name = path.lexically_relative(folder);
       transcripts.push_back({name.replace_extension().string(), trimmed(text), "", path.string() + ":1"});
     });
-  if (transcripts.empty() && (!faults || faults->empty()))
-    throw DataError(folder.string() + ": contains no transcripts (.trans.txt, .txt or .lab files)");
   return transcripts;
 }
 
@@ -219,11 +259,19 @@ void add_word(const std::string& word, const Lexicon& lexicon, NormalizedText& r
 
 std::vector<Transcript> read_transcripts(const fs::path& path, const TranscriptColumns& columns,
                                          Faults* faults) {
-  if (fs::is_directory(path)) return read_folder(path, faults);
-  const auto lines = read_lines(path);
-  const char separator = find_separator(path, lines.empty() ? "" : lines.front().text);
-  auto transcripts = separator ? read_table(lines, separator, columns, faults) : read_list(lines);
-  if (transcripts.empty()) throw DataError(path.string() + ": contains no transcripts");
+  const bool in_folder = is_folder(path);
+  std::vector<Transcript> transcripts;
+  if (in_folder) {
+    transcripts = read_folder(path, faults);
+  } else {
+    const auto lines = read_lines(path);
+    const char separator = find_separator(path, lines.empty() ? "" : lines.front().text);
+    transcripts = separator ? read_table(lines, separator, columns, faults) : read_list(lines);
+  }
+  if (transcripts.empty())
+    throw_with_faults(
+        path.string() + ": contains no transcripts" + (in_folder ? " (.trans.txt, .txt or .lab files)" : ""),
+        faults ? *faults : Faults());
   return transcripts;
 }
 

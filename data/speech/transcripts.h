@@ -29,15 +29,16 @@ struct TranscriptColumns {
 };
 
 // Reads transcripts from a table, a list or a folder:
-// - A table is a .tsv file, a .csv file, or a file whose first line contains a tab or a bar. Fields of a .csv
-//   file may be quoted. A table without a header contains the columns recording and text, or, as in LJSpeech,
-//   the columns recording, text and normalised text. If a table without a header has a column of normalised
-//   text, the normalised text is used.
+// - A table is a .tsv file, a .csv file, or a file whose first line contains a tab or a bar. Fields may be
+//   quoted and may contain line breaks then. A table without a header contains the columns recording and
+//   text, or, as in LJSpeech, the columns recording, text and normalised text. If a table without a header
+//   has a column of normalised text, the normalised text is used.
 // - Any other file is a list with lines "id text", such as the file `text` of Kaldi or a .trans.txt file of
 //   LibriSpeech.
 // - If `path` is a folder, all .trans.txt files in the folder and its subfolders are read as lists. If there
 //   are no such files, every .txt or .lab file contains the transcript of the recording with the same name.
-// If `faults` is not null, appends the faults of invalid lines to `faults` and leaves these lines out.
+// If `faults` is not null, appends the faults of invalid lines to `faults` and leaves these lines out. If no
+// transcripts are left, throws DataError with these faults.
 std::vector<Transcript> read_transcripts(const std::filesystem::path& path,
                                          const TranscriptColumns& columns = {}, Faults* faults = nullptr);
 

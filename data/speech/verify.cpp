@@ -78,10 +78,10 @@ std::vector<fs::path> part_folders(const fs::path& folder, const SpeechCheckOpti
   return parts;
 }
 
-void verify_librispeech(const fs::path& folder, const SpeechCheckOptions& checks, Faults& faults) {
+void verify_librispeech(const fs::path& folder, const SpeechCheckOptions& checks,
+                        UtteranceChecker& content_check, Faults& faults) {
   const auto parts = part_folders(folder, checks, [](const fs::path&) { return true; });
   if (parts.empty()) throw DataError(folder.string() + ": contains no parts, such as dev-clean");
-  UtteranceChecker content_check(checks);
   for (const fs::path& part : parts)
     run_and_collect_fault(&faults, [&] {
       const Corpus corpus = read_librispeech(part.parent_path(), part.filename().string(), &faults);
@@ -92,9 +92,8 @@ void verify_librispeech(const fs::path& folder, const SpeechCheckOptions& checks
 
 // Verifies the parts "train" and "test" of a corpus. This function is not for Kaldi and LibriSpeech corpora,
 // whose parts are folders with arbitrary names.
-void verify_splits(const CatalogueEntry& set, const fs::path& folder, const SpeechCheckOptions& checks,
+void verify_splits(const CatalogueEntry& set, const fs::path& folder, UtteranceChecker& content_check,
                    Faults& faults) {
-  UtteranceChecker content_check(checks);
   for (const std::string part : {"train", "test"})
     run_and_collect_fault(&faults, [&] {
       const Corpus corpus = read_corpus(set, folder, part, {}, &faults);
@@ -104,7 +103,8 @@ void verify_splits(const CatalogueEntry& set, const fs::path& folder, const Spee
     });
 }
 
-void verify_kaldi(const fs::path& folder, const SpeechCheckOptions& checks, Faults& faults) {
+void verify_kaldi(const fs::path& folder, const SpeechCheckOptions& checks, UtteranceChecker& content_check,
+                  Faults& faults) {
   std::vector<fs::path> parts = {folder};
   if (!is_kaldi_directory(folder)) parts = part_folders(folder, checks, is_kaldi_directory);
   if (parts.empty())
@@ -112,7 +112,6 @@ void verify_kaldi(const fs::path& folder, const SpeechCheckOptions& checks, Faul
         folder.string() +
         ": expected a data directory of Kaldi (wav.scp or feats.scp, and text) or a folder of such "
         "directories");
-  UtteranceChecker content_check(checks);
   for (const fs::path& part : parts) {
     const Faults own = find_kaldi_faults(part, content_check, checks.allow_commands);
     faults.insert(faults.end(), own.begin(), own.end());
@@ -125,18 +124,18 @@ void verify_lexicon(const fs::path& path, bool cmudict, Faults& faults) {
 }
 
 void verify_set_contents(const CatalogueEntry& set, const fs::path& path, SpeechCheckOptions checks,
-                         Faults& faults) {
+                         UtteranceChecker& content_check, Faults& faults) {
   switch (set.format) {
     case DatasetFormat::kaldi:
       if (checks.parts.empty())
         for (const CatalogueFile& part : set.files) checks.parts.emplace_back(part.name);
-      return verify_kaldi(path, checks, faults);
+      return verify_kaldi(path, checks, content_check, faults);
     case DatasetFormat::librispeech:
-      return verify_librispeech(path, checks, faults);
+      return verify_librispeech(path, checks, content_check, faults);
     case DatasetFormat::cmudict:
       return verify_lexicon(path / set.files.front().name, true, faults);
     default:
-      return verify_splits(set, path, checks, faults);
+      return verify_splits(set, path, content_check, faults);
   }
 }
 
@@ -150,17 +149,22 @@ std::vector<std::string> list_speech_layouts() {
   return layouts;
 }
 
-Faults find_speech_faults(const std::string& layout, const fs::path& path, const SpeechCheckOptions& checks) {
+Faults find_speech_faults(const std::string& layout, const fs::path& path, const SpeechCheckOptions& checks,
+                          SpeechCheckSummary* summary) {
   const auto layouts = list_speech_layouts();
   if (std::find(layouts.begin(), layouts.end(), layout) == layouts.end())
     throw ConfigError(describe_unknown_name(layout, "a layout", layouts));
   Faults faults;
+  UtteranceChecker content_check(checks);
   run_and_collect_fault(&faults, [&] {
     if (layout == kLexiconLayout)
       verify_lexicon(path, false, faults);
     else
-      verify_set_contents(require_catalogue_entry(layout), path, checks, faults);
+      verify_set_contents(require_catalogue_entry(layout), path, checks, content_check, faults);
   });
+  if (summary)
+    *summary = {content_check.sample_rate(), content_check.have_rates_differed(),
+                content_check.describe_cuts()};
   // The parts of a corpus can share files, so the same fault can occur several times. Duplicate faults are
   // removed.
   Faults once;

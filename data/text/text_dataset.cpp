@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/system/log.h"
 #include "core/threads.h"
 #include "data/files/gzip.h"
 
@@ -18,8 +19,13 @@ struct TextRange {
   int64_t bytes() const { return last - first; }
 };
 
-std::shared_ptr<const TextSource> open_text(const std::string& path) {
-  return std::make_shared<const TextSource>(list_text_files(path));
+// Throws DataError if a file of the text is UTF-16 or UTF-32, unless the tokens are bytes.
+std::shared_ptr<const TextSource> open_text(const std::string& path, const std::string& tokenizer_name) {
+  auto text = std::make_shared<const TextSource>(list_text_files(path));
+  if (tokenizer_name == kByteTokenizerName) return text;
+  if (const std::string problem = text->describe_encoding_problem(); !problem.empty())
+    throw DataError(problem);
+  return text;
 }
 
 // Returns the offset of the first byte of the character that contains the byte at `offset`.
@@ -38,7 +44,7 @@ TextRange select_shared_range(const TextOptions& options, const std::string& spl
   if (valid + test >= 1)
     throw ConfigError(concat_text("the shares of validation and test: the sum is ", valid + test,
                                   ", expected less than 1"));
-  auto text = open_text(options.path);
+  auto text = open_text(options.path, options.tokenizer_name);
   const auto bytes = static_cast<double>(text->size());
   // Tokenizers other than "bytes" require valid UTF-8, so a split must not begin within a character.
   const auto boundary = [&](int64_t offset) {
@@ -55,7 +61,7 @@ TextRange select_shared_range(const TextOptions& options, const std::string& spl
 TextRange select_split_range(const TextOptions& options, const std::string& split) {
   const std::string& path = split == "valid" ? options.valid_path : options.test_path;
   if (split == "train" || path.empty()) return select_shared_range(options, split);
-  const auto text = open_text(path);
+  const auto text = open_text(path, options.tokenizer_name);
   return {text, 0, text->size()};
 }
 
@@ -161,12 +167,12 @@ std::shared_ptr<const Tokenizer> make_tokenizer(const TextOptions& options, uint
     return make_sentencepiece_tokenizer(std::string(view_as_text(model, model.size())),
                                         options.sentencepiece_model);
   }
-  const auto text = open_text(options.path);
+  const auto text = open_text(options.path, options.tokenizer_name);
   if (options.tokenizer_name == kSentencePieceTokenizerName)
     return train_sentencepiece(*text, options.vocabulary, seed);
   std::vector<std::shared_ptr<const TextSource>> texts{text};
   for (const std::string& path : {options.valid_path, options.test_path})
-    if (!path.empty()) texts.push_back(open_text(path));
+    if (!path.empty()) texts.push_back(open_text(path, options.tokenizer_name));
   std::vector<const TextSource*> sources;
   for (const auto& source : texts) sources.push_back(source.get());
   return make_character_tokenizer(sources);
@@ -191,7 +197,10 @@ TextDataset::TextDataset(const TextOptions& options, const std::string& name, co
         concat_text("the context of evaluation: segments have no common predictions, expected "
                     "0, got ",
                     eval_context_));
-  tokens_ = make_tokens(select_split_range(options, split), *tokenizer_);
+  const TextRange range = select_split_range(options, split);
+  if (const std::string problem = range.text->describe_encoding_problem(); !problem.empty())
+    log_warning(problem, "; the tokens are its bytes as they are");
+  tokens_ = make_tokens(range, *tokenizer_);
   const int64_t count = tokens_->size();
   if (count == 0)
     throw DataError(concat_text(options.path, ": the split \"", split,

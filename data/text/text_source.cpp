@@ -10,6 +10,7 @@
 #include "core/errors.h"
 #include "data/files/file.h"
 #include "data/files/gzip.h"
+#include "data/files/text_encoding.h"
 
 namespace tapeformer {
 namespace {
@@ -27,13 +28,20 @@ bool is_hidden(const fs::path& path) {
 
 std::vector<fs::path> files_below(const std::string& folder) {
   std::vector<fs::path> files;
+  int64_t hidden_count = 0;
   for (const fs::directory_entry& entry : list_folder_tree(folder)) {
     const fs::path name = entry.path().lexically_relative(folder);
     std::error_code ignored;
-    if (std::none_of(name.begin(), name.end(), is_hidden) && !entry.is_directory(ignored))
+    if (entry.is_directory(ignored)) continue;
+    if (std::none_of(name.begin(), name.end(), is_hidden))
       files.push_back(entry.path());
+    else
+      ++hidden_count;
   }
-  if (files.empty()) throw DataError(folder + ": the folder contains no files");
+  if (files.empty())
+    throw DataError(concat_text(
+        folder, ": the folder contains no files",
+        hidden_count == 0 ? "" : concat_text(" except ", hidden_count, " hidden files, which are not read")));
   return files;
 }
 
@@ -41,11 +49,17 @@ std::vector<fs::path> files_matching(const std::string& pattern) {
   glob_t found{};
   const int status = glob(pattern.c_str(), 0, nullptr, &found);
   std::vector<fs::path> files;
-  for (size_t i = 0; i < found.gl_pathc; ++i)
+  const size_t found_count = found.gl_pathc;
+  for (size_t i = 0; i < found_count; ++i)
     if (!is_folder(found.gl_pathv[i])) files.emplace_back(found.gl_pathv[i]);
   globfree(&found);
   if (status == GLOB_NOSPACE) throw std::bad_alloc();
-  if (files.empty()) throw DataError(pattern + ": matches no file");
+  if (files.empty())
+    throw DataError(
+        pattern +
+        (found_count == 0
+             ? ": matches no file"
+             : ": matches only folders, expected files; name the files, for example with /* at the end"));
   return files;
 }
 
@@ -83,6 +97,8 @@ class TextSource::Part {
       contents_ = read_unpacked(path, kMaxUnpackedBytes);
     else
       read_or_map();
+    encoding_ = detect_text_encoding({start(), static_cast<size_t>(file_bytes())});
+    if (encoding_.is_utf8()) skipped_bytes_ = static_cast<int64_t>(encoding_.mark_bytes);
   }
   ~Part() {
     if (mapping_) munmap(mapping_, static_cast<size_t>(mapped_bytes_));
@@ -91,12 +107,12 @@ class TextSource::Part {
   Part& operator=(const Part&) = delete;
 
   int64_t first() const { return first_; }
-  int64_t bytes() const { return mapping_ ? mapped_bytes_ : static_cast<int64_t>(contents_.size()); }
+  int64_t bytes() const { return file_bytes() - skipped_bytes_; }
   int64_t last() const { return first_ + bytes(); }
-  const char* data() const {
-    return mapping_ ? static_cast<const char*>(mapping_) : reinterpret_cast<const char*>(contents_.data());
-  }
+  const char* data() const { return start() + skipped_bytes_; }
   const std::string& name() const { return name_; }
+  const TextEncoding& encoding() const { return encoding_; }
+  int64_t skipped_bytes() const { return skipped_bytes_; }
 
   // Throws DataError if a mapped file is shorter than its mapping, because an access to a mapped page after
   // the end of the file raises SIGBUS. Does not detect a truncation during the access.
@@ -110,6 +126,11 @@ class TextSource::Part {
   }
 
  private:
+  const char* start() const {
+    return mapping_ ? static_cast<const char*>(mapping_) : reinterpret_cast<const char*>(contents_.data());
+  }
+  int64_t file_bytes() const { return mapping_ ? mapped_bytes_ : static_cast<int64_t>(contents_.size()); }
+
   static bool is_packed(const fs::path& path) {
     const File file = open_data_file(path);
     uint8_t magic[2] = {};
@@ -144,6 +165,8 @@ class TextSource::Part {
   void* mapping_ = nullptr;
   int64_t mapped_bytes_ = 0;
   Bytes contents_;  // of a gzip file or a small file
+  TextEncoding encoding_;
+  int64_t skipped_bytes_ = 0;  // size of a UTF-8 byte order mark at the start of the file
 };
 
 TextSource::TextSource(const std::vector<fs::path>& files) {
@@ -155,6 +178,13 @@ TextSource::TextSource(const std::vector<fs::path>& files) {
 }
 
 TextSource::~TextSource() = default;
+
+std::string TextSource::describe_encoding_problem() const {
+  for (const auto& part : parts_)
+    if (!part->encoding().is_utf8())
+      return part->name() + ": " + tapeformer::describe_encoding_problem(part->encoding(), part->name());
+  return "";
+}
 
 const TextSource::Part& TextSource::find_part(int64_t offset) const {
   check(offset >= 0 && offset < size_, "TextSource", "byte ", offset, " of ", size_);
@@ -182,7 +212,7 @@ void TextSource::read(int64_t offset, int64_t count, uint8_t* out) const {
 
 std::string TextSource::location(int64_t offset) const {
   const Part& part = find_part(offset);
-  return concat_text(part.name(), ": byte ", offset - part.first());
+  return concat_text(part.name(), ": byte ", offset - part.first() + part.skipped_bytes());
 }
 
 }  // namespace tapeformer

@@ -20,10 +20,10 @@ std::vector<std::filesystem::path> list_text_files(const std::string& path);
 // selected files are empty. Does not read the contents of the files.
 void require_text_files(const std::string& path);
 
-// The concatenated contents of files, without separators. Large plain files are mapped into memory. Small
-// files and gzip files are read into memory. The files must not change while the object exists. read() and
-// view() throw DataError if a mapped file has become shorter. If the file becomes shorter while a view is in
-// use, the process can receive SIGBUS. Immutable and thread-safe.
+// The concatenated contents of files, without separators and without UTF-8 byte order marks. Large plain
+// files are mapped into memory. Small files and gzip files are read into memory. The files must not change
+// while the object exists. read() and view() throw DataError if a mapped file has become shorter. If the file
+// becomes shorter while a view is in use, the process can receive SIGBUS. Immutable and thread-safe.
 class TextSource {
  public:
   // Throws DataError with the path of the file if a file is missing, unreadable or damaged. Also throws
@@ -34,6 +34,9 @@ class TextSource {
   TextSource& operator=(const TextSource&) = delete;
 
   int64_t size() const { return size_; }
+  // Returns a message with a command that converts the first file that is UTF-16 or UTF-32. Returns "" if
+  // there is no such file.
+  std::string describe_encoding_problem() const;
   // Copies `count` bytes, starting at byte `offset`, to `out`.
   void read(int64_t offset, int64_t count, uint8_t* out) const;
   // Returns the text from `offset` to the end of the file that contains `offset`, at most `count` bytes.

@@ -113,23 +113,6 @@ void mark_characters(const TextSource& text, std::vector<bool>& used) {
     if (ascii[i]) used[i] = true;
 }
 
-void append_utf8(char32_t code, std::string& text) {
-  const auto add = [&](uint32_t byte) { text += static_cast<char>(byte); };
-  const auto tail = [&](int shift) { add(0x80 | (code >> shift & 0x3F)); };
-  if (code < 0x80) return add(code);
-  if (code < 0x800) {
-    add(0xC0 | code >> 6);
-  } else if (code < 0x10000) {
-    add(0xE0 | code >> 12);
-    tail(6);
-  } else {
-    add(0xF0 | code >> 18);
-    tail(12);
-    tail(6);
-  }
-  tail(0);
-}
-
 std::shared_ptr<const Tokenizer> restore_characters(const std::string& data, const std::string& source) {
   std::vector<char32_t> codes;
   for (std::string_view rest = data; !rest.empty();) {
@@ -161,7 +144,7 @@ std::shared_ptr<const Tokenizer> make_character_tokenizer(const std::vector<cons
   for (const TextSource* text : texts) mark_characters(*text, used);
   std::string characters;
   for (size_t code = 0; code < used.size(); ++code)
-    if (used[code]) append_utf8(static_cast<char32_t>(code), characters);
+    if (used[code]) append_utf8_character(static_cast<char32_t>(code), characters);
   return std::make_shared<CharacterTokenizer>(characters);
 }
 

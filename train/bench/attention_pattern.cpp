@@ -8,6 +8,7 @@
 
 #include "autograd/tape.h"
 #include "core/random.h"
+#include "data/files/file.h"
 #include "data/images/png.h"
 #include "train/bench/bench.h"
 #include "train/build.h"
@@ -94,6 +95,7 @@ Report run_attention_pattern(const BenchmarkArguments& arguments) {
   const auto& out = arguments.options.get<std::string>("out");
   if (arguments.options.get<std::string>("config").empty())
     throw ConfigError("attention-pattern needs --config");
+  if (!out.empty()) refuse_to_replace_inputs({out}, {arguments.options.get<std::string>("config")});
   const Config config = load_attention_config(arguments);
   const auto& [name, options] = *config.attention.find(config.model.attention.front());
   check_attention_length(name, options, length);

@@ -135,8 +135,11 @@ std::vector<Clip> read_clips(const LoadedSpeechRun& run, const BenchmarkArgument
   const AudioOptions options = make_feature_options(run.config, false).make_audio_options();
   const auto decoder = make_stream_decoder(run, 0);
   std::vector<Clip> clips;
+  Faults faults;
   for (const Utterance& u : corpus.utterances) {
     const bool whole = u.source == SpeechSource::audio && u.begin_seconds == 0 && !u.end_seconds;
+    if (!whole) faults.push_back(u.location + ": is not a whole recording");
+    if (!u.fault.empty()) faults.push_back(u.fault);
     if (!u.fault.empty() || !whole) continue;
     std::optional<CommandOutput> output;
     if (!u.command.empty()) output.emplace(u.command);
@@ -145,7 +148,7 @@ std::vector<Clip> read_clips(const LoadedSpeechRun& run, const BenchmarkArgument
     clip.errors = count_errors(clip.labels, transcribe(run, *decoder, {&clip.samples})).errors;
     clips.push_back(std::move(clip));
   }
-  if (clips.empty()) throw DataError(corpus.name + ": has no whole recordings");
+  if (clips.empty()) throw_with_faults(corpus.name + ": has no whole recordings", faults);
   return clips;
 }
 

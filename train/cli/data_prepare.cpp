@@ -1,10 +1,14 @@
 // The command "tapeformer data prepare kaldi": creates a Kaldi corpus from recordings and transcripts.
+#include <algorithm>
 #include <filesystem>
+#include <set>
 
 #include "core/errors.h"
 #include "core/system/log.h"
+#include "core/system/printable.h"
 #include "data/speech/prepare.h"
 #include "data/speech/read_corpus.h"
+#include "train/cli/configs_folder.h"
 #include "train/cli/data_actions.h"
 
 namespace tapeformer {
@@ -55,7 +59,7 @@ void warn(const SpeechPreparationReport& report, const SpeechPreparationOptions&
     log_warning(report.multichannel_count, " recordings have several channels: data.channel chooses one");
   if (report.recording_counts_by_rate.size() > 1)
     log_warning("the recordings have ", report.recording_counts_by_rate.size(),
-                " sample rates: train with data.resample = true");
+                " sample rates: data.resample = true converts them");
 }
 
 int64_t find_most_common_rate(const SpeechPreparationReport& report) {
@@ -66,6 +70,31 @@ int64_t find_most_common_rate(const SpeechPreparationReport& report) {
       max_count = count;
     }
   return rate;
+}
+
+// Returns the option --set for a key whose value is a path, as a word of a shell.
+std::string format_path_setting(const std::string& key, const fs::path& path) {
+  std::string value = path.string();
+  // Values such as 2024, true and [a] are not strings in TOML.
+  const std::set<std::string> words = {"true", "false", "inf", "nan"};
+  if (value.find_first_of("0123456789+-[{\"'") == 0 || words.contains(value)) value = "./" + value;
+  return " --set " + quote_shell_word(key + "=" + value);
+}
+
+// Returns the command that trains on the prepared corpus.
+std::string make_train_command(const SpeechPreparationReport& report, const SpeechPreparationOptions& options,
+                               const fs::path& lexicon) {
+  const fs::path config = find_configs_folder() / "speech/own.toml", near = fs::proximate(config);
+  const bool is_below = !near.empty() && *near.begin() != "..";
+  std::string command = "tapeformer train " + quote_shell_word((is_below ? near : config).string()) +
+                        format_path_setting("data.path", options.output_folder) +
+                        format_path_setting("data.lexicon", lexicon) +
+                        concat_text(" --set data.sample_rate=", find_most_common_rate(report));
+  if (report.recording_counts_by_rate.size() > 1) command += " --set data.resample=true";
+  if (report.multichannel_count > 0) command += " --set data.channel=0";
+  if (report.valid_count == 0)
+    command += concat_text(" --set data.validation=", std::max<int64_t>(1, report.train_count / 10));
+  return command;
 }
 
 }  // namespace
@@ -117,26 +146,26 @@ void prepare_kaldi(const CommandLine& line) {
   const SpeechPreparationReport report = prepare_speech(options);
   warn(report, options);
   const std::string lexicon = (options.output_folder / "lexicon.txt").string();
-  const int64_t rate = find_most_common_rate(report);
-  log_info("train with data.dataset = \"kaldi\", data.path = \"", options.output_folder.string(),
-           "\", data.lexicon = \"", lexicon, "\", data.sample_rate = ", rate);
-  print_report(Report()
-                   .add("name", "kaldi")
-                   .add("folder", options.output_folder.string())
-                   .add("train", report.train_count)
-                   .add("valid", report.valid_count)
-                   .add("test", report.test_count)
-                   .add("speakers", report.speaker_count)
-                   .add("recordings", report.recording_count)
-                   .add("transcripts", report.transcript_count)
-                   .add("without_transcript", report.untranscribed_recording_count)
-                   .add("faults", static_cast<int64_t>(report.faults.size()))
-                   .add("with_unknown_words", report.unknown_word_utterance_count)
-                   .add("unknown_words", static_cast<int64_t>(report.unknown_words.size()))
-                   .add("proposed", report.proposed_pronunciation_count)
-                   .add("sample_rate", rate)
-                   .add("lexicon", lexicon),
-               line.common_options);
+  const std::string command = make_train_command(report, options, lexicon);
+  Report printed;
+  printed.add("name", "kaldi")
+      .add("folder", options.output_folder.string())
+      .add("train", report.train_count)
+      .add("valid", report.valid_count)
+      .add("test", report.test_count)
+      .add("speakers", report.speaker_count)
+      .add("recordings", report.recording_count)
+      .add("transcripts", report.transcript_count)
+      .add("without_transcript", report.untranscribed_recording_count)
+      .add("faults", static_cast<int64_t>(report.faults.size()))
+      .add("with_unknown_words", report.unknown_word_utterance_count)
+      .add("unknown_words", static_cast<int64_t>(report.unknown_words.size()))
+      .add("proposed", report.proposed_pronunciation_count)
+      .add("sample_rate", find_most_common_rate(report))
+      .add("lexicon", lexicon);
+  if (line.common_options.json) printed.add("train_command", command);
+  print_report(printed, line.common_options);
+  if (!line.common_options.json) print_text("\nTo train on this corpus:\n" + command + "\n");
 }
 
 }  // namespace tapeformer

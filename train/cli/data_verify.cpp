@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "core/errors.h"
+#include "core/system/log.h"
 #include "data/files/file.h"
 #include "data/sets/directory.h"
 #include "data/sets/verify.h"
@@ -75,10 +76,14 @@ Config load_verification_config(const std::string& dataset, const CommandLine& l
   return config;
 }
 
-void add_speech(const std::string& name, const Faults& faults, const CommandLine& line, Verified& verified) {
+void add_speech(const std::string& name, const Faults& faults, const SpeechCheckSummary& summary,
+                const CommandLine& line, Verified& verified) {
   const Faults shown = select_faults_to_show(faults);
   Report row;
   row.add("set", name).add("faults", static_cast<int64_t>(faults.size())).add("good", faults.empty());
+  row.add("sample_rate",
+          summary.sample_rate > 0 ? Report::Value(summary.sample_rate) : Report::Value(std::monostate{}));
+  if (!summary.cuts.empty()) log_warning(name, ": ", summary.cuts);
   if (line.common_options.json) row.add("problems", shown);
   verified.corpora.push_back(row);
   verified.problems.insert(verified.problems.end(), shown.begin(), shown.end());
@@ -88,10 +93,18 @@ void verify_folder(const std::string& name, const std::string& layout, const fs:
                    const CommandLine& line, Verified& verified) {
   // The config is loaded even if the layout is a lexicon, so that invalid keys in --set cause an error.
   const Config config = load_verification_config(find_dataset_of_layout(layout), line);
-  add_speech(name,
-             is_lexicon(layout) ? find_speech_faults(layout, folder)
-                                : find_speech_folder_faults(config, folder, make_data_access(line)),
-             line, verified);
+  SpeechCheckSummary summary;
+  const Faults faults = is_lexicon(layout)
+                            ? find_speech_faults(layout, folder)
+                            : find_speech_folder_faults(config, folder, make_data_access(line), &summary);
+  add_speech(name, faults, summary, line, verified);
+  const int64_t rate = summary.sample_rate;
+  if (summary.has_other_rates)
+    log_info(name, ": the recordings have several sample rates: --set data.resample=true converts them");
+  else if (rate > 0 && config.data.sample_rate == 0 && !config.data.resample &&
+           rate != require_catalogue_entry(config.data.dataset).sample_rate)
+    log_info(name, ": the recordings have ", rate,
+             " samples per second: train with --set data.sample_rate=", rate);
 }
 
 void verify_published(const std::string& name, const CommandLine& line, Verified& verified) {
@@ -116,14 +129,17 @@ void verify_published(const std::string& name, const CommandLine& line, Verified
 void verify_config(const std::string& path, const CommandLine& line, Verified& verified) {
   const Config config = load_config(path, line.common_options.config_settings, make_attention_catalogue());
   const std::string& dataset = config.data.dataset;
-  if (config.model.type == "speech")
-    add_speech(path, find_speech_data_faults(config, make_data_access(line)), line, verified);
-  else if (require_catalogue_entry(dataset).type == DatasetType::images)
+  if (config.model.type == "speech") {
+    SpeechCheckSummary summary;
+    const Faults faults = find_speech_data_faults(config, make_data_access(line), &summary);
+    add_speech(path, faults, summary, line, verified);
+  } else if (require_catalogue_entry(dataset).type == DatasetType::images) {
     verify_published(dataset, line, verified);
-  else
+  } else {
     throw ConfigError(
         path + ": the data set \"" + dataset +
         "\" has no files with published checksums and is not a speech corpus, so there is nothing to verify");
+  }
 }
 
 std::vector<std::string> list_found_sets(const CommandLine& line) {

@@ -18,6 +18,7 @@
 #include "train/cli/text_commands.h"
 #include "train/distributed/gather.h"
 #include "train/distributed/processes.h"
+#include "train/inference/text.h"
 
 namespace tapeformer {
 namespace {
@@ -93,8 +94,10 @@ std::string read_prompt(const CommandLine& line, const Tokenizer& tokenizer) {
   if (from_stdin && line.positionals[1] != kStdin)
     throw ConfigError("expected \"-\" for a prompt on standard input, got \"" + line.positionals[1] +
                       "\"; use --prompt or --prompt-file");
-  if (from_stdin) return read_standard_input();
-  if (from_file) return read_prompt_file(line.options.get<std::string>("prompt-file"));
+  if (from_stdin || from_file) {
+    const std::string path = from_stdin ? kStdin : line.options.get<std::string>("prompt-file");
+    return prepare_text(read_prompt_file(path), path, tokenizer);
+  }
   if (is_given(line, "prompt")) return line.options.get<std::string>("prompt");
   try {
     if (!tokenizer.encode("\n").empty()) return "\n";

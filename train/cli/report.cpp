@@ -5,7 +5,9 @@
 
 #include "core/system/files.h"
 #include "core/system/log.h"
+#include "data/files/file.h"
 #include "train/cli/commands.h"
+#include "train/metrics.h"
 #include "train/report/run_report.h"
 #include "train/signals.h"
 
@@ -44,6 +46,13 @@ bool write_page(const CommandLine& line, bool live, std::vector<ReportedRun>& ru
   const int refresh =
       live && running ? std::max(static_cast<int>(line.options.get<double>("interval")), 1) : 0;
   const std::filesystem::path out = line.options.get<std::string>("out");
+  std::vector<std::filesystem::path> inputs;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const std::filesystem::path folder = line.positionals[i];
+    inputs.insert(inputs.end(), {folder / "config.toml", folder / kMetricsFileName});
+    inputs.insert(inputs.end(), runs[i].picture_paths.begin(), runs[i].picture_paths.end());
+  }
+  refuse_to_replace_inputs({out}, inputs);
   if (out.has_parent_path()) std::filesystem::create_directories(out.parent_path());
   replace_file(out.string(), make_report_page(runs, refresh));
   return running;

@@ -6,6 +6,7 @@
 #include "core/errors.h"
 #include "core/system/log.h"
 #include "train/cli/commands.h"
+#include "train/cli/configs_folder.h"
 #include "train/cli/run_options.h"
 #include "train/distributed/processes.h"
 #include "train/reproduce/commands.h"
@@ -17,29 +18,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Returns the folder of the configs. `named` is the value of --configs. If `named` is not empty, returns
-// `named`, and throws ConfigError if `named` is not a folder.
-//
-// If `named` is empty, returns the first of these folders that contains a folder "reformer": the configs of
-// the installed program, `configs` in a folder above the program, ./configs. Throws ConfigError if no folder
-// is found.
-fs::path find_configs_folder(const fs::path& named) {
-  std::error_code error;
-  if (!named.empty()) {
-    if (fs::is_directory(named, error)) return named;
-    throw ConfigError(named.string() + ": no folder of configs; name one with --configs");
-  }
-  const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  std::vector<fs::path> candidates = {(program.parent_path() / CONFIGS_FROM_PROGRAM).lexically_normal()};
-  for (fs::path folder = program; folder.has_relative_path();) {
-    folder = folder.parent_path();
-    candidates.push_back(folder / "configs");
-  }
-  candidates.emplace_back("configs");
-  for (const fs::path& folder : candidates)
-    if (fs::is_directory(folder / "reformer", error)) return folder;
-  throw ConfigError("no folder of configs at " + candidates.front().string() +
-                    " or ./configs; name one with --configs");
+// Returns the folder of the configs: `named`, which is the value of --configs, or find_configs_folder() if
+// `named` is empty. Throws ConfigError if there is no such folder.
+fs::path choose_configs_folder(const fs::path& named) {
+  const fs::path folder = named.empty() ? find_configs_folder() : named;
+  if (folder.empty())
+    throw ConfigError("no folder of configs near the program or at ./configs; name one with --configs");
+  std::error_code ignored;
+  if (!fs::is_directory(folder, ignored))
+    throw ConfigError(folder.string() + ": no folder of configs; name one with --configs");
+  return folder;
 }
 
 std::string format_settings_help() {
@@ -142,7 +130,7 @@ ReproductionOptions make_reproduction_options(const Reproduction& chosen, const 
   const auto scale =
       std::find(list_table_scale_names().begin(), list_table_scale_names().end(), text("scale"));
   ReproductionOptions options{.scale = static_cast<TableScale>(scale - list_table_scale_names().begin()),
-                              .config_folder = find_configs_folder(text("configs")),
+                              .config_folder = choose_configs_folder(text("configs")),
                               .output_folder = text("out"),
                               .runs_folder = text("runs"),
                               .seeds = parse_seeds(line),

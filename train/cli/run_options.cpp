@@ -8,7 +8,9 @@
 #include "core/errors.h"
 #include "core/system/files.h"
 #include "core/system/log.h"
+#include "data/files/file.h"
 #include "data/images/png.h"
+#include "data/sets/directory.h"
 #include "train/build.h"
 #include "train/loop/tensorboard.h"
 
@@ -117,6 +119,19 @@ std::string to_string(GenerationMode mode) {
   return mode == GenerationMode::recurrent ? "recurrent" : "recompute";
 }
 
+std::vector<fs::path> list_input_paths(const Config& config, const fs::path& checkpoint_folder,
+                                       const std::string& data_dir) {
+  std::vector<fs::path> paths = {checkpoint_folder};
+  for (const std::string* path : {&config.data.valid_path, &config.data.test_path, &config.data.lexicon})
+    if (!path->empty()) paths.emplace_back(*path);
+  const CatalogueEntry& set = require_catalogue_entry(config.data.dataset);
+  if (set.type != DatasetType::speech && !config.data.path.empty()) paths.emplace_back(config.data.path);
+  if (const auto folder = find_dataset_folder(set, data_dir))
+    for (const CatalogueFile& file : set.files)
+      if (const auto path = locate_file(*folder, file.name)) paths.push_back(*path);
+  return paths;
+}
+
 OptionSpec make_picture_path_option() {
   return {.name = "out",
           .default_value = std::string(),
@@ -139,6 +154,9 @@ fs::path prepare_picture_path(const LoadedRun& run, const CommandLine& line, con
         throw std::runtime_error(
             "cannot write " + path.string() + ": " + entry.string() +
             " is a symbolic link, and runs do not write through links; choose a file with --out");
+  } else {
+    refuse_to_replace_inputs(
+        {path}, list_input_paths(run.config, run.checkpoint_folder, line.common_options.data_dir));
   }
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
   std::error_code error;

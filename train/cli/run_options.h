@@ -43,6 +43,12 @@ OptionSpec make_generation_mode_option();
 GenerationMode choose_generation_mode(const CommandLine& line, const AutoregressiveModel& model);
 std::string to_string(GenerationMode mode);
 
+// Returns the files that a command with this config reads: the files of the checkpoint and of the data set. A
+// folder stands for its files. Does not include the files of speech corpora; see list_input_files().
+std::vector<std::filesystem::path> list_input_paths(const Config& config,
+                                                    const std::filesystem::path& checkpoint_folder,
+                                                    const std::string& data_dir);
+
 // Returns the option --out of commands that write a picture.
 OptionSpec make_picture_path_option();
 // Throws ConfigError if the file name in --out does not end in ".png". Commands call the function before they
@@ -50,8 +56,8 @@ OptionSpec make_picture_path_option();
 void check_png_extension(const CommandLine& line);
 // Returns the value of --out. If --out is empty, returns the path NAME-step-….png in the samples folder of
 // the run or, for a checkpoint outside of a run directory, in the working directory. Creates the folder of
-// the file. Throws std::runtime_error if this folder is not writable. Call the function before generating
-// pictures, so that the error is reported early.
+// the file. Throws ConfigError if --out is a file that the command reads, and std::runtime_error if the
+// folder is not writable. Call the function before generating pictures, so that errors are reported early.
 std::filesystem::path prepare_picture_path(const LoadedRun& run, const CommandLine& line,
                                            const std::string& name);
 // Throws ConfigError if the grid of write_image_grid() with `count` images and `columns` columns exceeds

@@ -140,7 +140,7 @@ int run_score(const Arguments& arguments) {
     throw ConfigError("expected a model of text, found a model of " + run.config.data.dataset);
   const std::string& path = line->positionals[1];
   LineScorer scorer(run, path, line->common_options.json);
-  score_lines(read_text(path), scorer);
+  score_lines(prepare_text(read_text(path), path, *run.tokenizer), scorer);
   if (line->common_options.json) print_report(scorer.report(), line->common_options);
   return 0;
 }

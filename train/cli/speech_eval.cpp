@@ -2,9 +2,11 @@
 // Kaldi and the most frequent confusions. With --alignments, the command also writes alignments. With --trn,
 // it also writes input files for sclite, the scoring program of NIST.
 #include <filesystem>
+#include <set>
 
 #include "core/system/files.h"
 #include "core/system/log.h"
+#include "data/files/file.h"
 #include "train/cli/run_options.h"
 #include "train/cli/speech_commands.h"
 #include "train/distributed/processes.h"
@@ -29,6 +31,22 @@ void write_alignments(const fs::path& path, const std::vector<ScoredUtterance>& 
     text += utterance.id + "\n" + format_alignment(align_phones(utterance.reference, utterance.hypothesis)) +
             "\n";
   replace_file(path.string(), text);
+}
+
+// Throws ConfigError if --trn or --alignments would replace a file of the checkpoint or the corpus.
+void check_output_files(const LoadedSpeechRun& run, const SpeechPart& part, const CommandLine& line) {
+  const fs::path trn = line.options.get<std::string>("trn"),
+                 alignments = line.options.get<std::string>("alignments");
+  std::vector<fs::path> outputs;
+  if (!trn.empty()) outputs = list_trn_files(trn);
+  if (!alignments.empty()) outputs.push_back(alignments);
+  std::set<fs::path> inputs;
+  for (const fs::path& path :
+       list_input_paths(run.config, run.checkpoint_folder, line.common_options.data_dir))
+    inputs.insert(path);
+  for (int64_t i = 0; i < part.dataset->size(); ++i)
+    for (const fs::path& path : list_input_files(part.dataset->utterance(i))) inputs.insert(path);
+  refuse_to_replace_inputs(outputs, {inputs.begin(), inputs.end()});
 }
 
 Report report_of(const SpeechEvaluation& result, const SpeechPart& part) {
@@ -74,6 +92,7 @@ int run_speech_eval(const FoundRun& found, const CommandLine& line) {
   run.config.data.limit = run.config.data.eval_limit = line.options.get<int64_t>("limit");
   const SpeechPart part = read_speech_part(run.config, line.options.get<std::string>("split"),
                                            make_data_access(line), &run.metadata);
+  check_output_files(run, part, line);
   SpeechEvaluationOptions options = make_speech_evaluation_options(run.config);
   options.beam_size = line.options.get<int64_t>("beam");
   if (const auto batch = line.options.get<int64_t>("batch"); batch > 0) options.max_batch_size = batch;

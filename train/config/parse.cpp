@@ -12,6 +12,7 @@
 #include <tuple>
 
 #include "core/system/printable.h"
+#include "data/files/text_encoding.h"
 #include "data/files/text_lines.h"
 
 namespace tapeformer {
@@ -208,7 +209,10 @@ std::optional<std::string> read_text(const std::string& path, std::string& probl
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(file.gcount()));
   if (text.size() > kMaxFileBytes) problem = "is larger than 1 MiB, expected a TOML config file";
-  if (text.find('\0') != std::string::npos) problem = "is not a text file, expected a TOML config file";
+  if (const TextEncoding encoding = detect_text_encoding(text); !encoding.is_utf8())
+    problem = describe_encoding_problem(encoding, path);
+  else if (text.find('\0') != std::string::npos)
+    problem = "is not a text file, expected a TOML config file";
   for (size_t begin = 0; problem.empty() && begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());
     if (end - begin > kMaxLineBytes)

@@ -5,6 +5,9 @@
 #include <cmath>
 #include <numbers>
 
+#include "core/errors.h"
+#include "core/system/log.h"
+#include "data/files/text_encoding.h"
 #include "models/decoder.h"
 #include "ops/reduce.h"
 #include "ops/softmax.h"
@@ -50,6 +53,15 @@ void check_carried(const AutoregressiveModel& model, int64_t tokens) {
 }
 
 }  // namespace
+
+std::string prepare_text(std::string text, const std::string& name, const Tokenizer& tokenizer) {
+  const TextEncoding encoding = detect_text_encoding(text);
+  if (encoding.is_utf8()) return text.erase(0, encoding.mark_bytes);
+  const std::string problem = name + ": " + describe_encoding_problem(encoding, name);
+  if (tokenizer.name() != kByteTokenizerName) throw DataError(problem);
+  log_warning(problem, "; the tokens are its bytes as they are");
+  return text;
+}
 
 std::vector<double> compute_token_losses(const AutoregressiveModel& model, std::span<const int64_t> tokens) {
   const NoGradScope no_grad;

@@ -1,7 +1,8 @@
-// Evaluation of language models on texts that are longer than a window.
+// Preparation of a user's text for a language model, and evaluation on texts that are longer than a window.
 #pragma once
 
 #include <span>
+#include <string>
 #include <vector>
 
 #include "data/text/text_dataset.h"
@@ -9,6 +10,11 @@
 #include "train/evaluate.h"
 
 namespace tapeformer {
+
+// Returns the text without a UTF-8 byte order mark. Throws DataError with a command that converts the text if
+// it is UTF-16 or UTF-32. The tokenizer "bytes" takes any text, so logs a warning instead. `name` is the file
+// of the text.
+std::string prepare_text(std::string text, const std::string& name, const Tokenizer& tokenizer);
 
 // Returns the negative log-likelihoods, in nats, of all tokens except the first. The model reads windows of
 // max_length tokens. Each window repeats the second half of the previous window as context. A model with a

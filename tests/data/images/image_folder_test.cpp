@@ -111,6 +111,22 @@ TEST_CASE("missing and empty folders are errors") {
                  "no PNG or JPEG files for the split \"train\"; found 0 pictures in all"));
 }
 
+TEST_CASE("the error for a folder without usable pictures contains the reasons") {
+  const QuietLog quiet;
+  const TempDir dir;
+  const ImageFolderOptions options{
+      .path = dir.path().string(), .valid_share = 0, .test_share = 0, .image_size = 4};
+  const auto error = [&] { return message_of<DataError>([&] { load_image_folder("train", options); }); };
+  fs::create_symlink("missing.png", dir / "link.png");
+  CHECK(contains(error(), "found 0 pictures in all; 1 cannot be used:\n"));
+  CHECK(contains(error(), "link.png: is a link without a target"));
+  write_file(dir / "broken.png", std::string("no picture"));
+  write_png(dir / "small.png", Tensor::full({2, 6, 3}, 1, DType::uint8));
+  CHECK(contains(error(), "no picture of the split \"train\" is usable; 3 cannot be used:\n"));
+  CHECK(contains(error(), "broken.png"));
+  CHECK(contains(error(), "small.png: has 2 x 6 pixels, expected at least 4 x 4"));
+}
+
 TEST_CASE("a cache of decoded images is used until a picture changes, and a damaged cache is replaced") {
   const QuietLog quiet;
   const TempDir dir;

@@ -186,7 +186,7 @@ TEST_CASE("the index of a feature cache with overflowing sizes is not used") {
   // The checksum of the index is valid, but the size of its utterance, 2 frames of `dims` floats, overflows.
   for (const int64_t dims : {int64_t{1} << 61, int64_t{1} << 62, INT64_MAX}) {
     const std::string index = bytes_of({1, 2, dims, 0, 0, 0});
-    write_file(path, index + bytes_of({int64_t{compute_checksum(index).crc32}}) + "tapeformer features 3\n");
+    write_file(path, index + bytes_of({int64_t{compute_checksum(index).crc32}}) + "tapeformer features 4\n");
     CHECK(!FeatureStore(corpus, cached).is_from_cache());
   }
   CHECK(FeatureStore(corpus, cached).is_from_cache());
@@ -288,9 +288,22 @@ TEST_CASE("unusable files are left out and reported, or are errors with reject_f
   SpeechDatasetOptions strict = options_8k();
   strict.reject_faulty_utterances = true;
   CHECK(contains(message_of<DataError>([&] { SpeechDataset(corpus, kPhones, strict); }), "noise: u0: "));
-  corpus.utterances.resize(2);
-  CHECK(contains(message_of<DataError>([&] { SpeechDataset(corpus, kPhones, options_8k()); }),
-                 "none of 2 utterances can be used; the first: u0"));
+}
+
+TEST_CASE("the error for a corpus without usable utterances contains the reasons of all utterances") {
+  const TempDir dir;
+  Corpus corpus = noise_corpus(dir, 3);
+  write_file(corpus.utterances[0].path, std::string("no sound"));
+  write_wav(corpus.utterances[1].path, std::vector<float>(4000, 0.0f), 8000);
+  corpus.utterances[2].phones = Words(40, "a");
+  corpus.dropped_count = 4;
+  const std::string error = message_of<DataError>([&] { SpeechDataset(corpus, kPhones, options_8k()); });
+  CAPTURE(error);
+  CHECK(contains(error,
+                 "none of the 7 utterances can be used; 4 have words that the lexicon lacks; 1 are "
+                 "shorter than their labels; 2 cannot be used:\nu0: "));
+  CHECK(contains(error, "u0.wav: not a readable audio file"));
+  CHECK(contains(error, "u1.wav: is silent"));
 }
 
 TEST_CASE("scoring keeps utterances that are shorter than their labels or have unseen phones") {

@@ -16,33 +16,13 @@
 #include "data/files/command.h"
 #include "data/speech/feature_store.h"
 #include "data/speech/kaldi_archive.h"
+#include "tests/data/speech/kaldi_files.h"
 #include "tests/data/support.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;
 
 namespace {
-
-template <class T>
-std::string matrix_bytes(const char* kind, int32_t rows, int32_t columns, const std::vector<T>& values) {
-  std::string bytes = std::string("\0B", 2) + kind + " ";
-  const auto append = [&](const void* data, size_t size) {
-    bytes.append(static_cast<const char*>(data), size);
-  };
-  bytes += '\4';
-  append(&rows, 4);
-  bytes += '\4';
-  append(&columns, 4);
-  append(values.data(), values.size() * sizeof(T));
-  return bytes;
-}
-
-// Returns samples that repeat a ramp. Constant samples would count as silence.
-std::vector<float> ramps(size_t count) {
-  std::vector<float> samples(count);
-  for (size_t i = 0; i < count; ++i) samples[i] = static_cast<float>(i % 100) / 100;
-  return samples;
-}
 
 // Writes a Kaldi data directory with two utterances of one recording.
 void write_directory(const TempDir& dir) {
@@ -85,6 +65,8 @@ TEST_CASE("every fault of a Kaldi directory is reported with its file and line")
       {"segments", "a r1 0 0.5\nb r2 0.5 1\n", "segments:2: recording \"r2\" is not in wav.scp"},
       {"segments", "a r1 0 0.5\nb r1 0.5 0.5\n", "segments:2: expected 0 <= start < end"},
       {"segments", "a r1 0 0.5\nb r1 x 1\n", "segments:2: expected a number, found \"x\""},
+      {"segments", "a r1 0 0.5\nb r1 0.5 1 A\n", "segments:2: expected the number of a channel, from 0"},
+      {"segments", "a r1 0 0.5\nb r1 0.5 1 0 0\n", "segments:2: expected \"id recording start end\" or"},
       {"text", "b good\na hello\n", "text:2: \"a\" after \"b\": not sorted"},
       {"text", "a hello\na hello\nb good\n", "text:2: \"a\" is a duplicate of line 1"},
       {"text", "a hello\n", "text: utterance \"b\" is missing"},
@@ -113,9 +95,12 @@ TEST_CASE(
   };
   const std::vector<std::tuple<const char*, const char*, const char*>> faults = {
       {"text", "a hello\nb\n", "text:2: an empty transcript"},
-      {"segments", "a r1 0 0.5\nb r1 0.5 1.5\n", "segments:2: b: ends outside of"},
+      {"segments", "a r1 0 0.5\nb r1 0.5 1.5\n", "segments:2: the segment ends at 1.5 s, outside of"},
+      {"segments", "a r1 0 0.5\nb r1 1 1.2\n", "segments:2: the segment begins at 1 s, outside of"},
+      {"segments", "a r1 0 0.5\nb r1 0.5 -1 1\n", "r.wav: has no channel 1, found 1 channels"},
       {"wav.scp", "r1 r.wav\nr2 none.wav\n", "wav.scp:2: "},
       {"wav.scp", "r1 none.wav\n", "none.wav: no such file"},
+      {"wav.scp", "r1 no  such recording.wav\n", "no  such recording.wav: no such file"},
   };
   for (const auto& [name, contents, message] : faults) {
     const TempDir dir;

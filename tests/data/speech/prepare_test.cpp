@@ -159,7 +159,12 @@ TEST_CASE("recordings and transcripts without a match are reported") {
   CHECK(contains(fails(wrong), "no such folder of recordings"));
   write_file(dir / "mp3/a.mp3", std::string("x"));
   wrong.audio_folder = dir / "mp3";
-  CHECK(contains(fails(wrong), "convert its 1 .mp3"));
+  CHECK(contains(fails(wrong), "convert its 1 .mp3 files"));
+  write_file(dir / "mp3/b.m4a", std::string("x"));
+  fs::create_symlink("missing", dir / "mp3/c.wav");
+  CHECK(contains(fails(wrong),
+                 "contains no recordings (.wav, .flac, .ogg, .sph); 1 entries with such names are "
+                 "links without a target or not files; convert its 2 .m4a .mp3 files"));
   wrong = options;
   wrong.valid_share = 0.5, wrong.test_share = 0.5;
   CHECK(contains(fails(wrong), "a sum below 1"));
@@ -177,9 +182,64 @@ TEST_CASE("recordings and transcripts without a match are reported") {
   CHECK(read_file(dir / "mp3/lexicon.txt") == "a AH\n");
   wrong = options;
   wrong.lexicon_paths = {dir / "lexicon", options.output_folder / "lexicon.txt"};
-  CHECK(contains(fails(wrong), "out/lexicon.txt: is an input lexicon, so it is not replaced"));
+  CHECK(contains(fails(wrong), "out/lexicon.txt: is an input of the command, so it is not replaced"));
   write_file(dir / "table.tsv", std::string("path\tsentence\ns0/0.wav\tzork\n"));
   CHECK(contains(fails(options), "1 have words that the lexicon lacks, see"));
+}
+
+TEST_CASE("transcripts, lexicons and recordings are not replaced by the parts of the corpus") {
+  const TempDir dir;
+  SpeechPreparationOptions options = write_recordings(dir, 3);
+  const fs::path out = options.output_folder, text = out / "train/text";
+  std::string list;
+  for (int s = 0; s < 3; ++s) list += "s" + std::to_string(s) + "/1 One!\n";
+  const auto refuses = [&](const fs::path& transcripts, const std::string& named) {
+    CAPTURE(transcripts.string());
+    options.transcript_path = transcripts;
+    CHECK(contains(message_of<ConfigError>([&] { prepare_speech(options); }),
+                   named + ": is an input of the command"));
+    CHECK(read_file(text) == list);
+    CHECK(read_file(transcripts) == list);
+    CHECK(!fs::exists(out / "lexicon.txt"));
+  };
+  write_file(text, list);
+  fs::create_symlink(text, dir / "link");
+  fs::create_hard_link(text, dir / "hard");
+  for (const fs::path& same : {text, out / "../out/train/./text", dir / "link", dir / "hard"})
+    refuses(same, text.string());
+  // A file that would be replaced is a link to the transcripts.
+  write_file(dir / "mine", list);
+  for (const char* name : {"lexicon.txt", "unknown-words.txt", "valid/text"}) {
+    fs::create_directories(out / "valid");
+    fs::create_symlink(dir / "mine", out / name);
+    options.transcript_path = dir / "mine";
+    CHECK_THROWS_AS(prepare_speech(options), ConfigError);
+    CHECK(read_file(dir / "mine") == list);
+    fs::remove(out / name);
+  }
+  fs::remove_all(out);
+  options.transcript_path = dir / "table.tsv";
+  options.lexicon_paths = {dir / "lexicon"};
+  prepare_speech(options);
+  const std::string lexicon = read_file(out / "lexicon.txt");
+  fs::create_symlink(out / "lexicon.txt", dir / "lexicon-link");
+  options.lexicon_paths = {dir / "lexicon-link"};
+  CHECK(contains(message_of<ConfigError>([&] { prepare_speech(options); }), "is an input of the command"));
+  CHECK(read_file(out / "lexicon.txt") == lexicon);
+}
+
+TEST_CASE("a corpus can be prepared again in the folder of its recordings and transcripts") {
+  const TempDir dir;
+  SpeechPreparationOptions options = write_recordings(dir, 1);
+  for (const std::string name : {"0", "1", "2", "3", "4"})
+    write_file(dir / "audio/s0" / (name + ".txt"), kWords[std::stoul(name)] + "\n");
+  options.transcript_path = options.output_folder = options.audio_folder;
+  CHECK(prepare_speech(options).utterance_count() == 5);
+  CHECK(prepare_speech(options).utterance_count() == 5);
+  // A recording with the name of an output makes this output a transcript.
+  write_tone(dir / "audio/lexicon.wav", 0.3);
+  CHECK(contains(message_of<ConfigError>([&] { prepare_speech(options); }),
+                 "audio/lexicon.txt: is an input of the command"));
 }
 
 TEST_CASE("phonemes of espeak-ng become phones of CMUdict") {

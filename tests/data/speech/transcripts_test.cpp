@@ -99,6 +99,58 @@ TEST_CASE("invalid transcripts are reported with their line") {
   CHECK(contains(reading_error(dir / "t.tsv"), "contains no transcripts"));
 }
 
+TEST_CASE("the error for transcripts that are all refused contains the reasons") {
+  const TempDir dir;
+  Faults faults;
+  const auto error = [&](const std::filesystem::path& path) {
+    faults.clear();
+    return message_of<DataError>([&] { read_transcripts(path, {}, &faults); });
+  };
+  write_file(dir / "t.csv", std::string("path,text\na\nb\n"));
+  CHECK(contains(error(dir / "t.csv"), "t.csv: contains no transcripts; 2 cannot be used:\n"));
+  CHECK(contains(error(dir / "t.csv"), "t.csv:2: expected at least 2 columns, found 1"));
+  write_file(dir / "t.csv", std::string("path,text\na,\"open\n"));
+  CHECK(contains(error(dir / "t.csv"), "t.csv:2: a quote is not closed"));
+  write_file(dir / "texts/a.txt", std::string("caf\xE9\n"));
+  CHECK(contains(error(dir / "texts"), "texts: contains no transcripts (.trans.txt, .txt or .lab files); 1"));
+  CHECK(contains(error(dir / "texts"), "a.txt:1: is not UTF-8"));
+  write_file(dir / "lists/b.trans.txt", std::string("a caf\xE9\n"));
+  CHECK(contains(error(dir / "lists"), "b.trans.txt:1: is not UTF-8"));
+  write_file(dir / "lists/b.trans.txt", std::string("\n"));
+  CHECK(contains(error(dir / "lists"), "lists: contains no transcripts (.trans.txt"));
+}
+
+TEST_CASE("quoted fields of tables can contain line breaks") {
+  const TempDir dir;
+  const auto read = [&](const std::string& name, const std::string& text) {
+    write_file(dir / name, text);
+    std::vector<std::string> found;
+    for (const Transcript& transcript : read_transcripts(dir / name))
+      found.push_back(transcript.recording + ": " + transcript.text);
+    return found;
+  };
+  using Texts = std::vector<std::string>;
+  const Texts expected = {"a.wav: one, two", "b.wav: three \"four\" five", "c.wav: six"};
+  CHECK(read("t.csv",
+             "path,text\na.wav,\"one,\r\ntwo\"\r\n"
+             "b.wav,\"three\n\n\"\"four\"\"\nfive\" \nc.wav,six\n") == expected);
+  CHECK(
+      read("t.tsv", "path\ttext\na.wav\t\"one,\ntwo\"\nb.wav\t\"three\n\"\"four\"\" five\"\nc.wav\tsix\n") ==
+      expected);
+  write_file(dir / "h.csv", std::string("path,\"text\n(spoken)\"\na.wav,one\n"));
+  CHECK(read_transcripts(dir / "h.csv", {"1", "2", ""}).back().text == "one");
+  CHECK(read_transcripts(dir / "t.csv").back().location == (dir / "t.csv").string() + ":8");
+  // In tables that are not .csv files, a quote can be a part of the text.
+  CHECK(read("q.tsv", "path\ttext\na.wav\t\"one\nb.wav\t\"two\" three\nc.wav\tfour\"\n") ==
+        Texts{"a.wav: \"one", "b.wav: \"two\" three", "c.wav: four\""});
+  // An unclosed quote does not join its row with the rows up to the next quote.
+  write_file(dir / "u.csv", std::string("path,text\na.wav,\"one\nb.wav,two\nc.wav,\"three\"\nd.wav,four\n"));
+  Faults faults;
+  CHECK(read_transcripts(dir / "u.csv", {}, &faults).size() == 3);
+  REQUIRE(faults.size() == 1);
+  CHECK(contains(faults[0], "u.csv:2: a quote is not closed"));
+}
+
 TEST_CASE("normalize_transcript() ignores case, punctuation and typographic marks") {
   CHECK(normalized("“Well-known”, don’t…") == Words{"well", "known", "don't"});
   CHECK(normalized("X-Ray: Mr. CAFÉ (a/b) — U.S.!") == Words{"x-ray", "mr.", "café", "a", "b", "u.s."});

@@ -5,6 +5,7 @@
 
 #include "core/errors.h"
 #include "tests/data/support.h"
+#include "tests/support/encoded.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;
@@ -58,9 +59,14 @@ TEST_CASE("errors about unreadable files contain their names") {
     return message_of<DataError>([&] { TextSource source(list_text_files(path)); });
   };
   CHECK(message(folder) == folder + ": the folder contains no files");
+  write_file(dir / ".hidden/a.txt", std::string("text"));
+  CHECK(message(folder) ==
+        folder + ": the folder contains no files except 1 hidden files, which are not read");
   write_file(dir / "a.txt", std::string("text"));
   CHECK(message(folder + "/none.txt") == folder + "/none.txt: no such file");
   CHECK(message(folder + "/*.md") == folder + "/*.md: matches no file");
+  std::filesystem::create_directory(dir / "folder.md");
+  CHECK(contains(message(folder + "/*.md"), "/*.md: matches only folders"));
   write_file(dir / "empty", std::string());
   CHECK(message(folder + "/empty") == folder + "/empty: no text: the size is 0 bytes");
   std::filesystem::create_symlink("missing", dir / "link");
@@ -76,4 +82,26 @@ TEST_CASE("errors about unreadable files contain their names") {
   if (getuid() == 0) return;  // the superuser can read all files
   std::filesystem::permissions(dir / "a.txt", std::filesystem::perms::none);
   CHECK(contains(message(folder), "a.txt"));
+}
+
+TEST_CASE("a UTF-8 byte order mark is not a part of the text, and UTF-16 is recognised") {
+  const TempDir dir;
+  const std::string mark = "\xEF\xBB\xBF", long_text(300000, 'x');  // a mapped file
+  write_file(dir / "a.txt", mark + "first ");
+  write_file(dir / "b.txt", mark + long_text);
+  write_file(dir / "c.gz", gzipped(bytes_of(mark + " third")));
+  write_file(dir / "d.txt", mark);
+  const TextSource source(list_text_files(dir.path().string()));
+  CHECK(all_text(source) == "first " + long_text + " third");
+  CHECK(source.location(6) == (dir / "b.txt").string() + ": byte 3");
+  CHECK(source.describe_encoding_problem().empty());
+  write_file(dir / "b c.txt", encoded(std::u16string(u"text\n"), true));
+  const std::string path = (dir / "b c.txt").string();
+  CHECK(TextSource(list_text_files(dir.path().string())).describe_encoding_problem() ==
+        path + ": is UTF-16, expected UTF-8; convert it: iconv -f UTF-16 -t UTF-8 '" + path +
+            "' > converted.txt");
+  write_file(dir / "b.gz", gzipped(bytes_of(encoded(std::u16string(u"text\n"), false, false))));
+  CHECK(contains(TextSource({dir / "b.gz"}).describe_encoding_problem(),
+                 "b.gz: is UTF-16LE, expected UTF-8; convert it: zcat " + (dir / "b.gz").string() +
+                     " | iconv -f UTF-16LE -t UTF-8 > converted.txt"));
 }

@@ -247,9 +247,15 @@ TEST_CASE("data verify accepts and refuses the same corpora as training") {
   CHECK(parse_json_output(verify({rate}))["good"] == true);
   CHECK(parse_json_output(verify({"data.resample=true", lexicon}))["good"] == true);
 
-  // Training with the default sample rate refuses all recordings. The error shows five recordings and the
-  // number of further recordings.
-  const auto other_rate = verify({});
+  // Without data.sample_rate, the corpus can have any rate.
+  const auto any_rate = verify({lexicon});
+  CHECK(any_rate.code == 0);
+  CHECK(parse_json_output(any_rate)["files"][0]["sample_rate"] == 8000);
+  CHECK(contains(any_rate.err,
+                 "the recordings have 8000 samples per second: train with --set data.sample_rate=8000"));
+  // With another rate, training refuses all recordings. The error shows five recordings and the number of
+  // further recordings.
+  const auto other_rate = verify({"data.sample_rate=16000"});
   CHECK(other_rate.code == 3);
   CHECK(parse_json_output(other_rate)["files"][0]["faults"] == 43);
   CHECK(contains(other_rate.err, "expected 16000 samples per second, found 8000"));
@@ -299,6 +305,73 @@ TEST_CASE("data verify of a config reads the parts that training reads") {
     CHECK(contains(bad.err, expected));
     CHECK(run_program({"train", config, "--dry-run", "--set", set}).code == bad.code);
   }
+}
+
+TEST_CASE("data prepare kaldi ends with a command that trains on the corpus, whatever its recordings are") {
+  const TempDir dir;
+  const auto add = [&](int first, int64_t rate, bool stereo) {
+    for (int i = first; i < first + 6; ++i) {
+      const fs::path wav = dir / "audio" / (std::to_string(i) + ".wav");
+      std::vector<float> samples(8000);
+      for (size_t k = 0; k < samples.size(); ++k)
+        samples[k] = static_cast<float>(0.4 * std::sin(0.1 * static_cast<double>(i % 3 * k)) +
+                                        0.001 * static_cast<double>(k % 7));
+      fs::create_directories(dir / "audio");
+      tapeformer::write_wav(wav, samples, rate);
+      write_file(dir / "audio" / (std::to_string(i) + ".txt"), std::string(i % 2 ? "one\n" : "two\n"));
+      if (!stereo) continue;
+      std::string bytes = read_file(wav);
+      bytes[22] = 2;  // number of channels
+      bytes[32] = 4;  // number of bytes per frame
+      write_file(wav, bytes);
+    }
+  };
+  write_file(dir / "lexicon", std::string("one W AH N\ntwo T UW\n"));
+  const std::string out = (dir / "my 'own' corpus").string();
+  const auto prepare = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> words = {"data",
+                                      "prepare",
+                                      "kaldi",
+                                      "--audio",
+                                      (dir / "audio").string(),
+                                      "--lexicon",
+                                      (dir / "lexicon").string(),
+                                      "--out",
+                                      out};
+    words.insert(words.end(), more.begin(), more.end());
+    const ProgramResult result = run_program(words);
+    CAPTURE(result.err);
+    REQUIRE(result.code == 0);
+    const size_t at = result.out.rfind("tapeformer train ");
+    REQUIRE(at != std::string::npos);
+    CHECK(result.out.find('\n', at) == result.out.size() - 1);
+    return result.out.substr(at + std::string("tapeformer").size());
+  };
+  // Runs the command with a tiny model.
+  const auto train = [&](std::string command) {
+    const size_t config = command.find(" --set");
+    command.replace(0, config, " train " + (dir / "c.toml").string());
+    write_file(dir / "c.toml",
+               std::string("[data]\ndataset = \"kaldi\"\n[model]\ntype = \"speech\"\nencoder = \"lstm\"\n"
+                           "layers = 1\nhidden = 4\n[train]\nsteps = 1\n"));
+    const std::string log = (dir / "log").string();
+    const int status = std::system(
+        ("cd '" + dir.path().string() + "' && '" PROGRAM "'" + command + " --dry-run > " + log + " 2>&1")
+            .c_str());
+    CHECK_MESSAGE(status == 0, read_file(log));
+  };
+  add(0, 8000, false);
+  std::string command = prepare({});
+  CHECK(contains(command, " --set data.sample_rate=8000"));
+  train(command);
+  CHECK(run_program({"data", "verify", "kaldi", out}).code == 0);
+  command = prepare({"--valid", "0"});
+  CHECK(contains(command, " --set data.validation=1"));
+  train(command);
+  add(6, 16000, true);
+  command = prepare({});
+  CHECK(contains(command, " --set data.resample=true --set data.channel=0"));
+  train(command);
 }
 
 namespace {
@@ -355,6 +428,12 @@ TEST_CASE("data prepare kaldi: the example of the documentation, from a table to
       run_program({"train", (dir / "c.toml").string(), "--run-dir", (dir / "run").string(), "--json"});
   CAPTURE(trained.err);
   CHECK(parse_json_output(trained)["per"] >= 0);
+
+  const std::string command = report["train_command"];
+  CHECK(contains(command,
+                 "configs/speech/own.toml --set data.path=corpus --set data.lexicon=corpus/lexicon.txt "
+                 "--set data.sample_rate=16000"));
+  CHECK(!contains(command, "data.channel"));
 
   for (const auto& [option, value, expected] :
        {std::tuple<std::string, std::string, std::string>{"--valid", "2", "at most 1"},

@@ -44,6 +44,19 @@ TEST_CASE("configs/images/small.toml trains on images of 8 x 8, and moved pictur
   const Words draw{"generate", (dir / "run").string(),  "--count", "1", "--quiet",
                    "--out",    (dir / "a.png").string()};
   CHECK(run_program(draw).err.empty());
+  // --out must not replace a picture of the data set or a file of the checkpoint.
+  fs::create_symlink(dir / "run/checkpoints/latest/model.safetensors", dir / "b.png");
+  fs::create_hard_link(dir / "pictures/3.png", dir / "c.png");
+  const std::string picture = read_file(dir / "pictures/3.png"), weights = read_file(dir / "b.png");
+  for (const fs::path& out : {dir / "pictures/3.png", dir / "b.png", dir / "c.png"})
+    for (const char* command : {"generate", "complete"}) {
+      const auto refused = run_program({command, (dir / "run").string(), "--out", out.string()});
+      CHECK(refused.code == 2);
+      CHECK_MESSAGE(contains(refused.err, out.string() + ": is an input of the command"), refused.err);
+    }
+  CHECK(read_file(dir / "pictures/3.png") == picture);
+  CHECK(read_file(dir / "b.png") == weights);
+  CHECK(run_program(draw).code == 0);  // a.png is not an input
   fs::rename(dir / "pictures", dir / "moved");
   const auto moved = run_program(draw);
   CHECK(moved.code == 0);

@@ -83,6 +83,23 @@ TEST_CASE("report writes one page with the curves, samples and config difference
   CHECK(!contains(html, "refresh"));
 }
 
+TEST_CASE("report does not replace a file of a run") {
+  const TempDir dir;
+  train(dir / "a", "0.001");
+  write_png(dir / "a/samples/s.png", Tensor::full({4, 4, 3}, 9, DType::uint8));
+  fs::create_symlink(dir / "a/metrics.jsonl", dir / "link.html");
+  const std::string run = (dir / "a").string();
+  for (const fs::path& out : {dir / "a/config.toml", dir / "link.html", dir / "a/samples/s.png"}) {
+    const std::string before = read_file(out);
+    const auto refused = run_program({"report", run, "--out", out.string()});
+    CHECK(refused.code == 2);
+    CHECK_MESSAGE(contains(refused.err, out.string() + ": is an input of the command"), refused.err);
+    CHECK(read_file(out) == before);
+  }
+  for (int i = 0; i < 2; ++i)
+    CHECK(run_program({"report", run, "--out", (dir / "a/report.html").string()}).code == 0);
+}
+
 TEST_CASE("report names damaged lines of metrics.jsonl and shows all other lines") {
   const TempDir dir;
   train(dir / "run", "0.001");

@@ -72,6 +72,19 @@ TEST_CASE("eval of speech prints the line of Kaldi and writes files for sclite, 
   CHECK(parse_json_output(run_program({"eval", run, "--json", "--beam", "4"}))["beam"] == 4);
   CHECK(parse_json_output(run_program({"eval", run, "--json", "--limit", "4"}))["examples"] == 4);
 
+  for (const std::string list : {"an4_test.transcription", "an4.dic"}) {
+    const fs::path input = dir / "an4/etc" / list;
+    const std::string before = read_file(input);
+    const auto refused = run_program({"eval", run, "--alignments", input.string()});
+    CHECK(refused.code == 2);
+    CHECK_MESSAGE(contains(refused.err, list + ": is an input of the command"), refused.err);
+    CHECK(read_file(input) == before);
+  }
+  fs::create_directory(dir / "trn2");
+  fs::create_hard_link(feature_file(dir, 0), dir / "trn2/hyp.trn");
+  CHECK(run_program({"eval", run, "--trn", (dir / "trn2").string()}).code == 2);
+  CHECK(run_program({"eval", run, "--trn", (dir / "trn").string()}).code == 0);
+
   const auto moved = run_program({"eval", run, "--set", "data.path=/nowhere"});
   CHECK(moved.code == 3);
   CHECK(contains(moved.err, "/nowhere: no such folder; data.path names"));

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tests/support/encoded.h"
 #include "tests/train/cli/program.h"
 #include "tests/train/cli/tiny_run.h"
 #include "tests/train/quiet_training.h"
@@ -184,6 +185,49 @@ TEST_CASE("errors of score contain the number of an unreadable line") {
   result = run.call({"score", "-"}, {}, (run.dir / "empty").string());
   CHECK(result.code == 3);
   CHECK(contains(result.err, "standard input: no text: the size is 0 bytes"));
+}
+
+TEST_CASE("a byte order mark is not a part of a prompt or a scored text, and UTF-16 is named") {
+  const TextRun run;
+  const std::string text = "a cat\nso it was\n", marked = "\xEF\xBB\xBF" + text;
+  const fs::path file = run.dir / "lines.txt";
+  const auto score = [&](const std::string& bytes, bool piped) {
+    write_file(file, bytes);
+    return piped ? run.call({"score"}, {"-"}, file.string()) : run.call({"score"}, {file.string()});
+  };
+  const std::string plain = score(text, false).out;
+  CHECK(plain.ends_with("\tso it was\n"));
+  CHECK(score(marked, false).out == plain);
+  CHECK(score(marked, true).out == plain);
+  const Words prompt = {"--prompt-file", file.string(), "--length", "5", "--greedy"};
+  write_file(file, marked);
+  CHECK(generated(run, prompt).starts_with(text));
+  const std::string wide = encoded(std::u16string(text.begin(), text.end()));
+  for (const bool piped : {false, true}) {
+    const ProgramResult refused = score(wide, piped);
+    CHECK(refused.code == 3);
+    CHECK_MESSAGE(contains(refused.err, "is UTF-16, expected UTF-8; convert it: iconv -f UTF-16 -t UTF-8 "),
+                  refused.err);
+  }
+  const ProgramResult refused = run.call({"generate"}, prompt);
+  CHECK(refused.code == 3);
+  CHECK(contains(refused.err, "iconv -f UTF-16 -t UTF-8 " + file.string()));
+}
+
+TEST_CASE("training refuses a text in UTF-16, and a model of bytes warns about it") {
+  const TextRun run("linear", "bytes");
+  const std::string text = read_file(run.text_path());
+  write_file(run.text_path(), encoded(std::u16string(text.begin(), text.end()), false, false));
+  write_file(run.dir / "c.toml", to_toml(run.config));
+  const auto train_with = [&](const std::string& tokenizer) {
+    return run_program({"train", (run.dir / "c.toml").string(), "--run-dir", (run.dir / tokenizer).string(),
+                        "--set", "data.tokenizer=" + tokenizer});
+  };
+  const ProgramResult refused = train_with("characters"), taken = train_with("bytes");
+  CHECK(refused.code == 3);
+  CHECK_MESSAGE(contains(refused.err, "iconv -f UTF-16LE -t UTF-8 " + run.text_path().string()), refused.err);
+  CHECK(taken.code == 0);
+  CHECK_MESSAGE(contains(taken.err, "warning: " + run.text_path().string() + ": is UTF-16LE"), taken.err);
 }
 
 TEST_CASE("long lines are scored in overlapping windows") {

@@ -1,6 +1,7 @@
 #include "train/tasks/speech/verify.h"
 
 #include "core/errors.h"
+#include "data/sets/catalogue.h"
 #include "data/speech/kaldi_directory.h"
 #include "train/tasks/speech/data.h"
 #include "train/tasks/speech/features.h"
@@ -35,14 +36,15 @@ SpeechCheckOptions make_speech_check_options(const Config& config, const DataAcc
   return checks;
 }
 
-Faults find_speech_data_faults(const Config& config, const DataAccessOptions& data) {
+Faults find_speech_data_faults(const Config& config, const DataAccessOptions& data,
+                               SpeechCheckSummary* summary) {
   Faults faults;
   try {
     SpeechCheckOptions checks = make_speech_check_options(config, data, faults);
     if (config.model.encoder == "transformer") checks.max_frames = config.model.max_frames;
     checks.parts = list_corpus_part_folders(config, data);
     const Faults found =
-        find_speech_faults(config.data.dataset, find_speech_corpus_folder(config, data), checks);
+        find_speech_faults(config.data.dataset, find_speech_corpus_folder(config, data), checks, summary);
     faults.insert(faults.end(), found.begin(), found.end());
     if (!faults.empty()) return faults;
     // Reads the parts as training does. This detects further errors. For example, read_corpus_part() throws
@@ -55,13 +57,16 @@ Faults find_speech_data_faults(const Config& config, const DataAccessOptions& da
   return faults;
 }
 
-Faults find_speech_folder_faults(Config config, const fs::path& folder, const DataAccessOptions& data) {
+Faults find_speech_folder_faults(Config config, const fs::path& folder, const DataAccessOptions& data,
+                                 SpeechCheckSummary* summary) {
   config.data.path = folder.string();
   Faults faults;
   SpeechCheckOptions checks = make_speech_check_options(config, data, faults);
+  checks.infer_sample_rate = config.data.sample_rate == 0 && !config.data.resample &&
+                             require_catalogue_entry(config.data.dataset).format == DatasetFormat::kaldi;
   if (has_part_names(config.data) && !is_kaldi_directory(folder))
     checks.parts = list_corpus_part_folders(config, data);
-  const Faults found = find_speech_faults(config.data.dataset, folder, checks);
+  const Faults found = find_speech_faults(config.data.dataset, folder, checks, summary);
   faults.insert(faults.end(), found.begin(), found.end());
   return faults;
 }

@@ -1,0 +1,32 @@
+// Functions for tests of Kaldi data: the bytes of matrices in archives, and samples.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tapeformer::test {
+
+// Returns the bytes of a matrix of type `kind`, without the name before it.
+template <class T>
+std::string matrix_bytes(const char* kind, int32_t rows, int32_t columns, const std::vector<T>& values) {
+  std::string bytes = std::string("\0B", 2) + kind + " ";
+  const auto append = [&](const void* data, size_t size) {
+    bytes.append(static_cast<const char*>(data), size);
+  };
+  bytes += '\4';
+  append(&rows, 4);
+  bytes += '\4';
+  append(&columns, 4);
+  append(values.data(), values.size() * sizeof(T));
+  return bytes;
+}
+
+// Returns samples that repeat a ramp. Constant samples would count as silence.
+inline std::vector<float> ramps(size_t count) {
+  std::vector<float> samples(count);
+  for (size_t i = 0; i < count; ++i) samples[i] = static_cast<float>(i % 100) / 100;
+  return samples;
+}
+
+}  // namespace tapeformer::test
