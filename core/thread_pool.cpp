@@ -7,13 +7,13 @@
 #include <unistd.h>
 
 #include <climits>
-#include <cstdlib>
 #include <ctime>
 #include <system_error>
 #include <thread>
 #include <vector>
 
 #include "core/serial_libraries.h"
+#include "core/system/environment.h"
 #include "core/wait_policy.h"
 #include "core/worker_sleep_schedule.h"
 
@@ -53,7 +53,7 @@ void futex_wake(std::atomic<uint32_t>& word, int count) {
 // Returns whether OMP_WAIT_POLICY makes threads sleep instead of spinning.
 bool waits_passively() {
   static const bool passive = [] {
-    const char* const policy = std::getenv("OMP_WAIT_POLICY");
+    const char* const policy = get_environment_variable("OMP_WAIT_POLICY");
     return policy && is_passive_wait_policy(policy);
   }();
   return passive;
