@@ -1,5 +1,6 @@
 #include "core/host_memory.h"
 
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,6 +26,15 @@ int64_t get_available_memory() {
   int64_t bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   if (const int64_t available = read_reported_memory(); available > 0) bytes = std::min(bytes, available);
   return std::min(bytes, read_memory_limit().value_or(bytes));
+}
+
+bool can_map_memory(int64_t bytes) {
+  const auto size = static_cast<size_t>(bytes);
+  void* const block =
+      mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (block == MAP_FAILED) return false;
+  munmap(block, size);
+  return true;
 }
 
 }  // namespace tapeformer

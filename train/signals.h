@@ -1,6 +1,7 @@
 // Handlers of the stop signals: SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2. A training run that receives a
-// stop signal stops after the current step and writes a checkpoint. Other commands end immediately. If SIGHUP,
-// SIGUSR1 or SIGUSR2 is ignored at the start of the program, for example by nohup, the signal stays ignored.
+// stop signal stops after the current step and writes a checkpoint. Other commands end immediately. If
+// SIGHUP, SIGUSR1 or SIGUSR2 is ignored at the start of the program, for example by nohup, the signal stays
+// ignored.
 #pragma once
 
 #include <exception>
