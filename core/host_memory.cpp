@@ -1,10 +1,13 @@
 #include "core/host_memory.h"
 
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
 #include <string>
+
+#include "core/system/control_group.h"
 
 namespace tapeformer {
 namespace {
@@ -22,9 +25,16 @@ int64_t read_reported_memory() {
 int64_t get_available_memory() {
   int64_t bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   if (const int64_t available = read_reported_memory(); available > 0) bytes = std::min(bytes, available);
-  for (const char* const path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"})
-    if (int64_t limit = 0; std::ifstream(path) >> limit && limit > 0) bytes = std::min(bytes, limit);
-  return bytes;
+  return std::min(bytes, read_memory_limit().value_or(bytes));
+}
+
+bool can_map_memory(int64_t bytes) {
+  const auto size = static_cast<size_t>(bytes);
+  void* const block =
+      mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (block == MAP_FAILED) return false;
+  munmap(block, size);
+  return true;
 }
 
 }  // namespace tapeformer

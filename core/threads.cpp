@@ -4,6 +4,7 @@
 
 #include <atomic>
 
+#include "core/default_threads.h"
 #include "core/thread_pool.h"
 
 #ifdef __SANITIZE_THREAD__
@@ -22,14 +23,13 @@ std::atomic<int> configured_count = 0;  // 0 selects the default
 }  // namespace
 
 void set_thread_count(int count) {
-  configured_count = count > 0 ? count : omp_get_num_procs();
+  configured_count = count > 0 ? count : get_default_thread_count().count;
   omp_set_num_threads(configured_count);
 }
 
 int get_thread_count() {
-  static const int default_count = omp_get_max_threads();
   const int count = configured_count.load(std::memory_order_relaxed);
-  return count > 0 ? count : default_count;
+  return count > 0 ? count : get_default_thread_count().count;
 }
 
 int get_thread_index() {

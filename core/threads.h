@@ -15,11 +15,11 @@
 
 namespace tapeformer {
 
-// Sets the number of threads that parallel_for, OpenMP and OpenBLAS use. If `count` is 0, uses one thread for
-// each processor that is available to the process.
+// Sets the number of threads that parallel_for, OpenMP and OpenBLAS use. If `count` is 0, uses the default
+// number of threads (core/default_threads.h).
 void set_thread_count(int count);
 // Returns the number of threads. By default, this is the value of the environment variable OMP_NUM_THREADS.
-// If the variable is not set, it is the number of processors that are available to the process.
+// If the variable is not set, it is the number of processors that the process may use, or less with a quota.
 int get_thread_count();
 
 // Returns the number of the calling thread in the current parallel loop, which is less than

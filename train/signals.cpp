@@ -4,47 +4,64 @@
 
 #include <csignal>
 #include <cstring>
+#include <iterator>
 
 #include "data/files/command.h"
 
 namespace tapeformer {
 namespace {
 
+struct StopSignal {
+  int number;
+  const char* message;  // the message of end_process()
+  // Whether the program leaves the signal ignored if it was ignored at the start. nohup ignores SIGHUP.
+  bool may_stay_ignored;
+};
+constexpr StopSignal kStopSignals[] = {{SIGINT, "error: interrupted by SIGINT\n", false},
+                                       {SIGTERM, "error: interrupted by SIGTERM\n", false},
+                                       {SIGHUP, "error: interrupted by SIGHUP\n", true},
+                                       {SIGUSR1, "error: interrupted by SIGUSR1\n", true},
+                                       {SIGUSR2, "error: interrupted by SIGUSR2\n", true}};
+
 volatile std::sig_atomic_t stop_signal = 0, sigint_received = 0, sigterm_received = 0, message_omitted = 0;
-struct sigaction old_interrupt, old_terminate;
+struct sigaction previous_actions[std::size(kStopSignals)];
 
 // Ends the process. The function is a signal handler, so it calls only async-signal-safe functions.
-[[noreturn]] void end_process(int signal) {
-  const char* const text =
-      signal == SIGINT ? "error: interrupted by SIGINT\n" : "error: interrupted by SIGTERM\n";
-  if (!message_omitted && ::write(STDERR_FILENO, text, std::strlen(text)) < 0) {
-    // A write error is ignored, because the exit status also reports the signal.
-  }
+[[noreturn]] void end_process(int number) {
+  for (const StopSignal& signal : kStopSignals)
+    if (signal.number == number && !message_omitted) {
+      // A write error is ignored, because the exit status also reports the signal.
+      [[maybe_unused]] const ssize_t n = ::write(STDERR_FILENO, signal.message, std::strlen(signal.message));
+    }
   kill_running_commands();
   _exit(kInterruptedExitStatus);
 }
 
-void record(int signal) {
-  if (signal == SIGINT && sigint_received) end_process(signal);
-  stop_signal = signal;
-  if (signal == SIGINT) sigint_received = 1;
-  if (signal == SIGTERM) sigterm_received = 1;
+void record(int number) {
+  if (number == SIGINT && sigint_received) end_process(number);
+  stop_signal = number;
+  if (number == SIGINT) sigint_received = 1;
+  if (number == SIGTERM) sigterm_received = 1;
 }
 
-struct sigaction action_of(void (*handler)(int)) {
+// Installs a handler of all stop signals and stores the previous actions in previous_actions.
+void install(void (*handler)(int)) {
   struct sigaction action {};
   action.sa_handler = handler;
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
-  return action;
+  for (size_t i = 0; i < std::size(kStopSignals); ++i) {
+    const StopSignal& signal = kStopSignals[i];
+    sigaction(signal.number, nullptr, &previous_actions[i]);
+    if (signal.may_stay_ignored && previous_actions[i].sa_handler == SIG_IGN) continue;
+    sigaction(signal.number, &action, nullptr);
+  }
 }
 
 }  // namespace
 
 void install_exit_handlers() {
-  const struct sigaction action = action_of(end_process);
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
+  install(end_process);
 }
 
 void suppress_signal_message() {
@@ -58,14 +75,12 @@ bool has_received_sigterm() {
 StopSignalScope::StopSignalScope() {
   stop_signal = 0;
   sigint_received = 0;
-  const struct sigaction action = action_of(record);
-  sigaction(SIGINT, &action, &old_interrupt);
-  sigaction(SIGTERM, &action, &old_terminate);
+  install(record);
 }
 
 StopSignalScope::~StopSignalScope() {
-  sigaction(SIGINT, &old_interrupt, nullptr);
-  sigaction(SIGTERM, &old_terminate, nullptr);
+  for (size_t i = 0; i < std::size(kStopSignals); ++i)
+    sigaction(kStopSignals[i].number, &previous_actions[i], nullptr);
 }
 
 int StopSignalScope::last_signal() const {

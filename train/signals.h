@@ -1,5 +1,7 @@
-// Handlers of SIGINT and SIGTERM. A training run that receives one of these signals stops after the current
-// step and writes a checkpoint. Other commands end immediately.
+// Handlers of the stop signals: SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2. A training run that receives a
+// stop signal stops after the current step and writes a checkpoint. Other commands end immediately. If
+// SIGHUP, SIGUSR1 or SIGUSR2 is ignored at the start of the program, for example by nohup, the signal stays
+// ignored.
 #pragma once
 
 #include <exception>
@@ -10,7 +12,7 @@ namespace tapeformer {
 // Exit status of a process that a signal ended immediately.
 inline constexpr int kInterruptedExitStatus = 130;
 
-// Installs handlers of SIGINT and SIGTERM for processes with nothing to save. The handlers print an error
+// Installs handlers of the stop signals for processes with nothing to save. The handlers print an error
 // message to standard error, end the programs that CommandOutput runs, and end the process with
 // kInterruptedExitStatus.
 void install_exit_handlers();
@@ -22,8 +24,8 @@ void suppress_signal_message();
 // Returns whether any StopSignalScope object of this process has recorded SIGTERM.
 bool has_received_sigterm();
 
-// A scope with signal handlers that record SIGINT and SIGTERM instead of ending the process. The second
-// SIGINT ends the process at once. The destructor restores the previous handlers.
+// A scope with signal handlers that record the stop signals instead of ending the process. The second SIGINT
+// ends the process at once. The destructor restores the previous handlers. Scopes must not be nested.
 class StopSignalScope {
  public:
   StopSignalScope();
@@ -31,7 +33,7 @@ class StopSignalScope {
   StopSignalScope(const StopSignalScope&) = delete;
   StopSignalScope& operator=(const StopSignalScope&) = delete;
 
-  // Returns the last recorded signal, SIGINT or SIGTERM, or 0 if there was none.
+  // Returns the last recorded signal, or 0 if there was none.
   int last_signal() const;
 };
 

@@ -1,10 +1,10 @@
 #include "core/cpu/bfloat16.h"
 
-#include <cstdlib>
-#include <string_view>
+#include <optional>
 
 #include "core/cpu/vector.h"
 #include "core/instruction_set.h"
+#include "core/system/environment.h"
 
 namespace tapeformer::cpu {
 
@@ -27,8 +27,8 @@ void narrow(const float* source, int64_t count, BFloat16* target) {
 
 bool prefers_bfloat16_dot_products(bool has_instructions) {
   static const bool are_fast = has_fast_bfloat16_dot_products();
-  static const char* const choice = std::getenv("TAPEFORMER_BFLOAT16_DOT_PRODUCTS");
-  return choice ? std::string_view(choice) != "0" : has_instructions && are_fast;
+  static const std::optional<bool> choice = get_environment_flag("TAPEFORMER_BFLOAT16_DOT_PRODUCTS");
+  return choice.value_or(has_instructions && are_fast);
 }
 
 }  // namespace tapeformer::cpu

@@ -1,9 +1,9 @@
 #include "core/cuda/launch.h"
 
-#include <cstdlib>
 #include <mutex>
 #include <set>
-#include <string>
+
+#include "core/system/environment.h"
 
 namespace tapeformer::cuda {
 
@@ -54,10 +54,7 @@ void detail::launch_kernel(const void* kernel, const LaunchConfig& launch, void*
 #else
 
 bool are_launches_synchronous() {
-  static const bool is_requested = [] {
-    const char* text = std::getenv("TAPEFORMER_CUDA_SYNC");
-    return text && std::string(text) != "0" && std::string(text) != "";
-  }();
+  static const bool is_requested = get_environment_flag("TAPEFORMER_CUDA_SYNC").value_or(false);
   return is_requested;
 }
 

@@ -6,13 +6,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <string_view>
 
 #include "core/cpu/compiled_for.h"
 #include "core/host_memory.h"
+#include "core/system/environment.h"
 
 namespace tapeformer {
 namespace {
@@ -75,7 +75,7 @@ std::string make_blas_hint() {
       0)
     return "";
   if (std::find(std::begin(kNarrow), std::end(kNarrow), kernels) == std::end(kNarrow)) return "";
-  const char* const variable = std::getenv("OPENBLAS_CORETYPE");
+  const char* const variable = get_environment_variable("OPENBLAS_CORETYPE");
   return "OpenBLAS uses its kernels for " + kernels + ", but this processor has AVX-512: " +
          (variable ? std::string("unset the environment variable OPENBLAS_CORETYPE, which is ") + variable
                    : "set the environment variable OPENBLAS_CORETYPE=SkylakeX");

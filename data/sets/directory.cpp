@@ -1,9 +1,9 @@
 #include "data/sets/directory.h"
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "core/errors.h"
+#include "core/system/environment.h"
 #include "data/files/file.h"
 
 namespace tapeformer {
@@ -11,19 +11,25 @@ namespace {
 
 namespace fs = std::filesystem;
 
-fs::path from_environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? fs::path(value) : fs::path();
+constexpr const char* kNoDirectory =
+    "TAPEFORMER_DATA is not set, and XDG_DATA_HOME and HOME name no absolute folder";
+
+// Returns the path in an environment variable. Returns "" if the variable is not set. As the XDG
+// specification requires, a relative path is ignored if `allow_relative` is false.
+fs::path read_path_variable(const char* name, bool allow_relative) {
+  const char* const value = get_environment_variable(name);
+  return value && (allow_relative || fs::path(value).is_absolute()) ? fs::path(value) : fs::path();
 }
 
+// Returns the data directories in search order, or an empty list if the environment names no directory.
 std::vector<fs::path> list_data_directories(const std::string& data_dir) {
   if (!data_dir.empty()) return {data_dir};
   std::vector<fs::path> directories;
-  if (const fs::path own = from_environment("TAPEFORMER_DATA"); !own.empty()) directories.push_back(own);
-  // The XDG specification requires that relative paths are ignored.
-  if (const fs::path xdg = from_environment("XDG_DATA_HOME"); xdg.is_absolute())
+  if (const fs::path own = read_path_variable("TAPEFORMER_DATA", true); !own.empty())
+    directories.push_back(own);
+  if (const fs::path xdg = read_path_variable("XDG_DATA_HOME", false); !xdg.empty())
     directories.push_back(xdg / "tapeformer");
-  else if (const fs::path home = from_environment("HOME"); !home.empty())
+  else if (const fs::path home = read_path_variable("HOME", false); !home.empty())
     directories.push_back(home / ".local/share/tapeformer");
   return directories;
 }
@@ -42,6 +48,8 @@ std::string describe_missing_set(const CatalogueEntry& entry, const std::vector<
   std::string text = concat_text(entry.name, ": data set not found; looked in");
   for (const fs::path& folder : searched_folders)
     text += "\n  " + folder.string() + (is_present(folder) ? "" : " (no such folder)");
+  if (searched_folders.empty() || searched_folders.front() == entry.system_folder)
+    text += concat_text("\n  no data directory: ", kNoDirectory);
   return concat_text(text, "\nto get it: ", entry.download_instructions);
 }
 
@@ -52,6 +60,13 @@ std::vector<fs::path> list_candidate_folders(const CatalogueEntry& entry, const 
   for (fs::path& folder : folders) folder /= entry.name;
   if (!entry.system_folder.empty()) folders.emplace_back(entry.system_folder);
   return folders;
+}
+
+fs::path choose_new_folder(const CatalogueEntry& entry, const std::string& data_dir) {
+  const std::vector<fs::path> directories = list_data_directories(data_dir);
+  if (directories.empty())
+    throw NoDataDirectoryError(concat_text(entry.name, ": no data directory to write to: ", kNoDirectory));
+  return directories.front() / entry.name;
 }
 
 std::optional<fs::path> find_dataset_folder(const CatalogueEntry& entry, const std::string& data_dir) {

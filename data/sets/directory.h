@@ -3,8 +3,9 @@
 // directories are searched in the given order:
 //   1. the directory that the user specifies; if the user specifies a directory, 2 and 3 are not searched;
 //   2. $TAPEFORMER_DATA;
-//   3. $XDG_DATA_HOME/tapeformer, or ~/.local/share/tapeformer if XDG_DATA_HOME is not an absolute path;
+//   3. $XDG_DATA_HOME/tapeformer, or $HOME/.local/share/tapeformer if XDG_DATA_HOME is not an absolute path;
 //   4. the folder of the Debian package of the data set.
+// Variables that are not set or empty, and a HOME that is not an absolute path, are ignored.
 // The functions do not write to data directories. The functions are thread-safe if no thread changes
 // environment variables.
 #pragma once
@@ -28,10 +29,20 @@ class MissingDatasetError : public DataError {
   const CatalogueEntry* entry;
 };
 
+// Thrown if there is no data directory that a new data set can be written to.
+class NoDataDirectoryError : public DataError {
+  using DataError::DataError;
+};
+
 // Returns the folders that are searched for the data set, in search order. `data_dir` is the directory that
-// the user specifies, or an empty string.
+// the user specifies, or an empty string. The list is empty if there is no data directory and the data set
+// has no Debian package.
 std::vector<std::filesystem::path> list_candidate_folders(const CatalogueEntry& entry,
                                                           const std::string& data_dir);
+
+// Returns the folder in the first data directory to which a new data set is written. Throws
+// NoDataDirectoryError if there is no data directory.
+std::filesystem::path choose_new_folder(const CatalogueEntry& entry, const std::string& data_dir);
 
 // Returns the first candidate folder that contains a file of the data set, or std::nullopt if there is none.
 // If the data set has no checksums, returns the first candidate folder that exists.

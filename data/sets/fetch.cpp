@@ -42,9 +42,7 @@ File create_file(const fs::path& path) {
 }
 
 fs::path target_folder(const CatalogueEntry& set, const std::string& data_dir) {
-  fs::path folder = list_candidate_folders(set, data_dir).front();
-  if (folder == set.system_folder)
-    throw DataError("no data directory to fetch into; set TAPEFORMER_DATA or name one");
+  const fs::path folder = choose_new_folder(set, data_dir);
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) throw std::runtime_error("cannot create the folder " + folder.string() + ": " + error.message());

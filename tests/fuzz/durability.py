@@ -12,7 +12,8 @@ import time
 from inputs import config_text
 
 STEPS = 300
-LOST = {-signal.SIGKILL, -signal.SIGTERM, 75, 130}
+STOPS = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1]
+LOST = {-signal.SIGKILL, *(-stop for stop in STOPS), 75, 130}
 
 
 class Training:
@@ -67,10 +68,10 @@ class Training:
 def _kill_once(training, rng, run):
     child = training.start(run)
     time.sleep(rng.uniform(0, 1.1 * training.seconds))
-    sent = rng.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+    sent = rng.choice([signal.SIGKILL, signal.SIGKILL, *STOPS])
     child.send_signal(sent)
     status, text = training.finish(child)
-    if status not in LOST | {0, -signal.SIGINT}:
+    if status not in LOST | {0}:
         return f"signal {sent.name} ended the training with status {status}: {text}"
     return None
 

@@ -26,8 +26,8 @@ import tempfile
 
 import durability
 from inputs import make_base
-from kinds import KINDS, make_case
-from runner import Program, problems_of
+from kinds import KINDS, RARE, make_case
+from runner import Case, Program, problems_of
 
 
 def parse():
@@ -56,8 +56,8 @@ def parse():
 
 
 def show(number, kind, case, problems, outcome):
-    words = shlex.join(case.arguments)
-    print(f"case {number} ({kind}): tapeformer {words.encode(errors='backslashreplace').decode()!r:.600}")
+    words = shlex.join([*case.prefix, *case.arguments])
+    print(f"case {number} ({kind}): {' '.join(f'{k}={v!r}' for k, v in case.variables.items())} tapeformer {words.encode(errors='backslashreplace').decode()!r:.600}")
     for path in case.files:
         print(f"  changed {str(path).encode(errors='backslashreplace').decode()!r}")
     for problem in problems:
@@ -67,8 +67,8 @@ def show(number, kind, case, problems, outcome):
 
 
 def kind_of(options, number):
-    """Returns the kind of a case. Kinds take turns, and each has three times as many cases as caches, which vary less."""
-    kinds = [kind for kind in options.kinds for _ in range(1 if kind == "caches" else 3)]
+    """Returns the kind of a case. Kinds take turns, and each has three times as many cases as the rare kinds."""
+    kinds = [kind for kind in options.kinds for _ in range(1 if kind in RARE else 3)]
     return kinds[number % len(kinds)]
 
 
@@ -78,7 +78,7 @@ def run_case(options, work, number):
     kind, rng = kind_of(options, number), random.Random(f"{options.seed}/{number}")
     folder = work / f"case-{number}"
     case = make_case(kind, rng, work / "base", folder)
-    outcome = program.run(case.arguments, folder, case.stdin, case.large)
+    outcome = program.run(case, folder)
     problems = problems_of(case, outcome, program)
     if (folder / "escaped").exists():
         problems.append("a command of a data file was run")
@@ -100,12 +100,16 @@ def fuzz_inputs(options, work):
     program = Program(options.program, 60)
 
     def run_valid(arguments):
-        outcome = program.run(arguments, work / "base")
+        outcome = program.run(Case(arguments, {0}), work / "base")
         if outcome.status != 0:
-            sys.exit(f"a valid input failed: tapeformer {shlex.join(arguments)}\n{outcome.err.decode()}")
+            print(f"a valid input failed: tapeformer {shlex.join(arguments)}\n{outcome.err.decode()}")
+        return outcome.status == 0
 
     (work / "base").mkdir()
-    make_base(work / "base", run_valid)
+    for kind, reason in make_base(work / "base", run_valid).items():
+        if kind in options.kinds:
+            print(f"skipped: {kind}: {reason}")
+            options.kinds.remove(kind)
     if options.case is not None:
         return len(run_case(options, work, options.case)[2])
     statuses, findings = collections.Counter(), 0

@@ -1,9 +1,17 @@
 """Writes the small valid inputs that the cases mutate: data sets, recordings and trained runs."""
 
+import base64
 import gzip
-import math
+import importlib.util
+import json
+import pathlib
 import random
 import struct
+import subprocess
+import sys
+
+import media
+from media import flac, sphere, tones, wav
 
 COMMON = """
 [run]
@@ -38,6 +46,11 @@ sample_rate = 8000
 num_mel_bins = 8
 max_frames = 400"""
 
+TEXT = """dataset = "text"
+path = "text.txt"
+sequence_length = 16
+"""
+
 TRANSFORMER = """attention = "{attention}"
 heads = 2
 head_dim = 4
@@ -55,6 +68,9 @@ CONFIGS = {
     "lstm": ("speech", None, 'encoder = "lstm"\nhidden = 8', SPEECH + '\nlexicon = "lexicon.txt"'),
     "cached": ("speech", None, 'encoder = "lstm"\nhidden = 8', SPEECH + '\nfeature_cache = "cache"'),
     "ark": ("speech", None, 'encoder = "lstm"\nhidden = 8', SPEECH.replace('"kaldi"\npath = "kaldi"', '"kaldi"\npath = "ark"')),
+    "pictures": ("image", "linear", "mixtures = 2", 'dataset = "images"\npath = "pictures"\nimage_size = 4'),
+    "text": ("sequence", "linear", "", TEXT + 'tokenizer = "characters"'),
+    "pieces": ("sequence", "linear", "", TEXT + 'tokenizer = "sentencepiece"\nvocabulary = 300'),
     "an4": ("speech", None, 'encoder = "lstm"\nhidden = 8', 'dataset = "an4"\npath = "an4"\nmax_frames = 200'),
 }
 
@@ -83,55 +99,6 @@ def write_images(folder, rng):
         _write(folder / f"mnist/{prefix}-labels-idx1-ubyte", labels)
     for name in [f"data_batch_{i}.bin" for i in range(1, 6)] + ["test_batch.bin"]:
         _write(folder / "cifar10" / name, b"".join(bytes([i % 10]) + rng.randbytes(3072) for i in range(3)))
-
-
-def tones(phones, rng, rate=8000):
-    """Returns 16-bit samples: for each phone ("A", "B", …) a noisy tone of 0.1 s, with 0.1 s of noise around each tone."""
-    samples = []
-    for phone in "".join("." + p for p in phones) + ".":
-        hertz = 0 if phone == "." else 400 * 2 ** (ord(phone) - ord("A"))
-        samples += [int(9000 * math.sin(2 * math.pi * hertz * i / rate)) + rng.randrange(-300, 300)
-                    for i in range(rate // 10)]
-    return samples
-
-
-def wav(samples, rate=8000, form=1):
-    """Returns a WAV file of 16-bit integers (form 1) or 32-bit floats (form 3)."""
-    body = struct.pack(f"<{len(samples)}h", *samples) if form == 1 else struct.pack(
-        f"<{len(samples)}f", *[s / 32768 for s in samples])
-    bits = 16 if form == 1 else 32
-    head = struct.pack("<HHIIHH", form, 1, rate, rate * bits // 8, bits // 8, bits)
-    chunks = b"fmt " + struct.pack("<I", len(head)) + head + b"data" + struct.pack("<I", len(body)) + body
-    return b"RIFF" + struct.pack("<I", 4 + len(chunks)) + b"WAVE" + chunks
-
-
-def sphere(samples, rate=8000):
-    """Returns a NIST SPHERE file of little-endian 16-bit samples."""
-    head = ("NIST_1A\n   1024\n" + f"sample_count -i {len(samples)}\nsample_rate -i {rate}\nchannel_count -i 1\n"
-            "sample_n_bytes -i 2\nsample_byte_format -s2 01\nsample_coding -s3 pcm\nend_head\n")
-    return head.encode().ljust(1024) + struct.pack(f"<{len(samples)}h", *samples)
-
-
-def _crc(data, bits, polynomial):
-    value, top = 0, 1 << (bits - 1)
-    for byte in data:
-        value ^= byte << (bits - 8)
-        for _ in range(8):
-            value = ((value << 1) ^ polynomial if value & top else value << 1) & ((1 << bits) - 1)
-    return value
-
-
-def flac(samples, rate=8000, block=4096):
-    """Returns a FLAC file of 16-bit samples, whose frames are not compressed."""
-    info = struct.pack(">HH", block, block) + bytes(6)
-    info += struct.pack(">Q", rate << 44 | 15 << 36 | len(samples)) + bytes(16)
-    out = b"fLaC\x80" + struct.pack(">I", len(info))[1:] + info
-    for number, first in enumerate(range(0, len(samples), block)):
-        part = samples[first:first + block]
-        head = b"\xff\xf8\x70\x08" + bytes([number]) + struct.pack(">H", len(part) - 1)
-        frame = head + bytes([_crc(head, 8, 0x07), 0x02]) + struct.pack(f">{len(part)}h", *part)
-        out += frame + struct.pack(">H", _crc(frame, 16, 0x8005))
-    return out
 
 
 def mfc(phones, rng):
@@ -186,13 +153,62 @@ def write_speech(folder, rng):
     for name, data in (("a.wav", wav(samples)), ("f.wav", wav(samples, form=3)), ("a.flac", flac(samples)),
                        ("a.sph", sphere(samples)), ("a.mfc", mfc("ABC", rng))):
         _write(folder / "audio" / name, data)
+    rows = "".join(f"{path.name}\tA B C\n" for path in sorted((folder / "kaldi/train").glob("*.wav")))
+    _write(folder / "transcripts.tsv", "file\ttext\n" + rows)
+
+
+def write_pictures(folder, rng):
+    """Writes eight PNG and JPEG files of different sizes."""
+    for i in range(8):
+        width, height = rng.choice([8, 9, 24, 40]), rng.choice([8, 16, 33])
+        data = media.jpeg(rng, width, height) if i % 2 else media.png(rng, width, height, rng.choice([1, 3, 4]))
+        _write(folder / f"{i}.{'jpg' if i % 2 else 'png'}", data)
+
+
+def write_text(path, rng):
+    """Writes lines of words with letters of several scripts."""
+    words = ["the", "cat", "sat", "on", "a", "mat", "größer", "déjà", "слово", "名前", "naïve", "...", "42"]
+    _write(path, "".join(" ".join(rng.choices(words, k=rng.randint(0, 9))) + "\n" for _ in range(400)))
+
+
+CONVERT = [sys.executable, "-B", str(pathlib.Path(__file__).resolve().parents[2] / "scripts/convert.py")]
+CONVERTED = ["image", "copy", "text", "pieces"]
+
+
+def convert_runs(folder):
+    """Converts the weights of runs by scripts/convert.py. Runs that the script refuses are missing in the result."""
+    for name in CONVERTED:
+        weights = folder / f"runs/{name}/checkpoints/latest/model.safetensors"
+        if weights.exists():
+            subprocess.run([*CONVERT, weights, "--config", f"configs/{name}.toml", "--out", f"converted/{name}"], cwd=folder,
+                           capture_output=True)
 
 
 def make_base(folder, run):
-    """Writes all inputs. run(arguments) must call the program in `folder` and raise an exception if the program fails."""
-    rng = random.Random(1)
+    """Writes all inputs. run(arguments) must call the program in `folder` and return whether it succeeds.
+
+    Returns the kinds of cases without inputs, and why they have none.
+    """
+    rng, missing = random.Random(1), {}
     write_images(folder / "data", rng)
     write_speech(folder, rng)
+    write_pictures(folder / "pictures", rng)
+    write_text(folder / "text.txt", rng)
+    for name, form in (("a.ogg", media.OGG_VORBIS), ("o.ogg", media.OGG_OPUS)):
+        if not media.write_ogg(folder / "audio" / name, tones("ABCABCABC", rng), form=form):
+            missing["ogg"] = "libsndfile is absent or cannot write Ogg"
     for name in CONFIGS:
         _write(folder / f"configs/{name}.toml", config_text(name))
-        run(["train", f"configs/{name}.toml", "--run-dir", f"runs/{name}", "--data-dir", "data", "--quiet"])
+        if run(["train", f"configs/{name}.toml", "--run-dir", f"runs/{name}", "--data-dir", "data", "--quiet"]):
+            continue
+        if name != "pieces":
+            raise RuntimeError(f"the training of configs/{name}.toml failed")
+        missing["pieces"] = "the program was built without SentencePiece"
+    if "pieces" not in missing:
+        task = json.loads(json.loads((folder / "runs/pieces/checkpoints/latest/state.json").read_text())["task"])
+        _write(folder / "pieces.model", base64.b64decode(task["model"]))
+    if all(importlib.util.find_spec(name) for name in ("torch", "safetensors", "numpy")):
+        convert_runs(folder)
+    if not (folder / "converted").exists():
+        missing["converted"] = f"{sys.executable} has no PyTorch and safetensors for scripts/convert.py"
+    return missing

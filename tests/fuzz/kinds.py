@@ -1,88 +1,22 @@
 """The kinds of cases. KINDS has a function for each kind, which copies valid inputs, mutates some and returns a Case."""
 
-import os
 import pathlib
-import shutil
 
-from inputs import CONFIGS
-from mutate import NUMBERS, mutate_bytes, mutate_text, pick_text
+import formats
+import systems
+from cases import (IMAGES, TEXT_SUFFIXES, argument, change, copy, files_under, mutate_file, needs_of, trained,
+                   use_run)
+from mutate import NUMBERS, mutate_text, pick_text
 from runner import Case
-
-TEXT_SUFFIXES = {"", ".toml", ".json", ".scp", ".txt", ".fileids", ".transcription", ".dic"}
-IMAGES = ["image", "grid"]
-SEQUENCES = ["copy", "lsh"]
-SPEECH = ["speech", "lstm", "cached", "ark", "an4"]
-
-
-def copy(base, folder, *names):
-    for name in names:
-        source, target = base / name, folder / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if source.is_dir():
-            shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
-        else:
-            shutil.copy2(source, target)
-
-
-def files_under(folder):
-    return sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
-
-
-def mutate_file(rng, path, others=()):
-    other = rng.choice([*others, path])
-    other = other.read_bytes() if other.is_file() else b""  # break_file() may have removed it
-    mutate = mutate_text if path.suffix in TEXT_SUFFIXES and rng.random() < 0.9 else mutate_bytes
-    path.write_bytes(mutate(rng, path.read_bytes(), other))
-
-
-def break_file(rng, path):
-    """Replaces a file by a folder, by a link to itself or to /dev/full, or by a pipe, or removes it."""
-    path.unlink()
-    choice = rng.randrange(5)
-    if choice == 0:
-        path.mkdir()
-    elif choice == 1:
-        path.symlink_to(path.name)
-    elif choice == 2:
-        path.symlink_to("/dev/full")
-    elif choice == 3:
-        os.mkfifo(path)
-
-
-def change(rng, paths, count=(1, 1, 1, 2)):
-    """Mutates one or two of the files, or rarely breaks them. Returns the paths of the changed files."""
-    changed = []
-    for _ in range(rng.choice(count)):
-        path = rng.choice(paths)
-        if path in changed or not path.is_file():
-            continue
-        if rng.random() < 0.05:
-            break_file(rng, path)
-        else:
-            mutate_file(rng, path, paths)
-        changed.append(path)
-    return changed
-
-
-def needs_of(name):
-    """Returns the names of the inputs that the config `name` reads."""
-    if name in IMAGES:
-        return ["data"]
-    return {"ark": ["ark"], "an4": ["an4"]}.get(name, [] if name in SEQUENCES else ["kaldi", "lexicon.txt"])
-
-
-def argument(text):
-    """Returns bytes as an argument of a command line. Removes NUL bytes, which an argument cannot contain."""
-    return os.fsdecode(text.replace(b"\0", b""))
 
 
 def configs(rng, base, folder):
-    name = rng.choice(list(CONFIGS))
+    name = rng.choice(trained(base))
     copy(base, folder, f"configs/{name}.toml", *needs_of(name))
     path = folder / f"configs/{name}.toml"
     arguments = ["train", f"configs/{name}.toml", "--data-dir", "data", "--run-dir", "run"]
     if rng.random() < 0.7:
-        others = [base / f"configs/{rng.choice(list(CONFIGS))}.toml"]
+        others = [base / f"configs/{rng.choice(trained(base))}.toml"]
         path.write_bytes(mutate_text(rng, path.read_bytes(), others[0].read_bytes()))
     for _ in range(rng.choice([0, 0, 1, 2])):
         key = rng.choice(["run.seed", "model.layers", "model.heads", "data.batch_size", "data.path", "optimizer.lr",
@@ -94,25 +28,11 @@ def configs(rng, base, folder):
     return Case(arguments, {0, 2, 3, 4, 5}, large=True, files=[path])
 
 
-def _use_run(rng, name):
-    """Returns arguments that use the run `name`."""
-    if name in IMAGES:
-        return rng.choice([["eval", f"runs/{name}", "--limit", "2"], ["generate", f"runs/{name}", "--count", "1"],
-                           ["complete", f"runs/{name}", "--index", "1", "--samples", "1"]])
-    if name in SEQUENCES:
-        return rng.choice([["eval", f"runs/{name}", "--limit", "2"], ["generate", f"runs/{name}", "--count", "1"]])
-    audio = "audio/a.mfc" if name == "an4" else "audio/a.wav"
-    words = [["eval", f"runs/{name}"], ["transcribe", f"runs/{name}", audio]]
-    if name == "speech":
-        words.append(["transcribe", f"runs/{name}", "--stream", audio])
-    return rng.choice(words)
-
-
 def checkpoints(rng, base, folder):
-    name = rng.choice(list(CONFIGS))
+    name = rng.choice(trained(base))
     copy(base, folder, f"runs/{name}", "audio", *needs_of(name))
     changed = change(rng, files_under(folder / "runs"))
-    arguments = _use_run(rng, name) + ["--data-dir", "data"]
+    arguments = use_run(rng, name) + ["--data-dir", "data"]
     if rng.random() < 0.3:
         copy(base, folder, f"configs/{name}.toml")
         arguments = ["train", f"configs/{name}.toml", "--run-dir", f"runs/{name}", "--resume", "--data-dir", "data",
@@ -234,7 +154,11 @@ def commands(rng, base, folder):
 
 
 KINDS = {"configs": configs, "checkpoints": checkpoints, "audio": audio, "kaldi": kaldi, "idx": idx,
-         "lexicon": lexicon, "commands": commands, "caches": caches}
+         "lexicon": lexicon, "commands": commands, "caches": caches, "pictures": formats.pictures, "ogg": formats.ogg,
+         "pipes": formats.pipes, "encodings": formats.encodings, "pieces": formats.pieces,
+         "converted": systems.converted, "environment": systems.environment}
+# Kinds with fewer cases, because their inputs vary less or their runs take long.
+RARE = {"caches", "converted"}
 
 
 def make_case(name, rng, base, folder):

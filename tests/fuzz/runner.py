@@ -31,6 +31,8 @@ class Case:
     """A call of the program in a separate folder."""
     arguments: list
     statuses: set  # accepted exit statuses
+    prefix: list = dataclasses.field(default_factory=list)  # a command that runs instead of the program
+    variables: dict = dataclasses.field(default_factory=dict)  # changes of the environment; None removes a variable
     stdin: bytes = b""
     # Whether the case may need much time or memory. If so, SIGINT at the time limit must end the program, and
     # the program must report allocations that exceed the memory limit.
@@ -74,16 +76,18 @@ class Program:
             size = self.memory if large else 4 * self.memory
             resource.setrlimit(resource.RLIMIT_DATA, (size, size))
 
-    def run(self, arguments, folder, stdin=b"", large=False):
-        """Runs the program in `folder` and returns the Outcome, with at most 16 MiB of each output."""
+    def run(self, case, folder):
+        """Runs a case in `folder` and returns the Outcome, with at most 16 MiB of each output."""
+        names = self.environment(folder) | case.variables
+        environment = {name: value for name, value in names.items() if value is not None}
         with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-            given.write(stdin)
+            given.write(case.stdin)
             given.seek(0)
             start = time.monotonic()
-            child = subprocess.Popen([self.path, *arguments], cwd=folder, stdin=given, stdout=out, stderr=err,
-                                     env=self.environment(folder), preexec_fn=lambda: self._limits(large),
+            child = subprocess.Popen([*(case.prefix or [self.path]), *case.arguments], cwd=folder, stdin=given, stdout=out,
+                                     stderr=err, env=environment, preexec_fn=lambda: self._limits(case.large),
                                      start_new_session=True)
-            status, peak, interrupted = self._wait(child.pid, start, large)
+            status, peak, interrupted = self._wait(child.pid, start, case.large)
             child.returncode = status
             texts = []
             for file in (out, err):

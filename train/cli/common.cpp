@@ -8,6 +8,7 @@
 #include <cstring>
 #include <cxxopts.hpp>
 
+#include "core/default_threads.h"
 #include "core/errors.h"
 #include "core/system/log.h"
 #include "core/system/printable.h"
@@ -24,10 +25,10 @@ const std::vector<OptionSpec>& list_common_specs() {
       {.name = "device", .default_value = std::string("auto"), .help = "auto, cpu, cuda or cuda:N"},
       {.name = "threads",
        .default_value = int64_t{0},
-       .help = "CPU threads; 0: run.threads of the config, or the processors that the process may use (of "
-               "several processes, its share)",
+       .help = "CPU threads; 0: run.threads of the config, $OMP_NUM_THREADS, or the processors that the "
+               "process may use (of several processes, its share)",
        .min = 0,
-       .max = 4096},
+       .max = kMaxThreadCount},
       {.name = "seed", .default_value = int64_t{0}, .help = "seed of all random numbers", .min = 0},
       {.name = "data-dir",
        .default_value = std::string(),

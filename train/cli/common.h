@@ -50,8 +50,8 @@ struct CommandSpec {
 struct CommonOptions {
   std::string device = "auto";
   // Number of CPU threads. If `threads` is 0, a training run uses run.threads threads. If run.threads is also
-  // 0, or if the command does not train, each process uses its share of the available processors
-  // (ProcessGroup::default_thread_count).
+  // 0, or if the command does not train, each process uses OMP_NUM_THREADS threads or its share of the
+  // available processors (ProcessGroup::default_thread_count).
   int64_t threads = 0;
   std::optional<int64_t> seed;
   std::string data_dir;  // if empty, the default folders of data/sets/directory.h are used

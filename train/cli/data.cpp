@@ -81,7 +81,7 @@ void fetch_action(const std::vector<std::string>& names, const CommandLine& line
 // sets.
 void prepare_synthetic_speech(const CommandLine& line) {
   const std::filesystem::path folder =
-      list_candidate_folders(require_catalogue_entry(kSyntheticSpeech), line.common_options.data_dir).front();
+      choose_new_folder(require_catalogue_entry(kSyntheticSpeech), line.common_options.data_dir);
   SyntheticSpeechOptions options;
   options.train_count = line.options.get<int64_t>("sentences");
   options.valid_count = options.test_count = std::max<int64_t>(1, options.train_count / 10);

@@ -1,6 +1,7 @@
 // The command "tapeformer info": prints properties of the build and of the machine.
 #include "core/cuda/devices.h"
 #include "core/cuda/product_algorithms.h"
+#include "core/default_threads.h"
 #include "core/system/log.h"
 #include "core/system/machine.h"
 #include "core/threads.h"
@@ -57,6 +58,16 @@ void report_products(Device device, Report& report) {
   }
 }
 
+// Returns the reason for the number of threads of this process.
+std::string describe_thread_count(const CommonOptions& common) {
+  if (common.threads > 0) return "--threads";
+  const DefaultThreadCount& alone = get_default_thread_count();
+  if (alone.is_from_environment || !get_process_group_error().empty() ||
+      init_process_group().communicator->size() == 1)
+    return alone.reason;
+  return "the share of this process";
+}
+
 }  // namespace
 
 int run_info(const Arguments& arguments) {
@@ -79,7 +90,10 @@ int run_info(const Arguments& arguments) {
                 " and not OpenMP, so its threads compete with the threads of Tapeformer; install "
                 "libopenblas-openmp-dev and build again");
   if (const std::string advice = make_blas_hint(); !advice.empty()) log_warning(advice);
-  if (!get_process_group_error().empty()) log_warning(get_process_group_error());
+  if (get_process_group_error().empty())
+    init_process_group_and_threads(line->common_options);
+  else
+    log_warning(get_process_group_error());
   const CudaReport cuda = make_cuda_report();
   Report report;
   report.add("version", build.version)
@@ -95,6 +109,7 @@ int run_info(const Arguments& arguments) {
       .add("cpu_products", get_cpu_gemm_library_name())
       .add("cpu_bfloat16_products", uses_bfloat16_instructions(kCpu))
       .add("threads", get_thread_count())
+      .add("threads_reason", describe_thread_count(line->common_options))
       .add("processes", get_process_group_error().empty()
                             ? std::to_string(init_process_group().communicator->size())
                             : "1; other processes cannot be joined: " + get_process_group_error())

@@ -45,8 +45,8 @@ std::string format_help_text() {
          "  3    data or checkpoint missing or corrupt\n"
          "  4    device not available\n"
          "  5    training diverged, or a model is not finite\n"
-         "  75   SIGINT or SIGTERM stopped a training, which wrote a checkpoint\n"
-         "  130  SIGINT or SIGTERM ended a process that had nothing to save\n";
+         "  75   SIGINT, SIGTERM, SIGHUP, SIGUSR1 or SIGUSR2 stopped a training, which wrote a checkpoint\n"
+         "  130  one of these signals ended a process that had nothing to save\n";
 }
 
 bool asks_for_help(const Arguments& words) {
@@ -159,6 +159,8 @@ int run_and_report_errors(const Arguments& words) {
     return report(error.what(), kUsage);
   } catch (const MissingDatasetError& error) {
     return report(format_missing_dataset_error(error).c_str(), kBadData);
+  } catch (const NoDataDirectoryError& error) {
+    return report(concat_text(error.what(), "; name one with --data-dir").c_str(), kBadData);
   } catch (const DataError& error) {
     return report(error.what(), kBadData);
   } catch (const CheckpointWriteError& error) {

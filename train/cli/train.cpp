@@ -19,8 +19,8 @@ CommandSpec train_spec() {
       .name = "train",
       .summary =
           "Trains a model and writes the resolved config, metrics and checkpoints to a run directory. On "
-          "SIGINT "
-          "or SIGTERM, a training writes a checkpoint and ends with exit status 75.",
+          "SIGINT, SIGTERM, SIGHUP, SIGUSR1 or SIGUSR2, a training writes a checkpoint and ends with exit "
+          "status 75.",
       .positionals = {{.name = "CONFIG", .help = "a TOML file"}},
       .options = {{.name = "run-dir",
                    .default_value = std::string(),

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/default_threads.h"
 #include "train/config/table_schema.h"
 #include "train/config/value.h"
 
@@ -55,8 +56,8 @@ void add_run(std::vector<SchemaKey>& keys) {
           "folder; false: repeated runs give the same bits")
       .allow_change_on_resume();
   table.set_scope(make_unrestricted_scope(), KeyRole::process);
-  table.add("threads", &RunConfig::threads, "CPU threads; 0: all cores")
-      .require_range(0, 4096)
+  table.add("threads", &RunConfig::threads, "CPU threads; 0: $OMP_NUM_THREADS or all cores")
+      .require_range(0, kMaxThreadCount)
       .allow_change_on_resume();
   table.set_scope(make_unrestricted_scope(), KeyRole::training);
   table

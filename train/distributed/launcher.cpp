@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "core/errors.h"
+#include "core/system/environment.h"
 
 namespace tapeformer {
 namespace {
@@ -95,7 +96,7 @@ LaunchInfo read_launch_info(const EnvironmentLookup& environment) {
 }
 
 LaunchInfo read_launch_info() {
-  return read_launch_info([](const char* name) { return std::getenv(name); });
+  return read_launch_info(get_environment_variable);
 }
 
 std::vector<std::string> make_standalone_environment() {

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "core/errors.h"
+#include "core/system/environment.h"
 
 namespace tapeformer {
 namespace {
@@ -121,7 +122,7 @@ void initialize() {
 
 std::unique_ptr<MpiCommunicator> MpiCommunicator::start(const LaunchInfo& launch) {
 #ifdef OPEN_MPI
-  require_pmix(launch, std::getenv);
+  require_pmix(launch, get_environment_variable);
 #endif
   auto worker = std::make_unique<Worker>();
   int rank = 0, size = 1;

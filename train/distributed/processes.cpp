@@ -10,6 +10,7 @@
 #include <functional>
 #include <sstream>
 
+#include "core/default_threads.h"
 #include "core/errors.h"
 #include "core/system/log.h"
 #include "train/distributed/gather.h"
@@ -111,7 +112,12 @@ ProcessGroup start_processes(const LaunchInfo& launch) {
     processes.locations.push_back(parse_location(text));
   mpi_communicator->set_wait_check(Watch(processes.locations, rank));
   processes.local_rank = compute_local_rank(processes.locations, rank);
-  processes.default_thread_count = compute_default_thread_count(processes.locations, rank);
+  const DefaultThreadCount& alone = get_default_thread_count();
+  const auto quota = read_processor_quota();
+  processes.default_thread_count =
+      alone.is_from_environment ? alone.count
+      : quota                   ? compute_default_thread_count(processes.locations, rank, quota->processors)
+                                : compute_default_thread_count(processes.locations, rank);
   return processes;
 }
 #else
@@ -137,7 +143,8 @@ bool is_process_running(int64_t pid) {
   return name_end == std::string::npos || name_end + 2 >= stat.size() || stat[name_end + 2] != 'Z';
 }
 
-int compute_default_thread_count(const std::vector<ProcessLocation>& locations, int rank) {
+int compute_default_thread_count(const std::vector<ProcessLocation>& locations, int rank,
+                                 double quota_processors) {
   const ProcessLocation& own = locations.at(static_cast<size_t>(rank));
   double share = 0;
   for (const int processor : own.processors) {
@@ -147,6 +154,10 @@ int compute_default_thread_count(const std::vector<ProcessLocation>& locations, 
     });
     share += 1 / static_cast<double>(std::max<int64_t>(users, 1));
   }
+  const auto processes_on_host =
+      std::count_if(locations.begin(), locations.end(),
+                    [&](const ProcessLocation& other) { return other.host == own.host; });
+  share = std::min(share, quota_processors / static_cast<double>(processes_on_host));
   constexpr double kRounding = 1e-9;
   return std::max(static_cast<int>(std::floor(share + kRounding)), 1);
 }

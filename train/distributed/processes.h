@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,7 +22,9 @@ struct ProcessGroup {
   std::shared_ptr<Communicator> communicator = get_single_process_communicator();
   std::vector<ProcessLocation> locations;  // locations of all processes, by rank; empty for one process
   int local_rank = 0;                      // rank among the processes on the same host
-  int default_thread_count = 0;            // result of compute_default_thread_count(); 0: all processors
+  // OMP_NUM_THREADS or, if the variable is not set, the result of compute_default_thread_count(). For one
+  // process, this value is 0, and get_default_thread_count() has the number.
+  int default_thread_count = 0;
 };
 
 // Joins the processes that mpirun or srun started together with this process. If the process was started
@@ -60,8 +63,10 @@ void require_single_process(const std::string& command);
 
 // Returns the number of threads that the process `rank` can run without oversubscription. For each processor
 // that the process may use, the function adds 1 / n, where n is the number of processes that may use this
-// processor. The sum is rounded down, but the result is at least 1.
-int compute_default_thread_count(const std::vector<ProcessLocation>& locations, int rank);
+// processor. The sum is at most `quota_processors` divided by the number of processes on the same host, which
+// are assumed to share the processor quota. The sum is rounded down, but the result is at least 1.
+int compute_default_thread_count(const std::vector<ProcessLocation>& locations, int rank,
+                                 double quota_processors = std::numeric_limits<double>::infinity());
 
 // Returns whether the process with this PID is running on this host. A zombie process is not running.
 bool is_process_running(int64_t pid);

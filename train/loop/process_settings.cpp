@@ -1,13 +1,13 @@
 #include "train/loop/process_settings.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 #include <set>
 #include <sstream>
 
 #include "core/device.h"
 #include "core/errors.h"
+#include "core/system/environment.h"
 #include "core/system/log.h"
 #include "core/system/machine.h"
 #include "core/threads.h"
@@ -59,8 +59,7 @@ std::vector<std::string> list_oversubscription_warnings(const std::vector<Proces
 void log_processes(const ProcessGroup& processes) {
   Communicator& communicator = *processes.communicator;
   if (communicator.size() == 1) {
-    const std::string text =
-        describe_unused_tasks(read_launch_info(), [](const char* name) { return std::getenv(name); });
+    const std::string text = describe_unused_tasks(read_launch_info(), get_environment_variable);
     if (!text.empty()) log_info(text);
     return;
   }

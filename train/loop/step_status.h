@@ -12,7 +12,7 @@ namespace tapeformer {
 
 // A request to stop after a step.
 struct StopRequest {
-  int signal = 0;  // SIGINT or SIGTERM; 0: no signal
+  int signal = 0;  // the stop signal; 0: no signal
   bool is_time_up = false;
 };
 

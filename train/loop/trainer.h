@@ -72,8 +72,8 @@ class Trainer {
   Trainer(Config config, TrainerOptions options);
   ~Trainer();
 
-  // Trains until the last step is complete, the time limit is reached, or the process receives SIGINT or
-  // SIGTERM. If run() throws an exception, the saved checkpoints stay intact. Exceptions:
+  // Trains until the last step is complete, the time limit is reached, or the process receives a stop
+  // signal (train/signals.h). If run() throws an exception, the saved checkpoints stay intact. Exceptions:
   // - RunDirectoryError: The run directory cannot be used, or the config in the run directory does not allow
   //   a resume.
   // - ConfigError: The metadata of the task differs from the metadata in the checkpoint.

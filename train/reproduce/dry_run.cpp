@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "core/errors.h"
+#include "core/system/environment.h"
 #include "core/system/files.h"
 #include "core/threads.h"
 #include "train/reproduce/runner.h"
@@ -19,11 +20,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// A folder in $TMPDIR, or in /tmp if the variable is not set, that exists during the lifetime of the object.
 class ScratchFolder {
  public:
-  ScratchFolder()
-      : path_(fs::temp_directory_path() / make_temporary_path(concat_text("tapeformer-", getpid()))) {
-    fs::create_directories(path_);
+  ScratchFolder() {
+    const char* const named = get_environment_variable("TMPDIR");
+    path_ = fs::path(named ? named : "/tmp") / make_temporary_path(concat_text("tapeformer-", getpid()));
+    std::error_code error;
+    if (!fs::create_directory(path_, error))
+      throw std::runtime_error(concat_text("cannot create the temporary folder ", path_.string(), ": ",
+                                           error.message(),
+                                           "; set the environment variable TMPDIR to another folder"));
   }
   ~ScratchFolder() {
     std::error_code ignored;

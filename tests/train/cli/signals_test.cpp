@@ -1,5 +1,5 @@
-// Tests of SIGTERM and SIGINT. `train` saves a checkpoint and exits with status 75. Other commands exit with
-// status 130.
+// Tests of the signals that stop a command. `train` saves a checkpoint and exits with status 75. Other
+// commands exit with status 130.
 #include <doctest/doctest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -19,6 +19,13 @@ namespace fs = std::filesystem;
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+struct NamedSignal {
+  int number;
+  std::string name;
+};
+const NamedSignal kStopSignals[] = {
+    {SIGTERM, "SIGTERM"}, {SIGINT, "SIGINT"}, {SIGHUP, "SIGHUP"}, {SIGUSR1, "SIGUSR1"}, {SIGUSR2, "SIGUSR2"}};
 
 // Waits until the condition holds or the process has ended.
 void wait_until(pid_t child, const std::function<bool()>& condition) {
@@ -71,15 +78,35 @@ nlohmann::json state_of(const fs::path& run) {
 }  // namespace
 
 TEST_CASE("a training that a signal stops writes a checkpoint and exits with 75") {
-  for (const int signal : {SIGTERM, SIGINT}) {
+  for (const auto& [number, name] : kStopSignals) {
+    CAPTURE(name);
     const TempDir dir;
     const fs::path run = dir / "run";
     Started training(dir, {"train", write_config(dir, 1000000, 8), "--run-dir", run.string()});
-    CHECK(training.stop(signal, [&] { return contains(read_file(run / "metrics.jsonl"), "\"step\":3,"); }) ==
+    CHECK(training.stop(number, [&] { return contains(read_file(run / "metrics.jsonl"), "\"step\":3,"); }) ==
           75);
     CHECK(contains(training.messages(), "repeat the command with --resume"));
     CHECK(state_of(run)["step"] >= 3);
   }
+}
+
+TEST_CASE("SIGHUP and SIGUSR1 stay ignored if they are ignored at the start, as with nohup") {
+  const TempDir dir;
+  const std::string run = dir / "run", out = dir / "out", err = dir / "err";
+  const std::string code =
+      "trap '' HUP USR1; exec '" PROGRAM "' train " + write_config(dir, 1000000, 8) + " --run-dir " + run;
+  const pid_t training = start_command({"sh", "-c", code}, out, err);
+  const auto wait_for_step = [&](int64_t step) {
+    const std::string line = "\"step\":" + std::to_string(step) + ",";
+    wait_until(training, [&] { return contains(read_file(run + "/metrics.jsonl"), line); });
+  };
+  wait_for_step(3);
+  kill(training, SIGHUP);
+  kill(training, SIGUSR1);
+  wait_for_step(6);
+  CHECK(kill(training, SIGTERM) == 0);
+  CHECK(wait_for_exit_code(training) == 75);
+  CHECK(state_of(run)["step"] >= 6);
 }
 
 TEST_CASE("the second SIGINT ends a process at once, also if SIGTERM came between") {
@@ -129,13 +156,12 @@ TEST_CASE("a command that has nothing to save prints a line and exits with 130 a
   for (const std::vector<std::string>& words : {std::vector<std::string>{"eval", run, "--limit", "100000000"},
                                                 {"generate", run, "--count", "1000000"},
                                                 {"bench", "small-op", "--repeats", "1000000"}})
-    for (const int signal : {SIGTERM, SIGINT}) {
+    for (const auto& [number, name] : kStopSignals) {
       CAPTURE(words.front());
       Started command(dir, words);
-      CHECK(command.stop(signal, [&] { return !command.messages().empty(); }) == 130);
+      CHECK(command.stop(number, [&] { return !command.messages().empty(); }) == 130);
       CHECK(command.seconds < 5);
-      CHECK(contains(command.messages(),
-                     signal == SIGINT ? "interrupted by SIGINT\n" : "interrupted by SIGTERM\n"));
+      CHECK(contains(command.messages(), "interrupted by " + name + "\n"));
     }
 }
 

@@ -66,6 +66,21 @@ TEST_CASE("after SIGTERM to any process, process 0 writes a checkpoint and all p
   }
 }
 
+TEST_CASE(
+    "after SIGHUP to a process, or SIGUSR1 to mpirun, process 0 writes a checkpoint, and all exit with 75") {
+  if (is_mpirun_missing()) return;
+  for (const bool signal_mpirun : {false, true}) {
+    const TempDir dir;
+    Job job(2, train_words(dir, write_config(dir, 1000000)));
+    REQUIRE(Job::wait_for(dir / "run/metrics.jsonl", "\"step\":3,"));
+    signal_mpirun ? kill(job.launcher_pid(), SIGUSR1) : kill(job.pid_of(1), SIGHUP);
+    const ProgramResult result = job.result();
+    CAPTURE(result.err);
+    CHECK(result.code == 75);
+    CHECK(list_checkpoint_steps((dir / "run").string()).size() == 1);
+  }
+}
+
 TEST_CASE("if a process cannot read its data, all processes exit with 3 and a message names it") {
   if (is_mpirun_missing()) return;
   const TempDir dir;

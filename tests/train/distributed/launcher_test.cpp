@@ -134,6 +134,9 @@ TEST_CASE("processes that may use the same processors divide them") {
   // Three processes share three processors.
   CHECK(compute_default_thread_count(
             {location("a", {0, 1, 2}), location("a", {0, 1, 2}), location("a", {0, 1, 2})}, 2) == 1);
+  // The processes of a host share the processor quota.
+  CHECK(compute_default_thread_count(unbound, 1, 2.5) == 1);
+  CHECK(compute_default_thread_count({location("a", {0, 1, 2, 3}), location("b", {0, 1, 2, 3})}, 0, 3) == 3);
   // There are more processes than processors.
   CHECK(compute_default_thread_count(std::vector<ProcessLocation>(4, location("a", {0, 1})), 3) == 1);
 }

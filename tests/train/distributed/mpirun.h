@@ -68,6 +68,7 @@ class Job {
     return result;
   }
   pid_t pid_of(int rank) const { return static_cast<pid_t>(number_in("pid", rank)); }
+  pid_t launcher_pid() const { return child_; }
   // Returns the exit status of a process. The prefix must contain kRecordStatus.
   int status_of(int rank) const { return static_cast<int>(number_in("status", rank)); }
   // Waits until a file exists and contains a text. Returns false after 60 seconds.
