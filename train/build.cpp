@@ -46,6 +46,7 @@ TextOptions make_text_options(const DataConfig& d) {
   text.tokenizer_name = d.tokenizer;
   text.sentencepiece_model = d.sentencepiece_model;
   text.vocabulary = d.vocabulary;
+  text.unknown_characters = parse_unknown_characters(d.unknown_characters);
   text.sequence_length = d.sequence_length;
   text.eval_context = d.eval_context;
   text.use_segments = d.streams;
@@ -241,6 +242,15 @@ DatasetInfo get_dataset_info(const Config& config, std::shared_ptr<const Tokeniz
   return make_dataset_info(make_dataset_options(config, "train", {data_dir, std::move(tokenizer)}));
 }
 
+UnknownCharacters parse_unknown_characters(const std::string& name) {
+  return name == "token" ? UnknownCharacters::token : UnknownCharacters::refuse;
+}
+
+std::string describe_encoding_error(const EncodingError& error) {
+  const bool is_unknown = dynamic_cast<const UnknownCharacterError*>(&error) != nullptr;
+  return error.what() + std::string(is_unknown ? ", or set data.unknown_characters = \"token\"" : "");
+}
+
 void check_evaluation_files(const Config& config) {
   const CatalogueEntry& set = require_catalogue_entry(config.data.dataset);
   if (!splits_by_share(config.data.dataset)) return;
@@ -263,7 +273,13 @@ std::shared_ptr<const Dataset> make_split(const Config& config, const std::strin
   if (split == "valid" && type == DatasetType::images && !holds_out_examples(config.data))
     throw ConfigError(options.name + ": no validation split; hold out training examples with " +
                       (splits_by_share(options.name) ? "data.valid_share" : "data.validation"));
-  auto dataset = call_with_path_key(config.data, split, [&] { return make_dataset(options); });
+  auto dataset = call_with_path_key(config.data, split, [&] {
+    try {
+      return make_dataset(options);
+    } catch (const UnknownCharacterError& error) {
+      throw DataError(describe_encoding_error(error));
+    }
+  });
   if (type == DatasetType::text) return dataset;
   const DatasetInfo expected = make_dataset_info(options), &found = dataset->info();
   if (!(found == expected))

@@ -50,6 +50,12 @@ bool is_text_dataset(const Config& config);
 DatasetInfo get_dataset_info(const Config& config, std::shared_ptr<const Tokenizer> tokenizer = nullptr,
                              const std::string& data_dir = "");
 
+// Returns the value of data.unknown_characters.
+UnknownCharacters parse_unknown_characters(const std::string& name);
+
+// Returns the message of the error. If a character is unknown, adds the config key that accepts it.
+std::string describe_encoding_error(const EncodingError& error);
+
 struct SplitOptions {
   std::string data_dir = {};
   std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // for texts; if null, a new tokenizer is made

@@ -23,8 +23,7 @@ TextScore count_text_units(const Batch& batch, const Tokenizer& tokenizer) {
   for (int64_t row = 0; row < rows; ++row)
     for (int64_t t = 1; t < width; ++t) {
       if (mask && !mask[row * (width - 1) + t - 1]) continue;
-      score.add_token(
-          tokenizer.get_token_text(static_cast<int64_t>(tokens[static_cast<size_t>(row * width + t)])));
+      score.add_token(tokenizer, static_cast<int64_t>(tokens[static_cast<size_t>(row * width + t)]));
     }
   return score;
 }
@@ -107,10 +106,12 @@ double count_unmasked_tokens(const Batch& batch) {
   return static_cast<double>(std::count_if(mask.begin(), mask.end(), [](double m) { return m != 0; }));
 }
 
-void TextScore::add_token(std::string_view token_text) {
+void TextScore::add_token(const Tokenizer& tokenizer, int64_t token) {
+  const std::string_view text = tokenizer.get_token_text(token);
   ++token_count;
-  byte_count += static_cast<int64_t>(token_text.size());
-  character_count += count_utf8_characters(token_text);
+  byte_count += static_cast<int64_t>(text.size());
+  character_count += count_utf8_characters(text);
+  unknown_count += token == tokenizer.unknown_token();
 }
 double TextScore::bits_per_byte() const {
   return byte_count > 0 ? nats / std::numbers::ln2 / static_cast<double>(byte_count) : 0;
@@ -150,12 +151,13 @@ Evaluation evaluate(const AutoregressiveModel& model, const Dataset& dataset, in
                                count,
                                static_cast<double>(text.token_count),
                                static_cast<double>(text.byte_count),
-                               static_cast<double>(text.character_count)};
+                               static_cast<double>(text.character_count),
+                               static_cast<double>(text.unknown_count)};
   };
   Evaluation result;
   result.split = dataset.info().split;
   result.example_count = max_examples > 0 ? std::min(max_examples, dataset.size()) : dataset.size();
-  const BatchSums sums = sum_over_batches(dataset, {result.example_count, batch_size, memory != nullptr}, 6,
+  const BatchSums sums = sum_over_batches(dataset, {result.example_count, batch_size, memory != nullptr}, 7,
                                           score, stop, processes);
   const double nats = sums.total(0), correct = sums.total(1), tokens = sums.total(2);
   result.nats_per_dim = tokens > 0 ? nats / tokens : 0;
@@ -163,8 +165,11 @@ Evaluation evaluate(const AutoregressiveModel& model, const Dataset& dataset, in
   if (model.options().head == OutputHead::categorical) result.accuracy = tokens > 0 ? correct / tokens : 0;
   const auto count_of = [&](size_t i) { return static_cast<int64_t>(sums.total(i)); };
   if (tokenizer)
-    result.text_score = {
-        .token_count = count_of(3), .byte_count = count_of(4), .character_count = count_of(5), .nats = nats};
+    result.text_score = {.token_count = count_of(3),
+                         .byte_count = count_of(4),
+                         .character_count = count_of(5),
+                         .unknown_count = count_of(6),
+                         .nats = nats};
   result.seconds = measure_seconds_since(start);
   return result;
 }

@@ -3,7 +3,6 @@
 
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -18,10 +17,12 @@ namespace tapeformer {
 // The loss of a language model on a text, and the numbers of predicted tokens, bytes and characters.
 struct TextScore {
   int64_t token_count = 0, byte_count = 0, character_count = 0;
+  // Number of tokens that stand for unknown characters. Such a token has a loss, but no bytes and characters.
+  int64_t unknown_count = 0;
   double nats = 0;  // sum of the negative log-likelihoods of the tokens
 
   // Adds a predicted token to the counts.
-  void add_token(std::string_view token_text);
+  void add_token(const Tokenizer& tokenizer, int64_t token);
   double bits_per_byte() const;
   double bits_per_character() const;
   double perplexity() const;  // exp of the mean nats per token

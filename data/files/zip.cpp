@@ -4,10 +4,8 @@
 
 #include <algorithm>
 #include <memory>
-#include <vector>
 
 #include "core/errors.h"
-#include "data/files/file.h"
 
 namespace tapeformer {
 namespace {
@@ -16,67 +14,6 @@ constexpr uint32_t kEndMagic = 0x06054B50, kEntryMagic = 0x02014B50, kLocalMagic
 constexpr int64_t kEndBytes = 22, kEntryBytes = 46, kLocalBytes = 30, kMaxComment = 65535;
 constexpr uint32_t kStored = 0, kDeflated = 8;
 constexpr size_t kZipBuffer = size_t{1} << 16;
-
-class ZipArchive {
- public:
-  explicit ZipArchive(const std::filesystem::path& path)
-      : name_(path.string()), bytes_(read_bytes(path, INT64_C(1) << 32)) {}
-
-  // An entry of the central directory of the archive. Sizes and offsets are in bytes.
-  struct Member {
-    uint32_t method = 0, crc32 = 0;
-    int64_t packed = 0, unpacked = 0, local_header = 0;
-  };
-
-  Member find(const std::string& wanted) const {
-    const int64_t end = end_record();
-    int64_t at = number(end + 16, 4);
-    for (int64_t count = number(end + 10, 2); count > 0; --count) {
-      if (number(at, 4) != kEntryMagic) fail("is damaged: an entry of its directory is missing");
-      const int64_t name_bytes = number(at + 28, 2);
-      if (text(at + kEntryBytes, name_bytes) == wanted)
-        return {static_cast<uint32_t>(number(at + 10, 2)), static_cast<uint32_t>(number(at + 16, 4)),
-                number(at + 20, 4), number(at + 24, 4), number(at + 42, 4)};
-      at += kEntryBytes + name_bytes + number(at + 30, 2) + number(at + 32, 2);
-    }
-    fail("contains no file " + wanted);
-  }
-
-  const uint8_t* data_of(const Member& member) const {
-    const int64_t at = member.local_header;
-    if (number(at, 4) != kLocalMagic) fail("is damaged: a header is missing");
-    const int64_t first = at + kLocalBytes + number(at + 26, 2) + number(at + 28, 2);
-    if (first + member.packed > size()) fail("ends early");
-    return bytes_.data() + first;
-  }
-
-  [[noreturn]] void fail(const std::string& problem) const { throw DataError(name_ + ": " + problem); }
-
- private:
-  int64_t size() const { return static_cast<int64_t>(bytes_.size()); }
-
-  int64_t end_record() const {
-    for (int64_t at = size() - kEndBytes; at >= std::max<int64_t>(0, size() - kEndBytes - kMaxComment); --at)
-      if (number(at, 4) == kEndMagic) return at;
-    fail("is not a zip archive, or is truncated");
-  }
-
-  // Returns the little-endian number of `count` bytes at offset `at`.
-  int64_t number(int64_t at, int64_t count) const {
-    if (at < 0 || at + count > size()) fail("ends early");
-    int64_t value = 0;
-    for (int64_t i = count - 1; i >= 0; --i) value = value << 8 | bytes_[static_cast<size_t>(at + i)];
-    return value;
-  }
-
-  std::string text(int64_t at, int64_t count) const {
-    if (at + count > size()) fail("ends early");
-    return {bytes_.begin() + at, bytes_.begin() + at + count};
-  }
-
-  std::string name_;
-  Bytes bytes_;
-};
 
 // Passes the contents of a deflated member to `write` in parts. Returns false if the data is damaged.
 template <class Write>
@@ -99,29 +36,80 @@ bool inflate_member(const uint8_t* data, int64_t packed, Write&& write) {
 
 }  // namespace
 
-void unpack_zip_member(const std::filesystem::path& archive, const std::string& name, int64_t max_bytes,
-                       File& out) {
-  const ZipArchive zip(archive);
-  const ZipArchive::Member member = zip.find(name);
-  if (member.unpacked > max_bytes)
-    zip.fail(concat_text(name, " has ", member.unpacked, " bytes, expected at most ", max_bytes));
-  if (member.method != kStored && member.method != kDeflated)
-    zip.fail(concat_text(name, " is packed with the method ", member.method, ", which is not supported"));
-  const uint8_t* const data = zip.data_of(member);
+ZipReader::ZipReader(const std::filesystem::path& archive)
+    : archive_path_(archive.string()), bytes_(read_bytes(archive, INT64_C(1) << 32)) {
+  const int64_t end = find_end_record();
+  at_ = number(end + 16, 4);
+  entries_left_ = number(end + 10, 2);
+}
+
+void ZipReader::fail(const std::string& problem) const {
+  throw DataError(archive_path_ + ": " + problem);
+}
+
+int64_t ZipReader::find_end_record() const {
+  for (int64_t at = size() - kEndBytes; at >= std::max<int64_t>(0, size() - kEndBytes - kMaxComment); --at)
+    if (number(at, 4) == kEndMagic) return at;
+  fail("is not a zip archive, or is truncated");
+}
+
+// Returns the little-endian number of `count` bytes at offset `at`.
+int64_t ZipReader::number(int64_t at, int64_t count) const {
+  if (at < 0 || at + count > size()) fail("ends early");
+  int64_t value = 0;
+  for (int64_t i = count - 1; i >= 0; --i) value = value << 8 | bytes_[static_cast<size_t>(at + i)];
+  return value;
+}
+
+std::string ZipReader::text(int64_t at, int64_t count) const {
+  if (at + count > size()) fail("ends early");
+  return {bytes_.begin() + at, bytes_.begin() + at + count};
+}
+
+std::optional<ArchiveMember> ZipReader::next() {
+  while (entries_left_ > 0) {
+    if (number(at_, 4) != kEntryMagic) fail("is damaged: an entry of its directory is missing");
+    const int64_t name_bytes = number(at_ + 28, 2);
+    const std::string path = text(at_ + kEntryBytes, name_bytes);
+    entry_ = {path.substr(path.rfind('/') + 1),
+              static_cast<uint32_t>(number(at_ + 10, 2)),
+              static_cast<uint32_t>(number(at_ + 16, 4)),
+              number(at_ + 20, 4),
+              number(at_ + 24, 4),
+              number(at_ + 42, 4)};
+    at_ += kEntryBytes + name_bytes + number(at_ + 30, 2) + number(at_ + 32, 2);
+    --entries_left_;
+    if (!entry_.name.empty()) return ArchiveMember{entry_.name, entry_.unpacked};  // empty: a folder
+  }
+  return std::nullopt;
+}
+
+const uint8_t* ZipReader::find_data() const {
+  const int64_t at = entry_.local_header;
+  if (number(at, 4) != kLocalMagic) fail("is damaged: a header is missing");
+  const int64_t first = at + kLocalBytes + number(at + 26, 2) + number(at + 28, 2);
+  if (first + entry_.packed > size()) fail("ends early");
+  return bytes_.data() + first;
+}
+
+void ZipReader::unpack(File& out) {
+  if (entry_.method != kStored && entry_.method != kDeflated)
+    fail(concat_text(entry_.name, " is packed with the method ", entry_.method, ", which is not supported"));
+  const uint8_t* const data = find_data();
   int64_t written = 0;
   uLong crc = crc32(0, nullptr, 0);
-  const auto write = [&](const uint8_t* part, size_t size) {
-    written += static_cast<int64_t>(size);
-    if (written > member.unpacked) zip.fail(name + " has more bytes than its header says");
-    crc = crc32_z(crc, part, size);
-    out.write(part, size);
+  const auto write = [&](const uint8_t* part, size_t count) {
+    written += static_cast<int64_t>(count);
+    if (written > entry_.unpacked) fail(entry_.name + " has more bytes than its header says");
+    crc = crc32_z(crc, part, count);
+    out.write(part, count);
   };
   bool good = true;
-  if (member.method == kStored)
-    write(data, static_cast<size_t>(member.packed));
+  if (entry_.method == kStored)
+    write(data, static_cast<size_t>(entry_.packed));
   else
-    good = inflate_member(data, member.packed, write);
-  if (!good || written != member.unpacked || crc != member.crc32) zip.fail(name + " is damaged");
+    good = inflate_member(data, entry_.packed, write);
+  if (!good || written != entry_.unpacked || crc != entry_.crc32) fail(entry_.name + " is damaged");
 }
 
 }  // namespace tapeformer

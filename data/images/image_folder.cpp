@@ -184,7 +184,7 @@ class ImageCache {
   }
 
  private:
-  static constexpr char kMagic[] = "tfimage2";
+  static constexpr char kMagic[] = "tfimage3";
   struct Header {
     char magic[8];
     int64_t count, fault_bytes;

@@ -4,9 +4,12 @@
 #include <jpeglib.h>
 #include <csetjmp>
 #include <cstdio>  // jpeglib.h uses FILE
+
+#include <jerror.h>  // after jpeglib.h
 #endif
 
 #include "core/errors.h"
+#include "data/images/exif.h"
 #include "data/images/png.h"
 
 namespace tapeformer {
@@ -18,6 +21,8 @@ namespace {
 // the decoding time.
 constexpr int kMaxScans = 200;
 
+constexpr int kExifMarker = JPEG_APP0 + 1;
+
 // State of a JPEG decoder. libjpeg calls the callbacks in this file, which get the state from the field
 // `client_data` of `info`. If an error occurs, the callbacks call longjmp with `on_error`. longjmp does not
 // call destructors, so a function must not create objects with destructors after it has called setjmp.
@@ -26,6 +31,7 @@ struct Decoder {
   jpeg_error_mgr errors;
   jpeg_progress_mgr progress;
   std::jmp_buf on_error;
+  bool checks_end = true;  // whether the end of the file before the marker of the end is an error
   char message[JMSG_LENGTH_MAX];
 };
 
@@ -39,9 +45,20 @@ Decoder& get_decoder(j_common_ptr info) {
   std::longjmp(decoder.on_error, 1);
 }
 
-// Treats warnings, such as a premature end of the file, as errors.
+// Treats warnings as errors, except warnings about files whose pixels are complete.
 void on_message(j_common_ptr info, int level) {
-  if (level < 0) fail(info);
+  if (level >= 0) return;
+  switch (info->err->msg_code) {
+    case JWRN_ADOBE_XFORM:
+    case JWRN_EXTRANEOUS_DATA:
+    case JWRN_JFIF_MAJOR:
+    case JWRN_NOT_SEQUENTIAL:
+      return;
+    case JWRN_JPEG_EOF:
+      if (!get_decoder(info).checks_end) return;
+      break;
+  }
+  fail(info);
 }
 
 void on_progress(j_common_ptr info) {
@@ -62,8 +79,19 @@ bool read_header(Decoder& decoder, const Bytes& bytes) {
   jpeg_create_decompress(&decoder.info);
   decoder.info.progress = &decoder.progress;
   jpeg_mem_src(&decoder.info, bytes.data(), static_cast<unsigned long>(bytes.size()));
+  jpeg_save_markers(&decoder.info, kExifMarker, 0xFFFF);
   jpeg_read_header(&decoder.info, TRUE);
+  // In a single scan with Huffman codes, each missing pixel causes the warning JWRN_HIT_MARKER.
+  decoder.checks_end = jpeg_has_multiple_scans(&decoder.info) || decoder.info.arith_code;
   return true;
+}
+
+int read_orientation(const jpeg_decompress_struct& info) {
+  for (const jpeg_marker_struct* marker = info.marker_list; marker; marker = marker->next) {
+    const std::string_view data(reinterpret_cast<const char*>(marker->data), marker->data_length);
+    if (data.starts_with(kExifPrefix)) return parse_exif_orientation(data);
+  }
+  return 1;
 }
 
 // Decodes the pixels. Returns false and sets decoder.message if the pixels are damaged.
@@ -101,7 +129,7 @@ Tensor decode_jpeg(const Bytes& bytes, const std::string& name) {
   const Tensor image = Tensor::empty({height, width, info.num_components}, DType::uint8);
   const bool has_pixels = read_pixels(*decoder, image.data<uint8_t>());
   require(has_pixels, decoder->message);
-  return image;
+  return make_upright(image, read_orientation(info));
 }
 
 bool can_decode_jpeg() {

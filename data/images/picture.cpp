@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "core/errors.h"
+#include "data/files/checksum.h"
 #include "data/files/file.h"
+#include "data/images/exif.h"
 #include "data/images/jpeg.h"
 #include "data/images/png.h"
 
@@ -19,29 +21,48 @@ namespace {
 constexpr int64_t kMaxPictureBytes = int64_t{1} << 30;
 constexpr std::string_view kPngStart = "\x89PNG\r\n\x1a\n", kJpegStart = "\xff\xd8\xff";
 
-// An image format that is recognized but not supported. `start` contains the first bytes of files in this
-// format.
+// An image format that is recognized but not supported. Files in this format contain `start` at `offset`.
 struct Format {
+  size_t offset;
   std::string_view start, name;
 };
-constexpr std::array<Format, 5> kOtherFormats{{{"GIF8", "GIF"},
-                                               {"RIFF", "WebP"},
-                                               {"BM", "BMP"},
-                                               {"II*\0", "TIFF"},
-                                               {std::string_view("MM\0*", 4), "TIFF"}}};
+constexpr std::array<Format, 10> kOtherFormats{{{0, "GIF8", "a GIF"},
+                                                {0, "RIFF", "a WebP"},
+                                                {0, "BM", "a BMP"},
+                                                {0, std::string_view("II*\0", 4), "a TIFF"},
+                                                {0, std::string_view("MM\0*", 4), "a TIFF"},
+                                                {4, "ftypavi", "an AVIF"},
+                                                {4, "ftyphei", "a HEIC"},
+                                                {4, "ftyphev", "a HEIC"},
+                                                {4, "ftypmif1", "a HEIC"},
+                                                {4, "JXL ", "a JPEG XL"}}};
 
-// Throws DataError if a PNG file has an animation control chunk before its pixels.
-void refuse_animation(const Bytes& bytes, const std::string& name) {
-  // A PNG chunk consists of kHead bytes with its length and type, its data, and kCheck bytes with a checksum.
+// Extensions of pictures, also of pictures that read_picture() rejects.
+constexpr std::string_view kExtensions[] = {
+    ".png",  ".apng", ".jpg", ".jpeg", ".jpe",  ".jif", ".jfif", ".jfi", ".pjpeg", ".pjp",  ".gif",
+    ".webp", ".bmp",  ".dib", ".tif",  ".tiff", ".ico", ".tga",  ".psd", ".svg",   ".heic", ".heif",
+    ".hif",  ".avif", ".jxl", ".jp2",  ".jpx",  ".j2k", ".jpf",  ".qoi", ".pbm",   ".pgm",  ".ppm",
+    ".pnm",  ".dng",  ".cr2", ".cr3",  ".nef",  ".arw", ".orf",  ".rw2", ".raf"};
+
+// Returns the data of the first intact chunk of a type in a PNG file, or an empty text.
+std::string_view find_png_chunk(std::string_view png, std::string_view type) {
+  // A chunk consists of kHead bytes with its length and type, its data, and kCheck bytes with the CRC-32 of
+  // the type and the data.
   constexpr size_t kHead = 8, kCheck = 4;
-  for (size_t at = kPngStart.size(); at + kHead <= bytes.size();) {
-    const std::string_view type(reinterpret_cast<const char*>(bytes.data()) + at + 4, 4);
-    if (type == "acTL") throw DataError(name + ": is an animated PNG; save one frame as a picture");
-    if (type == "IDAT") return;
-    size_t length = 0;
-    for (size_t i = 0; i < 4; ++i) length = length << 8 | bytes[at + i];
+  const auto number = [&](size_t at) {
+    uint32_t value = 0;
+    for (size_t i = 0; i < 4; ++i) value = value << 8 | static_cast<uint8_t>(png[at + i]);
+    return value;
+  };
+  for (size_t at = kPngStart.size(); at + kHead + kCheck <= png.size();) {
+    const size_t length = number(at);
+    if (length > png.size() - at - kHead - kCheck) break;
+    if (png.substr(at + 4, 4) == type &&
+        compute_checksum(png.substr(at + 4, 4 + length)).crc32 == number(at + kHead + length))
+      return png.substr(at + kHead, length);
     at += kHead + length + kCheck;
   }
+  return {};
 }
 
 // The weights of the input pixels that an output pixel covers along one axis. weights[j] is the weight of
@@ -90,9 +111,7 @@ bool is_picture_name(const std::filesystem::path& path) {
   std::string extension = path.extension().string();
   std::transform(extension.begin(), extension.end(), extension.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  constexpr std::array<std::string_view, 9> kExtensions{".png", ".jpg",  ".jpeg", ".gif", ".webp",
-                                                        ".bmp", ".tiff", ".tif",  ".apng"};
-  return std::find(kExtensions.begin(), kExtensions.end(), extension) != kExtensions.end();
+  return std::find(std::begin(kExtensions), std::end(kExtensions), extension) != std::end(kExtensions);
 }
 
 Tensor read_picture(const std::filesystem::path& path) {
@@ -100,14 +119,16 @@ Tensor read_picture(const std::filesystem::path& path) {
   const std::string_view text = view_as_text(bytes, bytes.size());
   const std::string name = path.string();
   if (text.starts_with(kPngStart)) {
-    refuse_animation(bytes, name);
-    return decode_png(bytes, name);
+    if (!find_png_chunk(text, "acTL").empty())
+      throw DataError(name + ": is an animated PNG; save one frame as a picture");
+    return make_upright(decode_png(bytes, name), parse_exif_orientation(find_png_chunk(text, "eXIf")));
   }
   if (text.starts_with(kJpegStart)) return decode_jpeg(bytes, name);
   for (const Format& format : kOtherFormats)
-    if (text.starts_with(format.start))
-      throw DataError(concat_text(name, ": is a ", format.name, " file; convert it to PNG or JPEG"));
-  throw DataError(name + (bytes.empty() ? ": is empty" : ": is neither a PNG nor a JPEG file"));
+    if (text.size() > format.offset && text.substr(format.offset).starts_with(format.start))
+      throw DataError(concat_text(name, ": is ", format.name, " file; convert it to PNG or JPEG"));
+  throw DataError(name + (bytes.empty() ? ": is empty"
+                                        : ": is neither a PNG nor a JPEG file; convert it to PNG or JPEG"));
 }
 
 Tensor crop_and_resize_to_square(const Tensor& picture, int64_t size, int64_t channels) {

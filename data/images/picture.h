@@ -8,12 +8,13 @@
 
 namespace tapeformer {
 
-// Returns whether a file name has the extension of an image format. The result is also true for some formats
-// that read_picture() rejects, such as GIF.
+// Returns whether a file name has the extension of an image format. The result is also true for formats that
+// read_picture() rejects, such as GIF and HEIC.
 bool is_picture_name(const std::filesystem::path& path);
 
 // Reads a PNG or JPEG file. Returns a uint8 tensor with shape (height, width, channels), where `channels` is
-// 1 (grey) or 3 (RGB). The format is detected by the contents of the file. Throws DataError with the path for
+// 1 (grey) or 3 (RGB). The format is detected by the contents of the file. The picture is upright: its
+// orientation in EXIF data, if it has one, is applied. Throws DataError with the path for
 // other formats, animated pictures, damaged files and images with more than kMaxPixels pixels
 // (data/images/png.h).
 Tensor read_picture(const std::filesystem::path& path);

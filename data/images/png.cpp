@@ -35,6 +35,19 @@ void check_size(const char* op, int64_t height, int64_t width) {
         op, "an image of ", height, " x ", width, " is empty or too large");
 }
 
+// Returns the colours of an image whose last channel is alpha, over a black background. As in most viewers,
+// the encoded values are blended, although light is not proportional to them.
+Tensor blend_with_black(const Tensor& image) {
+  const int64_t pixels = image.size(0) * image.size(1), colours = image.size(2) - 1;
+  const Tensor blended = Tensor::empty({image.size(0), image.size(1), colours}, DType::uint8);
+  const auto* source = image.data<uint8_t>();
+  auto* target = blended.data<uint8_t>();
+  for (int64_t i = 0; i < pixels; ++i, source += colours + 1)
+    for (int64_t c = 0; c < colours; ++c)
+      *target++ = static_cast<uint8_t>((source[c] * source[colours] + 127) / 255);
+  return blended;
+}
+
 int64_t count_columns(int64_t count, const ImageGridOptions& options) {
   return options.columns ? options.columns : static_cast<int64_t>(std::ceil(std::sqrt(double(count))));
 }
@@ -74,13 +87,12 @@ Tensor decode_png(const Bytes& bytes, const std::string& name) {
   const int64_t height = png.image.height, width = png.image.width;
   if (height > kMaxSide || width > kMaxSide || height * width > kMaxPixels)
     fail(concat_text("its size of ", height, " x ", width, " exceeds ", kMaxPixels, " pixels"));
-  const bool colour = (png.image.format & PNG_FORMAT_FLAG_COLOR) != 0;
-  png.image.format = colour ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY;
+  png.image.format &= PNG_FORMAT_FLAG_COLOR | PNG_FORMAT_FLAG_ALPHA;
   png.image.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;
-  Tensor image = Tensor::empty({height, width, colour ? 3 : 1}, DType::uint8);
-  const png_color black{0, 0, 0};
-  if (!png_image_finish_read(&png.image, &black, image.raw_data(), 0, nullptr)) fail(png.image.message);
-  return image;
+  const Tensor image =
+      Tensor::empty({height, width, PNG_IMAGE_PIXEL_CHANNELS(png.image.format)}, DType::uint8);
+  if (!png_image_finish_read(&png.image, nullptr, image.raw_data(), 0, nullptr)) fail(png.image.message);
+  return (png.image.format & PNG_FORMAT_FLAG_ALPHA) != 0 ? blend_with_black(image) : image;
 }
 
 std::pair<int64_t, int64_t> compute_grid_size(int64_t count, int64_t height, int64_t width,

@@ -20,9 +20,9 @@ void write_png(const std::filesystem::path& path, const Tensor& image);
 inline constexpr int64_t kMaxPixels = 100'000'000;
 
 // Reads a PNG file. Returns a uint8 tensor with shape (height, width, channels). The image is converted to
-// grey or RGB with 8 bits per sample. Transparent pixels are blended with black. Samples of 16 bits are read
-// as sRGB, unless the file specifies another encoding. Interlaced images with 16 bits per sample are not
-// supported.
+// grey or RGB with 8 bits per sample. Transparent pixels are blended with black, in their encoded values.
+// Samples of 16 bits are read as sRGB, unless the file specifies another encoding. Interlaced images with 16
+// bits per sample are not supported.
 Tensor read_png(const std::filesystem::path& path);
 // Decodes a PNG file in memory. `name` is the name of the file in error messages.
 Tensor decode_png(const Bytes& bytes, const std::string& name);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <memory>
 
 #include "core/errors.h"
 #include "core/system/files.h"
@@ -53,17 +54,23 @@ bool is_url(const std::string& source) {
   return source.find("://") != std::string::npos;
 }
 
-bool is_tar_gz(const std::string& source) {
-  return source.ends_with(".tar.gz") || source.ends_with(".tgz");
+// Returns the path of a file or folder on this machine, or an empty path for a URL of another machine.
+fs::path find_local_path(const std::string& source) {
+  constexpr std::string_view kFile = "file://";
+  if (source.starts_with(kFile)) return source.substr(kFile.size());
+  return is_url(source) ? "" : source;
+}
+
+bool is_tar(const std::string& source) {
+  return source.ends_with(".tar.gz") || source.ends_with(".tgz") || source.ends_with(".tar");
 }
 
 // Copies a file from a path or URL to `target`. Returns false if the file does not exist.
 bool copy_file(const std::string& source, const fs::path& target, int64_t max_bytes) {
   File file = create_file(target);
-  if (is_url(source) && !source.starts_with("file://")) {
+  if (const fs::path path = find_local_path(source); path.empty()) {
     if (!download(source, file, max_bytes)) return false;
   } else {
-    const fs::path path = source.starts_with("file://") ? source.substr(7) : source;
     std::error_code ignored;
     if (!fs::exists(path, ignored)) return false;
     const Bytes bytes = read_bytes(path, max_bytes);
@@ -114,64 +121,75 @@ void fetch_file(const CatalogueFile& file, const fs::path& folder, const std::st
   throw DataError(base + ": no such file, neither with .gz nor without");
 }
 
-void unpack_member(TarReader& archive, const fs::path& path) {
-  File file = create_file(path);
-  Bytes buffer(size_t{1} << 16);
-  while (const size_t count = archive.read(buffer.data(), buffer.size())) file.write(buffer.data(), count);
-  file.sync();
+// Returns the file in `wanted` with the name `name`, plain or .gz, or the end of `wanted`.
+auto find_wanted(const std::vector<CatalogueFile>& wanted, const std::string& name) {
+  return std::find_if(wanted.begin(), wanted.end(), [&](const CatalogueFile& file) {
+    return name == file.name || name == std::string(file.name) + ".gz";
+  });
 }
 
-// Unpacks the files in `wanted` from a .tar.gz archive.
-void unpack_tar(std::vector<CatalogueFile> wanted, const fs::path& folder, const fs::path& archive,
-                const std::string& source, int64_t max_bytes) {
-  TarReader reader(archive, max_bytes);
+// Unpacks the files in `wanted` from an archive, which can contain other files with the same names, such as
+// the files of another data set.
+void unpack_archive(std::vector<CatalogueFile> wanted, const fs::path& folder, ArchiveReader& reader,
+                    const std::string& source) {
+  std::string problem;  // of the first file with the name of a published file and other contents
   while (const auto member = wanted.empty() ? std::nullopt : reader.next()) {
-    const auto file = std::find_if(wanted.begin(), wanted.end(),
-                                   [&](const CatalogueFile& known) { return known.name == member->name; });
+    const auto file = find_wanted(wanted, member->name);
     if (file == wanted.end()) continue;
     const std::string origin = source + ", " + member->name;
-    if (member->bytes != file->bytes)
-      throw DataError(concat_text(origin, ": expected ", file->bytes, " bytes, found ", member->bytes));
-    const TemporaryFile part{folder / (member->name + ".part")};
-    unpack_member(reader, part.path);
-    verify_and_install(*file, folder, part, origin);
-    wanted.erase(file);
+    try {
+      const bool packed = member->name.ends_with(".gz");
+      if (packed ? member->bytes > file->bytes + kGzipOverhead : member->bytes != file->bytes)
+        throw DataError(concat_text(origin, ": expected ", file->bytes, " bytes, found ", member->bytes));
+      const TemporaryFile part{folder / (std::string(file->name) + ".part")};
+      File out = create_file(part.path);
+      reader.unpack(out);
+      out.sync();
+      verify_and_install(*file, folder, part, origin);
+      wanted.erase(file);
+    } catch (const DataError& error) {
+      if (problem.empty()) problem = error.what();
+    }
   }
-  if (!wanted.empty()) throw DataError(concat_text(source, ": contains no file ", wanted.front().name));
+  if (!wanted.empty() && problem.empty())
+    problem =
+        concat_text(source, ": contains no file ", wanted.front().name, " or ", wanted.front().name, ".gz");
+  if (!wanted.empty()) throw DataError(problem);
 }
 
-void unpack_zip(const std::vector<CatalogueFile>& wanted, const fs::path& folder, const fs::path& archive,
-                const std::string& source) {
-  for (const CatalogueFile& file : wanted) {
-    const std::string name(file.name);
-    const TemporaryFile part{folder / (name + ".part")};
-    File out = create_file(part.path);
-    unpack_zip_member(archive, name, file.bytes, out);
-    out.sync();
-    verify_and_install(file, folder, part, source + ", " + name);
-  }
+std::unique_ptr<ArchiveReader> open_archive(const std::string& source, const fs::path& path,
+                                            int64_t max_bytes) {
+  if (is_tar(source)) return std::make_unique<TarReader>(path, max_bytes);
+  return std::make_unique<ZipReader>(path);
 }
 
-// Fetches a .tar.gz or .zip archive and unpacks the files in `wanted`.
+// Fetches an archive and unpacks the files in `wanted`.
 void fetch_archive(const std::vector<CatalogueFile>& wanted, const fs::path& folder,
                    const std::string& source) {
+  log_info("fetching ", source);
+  if (const fs::path path = find_local_path(source); !path.empty())
+    return unpack_archive(wanted, folder, *open_archive(source, path, INT64_MAX), source);
   int64_t max_bytes = kArchiveOverhead;
   for (const CatalogueFile& file : wanted) max_bytes += file.bytes;
   const TemporaryFile archive{folder / "archive.part"};
-  log_info("fetching ", source);
   if (!copy_file(source, archive.path, max_bytes)) throw DataError(source + ": no such file");
   try {
-    if (is_tar_gz(source))
-      unpack_tar(wanted, folder, archive.path, source, max_bytes);
-    else
-      unpack_zip(wanted, folder, archive.path, source);
+    unpack_archive(wanted, folder, *open_archive(source, archive.path, max_bytes), source);
   } catch (const DataError& error) {
-    // Errors of TarReader and unpack_zip_member() begin with the path of the temporary file. `source`
-    // replaces this path.
+    // Errors of readers begin with the path of the temporary file. `source` replaces this path.
     std::string text = error.what();
     if (text.starts_with(archive.path.string())) text.replace(0, archive.path.string().size(), source);
     throw DataError(text);
   }
+}
+
+void fetch_files(const std::vector<CatalogueFile>& wanted, const fs::path& folder,
+                 const std::string& source) {
+  if (is_tar(source) || source.ends_with(".zip")) return fetch_archive(wanted, folder, source);
+  std::error_code ignored;
+  if (fs::is_regular_file(find_local_path(source), ignored))
+    throw DataError(source + ": expected a folder, or a .tar.gz, .tgz, .tar or .zip archive");
+  for (const CatalogueFile& file : wanted) fetch_file(file, folder, source);
 }
 
 }  // namespace
@@ -188,10 +206,7 @@ DatasetReport fetch_dataset(const std::string& name, const std::string& data_dir
   std::vector<CatalogueFile> wanted;
   for (const CatalogueFile& file : set.files)
     if (!verify_file(file, folder).problem.empty()) wanted.push_back(file);
-  if (!wanted.empty() && (is_tar_gz(source) || source.ends_with(".zip")))
-    fetch_archive(wanted, folder, source);
-  else
-    for (const CatalogueFile& file : wanted) fetch_file(file, folder, source);
+  if (!wanted.empty()) fetch_files(wanted, folder, source);
   sync_directory(folder.string());
   DatasetReport report = verify_dataset(name, folder.parent_path().string());
   check_dataset_report(report);

@@ -1,7 +1,13 @@
 // The tokenizer "sentencepiece" (Kudo and Richardson 2018), implemented with the SentencePiece library. CMake
 // defines TAPEFORMER_SENTENCEPIECE if the library is present.
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
 
+#include "core/system/log.h"
+#include "core/system/utf8.h"
 #include "data/files/text_lines.h"
 #include "data/text/tokenizer.h"
 
@@ -39,11 +45,15 @@ size_t count_line_bytes(std::string_view text, size_t max_bytes) {
 
 class SentencePieceTokenizer final : public Tokenizer {
  public:
-  SentencePieceTokenizer(const std::string& model, const std::string& source) : model_(model) {
+  SentencePieceTokenizer(const std::string& model, const std::string& source, UnknownCharacters unknown)
+      : model_(model), unknown_(unknown) {
     const auto status = processor_.LoadFromSerializedProto(model);
     if (model.empty() || !status.ok())
       throw DataError(source + ": is not a SentencePiece model or is damaged: " + status.error_message());
     for (int token = 0; token < processor_.GetPieceSize(); ++token) texts_.push_back(piece_text(token));
+    if (changes_no_spaces())
+      for (const char* piece : {"<0xE2>", "<0x96>", "<0x81>"})
+        mark_tokens_.push_back(processor_.PieceToId(piece));
   }
   std::string name() const override { return kSentencePieceTokenizerName; }
   int64_t vocabulary_size() const override { return static_cast<int64_t>(texts_.size()); }
@@ -51,18 +61,12 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::vector<int32_t> encode(std::string_view text) const override {
     if (const size_t bad = find_invalid_utf8(text); bad != std::string_view::npos)
       throw EncodingError(bad, "is not valid UTF-8; the tokenizer \"bytes\" takes any bytes");
-    std::vector<int> tokens;
     std::vector<int32_t> all;
     // Encodes line by line, because the encoding time can grow faster than linearly with the length of a
     // text.
     for (size_t at = 0; at < text.size();) {
       const size_t size = count_line_bytes(text.substr(at), kMaxEncodedBytes);
-      const auto status = processor_.Encode({text.data() + at, size}, &tokens);
-      if (!status.ok()) throw EncodingError(at, std::string("SentencePiece: ") + status.error_message());
-      if (std::find(tokens.begin(), tokens.end(), processor_.unk_id()) != tokens.end())
-        throw EncodingError(
-            at, "the line has a character that is not in the vocabulary of the SentencePiece model");
-      all.insert(all.end(), tokens.begin(), tokens.end());
+      append_line(text, at, at + size, all);
       at += size;
     }
     return all;
@@ -70,9 +74,60 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::string_view get_token_text(int64_t token) const override {
     return texts_.at(static_cast<size_t>(token));
   }
+  int64_t unknown_token() const override {
+    return unknown_ == UnknownCharacters::token ? processor_.unk_id() : -1;
+  }
   std::string serialize() const override { return model_; }
 
  private:
+  // Appends the tokens of text[at, end). The encoder reads U+2581 as a space. If the model can encode this
+  // character as bytes, its bytes are appended instead.
+  void append_line(std::string_view text, size_t at, size_t end, std::vector<int32_t>& all) const {
+    while (at < end) {
+      const size_t mark = mark_tokens_.empty() ? end : std::min(text.find(kSpaceMark, at), end);
+      if (mark > at) append_part(text, at, mark, all);
+      if (mark < end) all.insert(all.end(), mark_tokens_.begin(), mark_tokens_.end());
+      at = mark < end ? mark + kSpaceMark.size() : end;
+    }
+  }
+
+  void append_part(std::string_view text, size_t at, size_t end, std::vector<int32_t>& all) const {
+    const std::string_view part = text.substr(at, end - at);
+    std::vector<int> tokens;
+    const auto status = processor_.Encode({part.data(), part.size()}, &tokens);
+    if (!status.ok()) throw EncodingError(at, std::string("SentencePiece: ") + status.error_message());
+    if (unknown_ == UnknownCharacters::refuse &&
+        std::find(tokens.begin(), tokens.end(), processor_.unk_id()) != tokens.end())
+      refuse_unknown_character(part, at);
+    all.insert(all.end(), tokens.begin(), tokens.end());
+  }
+
+  [[noreturn]] void refuse_unknown_character(std::string_view part, size_t at) const {
+    const auto encoded = processor_.EncodeAsImmutableProto({part.data(), part.size()});
+    size_t offset = 0;
+    for (size_t i = 0; i < encoded.pieces_size(); ++i)
+      if (encoded.pieces(static_cast<int>(i)).id() == static_cast<uint32_t>(processor_.unk_id())) {
+        offset = encoded.pieces(static_cast<int>(i)).begin();
+        break;
+      }
+    const std::string_view rest = part.substr(std::min(offset, part.size() - 1));
+    throw UnknownCharacterError(
+        at + offset, "the character " +
+                         describe_character(rest.substr(0, decode_first_utf8_character(rest).bytes)) +
+                         " is not in the vocabulary of the SentencePiece model; train the model with the "
+                         "option --byte_fallback of spm_train");
+  }
+
+  // Returns whether the model has tokens for all bytes and neither adds nor removes spaces.
+  bool changes_no_spaces() const {
+    constexpr char kText[] = " a ";
+    std::vector<int> tokens;
+    if (!processor_.Encode(kText, &tokens).ok()) return false;
+    std::string decoded;
+    for (const int token : tokens) decoded += texts_[static_cast<size_t>(token)];
+    return processor_.IsByte(processor_.PieceToId("<0xE2>")) && decoded == kText;
+  }
+
   std::string piece_text(int token) const {
     if (processor_.IsControl(token) || processor_.IsUnknown(token)) return "";
     std::string piece = processor_.IdToPiece(token);
@@ -84,8 +139,10 @@ class SentencePieceTokenizer final : public Tokenizer {
   }
 
   std::string model_;
+  UnknownCharacters unknown_;
   sentencepiece::SentencePieceProcessor processor_;
   std::vector<std::string> texts_;
+  std::vector<int32_t> mark_tokens_;  // tokens of the bytes of kSpaceMark; empty: it is encoded as a space
 };
 
 // The lines of a text without their line ends. Long lines are divided; see kMaxSentenceBytes.
@@ -119,15 +176,41 @@ class Sentences final : public sentencepiece::SentenceIterator {
   std::string value_;
 };
 
+// A log of a long call. Logs the start of the call and, every 10 seconds, the elapsed time.
+class ElapsedTimeLog {
+ public:
+  explicit ElapsedTimeLog(std::string task) : task_(std::move(task)) {
+    log_info(task_);
+    thread_ = std::jthread([this](const std::stop_token& stop) {
+      std::mutex mutex;
+      std::condition_variable_any changed;
+      std::unique_lock lock(mutex);
+      for (int seconds = kInterval; !changed.wait_for(lock, stop, std::chrono::seconds(kInterval),
+                                                      [&] { return stop.stop_requested(); });
+           seconds += kInterval)
+        log_info(task_, ": ", seconds, " s");
+    });
+  }
+
+ private:
+  static constexpr int kInterval = 10;
+
+  std::string task_;
+  std::jthread thread_;
+};
+
 }  // namespace
 
 std::shared_ptr<const Tokenizer> make_sentencepiece_tokenizer(const std::string& model,
-                                                              const std::string& source) {
-  return std::make_shared<SentencePieceTokenizer>(model, source);
+                                                              const std::string& source,
+                                                              UnknownCharacters unknown) {
+  return std::make_shared<SentencePieceTokenizer>(model, source, unknown);
 }
 
 std::shared_ptr<const Tokenizer> train_sentencepiece(const TextSource& text, int64_t vocabulary,
                                                      uint64_t seed) {
+  const ElapsedTimeLog log(concat_text("training of a SentencePiece model with ", vocabulary,
+                                       " tokens on a text of ", text.size(), " bytes"));
   Sentences sentences(text);
   std::string model;
   sentencepiece::SetRandomGeneratorSeed(static_cast<unsigned>(seed));
@@ -163,7 +246,8 @@ namespace {
 
 }  // namespace
 
-std::shared_ptr<const Tokenizer> make_sentencepiece_tokenizer(const std::string&, const std::string&) {
+std::shared_ptr<const Tokenizer> make_sentencepiece_tokenizer(const std::string&, const std::string&,
+                                                              UnknownCharacters) {
   fail_without_library();
 }
 

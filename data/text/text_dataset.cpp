@@ -128,6 +128,9 @@ template <class T>
 std::unique_ptr<const TokenSequence> make_stored_tokens(const TextRange& range, const Tokenizer& tokenizer) {
   const std::vector<int64_t> ends = part_ends(range);
   const auto count = static_cast<int64_t>(ends.size());
+  const auto locate = [&](const EncodingError& error, int64_t at) {
+    return range.text->location(at + static_cast<int64_t>(error.offset)) + ": " + error.what();
+  };
   std::vector<T> tokens;
   std::vector<std::vector<int32_t>> parts;
   for (int64_t begin = 0; begin < count; begin += static_cast<int64_t>(parts.size())) {
@@ -138,9 +141,10 @@ std::unique_ptr<const TokenSequence> make_stored_tokens(const TextRange& range, 
         const int64_t end = ends[static_cast<size_t>(begin + i)];
         try {
           parts[static_cast<size_t>(i)] = tokenizer.encode(range.text->view(at, end - at));
+        } catch (const UnknownCharacterError& error) {
+          throw UnknownCharacterError(error.offset, locate(error, at));
         } catch (const EncodingError& error) {
-          throw DataError(range.text->location(at + static_cast<int64_t>(error.offset)) + ": " +
-                          error.what());
+          throw DataError(locate(error, at));
         }
       }
     });
@@ -158,6 +162,31 @@ std::unique_ptr<const TokenSequence> make_tokens(const TextRange& range, const T
   return make_stored_tokens<int32_t>(range, tokenizer);
 }
 
+// Logs the number of unknown tokens, and whether the tokens have other bytes than the text.
+void report_changes(const std::string& split, const TextRange& range, const TokenSequence& tokens,
+                    const Tokenizer& tokenizer) {
+  if (tokenizer.name() != kSentencePieceTokenizerName) return;
+  constexpr int64_t kBlock = 1 << 16;
+  std::vector<int64_t> block;
+  int64_t bytes = 0, unknown = 0;
+  for (int64_t at = 0; at < tokens.size(); at += kBlock) {
+    block.resize(static_cast<size_t>(std::min(kBlock, tokens.size() - at)));
+    tokens.read(at, static_cast<int64_t>(block.size()), block.data());
+    for (const int64_t token : block) {
+      bytes += static_cast<int64_t>(tokenizer.get_token_text(token).size());
+      unknown += token == tokenizer.unknown_token();
+    }
+  }
+  if (unknown > 0)
+    log_warning("text ", split, ": ", unknown, " of ", tokens.size(), " tokens (",
+                100 * static_cast<double>(unknown) / static_cast<double>(tokens.size()),
+                " %) stand for unknown characters; their bits are counted, but not their bytes");
+  if (bytes != range.bytes())
+    log_info("text ", split, ": the tokens have ", bytes, " bytes, the text has ", range.bytes(),
+             ": the SentencePiece model changes the text, for example its spaces; bits per byte refer to the "
+             "tokens");
+}
+
 }  // namespace
 
 std::shared_ptr<const Tokenizer> make_tokenizer(const TextOptions& options, uint64_t seed) {
@@ -165,7 +194,7 @@ std::shared_ptr<const Tokenizer> make_tokenizer(const TextOptions& options, uint
   if (options.tokenizer_name == kSentencePieceTokenizerName && !options.sentencepiece_model.empty()) {
     const Bytes model = read_bytes(options.sentencepiece_model, kMaxModelBytes);
     return make_sentencepiece_tokenizer(std::string(view_as_text(model, model.size())),
-                                        options.sentencepiece_model);
+                                        options.sentencepiece_model, options.unknown_characters);
   }
   const auto text = open_text(options.path, options.tokenizer_name);
   if (options.tokenizer_name == kSentencePieceTokenizerName)
@@ -201,6 +230,7 @@ TextDataset::TextDataset(const TextOptions& options, const std::string& name, co
   if (const std::string problem = range.text->describe_encoding_problem(); !problem.empty())
     log_warning(problem, "; the tokens are its bytes as they are");
   tokens_ = make_tokens(range, *tokenizer_);
+  report_changes(split, range, *tokens_, *tokenizer_);
   const int64_t count = tokens_->size();
   if (count == 0)
     throw DataError(concat_text(options.path, ": the split \"", split,

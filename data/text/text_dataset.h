@@ -16,7 +16,9 @@ struct TextOptions {
   std::string tokenizer_name = "bytes";  // "bytes", "characters" or "sentencepiece"
   std::string sentencepiece_model;       // file of a SentencePiece model; empty: train a model
   int64_t vocabulary = 2000;             // number of tokens of a trained SentencePiece model
-  int64_t sequence_length = 256;         // number of predictions per window
+  // Encoding of characters that are not in the vocabulary of sentencepiece_model.
+  UnknownCharacters unknown_characters = UnknownCharacters::refuse;
+  int64_t sequence_length = 256;  // number of predictions per window
   // Fractions of the text in `path` for validation and testing. The test split is the last part of the text,
   // and the validation split is the part before the test split.
   double valid_share = 0.05, test_share = 0.05;
@@ -68,8 +70,10 @@ class TokenSequence {
 // therefore repeat and mask more than `eval_context` predictions.
 class TextDataset final : public Dataset {
  public:
-  // Throws DataError if the split is shorter than a window, and ConfigError for invalid shares or an invalid
-  // `eval_context`.
+  // Logs if the tokens have other bytes than the text, because the tokenizer normalises the text or replaces
+  // unknown characters. Throws UnknownCharacterError with the position of a character that is not in the
+  // vocabulary, DataError if the split is shorter than a window, and ConfigError for invalid shares or an
+  // invalid `eval_context`.
   TextDataset(const TextOptions& options, const std::string& name, const std::string& split,
               std::shared_ptr<const Tokenizer> tokenizer);
 

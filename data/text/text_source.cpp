@@ -212,7 +212,9 @@ void TextSource::read(int64_t offset, int64_t count, uint8_t* out) const {
 
 std::string TextSource::location(int64_t offset) const {
   const Part& part = find_part(offset);
-  return concat_text(part.name(), ": byte ", offset - part.first() + part.skipped_bytes());
+  const int64_t at = offset - part.first();
+  const int64_t line = 1 + std::count(part.data(), part.data() + at, '\n');
+  return concat_text(part.name(), ":", line, " (byte ", at + part.skipped_bytes(), ")");
 }
 
 }  // namespace tapeformer

@@ -41,8 +41,8 @@ class TextSource {
   void read(int64_t offset, int64_t count, uint8_t* out) const;
   // Returns the text from `offset` to the end of the file that contains `offset`, at most `count` bytes.
   std::string_view view(int64_t offset, int64_t count) const;
-  // Returns the file and position of the byte at `offset`, as "FILE: byte N". N is counted from 0 in the
-  // file.
+  // Returns the file and position of the byte at `offset`, as "FILE:LINE (byte N)". Lines are counted from 1,
+  // and N is counted from 0 in the file.
   std::string location(int64_t offset) const;
 
  private:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <map>
 
 #include "core/system/utf8.h"
@@ -67,8 +68,8 @@ class CharacterTokenizer final : public Tokenizer {
         throw EncodingError(at, "is not valid UTF-8; the tokenizer \"bytes\" takes any bytes");
       const auto found = others_.find(next.code_point);
       if (found == others_.end())
-        throw EncodingError(at, concat_text("the character \"", text.substr(at, next.bytes),
-                                            "\" is not in the vocabulary of the training text"));
+        throw EncodingError(at, "the character " + describe_character(text.substr(at, next.bytes)) +
+                                    " is not in the vocabulary of the training text");
       tokens.push_back(found->second);
       at += next.bytes;
     }
@@ -149,11 +150,18 @@ std::shared_ptr<const Tokenizer> make_character_tokenizer(const std::vector<cons
 }
 
 std::shared_ptr<const Tokenizer> deserialize_tokenizer(const std::string& name, const std::string& data,
-                                                       const std::string& source) {
+                                                       const std::string& source, UnknownCharacters unknown) {
   if (name == kByteTokenizerName) return make_byte_tokenizer();
   if (name == kCharacterTokenizerName) return restore_characters(data, source);
-  if (name == kSentencePieceTokenizerName) return make_sentencepiece_tokenizer(data, source);
+  if (name == kSentencePieceTokenizerName) return make_sentencepiece_tokenizer(data, source, unknown);
   throw DataError(source + ": unknown tokenizer \"" + name + "\"");
+}
+
+std::string describe_character(std::string_view character) {
+  char code[16];
+  std::snprintf(code, sizeof code, "U+%04X",
+                static_cast<unsigned>(decode_first_utf8_character(character).code_point));
+  return concat_text("\"", character, "\" (", code, ")");
 }
 
 }  // namespace tapeformer

@@ -21,6 +21,19 @@ class EncodingError : public DataError {
   size_t offset;  // bytes from the start of the text
 };
 
+// Thrown if a character is not in the vocabulary of a SentencePiece model, which has a token for unknown
+// characters.
+class UnknownCharacterError : public EncodingError {
+ public:
+  using EncodingError::EncodingError;
+};
+
+// Encoding of characters that are not in the vocabulary of a SentencePiece model.
+enum class UnknownCharacters {
+  refuse,  // throw UnknownCharacterError
+  token,   // use the unknown token, which stands for one or more characters
+};
+
 class Tokenizer {
  public:
   Tokenizer() = default;
@@ -33,8 +46,10 @@ class Tokenizer {
   // Returns the tokens of a text. Throws EncodingError for characters that are not in the vocabulary.
   // Tokenizers other than "bytes" also throw EncodingError for invalid UTF-8.
   virtual std::vector<int32_t> encode(std::string_view text) const = 0;
-  // Returns the text of a token as bytes. Control tokens have an empty text.
+  // Returns the text of a token as bytes. Control tokens and the unknown token have an empty text.
   virtual std::string_view get_token_text(int64_t token) const = 0;
+  // Returns the token of unknown characters, whose text is empty, or -1 if encode() never returns it.
+  virtual int64_t unknown_token() const { return -1; }
   // Returns the data for deserialize_tokenizer(): an empty text for "bytes", the characters in the order of
   // their tokens for "characters", and the model for "sentencepiece".
   virtual std::string serialize() const = 0;
@@ -55,11 +70,13 @@ std::shared_ptr<const Tokenizer> make_character_tokenizer(const std::vector<cons
 // Returns a tokenizer that uses a SentencePiece model. `model` is the serialized model, and `source` is the
 // name of the model in error messages. Throws DataError if the model is damaged, and ConfigError in a build
 // without SentencePiece.
-std::shared_ptr<const Tokenizer> make_sentencepiece_tokenizer(const std::string& model,
-                                                              const std::string& source);
+std::shared_ptr<const Tokenizer> make_sentencepiece_tokenizer(
+    const std::string& model, const std::string& source,
+    UnknownCharacters unknown = UnknownCharacters::refuse);
 
 // Trains a SentencePiece unigram model and returns its tokenizer. The model encodes rare characters as bytes
-// and does not normalise the text. `vocabulary` is the number of tokens. Throws DataError for invalid UTF-8.
+// and does not normalise the text: decoded tokens equal the text. `vocabulary` is the number of tokens. Logs
+// the elapsed time, because the training of a large text takes minutes. Throws DataError for invalid UTF-8.
 // Throws ConfigError if SentencePiece cannot train a vocabulary of this size, and in a build without
 // SentencePiece.
 std::shared_ptr<const Tokenizer> train_sentencepiece(const TextSource& text, int64_t vocabulary,
@@ -69,6 +86,10 @@ std::shared_ptr<const Tokenizer> train_sentencepiece(const TextSource& text, int
 // name of the data in error messages. Throws DataError if the data is damaged, and ConfigError in a build
 // without SentencePiece.
 std::shared_ptr<const Tokenizer> deserialize_tokenizer(const std::string& name, const std::string& data,
-                                                       const std::string& source);
+                                                       const std::string& source,
+                                                       UnknownCharacters unknown = UnknownCharacters::refuse);
+
+// Returns a description of a UTF-8 character, such as `"é" (U+00E9)`.
+std::string describe_character(std::string_view character);
 
 }  // namespace tapeformer

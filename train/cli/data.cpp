@@ -133,8 +133,9 @@ std::vector<OptionSpec> make_data_options() {
   std::vector<OptionSpec> options = {
       {.name = "from",
        .default_value = std::string(),
-       .help = "fetch: path or https:// URL of a folder or .tar.gz archive with the files, instead of the "
-               "published one"},
+       .help =
+           "fetch: path or https:// URL of a folder, .tar.gz or .zip archive with the files, plain or .gz, "
+           "instead of the published one"},
       {.name = "sentences",
        .default_value = int64_t{600},
        .help =

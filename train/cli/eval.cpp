@@ -7,8 +7,8 @@
 #include "train/build.h"
 #include "train/cli/commands.h"
 #include "train/cli/example_commands.h"
-#include "train/cli/run_options.h"
 #include "train/cli/speech_commands.h"
+#include "train/cli/text_commands.h"
 #include "train/distributed/processes.h"
 #include "train/evaluate.h"
 #include "train/inference/text.h"
@@ -107,13 +107,14 @@ std::string describe_context(const TextDataset& text, int64_t memory) {
                                                 " predictions of each window but the first are not scored"));
 }
 
-// Adds the numbers of scored tokens, bytes and characters to the report. Also adds `context`, a description
-// of the windows or of the carried state with which the text is scored.
+// Adds the numbers of scored tokens, bytes, characters and unknown tokens to the report. Also adds `context`,
+// a description of the windows or of the carried state with which the text is scored.
 void report_text(const Evaluation& result, const std::string& context, Report& report) {
   report.add("context", context)
       .add("tokens", result.text_score->token_count)
       .add("bytes", result.text_score->byte_count)
       .add("characters", result.text_score->character_count);
+  add_unknown_tokens(*result.text_score, report);
 }
 
 int evaluate_autoregressive(const FoundRun& found, const CommandLine& line) {

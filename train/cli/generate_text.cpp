@@ -15,6 +15,7 @@
 #include "core/system/log.h"
 #include "core/system/printable.h"
 #include "core/system/utf8.h"
+#include "train/build.h"
 #include "train/cli/text_commands.h"
 #include "train/distributed/gather.h"
 #include "train/distributed/processes.h"
@@ -25,6 +26,7 @@ namespace {
 
 constexpr char kStdin[] = "-";
 constexpr int64_t kDefaultLength = 500;
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD, for the unknown token
 constexpr size_t kMaxPromptBytes = size_t{1} << 30;
 // The speed of generation at a position is measured over this number of tokens before the position.
 constexpr int64_t kSpeedTokens = 1000;
@@ -114,7 +116,7 @@ std::vector<int32_t> encode_prompt(const std::string& prompt, const Tokenizer& t
     if (tokens.empty()) throw ConfigError("the prompt is empty, expected at least one token");
     return tokens;
   } catch (const EncodingError& error) {
-    throw ConfigError(concat_text("the prompt, byte ", error.offset, ": ", error.what()));
+    throw ConfigError(concat_text("the prompt, byte ", error.offset, ": ", describe_encoding_error(error)));
   }
 }
 
@@ -209,7 +211,9 @@ std::string draw_text(const LoadedRun& run, const GenerationOptions& options,
   double block_start = 0;
   int64_t next_power = 2 * kSpeedTokens;
   for (int64_t i = 0; i < length.drawn; ++i) {
-    const std::string_view token = run.tokenizer->get_token_text(stream.draw());
+    const int64_t drawn = stream.draw();
+    const std::string_view token =
+        drawn == run.tokenizer->unknown_token() ? kReplacement : run.tokenizer->get_token_text(drawn);
     output.write(token);
     if (output.is_silent()) text += token;
     if (stream.size() == next_power - kSpeedTokens) block_start = watch.measure_elapsed_seconds();

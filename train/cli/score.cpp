@@ -2,11 +2,13 @@
 // model assigns to the line.
 #include <iostream>
 #include <iterator>
+#include <numbers>
 
 #include "core/errors.h"
 #include "core/system/printable.h"
+#include "train/build.h"
 #include "train/cli/commands.h"
-#include "train/cli/run_options.h"
+#include "train/cli/text_commands.h"
 #include "train/inference/text.h"
 
 namespace tapeformer {
@@ -20,7 +22,7 @@ std::vector<int64_t> encode_line(const Tokenizer& tokenizer, std::string_view li
     const auto tokens = tokenizer.encode(line);
     return {tokens.begin(), tokens.end()};
   } catch (const EncodingError& error) {
-    throw DataError(concat_text(location, ", byte ", error.offset, ": ", error.what()));
+    throw DataError(concat_text(location, ", byte ", error.offset, ": ", describe_encoding_error(error)));
   }
 }
 
@@ -44,35 +46,39 @@ class LineScorer {
     if (line.size() > kMaxLineBytes)
       throw DataError(concat_text(location, ": the line has ", line.size(), " bytes, expected at most ",
                                   kMaxLineBytes, "; divide the line"));
+    const std::string text = std::string(line) + (end_.empty() ? "" : "\n");
     std::vector<int64_t> tokens = end_;
-    const auto own = encode_line(*run_.tokenizer, line, location);
+    const auto own = encode_line(*run_.tokenizer, text, location);
     tokens.insert(tokens.end(), own.begin(), own.end());
-    tokens.insert(tokens.end(), end_.begin(), end_.end());
-    TextScore score;
-    if (tokens.size() > 1)
-      for (const double nats : compute_token_losses(*run_.model, tokens)) score.nats += nats;
-    for (size_t i = 1; i < tokens.size(); ++i) score.add_token(run_.tokenizer->get_token_text(tokens[i]));
-    total_.nats += score.nats;
-    total_.byte_count += score.byte_count;
-    total_.token_count += score.token_count;
-    total_.character_count += score.character_count;
-    print(score, line);
+    print(score_tokens(tokens, std::max<size_t>(end_.size(), 1)), line);
   }
 
   Report report() const {
-    return Report()
-        .add("lines", number_)
+    Report report;
+    report.add("lines", number_)
         .add("tokens", total_.token_count)
         .add("bytes", total_.byte_count)
         .add("bits", bits(total_))
         .add("bits_per_byte", total_.bits_per_byte())
-        .add("perplexity", total_.perplexity())
-        .add("scores", rows_);
+        .add("perplexity", total_.perplexity());
+    add_unknown_tokens(total_, report);
+    return report.add("scores", rows_);
   }
 
  private:
-  static double bits(const TextScore& score) {
-    return score.bits_per_byte() * static_cast<double>(score.byte_count);
+  static double bits(const TextScore& score) { return score.nats / std::numbers::ln2; }
+
+  // Returns the score of the tokens from `first` on, and adds it to the total.
+  TextScore score_tokens(const std::vector<int64_t>& tokens, size_t first) {
+    TextScore score;
+    const std::vector<double> nats =
+        tokens.size() > 1 ? compute_token_losses(*run_.model, tokens) : std::vector<double>();
+    for (TextScore* sum : {&score, &total_})
+      for (size_t i = first; i < tokens.size(); ++i) {
+        sum->nats += nats[i - 1];
+        sum->add_token(*run_.tokenizer, tokens[i]);
+      }
+    return score;
   }
 
   void print(const TextScore& score, std::string_view line) {
@@ -121,6 +127,13 @@ void score_lines(std::string_view text, LineScorer& scorer) {
 }
 
 }  // namespace
+
+void add_unknown_tokens(const TextScore& score, Report& report) {
+  if (score.unknown_count > 0)
+    report.add("unknown_tokens", score.unknown_count)
+        .add("unknown_share",
+             static_cast<double>(score.unknown_count) / static_cast<double>(score.token_count));
+}
 
 int run_score(const Arguments& arguments) {
   const auto line = parse_command(

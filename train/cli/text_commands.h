@@ -1,8 +1,9 @@
-// The options of the command "tapeformer generate" for texts, and the implementation of this command for
-// language models.
+// The options of the command "tapeformer generate" for texts, the implementation of this command for language
+// models, and a part of the reports of "tapeformer eval" and "tapeformer score".
 #pragma once
 
 #include "train/cli/run_options.h"
+#include "train/evaluate.h"
 
 namespace tapeformer {
 
@@ -22,5 +23,8 @@ void reject_text_options(const CommandLine& line);
 // Generates a continuation of the prompt in --prompt, in the file --prompt-file or in standard input. Prints
 // the text while it is generated or, with --json, a report at the end.
 void generate_text(const LoadedRun& run, const GenerationOptions& options, const CommandLine& line);
+
+// Adds the number of unknown tokens and their share of the tokens to the report, unless the number is 0.
+void add_unknown_tokens(const TextScore& score, Report& report);
 
 }  // namespace tapeformer

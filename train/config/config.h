@@ -50,9 +50,10 @@ struct DataConfig {
   std::string valid_path = {}, test_path = {};
   // Config keys of text data sets (data/text/text_dataset.h). For texts, limit and eval_limit are numbers of
   // windows.
-  std::string tokenizer = "bytes";       // bytes | characters | sentencepiece
-  std::string sentencepiece_model = {};  // model file; empty: train a model from the text
-  int64_t vocabulary = 2000;             // number of tokens of a trained SentencePiece model
+  std::string tokenizer = "bytes";            // bytes | characters | sentencepiece
+  std::string sentencepiece_model = {};       // model file; empty: train a model from the text
+  int64_t vocabulary = 2000;                  // number of tokens of a trained SentencePiece model
+  std::string unknown_characters = "refuse";  // action for characters that the model lacks: refuse | token
   int64_t sequence_length = 256;
   int64_t eval_context = 0;
   bool streams = false;  // each batch continues the previous batch; see LoaderOptions::use_streams

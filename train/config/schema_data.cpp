@@ -122,6 +122,13 @@ void add_text_keys(std::vector<SchemaKey>& keys) {
   table.set_scope(make_sentencepiece_training_scope(), KeyRole::data);
   table.add("vocabulary", &DataConfig::vocabulary, "tokens of a trained SentencePiece model")
       .require_range(2, 65536);
+  table.set_scope(make_sentencepiece_file_scope(), KeyRole::model);
+  table
+      .add("unknown_characters", &DataConfig::unknown_characters,
+           "characters that the SentencePiece model lacks; token: use its unknown token, whose bits are "
+           "counted, but not its bytes")
+      .require_one_of({"refuse", "token"})
+      .allow_change_on_resume();
   table.set_scope(make_text_scope(), KeyRole::model);
   table.add("sequence_length", &DataConfig::sequence_length, "tokens that a window predicts")
       .require_range(1, kMaxSize);

@@ -148,6 +148,12 @@ KeyScope make_sentencepiece_training_scope() {
                           [](const Config& c) { return c.data.sentencepiece_model.empty(); }}});
 }
 
+KeyScope make_sentencepiece_file_scope() {
+  return combine_scopes(make_sentencepiece_scope(),
+                        {{"SentencePiece models that are read from a file", "data.sentencepiece_model",
+                          [](const Config& c) { return !c.data.sentencepiece_model.empty(); }}});
+}
+
 KeyScope make_speech_data_scope() {
   return make_dataset_scope(is_speech, "data sets of speech");
 }

@@ -54,6 +54,7 @@ KeyScope make_non_streaming_scope();  // configs in which data.streams is false
 KeyScope make_split_share_scope();    // data sets whose validation and test splits are shares of the data
 KeyScope make_sentencepiece_scope();
 KeyScope make_sentencepiece_training_scope();
+KeyScope make_sentencepiece_file_scope();  // SentencePiece models that are read from a file
 KeyScope make_speech_data_scope();
 KeyScope make_audio_scope();        // data sets of speech whose features are computed from audio
 KeyScope make_corpus_part_scope();  // speech corpora with one folder for each part

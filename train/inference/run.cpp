@@ -144,7 +144,9 @@ LoadedRun load_run(const FoundRun& found) {
     const Checkpoint checkpoint(run.checkpoint_folder.string());
     const TrainingState state = checkpoint.read_state();
     run.step = state.step;
-    if (is_text_dataset(config)) run.tokenizer = parse_tokenizer(state.task_json, checkpoint.state_path());
+    if (is_text_dataset(config))
+      run.tokenizer = parse_tokenizer(state.task_json, checkpoint.state_path(),
+                                      parse_unknown_characters(config.data.unknown_characters));
     run.dataset_info = get_dataset_info(run.config, run.tokenizer);
     load_weights(run, found.device, make_model_options(config, run.dataset_info),
                  [&] { return make_model(config, run.dataset_info, found.device); });

@@ -110,7 +110,7 @@ Evaluation evaluate_recurrent(const AutoregressiveModel& model, const TextDatase
     const auto best = argmax(logits).to_vector(), expected = tokens.to_vector();
     for (size_t i = 0; i < best.size(); ++i) correct += best[i] == expected[i];
     for (const double token : expected)
-      result.text_score->add_token(dataset.tokenizer()->get_token_text(static_cast<int64_t>(token)));
+      result.text_score->add_token(*dataset.tokenizer(), static_cast<int64_t>(token));
   }
   const auto predictions = static_cast<double>(result.text_score->token_count);
   result.nats_per_dim = result.text_score->nats / predictions;

@@ -27,15 +27,20 @@ std::string archive_bytes() {
   return bytes;
 }
 
-// Returns the contents of the file `name` in the archive, or the message of the DataError that unpacking
-// throws.
-std::string unpacked_member(const std::string& archive, const std::string& name, int64_t max_bytes = 1000) {
+// Returns the contents of the file `name` in any folder of the archive, or the message of the DataError that
+// unpacking throws.
+std::string unpacked_member(const std::string& archive, const std::string& name) {
   const TempDir dir;
   write_file(dir / "a.zip", archive);
   const std::string path = (dir / "out").string();
   const std::string error = message_of<DataError>([&] {
     File out(path, O_WRONLY | O_CREAT);
-    unpack_zip_member(dir / "a.zip", name, max_bytes, out);
+    ZipReader reader(dir / "a.zip");
+    auto member = reader.next();
+    while (member && member->name != name) member = reader.next();
+    if (!member) throw DataError("a.zip: no such member");
+    reader.unpack(out);
+    CHECK(static_cast<int64_t>(out.size()) == member->bytes);
   });
   return error.empty() ? test::read_file(path) : error;
 }
@@ -45,14 +50,13 @@ std::string unpacked_member(const std::string& archive, const std::string& name,
 TEST_CASE("members of a zip archive are unpacked") {
   std::string text;
   for (int i = 0; i < 200; ++i) text += "abc";
-  CHECK(unpacked_member(archive_bytes(), "folder/readme") == "hello");
+  CHECK(unpacked_member(archive_bytes(), "readme") == "hello");
   CHECK(unpacked_member(archive_bytes(), "text") == text);
 }
 
-TEST_CASE("missing, large and damaged members of a zip archive are errors") {
+TEST_CASE("missing and damaged members of a zip archive are errors") {
   const std::string archive = archive_bytes();
-  CHECK(contains(unpacked_member(archive, "none"), "a.zip: contains no file none"));
-  CHECK(contains(unpacked_member(archive, "text", 599), "text has 600 bytes, expected at most 599"));
+  CHECK(contains(unpacked_member(archive, "none"), "a.zip: no such member"));
   CHECK(contains(unpacked_member("no archive", "text"), "is not a zip archive, or is truncated"));
   CHECK(contains(unpacked_member(archive.substr(0, archive.size() - 10), "text"), "is not a zip archive"));
   // A changed byte anywhere in the archive causes an error, or has no effect on the contents of "text".

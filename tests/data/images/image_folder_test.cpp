@@ -102,6 +102,35 @@ TEST_CASE("bad files are named and left out, or refused") {
     CHECK_MESSAGE(contains(text, part), part);
 }
 
+TEST_CASE("pictures with other extensions are read or named") {
+  const QuietLog quiet;
+  const TempDir dir;
+  write_pictures(dir.path(), 3);
+  // The contents determine the format.
+  for (const char* name : {"a.jfif", "b.JPE", "c.jif"})
+    write_png(dir / name, Tensor::full({5, 5, 3}, 1, DType::uint8));
+  const std::string heic(
+      "\0\0\0\x18"
+      "ftypheic",
+      12),
+      avif(
+          "\0\0\0\x1c"
+          "ftypavif",
+          12);
+  write_file(dir / "d.heic", heic);
+  write_file(dir / "e.avif", avif);
+  write_file(dir / "f.jp2", std::string("\0\0\0\x0cjP  ", 8));
+  write_file(dir / "g.txt", std::string("text"));
+  ImageFolderOptions options{.path = dir.path().string(), .image_size = 4};
+  CHECK(load_image_folder("train", options).pixels.size(0) == 6);
+  options.reject_faulty_files = true;
+  const std::string text = message_of<DataError>([&] { load_image_folder("train", options); });
+  for (const char* part : {"3 files cannot be used", "d.heic: is a HEIC file; convert it to PNG or JPEG",
+                           "e.avif: is an AVIF file; convert it to PNG or JPEG",
+                           "f.jp2: is neither a PNG nor a JPEG file; convert it to PNG or JPEG"})
+    CHECK_MESSAGE(contains(text, part), part);
+}
+
 TEST_CASE("missing and empty folders are errors") {
   const TempDir dir;
   CHECK(

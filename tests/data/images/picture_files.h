@@ -61,8 +61,46 @@ inline Bytes jpeg_bytes(const Tensor& picture, bool progressive = false) {
 }
 #endif
 
-// Returns a PNG file of a grey or RGB picture (height, width, channels) with 8 or 16 bits per sample. A
-// sample of 16 bits is 257 times the sample of 8 bits.
+// Returns the JPEG file `bytes` with a segment inserted at `offset`, by default at the start.
+inline Bytes with_jpeg_segment(Bytes bytes, uint8_t marker, const std::string& data, int64_t offset = 2) {
+  const size_t size = data.size() + 2;
+  std::string segment{'\xFF', static_cast<char>(marker), static_cast<char>(size >> 8),
+                      static_cast<char>(size)};
+  segment += data;
+  bytes.insert(bytes.begin() + offset, segment.begin(), segment.end());
+  return bytes;
+}
+
+// Returns the position of the first marker FF `marker` in a JPEG file.
+inline int64_t find_jpeg_marker(const Bytes& bytes, uint8_t marker) {
+  const size_t at = view_as_text(bytes, bytes.size()).find({'\xFF', static_cast<char>(marker)});
+  if (at == std::string_view::npos) throw std::runtime_error("no such marker");
+  return static_cast<int64_t>(at);
+}
+
+// Returns a TIFF structure with a directory of two entries, a resolution and an orientation.
+inline std::string exif_data(int orientation, bool big_endian) {
+  std::string data = big_endian ? "MM" : "II";
+  const auto add = [&](uint32_t value, int bytes) {
+    for (int i = 0; i < bytes; ++i)
+      data += static_cast<char>(value >> 8 * (big_endian ? bytes - 1 - i : i) & 0xFF);
+  };
+  add(42, 2);
+  add(8, 4);  // position of the directory
+  add(2, 2);  // number of entries: tag, type, count and value
+  for (const auto& [tag, value] : {std::pair{0x0128, 2}, {0x0112, orientation}}) {
+    add(static_cast<uint32_t>(tag), 2);
+    add(3, 2);
+    add(1, 4);
+    add(static_cast<uint32_t>(value), 2);
+    add(0, 2);
+  }
+  add(0, 4);  // no further directory
+  return data;
+}
+
+// Returns a PNG file of a picture (height, width, channels) with 1 channel (grey), 2 (grey, alpha), 3 (RGB)
+// or 4 (RGB, alpha) and 8 or 16 bits per sample. A sample of 16 bits is 257 times the sample of 8 bits.
 inline Bytes png_bytes(const Tensor& picture, int bits, bool interlaced) {
   Bytes bytes;
   png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, nullptr, nullptr, nullptr);
@@ -75,9 +113,10 @@ inline Bytes png_bytes(const Tensor& picture, int bits, bool interlaced) {
         target->insert(target->end(), data, data + size);
       },
       nullptr);
+  const int types[] = {PNG_COLOR_TYPE_GRAY, PNG_COLOR_TYPE_GRAY_ALPHA, PNG_COLOR_TYPE_RGB,
+                       PNG_COLOR_TYPE_RGB_ALPHA};
   png_set_IHDR(png, info, static_cast<png_uint_32>(picture.size(1)),
-               static_cast<png_uint_32>(picture.size(0)), bits,
-               picture.size(2) == 3 ? PNG_COLOR_TYPE_RGB : PNG_COLOR_TYPE_GRAY,
+               static_cast<png_uint_32>(picture.size(0)), bits, types[picture.size(2) - 1],
                interlaced ? PNG_INTERLACE_ADAM7 : PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT,
                PNG_FILTER_TYPE_DEFAULT);
   const auto row_samples = static_cast<size_t>(picture.size(1) * picture.size(2));

@@ -32,6 +32,25 @@ TEST_CASE("PNG pictures of 8 and 16 bits, plain and interlaced, give the same pi
       }
 }
 
+TEST_CASE("transparent PNG pictures are blended with black in their encoded values") {
+  const TempDir dir;
+  const auto read = [&](const Tensor& picture, int bits) {
+    write_file(dir / "p.png", png_bytes(picture, bits, false));
+    return read_picture(dir / "p.png").to_vector();
+  };
+  for (const int bits : {8, 16}) {
+    CAPTURE(bits);
+    CHECK(read(Tensor::from_vector<uint8_t>({200, 0, 200, 255, 200, 128, 100, 51}, {2, 2, 2}), bits) ==
+          std::vector<double>{0, 200, 100, 20});
+    CHECK(read(Tensor::from_vector<uint8_t>({255, 100, 0, 128, 7, 8, 9, 255}, {1, 2, 4}), bits) ==
+          std::vector<double>{128, 50, 0, 7, 8, 9});
+  }
+  // A colour that is transparent by the chunk tRNS.
+  const Bytes grey = png_bytes(Tensor::from_vector<uint8_t>({9, 100}, {1, 2, 1}), 8, false);
+  write_file(dir / "p.png", with_png_chunk(grey, "tRNS", std::string("\0\x64", 2)));
+  CHECK(read_picture(dir / "p.png").to_vector() == std::vector<double>{9, 0});
+}
+
 TEST_CASE("crop_and_resize_to_square() crops at the centre and averages areas") {
   const Tensor picture = Tensor::from_vector<uint8_t>({9, 1, 2, 9, 9, 3, 5, 9}, {2, 4, 1});
   CHECK(crop_and_resize_to_square(picture, 2, 1).to_vector() == std::vector<double>{1, 2, 3, 5});
@@ -73,7 +92,16 @@ TEST_CASE("errors about pictures that are neither JPEG nor still PNG name their 
   CHECK(contains(fault(write("bomb.png", with_png_size(png, 60000, 60000))),
                  "its size of 60000 x 60000 exceeds 100000000 pixels"));
   CHECK(get_device_allocator().stats().peak_bytes < before + (1 << 20));
-  CHECK(is_picture_name("x/y.JPeG"));
+  CHECK(contains(fault(write("a.jpg", std::string("\0\0\0\x18"
+                                                  "ftypheic",
+                                                  12))),
+                 "is a HEIC file"));
+  CHECK(contains(fault(write("a.jpg", std::string("\0\0\0\x18"
+                                                  "ftypavif",
+                                                  12))),
+                 "is an AVIF file"));
+  for (const char* name : {"x/y.JPeG", "a.jfif", "a.jpe", "a.HEIC", "a.avif", "a.tif"})
+    CHECK_MESSAGE(is_picture_name(name), name);
   CHECK_FALSE(is_picture_name("x/notes.txt"));
 }
 
@@ -88,6 +116,55 @@ TEST_CASE("baseline, progressive and grey JPEG pictures are read up to compressi
       CHECK(found.shape() == picture.shape());
       CHECK(max_difference(found, picture) < 16);
     }
+}
+
+TEST_CASE("JPEG files with complete pixels are read in spite of faults in other places") {
+  const TempDir dir;
+  const Tensor picture = smooth_picture(40, 56, 3);
+  const auto read = [&](const Bytes& bytes) {
+    write_file(dir / "p.jpg", bytes);
+    return read_picture(dir / "p.jpg");
+  };
+  const auto insert = [](Bytes bytes, int64_t at, const std::string& text) {
+    bytes.insert(bytes.begin() + at, text.begin(), text.end());
+    return bytes;
+  };
+  for (const bool progressive : {false, true}) {
+    CAPTURE(progressive);
+    const Bytes whole = jpeg_bytes(picture, progressive);
+    const auto end = static_cast<int64_t>(whole.size()) - 2;
+    const Tensor expected = read(whole);
+    Bytes revision = whole;
+    revision[11] = 2;  // the major revision in the segment JFIF
+    CHECK(max_difference(read(revision), expected) == 0);
+    CHECK(max_difference(read(insert(whole, find_jpeg_marker(whole, 0xDB), "abc")), expected) == 0);
+    CHECK(max_difference(read(insert(whole, end, std::string(9, '\0'))), expected) == 0);
+    CHECK(max_difference(read(insert(whole, end + 2, "after the end")), expected) == 0);
+    const std::string adobe("Adobe\0\x64\0\0\0\0\x07", 12);  // the unknown colour transform 7
+    CHECK(max_difference(read(with_jpeg_segment(whole, 0xEE, adobe)), expected) == 0);
+  }
+  Bytes whole = jpeg_bytes(picture);
+  const Tensor expected = read(whole);
+  CHECK(max_difference(read(Bytes(whole.begin(), whole.end() - 2)), expected) == 0);
+  // The last bytes of the scan's header are the spectral selection, 0 to 63, and the approximation.
+  const auto scan = static_cast<size_t>(find_jpeg_marker(whole, 0xDA));
+  whole[scan + 2 + whole[scan + 3] - 2] = 5;
+  CHECK(max_difference(read(whole), expected) == 0);
+}
+
+TEST_CASE("JPEG files without a part of their pixels are faults") {
+  const TempDir dir;
+  for (const bool progressive : {false, true}) {
+    const Bytes whole = jpeg_bytes(smooth_picture(40, 56, 3), progressive);
+    for (const int64_t missing : {60, 200}) {  // bytes before the end marker
+      Bytes bytes(whole.begin(), whole.end() - 2 - missing);
+      write_file(dir / "open.jpg", bytes);
+      CHECK(contains(fault(dir / "open.jpg"), "expected a JPEG image: "));
+      bytes.insert(bytes.end(), whole.end() - 2, whole.end());
+      write_file(dir / "closed.jpg", bytes);
+      CHECK(contains(fault(dir / "closed.jpg"), "premature end of data segment"));
+    }
+  }
 }
 
 TEST_CASE("damaged JPEG files, CMYK colours and huge sizes are faults") {

@@ -10,9 +10,9 @@
 #include <thread>
 
 #include "core/errors.h"
+#include "data/files/checksum.h"
 #include "data/files/download.h"
 #include "data/files/gzip.h"
-#include "data/files/tar.h"
 #include "tests/data/support.h"
 
 using namespace tapeformer;
@@ -115,6 +115,25 @@ std::string tar_member(const std::string& path, const std::string& body, char ty
   for (const char c : head) sum += static_cast<uint8_t>(c);
   head.replace(148, 8, tar_number(sum).substr(5, 6) + std::string("\0 ", 2));
   return head + body + std::string((512 - body.size() % 512) % 512, '\0');
+}
+
+// Returns a zip archive of files without compression. A file is a pair of its path and its contents.
+std::string stored_zip(const std::vector<std::pair<std::string, std::string>>& files) {
+  const auto number = [](size_t value, int bytes) {
+    std::string text;
+    for (int i = 0; i < bytes; ++i) text += static_cast<char>(value >> 8 * i);
+    return text;
+  };
+  std::string zip, directory;
+  for (const auto& [path, body] : files) {
+    const std::string fields = number(20, 2) + number(0, 8) + number(compute_checksum(body).crc32, 4) +
+                               number(body.size(), 4) + number(body.size(), 4) + number(path.size(), 2) +
+                               number(0, 2);
+    directory += "PK\1\2" + number(20, 2) + fields + number(0, 10) + number(zip.size(), 4) + path;
+    zip += "PK\3\4" + fields + path + body;
+  }
+  return zip + directory + "PK\5\6" + number(0, 4) + number(files.size(), 2) + number(files.size(), 2) +
+         number(directory.size(), 4) + number(zip.size(), 4) + number(0, 2);
 }
 
 std::string unpacked(const std::string& path) {
@@ -259,18 +278,66 @@ TEST_CASE("fetch unpacks only the known files of an archive") {
     write_file(archive, contents);
     return fetch_error("fashion-mnist", dir / "other", archive);
   };
-  CHECK(contains(error(tar_member("train-images-idx3-ubyte", "short")),
-                 "train-images-idx3-ubyte: expected 47040016 bytes, found 5"));
   const std::string end(1024, '\0');
+  CHECK(contains(error(tar_member("train-images-idx3-ubyte", "short") + end),
+                 "train-images-idx3-ubyte: expected 47040016 bytes, found 5"));
   CHECK(contains(error(tar_member("readme", "text") + end), "contains no file train-images-idx3-ubyte"));
   CHECK(contains(error(tar_member("readme", "text")), "the tar archive ends early"));
   CHECK(error(std::string(512, 'x')).starts_with(archive + ": is not a tar archive, or is damaged"));
   CHECK(contains(error(tar.substr(0, 5000)), "the tar archive ends early"));
   CHECK(contains(error(tar.substr(0, 700)), "the tar archive ends early"));
-  tar[2 * 1024 + 700] ^= 1;
-  CHECK(
-      contains(error(tar), "set.tar.gz, train-images-idx3-ubyte: expected 47040016 bytes with SHA-256 c59f"));
   CHECK(
       contains(fetch_error("fashion-mnist", dir / "other", (dir / "none.tar.gz").string()), "no such file"));
   CHECK(entries(dir / "other/fashion-mnist") == 0);
+  tar[2 * 1024 + 700] ^= 1;
+  CHECK(contains(error(tar + end),
+                 "set.tar.gz, train-images-idx3-ubyte: expected 47040016 bytes with SHA-256 c59f"));
+  CHECK(entries(dir / "other/fashion-mnist") == 3);
+}
+
+TEST_CASE("fetch finds the published .gz files in an archive, in any folder and beside other files") {
+  const TempDir dir;
+  const std::string package = kPackage, deep = std::string(120, 'd') + "/raw/", end(1024, '\0');
+  const std::vector<std::string> names{"train-images-idx3-ubyte", "train-labels-idx1-ubyte",
+                                       "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"};
+  const auto packed = [&](const std::string& name) {
+    return tapeformer::read_file(package + "/" + name + ".gz");
+  };
+  const auto record = [](const std::string& text) {  // of the pax format, with the size of the record
+    const size_t size = text.size() + 5;
+    return concat_text(size, " ", text, "\n");
+  };
+  // The files of another data set have the same names. Paths of more than 100 bytes need an extension.
+  std::string tar = tar_member("mnist/" + names[0] + ".gz", packed(names[3]));
+  tar += tar_member("mnist/" + names[1], std::string(60008, 'x'));
+  tar += tar_member("set/" + names[0] + ".gz", packed(names[0]));
+  tar += tar_member("././@LongLink", deep + names[1] + ".gz" + std::string(1, '\0'), 'L');
+  tar += tar_member(deep.substr(0, 100), packed(names[1]));
+  tar += tar_member("PaxHeaders/t10k", record("path=" + deep + names[2] + ".gz"), 'x');
+  tar += tar_member(deep.substr(0, 100), packed(names[2]));
+  tar += tar_member("set/" + names[3], unpacked(package + "/" + names[3] + ".gz"));
+  for (const std::string name : {"a.tar", "a.tgz"}) {
+    write_file(dir / name, tar + end);
+    CHECK(
+        fetch_dataset("fashion-mnist", (dir / ("data-" + name)).string(), (dir / name).string()).is_valid());
+    CHECK(entries(dir / ("data-" + name) / "fashion-mnist") == 4);
+  }
+  CHECK(std::filesystem::exists(dir / "data-a.tar/fashion-mnist/t10k-images-idx3-ubyte.gz"));
+
+  std::vector<std::pair<std::string, std::string>> files{{"mnist/" + names[0] + ".gz", "other"}};
+  for (const std::string& name : names) files.emplace_back("a/raw/" + name + ".gz", packed(name));
+  write_file(dir / "a.zip", stored_zip(files));
+  CHECK(fetch_dataset("fashion-mnist", (dir / "zip").string(), (dir / "a.zip").string()).is_valid());
+  files.pop_back();
+  write_file(dir / "a.zip", stored_zip(files));
+  CHECK(contains(fetch_error("fashion-mnist", dir / "cut", (dir / "a.zip").string()),
+                 "a.zip, train-images-idx3-ubyte.gz: expected"));
+  files.erase(files.begin());
+  write_file(dir / "a.zip", stored_zip(files));
+  std::filesystem::remove_all(dir / "cut");
+  CHECK(contains(fetch_error("fashion-mnist", dir / "cut", (dir / "a.zip").string()),
+                 "a.zip: contains no file t10k-labels-idx1-ubyte or t10k-labels-idx1-ubyte.gz"));
+  write_file(dir / "a.tar.xz", std::string("x"));
+  CHECK(contains(fetch_error("fashion-mnist", dir / "xz", (dir / "a.tar.xz").string()),
+                 "a.tar.xz: expected a folder, or a .tar.gz, .tgz, .tar or .zip archive"));
 }

@@ -5,9 +5,11 @@
 #include <cmath>
 #include <set>
 
+#include "core/system/log.h"
 #include "data/batches/loader.h"
 #include "data/make_dataset.h"
 #include "tests/data/support.h"
+#include "tests/data/text/piece_model.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;
@@ -199,4 +201,40 @@ TEST_CASE("segments follow each other, and the last segment is padded with maske
   options.text_options.eval_context = 2;
   CHECK_THROWS_WITH_AS(make_dataset(options), doctest::Contains("segments have no common predictions"),
                        ConfigError);
+}
+
+TEST_CASE("a text with unknown characters names the first of them, or counts their tokens") {
+  const TempDir dir;
+  std::string text;
+  for (int i = 0; i < 100; ++i) text += i % 10 == 3 ? "a\u200Bb\n" : "ab ab\n";
+  write_file(dir / "text", text);
+  write_file(dir / "m.model", make_piece_model({.pieces = {"\u2581", "a", "b", "\n"}}));
+  DatasetOptions options = get_token_text(dir / "text", "train", 10);
+  options.text_options.tokenizer_name = "sentencepiece";
+  options.text_options.sentencepiece_model = (dir / "m.model").string();
+  std::string error;
+  try {
+    make_dataset(options);
+  } catch (const ConfigError&) {
+    MESSAGE("skipped: built without SentencePiece");
+    return;
+  } catch (const UnknownCharacterError& unknown) {
+    error = unknown.what();
+  }
+  CHECK(contains(error, (dir / "text").string() +
+                            ":4 (byte 19): the character \"\u200B\" (U+200B) is not in the vocabulary"));
+  static std::string log;
+  log.clear();
+  set_log_sink([](LogLevel, const std::string& line) { log += line + "\n"; });
+  options.text_options.unknown_characters = UnknownCharacters::token;
+  const auto dataset = make_dataset(options);
+  set_log_sink(nullptr);
+  const auto& tokens = dynamic_cast<const TextDataset&>(*dataset).tokens();
+  std::vector<int64_t> all(static_cast<size_t>(tokens.size()));
+  tokens.read(0, tokens.size(), all.data());
+  const auto unknown = std::count(all.begin(), all.end(), 0);
+  CHECK(unknown == 5);
+  CHECK(contains(log, concat_text("text train: ", unknown, " of ", all.size(), " tokens (")));
+  // 50 lines have a space more than the text, and 5 lines lack a character of 3 bytes.
+  CHECK(contains(log, "text train: the tokens have 335 bytes, the text has 300"));
 }

@@ -37,8 +37,14 @@ TEST_CASE("a path selects a file, a folder or a pattern, plain or gzip, in the o
   CHECK(all_text(TextSource(list_text_files(folder + "/a.gz"))) == "first ");
   const TextSource source(list_text_files(folder));
   CHECK(source.view(7, 100) == "econd ");
-  CHECK(source.location(7) == folder + "/b.txt: byte 1");
+  CHECK(source.location(7) == folder + "/b.txt:1 (byte 1)");
   CHECK_THROWS_AS(source.view(18, 1), ShapeError);
+  write_file(dir / "lines.txt", std::string("one\ntwo\n\nfour"));
+  const std::string path = (dir / "lines.txt").string();
+  const TextSource lines({path});
+  CHECK(lines.location(3) == path + ":1 (byte 3)");
+  CHECK(lines.location(4) == path + ":2 (byte 4)");
+  CHECK(lines.location(10) == path + ":4 (byte 10)");
 }
 
 TEST_CASE("a mapped file that becomes shorter is an error") {

@@ -4,6 +4,7 @@
 
 #include "data/files/base64.h"
 #include "tests/data/support.h"
+#include "tests/data/text/piece_model.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;
@@ -70,15 +71,16 @@ TEST_CASE("characters are numbered in the order of their codes and restored from
 TEST_CASE("texts and prompts that a tokenizer cannot encode are errors with a position") {
   const TempDir dir;
   CHECK(contains(message_of<DataError>([&] { characters_of(dir, "good\xFF"); }),
-                 "characters.txt: byte 4 is not valid UTF-8; the tokenizer \"bytes\" takes any bytes"));
-  CHECK(contains(message_of<DataError>([&] { characters_of(dir, "cut \xE2\x82"); }), "byte 4"));
+                 "characters.txt:1 (byte 4) is not valid UTF-8; the tokenizer \"bytes\" takes any bytes"));
+  CHECK(contains(message_of<DataError>([&] { characters_of(dir, "a\ncut \xE2\x82"); }),
+                 "characters.txt:2 (byte 6)"));
   const auto tokenizer = characters_of(dir, "abc");
   size_t offset = 0;
   try {
     tokenizer->encode("ab€");
   } catch (const EncodingError& error) {
     offset = error.offset;
-    CHECK(contains(error.what(), "the character \"€\" is not in the vocabulary"));
+    CHECK(contains(error.what(), "the character \"€\" (U+20AC) is not in the vocabulary"));
   }
   CHECK(offset == 2);
   for (const std::string& damaged :
@@ -106,6 +108,75 @@ TEST_CASE(
   CHECK(trained(dir, grammar_text(), 300)->serialize() == tokenizer->serialize());
 }
 
+TEST_CASE("a trained SentencePiece model does not change any text") {
+  if (no_sentencepiece()) return;
+  const TempDir dir;
+  const auto tokenizer = trained(dir, "the\u2581king \u2585 sees\n" + grammar_text(), 300);
+  const std::vector<std::string> parts{
+      "the king", "sees",       " ",      "  ",   "\u2581", "\u2581\u2581",
+      "\u2585",   "\n",         "\r\n",   "\t",   "\uFEFF", "\uFFFD",
+      "\u2047",   "\u00A0",     "<unk>",  "<s>",  "<0x0A>", "e\u0301",
+      "\uFB01",   "\U0001F600", "\u200B", "\x7F", "\u3000", std::string(1, '\0')};
+  std::string all;
+  for (int i = 0; i < 2000; ++i) {
+    std::string text;
+    for (int j = 0; j < 1 + i % 9; ++j)
+      text += parts[static_cast<size_t>(i * 31 + j * j * 17 + i * j * 7) % parts.size()];
+    CAPTURE(text);
+    CHECK(decoded(*tokenizer, tokenizer->encode(text)) == text);
+    all += text;
+  }
+  CHECK(decoded(*tokenizer, tokenizer->encode(all)) == all);
+  const std::string model = tokenizer->serialize();
+  CHECK(make_sentencepiece_tokenizer(model, "m")->encode("the\u2581king") != tokenizer->encode("the king"));
+}
+
+TEST_CASE("models of other programs keep U+2581 if they have bytes and add no spaces") {
+  if (no_sentencepiece()) return;
+  PieceModelOptions options{
+      .pieces = {"\u2581", "\u2581a", "a", "b"}, .byte_fallback = true, .add_dummy_prefix = false};
+  const std::string text = "a\u2581b \u2581\n";
+  const auto round_trip = [&] {
+    const auto tokenizer = make_sentencepiece_tokenizer(make_piece_model(options), "m");
+    return decoded(*tokenizer, tokenizer->encode(text));
+  };
+  CHECK(round_trip() == text);
+  options.add_dummy_prefix = true;
+  CHECK(round_trip() == " a b  \n");
+  options.byte_fallback = options.add_dummy_prefix = false;
+  options.pieces.push_back("\n");
+  CHECK(round_trip() == "a b  \n");
+}
+
+TEST_CASE(
+    "a character that a SentencePiece model lacks is named with its position, or is the unknown token") {
+  if (no_sentencepiece()) return;
+  for (const bool add_dummy_prefix : {false, true}) {
+    const std::string model =
+        make_piece_model({.pieces = {"\u2581", "a", "b", "\n"}, .add_dummy_prefix = add_dummy_prefix});
+    const auto tokenizer = make_sentencepiece_tokenizer(model, "m");
+    CHECK(tokenizer->unknown_token() == -1);
+    const std::string text = "ab a\nbé\u200Bb\u200B a\n";
+    size_t offset = 0;
+    try {
+      tokenizer->encode(text);
+    } catch (const UnknownCharacterError& error) {
+      offset = error.offset;
+      CHECK(contains(error.what(),
+                     "the character \"é\" (U+00E9) is not in the vocabulary of the SentencePiece "
+                     "model; train the model with the option --byte_fallback of spm_train"));
+    }
+    CHECK(offset == 6);
+    const auto accepting = make_sentencepiece_tokenizer(model, "m", UnknownCharacters::token);
+    CHECK(accepting->unknown_token() == 0);
+    const auto tokens = accepting->encode(text);
+    CHECK(std::count(tokens.begin(), tokens.end(), 0) == 2);  // consecutive unknown characters are one token
+    CHECK(accepting->get_token_text(0).empty());
+    CHECK(decoded(*accepting, tokens) == (add_dummy_prefix ? " ab a\n bb a\n" : "ab a\nbb a\n"));
+    CHECK(accepting->encode("ab a\n") == tokenizer->encode("ab a\n"));
+  }
+}
+
 TEST_CASE("SentencePiece encodes long lines in parts") {
   if (no_sentencepiece()) return;
   const TempDir dir;
@@ -124,8 +195,8 @@ TEST_CASE("damaged SentencePiece models and vocabularies that the text cannot fi
     CHECK(contains(message_of<DataError>([&] { make_sentencepiece_tokenizer(damaged, "m.model"); }),
                    "m.model: is not a SentencePiece model or is damaged"));
   CHECK(contains(message_of<ConfigError>([&] { trained(dir, "a b c\n", 5000); }), "choose another size"));
-  CHECK(
-      contains(message_of<DataError>([&] { trained(dir, "good\nbad \xFF\n", 300); }), "byte 9 is not valid"));
+  CHECK(contains(message_of<DataError>([&] { trained(dir, "good\nbad \xFF\n", 300); }),
+                 "train.txt:2 (byte 9) is not valid"));
 }
 
 TEST_CASE("decoded Base64 equals the data, and invalid Base64 is refused") {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tests/data/text/piece_model.h"
 #include "tests/support/encoded.h"
 #include "tests/train/cli/program.h"
 #include "tests/train/cli/tiny_run.h"
@@ -59,6 +60,24 @@ class TextRun {
   TempDir dir;
   Config config;
 };
+
+bool no_sentencepiece() {
+  try {
+    make_sentencepiece_tokenizer("", "");
+  } catch (const ConfigError&) {
+    MESSAGE("skipped: built without SentencePiece");
+    return true;
+  } catch (const DataError&) {
+  }
+  return false;
+}
+
+// Returns the characters of the text of a TextRun as pieces of a SentencePiece model.
+std::vector<std::string> character_pieces() {
+  std::vector<std::string> pieces{"\u2581", ".", "\n"};
+  for (const char c : std::string("acdeghinorstw")) pieces.emplace_back(1, c);
+  return pieces;
+}
 
 std::string generated(const TextRun& run, const Words& options) {
   const ProgramResult result = run.call({"generate"}, options);
@@ -134,8 +153,9 @@ TEST_CASE("prompts that the model cannot continue are usage errors") {
     CHECK(result.out.empty());
     return result.err;
   };
-  CHECK(contains(error({"--prompt", "the Cat"}),
-                 "the prompt, byte 4: the character \"C\" is not in the vocabulary of the training text"));
+  CHECK(contains(
+      error({"--prompt", "the Cat"}),
+      "the prompt, byte 4: the character \"C\" (U+0043) is not in the vocabulary of the training text"));
   CHECK(contains(error({"--prompt", "the \xFF"}), "the prompt, byte 4: is not valid UTF-8"));
   CHECK(contains(error({"--prompt", ""}), "--prompt: the value is empty"));
   CHECK(contains(error({"--prompt", std::string(41, 'a')}),
@@ -170,12 +190,87 @@ TEST_CASE("score prints the bits that the library computes for a line and its en
   CHECK(run.call({"score", "-"}, {}, path).out == text.out);
 }
 
+TEST_CASE("score counts no token of the line end before a line, also if a line end has several tokens") {
+  if (no_sentencepiece()) return;
+  TextRun run("softmax", "bytes");
+  // As in Llama, a line begins with a space, and a line end is a byte.
+  write_file(run.dir / "m.model",
+             make_piece_model({.pieces = {"\u2581", "\u2581the", "s", "o"}, .byte_fallback = true}));
+  run.config.data.tokenizer = "sentencepiece";
+  run.config.data.sentencepiece_model = (run.dir / "m.model").string();
+  train(run.config, run.dir / "pieces");
+  const std::string path = (run.dir / "pieces").string();
+  const LoadedRun loaded = load_run({.path = path, .config_settings = {}});
+  write_file(run.dir / "lines", std::string("the\n\nso"));
+  const auto scores =
+      parse_json_output(run_program({"score", path, (run.dir / "lines").string(), "--json"}))["scores"];
+  const std::vector<std::string> lines{"the\n", "\n", "so\n"};
+  const size_t sizes[] = {5, 2, 4};  // with the space and the line end
+  const auto end = loaded.tokenizer->encode("\n");
+  CHECK(end.size() == 2);
+  for (size_t i = 0; i < lines.size(); ++i) {
+    CAPTURE(lines[i]);
+    CHECK(scores[i]["bytes"] == sizes[i]);
+    std::vector<int64_t> tokens(end.begin(), end.end());
+    const auto own = loaded.tokenizer->encode(lines[i]);
+    tokens.insert(tokens.end(), own.begin(), own.end());
+    const auto nats = compute_token_losses(*loaded.model, tokens);
+    double bits = 0;
+    for (size_t j = nats.size() - own.size(); j < nats.size(); ++j) bits += nats[j] / std::log(2);
+    CHECK(std::abs(scores[i]["bits"].get<double>() - bits) < 1e-4);
+  }
+}
+
+TEST_CASE("unknown characters are refused with their position and the key that accepts them, or counted") {
+  if (no_sentencepiece()) return;
+  TextRun run("linear", "bytes");
+  std::vector<std::string> pieces = character_pieces();
+  pieces.pop_back();  // "w"
+  write_file(run.dir / "m.model", make_piece_model({.pieces = pieces, .add_dummy_prefix = false}));
+  run.config.data.tokenizer = "sentencepiece";
+  run.config.data.sentencepiece_model = (run.dir / "m.model").string();
+  CHECK(message_of<DataError>([&] { train(run.config, run.dir / "pieces"); }) ==
+        "data.path: " + run.text_path().string() +
+            ":3 (byte 30): the character \"w\" (U+0077) is not in the vocabulary of the SentencePiece model; "
+            "train "
+            "the model with the option --byte_fallback of spm_train, or set data.unknown_characters = "
+            "\"token\"");
+  run.config.data.unknown_characters = "token";
+  train(run.config, run.dir / "pieces");
+  const std::string path = (run.dir / "pieces").string();
+  for (const Words& options : {Words{}, Words{"--context", "carried", "--limit", "39"}}) {
+    Words words{"eval", path, "--json"};
+    words.insert(words.end(), options.begin(), options.end());
+    const auto report = parse_json_output(run_program(words));
+    const auto unknown = report["unknown_tokens"].get<double>(), tokens = report["tokens"].get<double>();
+    CHECK(unknown > 0);
+    CHECK(report["unknown_share"].get<double>() == doctest::Approx(unknown / tokens));
+    CHECK(report["bytes"].get<double>() == tokens - unknown);
+  }
+  write_file(run.dir / "lines", std::string("so it was\nthe cat\n"));
+  const std::string lines = (run.dir / "lines").string();
+  const auto report = parse_json_output(run_program({"score", path, lines, "--json"}));
+  CHECK(report["unknown_tokens"] == 1);
+  CHECK(report["scores"][0]["bytes"] == 9);
+  CHECK(report["scores"][1]["bytes"] == 8);
+  const ProgramResult refused =
+      run_program({"score", path, lines, "--set", "data.unknown_characters=refuse"});
+  CHECK(refused.code == 3);
+  CHECK(contains(refused.err, "lines:1, byte 6: the character \"w\" (U+0077)"));
+  CHECK(contains(refused.err, "or set data.unknown_characters = \"token\""));
+  // The model draws mainly from equal probabilities, and an unknown token is printed as U+FFFD.
+  const ProgramResult text =
+      run_program({"generate", path, "--prompt", "w", "--length", "38", "--count", "40"});
+  CHECK(text.code == 0);
+  CHECK(contains(text.out, "\uFFFD"));
+}
+
 TEST_CASE("errors of score contain the number of an unreadable line") {
   const TextRun run;
   write_file(run.dir / "lines", std::string("the cat\na DOG\n"));
   ProgramResult result = run.call({"score", (run.dir / "lines").string()});
   CHECK(result.code == 3);
-  CHECK(contains(result.err, "lines:2, byte 2: the character \"D\" is not in the vocabulary"));
+  CHECK(contains(result.err, "lines:2, byte 2: the character \"D\" (U+0044) is not in the vocabulary"));
   write_file(run.dir / "long", "the\n" + std::string((1 << 24) + 1, 'a'));
   result = run.call({"score", (run.dir / "long").string()});
   CHECK(result.code == 3);
@@ -356,13 +451,7 @@ TEST_CASE("a run that resumes with changed data writes a warning") {
 }
 
 TEST_CASE("a checkpoint contains the SentencePiece model") {
-  try {
-    make_sentencepiece_tokenizer("", "");
-  } catch (const ConfigError&) {
-    MESSAGE("skipped: built without SentencePiece");
-    return;
-  } catch (const DataError&) {
-  }
+  if (no_sentencepiece()) return;
   TextRun run("linear", "bytes");
   run.config.data.tokenizer = "sentencepiece";
   run.config.data.vocabulary = 275;

@@ -20,7 +20,8 @@ std::string to_json(const Tokenizer& tokenizer) {
   return json.dump();
 }
 
-std::shared_ptr<const Tokenizer> parse_tokenizer(const std::string& task_json, const std::string& path) try {
+std::shared_ptr<const Tokenizer> parse_tokenizer(const std::string& task_json, const std::string& path,
+                                                 UnknownCharacters unknown) try {
   if (task_json.empty()) throw CheckpointError(path + ": task: is missing, expected a tokenizer");
   const JsonObjectReader entries(task_json, path + ": task.");
   const std::string name = entries.get_string("tokenizer");
@@ -31,7 +32,7 @@ std::shared_ptr<const Tokenizer> parse_tokenizer(const std::string& task_json, c
     if (!model) throw CheckpointError(path + ": task.model: expected Base64");
     data = *model;
   }
-  auto tokenizer = deserialize_tokenizer(name, data, path + ": task");
+  auto tokenizer = deserialize_tokenizer(name, data, path + ": task", unknown);
   const int64_t vocabulary = entries.get_integer("vocabulary", 1, kMaxVocabulary);
   if (vocabulary != tokenizer->vocabulary_size())
     throw CheckpointError(concat_text(path, ": task.vocabulary: expected ", tokenizer->vocabulary_size(),

@@ -15,6 +15,7 @@ std::string to_json(const Tokenizer& tokenizer);
 // Returns the tokenizer from `task_json`, the text that to_json() returned. Throws CheckpointError if an
 // entry is missing or invalid. The error message contains the name of the entry and `path`, the path of
 // state.json.
-std::shared_ptr<const Tokenizer> parse_tokenizer(const std::string& task_json, const std::string& path);
+std::shared_ptr<const Tokenizer> parse_tokenizer(const std::string& task_json, const std::string& path,
+                                                 UnknownCharacters unknown = UnknownCharacters::refuse);
 
 }  // namespace tapeformer
