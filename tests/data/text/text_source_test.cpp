@@ -99,7 +99,7 @@ TEST_CASE("a UTF-8 byte order mark is not a part of the text, and UTF-16 is reco
   write_file(dir / "d.txt", mark);
   const TextSource source(list_text_files(dir.path().string()));
   CHECK(all_text(source) == "first " + long_text + " third");
-  CHECK(source.location(6) == (dir / "b.txt").string() + ": byte 3");
+  CHECK(source.location(6) == (dir / "b.txt").string() + ":1 (byte 3)");
   CHECK(source.describe_encoding_problem().empty());
   write_file(dir / "b c.txt", encoded(std::u16string(u"text\n"), true));
   const std::string path = (dir / "b c.txt").string();
