@@ -72,7 +72,7 @@ T row_nll(const T* p, int64_t mixtures, int64_t levels, int64_t target, T scale,
 
 template <class T>
 uint8_t sample_row(const T* p, int64_t mixtures, double u_component, double u_value, bool use_elu_scale) {
-  double weights[kMaxMixtures], total = 0;
+  double weights[kMaxMixtures]{}, total = 0;
   const T largest = *std::max_element(p, p + mixtures);
   for (int64_t k = 0; k < mixtures; ++k) total += weights[k] = std::exp(static_cast<double>(p[k] - largest));
   int64_t chosen = 0;
