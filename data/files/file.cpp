@@ -32,9 +32,9 @@ std::vector<fs::directory_entry> sorted_entries(const fs::path& folder) {
 using FileIdentity = std::pair<dev_t, ino_t>;
 
 // Calls visit(file, identity) for each regular file of `paths`, including the files in folders and behind
-// links. `visited` contains the visited folders, because links can be circular.
+// links. Visits each folder once, because links can be circular; `visited` contains the visited folders.
 template <class Visit>
-void visit_files(const std::vector<fs::path>& paths, Visit&& visit, std::set<FileIdentity> visited = {}) {
+void visit_files(const std::vector<fs::path>& paths, std::set<FileIdentity>& visited, const Visit& visit) {
   for (const fs::path& path : paths) {
     struct stat status {};
     if (::stat(path.c_str(), &status) != 0) continue;
@@ -44,7 +44,7 @@ void visit_files(const std::vector<fs::path>& paths, Visit&& visit, std::set<Fil
     std::error_code ignored;
     std::vector<fs::path> entries;
     for (const auto& entry : fs::directory_iterator(path, ignored)) entries.push_back(entry.path());
-    visit_files(entries, visit, visited);
+    visit_files(entries, visited, visit);
   }
 }
 
@@ -104,9 +104,11 @@ Bytes read_bytes(const std::filesystem::path& path, int64_t max_bytes) {
 
 void refuse_to_replace_inputs(const std::vector<fs::path>& outputs, const std::vector<fs::path>& inputs) {
   std::map<FileIdentity, fs::path> replaced;
-  visit_files(outputs, [&](const fs::path& path, const FileIdentity& identity) { replaced.emplace(identity, path); });
+  std::set<FileIdentity> output_folders, input_folders;
+  visit_files(outputs, output_folders,
+              [&](const fs::path& path, const FileIdentity& identity) { replaced.emplace(identity, path); });
   if (replaced.empty()) return;
-  visit_files(inputs, [&](const fs::path& path, const FileIdentity& identity) {
+  visit_files(inputs, input_folders, [&](const fs::path& path, const FileIdentity& identity) {
     const auto found = replaced.find(identity);
     if (found == replaced.end()) return;
     const std::string output = found->second.string(), input = path.string();

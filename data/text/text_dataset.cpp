@@ -227,7 +227,9 @@ TextDataset::TextDataset(const TextOptions& options, const std::string& name, co
                     "0, got ",
                     eval_context_));
   const TextRange range = select_split_range(options, split);
-  if (const std::string problem = range.text->describe_encoding_problem(); !problem.empty())
+  const std::string& own_path = split == "valid" ? options.valid_path : options.test_path;
+  const std::string problem = range.text->describe_encoding_problem();
+  if (!problem.empty() && (split == "train" || !own_path.empty()))
     log_warning(problem, "; the tokens are its bytes as they are");
   tokens_ = make_tokens(range, *tokenizer_);
   report_changes(split, range, *tokens_, *tokenizer_);

@@ -7,7 +7,7 @@
 #include "core/system/log.h"
 #include "data/files/file.h"
 #include "train/cli/commands.h"
-#include "train/metrics.h"
+#include "train/cli/run_options.h"
 #include "train/report/run_report.h"
 #include "train/signals.h"
 
@@ -48,8 +48,8 @@ bool write_page(const CommandLine& line, bool live, std::vector<ReportedRun>& ru
   const std::filesystem::path out = line.options.get<std::string>("out");
   std::vector<std::filesystem::path> inputs;
   for (size_t i = 0; i < runs.size(); ++i) {
-    const std::filesystem::path folder = line.positionals[i];
-    inputs.insert(inputs.end(), {folder / "config.toml", folder / kMetricsFileName});
+    const auto files = list_run_files(line.positionals[i]);
+    inputs.insert(inputs.end(), files.begin(), files.end());
     inputs.insert(inputs.end(), runs[i].picture_paths.begin(), runs[i].picture_paths.end());
   }
   refuse_to_replace_inputs({out}, inputs);

@@ -12,7 +12,9 @@
 #include "data/images/png.h"
 #include "data/sets/directory.h"
 #include "train/build.h"
+#include "train/checkpoint/checkpoint.h"
 #include "train/loop/tensorboard.h"
+#include "train/metrics.h"
 
 namespace tapeformer {
 namespace {
@@ -119,9 +121,15 @@ std::string to_string(GenerationMode mode) {
   return mode == GenerationMode::recurrent ? "recurrent" : "recompute";
 }
 
+std::vector<fs::path> list_run_files(const fs::path& run_folder) {
+  return {run_folder / kConfigFileName, run_folder / kMetricsFileName, run_folder / kCheckpointFolderName};
+}
+
 std::vector<fs::path> list_input_paths(const Config& config, const fs::path& checkpoint_folder,
                                        const std::string& data_dir) {
+  const fs::path parent = checkpoint_folder.parent_path();
   std::vector<fs::path> paths = {checkpoint_folder};
+  if (parent.filename() == kCheckpointFolderName) paths = list_run_files(parent.parent_path());
   for (const std::string* path : {&config.data.valid_path, &config.data.test_path, &config.data.lexicon})
     if (!path->empty()) paths.emplace_back(*path);
   const CatalogueEntry& set = require_catalogue_entry(config.data.dataset);

@@ -43,8 +43,10 @@ OptionSpec make_generation_mode_option();
 GenerationMode choose_generation_mode(const CommandLine& line, const AutoregressiveModel& model);
 std::string to_string(GenerationMode mode);
 
-// Returns the files that a command with this config reads: the files of the checkpoint and of the data set. A
-// folder stands for its files. Does not include the files of speech corpora; see list_input_files().
+// Returns the paths of the config, the metrics and the checkpoints of a run directory.
+std::vector<std::filesystem::path> list_run_files(const std::filesystem::path& run_folder);
+// Returns the files that a command with this config reads: the files of the run and of the data set. A folder
+// stands for its files. Does not include the files of speech corpora; see list_input_files().
 std::vector<std::filesystem::path> list_input_paths(const Config& config,
                                                     const std::filesystem::path& checkpoint_folder,
                                                     const std::string& data_dir);

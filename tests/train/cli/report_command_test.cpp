@@ -89,7 +89,8 @@ TEST_CASE("report does not replace a file of a run") {
   write_png(dir / "a/samples/s.png", Tensor::full({4, 4, 3}, 9, DType::uint8));
   fs::create_symlink(dir / "a/metrics.jsonl", dir / "link.html");
   const std::string run = (dir / "a").string();
-  for (const fs::path& out : {dir / "a/config.toml", dir / "link.html", dir / "a/samples/s.png"}) {
+  for (const fs::path& out : {dir / "a/config.toml", dir / "link.html", dir / "a/samples/s.png",
+                              dir / "a/checkpoints/latest/model.safetensors"}) {
     const std::string before = read_file(out);
     const auto refused = run_program({"report", run, "--out", out.string()});
     CHECK(refused.code == 2);
