@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 
 // Last bytes of every cache file. The number in kMagic is the version of the file format and of the feature
 // computation.
-constexpr char kMagic[] = "tapeformer features 3\n";
+constexpr char kMagic[] = "tapeformer features 4\n";
 constexpr double kOvershoot = 0.1;  // seconds by which a segment may exceed its recording
 
 // Returns the FNV-1a hash of a text, with the initial value `start`.

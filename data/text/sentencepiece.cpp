@@ -2,6 +2,7 @@
 // defines TAPEFORMER_SENTENCEPIECE if the library is present.
 #include <algorithm>
 
+#include "core/option_names.h"
 #include "data/files/text_lines.h"
 #include "data/text/tokenizer.h"
 
@@ -147,7 +148,8 @@ std::shared_ptr<const Tokenizer> train_sentencepiece(const TextSource& text, int
                                                  &sentences, &model);
   if (!status.ok())
     throw ConfigError(concat_text("SentencePiece cannot train a vocabulary of ", vocabulary,
-                                  " tokens; choose another size: ", status.error_message()));
+                                  " tokens; choose another " + name_option("TextOptions::vocabulary") + ": ",
+                                  status.error_message()));
   return make_sentencepiece_tokenizer(model, "the trained SentencePiece model");
 }
 

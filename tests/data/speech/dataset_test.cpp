@@ -186,7 +186,7 @@ TEST_CASE("the index of a feature cache with overflowing sizes is not used") {
   // The checksum of the index is valid, but the size of its utterance, 2 frames of `dims` floats, overflows.
   for (const int64_t dims : {int64_t{1} << 61, int64_t{1} << 62, INT64_MAX}) {
     const std::string index = bytes_of({1, 2, dims, 0, 0, 0});
-    write_file(path, index + bytes_of({int64_t{compute_checksum(index).crc32}}) + "tapeformer features 3\n");
+    write_file(path, index + bytes_of({int64_t{compute_checksum(index).crc32}}) + "tapeformer features 4\n");
     CHECK(!FeatureStore(corpus, cached).is_from_cache());
   }
   CHECK(FeatureStore(corpus, cached).is_from_cache());
