@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "core/errors.h"
+#include "core/option_names.h"
 #include "data/sets/catalogue.h"
 
 namespace tapeformer {
@@ -100,9 +101,11 @@ ListOpsExample ListOps::generate_example(int64_t index) const {
   ExpressionDraw expression(options_, stream_.at_step(static_cast<uint64_t>(index)));
   for (int64_t attempt = 0; attempt < kAttempts; ++attempt)
     if (expression.draw(shortest)) return expression.example();
-  throw ConfigError(concat_text("listops: none of ", kAttempts, " random expressions has ", shortest, " to ",
-                                options_.max_length,
-                                " tokens; increase max_depth, max_args or the range of lengths"));
+  throw ConfigError(
+      concat_text("listops: none of ", kAttempts, " random expressions has ", shortest, " to ",
+                  options_.max_length, " tokens; increase ", name_option("ListOpsOptions::max_depth"), ", ",
+                  name_option("ListOpsOptions::max_args"), " or ", name_option("ListOpsOptions::max_length"),
+                  ", or decrease ", name_option("ListOpsOptions::min_length")));
 }
 
 Batch ListOps::batch(std::span<const int64_t> indices) const {

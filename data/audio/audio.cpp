@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "core/errors.h"
+#include "core/option_names.h"
 #include "data/audio/sound_file.h"
 
 namespace tapeformer {
@@ -52,14 +53,15 @@ void AudioStream::start() {
   const SF_INFO& info = sound_->info();
   if (info.frames <= 0) throw DataError(name_ + ": contains no samples");
   if (info.channels > 1 && !options_.channel)
-    throw DataError(
-        concat_text(name_, ": has ", info.channels, " channels, expected 1; the option channel chooses one"));
+    throw DataError(concat_text(name_, ": has ", info.channels, " channels, expected 1; ",
+                                name_option("AudioOptions::channel"), " = 0 selects the first"));
   const int64_t channel = options_.channel.value_or(0);
   if (channel < 0 || channel >= info.channels)
     throw DataError(concat_text(name_, ": has no channel ", channel, ", found ", info.channels, " channels"));
   if (options_.rate > 0 && options_.rate != info.samplerate && !options_.resample)
     throw DataError(concat_text(name_, ": expected ", options_.rate, " samples per second, found ",
-                                info.samplerate, "; the option resample converts it"));
+                                info.samplerate, "; ", name_option("AudioOptions::resample"),
+                                " = true converts it"));
   position_ = options_.first_sample;
   last_ = options_.end_sample.value_or(info.frames);
   if (position_ < 0 || position_ >= last_ || last_ > info.frames)
@@ -76,8 +78,8 @@ void AudioStream::start() {
 void AudioStream::check_limit(int64_t samples) const {
   const int64_t rate = sound_->info().samplerate;
   if (samples > convert_to_sample_count(options_.max_seconds, rate))
-    throw DataError(
-        concat_text(name_, ": is longer than the limit of ", options_.max_seconds, " s (max_seconds)"));
+    throw DataError(concat_text(name_, ": is longer than the limit of ", options_.max_seconds, " s (",
+                                name_option("AudioOptions::max_seconds"), ")"));
 }
 
 std::span<const float> AudioStream::next() {

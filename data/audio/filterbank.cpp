@@ -8,6 +8,7 @@
 
 #include "core/cpu/vector_math.h"
 #include "core/errors.h"
+#include "core/option_names.h"
 
 namespace tapeformer {
 namespace {
@@ -57,10 +58,13 @@ void check_options(const FilterbankOptions& options) {
     if (!good) throw ConfigError(concat_text("filterbank: ", text...));
   };
   require(options.rate > 0, "expected a positive rate, found ", options.rate);
-  require(options.frame_length() >= 2, "frames of ", options.frame_ms, " ms hold fewer than 2 samples");
+  require(options.frame_length() >= 2, name_option("FilterbankOptions::rate"), " = ", options.rate,
+          ": frames of ", options.frame_ms, " ms hold fewer than 2 samples");
   require(options.frame_length() <= 1 << 20, "frames of ", options.frame_ms, " ms are too long");
-  require(options.frame_shift() >= 1, "a shift of ", options.shift_ms, " ms is less than a sample");
-  require(options.bins >= 3, "expected at least 3 bins, found ", options.bins);
+  require(options.frame_shift() >= 1, name_option("FilterbankOptions::rate"), " = ", options.rate,
+          ": a shift of ", options.shift_ms, " ms is less than a sample");
+  require(options.bins >= 3, name_option("FilterbankOptions::bins"), ": expected at least 3, got ",
+          options.bins);
   require(options.low_hz >= 0 && options.low_hz < compute_high_edge(options) &&
               compute_high_edge(options) <= static_cast<double>(options.rate) / 2,
           "expected 0 <= low < high <= half the rate, found ", options.low_hz, " to ",
@@ -89,9 +93,9 @@ void check_bins(const FilterbankOptions& options, int64_t padded) {
   if (all_filters_have_bins(options, padded, options.bins)) return;
   int64_t max_bins = std::min(options.bins - 1, padded);
   while (max_bins > 0 && !all_filters_have_bins(options, padded, max_bins)) --max_bins;
-  throw ConfigError(concat_text("filterbank: ", options.bins, " mel bins are too many for the ", padded / 2,
-                                " FFT bins at ", options.rate, " samples per second; expected at most ",
-                                max_bins));
+  throw ConfigError(concat_text("filterbank: ", name_option("FilterbankOptions::bins"), ": expected at most ",
+                                max_bins, " mel bins for the ", padded / 2, " FFT bins at ", options.rate,
+                                " samples per second, got ", options.bins));
 }
 
 int64_t convert_to_sample_count(double milliseconds, int64_t rate) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/option_names.h"
 #include "core/rng.h"
 
 namespace tapeformer {
@@ -28,15 +29,17 @@ Loader::Loader(std::shared_ptr<const Dataset> dataset, LoaderOptions options)
     : dataset_(std::move(dataset)), options_(options) {
   const int64_t size = dataset_->size(), batch = options_.batch_size;
   const std::string set = dataset_->info().name + " " + dataset_->info().split;
-  if (batch < 1) throw ConfigError(concat_text("batch size ", batch, ", expected at least 1"));
+  if (batch < 1)
+    throw ConfigError(
+        concat_text(name_option("LoaderOptions::batch_size"), ": expected at least 1, got ", batch));
   if (size < 1) throw ConfigError(concat_text(set, " has no examples"));
   if (draws_examples_at_random()) {
     batches_per_epoch_ = std::max<int64_t>(1, size / dataset_->examples_per_token() / batch);
     return;
   }
   if (options_.last_batch == LastBatchPolicy::drop && batch > size)
-    throw ConfigError(concat_text("batch size ", batch, " is larger than the ", size, " examples of ", set,
-                                  "; lower the batch size or raise the limit on examples"));
+    throw ConfigError(concat_text(name_option("LoaderOptions::batch_size"), ": expected at most the ", size,
+                                  " examples of ", set, ", got ", batch));
   batches_per_epoch_ = size / batch + (options_.last_batch == LastBatchPolicy::keep && size % batch != 0);
 }
 

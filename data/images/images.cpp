@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/option_names.h"
 #include "core/system/log.h"
 #include "core/threads.h"
 #include "data/images/image_files.h"
@@ -33,9 +34,9 @@ SplitRange find_split_range(const std::string& name, const std::string& split, i
     throw ConfigError(concat_text(name, ": limit (", options.limit, ") and validation (",
                                   options.validation_count, ") must not be negative"));
   if (options.validation_count > 0 && options.validation_count >= train)
-    throw ConfigError(concat_text(name, ": ", options.validation_count,
-                                  " validation examples leave none of the ", with_commas(train),
-                                  " training examples"));
+    throw ConfigError(concat_text(name, ": ", name_option("ImageOptions::validation_count"),
+                                  ": expected fewer than the ", with_commas(train),
+                                  " training examples, got ", options.validation_count));
   SplitRange range;
   if (split == "train")
     range = {ImagePart::train, 0, train - options.validation_count};
@@ -46,7 +47,8 @@ SplitRange find_split_range(const std::string& name, const std::string& split, i
   else
     throw ConfigError(describe_unknown_name(split, "a split", {"train", "valid", "test"}));
   if (split == "valid" && options.validation_count == 0)
-    throw ConfigError(name + ": no validation split, because the number of held-out examples is 0");
+    throw ConfigError(name + ": no validation split, because " +
+                      name_option("ImageOptions::validation_count") + " is 0");
   if (options.limit > 0) range.last = std::min(range.last, range.first + options.limit);
   return range;
 }

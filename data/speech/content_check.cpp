@@ -4,6 +4,7 @@
 
 #include "core/errors.h"
 #include "core/frames.h"
+#include "core/option_names.h"
 #include "data/audio/audio.h"
 #include "data/files/command.h"
 
@@ -34,8 +35,8 @@ Words UtteranceChecker::look_up_phones(const Utterance& utterance) const {
 
 void UtteranceChecker::check_lengths(const Words& phones, int64_t frames) const {
   if (options_.max_frames > 0 && frames > options_.max_frames)
-    throw DataError(
-        concat_text(frames, " frames are more than the maximum of the model, ", options_.max_frames));
+    throw DataError(concat_text(frames, " frames are more than the maximum of the model, ",
+                                name_option("SpeechCheckOptions::max_frames"), " = ", options_.max_frames));
   if (options_.subsampling == 0) return;
   auto needed = static_cast<int64_t>(phones.size());
   for (size_t i = 1; i < phones.size(); ++i) needed += phones[i] == phones[i - 1];

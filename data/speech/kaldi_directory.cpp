@@ -4,6 +4,7 @@
 #include <map>
 
 #include "core/errors.h"
+#include "core/option_names.h"
 #include "core/system/files.h"
 #include "data/files/file.h"
 #include "data/files/text_lines.h"
@@ -131,7 +132,8 @@ Recording parse_recording(const fs::path& folder, const Entry& entry, bool allow
   if (!entry.values.empty() && entry.values.back().ends_with('|')) {
     if (!allow_commands) {
       report(problems, entry.line,
-             "a command instead of a file; commands are run only if allow_commands is set");
+             "a command instead of a file; commands are run only with " +
+                 name_option("CorpusOptions::allow_commands"));
       return {};
     }
     const std::string command = command_of(entry.line.text);

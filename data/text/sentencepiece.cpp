@@ -6,6 +6,7 @@
 #include <mutex>
 #include <thread>
 
+#include "core/option_names.h"
 #include "core/system/log.h"
 #include "core/system/utf8.h"
 #include "data/files/text_lines.h"
@@ -230,7 +231,8 @@ std::shared_ptr<const Tokenizer> train_sentencepiece(const TextSource& text, int
                                                  &sentences, &model);
   if (!status.ok())
     throw ConfigError(concat_text("SentencePiece cannot train a vocabulary of ", vocabulary,
-                                  " tokens; choose another size: ", status.error_message()));
+                                  " tokens; choose another " + name_option("TextOptions::vocabulary") + ": ",
+                                  status.error_message()));
   return make_sentencepiece_tokenizer(model, "the trained SentencePiece model");
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/option_names.h"
 #include "core/system/log.h"
 #include "core/threads.h"
 #include "data/files/gzip.h"
@@ -42,8 +43,9 @@ TextRange select_shared_range(const TextOptions& options, const std::string& spl
   const double valid = options.valid_path.empty() ? options.valid_share : 0;
   const double test = options.test_path.empty() ? options.test_share : 0;
   if (valid + test >= 1)
-    throw ConfigError(concat_text("the shares of validation and test: the sum is ", valid + test,
-                                  ", expected less than 1"));
+    throw ConfigError(concat_text(name_option("TextOptions::valid_share"), " + ",
+                                  name_option("TextOptions::test_share"), ": expected less than 1, got ",
+                                  valid + test));
   auto text = open_text(options.path, options.tokenizer_name);
   const auto bytes = static_cast<double>(text->size());
   // Tokenizers other than "bytes" require valid UTF-8, so a split must not begin within a character.
@@ -219,13 +221,11 @@ TextDataset::TextDataset(const TextOptions& options, const std::string& name, co
       eval_context_(split == "train" ? 0 : options.eval_context) {
   const int64_t length = info_.length;
   if (eval_context_ < 0 || eval_context_ >= length)
-    throw ConfigError(concat_text("the context of evaluation: expected 0 to ", length - 1,
+    throw ConfigError(concat_text(name_option("TextOptions::eval_context"), ": expected 0 to ", length - 1,
                                   ", less than the sequence length, got ", eval_context_));
   if (uses_segments_ && eval_context_ > 0)
-    throw ConfigError(
-        concat_text("the context of evaluation: segments have no common predictions, expected "
-                    "0, got ",
-                    eval_context_));
+    throw ConfigError(concat_text(name_option("TextOptions::eval_context"),
+                                  ": segments have no common predictions, expected 0, got ", eval_context_));
   const TextRange range = select_split_range(options, split);
   const std::string& own_path = split == "valid" ? options.valid_path : options.test_path;
   const std::string problem = range.text->describe_encoding_problem();
@@ -235,13 +235,14 @@ TextDataset::TextDataset(const TextOptions& options, const std::string& name, co
   report_changes(split, range, *tokens_, *tokenizer_);
   const int64_t count = tokens_->size();
   if (count == 0)
-    throw DataError(concat_text(options.path, ": the split \"", split,
-                                "\" is empty; give it a share of the text or a path"));
+    throw DataError(concat_text(options.path, ": the split \"", split, "\" is empty; change ",
+                                name_option("TextOptions::valid_share"), " and ",
+                                name_option("TextOptions::test_share"), ", or give the split a path"));
   if (count < length + 1)
-    throw DataError(
-        concat_text(options.path, ": the split \"", split, "\" has ", count,
-                    " tokens, expected at least a window of the sequence length + 1 = ", length + 1,
-                    "; choose a shorter sequence length, or give the split more text"));
+    throw DataError(concat_text(options.path, ": the split \"", split, "\" has ", count,
+                                " tokens, expected at least ", name_option("TextOptions::sequence_length"),
+                                " + 1 = ", length + 1,
+                                "; choose shorter sequences, or give the split more text"));
   if (uses_random_windows_) {
     size_ = count - length;
     if (options.limit > 0) size_ = std::min(size_, (options.limit - 1) * length + 1);

@@ -14,6 +14,7 @@
 #include "train/cli/commands.h"
 #include "train/cli/data_advice.h"
 #include "train/cli/log.h"
+#include "train/config/option_names.h"
 #include "train/distributed/gather.h"
 #include "train/distributed/processes.h"
 #include "train/loop/process_settings.h"
@@ -181,6 +182,7 @@ int run_and_report_errors(const Arguments& words) {
 }  // namespace
 
 int run(int argc, char** argv) {
+  use_keys_in_messages();
   install_terminal_log();
   // Commands that train replace these handlers while they train, so that a signal first saves a checkpoint.
   install_exit_handlers();

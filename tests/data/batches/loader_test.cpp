@@ -132,9 +132,8 @@ TEST_CASE("loaders accept batches of one example and data sets of one batch, and
     return message_of<ConfigError>([&] { counting_loader(size, {.batch_size = batch, .last_batch = last}); });
   };
   CHECK(error(3, 4, LastBatchPolicy::drop) ==
-        "batch size 4 is larger than the 3 examples of counting train; lower the batch size or raise the "
-        "limit on examples");
-  CHECK(error(3, 0, LastBatchPolicy::keep) == "batch size 0, expected at least 1");
+        "LoaderOptions::batch_size: expected at most the 3 examples of counting train, got 4");
+  CHECK(error(3, 0, LastBatchPolicy::keep) == "LoaderOptions::batch_size: expected at least 1, got 0");
   CHECK(error(0, 1, LastBatchPolicy::keep) == "counting train has no examples");
 }
 

@@ -90,7 +90,8 @@ TEST_CASE("invalid options for a data set are config errors") {
     return message_of<ConfigError>([&] { load_images("mnist", split, options); });
   };
   CHECK(contains(error("valid", 0, 1), "mnist: no validation split"));
-  CHECK(contains(error("train", 25, 1), "25 validation examples leave none of the 25 training examples"));
+  CHECK(contains(error("train", 25, 1),
+                 "ImageOptions::validation_count: expected fewer than the 25 training examples, got 25"));
   CHECK(contains(error("tset", 0, 1), "did you mean \"test\"?"));
   CHECK(contains(error("train", 0, 4), "images of 4 x 6 cannot be averaged over blocks of 4 x 4"));
   CHECK(contains(error("train", 0, 0), "blocks of 0 x 0"));

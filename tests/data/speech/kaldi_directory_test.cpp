@@ -137,7 +137,7 @@ TEST_CASE("commands of wav.scp are run only if they are allowed") {
   CHECK(contains(message_of<DataError>([&] { read_kaldi_directory(dir.path(), true); }),
                  "wav.scp:1: the command is empty"));
   write_file(dir / "wav.scp", "r1   cat '" + (dir / "a  b/r.wav").string() + "' | cat |\n");
-  CHECK(contains(listing_error(dir), "only if allow_commands is set"));
+  CHECK(contains(listing_error(dir), "only with CorpusOptions::allow_commands"));
   REQUIRE(find_kaldi_faults(dir.path()).size() == 1);
   Corpus corpus = read_kaldi_directory(dir.path(), true);
   REQUIRE(corpus.utterances.size() == 2);

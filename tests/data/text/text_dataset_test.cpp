@@ -142,16 +142,16 @@ TEST_CASE("texts shorter than a window and invalid options are errors") {
   const TempDir dir;
   write_file(dir / "text", counted(40));
   DatasetOptions options = get_token_text(dir / "text", "valid", 10);
-  CHECK(contains(
-      message_of<DataError>([&] { make_dataset(options); }),
-      "the split \"valid\" has 10 tokens, expected at least a window of the sequence length + 1 = 11"));
+  CHECK(
+      contains(message_of<DataError>([&] { make_dataset(options); }),
+               "the split \"valid\" has 10 tokens, expected at least TextOptions::sequence_length + 1 = 11"));
   options = get_token_text(dir / "text", "train", 8);
   options.text_options.valid_share = 0.8;
   CHECK(contains(message_of<ConfigError>([&] { make_dataset(options); }), "expected less than 1"));
   options = get_token_text(dir / "text", "test", 8);
   options.text_options.eval_context = 8;
   CHECK(contains(message_of<ConfigError>([&] { make_dataset(options); }),
-                 "the context of evaluation: expected 0 to 7"));
+                 "TextOptions::eval_context: expected 0 to 7"));
   write_file(dir / "text", counted(200) + "\xFF");
   options = get_token_text(dir / "text", "train", 8);
   options.text_options.tokenizer_name = "characters";

@@ -194,7 +194,8 @@ TEST_CASE("damaged SentencePiece models and vocabularies that the text cannot fi
        {std::string(), std::string("not a model"), model.substr(0, model.size() / 2)})
     CHECK(contains(message_of<DataError>([&] { make_sentencepiece_tokenizer(damaged, "m.model"); }),
                    "m.model: is not a SentencePiece model or is damaged"));
-  CHECK(contains(message_of<ConfigError>([&] { trained(dir, "a b c\n", 5000); }), "choose another size"));
+  CHECK(contains(message_of<ConfigError>([&] { trained(dir, "a b c\n", 5000); }),
+                 "choose another TextOptions::vocabulary"));
   CHECK(contains(message_of<DataError>([&] { trained(dir, "good\nbad \xFF\n", 300); }),
                  "train.txt:2 (byte 9) is not valid"));
 }

@@ -388,8 +388,7 @@ TEST_CASE("an untrusted checkpoint cannot run shell commands: eval ignores allow
   CAPTURE(refused.err);
   CHECK(refused.code == 3);
   CHECK(contains(refused.err,
-                 "wav.scp:1: a command instead of a file; commands are run only if "
-                 "allow_commands is set"));
+                 "wav.scp:1: a command instead of a file; commands are run only with --allow-commands"));
   CHECK_FALSE(fs::exists(touched));
   const auto trained_again =
       run_program({"train", foreign.string(), "--run-dir", (dir / "again").string(), "--dry-run"});

@@ -98,12 +98,13 @@ TEST_CASE("transcribe --stream of recordings equals the parallel form, in phones
   write_wav(files[3], std::vector<float>(9000, 0.0f), 8000);
   write_wav(files[4], std::vector<float>{0, 0.5f, 0.25f}, 8000);
   write_file(files[5], std::string("no sound"));
-  const std::vector<std::string> faults = {"stereo.wav: has 2 channels, expected 1; the option channel",
-                                           "rate.wav: expected 8000 samples per second, found 11025",
-                                           "cut.wav: truncated",
-                                           "silent.wav: is silent",
-                                           "short.wav: 3 samples are less than a frame",
-                                           "text.wav: not a readable audio file"};
+  const std::vector<std::string> faults = {
+      "stereo.wav: has 2 channels, expected 1; data.channel = 0 selects",
+      "rate.wav: expected 8000 samples per second, found 11025; data.resample = true converts it",
+      "cut.wav: truncated",
+      "silent.wav: is silent",
+      "short.wav: 3 samples are less than a frame",
+      "text.wav: not a readable audio file"};
   for (const auto& more : {std::vector<std::string>{}, {"--stream"}}) {
     const auto refused = rows(more);
     for (size_t i = 0; i < faults.size(); ++i)
@@ -278,7 +279,7 @@ TEST_CASE("bench stream runs the commands of wav.scp with --allow-commands") {
   write_file(dir / "corpus/test/wav.scp", commands);
   const auto refused = figures(false);
   CHECK(refused.code == 3);
-  CHECK(contains(refused.err, "commands are run only if allow_commands is set"));
+  CHECK(contains(refused.err, "commands are run only with --allow-commands"));
   const auto piped = parse_json_output(figures(true));
   CHECK(piped["recordings"] == 6);
   CHECK(piped["streams"][0]["per_stream"] == files["streams"][0]["per_stream"]);

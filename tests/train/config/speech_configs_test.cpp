@@ -143,7 +143,8 @@ TEST_CASE("speech configs: commands in wav.scp need permission from the command 
   const auto read = [&](const DataAccessOptions& data) {
     return read_speech_part(config, "train", data, nullptr).usable_indices.size();
   };
-  CHECK(contains(message_of<DataError>([&] { read(""); }),
-                 "wav.scp:1: a command instead of a file; commands are run only if allow_commands is set"));
+  CHECK(contains(
+      message_of<DataError>([&] { read(""); }),
+      "wav.scp:1: a command instead of a file; commands are run only with CorpusOptions::allow_commands"));
   CHECK(read({"", true}) == 2);
 }
