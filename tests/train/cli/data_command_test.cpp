@@ -391,13 +391,13 @@ TEST_CASE("data prepare kaldi: the example of the documentation, from a table to
   std::string table = "path\tsentence\n";
   for (int i = 0; i < 24; ++i) {
     const std::string name = "clip " + std::to_string(i) + ".wav";
-    std::vector<float> samples(6400);
+    std::vector<float> samples(8820);
     const double pitch = i % 2 ? 0.1 : 0.6;
     for (size_t k = 0; k < samples.size(); ++k)
       samples[k] = static_cast<float>(0.4 * std::sin(pitch * static_cast<double>(k)) +
                                       0.01 * static_cast<double>(k % 7));
     fs::create_directories(dir / "recordings");
-    tapeformer::write_wav(dir / "recordings" / name, samples, 16000);
+    tapeformer::write_wav(dir / "recordings" / name, samples, 22050);
     table += name + "\t" + (i == 5 ? "Zork, two!" : i % 2 ? "Two." : "ONE") + "\n";
   }
   write_file(dir / "recordings/transcripts.tsv", table);
@@ -415,17 +415,14 @@ TEST_CASE("data prepare kaldi: the example of the documentation, from a table to
   const auto report = parse_json_output(made);
   CHECK(report["train"].get<int>() + report["valid"].get<int>() + report["test"].get<int>() == 23);
   CHECK(report["unknown_words"] == 1);
-  CHECK(report["sample_rate"] == 16000);
+  CHECK(report["sample_rate"] == 22050);
   CHECK(contains(made.err, "1 utterances are left out: the lexicon lacks 1 of their words"));
   CHECK(contains(read_file(dir / "corpus/unknown-words.txt"), "1 zork "));
 
   CHECK(parse_json_output(run(documented("tapeformer data verify kaldi corpus")))["good"] == true);
-  write_file(dir / "c.toml",
-             "[data]\ndataset = \"kaldi\"\npath = \"" + out + "\"\nlexicon = \"" + out +
-                 "/lexicon.txt\"\n[model]\ntype = \"speech\"\nencoder = \"lstm\"\nlayers = 1\n"
-                 "hidden = 8\n[train]\nsteps = 2\n");
-  const auto trained =
-      run_program({"train", (dir / "c.toml").string(), "--run-dir", (dir / "run").string(), "--json"});
+  fs::create_symlink(fs::path(SOURCE_DIR) / "configs", dir / "configs");
+  const auto trained = run(documented("tapeformer train configs/speech/own.toml") +
+                           " --set train.steps=2 --set model.hidden=8");
   CAPTURE(trained.err);
   CHECK(parse_json_output(trained)["per"] >= 0);
 

@@ -20,7 +20,7 @@ Config load_file(const fs::path& path) {
   const std::string name = path.filename().string();
   std::vector<std::string> sets;
   if (name.starts_with("timit-") || name.starts_with("librispeech-") || name.starts_with("kaldi-") ||
-      name.starts_with("imagenet64-"))
+      name.starts_with("imagenet64-") || name == "own.toml")
     sets.emplace_back("data.path=/corpus");
   return load_config(path.string(), sets, make_attention_catalogue());
 }

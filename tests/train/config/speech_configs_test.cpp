@@ -103,6 +103,27 @@ TEST_CASE("speech configs: TIMIT, LibriSpeech and Kaldi directories are read, an
   }
 }
 
+TEST_CASE("speech configs: own.toml needs only the corpus, and divides a short corpus into many updates") {
+  const TempDir dir;
+  write_kaldi(dir / "corpus");
+  const std::string file = (fs::path(SOURCE_DIR) / "configs/speech/own.toml").string();
+  CHECK(contains(message_of<ConfigError>([&] { load_config(file, {}, make_attention_catalogue()); }),
+                 "data.path"));
+  const Config config =
+      load_config(file, {"data.path=\"" + (dir / "corpus").string() + "\""}, make_attention_catalogue());
+  const DryRunResult step =
+      Trainer(config, {.run_dir = dir / "run", .data_dir = "", .resume = false, .quiet = true}).dry_run();
+  CHECK(step.training_example_count == 2);
+  CHECK(step.loss > 0);
+  // Sixteen minutes of training speech have 96,000 frames. If an epoch has a few updates only, the model
+  // gives blanks.
+  CHECK(96000 / config.data.max_frames >= 30);
+  // The plateau schedule counts evaluations, so the end of the training would depend on the size of the
+  // corpus.
+  CHECK(config.schedule.kind == "cosine");
+  CHECK(config.train.steps > 0);
+}
+
 TEST_CASE("speech configs: a part is read only from the folder in its setting") {
   const TempDir dir;
   const fs::path folder = dir / "librispeech";
