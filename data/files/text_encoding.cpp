@@ -7,7 +7,6 @@
 #include "core/errors.h"
 #include "core/system/printable.h"
 #include "core/system/utf8.h"
-#include "data/files/text_lines.h"
 
 namespace tapeformer {
 namespace {
