@@ -6,7 +6,7 @@
 namespace tapeformer {
 namespace {
 
-constexpr size_t kEntryBytes = 12;
+constexpr size_t kTagBytes = 12;
 constexpr uint32_t kOrientationTag = 0x0112, kShort = 3;
 
 // A TIFF structure. Numbers outside the data are 0.
@@ -31,7 +31,7 @@ int parse_exif_orientation(std::string_view exif) {
   if ((!tiff.big_endian && !exif.starts_with("II")) || tiff.number(2, 2) != 42) return 1;
   const size_t directory = tiff.number(4, 4), count = tiff.number(directory, 2);
   for (size_t i = 0; i < count; ++i) {
-    const size_t entry = directory + 2 + i * kEntryBytes;
+    const size_t entry = directory + 2 + i * kTagBytes;
     if (tiff.number(entry, 2) != kOrientationTag) continue;
     const uint32_t value = tiff.number(entry + 2, 2) == kShort ? tiff.number(entry + 8, 2) : 0;
     return value >= 1 && value <= 8 ? static_cast<int>(value) : 1;
