@@ -132,7 +132,8 @@ constexpr OptionKey kOptionKeys[] = {{"attention", "model.attention"},
                                      {"reversible", "model.reversible"},
                                      {"subsampling", "model.subsampling"},
                                      {"tied_embeddings", "model.tied_embeddings"},
-                                     {"value_embedding_dim", "model.value_dim"}};
+                                     {"value_embedding_dim", "model.value_dim"},
+                                     {"window", "--window"}};
 
 KeyProblem make_key_problem(const OptionProblem& problem) {
   const std::string attention = "attention_options.";

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/option_names.h"
 #include "models/layers/option_error.h"
 
 namespace tapeformer {
@@ -27,9 +28,10 @@ int64_t check_window(const SpeechModel& model, int64_t window) {
                                             " frames, got ", window));
   if (o.encoder_kind == SpeechEncoderKind::transformer && window > o.max_frames &&
       !supports(o.encoder.attention, &AttentionCapabilities::has_constant_size_state))
-    throw OptionError("window",
-                      concat_text("expected at most max_frames = ", o.max_frames, ", the capacity of ",
-                                  join_kind_names(o.encoder.attention), " attention, got ", window));
+    throw OptionError(
+        "window", concat_text("expected at most ", name_option("SpeechModelOptions::max_frames"), " = ",
+                              o.max_frames, " frames, the capacity of ", join_kind_names(o.encoder.attention),
+                              " attention, got ", window));
   return window;
 }
 

@@ -73,8 +73,9 @@ std::optional<CommandLine> parse(const Arguments& arguments) {
        .summary = "Prints the phones that a trained model recognizes in recordings.",
        .positionals = {make_run_argument(),
                        {.name = "FILE",
-                        .help = "recordings (WAV, FLAC, Ogg, SPHERE), or .mfc files for a model of AN4; with "
-                                "--stream also -, a WAV from standard input",
+                        .help =
+                            "recordings (WAV, AU, FLAC, Ogg, SPHERE), or .mfc files for a model of AN4; with "
+                            "--stream also -, a WAV from standard input",
                         .is_repeated = true}},
        .options =
            {make_checkpoint_option(),

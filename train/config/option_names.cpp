@@ -18,6 +18,7 @@ void use_keys_in_messages() {
                     {"ListOpsOptions::min_length", "data.min_length"},
                     {"LoaderOptions::batch_size", "data.batch_size"},
                     {"SpeechCheckOptions::max_frames", "model.max_frames"},
+                    {"SpeechModelOptions::max_frames", "model.max_frames"},
                     {"TextOptions::eval_context", "data.eval_context"},
                     {"TextOptions::sequence_length", "data.sequence_length"},
                     {"TextOptions::test_share", "data.test_share"},

@@ -36,7 +36,7 @@ int64_t compute_window_frames(const LoadedSpeechRun& run, double seconds) {
   }
   const auto frames = static_cast<int64_t>(std::llround(seconds * kFramesPerSecond));
   if (frames < StreamDecoder::kMinWindowFrames)
-    throw ConfigError(concat_text("window ", seconds, ": expected -1, 0 or at least ",
+    throw ConfigError(concat_text("--window ", seconds, ": expected -1, 0 or at least ",
                                   StreamDecoder::kMinWindowFrames / kFramesPerSecond, " seconds"));
   return frames;
 }
