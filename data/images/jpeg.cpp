@@ -126,10 +126,11 @@ Tensor decode_jpeg(const Bytes& bytes, const std::string& name) {
   const int64_t height = info.image_height, width = info.image_width;
   require(height * width <= kMaxPixels,
           concat_text("its size of ", height, " x ", width, " exceeds ", kMaxPixels, " pixels"));
+  const int orientation = read_orientation(info);  // before jpeg_finish_decompress(), which frees the markers
   const Tensor image = Tensor::empty({height, width, info.num_components}, DType::uint8);
   const bool has_pixels = read_pixels(*decoder, image.data<uint8_t>());
   require(has_pixels, decoder->message);
-  return make_upright(image, read_orientation(info));
+  return make_upright(image, orientation);
 }
 
 bool can_decode_jpeg() {

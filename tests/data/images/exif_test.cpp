@@ -33,9 +33,10 @@ TEST_CASE("PNG pictures are turned and mirrored by their EXIF orientation") {
   const Bytes png = png_bytes(stored_picture(), 8, false);
   for (int orientation = 1; orientation <= 8; ++orientation)
     for (const bool big_endian : {false, true})
-      for (const std::string prefix : {std::string(), std::string(kExifPrefix)}) {
+      for (const std::string_view prefix : {std::string_view(), kExifPrefix}) {
         CAPTURE(concat_text(orientation, " ", big_endian, " ", prefix));
-        const Tensor picture = read(with_png_chunk(png, "eXIf", prefix + exif_data(orientation, big_endian)));
+        const Tensor picture =
+            read(with_png_chunk(png, "eXIf", std::string(prefix) + exif_data(orientation, big_endian)));
         CHECK(picture.shape() == (orientation < 5 ? Shape{2, 3, 1} : Shape{3, 2, 1}));
         CHECK(picture.to_vector() == kUpright[static_cast<size_t>(orientation - 1)]);
       }
@@ -70,7 +71,7 @@ TEST_CASE("JPEG pictures are turned and mirrored by their EXIF orientation") {
   const Tensor picture = smooth_picture(24, 40, 3);
   const Bytes plain = jpeg_bytes(picture);
   const Tensor decoded = read(plain);
-  const std::string xmp("http://ns.adobe.com/xap/1.0/\0<x:xmpmeta/>", 43);
+  const std::string xmp = std::string("http://ns.adobe.com/xap/1.0/") + '\0' + "<x:xmpmeta/>";
   for (int orientation = 1; orientation <= 8; ++orientation)
     for (const bool big_endian : {false, true}) {
       CAPTURE(orientation);

@@ -73,7 +73,7 @@ inline Bytes with_jpeg_segment(Bytes bytes, uint8_t marker, const std::string& d
 
 // Returns the position of the first marker FF `marker` in a JPEG file.
 inline int64_t find_jpeg_marker(const Bytes& bytes, uint8_t marker) {
-  const size_t at = view_as_text(bytes, bytes.size()).find({'\xFF', static_cast<char>(marker)});
+  const size_t at = view_as_text(bytes, bytes.size()).find(std::string{'\xFF', static_cast<char>(marker)});
   if (at == std::string_view::npos) throw std::runtime_error("no such marker");
   return static_cast<int64_t>(at);
 }
