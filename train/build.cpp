@@ -241,6 +241,12 @@ DatasetInfo get_dataset_info(const Config& config, std::shared_ptr<const Tokeniz
   return make_dataset_info(make_dataset_options(config, "train", {data_dir, std::move(tokenizer)}));
 }
 
+std::shared_ptr<const Tokenizer> make_tokenizer(const Config& config, const std::string& data_dir) {
+  return call_with_path_key(config.data, "train", [&] {
+    return make_tokenizer(make_dataset_options(config, "train", {data_dir}));
+  });
+}
+
 void check_evaluation_files(const Config& config) {
   const CatalogueEntry& set = require_catalogue_entry(config.data.dataset);
   if (!splits_by_share(config.data.dataset)) return;

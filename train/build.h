@@ -50,6 +50,10 @@ bool is_text_dataset(const Config& config);
 DatasetInfo get_dataset_info(const Config& config, std::shared_ptr<const Tokenizer> tokenizer = nullptr,
                              const std::string& data_dir = "");
 
+// Returns a new tokenizer for the text data set in the config. Unless data.tokenizer is "bytes", reads the
+// training text or the file in data.sentencepiece_model.
+std::shared_ptr<const Tokenizer> make_tokenizer(const Config& config, const std::string& data_dir = "");
+
 struct SplitOptions {
   std::string data_dir = {};
   std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // for texts; if null, a new tokenizer is made
