@@ -31,6 +31,8 @@ struct OptionSpec {
   double max = std::numeric_limits<double>::infinity();   // inclusive; only for numbers
   std::vector<std::string> choices = {};                  // only for strings; if empty, any text is valid
   OptionCondition used_if = {};  // if the condition is false, the option has no effect
+  // The default in help texts if it is not default_value, for example "run.seed".
+  std::string default_text = {};
 };
 
 // The values of a list of options. Each option initially has its default value.

@@ -89,13 +89,13 @@ TextOptions make_text_options(const CatalogueEntry& set, const DatasetOptions& o
   return text;
 }
 
-std::shared_ptr<const Tokenizer> find_tokenizer(const CatalogueEntry& set, const DatasetOptions& options) {
+}  // namespace
+
+std::shared_ptr<const Tokenizer> make_tokenizer(const DatasetOptions& options) {
   if (options.tokenizer) return options.tokenizer;
   if (options.text_options.tokenizer_name == kByteTokenizerName) return make_byte_tokenizer();
-  return make_tokenizer(make_text_options(set, options), options.seed);
+  return make_tokenizer(make_text_options(require_supported_entry(options.name), options), options.seed);
 }
-
-}  // namespace
 
 DatasetInfo make_dataset_info(const DatasetOptions& options) {
   const CatalogueEntry& set = require_supported_entry(options.name);
@@ -106,7 +106,7 @@ DatasetInfo make_dataset_info(const DatasetOptions& options) {
             o.image_size, o.image_size,  o.channels};
   }
   if (set.type == DatasetType::text)
-    return {options.name, options.split, find_tokenizer(set, options)->vocabulary_size(),
+    return {options.name, options.split, make_tokenizer(options)->vocabulary_size(),
             options.text_options.sequence_length};
   check_downscale(options.name, set.height, set.width, options.downscale);
   const int64_t height = set.height / options.downscale, width = set.width / options.downscale;
@@ -119,7 +119,7 @@ std::shared_ptr<const Dataset> make_dataset(const DatasetOptions& options) {
   if (auto task = make_synthetic_dataset(set, options)) return task;
   if (set.type == DatasetType::text)
     return std::make_shared<TextDataset>(make_text_options(set, options), options.name, options.split,
-                                         find_tokenizer(set, options));
+                                         make_tokenizer(options));
   if (set.format == DatasetFormat::image_folder) {
     ImageFolderOptions folder = options.image_folder_options;
     folder.limit = options.limit;

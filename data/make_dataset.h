@@ -46,6 +46,10 @@ struct DatasetOptions {
   std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // if null, text_options determines the tokenizer
 };
 
+// Returns the tokenizer of a text data set: options.tokenizer or, if it is null, the tokenizer that
+// options.text_options describes. Throws the errors of make_tokenizer(const TextOptions&, uint64_t).
+std::shared_ptr<const Tokenizer> make_tokenizer(const DatasetOptions& options);
+
 // Returns the same information as make_dataset(options)->info(), but does not need the training data. The
 // function reads files only if options.tokenizer is null and a tokenizer must be made. Throws ConfigError for
 // unknown names and invalid options.

@@ -11,12 +11,21 @@ Names of the encoder are translated. Names outside of the encoder must become `v
     convert.py model.pt --config configs/mnist/linear.toml --out runs/converted \\
         --rename embed=value_embedding --rename head=predictor --drop positions.pe
 
-The model must compute what the config describes: value embedding and sinusoidal positions are concatenated, the encoder
-ends in a layer norm, and layer norms have eps 1e-5. Missing biases become zeros.
+The model must compute what the config describes: value embedding and sinusoidal positions are concatenated, learned
+positions (`positions.0`, with model.positions = "axial" and one axis) are added, the encoder ends in a layer norm, and
+layer norms have eps 1e-5. Missing biases become zeros. If model.tied_embeddings is true, `predictor.weight` may be missing.
+
+The run has no optimizer state: `tapeformer train --resume` starts with a new one at step 0. It has no tokenizer either: the
+program makes the tokenizer from the table [data] of the config, so that the file in data.sentencepiece_model or, with
+data.tokenizer = "characters", the text must stay where it is.
+
+The exit status is 0 after a conversion. It is 2 after an error, which is printed on standard error, for example if a file
+cannot be read or does not match the config.
 """
 
 import argparse
 import json
+import os
 import re
 import sys
 import tomllib
@@ -38,6 +47,17 @@ LAYER_PARTS = (
     "norm1",
     "norm2",
 )
+# Attention kinds without parameters of their own, which have the projections of the encoder. The kinds in SHARED_KINDS
+# use the query projection for the keys.
+ATTENTION_KINDS = (
+    "softmax", "linear", "lsh", "shared-softmax", "local", "sparse", "axial", "image", "big-bird", "longformer", "performer",
+)  # fmt: skip
+SHARED_KINDS = ("lsh", "shared-softmax")
+MAX_SIZE = 1 << 20  # largest value of model.layers and of other sizes
+PATHS = {
+    "data": ("path", "valid_path", "test_path", "sentencepiece_model", "image_cache", "lexicon", "feature_cache"),
+    "model": ("init",),
+}
 # Names of the first layer that identify the library. The text before them is the path of the encoder.
 FAST_TRANSFORMERS = re.compile(r"^(.*?)layers\.0\.attention\.query_projection\.weight$")
 TORCH = re.compile(r"^(.*?)layers\.0\.self_attn\.in_proj_weight$")
@@ -49,16 +69,29 @@ class ConversionError(Exception):
     """A problem with the arguments or the state dict, for the user."""
 
 
+def read_file(path: Path):
+    """Returns the contents of a file of safetensors or torch.save."""
+    library = "safetensors" if path.suffix == ".safetensors" else "torch"
+    path.open("rb").close()  # raises OSError if the file cannot be opened
+    try:
+        return load_file(path) if library == "safetensors" else torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # the readers raise exceptions of many types
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ConversionError(f"{path}: {library} cannot read it as a file of tensors: {reason}") from error
+
+
 def read_state_dict(path: Path) -> Weights:
     """Returns the tensors of a file of safetensors or torch.save, in float32."""
-    if path.suffix == ".safetensors":
-        state = load_file(path)
-    else:
-        state = torch.load(path, map_location="cpu", weights_only=True)
+    state = read_file(path)
     for key in ("state_dict", "model_state_dict", "model_state", "model"):
-        if isinstance(state.get(key), dict):
+        if isinstance(state, dict) and isinstance(state.get(key), dict):
             state = state[key]
-    tensors = {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}
+    if not isinstance(state, dict):
+        raise ConversionError(f"{path}: expected a state dict, found an object of type {type(state).__name__}")
+    tensors = {str(name): value for name, value in state.items() if isinstance(value, torch.Tensor)}
+    for name, value in tensors.items():
+        if value.layout != torch.strided or value.is_quantized or value.is_complex():
+            raise ConversionError(f"{path}: {name}: expected a dense tensor of real numbers")
     return {name: value.detach().float().numpy() for name, value in tensors.items()}
 
 
@@ -85,8 +118,10 @@ def split_attention(weights: Weights) -> Weights:
             result[name] = value
         elif match[2] == "out_proj.":
             result[f"{match[1]}.attention.out_projection.{match[3]}"] = value
+        elif value.ndim == 0 or value.shape[0] % 3 != 0:
+            raise ConversionError(f"{name}: expected the rows of query, key and value, found the shape {value.shape}")
         else:
-            for part, rows in zip(("query", "key", "value"), np.split(value, 3)):
+            for part, rows in zip(("query", "key", "value"), np.split(value, 3), strict=True):
                 result[f"{match[1]}.attention.{part}_projection.{match[3]}"] = rows
     return result
 
@@ -109,80 +144,205 @@ def convert(state: Weights, renames: list[tuple[str, str]], drops: list[str]) ->
             continue
         if re.match(re.escape(prefix) + r"(layers\.\d+\.|norm\.)", name):
             encoder[name[len(prefix) :]] = value
+        elif (new := rename(name, renames)) in others:
+            raise ConversionError(f"{name}: another tensor has the name {new}, too")
         else:
-            others[rename(name, renames)] = value
+            others[new] = value
     if library == "torch":
         encoder = split_attention(encoder)
     return encoder | others
 
 
-def expected_names(model: dict) -> dict[str, bool]:
-    """Maps the name of each parameter of a config's model to whether zeros may replace the parameter if it is missing."""
-    shared = model.get("attention") == "lsh"
-    layers = [
-        f"layers.{i}.{part}"
-        for i in range(model.get("layers", 8))
-        for part in LAYER_PARTS
-        if not (shared and part == "attention.key_projection")
-    ]
-    names = {"value_embedding.weight": False}
-    for part in (*layers, "norm", "predictor"):
-        names[f"{part}.weight"] = False
-        names[f"{part}.bias"] = not part.split(".")[-1].startswith("norm")
-    return names
+def option(table: dict, name: str, default):
+    """Returns the option `name`, such as "model.layers". Raises ConversionError if its type is not that of the default."""
+    value = table.get(name.partition(".")[2], default)
+    if type(value) is not type(default):
+        raise ConversionError(f"{name}: expected a value such as {toml_value(default)}, got {toml_value(value)}")
+    return value
+
+
+def size(model: dict, name: str, default: int, smallest: int = 1) -> int:
+    value = option(model, f"model.{name}", default)
+    if not smallest <= value <= MAX_SIZE:
+        raise ConversionError(f"model.{name}: expected an integer from {smallest} to {MAX_SIZE}, got {value}")
+    return value
+
+
+def attention_kinds(model: dict) -> list[str]:
+    """Returns the attention kinds, which repeat over the layers."""
+    kinds = model.get("attention", "linear")
+    kinds = [kinds] if isinstance(kinds, str) else kinds
+    if not isinstance(kinds, list) or not kinds or not all(isinstance(kind, str) for kind in kinds):
+        raise ConversionError("model.attention: expected the name of an attention kind or a list of names")
+    return kinds
+
+
+def check_model(model: dict) -> None:
+    """Raises ConversionError if the model has parameters that the state dict of an encoder cannot contain."""
+    kind = option(model, "model.type", "image")
+    if kind not in ("image", "sequence"):
+        raise ConversionError(f'model.type is "{kind}": expected "image" or "sequence"')
+    for name in attention_kinds(model):
+        if name not in ATTENTION_KINDS:
+            raise ConversionError(f'model.attention is "{name}": expected one of {", ".join(ATTENTION_KINDS)}')
+    if option(model, "model.reversible", False):
+        raise ConversionError("model.reversible is true: expected false, because the libraries have no reversible layers")
+
+
+def check_tokenizer(config: dict) -> None:
+    """Raises ConversionError if the program would train another tokenizer than the one of the model."""
+    data = config.get("data", {})
+    if data.get("tokenizer") == "sentencepiece" and not data.get("sentencepiece_model"):
+        raise ConversionError('data.tokenizer is "sentencepiece": set data.sentencepiece_model to the file of its model')
+
+
+def expected_shapes(model: dict, vocabulary: int) -> dict[str, tuple[int, ...]]:
+    """Returns the shape of each parameter of a config's model. A sequence model has `vocabulary` tokens."""
+    width = size(model, "heads", 8) * size(model, "head_dim", 32)
+    feedforward = size(model, "feedforward", 1024)
+    outputs = 3 * size(model, "mixtures", 10) if option(model, "model.type", "image") == "image" else vocabulary
+    positions = option(model, "model.positions", "sinusoidal")
+    concatenated = positions in ("sinusoidal", "grid")
+    values = (size(model, "value_dim", 0, smallest=0) or width // 2) if concatenated else width
+    weights = {"value_embedding": (vocabulary, values)}
+    shapes: dict[str, tuple[int, ...]] = {}
+    if positions == "axial":
+        axes = zip(option(model, "model.axial_shape", []), option(model, "model.axial_dims", []), strict=False)
+        shapes |= {f"positions.{axis}": sizes for axis, sizes in enumerate(axes)}
+    kinds = attention_kinds(model)
+    for i in range(size(model, "layers", 8)):
+        for part in LAYER_PARTS:
+            if not (part == "attention.key_projection" and kinds[i % len(kinds)] in SHARED_KINDS):
+                weights[f"layers.{i}.{part}"] = (width, width) if "projection" in part else (width,)
+        weights[f"layers.{i}.linear1"] = (feedforward, width)
+        weights[f"layers.{i}.linear2"] = (width, feedforward)
+    weights |= {"norm": (width,), "predictor": (outputs, width)}
+    for module, shape in weights.items():
+        shapes[f"{module}.weight"] = shape
+        if module != "value_embedding":
+            shapes[f"{module}.bias"] = shape[:1]
+    if option(model, "model.tied_embeddings", False):
+        del shapes["predictor.weight"]
+    return shapes
+
+
+def without_unused(weights: Weights, model: dict) -> Weights:
+    """Leaves out parameters of the state dict that are copies or have no effect in the config's model."""
+    weights = dict(weights)
+    kinds = attention_kinds(model)
+    for name in list(weights):
+        # Queries are the keys, so fast-transformers' key projection has no effect.
+        layer = re.match(r"layers\.(\d+)\.attention\.key_projection\.", name)
+        if layer and kinds[int(layer[1]) % len(kinds)] in SHARED_KINDS:
+            del weights[name]
+    if option(model, "model.tied_embeddings", False) and "predictor.weight" in weights:
+        if not np.array_equal(weights.pop("predictor.weight"), weights.get("value_embedding.weight")):
+            raise ConversionError("model.tied_embeddings is true, but value_embedding.weight and predictor.weight differ")
+    return weights
 
 
 def checked(weights: Weights, model: dict) -> Weights:
-    """Returns the parameters of the config's model. Raises ConversionError if names are missing or unknown."""
-    if model.get("type", "image") == "speech":
-        raise ConversionError('model.type is "speech": expected "image" or "sequence"')
-    expected = expected_names(model)
-    missing = [name for name, optional in expected.items() if name not in weights and not optional]
-    unknown = [name for name in weights if name not in expected]
-    if model.get("attention") == "lsh":  # queries are the keys, so fast-transformers' key projection has no effect
-        unknown = [name for name in unknown if ".key_projection." not in name]
+    """Returns the parameters of the config's model. Raises ConversionError if tensors do not match the model."""
+    check_model(model)
+    weights = without_unused(weights, model)
+    embedding = weights.get("value_embedding.weight")
+    shapes = expected_shapes(model, 256 if option(model, "model.type", "image") == "image" or embedding is None
+                             else embedding.shape[0])  # fmt: skip
+    missing = [name for name in shapes if name not in weights and not name.endswith(".bias")]
+    unknown = [name for name in weights if name not in shapes]
     if missing or unknown:
         lines = ["the state dict does not match the config's model"]
         lines += ["  missing: " + ", ".join(missing)] if missing else []
         lines += ["  unknown (see --rename and --drop): " + ", ".join(unknown)] if unknown else []
-        if missing == ["norm.weight", "norm.bias"]:
+        if missing == ["norm.weight"]:
             lines.append("  the encoder has no final layer norm, which Tapeformer's models always have")
         raise ConversionError("\n".join(lines))
-    width = model.get("heads", 8) * model.get("head_dim", 32)
-    found = weights["layers.0.attention.query_projection.weight"].shape[0]
-    if found != width:
-        raise ConversionError(f"the encoder's width is {found}, and heads x head_dim of the config is {width}")
+    query = "layers.0.attention.query_projection.weight"
+    if weights[query].shape[0] != shapes[query][0]:
+        raise ConversionError(f"the encoder's width is {weights[query].shape[0]}, and heads x head_dim of the config "
+                              f"is {shapes[query][0]}")  # fmt: skip
     result = {}
-    for name in expected:
-        if name in weights:
-            result[name] = np.ascontiguousarray(weights[name])
-        else:
-            result[name] = np.zeros(weights[name.removesuffix("bias") + "weight"].shape[0], np.float32)
+    for name, shape in shapes.items():
+        value = weights.get(name, np.zeros(shape, np.float32))
+        if value.shape != shape:
+            raise ConversionError(f"{name}: expected the shape {shape}, found {value.shape}")
+        wrong = np.count_nonzero(~np.isfinite(value))
+        if wrong:
+            raise ConversionError(f"{name} has {wrong} non-finite elements of {value.size}")
+        result[name] = np.ascontiguousarray(value)
     return result
 
 
-def read_config(path: Path) -> dict:
-    """Returns the tables of a config and of the configs that it extends."""
-    with path.open("rb") as file:
-        config = tomllib.load(file)
+def read_tables(path: Path, chain: tuple[Path, ...] = ()) -> list[dict]:
+    """Returns the tables of a config, after the tables of the configs that it extends."""
+    if path.resolve() in chain:
+        raise ConversionError(f"{path}: extends itself")
+    try:
+        config = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConversionError(f"{path}: {error}") from error
     parent = config.pop("extends", None)
+    for name, table in config.items():
+        if not isinstance(table, dict):
+            raise ConversionError(f"{path}: {name}: expected a table")
     if parent is None:
-        return config
-    merged = read_config(path.parent / parent)
-    attention = merged.get("model", {}).get("attention")
-    if config.get("model", {}).get("attention", attention) != attention:
-        merged.pop("attention", None)  # removes the options of another attention kind
-    for table, keys in config.items():
-        merged[table] = merged.get(table, {}) | keys
+        return [config]
+    if not isinstance(parent, str):
+        raise ConversionError(f"{path}: extends: expected the name of a file")
+    return [*read_tables(path.parent / parent, (*chain, path.resolve())), config]
+
+
+def read_config(path: Path) -> dict:
+    """Returns the tables of a config and of the configs that it extends as `tapeformer train` combines them.
+
+    Paths become absolute. They are relative to the working directory, as in the program.
+    """
+    merged: dict = {"data": {}, "model": {}, "train": {}}
+    kind_options: dict[str, dict] = {}
+    for config in read_tables(path):
+        train = config.get("train", {})
+        for name, other in (("steps", "epochs"), ("epochs", "steps")):
+            if name in train and other not in train:
+                merged["train"].pop(other, None)
+        options = config.pop("attention", {})
+        for table, keys in config.items():
+            merged[table] = merged.get(table, {}) | keys
+        kinds = attention_kinds(merged["model"])
+        for name, value in options.items():
+            kind, entry = (name, value) if isinstance(value, dict) else (kinds[0], {name: value})
+            kind_options[kind] = kind_options.get(kind, {}) | entry
+    used = {kind: kind_options[kind] for kind in attention_kinds(merged["model"]) if kind in kind_options}
+    merged["attention"] = used if len(set(kinds)) > 1 else used.get(kinds[0], {})
+    for table, names in PATHS.items():
+        for name in names:
+            if isinstance(merged[table].get(name), str) and merged[table][name]:
+                merged[table][name] = os.path.abspath(merged[table][name])
+    if not merged["train"].keys() & {"steps", "epochs"}:
+        merged["train"]["steps"] = 1  # every config needs train.steps or train.epochs
     return merged
 
 
+def toml_value(value) -> str:
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, list):
+        return "[" + ", ".join(map(toml_value, value)) + "]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{toml_key(key)} = {toml_value(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value)
+
+
+def toml_key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else toml_value(key)
+
+
 def toml_text(config: dict) -> str:
-    """Returns tables as TOML. Their values are numbers, strings, booleans and lists, which TOML and JSON write alike."""
     lines = []
     for table, keys in config.items():
-        lines.append(f"[{table}]")
-        lines += [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in keys.items()]
+        lines.append(f"[{toml_key(table)}]")
+        lines += [f"{toml_key(key)} = {toml_value(value)}" for key, value in keys.items()]
         lines.append("")
     return "\n".join(lines)
 
@@ -195,6 +355,7 @@ def state_text(files: dict[str, bytes]) -> str:
     """Returns state.json of a checkpoint at step 0. Its last entry is the checksum of the text before it."""
     state = {
         "step": 0,
+        "converted": True,
         "evaluated_step": -1,
         "optimizer_steps": 0,
         "best_loss": None,
@@ -243,12 +404,12 @@ def main() -> int:
     options = parser.parse_args()
     try:
         config = read_config(options.config)
-        if not config.setdefault("train", {}).keys() & {"steps", "epochs"}:
-            config["train"]["steps"] = 1  # every config needs train.steps or train.epochs
-        weights = convert(read_state_dict(options.state_dict), options.rename, options.drop)
-        write_run(options.out, checked(weights, config.get("model", {})), toml_text(config))
-    except (ConversionError, OSError, tomllib.TOMLDecodeError) as error:
-        print(f"convert.py: {error}", file=sys.stderr)
+        check_tokenizer(config)
+        weights = checked(convert(read_state_dict(options.state_dict), options.rename, options.drop), config["model"])
+        write_run(options.out, weights, toml_text(config))
+    except (ConversionError, OSError) as error:
+        path = getattr(error, "filename", None)
+        print(f"convert.py: {path}: {error.strerror}" if path else f"convert.py: {error}", file=sys.stderr)
         return 2
     count = sum(value.size for value in weights.values())
     print(f"{options.out}: {len(weights)} tensors, {count} parameters")

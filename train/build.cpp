@@ -252,6 +252,12 @@ std::string describe_encoding_error(const EncodingError& error) {
   return error.what() + std::string(is_unknown ? ", or set data.unknown_characters = \"token\"" : "");
 }
 
+std::shared_ptr<const Tokenizer> make_tokenizer(const Config& config, const std::string& data_dir) {
+  return call_with_path_key(config.data, "train", [&] {
+    return make_tokenizer(make_dataset_options(config, "train", {data_dir}));
+  });
+}
+
 void check_evaluation_files(const Config& config) {
   const CatalogueEntry& set = require_catalogue_entry(config.data.dataset);
   if (!splits_by_share(config.data.dataset)) return;

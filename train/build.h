@@ -56,6 +56,10 @@ UnknownCharacters parse_unknown_characters(const std::string& name);
 // Returns the message of the error. If a character is unknown, adds the config key that accepts it.
 std::string describe_encoding_error(const EncodingError& error);
 
+// Returns a new tokenizer for the text data set in the config. Unless data.tokenizer is "bytes", reads the
+// training text or the file in data.sentencepiece_model.
+std::shared_ptr<const Tokenizer> make_tokenizer(const Config& config, const std::string& data_dir = "");
+
 struct SplitOptions {
   std::string data_dir = {};
   std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // for texts; if null, a new tokenizer is made

@@ -26,8 +26,11 @@ std::vector<int64_t> parse_index_list(const std::string& option_name, const std:
     int64_t index = -1;
     const auto result = std::from_chars(text.data() + first, end, index);
     if (result.ec != std::errc{} || result.ptr != end || index < 0)
-      throw ConfigError("--" + option_name + ": expected numbers of at least 0 separated by commas, got \"" +
-                        text + "\"");
+      throw ConfigError(concat_text("--", option_name, ": expected numbers ",
+                                    result.ec == std::errc::result_out_of_range
+                                        ? concat_text("from 0 to ", INT64_MAX)
+                                        : "of at least 0",
+                                    " separated by commas, got \"", text, "\""));
     list.push_back(index);
     first = comma + 1;
   }

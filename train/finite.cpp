@@ -22,8 +22,7 @@ std::optional<std::string> find_non_finite(const NamedTensors& tensors) {
 
 void check_finite(const NamedTensors& tensors, const std::string& checkpoint) {
   if (const auto found = find_non_finite(tensors))
-    throw DivergenceError(checkpoint + ": " + *found +
-                          ": the checkpoint cannot be used; choose an earlier one");
+    throw DivergenceError(checkpoint + ": " + *found + ": the checkpoint cannot be used");
 }
 
 }  // namespace tapeformer

@@ -137,6 +137,10 @@ void Optimizer::swap_averaged_weights() {
   }
 }
 
+void Optimizer::reset_averages() {
+  for (size_t i = 0; i < averages_.size(); ++i) averages_[i].copy_from(parameters_[i].second);
+}
+
 Optimizer::NamedParameters Optimizer::state() const {
   NamedParameters state;
   for (size_t i = 0; i < parameters_.size(); ++i) {

@@ -57,6 +57,8 @@ class Optimizer {
   // Exchanges the weights with their moving averages. A second call restores the weights. Does nothing if
   // optimizer.ema is 0.
   void swap_averaged_weights();
+  // Sets the moving averages to the weights.
+  void reset_averages();
   bool has_average() const { return !averages_.empty(); }
 
   // Returns the tensors for a checkpoint. The name of each tensor is a prefix followed by the name of the

@@ -39,6 +39,7 @@ struct Benchmark {
   // Whether the benchmark counts the kernel launches on a CUDA device and the bytes that the kernels access.
   bool counts_device_work = false;
   bool allow_multiple_processes = false;  // whether mpirun may start several processes of the benchmark
+  std::string default_seed = "1";         // value of --seed without the option, for the help text
 
   bool has_option(const std::string& option) const;
 };

@@ -128,7 +128,8 @@ Benchmark make_speech_step_benchmark() {
                       count("frames", 4800, "frames of a step"),
                       count("repeats", 3, "repeats for the median")},
           .run = run_speech_step,
-          .accepts_device_option = true};
+          .accepts_device_option = true,
+          .default_seed = "run.seed"};
 }
 
 }  // namespace tapeformer

@@ -8,6 +8,7 @@
 #include "core/system/files.h"
 #include "core/system/folder.h"
 #include "core/system/log.h"
+#include "train/finite.h"
 
 namespace tapeformer {
 namespace {
@@ -21,12 +22,6 @@ const char* const kStateFile = "state.json";
 
 fs::path checkpoints_folder(const std::string& run_dir) {
   return fs::path(run_dir) / kCheckpointFolderName;
-}
-
-std::string format_step_name(int64_t step) {
-  std::string digits = std::to_string(step);
-  if (digits.size() < 8) digits.insert(0, 8 - digits.size(), '0');
-  return "step-" + digits;
 }
 
 std::optional<int64_t> parse_step_name(const std::string& name) {
@@ -136,6 +131,12 @@ std::string read_text(const std::string& path) {
 }
 
 }  // namespace
+
+std::string format_step_name(int64_t step) {
+  std::string digits = std::to_string(step);
+  if (digits.size() < 8) digits.insert(0, 8 - digits.size(), '0');
+  return "step-" + digits;
+}
 
 std::string save_checkpoint(const std::string& run_dir, const CheckpointContents& contents) {
   const int64_t step = contents.state.step;
@@ -299,6 +300,20 @@ TrainingState Checkpoint::read_verified_state() const {
 void Checkpoint::verify_model_checksum() const {
   if (const auto expected = find_checksum(read_verified_state(), kModelFile))
     open_model_file().verify(*expected);
+}
+
+bool Checkpoint::is_intact() const try {
+  verify_config_checksum();
+  const TrainingState state = read_verified_state();
+  for (const char* name : {kModelFile, kOptimizerFile}) {
+    const SafetensorsFile file(file_path(name));
+    if (const auto expected = find_checksum(state, name)) file.verify(*expected);
+    for (const auto& [tensor, entry] : file.entries())
+      if (is_floating(entry.dtype) && find_non_finite({{tensor, file.read(tensor)}})) return false;
+  }
+  return true;
+} catch (const CheckpointError&) {
+  return false;
 }
 
 SafetensorsFile Checkpoint::open_model_file() const {

@@ -61,6 +61,9 @@ void prune_checkpoints(const std::string& run_dir, int64_t keep_last);
 // folder `checkpoints`. Must be called before the first save.
 void remove_unfinished_checkpoints(const std::string& run_dir);
 
+// Returns the name of the folder of the checkpoint of a step, for example "step-00001200".
+std::string format_step_name(int64_t step);
+
 // Returns the steps of the complete checkpoints in ascending order.
 std::vector<int64_t> list_checkpoint_steps(const std::string& run_dir);
 
@@ -95,6 +98,9 @@ class Checkpoint {
   // Throws CheckpointError if state.json or model.safetensors does not match its checksum. Reads the whole
   // file.
   void verify_model_checksum() const;
+  // Returns whether all files match their checksums and all elements of the tensors are finite. Reads all
+  // files.
+  bool is_intact() const;
   // Opens model.safetensors and checks its header, so that sizes can be compared before a model is built.
   SafetensorsFile open_model_file() const;
   // load_model() copies the weights into the tensors in `expected`, and load_optimizer() copies the optimizer

@@ -3,6 +3,8 @@
 #include "core/errors.h"
 #include "core/system/log.h"
 #include "train/checkpoint/checkpoint.h"
+#include "train/checkpoint/earlier_checkpoint.h"
+#include "train/finite.h"
 
 namespace tapeformer {
 namespace {
@@ -29,8 +31,11 @@ void check_weights(const Checkpoint& checkpoint, const NamedTensorList& expected
 void load_initial_weights(const std::string& path, const Module& model) {
   const Checkpoint checkpoint(find_checkpoint_folder(path));
   const NamedTensors tensors = model.saved_tensors();
-  check_weights(checkpoint, tensors);
-  checkpoint.load_model(tensors);
+  load_or_name_earlier(checkpoint.folder(), CheckpointUse::inference, [&] {
+    check_weights(checkpoint, tensors);
+    checkpoint.load_model(tensors);
+    check_finite(tensors, kKey + checkpoint.folder());
+  });
   log_info("weights initialised from ", checkpoint.folder());
 }
 

@@ -47,6 +47,7 @@ std::string to_json(const TrainingState& state) {
     json["epoch_cpu_seconds"] = state.epoch_times->cpu_seconds;
     json["seconds_per_epoch"] = state.epoch_times->last_epoch_seconds;
   }
+  if (state.is_converted) json["converted"] = true;
   if (!state.training_data_digest.empty()) json["training_data"] = state.training_data_digest;
   if (!state.task_json.empty()) json["task"] = Json::parse(state.task_json);
   for (const auto& [name, checksum] : state.checksums)
@@ -59,6 +60,7 @@ TrainingState parse_training_state(const std::string& text, const std::string& p
   const JsonObjectReader entries(text, path + ": ");
   TrainingState state;
   state.step = entries.get_integer("step", 0, kMaxSteps);
+  state.is_converted = entries.has_key("converted");
   state.last_evaluation_step = entries.get_integer("evaluated_step", -1, state.step);
   state.optimizer_step_count = entries.get_integer("optimizer_steps", 0, state.step);
   state.best_loss = entries.get_number_or_null("best_loss");

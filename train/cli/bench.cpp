@@ -83,7 +83,8 @@ int run_bench(const Arguments& arguments) {
                                    .summary = chosen.summary,
                                    .positionals = {},
                                    .options = chosen.options,
-                                   .uses_config = chosen.has_option("config")},
+                                   .uses_config = chosen.has_option("config"),
+                                   .default_seed = chosen.default_seed},
                                   rest);
   if (!line) return 0;
   const BenchmarkArguments benchmark_arguments = make_benchmark_arguments(chosen, *line);

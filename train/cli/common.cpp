@@ -14,22 +14,30 @@
 #include "core/system/printable.h"
 #include "core/threads.h"
 #include "train/build.h"
+#include "train/config/value.h"
 #include "train/distributed/processes.h"
 #include "train/loop/process_settings.h"
 
 namespace tapeformer {
 namespace {
 
-const std::vector<OptionSpec>& list_common_specs() {
-  static const std::vector<OptionSpec> specs = {
-      {.name = "device", .default_value = std::string("auto"), .help = "auto, cpu, cuda or cuda:N"},
+std::vector<OptionSpec> make_common_specs(const CommandSpec& command) {
+  return {
+      {.name = "device",
+       .default_value = std::string("auto"),
+       .help = "auto, cpu, cuda or cuda:N",
+       .default_text = command.default_device},
       {.name = "threads",
        .default_value = int64_t{0},
        .help = "CPU threads; 0: run.threads of the config, $OMP_NUM_THREADS, or the processors that the "
                "process may use (of several processes, its share)",
        .min = 0,
        .max = kMaxThreadCount},
-      {.name = "seed", .default_value = int64_t{0}, .help = "seed of all random numbers", .min = 0},
+      {.name = "seed",
+       .default_value = int64_t{0},
+       .help = "seed of all random numbers",
+       .min = 0,
+       .default_text = command.default_seed},
       {.name = "data-dir",
        .default_value = std::string(),
        .help = "folder of the data sets, used instead of $TAPEFORMER_DATA and ~/.local/share/tapeformer"},
@@ -39,22 +47,16 @@ const std::vector<OptionSpec>& list_common_specs() {
       {.name = "json", .default_value = false, .help = "print one JSON object and nothing else"},
       {.name = "quiet", .default_value = false, .help = "only warnings and errors on standard error"},
   };
-  return specs;
 }
 
 bool is_flag(const OptionSpec& spec) {
   return std::holds_alternative<bool>(spec.default_value);
 }
 
-std::string format_trimmed_number(double number) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.10g", number);
-  return text;
-}
-
 std::string format_default(const OptionSpec& spec) {
+  if (!spec.default_text.empty()) return spec.default_text;
   if (const auto* number = std::get_if<int64_t>(&spec.default_value)) return std::to_string(*number);
-  if (const auto* number = std::get_if<double>(&spec.default_value)) return format_trimmed_number(*number);
+  if (const auto* number = std::get_if<double>(&spec.default_value)) return concat_text(*number);
   if (const auto* text = std::get_if<std::string>(&spec.default_value)) return *text;
   return "";
 }
@@ -92,32 +94,25 @@ bool parse_number(const std::string& text, T& number) {
   return error == std::errc{} && end == last;
 }
 
-std::string format_range(const OptionSpec& spec) {
-  std::string text;
-  if (std::isfinite(spec.min)) text += " of at least " + format_trimmed_number(spec.min);
-  if (std::isfinite(spec.max))
-    text += (text.empty() ? " of" : " and") + (" at most " + format_trimmed_number(spec.max));
-  return text;
-}
-
 // Converts the text of an option to the type of spec.default_value. Throws ConfigError if the text has the
 // wrong type, is out of range or is not one of the choices.
 OptionValue parse_option_value(const OptionSpec& spec, const std::string& text) {
-  const auto wrong = [&](const std::string& expected) {
-    return ConfigError("--" + spec.name + ": expected " + expected + ", got \"" + text + "\"");
+  const auto wrong = [&] {
+    return ConfigError("--" + spec.name + ": expected " + describe_expected_value(spec, {}, {text, ""}) +
+                       ", got \"" + text + "\"");
   };
   if (text.empty()) throw ConfigError("--" + spec.name + ": the value is empty");
   if (std::holds_alternative<int64_t>(spec.default_value)) {
     int64_t number = 0;
     if (!parse_number(text, number) || static_cast<double>(number) < spec.min ||
         static_cast<double>(number) > spec.max)
-      throw wrong("an integer" + format_range(spec));
+      throw wrong();
     return number;
   }
   if (std::holds_alternative<double>(spec.default_value)) {
     double number = 0;
-    if (!parse_number(text, number) || !(number >= spec.min && number <= spec.max))
-      throw wrong("a number" + format_range(spec));
+    if (!parse_number(text, number) || !std::isfinite(number) || number < spec.min || number > spec.max)
+      throw wrong();
     return number;
   }
   if (!spec.choices.empty() &&
@@ -180,8 +175,8 @@ std::string description(const CommandSpec& spec) {
 // words after "--". Throws ConfigError for undeclared options.
 std::vector<std::string> list_positional_words(const CommandSpec& spec, const cxxopts::ParseResult& parsed) {
   std::vector<std::string> names = {"help"};
-  for (const auto* specs : {&spec.options, &list_common_specs()})
-    for (const OptionSpec& option : *specs) names.push_back(option.name);
+  for (const auto& specs : {spec.options, make_common_specs(spec)})
+    for (const OptionSpec& option : specs) names.push_back(option.name);
   for (const std::string& word : parsed.unmatched()) {
     if (!word.starts_with("-") || word == "-") continue;
     const std::string name = word.substr(0, word.find('='));
@@ -220,9 +215,10 @@ Arguments find_help_topics(const Arguments& arguments) {
 }
 
 CommonOptions parse_common_options(const CommandSpec& spec, const cxxopts::ParseResult& parsed) {
-  const OptionValues values = parse_option_values(list_common_specs(), parsed);
+  const OptionValues values = parse_option_values(make_common_specs(spec), parsed);
   CommonOptions common;
   common.device = values.get<std::string>("device");
+  common.is_device_given = parsed.count("device") > 0;
   common.threads = values.get<int64_t>("threads");
   if (parsed.count("seed") > 0) common.seed = values.get<int64_t>("seed");
   common.data_dir = values.get<std::string>("data-dir");
@@ -255,7 +251,7 @@ std::optional<CommandLine> parse_command(const CommandSpec& spec, const Argument
   cxxopts::Options options("tapeformer " + spec.name, description(spec));
   options.custom_help(format_usage(spec)).positional_help("").set_width(100).allow_unrecognised_options();
   declare(options, spec.name, spec.options);
-  declare(options, "Common", list_common_specs());
+  declare(options, "Common", make_common_specs(spec));
   options.add_options("Common")("h,help", "print this text");
   const auto end_of_options = std::find(arguments.begin(), arguments.end(), "--");
   std::vector<const char*> words = {"tapeformer"};
@@ -285,8 +281,8 @@ std::optional<CommandLine> parse_command(const CommandSpec& spec, const Argument
   } catch (const cxxopts::exceptions::missing_argument&) {
     throw ConfigError("\"tapeformer " + spec.name + "\": " + words.back() + " needs a value");
   } catch (const cxxopts::exceptions::exception& error) {
-    for (const std::vector<OptionSpec>* specs : {&spec.options, &list_common_specs()})
-      if (const std::string problem = describe_flag_problem(*specs, words); !problem.empty())
+    for (const auto& specs : {spec.options, make_common_specs(spec)})
+      if (const std::string problem = describe_flag_problem(specs, words); !problem.empty())
         throw ConfigError(problem);
     throw ConfigError("\"tapeformer " + spec.name + "\": " + error.what());
   }

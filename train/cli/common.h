@@ -42,6 +42,8 @@ struct CommandSpec {
   std::vector<OptionSpec> options;
   std::string details = {};  // help text below the options
   bool uses_config = false;  // whether the command accepts --set
+  // The values of --device and --seed without these options, for the help text.
+  std::string default_device = "auto", default_seed = "0";
   // Returns the text of "--help TOPIC". Throws ConfigError for an unknown topic. If the function is empty,
   // --help takes no topic.
   std::function<std::string(const std::string& topic)> make_topic_help = {};
@@ -49,6 +51,7 @@ struct CommandSpec {
 
 struct CommonOptions {
   std::string device = "auto";
+  bool is_device_given = false;  // whether --device occurs on the command line
   // Number of CPU threads. If `threads` is 0, a training run uses run.threads threads. If run.threads is also
   // 0, or if the command does not train, each process uses OMP_NUM_THREADS threads or its share of the
   // available processors (ProcessGroup::default_thread_count).

@@ -35,7 +35,8 @@ std::vector<OptionSpec> make_eval_options() {
            .min = 0},
           {.name = "batch",
            .default_value = int64_t{0},
-           .help = "batch size; 0: the batch size of the config",
+           .help = "batch size; 0: train.eval_batch_size, or data.batch_size if it is 0; with --context "
+                   "carried: 1",
            .min = 0,
            .max = 1 << 20},
           {.name = "dtype",
@@ -46,7 +47,8 @@ std::vector<OptionSpec> make_eval_options() {
           {.name = "context",
            .default_value = std::string(),
            .help = "text: tokens that each window repeats from the previous window and does not score, or "
-                   "\"carried\": one pass with the recurrent form; default: data.eval_context of the config"},
+                   "\"carried\": one pass with the recurrent form",
+           .default_text = "data.eval_context"},
           {.name = "beam",
            .default_value = int64_t{0},
            .help = "speech: prefixes of a beam search; 0: the most probable class of each frame",

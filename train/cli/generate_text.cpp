@@ -14,6 +14,7 @@
 #include "core/system/files.h"
 #include "core/system/log.h"
 #include "core/system/printable.h"
+#include "core/system/terminal.h"
 #include "core/system/utf8.h"
 #include "train/build.h"
 #include "train/cli/text_commands.h"
@@ -31,12 +32,12 @@ constexpr size_t kMaxPromptBytes = size_t{1} << 30;
 // The speed of generation at a position is measured over this number of tokens before the position.
 constexpr int64_t kSpeedTokens = 1000;
 
-// A writer that prints a text to standard output while the text is generated. On a terminal, control
-// characters are escaped, and the bytes of a UTF-8 character are written together. If `silent` is true, the
-// writer prints nothing.
+// A writer that prints a text to standard output while the text is generated. On the controlling terminal,
+// control characters are escaped, and the bytes of a UTF-8 character are written together. If `silent` is
+// true, the writer prints nothing.
 class TextOutput {
  public:
-  explicit TextOutput(bool silent) : silent_(silent), terminal_(isatty(STDOUT_FILENO) == 1) {}
+  explicit TextOutput(bool silent) : silent_(silent), terminal_(is_controlling_terminal(STDOUT_FILENO)) {}
 
   bool is_silent() const { return silent_; }
   void write(std::string_view text) {

@@ -2,15 +2,20 @@
 
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include "core/system/log.h"
+#include "core/system/terminal.h"
 
 namespace tapeformer::cli {
 namespace {
 
 spdlog::logger& get_logger() {
   static auto* const instance = [] {
-    auto* made = new spdlog::logger("tapeformer", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
+    const auto colors =
+        is_controlling_terminal(STDERR_FILENO) ? spdlog::color_mode::automatic : spdlog::color_mode::never;
+    auto* made =
+        new spdlog::logger("tapeformer", std::make_shared<spdlog::sinks::stderr_color_sink_mt>(colors));
     made->set_pattern("%^%l%$: %v");
     made->set_level(spdlog::level::trace);
     return made;

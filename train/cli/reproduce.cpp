@@ -50,8 +50,12 @@ std::vector<OptionSpec> make_reproduce_options() {
        .choices = list_table_scale_names()},
       {.name = "seeds",
        .default_value = std::string(),
-       .help = "seeds, such as 1,2,3: one training per row and seed (default: 1)"},
-      {.name = "rows", .default_value = std::string(), .help = "rows, such as linear,lsh-4 (default: all)"},
+       .help = "seeds, such as 1,2,3: one training per row and seed",
+       .default_text = "--seed"},
+      {.name = "rows",
+       .default_value = std::string(),
+       .help = "rows, such as linear,lsh-4",
+       .default_text = "all"},
       {.name = "jobs",
        .default_value = int64_t{1},
        .help = "trainings at the same time, each with its share of the threads",
@@ -62,15 +66,17 @@ std::vector<OptionSpec> make_reproduce_options() {
        .help = "print the estimated time, memory and disk space of each row, and write nothing"},
       {.name = "out",
        .default_value = std::string(),
-       .help = "output folder (default: runs/reproduce/NAME-SCALE); a repeated command continues "
-               "trainings in it, and does not repeat finished trainings and measurements"},
+       .help = "output folder; a repeated command continues trainings in it, and does not repeat finished "
+               "trainings and measurements",
+       .default_text = "runs/reproduce/NAME-SCALE"},
       {.name = "runs",
        .default_value = std::string(),
-       .help = "folder of the trainings, such as DIR/runs of another table with the same models (default: "
-               "runs in the output folder)"},
+       .help = "folder of the trainings, such as DIR/runs of another table with the same models",
+       .default_text = "runs in the output folder"},
       {.name = "configs",
        .default_value = std::string(),
-       .help = "folder of the configs of the experiments (default: the installed configs)"},
+       .help = "folder of the configs of the experiments",
+       .default_text = "the installed configs"},
       make_allow_commands_option()};
 }
 
@@ -88,7 +94,8 @@ CommandSpec make_reproduce_spec() {
       .options = make_reproduce_options(),
       .details =
           "Tables and figures:\n" + names + "\nSettings that --set changes:\n" + format_settings_help(),
-      .uses_config = true};
+      .uses_config = true,
+      .default_seed = "1"};
 }
 
 int print_reproductions(const CommonOptions& common) {

@@ -69,7 +69,8 @@ FoundRun find_run(const CommandLine& line, ConfigPurpose purpose) {
                              .checkpoint_name = line.options.get<std::string>("checkpoint"),
                              .config_settings = line.common_options.config_settings,
                              .device = device,
-                             .purpose = purpose});
+                             .purpose = purpose,
+                             .data_dir = line.common_options.data_dir});
   log_info("checkpoint ", found.checkpoint_folder.string());
   return found;
 }
@@ -143,7 +144,8 @@ std::vector<fs::path> list_input_paths(const Config& config, const fs::path& che
 OptionSpec make_picture_path_option() {
   return {.name = "out",
           .default_value = std::string(),
-          .help = "PNG file (default: a file in the samples folder of the run)"};
+          .help = "PNG file",
+          .default_text = "a file in the samples folder of the run"};
 }
 
 void check_png_extension(const CommandLine& line) {

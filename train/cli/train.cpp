@@ -24,7 +24,8 @@ CommandSpec train_spec() {
       .positionals = {{.name = "CONFIG", .help = "a TOML file"}},
       .options = {{.name = "run-dir",
                    .default_value = std::string(),
-                   .help = "run directory (default: runs/NAME)"},
+                   .help = "run directory",
+                   .default_text = "runs/NAME"},
                   {.name = "resume",
                    .default_value = false,
                    .help = "continue from the last checkpoint of the run directory"},
@@ -37,6 +38,8 @@ CommandSpec train_spec() {
           "\"tapeformer train --help KEY\" prints the keys whose names contain KEY, or the table KEY.\n\n" +
           format_config_help(make_attention_catalogue()),
       .uses_config = true,
+      .default_device = "run.device",
+      .default_seed = "run.seed",
       .make_topic_help = [](const std::string& word) {
         return format_config_help(make_attention_catalogue(), word);
       }};
@@ -45,8 +48,8 @@ CommandSpec train_spec() {
 // Loads a config. The common options of the command line override keys of the config.
 Config load_config(const std::string& path, const CommonOptions& common) {
   const ConfigOverrides overrides = make_config_overrides(common);
-  Config config =
-      load_config(path, overrides.config_settings, make_attention_catalogue(), {.device = overrides.device});
+  Config config = load_config(path, overrides.config_settings, make_attention_catalogue(),
+                              {.device = common.is_device_given ? common.device : ""});
   overrides.apply(config);
   return config;
 }

@@ -160,9 +160,7 @@ class AttentionApplier {
     const std::string prefix = setting.key.substr(0, setting.key.size() - option.size());
     std::vector<std::string> names;
     for (const auto& spec : specs) names.push_back(prefix + spec.name);
-    problems_.push_back(
-        {setting.key_position,
-         describe_unknown_key(setting, names, " of attention kind " + quote_toml_string(kind), schema_)});
+    problems_.push_back({setting.key_position, describe_unknown_key(setting, names, kind, schema_)});
   }
 
   const AttentionCatalogue& catalogue_;

@@ -6,6 +6,7 @@
 
 #include "core/errors.h"
 #include "core/options.h"
+#include "train/config/value.h"
 
 namespace tapeformer {
 namespace {
@@ -14,6 +15,24 @@ std::optional<std::string> find_table_with_key(const std::string& key, const std
   for (const auto& candidate : schema)
     if (candidate.spec.name == key) return candidate.table_name;
   return std::nullopt;
+}
+
+// Returns a command that helps to find the name of a key. If a word of `key` occurs in `names`, the command
+// lists the keys with this word, and otherwise the keys of `table`. If `table` is empty, it lists all keys.
+std::string describe_key_search(const std::string& key, const std::vector<std::string>& names,
+                                const std::string& table) {
+  constexpr size_t kMinWordSize = 3;
+  const std::string command = "; \"tapeformer train --help";
+  for (size_t begin = 0, end; begin < key.size(); begin = end + 1) {
+    end = std::min(key.find_first_of("_-.", begin), key.size());
+    const std::string word = key.substr(begin, end - begin);
+    if (word.size() >= kMinWordSize && std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+          return name.find(word) != std::string::npos;
+        }))
+      return command + " " + word + "\" lists the keys with \"" + word + "\" in their names";
+  }
+  return command +
+         (table.empty() ? "\" lists all keys" : " " + table + "\" lists the keys of [" + table + "]");
 }
 
 }  // namespace
@@ -39,12 +58,16 @@ std::string format_problems(std::vector<ConfigProblem> problems, const std::vect
 }
 
 std::string describe_unknown_key(const Setting& setting, const std::vector<std::string>& names,
-                                 const std::string& context, const std::vector<SchemaKey>& schema) {
-  const std::string text = "unknown key " + setting.name() + context;
+                                 const std::string& attention_kind, const std::vector<SchemaKey>& schema) {
+  const bool is_option = !attention_kind.empty();
+  const std::string text = "unknown key " + setting.name() +
+                           (is_option ? " of attention kind " + quote_toml_string(attention_kind) : "");
   if (const auto table = find_table_with_key(setting.key, schema))
     return text + "; did you mean " + *table + "." + setting.key + "?";
   const std::string near = find_nearest_name(setting.key, names);
-  return text + (near.empty() ? "" : "; did you mean " + setting.table_name + "." + near + "?");
+  if (!near.empty()) return text + "; did you mean " + setting.table_name + "." + near + "?";
+  return text + describe_key_search(setting.key, names,
+                                    setting.table_name + (is_option ? "." + attention_kind : ""));
 }
 
 std::string describe_key_without_table(const Setting& setting, const std::vector<SchemaKey>& schema) {
@@ -54,12 +77,17 @@ std::string describe_key_without_table(const Setting& setting, const std::vector
       find_table_with_key(setting.key, schema) ? setting.key : find_nearest_name(setting.key, names);
   if (const auto table = find_table_with_key(near, schema)) near = *table + "." + near;
   return "unknown key " + setting.key + " outside of all tables" +
-         (near.empty() ? "" : "; did you mean " + near + "?");
+         (near.empty() ? describe_key_search(setting.key, names, "") : "; did you mean " + near + "?");
 }
 
 std::string describe_unknown_table(const std::string& name) {
   const std::string near = find_nearest_name(name, list_config_tables());
-  return "unknown table [" + name + "]" + (near.empty() ? "" : "; did you mean [" + near + "]?");
+  const std::string text = "unknown table [" + name + "]";
+  if (!near.empty()) return text + "; did you mean [" + near + "]?";
+  std::string tables;
+  for (const std::string& table : list_config_tables())
+    tables += (tables.empty() ? "[" : ", [") + table + "]";
+  return text + "; the tables are " + tables;
 }
 
 bool is_config_table(const std::string& name) {

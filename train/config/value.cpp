@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
 
 namespace tapeformer {
 namespace {
+
+constexpr double kInt64Limit = 0x1p63;
 
 std::string format_number(double value) {
   char buffer[32];
@@ -20,14 +23,30 @@ std::string format_float(double value) {
   return text;
 }
 
+// Returns a limit of a range as text. 2^63 and -2^63 stand for the limits of int64_t.
+std::string format_limit(const OptionSpec& spec, double limit) {
+  if (!std::holds_alternative<int64_t>(spec.default_value)) return format_number(limit);
+  return std::to_string(limit < kInt64Limit ? static_cast<int64_t>(limit)
+                                            : std::numeric_limits<int64_t>::max());
+}
+
 std::string describe_range(const OptionSpec& spec) {
   const bool low = std::isfinite(spec.min), high = std::isfinite(spec.max);
   if (low && spec.max == std::nextafter(1.0, 0.0))
-    return " of at least " + format_number(spec.min) + " and below 1";
-  if (low && high) return " from " + format_number(spec.min) + " to " + format_number(spec.max);
-  if (low) return " of at least " + format_number(spec.min);
-  if (high) return " of at most " + format_number(spec.max);
+    return " of at least " + format_limit(spec, spec.min) + " and below 1";
+  if (low && high) return " from " + format_limit(spec, spec.min) + " to " + format_limit(spec, spec.max);
+  if (low) return " of at least " + format_limit(spec, spec.min);
+  if (high) return " of at most " + format_limit(spec, spec.max);
   return "";
+}
+
+template <class T>
+bool exceeds_type(const std::string& text) {
+  T number{};
+  const char* const end = text.data() + text.size();
+  const auto result = std::from_chars(text.data(), end, number);
+  return result.ptr == end &&
+         (result.ec == std::errc::result_out_of_range || std::isinf(static_cast<double>(number)));
 }
 
 std::string describe_choices(const std::vector<std::string>& choices) {
@@ -74,6 +93,17 @@ std::optional<OptionValue> convert_list(const std::vector<RawValue>& raw, const 
   return texts;
 }
 
+// Returns the limit of the type of `type` if `found` is a number that exceeds it, and infinity otherwise.
+double find_type_limit(const OptionValue& type, const RawValue& found) {
+  const auto* const text = std::get_if<std::string>(&found.value);
+  const auto* const number = std::get_if<double>(&found.value);
+  if (std::holds_alternative<int64_t>(type) && text && exceeds_type<int64_t>(*text)) return kInt64Limit;
+  if (std::holds_alternative<double>(type) &&
+      ((text && exceeds_type<double>(*text)) || (number && std::isinf(*number))))
+    return std::numeric_limits<double>::max();
+  return std::numeric_limits<double>::infinity();
+}
+
 // Converts a value to the type of spec.default_value. Returns std::nullopt if the value is invalid. If an
 // element of a list is invalid, sets `culprit` to a description of the element.
 std::optional<OptionValue> convert(const RawValue& raw, const OptionSpec& spec, const ListConstraints& form,
@@ -106,7 +136,7 @@ std::optional<OptionValue> convert_to_option_value(const RawValue& raw, const Op
   std::string culprit = raw.description;
   auto value = convert(raw, spec, form, culprit);
   if (value) return value;
-  const std::string expected = describe_expected_value(spec, form);
+  const std::string expected = describe_expected_value(spec, form, raw);
   error = "expected " + expected + ", got " + culprit;
   std::vector<RawValue> elements{raw};
   if (auto list = std::get_if<std::vector<RawValue>>(&raw.value)) elements = *list;
@@ -122,7 +152,10 @@ std::optional<OptionValue> convert_to_option_value(const RawValue& raw, const Op
   return std::nullopt;
 }
 
-std::string describe_expected_value(const OptionSpec& spec, const ListConstraints& form) {
+std::string describe_expected_value(OptionSpec spec, const ListConstraints& form, const RawValue& found) {
+  const double limit = find_type_limit(spec.default_value, found);
+  spec.min = std::max(spec.min, -limit);
+  spec.max = std::min(spec.max, limit);
   const OptionValue& type = spec.default_value;
   if (std::holds_alternative<bool>(type)) return "true or false";
   if (std::holds_alternative<int64_t>(type)) return "an integer" + describe_range(spec);

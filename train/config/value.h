@@ -1,5 +1,5 @@
 // Conversions between three forms of config values: a parsed value (RawValue), a value of the type of an
-// OptionSpec (OptionValue), and TOML text. Internal to the config code.
+// OptionSpec (OptionValue), and TOML text. Internal to train.
 #pragma once
 
 #include <cstdint>
@@ -36,8 +36,9 @@ std::optional<OptionValue> convert_to_option_value(const RawValue& raw, const Op
                                                    const ListConstraints& form, std::string& error);
 
 // Returns the type and the valid values of an option as text, such as `an integer of at least 1` or
-// `one of "post", "pre"`.
-std::string describe_expected_value(const OptionSpec& spec, const ListConstraints& form);
+// `one of "post", "pre"`. If `found` is a number or the text of a number that the type cannot represent, the
+// text contains the limits of the type, such as `an integer from 1 to 9223372036854775807`.
+std::string describe_expected_value(OptionSpec spec, const ListConstraints& form, const RawValue& found = {});
 
 // Returns the TOML text of a value. Floating-point numbers are written with the fewest digits from which the
 // same value can be parsed.

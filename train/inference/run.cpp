@@ -2,6 +2,7 @@
 
 #include "train/build.h"
 #include "train/checkpoint/checkpoint.h"
+#include "train/checkpoint/earlier_checkpoint.h"
 #include "train/checkpoint/model_sizes.h"
 #include "train/distributed/processes.h"
 #include "train/finite.h"
@@ -64,13 +65,16 @@ void read_configs(const RunChoice& choice, FoundRun& found) {
 // load_fitting() throws ConfigError.
 template <class Load>
 auto load_fitting(const FoundRun& found, Load&& load) {
-  try {
-    return load(found.config);
-  } catch (const CheckpointError& error) {
-    if (find_differing_keys(found.config, found.training_config).empty()) throw;
-    load(found.training_config);
-    throw ConfigError(concat_text("the settings do not match the weights of the checkpoint: ", error.what()));
-  }
+  return load_or_name_earlier(found.checkpoint_folder.string(), CheckpointUse::inference, [&] {
+    try {
+      return load(found.config);
+    } catch (const CheckpointError& error) {
+      if (find_differing_keys(found.config, found.training_config).empty()) throw;
+      load(found.training_config);
+      throw ConfigError(
+          concat_text("the settings do not match the weights of the checkpoint: ", error.what()));
+    }
+  });
 }
 
 // Returns the run directory of a checkpoint, or "" for a checkpoint outside of a run directory.
@@ -123,8 +127,10 @@ fs::path LoadedRun::samples_folder() const {
 FoundRun find_run(const RunChoice& choice) {
   FoundRun found;
   found.device = choice.device;
+  found.data_dir = choice.data_dir;
   found.checkpoint_folder = find_checkpoint_folder(choice);
-  read_configs(choice, found);
+  load_or_name_earlier(found.checkpoint_folder.string(), CheckpointUse::inference,
+                       [&] { read_configs(choice, found); });
   return found;
 }
 
@@ -145,8 +151,10 @@ LoadedRun load_run(const FoundRun& found) {
     const TrainingState state = checkpoint.read_state();
     run.step = state.step;
     if (is_text_dataset(config))
-      run.tokenizer = parse_tokenizer(state.task_json, checkpoint.state_path(),
-                                      parse_unknown_characters(config.data.unknown_characters));
+      run.tokenizer = state.is_converted
+                          ? make_tokenizer(config, found.data_dir)
+                          : parse_tokenizer(state.task_json, checkpoint.state_path(),
+                                            parse_unknown_characters(config.data.unknown_characters));
     run.dataset_info = get_dataset_info(run.config, run.tokenizer);
     load_weights(run, found.device, make_model_options(config, run.dataset_info),
                  [&] { return make_model(config, run.dataset_info, found.device); });

@@ -1,5 +1,7 @@
 // Loading of trained models: the config and the weights of a checkpoint, the tokenizer of a language model
-// and the phones of a speech model. Loading needs no data files.
+// and the phones of a speech model. Loading needs no data files, except for the checkpoint of a language
+// model that was converted from another program and has no tokenizer: load_run() then makes the tokenizer
+// that the config describes.
 #pragma once
 
 #include <filesystem>
@@ -25,6 +27,7 @@ struct RunChoice {
   std::vector<std::string> config_settings;  // "table.key=value"; overrides the config of the run
   Device device = kCpu;                      // device of the model
   ConfigPurpose purpose = ConfigPurpose::evaluation;
+  std::string data_dir = {};  // directory of data sets, for checkpoints without a tokenizer
 };
 
 // The folder and the config of a checkpoint whose weights are not loaded yet.
@@ -33,6 +36,7 @@ struct FoundRun {
   Config config;           // config of the training run, changed by RunChoice::config_settings
   Config training_config;  // config of the training run
   Device device = kCpu;
+  std::string data_dir = {};  // RunChoice::data_dir
 
   bool is_speech() const { return config.model.type == "speech"; }
 };

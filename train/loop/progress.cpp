@@ -11,6 +11,7 @@
 
 #include "core/errors.h"
 #include "core/system/printable.h"
+#include "core/system/terminal.h"
 
 namespace tapeformer {
 namespace {
@@ -40,7 +41,7 @@ size_t find_terminal_width() {
 
 ProgressStyle choose_progress_style(bool quiet) {
   if (quiet) return ProgressStyle::silent;
-  return isatty(STDERR_FILENO) ? ProgressStyle::terminal : ProgressStyle::plain;
+  return is_controlling_terminal(STDERR_FILENO) ? ProgressStyle::terminal : ProgressStyle::plain;
 }
 
 Progress::Progress(std::ostream& out, ProgressStyle style, int64_t first_step, int64_t total_steps,

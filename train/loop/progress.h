@@ -25,7 +25,8 @@ struct ProgressSample {
 
 enum class ProgressStyle { silent, plain, terminal };
 
-// Returns `silent` if `quiet` is true, `terminal` if standard error is a terminal, and otherwise `plain`.
+// Returns `silent` if `quiet` is true, `terminal` if standard error is the controlling terminal, and
+// otherwise `plain`.
 ProgressStyle choose_progress_style(bool quiet);
 
 class Progress {

@@ -6,6 +6,7 @@
 #include "core/system/log.h"
 #include "train/build.h"
 #include "train/checkpoint/checkpoint.h"
+#include "train/checkpoint/earlier_checkpoint.h"
 #include "train/finite.h"
 #include "train/loop/checkpoint_writer.h"
 
@@ -27,7 +28,7 @@ bool is_same_task(const std::string& saved, const std::string& current) {
 
 void check_same_data(const TrainingState& state, const std::string& metadata_json,
                      const std::string& folder) {
-  if (!metadata_json.empty() && !is_same_task(state.task_json, metadata_json))
+  if (!metadata_json.empty() && !state.is_converted && !is_same_task(state.task_json, metadata_json))
     throw ConfigError("cannot resume from " + folder +
                       ": the tokenizer, the phones or the statistics of the training data differ");
 }
@@ -40,6 +41,25 @@ void warn_about_changed_data(const TrainingState& state, const std::string& curr
   if (expected.empty() || expected == current) return;
   log_warning(folder, ": the training data have changed since this checkpoint: expected ", expected,
               ", found ", current);
+}
+
+// Loads the model and the state of the optimizer and of the task, and returns the TrainingState.
+TrainingState load_state(const Checkpoint& checkpoint, const Config& config, const Task& task,
+                         const TaskDataDescription& data, Optimizer& optimizer) {
+  checkpoint.verify_config_checksum();
+  const Config saved = load_config(checkpoint.config_path(), {}, make_attention_catalogue(),
+                                   {.unused_key_policy = UnusedKeyPolicy::ignore_in_file});
+  check_resume_config(saved, config, checkpoint.folder());
+  TrainingState state = checkpoint.read_state();
+  check_same_data(state, data.metadata_json, checkpoint.folder());
+  warn_about_changed_data(state, data.training_digest, checkpoint.folder());
+  checkpoint.load_model(task.model().saved_tensors());
+  const NamedTensors training = collect_training_state_tensors(optimizer, task);
+  checkpoint.load_optimizer(state.is_converted ? NamedTensors() : training);
+  if (state.is_converted) optimizer.reset_averages();
+  check_finite(task.model().saved_tensors(), checkpoint.folder());
+  check_finite(training, checkpoint.folder());
+  return state;
 }
 
 }  // namespace
@@ -65,18 +85,9 @@ std::optional<TrainingState> resume_run(const RunDirectory& directory, const Con
     return std::nullopt;
   }
   const Checkpoint checkpoint(find_checkpoint(run_dir, false));
-  checkpoint.verify_config_checksum();
-  const Config saved = load_config(checkpoint.config_path(), {}, make_attention_catalogue(),
-                                   {.unused_key_policy = UnusedKeyPolicy::ignore_in_file});
-  check_resume_config(saved, config, checkpoint.folder());
-  const TrainingState state = checkpoint.read_state();
-  check_same_data(state, data.metadata_json, checkpoint.folder());
-  warn_about_changed_data(state, data.training_digest, checkpoint.folder());
-  checkpoint.load_model(task.model().saved_tensors());
-  const NamedTensors training = collect_training_state_tensors(optimizer, task);
-  checkpoint.load_optimizer(training);
-  check_finite(task.model().saved_tensors(), checkpoint.folder());
-  check_finite(training, checkpoint.folder());
+  const TrainingState state = load_or_name_earlier(checkpoint.folder(), CheckpointUse::resume, [&] {
+    return load_state(checkpoint, config, task, data, optimizer);
+  });
   optimizer.swap_averaged_weights();
   optimizer.set_step_count(state.optimizer_step_count);
   directory.prepare(config, state.step, state.last_evaluation_step == state.step);

@@ -14,11 +14,14 @@ RunLog::RunLog(const Folder* run_dir, bool quiet, const RunState& state, const c
 }
 
 void RunLog::open_event_file(const Folder& run_dir, const RunState& state, const std::string& config_toml) {
-  if (state.step >= state.total_steps) return;
+  if (state.step >= state.total_steps && state.last_evaluation_step == state.step) return;
   try_to_write_events([&] {
     event_writer_ = std::make_unique<EventWriter>(run_dir);
     event_writer_->write_session_start(state.step);
     event_writer_->write_text("config", state.step, "```toml\n" + config_toml + "```\n");
+    for (const MetricRecord& record : read_valid_metrics(run_dir.make_entry_path(kMetricsFileName)).records)
+      if (get_metric_number(record, "step", -1) == static_cast<double>(state.step))
+        event_writer_->write_scalars(record);
   });
 }
 

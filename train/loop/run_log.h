@@ -21,9 +21,10 @@ class RunLog {
   // speed is shown in `unit` per second, where `unit` is "tokens" or "frames".
   RunLog(const Folder* run_dir, bool quiet, const RunState& state, const char* unit);
 
-  // Creates a TensorBoard event file that contains the config. Later calls of write() also add records to the
-  // event file. If the run has no steps left, does nothing. If the event file cannot be written, logs a
-  // warning and closes the event file.
+  // Creates a TensorBoard event file that contains the config and, because the start of a session also
+  // removes them, the records of `state.step` in metrics.jsonl. Later calls of write() also add records to
+  // the event file. If the run has no step and no evaluation left, does nothing. If the event file cannot be
+  // written, logs a warning and closes the event file.
   void open_event_file(const Folder& run_dir, const RunState& state, const std::string& config_toml);
 
   // Writes a record. If the file cannot be written, for example because the disk is full, logs a warning

@@ -19,8 +19,8 @@ class EventWriter {
   // Creates a file "events.out.tfevents.…" in a folder.
   explicit EventWriter(const Folder& folder);
 
-  // Writes an event that marks the start of a session at `step`. The event causes TensorBoard to ignore the
-  // events of `step` and later steps in earlier event files, because a resumed run repeats these steps.
+  // Writes an event that marks the start of a session at `step`. The event causes TensorBoard to ignore all
+  // events of `step` and later steps in earlier event files. A resumed run repeats the later steps.
   void write_session_start(int64_t step);
   // Writes each number of a record, except "step", as a scalar. The name of the scalar consists of the split
   // and the field, for example "train/loss_nats". Skips values that are not finite.

@@ -62,7 +62,7 @@ TEST_CASE("eval, generate and train --resume exit with 5 for weights with NaN an
   write_run(run, make_tiny_sequence_config());
   const std::string name = "layers.0.linear1.bias";
   fill_parameter(run, name, kNaN);
-  const Words parts = {name + " has 16 non-finite elements of 16", "choose an earlier one"};
+  const Words parts = {name + " has 16 non-finite elements of 16", "the checkpoint cannot be used"};
   check_diverged({"eval", run, "--limit", "4", "--json"}, parts);
   check_diverged({"generate", run, "--count", "1", "--json"}, parts);
 
@@ -74,6 +74,25 @@ TEST_CASE("eval, generate and train --resume exit with 5 for weights with NaN an
   resume.insert(resume.end(), {"--resume", "--set", "train.steps=4"});
   check_diverged(resume, parts);
   CHECK_FALSE(contains(run_program(resume).err, "Lower optimizer.lr"));
+}
+
+TEST_CASE("train exits with 5 for weights of model.init with NaN or infinity and names the tensor") {
+  const TempDir dir;
+  const std::string run = (dir / "run").string();
+  write_run(run, make_tiny_sequence_config());
+  write_file(dir / "c.toml", std::string(kCopyConfig) + "[train]\nsteps = 2\n");
+  for (const double value : {kNaN, -std::numeric_limits<double>::infinity()}) {
+    fill_parameter(run, "norm.bias", value);
+    for (const char* option : {"--dry-run", "--json"}) {
+      const Words words = {"train", (dir / "c.toml").string(), "--run-dir", (dir / "new").string(),
+                           "--set", "model.init=" + run,       option};
+      check_diverged(words, {"model.init: " + run + "/checkpoints/step-",
+                             ": norm.bias has 16 non-finite elements of 16: the checkpoint cannot be used"});
+      const std::string text = run_program(words).err;
+      for (const char* advice : {"optimizer.lr", "example"}) CHECK_FALSE(contains(text, advice));
+    }
+    CHECK_FALSE(std::filesystem::exists(dir / "new"));
+  }
 }
 
 TEST_CASE("complete exits with 5 for weights with NaN and names the tensor") {

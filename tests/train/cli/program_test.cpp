@@ -4,15 +4,21 @@
 #include <doctest/doctest.h>
 #include <sys/wait.h>
 
+#include <algorithm>
+#include <cctype>
 #include <csignal>
 #include <cstdlib>
+#include <iterator>
 
 #include "core/cuda/devices.h"
 #include "ops/linear.h"
+#include "tests/train/cli/tiny_run.h"
 
 using namespace tapeformer::test;
 
 namespace {
+
+using Words = std::vector<std::string>;
 
 const std::vector<std::string> kCommands = {"train", "eval", "generate", "complete", "bench", "data", "info"};
 
@@ -200,9 +206,17 @@ TEST_CASE("train --help KEY prints the matching keys") {
 TEST_CASE("invalid values cause exit status 2 and name the option") {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
       {{"info", "--threads", "two"}, "--threads: expected an integer"},
-      {{"info", "--threads", "-1"}, "--threads: expected an integer of at least 0"},
+      {{"info", "--threads", "-1"}, "--threads: expected an integer from 0 to 4096, got \"-1\""},
       {{"info", "--threads", "2.5"}, "--threads"},
-      {{"info", "--seed", "99999999999999999999"}, "--seed"},
+      {{"info", "--seed", "-1"}, "--seed: expected an integer of at least 0, got \"-1\""},
+      {{"info", "--seed", "9223372036854775808"},
+       "--seed: expected an integer from 0 to 9223372036854775807, got \"9223372036854775808\""},
+      {{"eval", "run", "--limit", "99999999999999999999"},
+       "--limit: expected an integer from 0 to 9223372036854775807"},
+      {{"generate", "run", "--length", "0"}, "--length: expected an integer from 1 to 1000000000000"},
+      {{"generate", "run", "--temperature", "1e400"}, "--temperature: expected a number from 0 to 1000"},
+      {{"complete", "run", "--index", "99999999999999999999"},
+       "--index: expected numbers from 0 to 9223372036854775807"},
       {{"info", "--threads"}, "threads"},
       {{"info", "surplus"}, "surplus"},
       {{"info", "--set", "run.seed=1"}, "--set"},
@@ -217,6 +231,46 @@ TEST_CASE("invalid values cause exit status 2 and name the option") {
     CHECK(result.out == "");
     CHECK(contains(result.err, expected));
   }
+}
+
+TEST_CASE("the help states the device and the seed that a command uses without options") {
+  const auto check = [](const Words& words, const std::string& device, const std::string& seed) {
+    std::string help = run_program(words).out;
+    std::string text;  // the help in one line
+    std::unique_copy(help.begin(), help.end(), std::back_inserter(text), [](char a, char b) {
+      return std::isspace(static_cast<unsigned char>(a)) && std::isspace(static_cast<unsigned char>(b));
+    });
+    std::replace(text.begin(), text.end(), '\n', ' ');
+    CAPTURE(text);
+    CHECK(contains(text, "cuda or cuda:N (default: " + device + ")"));
+    CHECK(contains(text, "seed of all random numbers (default: " + seed + ")"));
+  };
+  check({"train", "--help"}, "run.device", "run.seed");
+  for (const char* command : {"eval", "generate", "complete", "data", "info"})
+    check({command, "--help"}, "auto", "0");
+  check({"reproduce", "--help"}, "auto", "1");
+  check({"bench", "train-step", "--help"}, "auto", "1");
+  check({"bench", "speech-step", "--help"}, "auto", "run.seed");
+}
+
+TEST_CASE("train uses run.seed and run.device without --seed and --device, and the options override them") {
+  const TempDir dir;
+  Config config = make_tiny_sequence_config();
+  config.run.seed = 7;
+  config.run.device = "cpu";
+  write_file(dir / "config.toml", to_toml(config));
+  const auto resolved = [&](const std::string& name, Words options) {
+    const std::string run = (dir / name).string();
+    options.insert(options.begin(), {"train", (dir / "config.toml").string(), "--run-dir", run});
+    CHECK(run_program(options).code == 0);
+    return read_file(dir / name / "config.toml");
+  };
+  const std::string kept = resolved("kept", {});
+  CHECK(contains(kept, "seed = 7\n"));
+  CHECK(contains(kept, "device = \"cpu\"\n"));
+  const std::string overridden = resolved("overridden", {"--seed", "0", "--device", "auto"});
+  CHECK(contains(overridden, "seed = 0\n"));
+  CHECK(contains(overridden, "device = \"auto\"\n"));
 }
 
 TEST_CASE("--device cuda never falls back to another device") {

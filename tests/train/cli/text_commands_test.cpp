@@ -105,6 +105,42 @@ TEST_CASE("generate and score need only the checkpoint") {
   CHECK(scores["bytes"] == 8 + 1 + 6);
 }
 
+TEST_CASE("a converted run has no tokenizer and no optimizer state, and is evaluated, sampled and resumed") {
+  TextRun run;
+  CheckpointContents contents = read_checkpoint_contents(run.dir / "run");
+  contents.optimizer_tensors.clear();
+  contents.state = {.step = 0, .is_converted = true};
+  const std::string converted = (run.dir / "converted").string();
+  run.config.optimizer.ema = 0.5;
+  run.config.optimizer.lr = 0;
+  contents.config_toml = to_toml(run.config);
+  save_checkpoint(converted, contents);
+  const Words eval{"eval", run.path(), "--json"}, eval_converted{"eval", converted, "--json"};
+  const double bits = parse_json_output(run_program(eval))["bits_per_dim"];
+  CHECK(parse_json_output(run_program(eval_converted))["bits_per_dim"] == bits);
+  CHECK(run_program({"generate", converted, "--prompt", "the ", "--length", "20"}).out ==
+        generated(run, {"--prompt", "the ", "--length", "20"}));
+  write_file(run.dir / "lines", std::string("the cat\n"));
+  CHECK(run_program({"score", converted, (run.dir / "lines").string()}).code == 0);
+  // With a learning rate of 0, the resumed run keeps the weights and their average.
+  write_file(run.dir / "config.toml", contents.config_toml);
+  const Words resume{"train", (run.dir / "config.toml").string(), "--run-dir", converted, "--resume"};
+  const ProgramResult resumed = run_program(resume);
+  CAPTURE(resumed.err);
+  CHECK(resumed.code == 0);
+  CHECK(contains(resumed.err, "step-00000000 at step 0 of 3"));
+  CHECK(parse_json_output(run_program(eval_converted))["bits_per_dim"].get<double>() ==
+        doctest::Approx(bits));
+  CHECK(!contains(read_file(fs::path(converted) / "checkpoints/latest/state.json"), "converted"));
+  // Without the text, there is no tokenizer.
+  fs::remove_all(fs::path(converted) / "checkpoints");
+  save_checkpoint(converted, contents);
+  fs::remove(run.text_path());
+  const ProgramResult missing = run_program(eval_converted);
+  CHECK(missing.code == 3);
+  CHECK(contains(missing.err, "data.path: " + run.text_path().string()));
+}
+
 TEST_CASE("sampling options restrict the draws") {
   const TextRun run("softmax", "bytes");
   const Words prompt{"--prompt", "the ", "--length", "30"};

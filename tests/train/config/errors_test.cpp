@@ -2,9 +2,11 @@
 #include <sys/stat.h>
 
 #include "tests/support/encoded.h"
+#include "tests/support/temp_dir.h"
 #include "tests/train/config/config_fixture.h"
 
 using namespace tapeformer;
+using tapeformer::test::contains;
 
 namespace {
 
@@ -23,7 +25,8 @@ std::string error_of(const std::string& text, const std::vector<std::string>& se
 TEST_CASE("the error about an unknown key has its position and a suggestion") {
   CHECK(error_of("[data]\n  bach_size = 3\n") ==
         "a.toml:4:3: unknown key data.bach_size; did you mean data.batch_size?");
-  CHECK(error_of("[data]\nzzzzzzzzz = 3\n") == "a.toml:4:1: unknown key data.zzzzzzzzz");
+  CHECK(error_of("[data]\nzzzzzzzzz = 3\n") ==
+        "a.toml:4:1: unknown key data.zzzzzzzzz; \"tapeformer train --help data\" lists the keys of [data]");
   CHECK(error_of("[data]\n\"é\" = 1\n").starts_with("a.toml:4:1: unknown key data.é"));
 }
 
@@ -41,11 +44,38 @@ TEST_CASE("an unknown table is reported once, also if it is empty") {
   CHECK(error_of("[optimiser]\n") == "a.toml:3:2: unknown table [optimiser]; did you mean [optimizer]?");
 }
 
+TEST_CASE("the error about an unknown key without a similar name says how to find the name") {
+  const std::string mel = "; \"tapeformer train --help mel\" lists the keys with \"mel\" in their names";
+  CHECK(error_of("[data]\nmel_bins = 3\n") == "a.toml:4:1: unknown key data.mel_bins" + mel);
+  CHECK(error_of("", {"data.mel_bins=3"}) == "--set data.mel_bins: unknown key data.mel_bins" + mel);
+  CHECK(error_of("", {"number_of_mel_filters=3"}) ==
+        "--set number_of_mel_filters: unknown key number_of_mel_filters outside of all tables" + mel);
+  CHECK(error_of("", {"zz=3"}) ==
+        "--set zz: unknown key zz outside of all tables; \"tapeformer train --help\" lists all keys");
+  CHECK(error_of("", {"zzzzzzzzz.x=3"})
+            .starts_with("--set zzzzzzzzz.x: unknown table [zzzzzzzzz]; the tables are [run], [data], "));
+}
+
+TEST_CASE("the error about a number that is too large states the whole range") {
+  const std::string range = "expected an integer from 0 to 9223372036854775807, got ";
+  CHECK(contains(error_of("", {"run.seed=9223372036854775808"}), range));
+  CHECK(contains(error_of("", {"data.limit=99999999999999999999"}), range));
+  CHECK(contains(error_of("", {"run.seed=-9223372036854775809"}), range));
+  CHECK(contains(error_of("[run]\nseed = 9223372036854775808\n"), "64 bits"));
+  CHECK(error_of("", {"run.seed=9223372036854775807"}) == "");
+  CHECK(contains(error_of("", {"run.threads=9223372036854775808"}), "from 0 to 4096"));
+  const std::string float_range = "expected a number from 0 to 1.7976931348623157e+308, got ";
+  CHECK(contains(error_of("", {"optimizer.lr=1e400"}), float_range));
+  CHECK(contains(error_of("[optimizer]\nlr = inf\n"), float_range));
+  CHECK(contains(error_of("", {"optimizer.lr=large"}), "expected a number of at least 0, got "));
+}
+
 TEST_CASE("the error about an unknown key of an attention kind names the kind") {
   CHECK(error_of("[attention]\nchnk = 4\n") ==
         "a.toml:4:1: unknown key attention.chnk of attention kind \"linear\"; did you mean attention.chunk?");
   CHECK(error_of("[model]\nattention = \"softmax\"\n[attention]\nchunk = 4\n") ==
-        "a.toml:6:1: unknown key attention.chunk of attention kind \"softmax\"");
+        "a.toml:6:1: unknown key attention.chunk of attention kind \"softmax\"; \"tapeformer train --help "
+        "attention.softmax\" lists the keys of [attention.softmax]");
   CHECK(error_of("[attention]\nchunk = 0\n") ==
         "a.toml:4:9: attention.chunk: expected an integer from 1 to 4096, got integer 0");
 }

@@ -203,7 +203,7 @@ TEST_CASE("several processes draw the texts of one process") {
   if (is_mpirun_missing()) return;
   const TempDir dir;
   std::string text;
-  for (int i = 0; i < 200; ++i) text += i % 3 == 0 ? "the cat sat.\n" : "so it was.\n";
+  for (int i = 0; i < 200; ++i) text += i % 3 == 0 ? "the cat sat.\r\n" : "so it was.\r\n";
   write_file(dir / "text.txt", text);
   Config config = make_tiny_sequence_config();
   config.data = {.dataset = "text", .batch_size = 4, .eval_limit = 4};
@@ -214,12 +214,15 @@ TEST_CASE("several processes draw the texts of one process") {
   write_file(dir / "config.toml", to_toml(config));
   REQUIRE(Job(2, train_words(dir, (dir / "config.toml").string(), "run")).wait() == 0);
   std::vector<std::string> words = {
-      PROGRAM, "generate", (dir / "run").string(), "--length", "20", "--count", "4", "--prompt", "the "};
+      PROGRAM, "generate", (dir / "run").string(), "--length", "20", "--count", "4", "--prompt", "the \r\n"};
   const ProgramResult alone = Job(1, words).result(), shared = Job(3, words).result();
   CAPTURE(shared.err);
   CHECK(shared.code == 0);
   CHECK(contains(shared.out, "the "));
   CHECK(shared.out == alone.out);
+  // mpirun gives process 0 a pseudo-terminal. The text contains carriage returns.
+  CHECK(contains(shared.out, "\r\n"));
+  CHECK(shared.out == run_program(std::vector(words.begin() + 1, words.end())).out);
   words.emplace_back("--json");
   const auto texts = parse_json_output(Job(3, words).result())["texts"];
   CHECK(texts.size() == 4);
