@@ -231,9 +231,14 @@ TEST_CASE("an error of process 0 alone ends all processes at once with its exit 
 TEST_CASE("after a full disk on process 0, all processes exit with 1, and one message is printed") {
   if (is_mpirun_missing()) return;
   const TempDir dir;
+  // The limit would also stop MPI from creating its files in shared memory, so the processes use TCP.
+  setenv("OMPI_MCA_btl", "self,tcp", 1);
+  setenv("OMPI_MCA_btl_tcp_if_include", "lo", 1);
   Job job(2, train_words(dir, write_config(dir, 3)),
           "trap '' XFSZ; if [ $rank = 0 ]; then ulimit -f 12; fi;" + std::string(kRecordStatus));
   const ProgramResult result = job.result();
+  unsetenv("OMPI_MCA_btl");
+  unsetenv("OMPI_MCA_btl_tcp_if_include");
   CAPTURE(result.err);
   CHECK(result.code == 1);
   CHECK(contains(result.err, "error: checkpoint of step 3 not saved: "));

@@ -64,6 +64,7 @@ class Job {
     ProgramResult result;
     result.code = wait();
     result.out = read_file(out());
+    std::erase(result.out, '\0');  // mpirun of Open MPI 5 writes a zero byte for each of its warnings
     result.err = read_file(err());
     return result;
   }
