@@ -25,72 +25,77 @@ int64_t convert_to_sample_count(double seconds, int64_t rate) {
 
 // Opens a recording. If the header does not contain the number of samples, counts the samples, but only up to
 // the end of the range that `options` selects.
-std::unique_ptr<SoundFile> open_sound(const std::filesystem::path& path, const AudioOptions& options) {
+std::unique_ptr<SoundFile> open_file(const std::filesystem::path& path, const AudioOptions& options) {
   auto file = std::make_unique<SoundFile>(path);
-  if (file->info().frames != SF_COUNT_MAX) return file;
-  const int64_t length = convert_to_sample_count(options.max_seconds, file->info().samplerate);
+  if (file->sample_count() != SoundFile::kUnknownCount) return file;
+  const int64_t length = convert_to_sample_count(options.max_seconds, file->rate());
   int64_t end = 0;
   if (__builtin_add_overflow(options.first_sample, length, &end)) end = length;
-  file->count_frames(options.end_sample.value_or(end));
+  file->count_samples(options.end_sample.value_or(end));
   return file;
+}
+
+std::unique_ptr<SoundFile> open_pipe(const AudioPipe& pipe, int64_t rate) {
+  if (pipe.is_raw && rate <= 0) throw DataError(pipe.name + ": samples without a header need a rate");
+  return std::make_unique<SoundFile>(pipe.descriptor, pipe.name, pipe.is_raw ? rate : 0);
 }
 
 }  // namespace
 
 AudioStream::AudioStream(const std::filesystem::path& path, const AudioOptions& options)
-    : name_(path.string()), options_(options), sound_(open_sound(path, options)) {
+    : name_(path.string()), options_(options), sound_(open_file(path, options)) {
   start();
 }
 
 AudioStream::AudioStream(const AudioPipe& pipe, const AudioOptions& options)
-    : name_(pipe.name), options_(options), sound_(std::make_unique<SoundFile>(pipe, options.rate)) {
+    : name_(pipe.name), options_(options), sound_(open_pipe(pipe, options.rate)) {
   start();
 }
 
 AudioStream::~AudioStream() = default;
 
 void AudioStream::start() {
-  const SF_INFO& info = sound_->info();
-  if (info.frames <= 0) throw DataError(name_ + ": contains no samples");
-  if (info.channels > 1 && !options_.channel)
-    throw DataError(concat_text(name_, ": has ", info.channels, " channels, expected 1; ",
+  const int64_t rate = sound_->rate(), channels = sound_->channel_count(), count = sound_->sample_count();
+  if (count <= 0) throw DataError(name_ + ": contains no samples");
+  if (channels > 1 && !options_.channel)
+    throw DataError(concat_text(name_, ": has ", channels, " channels, expected 1; ",
                                 name_option("AudioOptions::channel"), " = 0 selects the first"));
   const int64_t channel = options_.channel.value_or(0);
-  if (channel < 0 || channel >= info.channels)
-    throw DataError(concat_text(name_, ": has no channel ", channel, ", found ", info.channels, " channels"));
-  if (options_.rate > 0 && options_.rate != info.samplerate && !options_.resample)
-    throw DataError(concat_text(name_, ": expected ", options_.rate, " samples per second, found ",
-                                info.samplerate, "; ", name_option("AudioOptions::resample"),
-                                " = true converts it"));
+  if (channel < 0 || channel >= channels)
+    throw DataError(concat_text(name_, ": has no channel ", channel, ", found ", channels, " channels"));
+  if (options_.rate > 0 && options_.rate != rate && !options_.resample)
+    throw DataError(concat_text(name_, ": expected ", options_.rate, " samples per second, found ", rate,
+                                "; ", name_option("AudioOptions::resample"), " = true converts it"));
   position_ = options_.first_sample;
-  last_ = options_.end_sample.value_or(info.frames);
-  if (position_ < 0 || position_ >= last_ || last_ > info.frames)
+  last_ = options_.end_sample.value_or(count);
+  if (position_ < 0 || position_ >= last_ || last_ > count)
     throw DataError(concat_text(name_, ": samples ", options_.first_sample, " to ", last_,
-                                " are out of range, the recording has ", info.frames));
-  if (last_ < SF_COUNT_MAX) check_limit(last_ - position_);  // throws before any sample is decoded
+                                " are out of range, the recording has ", count));
+  if (last_ < SoundFile::kUnknownCount)
+    check_limit(last_ - position_);  // throws before any sample is decoded
   sound_->skip_to(position_);
-  rate_ = options_.rate > 0 ? options_.rate : info.samplerate;
-  resampler_.emplace(info.samplerate, rate_);
-  frames_.resize(static_cast<size_t>(std::max<int64_t>(1, info.samplerate / kBlocksPerSecond)) *
-                 static_cast<size_t>(info.channels));
+  rate_ = options_.rate > 0 ? options_.rate : rate;
+  resampler_.emplace(rate, rate_);
+  frames_.resize(static_cast<size_t>(std::max<int64_t>(1, rate / kBlocksPerSecond)) *
+                 static_cast<size_t>(channels));
 }
 
 void AudioStream::check_limit(int64_t samples) const {
-  const int64_t rate = sound_->info().samplerate;
+  const int64_t rate = sound_->rate();
   if (samples > convert_to_sample_count(options_.max_seconds, rate))
     throw DataError(concat_text(name_, ": is longer than the limit of ", options_.max_seconds, " s (",
                                 name_option("AudioOptions::max_seconds"), ")"));
 }
 
 std::span<const float> AudioStream::next() {
-  const auto channels = static_cast<size_t>(sound_->info().channels);
+  const auto channels = static_cast<size_t>(sound_->channel_count());
   samples_.clear();
   while (samples_.empty() && !has_ended_) {
     const int64_t wanted = std::min(static_cast<int64_t>(frames_.size() / channels), last_ - position_);
     const int64_t got = sound_->read(frames_.data(), wanted);
     position_ += got;
     check_limit(position_ - options_.first_sample);
-    if (sound_->has_failed() || (got < wanted && last_ < SF_COUNT_MAX))
+    if (sound_->has_failed() || (got < wanted && last_ < SoundFile::kUnknownCount))
       throw DataError(
           concat_text(name_, ": truncated or corrupt: expected ", last_, " samples, found ", position_));
     if (got > 0 && channels > 1) {
@@ -105,8 +110,8 @@ std::span<const float> AudioStream::next() {
 }
 
 AudioInfo read_audio_info(const std::filesystem::path& path, double max_seconds) {
-  const SF_INFO info = open_sound(path, {.max_seconds = max_seconds})->info();
-  return {info.samplerate, info.channels, info.frames};
+  const std::unique_ptr<SoundFile> file = open_file(path, {.max_seconds = max_seconds});
+  return {file->rate(), file->channel_count(), file->sample_count()};
 }
 
 Audio read_audio(const std::filesystem::path& path, const AudioOptions& options) {

@@ -1,6 +1,7 @@
-// Lengths in the headers of recordings. libsndfile reads truncated WAV, AU, SPHERE and Ogg files up to their
-// end without an error, so the functions compare the sizes in the headers with the size of the file. Internal
-// to data/audio.
+// Lengths in the headers of recordings. Internal to data/audio.
+//
+// libsndfile reads truncated WAV, AU, SPHERE and Ogg files up to their end without an error, so
+// read_sound_header() compares the sizes in the header with the size of the file.
 #pragma once
 
 #include <cstdint>

@@ -116,7 +116,8 @@ TEST_CASE("listops: options that are out of range are errors") {
   CHECK_THROWS_WITH_AS(ListOps({.max_depth = 1}), "listops: max_depth 1, expected at least 2", ConfigError);
   CHECK_THROWS_WITH_AS(ListOps({.split = "tset"}), doctest::Contains("did you mean \"test\"?"), ConfigError);
   // The longest expression of two levels has 12 tokens.
-  CHECK_THROWS_WITH_AS(ListOps({.min_length = 13, .max_length = 40, .max_depth = 2}),
-                       doctest::Contains("random expressions has 13 to 40 tokens; increase ListOpsOptions::max_depth"),
-                       ConfigError);
+  CHECK_THROWS_WITH_AS(
+      ListOps({.min_length = 13, .max_length = 40, .max_depth = 2}),
+      doctest::Contains("random expressions has 13 to 40 tokens; increase ListOpsOptions::max_depth"),
+      ConfigError);
 }
