@@ -105,6 +105,17 @@ def wav(samples, rate=8000, form=1):
     return b"RIFF" + struct.pack("<I", 4 + len(chunks)) + b"WAVE" + chunks
 
 
+def piped_wav(samples, size, magic=b"RIFF"):
+    """Returns a WAV whose header does not contain the length, as programs write it to a pipe."""
+    data = wav(samples)
+    return magic + struct.pack("<I", min(size + 36, 0xFFFFFFFF)) + data[8:40] + struct.pack("<I", size) + data[44:]
+
+
+def au(samples, rate=8000):
+    """Returns an AU file of big-endian 16-bit samples, whose header does not contain the length."""
+    return b".snd" + struct.pack(">5I", 24, 0xFFFFFFFF, 3, rate, 1) + struct.pack(f">{len(samples)}h", *samples)
+
+
 def sphere(samples, rate=8000):
     """Returns a NIST SPHERE file of little-endian 16-bit samples."""
     head = ("NIST_1A\n   1024\n" + f"sample_count -i {len(samples)}\nsample_rate -i {rate}\nchannel_count -i 1\n"
@@ -131,6 +142,21 @@ def flac(samples, rate=8000, block=4096):
         head = b"\xff\xf8\x70\x08" + bytes([number]) + struct.pack(">H", len(part) - 1)
         frame = head + bytes([_crc(head, 8, 0x07), 0x02]) + struct.pack(f">{len(part)}h", *part)
         out += frame + struct.pack(">H", _crc(frame, 16, 0x8005))
+    return out
+
+
+def opus(rng, frames=40, per_page=10, rate=8000):
+    """Returns an Ogg Opus file of frames of 20 ms with random contents, which the decoder accepts."""
+    head = b"OpusHead\1\1" + struct.pack("<HIHB", 0, rate, 0, 0)
+    pages = [[head], [b"OpusTags" + bytes(8)]]
+    pages += [[b"\x98" + rng.randbytes(30) for _ in range(per_page)] for _ in range(frames // per_page)]
+    out = b""
+    for number, packets in enumerate(pages):
+        flags = 2 if number == 0 else 4 if number == len(pages) - 1 else 0
+        end = max(0, number - 1) * per_page * 960  # in samples at 48 kHz
+        start = b"OggS\0" + bytes([flags]) + struct.pack("<QII", end, 1, number)
+        rest = bytes([len(packets)]) + bytes(len(packet) for packet in packets) + b"".join(packets)
+        out += start + struct.pack("<I", _crc(start + bytes(4) + rest, 32, 0x04C11DB7)) + rest
     return out
 
 
@@ -184,7 +210,9 @@ def write_speech(folder, rng):
     _write(folder / "an4/etc/an4.dic", "A A\nB B\nC C\n")
     samples = tones("ABC", rng)
     for name, data in (("a.wav", wav(samples)), ("f.wav", wav(samples, form=3)), ("a.flac", flac(samples)),
-                       ("a.sph", sphere(samples)), ("a.mfc", mfc("ABC", rng))):
+                       ("a.sph", sphere(samples)), ("a.mfc", mfc("ABC", rng)), ("a.au", au(samples)),
+                       ("a.ogg", opus(rng)), ("sox.wav", piped_wav(samples, 0x7FFFF000)),
+                       ("zero.wav", piped_wav(samples, 0)), ("long.wav", piped_wav(samples, 0xFFFFFFFF, b"RF64"))):
         _write(folder / "audio" / name, data)
 
 

@@ -15,6 +15,7 @@
 
 using namespace tapeformer;
 using tapeformer::test::contains;
+using tapeformer::test::message_of;
 namespace fs = std::filesystem;
 
 namespace {
