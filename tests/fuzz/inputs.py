@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 import media
-from media import flac, sphere, tones, wav
+from media import au, flac, sphere, tones, wav
 
 COMMON = """
 [run]
@@ -151,7 +151,7 @@ def write_speech(folder, rng):
     _write(folder / "an4/etc/an4.dic", "A A\nB B\nC C\n")
     samples = tones("ABC", rng)
     for name, data in (("a.wav", wav(samples)), ("f.wav", wav(samples, form=3)), ("a.flac", flac(samples)),
-                       ("a.sph", sphere(samples)), ("a.mfc", mfc("ABC", rng))):
+                       ("a.sph", sphere(samples)), ("a.mfc", mfc("ABC", rng)), ("a.au", au(samples))):
         _write(folder / "audio" / name, data)
     rows = "".join(f"{path.name}\tA B C\n" for path in sorted((folder / "kaldi/train").glob("*.wav")))
     _write(folder / "transcripts.tsv", "file\ttext\n" + rows)

@@ -28,6 +28,11 @@ def wav(samples, rate=8000, form=1):
     return b"RIFF" + struct.pack("<I", 4 + len(chunks)) + b"WAVE" + chunks
 
 
+def au(samples, rate=8000):
+    """Returns an AU file of big-endian 16-bit samples, whose header does not contain the length."""
+    return b".snd" + struct.pack(">5I", 24, 0xFFFFFFFF, 3, rate, 1) + struct.pack(f">{len(samples)}h", *samples)
+
+
 def sphere(samples, rate=8000):
     """Returns a NIST SPHERE file of little-endian 16-bit samples."""
     head = ("NIST_1A\n   1024\n" + f"sample_count -i {len(samples)}\nsample_rate -i {rate}\nchannel_count -i 1\n"
