@@ -132,7 +132,8 @@ Labels find_labels(const Words& phones, const PhoneTable& table) {
 std::vector<Clip> read_clips(const LoadedSpeechRun& run, const BenchmarkArguments& arguments) {
   const Corpus corpus =
       read_corpus_part(run.config, arguments.options.get<std::string>("split"), arguments.data_access);
-  const AudioOptions options = make_feature_options(run.config, false).make_audio_options();
+  AudioOptions options = make_feature_options(run.config, false).make_audio_options();
+  const auto channel = options.channel;
   const auto decoder = make_stream_decoder(run, 0);
   std::vector<Clip> clips;
   Faults faults;
@@ -143,6 +144,7 @@ std::vector<Clip> read_clips(const LoadedSpeechRun& run, const BenchmarkArgument
     if (!u.fault.empty() || !whole) continue;
     std::optional<CommandOutput> output;
     if (!u.command.empty()) output.emplace(u.command);
+    options.channel = u.channel ? u.channel : channel;
     const Audio audio = read_audio(output ? output->path() : u.path, options);
     Clip clip{to_samples(audio.samples), find_labels(u.phones, run.metadata.phone_table)};
     clip.errors = count_errors(clip.labels, transcribe(run, *decoder, {&clip.samples})).errors;

@@ -84,7 +84,9 @@ std::string format_path_setting(const std::string& key, const fs::path& path) {
 // Returns the command that trains on the prepared corpus.
 std::string make_train_command(const SpeechPreparationReport& report, const SpeechPreparationOptions& options,
                                const fs::path& lexicon) {
-  const fs::path config = find_configs_folder() / "speech/own.toml", near = fs::proximate(config);
+  const fs::path folder = find_configs_folder();
+  const fs::path config = (folder.empty() ? "configs" : folder) / "speech/own.toml",
+                 near = fs::proximate(config);
   const bool is_below = !near.empty() && *near.begin() != "..";
   std::string command = "tapeformer train " + quote_shell_word((is_below ? near : config).string()) +
                         format_path_setting("data.path", options.output_folder) +
