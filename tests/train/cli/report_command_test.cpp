@@ -86,6 +86,7 @@ TEST_CASE("report writes one page with the curves, samples and config difference
 TEST_CASE("report does not replace a file of a run") {
   const TempDir dir;
   train(dir / "a", "0.001");
+  fs::create_directories(dir / "a/samples");
   write_png(dir / "a/samples/s.png", Tensor::full({4, 4, 3}, 9, DType::uint8));
   fs::create_symlink(dir / "a/metrics.jsonl", dir / "link.html");
   const std::string run = (dir / "a").string();

@@ -261,7 +261,7 @@ TEST_CASE("errors about missing, binary and huge files name the file") {
 
 TEST_CASE("the error about a config in UTF-16 names the encoding and a command that converts it") {
   const TempFolder folder;
-  const std::string text = "[run]\nseed = 3\n";
+  const std::string text = "[run]\nseed = 3\n[train]\nsteps = 1\n";
   CHECK(find_config_error(folder.write("mark", "\xEF\xBB\xBF" + text)).empty());
   const std::u16string wide(text.begin(), text.end());
   for (const bool has_mark : {true, false}) {
