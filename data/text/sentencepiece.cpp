@@ -177,11 +177,10 @@ class Sentences final : public sentencepiece::SentenceIterator {
   std::string value_;
 };
 
-// A log of a long call. Logs the start of the call and, every 10 seconds, the elapsed time.
+// A log of a long call. Logs the elapsed time every 10 seconds until the object is destroyed.
 class ElapsedTimeLog {
  public:
   explicit ElapsedTimeLog(std::string task) : task_(std::move(task)) {
-    log_info(task_);
     thread_ = std::jthread([this](const std::stop_token& stop) {
       std::mutex mutex;
       std::condition_variable_any changed;
@@ -210,8 +209,9 @@ std::shared_ptr<const Tokenizer> make_sentencepiece_tokenizer(const std::string&
 
 std::shared_ptr<const Tokenizer> train_sentencepiece(const TextSource& text, int64_t vocabulary,
                                                      uint64_t seed) {
-  const ElapsedTimeLog log(concat_text("training of a SentencePiece model with ", vocabulary,
-                                       " tokens on a text of ", text.size(), " bytes"));
+  log_info("training a SentencePiece model with ", vocabulary, " tokens on a text of ", text.size(),
+           " bytes");
+  const ElapsedTimeLog log("training the SentencePiece model");
   Sentences sentences(text);
   std::string model;
   sentencepiece::SetRandomGeneratorSeed(static_cast<unsigned>(seed));
