@@ -165,6 +165,51 @@ TEST_CASE("training, evaluation and sampling work in an empty environment and wi
   }
 }
 
+TEST_CASE("reproduce --dry-run names TMPDIR if its temporary folder cannot be created") {
+  for (const std::string folder : {"/proc/nowhere", "/dev/null"}) {
+    const ProgramResult result =
+        run_with({"TMPDIR=" + folder}, {"reproduce", "copy-convergence", "--dry-run"});
+    CAPTURE(result.err);
+    CHECK(result.code == 1);
+    CHECK(contains(result.err, "cannot create the temporary folder " + folder));
+    CHECK(contains(result.err, "TMPDIR"));
+  }
+}
+
+TEST_CASE("with a limit on the address space, commands succeed or exit with 1 and a message") {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  MESSAGE("skipped: sanitizers need much address space");
+#else
+  const TempDir dir;
+  Config config = make_tiny_sequence_config();
+  config.model.heads = 8;
+  config.model.head_dim = 32;
+  config.model.feedforward = 1024;
+  config.data.max_length = 64;
+  config.data.batch_size = 16;
+  config.data.eval_limit = 4;
+  config.run.threads = 0;
+  write_file(dir / "config.toml", to_toml(config));
+  write_run(dir / "trained", config);
+  const std::string train = "train " + (dir / "config.toml").string() + " --run-dir ";
+  for (const int megabytes : {200, 300, 400, 500, 700, 900, 1500})
+    for (const std::string words : {std::string("info"), train + (dir / std::to_string(megabytes)).string(),
+                                    "eval " + (dir / "trained").string()}) {
+      CAPTURE(megabytes);
+      CAPTURE(words);
+      const std::string code = "ulimit -v " + std::to_string(megabytes * 1000) +
+                               "; exec timeout -s KILL 120 '" PROGRAM "' " + words;
+      const std::string out = dir / "out", err = dir / "err";
+      const int status =
+          wait_for_exit_code(start_command({"env", "OMP_NUM_THREADS=3", "sh", "-c", code}, out, err));
+      CAPTURE(read_file(err));
+      CHECK((status == 0 || status == 1));
+      if (status == 1) CHECK(contains(read_file(err), "memory"));
+      if (megabytes == 1500) CHECK(status == 0);
+    }
+#endif
+}
+
 TEST_CASE("OMP_NUM_THREADS sets the default number of threads, and invalid values are ignored") {
   const int processors = info_with({})["processors"];
   CHECK(info_with({"OMP_NUM_THREADS=3"})["threads"] == 3);
