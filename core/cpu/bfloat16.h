@@ -31,9 +31,9 @@ void convert_elements(const From* source, int64_t count, To* target) {
 // states whether the dot-product instructions are present.
 // The default is `has_instructions && has_fast_bfloat16_dot_products()`. The environment variable
 // TAPEFORMER_BFLOAT16_DOT_PRODUCTS replaces the default: 0 selects float, and any other value selects dot
-// products. If the dot-product instructions are missing, softmax attention and the recurrent products of
-// LSTMs emulate dot products, and linear layers multiply in float. Decoding of at most kMaxRowsWithoutPacking
-// sequences does not depend on the result.
+// products. If the dot-product instructions are missing, softmax attention, the recurrent products of LSTMs
+// and the linear layers of a decoder emulate dot products, and the linear layers of other passes multiply in
+// float.
 bool prefers_bfloat16_dot_products(bool has_instructions);
 
 }  // namespace tapeformer::cpu

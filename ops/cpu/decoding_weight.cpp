@@ -5,6 +5,7 @@
 #include "core/scratch.h"
 #include "ops/cpu/linear_rows.h"
 #include "ops/cpu/packed_operand.h"
+#include "ops/cpu/recurrent_operand.h"
 
 namespace tapeformer::cpu {
 namespace {
@@ -15,15 +16,24 @@ constexpr int64_t kColumnGroup = 64;  // the first column of a slice is a multip
 
 template <class O>
 struct DecodingWeight<O>::Storage {
+  // Some columns of the packed weight. The products of bfloat16 operands must not depend on the number of
+  // rows: the next layers round their results to bfloat16, which makes small differences large.
   struct Slice {
-    Slice(const LinearShape& shape, const T* w, int64_t first, int64_t count)
-        : begin(first), columns(count), weight(shape.in, count, w + first * shape.in, true, shape.out) {}
+    Slice(const LinearShape& shape, const T* w, int64_t first, int64_t count) : begin(first), columns(count) {
+      const T* const rows = w + first * shape.in;
+      if (std::is_same_v<O, BFloat16> || shape.rows <= kMaxRowsWithoutPacking)
+        small.emplace(shape.in, count, rows, true, shape.out, shape.out - first);
+      else
+        large.emplace(shape.in, count, rows, true, shape.out);
+    }
+    void multiply(int64_t rows, const O* x, T* y) const {
+      small ? small->multiply(rows, x, y + begin) : large->multiply(rows, x, y + begin);
+    }
     int64_t begin, columns;
-    PackedOperand<O> weight;
+    std::optional<RecurrentOperand<O>> small;
+    std::optional<PackedOperand<O>> large;
   };
-  std::optional<Scratch<O>> weight;  // the weight in type O, if shape.rows <= kMaxRowsWithoutPacking
-  std::vector<std::unique_ptr<const Slice>>
-      slices;                       // the packed weight, if shape.rows > kMaxRowsWithoutPacking
+  std::vector<std::unique_ptr<const Slice>> slices;
   std::optional<Scratch<O>> input;  // the input, rounded to O
 };
 
@@ -32,11 +42,6 @@ DecodingWeight<O>::DecodingWeight(const LinearShape& shape, const T* w)
     : shape_(shape), storage_(std::make_unique<Storage>()) {
   const int64_t in = shape.in, out = shape.out;
   if (!std::is_same_v<O, T>) storage_->input.emplace(shape.rows * in);
-  if (shape.rows <= kMaxRowsWithoutPacking) {
-    storage_->weight.emplace(out * in);
-    convert_elements(w, out * in, storage_->weight->data());
-    return;
-  }
   const int64_t groups = (out + kColumnGroup - 1) / kColumnGroup;
   const int64_t grain =
       kMinMultiplicationsPerThread / std::max<int64_t>(shape.rows * in * kColumnGroup, 1) + 1;
@@ -63,17 +68,10 @@ void DecodingWeight<O>::forward(int64_t rows, const T* x, const T* bias, Activat
     }
   };
   const O* const left = convert_if_needed(x, rows * in, storage_->input ? storage_->input->data() : nullptr);
-  if (const auto& weight = storage_->weight) {
-    if constexpr (std::is_same_v<O, BFloat16>)
-      multiply_few_rows({rows, in, out}, left, weight->data(), y);
-    else
-      multiply_few_rows<O>({rows, in, out}, left, weight->data(), y);
-    return finish(0, out);
-  }
   parallel_for(static_cast<int64_t>(storage_->slices.size()), 1, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
       const auto& slice = *storage_->slices[static_cast<size_t>(i)];
-      slice.weight.multiply(rows, left, y + slice.begin);
+      slice.multiply(rows, left, y);
       finish(slice.begin, slice.columns);
     }
   });

@@ -74,7 +74,8 @@ void forward_rows(const LinearShape& shape, const X* x, const T* w, const T* bia
                   const DropoutMask& dropout, Y* preactivation, Y* y) {
   constexpr bool kInPlace = std::is_same_v<T, Y>;
   const int64_t in = shape.in, out = shape.out;
-  const bool few = shape.rows <= kMaxRowsWithoutPacking;
+  constexpr bool kRounds = std::is_same_v<O, BFloat16>;
+  const bool few = !kRounds && shape.rows <= kMaxRowsWithoutPacking;
   std::optional<PackedOperand<O>> weight;
   if (!few) weight.emplace(in, out, w, true);
   const int64_t max_block =
@@ -91,10 +92,9 @@ void forward_rows(const LinearShape& shape, const X* x, const T* w, const T* bia
     for_blocks(begin, end, block, [&](int64_t first, int64_t rows) {
       T* values = buffers.sums;
       if constexpr (kInPlace) values = y + first * out;
-      if (few)
-        multiply_few_rows<O>({rows, in, out}, x + first * in, w, values);
-      else
-        weight->multiply(rows, convert_if_needed(x + first * in, rows * in, buffers.inputs), values);
+      if constexpr (!kRounds)
+        if (few) multiply_few_rows({rows, in, out}, x + first * in, w, values);
+      if (!few) weight->multiply(rows, convert_if_needed(x + first * in, rows * in, buffers.inputs), values);
       for (int64_t r = 0; r < rows; ++r, values += out) {
         const int64_t at = (first + r) * out;
         if (multipliers) compute_dropout_multipliers(dropout, at, out, multipliers);

@@ -5,7 +5,6 @@
 #include <type_traits>
 
 #include "core/cpu/bfloat16.h"
-#include "core/cpu/bfloat16_pairs.h"
 #include "core/cpu/vector_math.h"
 #include "core/threads.h"
 #include "ops/kernels/elementwise_functions.h"
@@ -75,57 +74,28 @@ void for_output_groups(const LinearShape& shape, F&& f) {
   });
 }
 
-// Computes y (rows, out) = x (rows, in) wᵀ for at most kMaxRowsWithoutPacking rows, as in decoding. Rounds
-// the operands to O. Unlike BLAS, does not pack the weights.
-template <class O, class X, class W, class T>
-void multiply_few_rows(const LinearShape& shape, const X* x, const W* w, T* y) {
-  const auto as_operand = [](auto value) { return convert_element<T>(convert_element<O>(value)); };
+// Computes y (rows, out) = x (rows, in) wᵀ for at most kMaxRowsWithoutPacking rows. Unlike BLAS, does not
+// pack the weights.
+template <class T>
+void multiply_few_rows(const LinearShape& shape, const T* x, const T* w, T* y) {
   const int64_t in = shape.in;
   for_output_groups(shape, [&](int64_t first, int64_t count) {
-    const W* const w0 = w + first * in;
-    const W* const w1 = w0 + (count > 1 ? in : 0);
-    const W* const w2 = w0 + (count > 2 ? 2 * in : 0);
-    const W* const w3 = w0 + (count > 3 ? 3 * in : 0);
+    const T* const w0 = w + first * in;
+    const T* const w1 = w0 + (count > 1 ? in : 0);
+    const T* const w2 = w0 + (count > 2 ? 2 * in : 0);
+    const T* const w3 = w0 + (count > 3 ? 3 * in : 0);
     for (int64_t row = 0; row < shape.rows; ++row) {
-      const X* const xr = x + row * in;
+      const T* const xr = x + row * in;
       T s0 = 0, s1 = 0, s2 = 0, s3 = 0;
 #pragma omp simd reduction(+ : s0, s1, s2, s3)
       for (int64_t i = 0; i < in; ++i) {
-        const T value = as_operand(xr[i]);
-        s0 += value * as_operand(w0[i]);
-        s1 += value * as_operand(w1[i]);
-        s2 += value * as_operand(w2[i]);
-        s3 += value * as_operand(w3[i]);
+        s0 += xr[i] * w0[i];
+        s1 += xr[i] * w1[i];
+        s2 += xr[i] * w2[i];
+        s3 += xr[i] * w3[i];
       }
       const T sums[kOutputs] = {s0, s1, s2, s3};
       std::copy_n(sums, count, y + row * shape.out + first);
-    }
-  });
-}
-
-// Computes y (rows, out) = x (rows, in) wᵀ for x and w (out, in) in bfloat16, with float32 sums. In builds
-// for AVX512-BF16, uses dot-product instructions, also on processors where they have half the rate of float32
-// instructions, because reading the weight takes longer than the products.
-inline void multiply_few_rows(const LinearShape& shape, const BFloat16* x, const BFloat16* w, float* y) {
-  constexpr int64_t kStep = 2 * kLanes<float>;
-  const int64_t in = shape.in, vectorized = in / kStep * kStep;
-  for_output_groups(shape, [&](int64_t first, int64_t count) {
-    const BFloat16* weights[kOutputs];
-    for (int64_t o = 0; o < kOutputs; ++o) weights[o] = w + (first + std::min(o, count - 1)) * in;
-    for (int64_t row = 0; row < shape.rows; ++row) {
-      const BFloat16* const xr = x + row * in;
-      Vector<float> sums[kOutputs] = {};
-      for (int64_t i = 0; i < vectorized; i += kStep) {
-        const Pairs values = load_pairs(xr + i);
-        for (int64_t o = 0; o < kOutputs; ++o)
-          sums[o] = add_dot_products(sums[o], load_pairs(weights[o] + i), values);
-      }
-      for (int64_t o = 0; o < count; ++o) {
-        float total = sum(sums[o]);
-        for (int64_t i = vectorized; i < in; ++i)
-          total += convert_element<float>(xr[i]) * convert_element<float>(weights[o][i]);
-        y[row * shape.out + first + o] = total;
-      }
     }
   });
 }

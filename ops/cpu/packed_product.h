@@ -50,19 +50,19 @@ void pack_tiles(int64_t rows, int64_t depth, const T* a, int64_t a_stride, T* ti
 }
 
 // Computes c = left * panel, or c += left * panel if kAccumulate is true, for one tile of c. Only the first
-// `rows` rows and `columns` columns of the tile are written.
+// `rows` rows and `columns` columns of the tile are written, and their rounding does not depend on these
+// numbers.
 template <bool kAccumulate, class T>
 void multiply_tile(int64_t rows, int64_t columns, int64_t depth, const T* left, const T* panel, T* c,
                    int64_t c_stride) {
   if (rows >= kTileRows && columns >= kTileColumns<T>)
     return compute_tile_product<Left::columns, kAccumulate>(left, kTileRows, panel, depth, c, c_stride);
-  T values[kTileRows * kTileColumns<T>];
-  compute_tile_product<Left::columns, false>(left, kTileRows, panel, depth, values, kTileColumns<T>);
-  for (int64_t r = 0; r < std::min(rows, kTileRows); ++r)
-    for (int64_t j = 0; j < std::min(columns, kTileColumns<T>); ++j) {
-      const T value = values[r * kTileColumns<T> + j];
-      c[r * c_stride + j] = kAccumulate ? c[r * c_stride + j] + value : value;
-    }
+  const int64_t row_count = std::min(rows, kTileRows), count = std::min(columns, kTileColumns<T>);
+  T values[kTileRows * kTileColumns<T>] = {};
+  for (int64_t r = 0; kAccumulate && r < row_count; ++r)
+    std::copy_n(c + r * c_stride, count, values + r * kTileColumns<T>);
+  compute_tile_product<Left::columns, kAccumulate>(left, kTileRows, panel, depth, values, kTileColumns<T>);
+  for (int64_t r = 0; r < row_count; ++r) std::copy_n(values + r * kTileColumns<T>, count, c + r * c_stride);
 }
 
 // Computes c (rows, columns) = a (rows, depth) b, or c += a b if kAccumulate is true. `panels` contains b,

@@ -1,4 +1,4 @@
-// The right operand of products with few rows, for the steps of a recurrence.
+// The right operand of products with few rows, for decoding and for the steps of a recurrence.
 #pragma once
 
 #include <optional>
@@ -10,8 +10,9 @@
 
 namespace tapeformer::cpu {
 
-// The packed right operand of the products of a recurrence. Operands have type O (float, double or BFloat16),
-// and sums have type Compute<O>.
+// The packed right operand of the products of a recurrence or of decoding. Operands have type O (float,
+// double or BFloat16), and sums have type Compute<O>. The result of a row does not depend on the number of
+// rows.
 //
 // BFloat16 operands are multiplied with AMX if uses_amx() is true. Without AMX, they are multiplied with
 // dot-product instructions if the depth is even and prefers_bfloat16_dot_products() is true, and converted to
@@ -23,69 +24,82 @@ class RecurrentOperand {
   using T = Compute<O>;
 
   // Packs b (depth, columns), which is stored as (columns, depth) if `transposed` is true. Rounds the
-  // elements to O.
-  RecurrentOperand(int64_t depth, int64_t columns, const T* b, bool transposed)
-      : depth_(depth), columns_(columns) {
+  // elements to O. out_stride is the row stride of results in elements, and `room` is the number of elements
+  // from the start of a row that multiply() may overwrite. The default of both, 0, selects out_stride(),
+  // which has room for whole panels.
+  RecurrentOperand(int64_t depth, int64_t columns, const T* b, bool transposed, int64_t out_stride = 0,
+                   int64_t room = 0)
+      : depth_(depth),
+        columns_(columns),
+        out_stride_(out_stride > 0 ? out_stride : round_up_to_tile_columns<T>(columns)),
+        room_(room > 0 ? room : out_stride_) {
     if constexpr (kRoundsOperands) {
       if (uses_amx()) {
-        packed_operand_.emplace(depth, columns, b, transposed, out_stride());
+        packed_operand_.emplace(depth, columns, b, transposed, out_stride_);
         return;
       }
       const Scratch<O> rounded(depth * columns);
       narrow(b, depth * columns, rounded.data());
-      if (depth % 2 == 0 && prefers_bfloat16_dot_products(kHasDotProductInstructions))
+      if (depth % 2 == 0 && prefers_bfloat16_dot_products(kHasDotProductInstructions)) {
         pack_pairs(rounded.data(), transposed);
-      else
-        pack(rounded.data(), transposed);
+        return;
+      }
+      const Scratch<T> panels(panel_elements());
+      pack(rounded.data(), transposed, panels.data());
+      panels_.emplace(panel_elements());
+      narrow(panels.data(), panel_elements(), panels_->data());
     } else {
-      pack(b, transposed);
+      panels_.emplace(panel_elements());
+      pack(b, transposed, panels_->data());
     }
   }
 
-  // Returns the row stride of results in elements. Rows have room for whole panels.
-  int64_t out_stride() const { return round_up_to_tile_columns<T>(columns_); }
+  // Returns the row stride of results in elements.
+  int64_t out_stride() const { return out_stride_; }
 
   // Computes out (rows, columns) = a (rows, depth) b for a contiguous `a`.
   void multiply(int64_t rows, const O* a, T* out) const {
+    const auto multiply_by_panels = [&](const auto* left) {
+      multiply_panels(rows, columns_, depth_, left, depth_, panels_->data(), out, out_stride_, room_);
+    };
     if constexpr (kRoundsOperands) {
       if (packed_operand_) return packed_operand_->multiply(rows, a, out);
-      if (pair_panels_)
-        return multiply_panels(rows, columns_, depth_, a, depth_, pair_panels_->data(), out, out_stride());
+      if (has_pairs_) return multiply_by_panels(a);
       thread_local GrowingMemory memory;
       T* const widened = memory.get<T>(rows * depth_);
       widen(a, rows * depth_, widened);
-      multiply_panels(rows, columns_, depth_, widened, depth_, panels_->data(), out, out_stride());
+      multiply_by_panels(widened);
     } else {
-      multiply_panels(rows, columns_, depth_, a, depth_, panels_->data(), out, out_stride());
+      multiply_by_panels(a);
     }
   }
 
  private:
   static constexpr bool kRoundsOperands = std::is_same_v<O, BFloat16>;
 
-  // Packs b in panels with elements of type T.
+  int64_t panel_elements() const { return round_up_to_tile_columns<T>(columns_) * depth_; }
+
   template <class S>
-  void pack(const S* b, bool transposed) {
-    panels_.emplace(out_stride() * depth_);
+  void pack(const S* b, bool transposed, T* panels) {
     if (transposed)
-      pack_rows(b, depth_, columns_, depth_, panels_->data());
+      pack_rows(b, depth_, columns_, depth_, panels);
     else
-      pack_columns(b, columns_, depth_, columns_, T{1}, depth_, panels_->data());
+      pack_columns(b, columns_, depth_, columns_, T{1}, depth_, panels);
   }
   // Packs b in panels of pairs (tile_product.h), the right operands of dot-product instructions.
   void pack_pairs(const BFloat16* b, bool transposed) {
-    pair_panels_.emplace(out_stride() * depth_);
+    has_pairs_ = true;
+    panels_.emplace(panel_elements());
     if (transposed)
-      pack_rows(b, depth_, columns_, depth_, depth_, pair_panels_->data());
+      pack_rows(b, depth_, columns_, depth_, depth_, panels_->data());
     else
-      pack_columns(b, columns_, depth_, columns_, depth_, pair_panels_->data());
+      pack_columns(b, columns_, depth_, columns_, depth_, panels_->data());
   }
 
-  int64_t depth_, columns_;
-  // The packed matrix b. One of the three members has a value.
-  std::optional<PackedOperand<O>> packed_operand_;
-  std::optional<Scratch<BFloat16>> pair_panels_;
-  std::optional<Scratch<T>> panels_;
+  int64_t depth_, columns_, out_stride_, room_;
+  std::optional<PackedOperand<O>> packed_operand_;  // the packed matrix b if AMX is used
+  std::optional<Scratch<O>> panels_;                // the packed matrix b in all other cases
+  bool has_pairs_ = false;                          // whether the panels contain pairs
 };
 
 }  // namespace tapeformer::cpu

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "core/cpu/bfloat16_pairs.h"
 #include "core/cpu/vector.h"
@@ -42,61 +43,56 @@ constexpr int64_t compute_packed_depth(int64_t depth) {
 // a[k * a_stride + 2 * row].
 enum class Left { rows, columns };
 
-// Computes the tile c = a b with the shape (kRows, kTileColumns), or c += a b if kAccumulate is true. `a` is
-// (kRows, depth) in the layout kLeft, and b is a panel (depth, kTileColumns). c_stride is the row stride of
-// c.
-template <Left kLeft, bool kAccumulate, int kRows = static_cast<int>(kTileRows), class T>
-void compute_tile_product(const T* a, int64_t a_stride, const T* b, int64_t depth, T* c, int64_t c_stride) {
-  Vector<T> tile[kRows][2];
+// Computes the tile c = a b with the shape (kRows, kPanels * kTileColumns), or c += a b if kAccumulate is
+// true. `a` is (kRows, depth) in the layout kLeft, and b consists of panels (depth, kTileColumns), which are
+// panel_stride elements apart. c_stride is the row stride of c. Each element of c is one sum in the order of
+// the depth, so its rounding does not depend on kRows and kPanels.
+//
+// If T is float, W is float or BFloat16, which is converted to float. If T and W are BFloat16, `depth` must
+// be even, and a panel stores the elements (k, column) and (k + 1, column) with even k as a pair at
+// b[k * kTileColumns + 2 * column].
+template <Left kLeft, bool kAccumulate, int kRows = static_cast<int>(kTileRows), int kPanels = 1, class T,
+          class W>
+void compute_tile_product(const T* a, int64_t a_stride, const W* b, int64_t depth, Compute<T>* c,
+                          int64_t c_stride, int64_t panel_stride = 0) {
+  using Sum = Compute<T>;
+  constexpr bool kHasPairs = std::is_same_v<T, BFloat16>;
+  constexpr int kVectors = 2 * kPanels;
+  constexpr int64_t kStep = kHasPairs ? 2 : 1, kVectorElements = kLanes<Sum>;
+  Vector<Sum> tile[kRows][kVectors];
   for (int r = 0; r < kRows; ++r) {
     __builtin_prefetch(c + r * c_stride, 1);
-    __builtin_prefetch(c + r * c_stride + kTileColumns<T> - 1, 1);
+    __builtin_prefetch(c + r * c_stride + kPanels * kTileColumns<Sum> - 1, 1);
   }
   for (int r = 0; r < kRows; ++r)
-    for (int j = 0; j < 2; ++j)
-      tile[r][j] = kAccumulate ? load(c + r * c_stride + j * kLanes<T>) : Vector<T>{};
+    for (int j = 0; j < kVectors; ++j)
+      tile[r][j] = kAccumulate ? load(c + r * c_stride + j * kVectorElements) : Vector<Sum>{};
 #pragma GCC unroll 4
-  for (int64_t k = 0; k < depth; ++k) {
-    Vector<T> right[2];
-    for (int j = 0; j < 2; ++j) {
-      right[j] = load(b + k * kTileColumns<T> + j * kLanes<T>);
-      keep_in_register(right[j]);
+  for (int64_t k = 0; k < depth; k += kStep) {
+    std::conditional_t<kHasPairs, Pairs, Vector<Sum>> right[kVectors];
+    for (int j = 0; j < kVectors; ++j) {
+      const W* const source =
+          b + j / 2 * panel_stride + k * kTileColumns<Sum> + j % 2 * kStep * kVectorElements;
+      if constexpr (kHasPairs) {
+        right[j] = load_pairs(source);
+      } else {
+        right[j] = load(source);
+        keep_in_register(right[j]);
+      }
     }
     for (int r = 0; r < kRows; ++r) {
-      const T left = kLeft == Left::rows ? a[r * a_stride + k] : a[k * a_stride + r];
-      for (int j = 0; j < 2; ++j) tile[r][j] += left * right[j];
+      const T* const source = kLeft == Left::rows ? a + r * a_stride + k : a + k * a_stride + kStep * r;
+      if constexpr (kHasPairs) {
+        const Pairs left = broadcast_pair(source);
+        for (int j = 0; j < kVectors; ++j) tile[r][j] = add_dot_products(tile[r][j], left, right[j]);
+      } else {
+        const T left = *source;
+        for (int j = 0; j < kVectors; ++j) tile[r][j] += left * right[j];
+      }
     }
   }
   for (int r = 0; r < kRows; ++r)
-    for (int j = 0; j < 2; ++j) store(c + r * c_stride + j * kLanes<T>, tile[r][j]);
-}
-
-// Like compute_tile_product() above, for BFloat16 operands. `depth` must be even. The panel b stores the
-// elements (k, column) and (k + 1, column) with even k as a pair at b[k * kTileColumns + 2 * column].
-template <Left kLeft, bool kAccumulate, int kRows = static_cast<int>(kTileRows)>
-void compute_tile_product(const BFloat16* a, int64_t a_stride, const BFloat16* b, int64_t depth, float* c,
-                          int64_t c_stride) {
-  constexpr int64_t kPanelColumns = kTileColumns<float>, kVectorElements = kLanes<float>;
-  Vector<float> tile[kRows][2];
-  for (int r = 0; r < kRows; ++r) {
-    __builtin_prefetch(c + r * c_stride, 1);
-    __builtin_prefetch(c + r * c_stride + kPanelColumns - 1, 1);
-  }
-  for (int r = 0; r < kRows; ++r)
-    for (int j = 0; j < 2; ++j)
-      tile[r][j] = kAccumulate ? load(c + r * c_stride + j * kVectorElements) : Vector<float>{};
-#pragma GCC unroll 4
-  for (int64_t k = 0; k < depth; k += 2) {
-    const Pairs right[2] = {load_pairs(b + k * kPanelColumns),
-                            load_pairs(b + k * kPanelColumns + 2 * kVectorElements)};
-    for (int r = 0; r < kRows; ++r) {
-      const Pairs left =
-          broadcast_pair(kLeft == Left::rows ? a + r * a_stride + k : a + k * a_stride + 2 * r);
-      for (int j = 0; j < 2; ++j) tile[r][j] = add_dot_products(tile[r][j], left, right[j]);
-    }
-  }
-  for (int r = 0; r < kRows; ++r)
-    for (int j = 0; j < 2; ++j) store(c + r * c_stride + j * kVectorElements, tile[r][j]);
+    for (int j = 0; j < kVectors; ++j) store(c + r * c_stride + j * kVectorElements, tile[r][j]);
 }
 
 // Packs x (count, dim), multiplied by `scale`, in panels of `capacity` rows and kTileColumns columns. Only

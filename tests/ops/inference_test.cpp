@@ -5,8 +5,10 @@
 #include <cmath>
 
 #include "core/device_control.h"
+#include "ops/kernels/linear.h"
 #include "ops/norm.h"
 #include "ops/operators.h"
+#include "ops/view.h"
 #include "tests/support/devices.h"
 #include "tests/support/random.h"
 
@@ -46,6 +48,48 @@ TEST_CASE("DecodingLinear in bfloat16 rounds operands in the same way as linear(
         const Tensor exact = linear(rounded(x), rounded(weight), bias.to(DType::float64), activation);
         CHECK(max_difference(y.to(DType::float64), exact) < 1e-4);
       }
+  set_precision(kCpu, Precision::float32);
+}
+
+namespace {
+
+// Returns whether map(x) computes each row of x (64, in) with the same bits for batches of other sizes.
+template <class Map>
+bool rows_are_independent(const Tensor& x, Map&& map) {
+  const Tensor all = map(x);
+  for (const int64_t rows : {1, 2, 3, 4, 5, 6, 7, 12, 15, 16, 17, 33})
+    for (const int64_t first : {int64_t{0}, 64 - rows}) {
+      const Tensor some = map(contiguous(slice(x, 0, first, first + rows)));
+      if (some.to_vector() != contiguous(slice(all, 0, first, first + rows)).to_vector()) return false;
+    }
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("the result of a row of DecodingLinear in bfloat16 does not depend on the number of rows") {
+  const NoGradScope no_grad;
+  // Without oneDNN and AMX, this is also true for float32, and for linear() in bfloat16.
+  const bool uses_own_products = cpu::get_gemm_library_name() == "Tapeformer and OpenBLAS";
+  for (const Precision precision : {Precision::bfloat16, Precision::float32}) {
+    if (precision == Precision::float32 && !uses_own_products) continue;
+    set_precision(kCpu, precision);
+    for (const int64_t in : {1, 37, 64, 700})
+      for (const int64_t out : {1, 17, 130}) {
+        CAPTURE(in);
+        CAPTURE(out);
+        const Tensor x = normal({64, in}, 1, DType::float32), weight = normal({out, in}, 2, DType::float32),
+                     bias = normal({out}, 3, DType::float32);
+        CHECK(rows_are_independent(x, [&](const Tensor& rows) {
+          const Tensor y = Tensor::empty({rows.size(0), out}), scratch = y.clone();
+          DecodingLinear(weight, bias, rows.size(0)).forward_into(rows, Activation::gelu, y, scratch);
+          return y;
+        }));
+        if (uses_own_products && precision == Precision::bfloat16)
+          CHECK(rows_are_independent(
+              x, [&](const Tensor& rows) { return linear(rows, weight, bias, Activation::gelu); }));
+      }
+  }
   set_precision(kCpu, Precision::float32);
 }
 

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "data/images/png.h"
+#include "ops/kernels/linear.h"
 #include "tests/support/temp_dir.h"
 #include "tests/train/cli/program.h"
 
@@ -49,6 +50,29 @@ TEST_CASE("configs/images/small.toml trains on images of 8 x 8, and moved pictur
   CHECK(moved.code == 0);
   CHECK(contains(moved.err, "warning: data.path = \"" + (dir / "pictures").string() +
                                 "\" was not found, so images begin with the byte 0"));
+}
+
+TEST_CASE("the images of a bfloat16 model do not depend on the batch size") {
+  const TempDir dir;
+  write_pictures(dir / "pictures");
+  REQUIRE(run_program(train_words(dir / "pictures", dir / "run",
+                                  {"run.precision=bfloat16", "model.head_dim=16", "train.steps=9"}))
+              .code == 0);
+  Words modes = {"recurrent"};
+  if (!cpu::get_gemm_library_name().starts_with("oneDNN")) modes.push_back("recompute");
+  for (const std::string& mode : modes) {
+    const auto draw = [&](const std::string& batch) {
+      const std::string path = (dir / (mode + batch + ".png")).string();
+      const auto result =
+          run_program({"generate", (dir / "run").string(), "--count", mode == "recurrent" ? "64" : "8",
+                       "--batch", batch, "--mode", mode, "--out", path});
+      CAPTURE(result.err);
+      CHECK(result.code == 0);
+      return read_file(path);
+    };
+    const std::string image = draw("64");
+    for (const char* batch : {"1", "4", "5", "6"}) CHECK(draw(batch) == image);
+  }
 }
 
 TEST_CASE("the error for a missing folder of pictures names the config key") {
