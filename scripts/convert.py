@@ -50,7 +50,8 @@ LAYER_PARTS = (
 # Attention kinds without parameters of their own, which have the projections of the encoder. The kinds in SHARED_KINDS
 # use the query projection for the keys.
 ATTENTION_KINDS = (
-    "softmax", "linear", "lsh", "shared-softmax", "local", "sparse", "axial", "image", "big-bird", "longformer", "performer",
+    "softmax", "linear", "lsh", "shared-softmax", "local", "sparse", "axial-row", "axial-column", "image",
+    "big-bird", "longformer", "performer",
 )  # fmt: skip
 SHARED_KINDS = ("lsh", "shared-softmax")
 MAX_SIZE = 1 << 20  # largest value of model.layers and of other sizes
