@@ -15,6 +15,7 @@
 #include "core/system/log.h"
 #include "core/threads.h"
 #include "data/files/command.h"
+#include "data/files/file.h"
 #include "data/speech/features.h"
 #include "data/speech/kaldi_archive.h"
 

@@ -14,6 +14,7 @@
 
 #include "core/errors.h"
 #include "core/system/files.h"
+#include "core/system/log.h"
 #include "train/build.h"
 #include "train/report/chart.h"
 #include "train/report/html.h"
