@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 #include <pty.h>
 #include <termios.h>
+#include <utmp.h>
 
 #include "tests/train/cli/program.h"
 #include "tests/train/cli/tiny_run.h"

@@ -13,17 +13,6 @@ using namespace tapeformer;
 using namespace tapeformer::test;
 namespace fs = std::filesystem;
 
-namespace {
-
-std::string generated(const TextRun& run, const Words& options) {
-  const ProgramResult result = run.call({"generate"}, options);
-  CAPTURE(result.err);
-  CHECK(result.code == 0);
-  return result.out;
-}
-
-}  // namespace
-
 TEST_CASE("generate and score need only the checkpoint") {
   TextRun run;
   fs::remove(run.text_path());

@@ -54,6 +54,13 @@ class TextRun {
   Config config;
 };
 
+inline std::string generated(const TextRun& run, const Words& options) {
+  const ProgramResult result = run.call({"generate"}, options);
+  CAPTURE(result.err);
+  CHECK(result.code == 0);
+  return result.out;
+}
+
 // Prints why a test is skipped if this build has no SentencePiece.
 inline bool no_sentencepiece() {
   try {
