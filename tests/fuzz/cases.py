@@ -82,7 +82,7 @@ def argument(text):
 def use_run(rng, name, runs="runs"):
     """Returns arguments that use the run `name` in the folder `runs`."""
     if name in TEXTS:
-        return rng.choice([["eval", f"{runs}/{name}", "--limit", "2"], ["generate", f"{runs}/{name}", "--length", "3"],
+        return rng.choice([["eval", f"{runs}/{name}", "--limit", "2"], ["generate", f"{runs}/{name}", "--length", "3", "--json"],
                            ["score", f"{runs}/{name}", "text.txt"]])
     if name in [*IMAGES, "pictures"]:
         return rng.choice([["eval", f"{runs}/{name}", "--limit", "2"], ["generate", f"{runs}/{name}", "--count", "1"],

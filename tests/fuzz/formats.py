@@ -83,7 +83,7 @@ ENCODED = {
                          "lexicon.txt", "--out", "corpus"]],
     "text.txt": [["train", "configs/text.toml", "--dry-run"], ["train", "configs/text.toml", "--dry-run", "--set", "data.tokenizer=bytes"],
                  ["eval", "runs/text"], ["score", "runs/text", "text.txt"],
-                 ["generate", "runs/text", "--prompt-file", "text.txt", "--length", "3"]],
+                 ["generate", "runs/text", "--prompt-file", "text.txt", "--length", "3", "--json"]],
     "configs/copy.toml": [["train", "configs/copy.toml", "--dry-run"]],
 }
 
@@ -157,9 +157,7 @@ def _mutate_model(rng, model):
 def _replace_model(path, model):
     """Replaces the SentencePiece model in the state of a checkpoint, and the checksum of the state."""
     text = path.read_text()
-    task = json.loads(text)["task"]
-    changed = json.dumps(json.loads(task) | {"model": base64.b64encode(model).decode()})
-    text = text.replace(json.dumps(task), json.dumps(changed))
+    text = text.replace(json.loads(text)["task"]["model"], base64.b64encode(model).decode())
     text = text[:text.rindex(',\n  "crc32"')]
     path.write_text(f'{text},\n  "crc32": "{zlib.crc32(text.encode()):08x}"\n}}\n')
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the program with mutated configs, checkpoints, recordings, data directories, caches and command lines.
+"""Runs the program with mutated configs, checkpoints, data, models, environment variables and command lines.
 
     tests/fuzz/fuzz.py --program build/asan/tapeformer --seed 1 --runs 10000
     tests/fuzz/fuzz.py --program build/release/tapeformer --mode kills --runs 100

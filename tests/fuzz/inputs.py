@@ -205,8 +205,8 @@ def make_base(folder, run):
             raise RuntimeError(f"the training of configs/{name}.toml failed")
         missing["pieces"] = "the program was built without SentencePiece"
     if "pieces" not in missing:
-        task = json.loads(json.loads((folder / "runs/pieces/checkpoints/latest/state.json").read_text())["task"])
-        _write(folder / "pieces.model", base64.b64decode(task["model"]))
+        state = json.loads((folder / "runs/pieces/checkpoints/latest/state.json").read_text())
+        _write(folder / "pieces.model", base64.b64decode(state["task"]["model"]))
     if all(importlib.util.find_spec(name) for name in ("torch", "safetensors", "numpy")):
         convert_runs(folder)
     if not (folder / "converted").exists():

@@ -22,6 +22,8 @@ SANITIZER = re.compile(r"Sanitizer|runtime error:")
 # Two failures of large cases are accepted. The OpenMP library cannot start thousands of threads within the memory
 # limit. A sanitizer aborts the program if an allocation fails, where a build without sanitizers reports the failure.
 NO_THREAD = re.compile(rb"libgomp: Thread creation failed")
+# Messages of the OpenMP library about environment variables.
+OPENMP = re.compile(rb"^libgomp: (?!Thread creation).*$", re.MULTILINE)
 SANITIZED_MEMORY = re.compile(r"(Address|Thread)Sanitizer: (out of memory|allocation-size-too-big|requested allocation size)")
 FORBIDDEN = set("\u2028\u2029\u200e\u200f\u061c") | {chr(c) for c in [*range(0x202A, 0x202F), *range(0x2066, 0x206A)]}
 
@@ -134,7 +136,8 @@ def problems_of(case, outcome, program):
         return []
     if case.large and outcome.status == 1 and NO_THREAD.search(outcome.err):
         return []
-    problems = _text_problems(outcome.out, "standard output") + _text_problems(outcome.err, "standard error")
+    messages = OPENMP.sub(b"", outcome.err) if case.variables else outcome.err
+    problems = _text_problems(outcome.out, "standard output") + _text_problems(messages, "standard error")
     status = outcome.status
     if outcome.interrupted:
         if status not in (75, 130, *case.statuses):
@@ -144,7 +147,7 @@ def problems_of(case, outcome, program):
     elif status not in case.statuses | ({1} if case.large else set()):
         problems.append(f"status {status}, expected one of {sorted(case.statuses)}"
                         + ("" if status in DOCUMENTED else "; it is not documented"))
-    if status != 0 and not outcome.err.strip() and not outcome.interrupted and "--quiet" not in case.arguments:
+    if status != 0 and not messages.strip() and not outcome.interrupted and "--quiet" not in case.arguments:
         problems.append(f"status {status} without a message")
     if case.large and status == 1 and not re.search(rb"memory|cannot", outcome.err):
         problems.append("status 1 for another reason than memory or a failed write")
