@@ -6,17 +6,14 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <climits>
 #include <ctime>
 #include <system_error>
 #include <thread>
 #include <vector>
 
-#include "core/host_memory.h"
 #include "core/serial_libraries.h"
 #include "core/system/environment.h"
-#include "core/system/log.h"
 #include "core/wait_policy.h"
 #include "core/worker_sleep_schedule.h"
 
@@ -32,10 +29,6 @@ constexpr uint32_t kOneJoined = 1u << 15, kInside = kOneJoined - 1;
 // Maximum times, in nanoseconds, for which the caller of a loop, a worker and a contended worker
 // (core/worker_sleep_schedule.h) spin before they sleep. Waking a thread takes about 50 microseconds.
 constexpr int64_t kCallerSpin = 100'000, kWorkerSpin = 2'000'000, kContendedSpin = 20'000;
-
-// Address space of a worker in bytes: a buffer of OpenBLAS (128 MiB), a heap of the C library and a stack. If
-// OpenBLAS cannot allocate its buffer, it repeats the attempt forever.
-constexpr int64_t kWorkerAddressSpace = int64_t{208} << 20;
 
 uint32_t count_joined_workers(uint32_t state) {
   return (state & ~(kOpen | kWaiting)) / kOneJoined;
@@ -165,23 +158,8 @@ void ThreadPool::run_loop(int64_t range_count, int max_helpers, RangeFunction fu
   wait_for_workers();
 }
 
-void ThreadPool::limit_workers(int count) {
-  const auto fits = [&](int workers) {
-    return workers <= worker_count_ || can_map_memory((workers - worker_count_) * kWorkerAddressSpace);
-  };
-  int possible = count;
-  while (!fits(possible)) --possible;
-  if (possible == count) return;
-  max_worker_count_ = possible;
-  log_warning("only ", possible + 1, " of ", count + 1,
-              " threads are used: the limit on the address space (ulimit -v) has no room for the buffers of "
-              "more threads");
-}
-
 void ThreadPool::start_workers(int count) {
-  if (std::min(count, max_worker_count_) <= worker_count_) return;
-  limit_workers(count);
-  while (worker_count_ < std::min(count, max_worker_count_)) {
+  while (worker_count_ < count) {
     const int number = worker_count_ + 1;
     try {
       std::thread([this, number] {

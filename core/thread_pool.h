@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <limits>
 #include <mutex>
 
 namespace tapeformer {
@@ -31,8 +30,6 @@ class ThreadPool {
 
  private:
   void start_workers(int count);
-  // Sets max_worker_count_ and logs a warning if the address space has no room for `count` workers.
-  void limit_workers(int count);
   void run_worker();
   void wait_for_loop(uint32_t seen_generation, int64_t spin_time, bool& slept);
   // Joins the loop. The result is 1 for the first worker that joins the loop, 2 for the second worker, and so
@@ -43,7 +40,7 @@ class ThreadPool {
   void wait_for_workers();
 
   std::mutex caller_mutex_;  // held by the thread that has started the current loop
-  int worker_count_ = 0, max_worker_count_ = std::numeric_limits<int>::max();
+  int worker_count_ = 0;
   // The members from function_ to helpers_ describe the current loop. The caller of the loop changes these
   // members only while no worker is inside a loop.
   RangeFunction function_ = nullptr;

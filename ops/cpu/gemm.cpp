@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "core/blas_buffer.h"
 #include "core/instances.h"
 #include "core/serial_libraries.h"
 #include "core/threads.h"
@@ -35,6 +36,7 @@ void serial_gemm(const Gemm<T>& p) {
     if (onednn::is_fastest(DType::float32) && p.m * p.n * p.k >= kMinOneDnnMultiplications)
       return onednn::gemm(p);
   const SerialOpenMpScope serial;
+  const BlasBuffer buffer;
   // BLAS requires positive leading dimensions even if k is 0.
   const auto lda = size(std::max<int64_t>(p.lda, 1)), ldb = size(std::max<int64_t>(p.ldb, 1));
   if constexpr (sizeof(T) == 4)

@@ -118,9 +118,9 @@ TEST_CASE("without a data directory, commands that read a data set say which var
 TEST_CASE("a data directory that cannot be written to is named with the reason") {
   const TempDir dir;
   write_file(dir / "file", std::string("x"));
-  for (const std::string variable :
-       {"TAPEFORMER_DATA=" + (dir / "file").string(), "TAPEFORMER_DATA=/proc/nowhere/",
-        "XDG_DATA_HOME=" + (dir / "file").string(), std::string("HOME=/dev/null/")}) {
+  const std::string file = (dir / "file").string();
+  for (const std::string& variable : Words{"TAPEFORMER_DATA=" + file, "TAPEFORMER_DATA=/proc/nowhere/",
+                                           "XDG_DATA_HOME=" + file, "HOME=/dev/null/"}) {
     const std::string folder = variable.substr(variable.find('/'));
     for (const Words& words : {Words{"data", "fetch", "mnist", "--from", dir.path().string()},
                                {"data", "prepare", "synthetic-speech", "--sentences", "1"}}) {
@@ -135,8 +135,8 @@ TEST_CASE("a data directory that cannot be written to is named with the reason")
 
 TEST_CASE("a data directory with a trailing slash or a relative path is used") {
   const TempDir dir;
-  for (const std::string& variable : {"TAPEFORMER_DATA=" + dir.path().string() + "/",
-                                      "TAPEFORMER_DATA=" + fs::relative(dir.path()).string()}) {
+  for (const std::string& variable : Words{"TAPEFORMER_DATA=" + dir.path().string() + "/",
+                                           "TAPEFORMER_DATA=" + fs::relative(dir.path()).string()}) {
     const ProgramResult result =
         run_with({variable}, {"data", "prepare", "synthetic-speech", "--sentences", "2"});
     CAPTURE(result.err);
@@ -166,7 +166,7 @@ TEST_CASE("training, evaluation and sampling work in an empty environment and wi
 }
 
 TEST_CASE("reproduce --dry-run names TMPDIR if its temporary folder cannot be created") {
-  for (const std::string folder : {"/proc/nowhere", "/dev/null"}) {
+  for (const std::string& folder : Words{"/proc/nowhere", "/dev/null"}) {
     const ProgramResult result =
         run_with({"TMPDIR=" + folder}, {"reproduce", "copy-convergence", "--dry-run"});
     CAPTURE(result.err);
@@ -193,8 +193,8 @@ TEST_CASE("with a limit on the address space, commands succeed or exit with 1 an
   write_run(dir / "trained", config);
   const std::string train = "train " + (dir / "config.toml").string() + " --run-dir ";
   for (const int megabytes : {200, 300, 400, 500, 700, 900, 1500})
-    for (const std::string words : {std::string("info"), train + (dir / std::to_string(megabytes)).string(),
-                                    "eval " + (dir / "trained").string()}) {
+    for (const std::string& words : Words{"info", train + (dir / std::to_string(megabytes)).string(),
+                                          "eval " + (dir / "trained").string()}) {
       CAPTURE(megabytes);
       CAPTURE(words);
       const std::string code = "ulimit -v " + std::to_string(megabytes * 1000) +
@@ -217,7 +217,7 @@ TEST_CASE("OMP_NUM_THREADS sets the default number of threads, and invalid value
   CHECK(info_with({"OMP_NUM_THREADS=3,1"})["threads"] == 3);
   CHECK(info_with({"OMP_NUM_THREADS=3"}, {"--threads", "2"})["threads"] == 2);
   CHECK(info_with({"OMP_NUM_THREADS=3"}, {"--threads", "2"})["threads_reason"] == "--threads");
-  for (const std::string invalid : {"OMP_NUM_THREADS=", "OMP_NUM_THREADS=-1", "OMP_NUM_THREADS=many"}) {
+  for (const std::string& invalid : Words{"OMP_NUM_THREADS=", "OMP_NUM_THREADS=-1", "OMP_NUM_THREADS=many"}) {
     CAPTURE(invalid);
     CHECK(info_with({invalid})["threads"] <= processors);
     CHECK_FALSE(contains(info_with({invalid})["threads_reason"], "OMP_NUM_THREADS"));
