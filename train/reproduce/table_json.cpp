@@ -194,7 +194,8 @@ const Json* find_cell(const Json& rows, const std::string& line, const std::stri
 std::vector<std::string> lines_of(const Json& rows) {
   std::vector<std::string> lines;
   for (const Json& row : rows)
-    if (const auto line = row["line"].get<std::string>(); std::find(lines.begin(), lines.end(), line) == lines.end())
+    if (const auto line = row["line"].get<std::string>();
+        std::find(lines.begin(), lines.end(), line) == lines.end())
       lines.push_back(line);
   return lines;
 }
