@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "core/environment.h"
 #include "core/errors.h"
-#include "core/system/environment.h"
 
 namespace tapeformer {
 

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "core/system/control_group.h"
+#include "core/control_group.h"
 
 namespace tapeformer {
 

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <string>
 
-#include "core/system/control_group.h"
+#include "core/control_group.h"
 
 namespace tapeformer {
 namespace {

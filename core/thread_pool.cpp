@@ -12,8 +12,8 @@
 #include <thread>
 #include <vector>
 
+#include "core/environment.h"
 #include "core/serial_libraries.h"
-#include "core/system/environment.h"
 #include "core/wait_policy.h"
 #include "core/worker_sleep_schedule.h"
 

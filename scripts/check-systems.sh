@@ -28,6 +28,7 @@ mkdir -p "$folder"
 
 # inside COMMAND…: runs a command in the system $root, in namespaces of its own: its mounts and processes end with it.
 inside() {
+  # shellcheck disable=SC2016  # the inner shell expands the variables
   unshare --mount --pid --fork --kill-child sh -c 'mount -t proc proc "$0/proc" && mount --rbind /sys "$0/sys" &&
     mount --rbind /dev "$0/dev" && exec chroot "$0" env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin "$@"' "$root" "$@"
 }

@@ -3,8 +3,8 @@
 #include <optional>
 
 #include "core/cpu/vector.h"
+#include "core/environment.h"
 #include "core/instruction_set.h"
-#include "core/system/environment.h"
 
 namespace tapeformer::cpu {
 

@@ -3,7 +3,7 @@
 #include <mutex>
 #include <set>
 
-#include "core/system/environment.h"
+#include "core/environment.h"
 
 namespace tapeformer::cuda {
 

@@ -11,8 +11,8 @@
 #include <string_view>
 
 #include "core/cpu/compiled_for.h"
+#include "core/environment.h"
 #include "core/host_memory.h"
-#include "core/system/environment.h"
 
 namespace tapeformer {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "core/environment.h"
 #include "core/errors.h"
-#include "core/system/environment.h"
 #include "data/files/file.h"
 
 namespace tapeformer {

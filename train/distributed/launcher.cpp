@@ -8,8 +8,8 @@
 #include <cstring>
 #include <optional>
 
+#include "core/environment.h"
 #include "core/errors.h"
-#include "core/system/environment.h"
 
 namespace tapeformer {
 namespace {

@@ -8,8 +8,8 @@
 #include <cstdlib>
 #include <thread>
 
+#include "core/environment.h"
 #include "core/errors.h"
-#include "core/system/environment.h"
 
 namespace tapeformer {
 namespace {

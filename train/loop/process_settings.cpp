@@ -6,8 +6,8 @@
 #include <sstream>
 
 #include "core/device.h"
+#include "core/environment.h"
 #include "core/errors.h"
-#include "core/system/environment.h"
 #include "core/system/log.h"
 #include "core/system/machine.h"
 #include "core/threads.h"

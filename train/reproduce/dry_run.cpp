@@ -8,8 +8,8 @@
 #include <csignal>
 #include <optional>
 
+#include "core/environment.h"
 #include "core/errors.h"
-#include "core/system/environment.h"
 #include "core/system/files.h"
 #include "core/threads.h"
 #include "train/reproduce/runner.h"

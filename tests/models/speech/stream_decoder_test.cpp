@@ -177,7 +177,8 @@ TEST_CASE("a stream decoder rejects invalid windows and frames") {
   CHECK_THROWS_WITH_AS((StreamDecoder{linear, {.max_window_frames = 49}}),
                        "window: expected 0 or at least 50 frames, got 49", OptionError);
   CHECK_THROWS_WITH_AS((StreamDecoder{softmax, {.max_window_frames = 81}}),
-                       "window: expected at most max_frames = 80, the capacity of softmax attention, got 81",
+                       "window: expected at most SpeechModelOptions::max_frames = 80 frames, the capacity of "
+                       "softmax attention, got 81",
                        ConfigError);
   StreamDecoder decoder(linear, {.max_window_frames = 81});
   CHECK_THROWS_WITH_AS(decoder.push(Tensor::zeros({1, 5})),

@@ -86,7 +86,7 @@ TEST_CASE("data prepare kaldi: the example of the documentation, from a table to
   CHECK(parse_json_output(trained)["per"] >= 0);
 
   for (const auto& [option, value, expected] :
-       {std::tuple<std::string, std::string, std::string>{"--valid", "2", "at most 1"},
+       {std::tuple<std::string, std::string, std::string>{"--valid", "2", "a number from 0 to 1"},
         {"--split", "speakers", "expected one of"},
         {"--text-column", "words", "there is no column \"words\""}}) {
     const auto refused =

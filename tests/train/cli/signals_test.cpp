@@ -98,7 +98,8 @@ TEST_CASE("SIGHUP and SIGUSR1 stay ignored if they are ignored at the start, as 
   const pid_t training = start_command({"sh", "-c", code}, out, err);
   const auto wait_for_step = [&](int64_t step) {
     const std::string line = "\"step\":" + std::to_string(step) + ",";
-    wait_until(training, [&] { return contains(read_file(run + "/metrics.jsonl"), line); });
+    const fs::path metrics = run + "/metrics.jsonl";
+    wait_until(training, [&] { return fs::exists(metrics) && contains(read_file(metrics), line); });
   };
   wait_for_step(3);
   kill(training, SIGHUP);

@@ -50,8 +50,8 @@ TEST_CASE("the error about an unknown key without a similar name says how to fin
   CHECK(error_of("", {"data.mel_bins=3"}) == "--set data.mel_bins: unknown key data.mel_bins" + mel);
   CHECK(error_of("", {"number_of_mel_filters=3"}) ==
         "--set number_of_mel_filters: unknown key number_of_mel_filters outside of all tables" + mel);
-  CHECK(error_of("", {"zz=3"}) ==
-        "--set zz: unknown key zz outside of all tables; \"tapeformer train --help\" lists all keys");
+  CHECK(error_of("", {"zzzzz=3"}) ==
+        "--set zzzzz: unknown key zzzzz outside of all tables; \"tapeformer train --help\" lists all keys");
   CHECK(error_of("", {"zzzzzzzzz.x=3"})
             .starts_with("--set zzzzzzzzz.x: unknown table [zzzzzzzzz]; the tables are [run], [data], "));
 }

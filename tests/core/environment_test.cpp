@@ -1,4 +1,4 @@
-#include "core/system/environment.h"
+#include "core/environment.h"
 
 #include <doctest/doctest.h>
 #include <stdlib.h>

@@ -1,11 +1,11 @@
-#include "core/system/control_group.h"
+#include "core/control_group.h"
 
 #include <doctest/doctest.h>
 
 #include <cstdlib>
 
 #include "core/default_threads.h"
-#include "core/system/environment.h"
+#include "core/environment.h"
 #include "tests/support/temp_dir.h"
 
 using namespace tapeformer;

@@ -1,4 +1,4 @@
-#include "core/system/environment.h"
+#include "core/environment.h"
 
 #include <cstdlib>
 #include <string_view>

@@ -1,4 +1,4 @@
-#include "core/system/control_group.h"
+#include "core/control_group.h"
 
 #include <fstream>
 #include <string>
