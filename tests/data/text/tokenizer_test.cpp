@@ -164,7 +164,7 @@ TEST_CASE(
       offset = error.offset;
       CHECK(contains(error.what(),
                      "the character \"é\" (U+00E9) is not in the vocabulary of the SentencePiece "
-                     "model; train the model with the option --byte_fallback of spm_train"));
+                     "model; train the model with the option byte_fallback of spm_train"));
     }
     CHECK(offset == 6);
     const auto accepting = make_sentencepiece_tokenizer(model, "m", UnknownCharacters::token);

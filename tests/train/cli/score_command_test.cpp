@@ -85,7 +85,7 @@ TEST_CASE("unknown characters are refused with their position and the key that a
         "data.path: " + run.text_path().string() +
             ":3 (byte 30): the character \"w\" (U+0077) is not in the vocabulary of the SentencePiece model; "
             "train "
-            "the model with the option --byte_fallback of spm_train, or set data.unknown_characters = "
+            "the model with the option byte_fallback of spm_train, or set data.unknown_characters = "
             "\"token\"");
   run.config.data.unknown_characters = "token";
   train(run.config, run.dir / "pieces");
