@@ -3,6 +3,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 
 #include "core/environment.h"
@@ -11,7 +12,7 @@
 namespace tapeformer {
 
 int count_quota_threads(double quota_processors) {
-  return static_cast<int>(std::clamp(quota_processors, 1.0, double{kMaxThreadCount}));
+  return static_cast<int>(std::clamp(std::ceil(quota_processors), 1.0, double{kMaxThreadCount}));
 }
 
 DefaultThreadCount choose_default_thread_count(const char* variable, int openmp_count, int processors,

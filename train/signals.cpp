@@ -23,7 +23,8 @@ constexpr StopSignal kStopSignals[] = {{SIGINT, "error: interrupted by SIGINT\n"
                                        {SIGUSR1, "error: interrupted by SIGUSR1\n", true},
                                        {SIGUSR2, "error: interrupted by SIGUSR2\n", true}};
 
-volatile std::sig_atomic_t stop_signal = 0, sigint_received = 0, sigterm_received = 0, message_omitted = 0;
+volatile std::sig_atomic_t stop_signal = 0, sigint_received = 0, message_omitted = 0;
+volatile std::sig_atomic_t received[std::size(kStopSignals)];  // 1 for signals that a scope has recorded
 struct sigaction previous_actions[std::size(kStopSignals)];
 
 // Ends the process. The function is a signal handler, so it calls only async-signal-safe functions.
@@ -41,7 +42,8 @@ void record(int number) {
   if (number == SIGINT && sigint_received) end_process(number);
   stop_signal = number;
   if (number == SIGINT) sigint_received = 1;
-  if (number == SIGTERM) sigterm_received = 1;
+  for (size_t i = 0; i < std::size(kStopSignals); ++i)
+    if (kStopSignals[i].number == number) received[i] = 1;
 }
 
 // Installs a handler of all stop signals and stores the previous actions in previous_actions.
@@ -68,8 +70,10 @@ void suppress_signal_message() {
   message_omitted = 1;
 }
 
-bool has_received_sigterm() {
-  return sigterm_received != 0;
+bool has_received_signal(int number) {
+  for (size_t i = 0; i < std::size(kStopSignals); ++i)
+    if (kStopSignals[i].number == number) return received[i] != 0;
+  return false;
 }
 
 StopSignalScope::StopSignalScope() {

@@ -21,8 +21,8 @@ void install_exit_handlers();
 // function if their launcher reports signals.
 void suppress_signal_message();
 
-// Returns whether any StopSignalScope object of this process has recorded SIGTERM.
-bool has_received_sigterm();
+// Returns whether any StopSignalScope object of this process has recorded this stop signal.
+bool has_received_signal(int number);
 
 // A scope with signal handlers that record the stop signals instead of ending the process. The second SIGINT
 // ends the process at once. The destructor restores the previous handlers. Scopes must not be nested.

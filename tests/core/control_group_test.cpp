@@ -107,6 +107,7 @@ TEST_CASE("the default number of threads is OMP_NUM_THREADS, the processors or t
   CHECK(choose(nullptr, 8, 8, 1).count == 1);
   CHECK(contains(choose(nullptr, 8, 8, 1).reason, "quota of 1 of 8 processors, in /sys/fs/cgroup/cpu.max"));
   CHECK(choose(nullptr, 8, 8, 0.25).count == 1);
+  CHECK(choose(nullptr, 8, 8, 1.25).count == 2);
   CHECK(choose(nullptr, 8, 8, 12).count == 8);
   CHECK(choose("3", 3, 8, 1).count == 3);
   CHECK(choose("3", 3, 8, 1).is_from_environment);

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cmath>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <cxxopts.hpp>
@@ -17,6 +18,7 @@
 #include "train/config/value.h"
 #include "train/distributed/processes.h"
 #include "train/loop/process_settings.h"
+#include "train/signals.h"
 
 namespace tapeformer {
 namespace {
@@ -313,7 +315,10 @@ void init_process_group_and_threads(const CommonOptions& common) {
 void print_text(const std::string& raw) {
   if (get_process_rank() != 0) return;
   const std::string text = escape_text(raw);
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
+  const bool failed =
+      std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0;
+  // After SIGHUP, standard output may be a closed terminal.
+  if (failed && !(errno == EIO && has_received_signal(SIGHUP)))
     throw std::runtime_error(concat_text("cannot write to standard output: ", std::strerror(errno)));
 }
 

@@ -1,6 +1,7 @@
 #include "train/cli/run.h"
 
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
 #include <new>
 #include <system_error>
@@ -155,7 +156,7 @@ int run_and_report_errors(const Arguments& words) {
     // If the launcher has sent SIGTERM, the launcher also reports the lost process. If the launcher has sent
     // SIGTERM, this process prints no error.
     return destroy_process_group(kFailureExitStatus, error.what(),
-                                 has_received_sigterm() ? nullptr : print_error);
+                                 has_received_signal(SIGTERM) ? nullptr : print_error);
   } catch (const ConfigError& error) {
     return report(error.what(), kUsage);
   } catch (const MissingDatasetError& error) {
