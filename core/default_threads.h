@@ -23,8 +23,9 @@ struct DefaultThreadCount {
 // of OpenMP threads of the calling thread. Later calls return the same result.
 const DefaultThreadCount& get_default_thread_count();
 
-// Returns the number of threads that can use up a processor quota, which is the quota rounded up. More threads
-// would use up the quota sooner, and the system would then stop all threads for the rest of the period.
+// Returns the number of threads that can use up a processor quota, which is the quota rounded up. More
+// threads would use up the quota sooner, and the system would then stop all threads for the rest of the
+// period.
 int count_quota_threads(double quota_processors);
 
 // Returns the result of get_default_thread_count() for a process that may use `processors` processors.
