@@ -48,8 +48,8 @@ while read -r text; do
   between 30 90; level=0.$number
   between 0 30; start=$number
   espeak-ng -v "$voice" -s "$rate" -p "$pitch" -w "$work/spoken.wav" -- "$text"
-  sox "$work/spoken.wav" "$work/room.wav" gain -6 reverb "$reverb" tempo -s "$tempo"
-  sox -m -v "$level" "$work/room.wav" "|sox -n -r 22050 -c 1 -p synth 60 pinknoise vol $noise trim $start" \
+  sox -R "$work/spoken.wav" "$work/room.wav" gain -6 reverb "$reverb" tempo -s "$tempo"
+  sox -R -m -v "$level" "$work/room.wav" "|sox -R -n -r 22050 -c 1 -p synth 60 pinknoise vol $noise trim $start" \
     -b 16 "$out/$name" trim 0 "$(soxi -D "$work/room.wav")"
   printf '%s\t%s\n' "$name" "$text" >>"$out/transcripts.tsv"
 done <"$work/verses"
