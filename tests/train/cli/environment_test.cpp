@@ -202,9 +202,12 @@ TEST_CASE("with a limit on the address space, commands succeed or exit with 1 an
       const std::string out = dir / "out", err = dir / "err";
       const int status =
           wait_for_exit_code(start_command({"env", "OMP_NUM_THREADS=3", "sh", "-c", code}, out, err));
-      CAPTURE(read_file(err));
+      const std::string message = read_file(err);
+      CAPTURE(message);
+      // The dynamic loader itself fails and exits with 127 if the libraries of CUDA exceed the limit.
+      if (status == 127 && contains(message, "error while loading shared libraries") && megabytes < 1500) continue;
       CHECK((status == 0 || status == 1));
-      if (status == 1) CHECK(contains(read_file(err), "memory"));
+      if (status == 1) CHECK(contains(message, "memory"));
       if (megabytes == 1500) CHECK(status == 0);
     }
 #endif
