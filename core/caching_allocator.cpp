@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "core/errors.h"
-#include "core/live_blocks.h"
 
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
@@ -113,7 +112,6 @@ void* CachingAllocator::allocate(int64_t bytes) {
   stats_.active_bytes += size.bytes;
   stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.active_bytes);
   ++stats_.allocation_count;
-  record_allocated_block(block, bytes);
   if (system_allocator_.is_host_memory())
     mark_usable(block, uses_separate_cache_ ? size.bytes : bytes, size.bytes);
   return block;
@@ -121,7 +119,6 @@ void* CachingAllocator::allocate(int64_t bytes) {
 
 void CachingAllocator::release(void* block, int64_t bytes) noexcept {
   if (!block) return;
-  record_released_block(block);
   const SizeClass size = find_size_class(bytes);
   const std::scoped_lock lock(mutex_);
   if (system_allocator_.is_host_memory() && !uses_separate_cache_) mark_usable(block, 0, size.bytes);

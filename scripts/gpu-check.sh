@@ -58,22 +58,15 @@ if [ "$status" -ne 0 ]; then exit "$status"; fi
 
 mkdir -p "$(dirname "$out")"
 started=$(date -u +%FT%TZ)
-model=h200  # the device model of the estimates
 device_name=$(run_program tapeformer info --json 2>/dev/null | grep -oE '"cuda[^"]*compute capability[^"]*"' | head -n 1 |
   tr -d '"') || true
 commit=$(git rev-parse --short HEAD 2>/dev/null) || commit=""
-case $device_name in
-  *H200*) ;;
-  *H100*) model=h100 ;;
-  *A100*) model=a100 ;;
-  *4090*) model=4090 ;;
-esac
 
 # --- Results -----------------------------------------------------------------------------------------------------------
 
 objects=() works=() running="" child="" failed=0 finished=false
 declare -A count_of=([passed]=0 [failed]=0 ["timed out"]=0 ["cut off"]=0 ["not run"]=0 [interrupted]=0)
-declare -A measured=() estimated=() pytorch=()
+declare -A measured=() pytorch=()
 
 # Sets `quoted` to a line of text as a JSON string. Starts no process, so it is fast.
 quote() {
@@ -96,12 +89,12 @@ write_results() {
   quote "$running"
   {
     printf '{"started": "%s", "finished": %s, "total_seconds": %s, "seconds": %s,\n' "$started" "$finished" "$total" "$SECONDS"
-    printf ' "device": "%s", "device_model": "%s", "commit": "%s",\n' "$device_name" "$model" "$commit"
+    printf ' "device": "%s", "commit": "%s",\n' "$device_name" "$commit"
     printf ' "running": %s,\n "comparisons": [' "$quoted"
     for work in "${works[@]}"; do
       quote "$work"
-      printf '%s\n  {"work": %s, "measured_seconds": %s, "estimated_seconds": %s, "pytorch_seconds": %s}' "$separator" \
-        "$quoted" "${measured[$work]:-null}" "${estimated[$work]:-null}" "${pytorch[$work]:-null}"
+      printf '%s\n  {"work": %s, "measured_seconds": %s, "pytorch_seconds": %s}' "$separator" "$quoted" \
+        "${measured[$work]:-null}" "${pytorch[$work]:-null}"
       separator=,
     done
     printf '],\n "sections": ['
@@ -207,25 +200,22 @@ number_of() {
   [ "$last_result" = passed ] || return 0
   grep -oE "\"$1\": *[-+0-9.eE]+" "$out.running" | tail -n 1 | awk -F': *' -v factor="$2" '{ printf "%.9g", $2 * factor }'
 }
-# set_seconds KIND WORK SECONDS: stores a time of the benchmark WORK. KIND is measured, estimated or pytorch.
+# set_seconds KIND WORK SECONDS: stores a time of the benchmark WORK. KIND is measured or pytorch.
 set_seconds() {
-  if [[ -z ${measured[$2]:-}${estimated[$2]:-}${pytorch[$2]:-} ]]; then works+=("$2"); fi
+  if [[ -z ${measured[$2]:-}${pytorch[$2]:-} ]]; then works+=("$2"); fi
   case $1 in
     measured) measured[$2]=$3 ;;
-    estimated) estimated[$2]=$3 ;;
     pytorch) pytorch[$2]=$3 ;;
   esac
   write_results
 }
 
-# print_comparison WORK: prints the measured, estimated and PyTorch times of a benchmark, and their ratios.
+# print_comparison WORK: prints the measured time of a benchmark, and the time of PyTorch with its ratio.
 print_comparison() {
-  awk -v work="$1" -v ours="${measured[$1]:-0}" -v model="$model" -v estimate="${estimated[$1]:-0}" -v torch="${pytorch[$1]:-0}" '
+  awk -v work="$1" -v ours="${measured[$1]:-0}" -v torch="${pytorch[$1]:-0}" '
     function ms(seconds) { return sprintf("%.4g ms", 1000 * seconds) }
     BEGIN {
       line = "           " work ": " (ours > 0 ? "measured " ms(ours) : "not measured")
-      if (estimate > 0) line = line ", estimated " ms(estimate) " for " model
-      if (ours > 0 && estimate > 0) line = line sprintf(" (measured / estimated %.2f)", ours / estimate)
       if (torch > 0) line = line ", PyTorch " ms(torch)
       if (ours > 0 && torch > 0) line = line sprintf(" (PyTorch / measured %.2f)", torch / ours)
       print line
@@ -235,12 +225,12 @@ print_comparison() {
 # measure KIND WORK KEY FACTOR COMMAND…: runs a benchmark whose time is KEY × FACTOR seconds. KIND is as in set_seconds.
 measure() {
   local suffix="" value
-  case $1 in estimated) suffix=", estimate" ;; pytorch) suffix=", PyTorch" ;; esac
+  if [ "$1" = pytorch ]; then suffix=", PyTorch"; fi
   section "$2$suffix" "${@:5}"
   value=$(number_of "$3" "$4")
   if [ -z "$value" ]; then return; fi
   set_seconds "$1" "$2" "$value"
-  if [ "$1" != estimated ]; then print_comparison "$2"; fi
+  print_comparison "$2"
 }
 
 # --- Parts -------------------------------------------------------------------------------------------------------------
@@ -296,16 +286,12 @@ part_training() {
   rm -rf "$runs"
 }
 
-# estimate WORK OPTIONS…: estimates the time of a benchmark by counting its launches, bytes and operations.
-estimate() {
-  measure estimated "$1" estimated_milliseconds 1e-3 tapeformer bench device-cost --device-model "$model" "${@:2}"
-}
 # Sets `precision` to the options of a precision: float32, tf32 or bfloat16.
 set_precision() {
   precision=(--precision "$1")
   if [ "$1" = tf32 ]; then precision=(--precision float32 --set run.tf32=true); fi
 }
-# bench_training and bench_sampling NAME,CONFIG,BATCH PRECISION GRAPHS: measure a benchmark and estimate its time.
+# bench_training and bench_sampling NAME,CONFIG,BATCH PRECISION GRAPHS: measure a benchmark.
 bench_training() {
   local name config batch precision work
   IFS=, read -r name config batch <<<"$1"
@@ -313,7 +299,7 @@ bench_training() {
   work="Training step, $name, linear attention, batch $batch, $2"
   local options=(--config "configs/$config/linear.toml" "${precision[@]}" --set model.dropout=0.1 "${small[@]}"
     --device "$device" --json)
-  if [ "$3" = false ]; then work+=", without CUDA graphs"; else estimate "$work" "${options[@]}" --batch "$batch"; fi
+  if [ "$3" = false ]; then work+=", without CUDA graphs"; fi
   measure measured "$work" seconds_per_step 1 tapeformer bench train-step "${options[@]}" --set data.batch_size="$batch" \
     --set run.cuda_graphs="$3"
 }
@@ -324,7 +310,7 @@ bench_sampling() {
   work="Sampled token, $name, linear attention, batch $batch, $2"
   local options=(--config "configs/$config/linear.toml" "${precision[@]}" --batch "$batch" "${small[@]}"
     --device "$device" --json)
-  if [ "$3" = false ]; then work+=", without CUDA graphs"; else estimate "$work" "${options[@]}" --work token; fi
+  if [ "$3" = false ]; then work+=", without CUDA graphs"; fi
   measure measured "$work" milliseconds_per_token 1e-3 tapeformer bench generate "${options[@]}" --tokens "$sampled" \
     --set run.cuda_graphs="$3"
 }

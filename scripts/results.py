@@ -176,13 +176,12 @@ def merged_runs(paths: list[Path]) -> tuple[dict, dict]:
 
 
 def comparison_block(comparisons: dict) -> dict:
-    """Returns the table of measured times beside the estimates of `bench device-cost` and the times of PyTorch."""
-    header = ["work", "measured", "estimated", "measured / estimated", "PyTorch", "PyTorch / measured"]
+    """Returns the table of measured times beside the times of PyTorch."""
+    header = ["work", "measured", "PyTorch", "PyTorch / measured"]
     rows = []
     for work, row in comparisons.items():
-        ours, estimate, torch = (row.get(f"{kind}_seconds") for kind in ("measured", "estimated", "pytorch"))
-        rows.append([work, seconds_text(ours), seconds_text(estimate), ratio_text(ours, estimate), seconds_text(torch),
-                     ratio_text(torch, ours)])  # fmt: skip
+        ours, torch = (row.get(f"{kind}_seconds") for kind in ("measured", "pytorch"))
+        rows.append([work, seconds_text(ours), seconds_text(torch), ratio_text(torch, ours)])
     return {"table": {"header": header, "rows": rows}}
 
 

@@ -45,12 +45,7 @@ Context* make_context(int index) {
   constexpr size_t kArrivalBytes = kArrivalCounterCount * sizeof(unsigned);
   void* arrival_counters = nullptr;
   check_status(cudaMalloc(&arrival_counters, kArrivalBytes));
-  // A SkippedWorkScope object (core/cuda/work_log.h) makes the emulation skip cudaMemsetAsync. The emulation
-  // therefore sets the counters directly.
-  if (is_emulated())
-    std::memset(arrival_counters, 0, kArrivalBytes);
-  else
-    check_status(cudaMemsetAsync(arrival_counters, 0, kArrivalBytes, stream));
+  check_status(cudaMemsetAsync(arrival_counters, 0, kArrivalBytes, stream));
   owned_stream.release();
   owned_blas.release();
   owned_blas_lt.release();

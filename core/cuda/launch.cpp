@@ -17,22 +17,6 @@ void detail::check_limits(const LaunchConfig& launch) {
         launch.where.file, ":", launch.where.line);
 }
 
-void detail::log_launch(const LaunchConfig& launch, std::span<const ArgumentBytes> arguments) {
-  const dim3 &grid = launch.grid, &block = launch.block;
-  const LaunchWork& work = launch.work;
-  const int64_t bytes = work.bytes >= 0 ? work.bytes : sum_array_bytes(arguments);
-  WorkLog::current()->add({.kind = WorkKind::kernel,
-                           .op = {},
-                           .where = launch.where,
-                           .bytes = bytes + work.updated_bytes,
-                           .flop = work.flop,
-                           .operand_type = work.operand_type,
-                           .warp_instructions = work.warp_instructions,
-                           .block_count = int64_t{grid.x} * grid.y * grid.z,
-                           .thread_count = int64_t{block.x} * block.y * block.z,
-                           .shared_bytes = static_cast<int64_t>(launch.shared_bytes)});
-}
-
 #ifdef TAPEFORMER_CUDA_EMULATED
 
 bool are_launches_synchronous() {

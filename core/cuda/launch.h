@@ -2,31 +2,15 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
-#include <span>
 #include <tuple>
 #include <utility>
 
 #include "core/cuda/context.h"
-#include "core/cuda/work_log.h"
+#include "core/errors.h"
+#include "core/source_location.h"
 
 namespace tapeformer::cuda {
-
-// The memory accesses, the matrix products and the instructions of a launch, which WorkLog records.
-struct LaunchWork {
-  // Number of bytes that the kernel reads and writes. If `bytes` is -1, WorkLog uses the total size of the
-  // arrays to which the arguments point.
-  int64_t bytes = -1;
-  // Number of bytes that the kernel both reads and writes. `bytes` counts each of these bytes once. WorkLog
-  // adds updated_bytes to `bytes`, so that both the read and the write are counted.
-  int64_t updated_bytes = 0;
-  double flop = 0;                                  // number of floating-point operations in matrix products
-  OperandType operand_type = OperandType::float32;  // operand type of these matrix products
-  // Number of instructions of the kernel, summed over all warps. An instruction that the lanes of a warp
-  // execute together counts once. If the number is unknown, the value is 0.
-  double warp_instructions = 0;
-};
 
 // The configuration of a launch: the sizes of the grid and of the blocks, and the bytes of dynamic shared
 // memory per block. A kernel accesses this memory with get_dynamic_shared_memory<T>().
@@ -34,38 +18,10 @@ struct LaunchConfig {
   dim3 grid, block;
   size_t shared_bytes;
   SourceLocation where;  // location of the launch in the source code, for error messages
-  LaunchWork work = {};
 
   LaunchConfig(dim3 blocks, dim3 threads, size_t shared = 0,
                SourceLocation location = SourceLocation::current())
       : grid(blocks), block(threads), shared_bytes(shared), where(location) {}
-
-  // Each of the following functions returns a copy of the launch with changed values in `work`.
-  LaunchConfig with_bytes(int64_t bytes) const {
-    LaunchConfig launch = *this;
-    launch.work.bytes = bytes;
-    return launch;
-  }
-  LaunchConfig with_updated_bytes(int64_t bytes) const {
-    LaunchConfig launch = *this;
-    launch.work.updated_bytes = bytes;
-    return launch;
-  }
-  LaunchConfig with_warp_instructions(double count) const {
-    LaunchConfig launch = *this;
-    launch.work.warp_instructions = count;
-    return launch;
-  }
-  // S is the type of the operands in memory.
-  template <class S>
-  LaunchConfig with_flop(double flop) const {
-    LaunchConfig launch = *this;
-    launch.work.flop = flop;
-    launch.work.operand_type = sizeof(S) == 2   ? OperandType::bfloat16
-                               : sizeof(S) == 8 ? OperandType::float64
-                                                : OperandType::float32;
-    return launch;
-  }
 };
 
 inline constexpr int kDefaultBlockSize = 256;  // in threads
@@ -109,8 +65,6 @@ void check_limits(const LaunchConfig& launch);
 // launch() runs the kernel, and launch_kernel() only throws DeviceError if a graph is being recorded and the
 // kernel has not been launched before.
 void launch_kernel(const void* kernel, const LaunchConfig& launch, void** arguments);
-// Adds the launch to the WorkLog of this thread, which must exist.
-void log_launch(const LaunchConfig& launch, std::span<const ArgumentBytes> arguments);
 }  // namespace detail
 
 // Launches kernel<<<grid, block, shared_bytes, stream>>>(arguments…) in the stream of current_device. If the
@@ -122,15 +76,8 @@ template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), const LaunchConfig& shape, const Arguments&... arguments) {
   if (shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return;
   detail::check_limits(shape);
+  ++launch_count;
   std::tuple<Parameters...> values(static_cast<Parameters>(arguments)...);
-  if (WorkLog::current())
-    std::apply(
-        [&](const auto&... value) {
-          const std::array<ArgumentBytes, sizeof...(Parameters)> bytes{
-              ArgumentBytes(reinterpret_cast<const std::byte*>(&value), sizeof(value))...};
-          detail::log_launch(shape, bytes);
-        },
-        values);
 #ifdef TAPEFORMER_CUDA_EMULATED
   detail::launch_kernel(reinterpret_cast<const void*>(kernel), shape, nullptr);
   emulation::submit(

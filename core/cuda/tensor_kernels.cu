@@ -137,15 +137,6 @@ constexpr bool kUsesGroups = std::is_same_v<T, float> || std::is_same_v<T, BFloa
 template <class To, class From = To>
 constexpr int kGroupSize = kUsesGroups<To>&& kUsesGroups<From> ? 16 / std::max(sizeof(To), sizeof(From)) : 1;
 
-// Returns the number of elements of an array that are stored in memory. A broadcast dimension has stride 0,
-// and all its positions share the same elements.
-int64_t count_distinct_elements(const StridedLayout& layout, const int64_t (&strides)[Shape::kMaxRank]) {
-  int64_t count = 1;
-  for (int dim = 0; dim < layout.rank; ++dim)
-    if (strides[dim] != 0) count *= layout.size[dim];
-  return count;
-}
-
 }  // namespace
 
 void fill_zero(Backend, void* data, int64_t bytes) {
@@ -162,13 +153,11 @@ void copy_elements(Backend, const Tensor& to, const Tensor& from) {
     visit_dtype(from.dtype(), [&](auto from_tag) {
       using To = decltype(to_tag);
       using From = decltype(from_tag);
-      const int64_t bytes = to.numel() * static_cast<int64_t>(sizeof(To)) +
-                            count_distinct_elements(layout, layout.from) * static_cast<int64_t>(sizeof(From));
       call_with_group_size<kGroupSize<To, From>>(
           layout, to.data<To>(), from.data<From>(), [&](const StridedLayout& grouped, auto group) {
             const int64_t groups = to.numel() / group();
-            launch(copy_kernel<To, From, group()>, make_elementwise_launch(groups).with_bytes(bytes), grouped,
-                   to.data<To>(), from.data<From>(), groups);
+            launch(copy_kernel<To, From, group()>, make_elementwise_launch(groups), grouped, to.data<To>(),
+                   from.data<From>(), groups);
           });
     });
   });
@@ -178,12 +167,12 @@ void fill_elements(Backend, const Tensor& to, double value) {
   const StridedLayout layout = make_layout(to.shape(), to.strides(), to.strides());
   visit_dtype(to.dtype(), [&](auto tag) {
     using T = decltype(tag);
-    call_with_group_size<kGroupSize<T>>(
-        layout, to.data<T>(), to.data<T>(), [&](const StridedLayout& grouped, auto group) {
-          const int64_t groups = to.numel() / group();
-          launch(fill_kernel<T, group()>, make_elementwise_launch(groups).with_bytes(to.bytes()), grouped,
-                 to.data<T>(), value, groups);
-        });
+    call_with_group_size<kGroupSize<T>>(layout, to.data<T>(), to.data<T>(),
+                                        [&](const StridedLayout& grouped, auto group) {
+                                          const int64_t groups = to.numel() / group();
+                                          launch(fill_kernel<T, group()>, make_elementwise_launch(groups),
+                                                 grouped, to.data<T>(), value, groups);
+                                        });
   });
 }
 
@@ -191,14 +180,12 @@ void add_elements(Backend, const Tensor& to, const Tensor& from, double scale) {
   const StridedLayout layout = make_layout(to.shape(), to.strides(), from.strides());
   visit_floating_dtype("add_scaled", to.dtype(), [&](auto tag) {
     using T = decltype(tag);
-    const int64_t bytes =
-        2 * to.bytes() + count_distinct_elements(layout, layout.from) * static_cast<int64_t>(sizeof(T));
-    call_with_group_size<kGroupSize<T>>(
-        layout, to.data<T>(), from.data<T>(), [&](const StridedLayout& grouped, auto group) {
-          const int64_t groups = to.numel() / group();
-          launch(add_kernel<T, group()>, make_elementwise_launch(groups).with_bytes(bytes), grouped,
-                 to.data<T>(), from.data<T>(), scale, groups);
-        });
+    call_with_group_size<kGroupSize<T>>(layout, to.data<T>(), from.data<T>(),
+                                        [&](const StridedLayout& grouped, auto group) {
+                                          const int64_t groups = to.numel() / group();
+                                          launch(add_kernel<T, group()>, make_elementwise_launch(groups),
+                                                 grouped, to.data<T>(), from.data<T>(), scale, groups);
+                                        });
   });
 }
 

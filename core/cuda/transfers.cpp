@@ -11,22 +11,11 @@
 
 #include "core/cuda/context.h"
 #include "core/cuda/memory.h"
-#include "core/cuda/work_log.h"
 #ifdef TAPEFORMER_CUDA_EMULATED
 #include "core/emulation/events.h"
 #endif
 
 namespace tapeformer::cuda {
-namespace {
-
-// Adds a copy or a fill to the WorkLog of this thread, if there is one. `bytes` is the number of bytes of
-// device memory that are read and written.
-void log_copy(int64_t bytes, SourceLocation where = SourceLocation::current()) {
-  if (WorkLog* const log = WorkLog::current()) log->add_copy(bytes, where);
-}
-
-}  // namespace
-
 // A pinned buffer for copies between the host and one device, with an event that is recorded after the last
 // copy. Slots are reused and never destroyed.
 struct Slot {
@@ -38,7 +27,6 @@ struct Slot {
     check_status(cudaEventCreateWithFlags(&copy_done, cudaEventDisableTiming));
   }
   void copy(void* to, const void* from, int64_t bytes) const {
-    log_copy(bytes);
     check_status(
         cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, get_context().stream));
     check_status(cudaEventRecord(copy_done, get_context().stream));
@@ -150,7 +138,6 @@ void synchronize(Device device) {
 
 void fill_zero(void* data, int64_t bytes) {
   if (bytes == 0) return;
-  log_copy(bytes);
   check_status(cudaMemsetAsync(data, 0, static_cast<size_t>(bytes), get_context().stream));
 }
 
@@ -171,7 +158,6 @@ void copy_bytes(void* to, Device to_device, const void* from, Device from_device
     return;
   }
   if (!from_device.is_cpu() && !to_device.is_cpu() && from_device != to_device) synchronize(to_device);
-  log_copy(to_device.is_cpu() ? bytes : 2 * bytes);
   check_status(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, stream));
   if (to_device.is_cpu() || (!from_device.is_cpu() && from_device != to_device)) synchronize_stream(stream);
 }

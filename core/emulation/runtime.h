@@ -51,14 +51,9 @@ namespace tapeformer::cuda::emulation {
 
 // The work that this CPU thread has submitted during a stream capture. Null if the thread captures no stream.
 inline constinit thread_local std::vector<std::function<void()>>* captured_work = nullptr;
-// If true, the work that this CPU thread submits does not run, and device memory that the thread allocates is
-// not initialized (SkippedWorkScope in core/cuda/work_log.h).
-inline constinit thread_local bool skips_work = false;
-// If skips_work is true, does nothing. Otherwise, during a stream capture, adds `work` to captured_work.
-// Outside of a stream capture, runs `work` immediately.
+// Runs `work` immediately. During a stream capture, adds `work` to captured_work instead.
 template <class F>
 void submit(F&& work) {
-  if (skips_work) return;
   if (captured_work)
     captured_work->emplace_back(std::forward<F>(work));
   else

@@ -48,13 +48,6 @@ void for_each_list(const char* op, const Entry* entries, int64_t entry_count, F&
   }
 }
 
-template <class Entry>
-int64_t count_elements(const ArrayList<Entry>& list) {
-  int64_t element_count = 0;
-  for (int i = 0; i < list.entry_count; ++i) element_count += list.entries[i].n;
-  return element_count;
-}
-
 // A part of a list entry: elements [begin, end) of each array of the entry.
 struct ArrayChunk {
   int entry_index;

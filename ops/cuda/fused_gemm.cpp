@@ -14,7 +14,6 @@
 #include "core/cuda/devices.h"
 #include "core/cuda/product_algorithms.h"
 #include "core/cuda/transfers.h"
-#include "ops/cuda/log_product.h"
 
 namespace tapeformer::cuda {
 namespace {
@@ -243,13 +242,6 @@ std::string make_choice_name(const Gemm<T, Operand>& p, cublasLtEpilogue_t epilo
                      p.ldb, " ldc ", p.ldc);
 }
 
-const char* describe_epilogue(cublasLtEpilogue_t epilogue) {
-  return epilogue == CUBLASLT_EPILOGUE_DEFAULT     ? ""
-         : epilogue == CUBLASLT_EPILOGUE_BGRADB    ? "bias gradient"
-         : epilogue == CUBLASLT_EPILOGUE_RELU_BIAS ? "bias and relu"
-                                                   : "bias";
-}
-
 // Computes the product `p` with cuBLASLt. Returns false and does nothing if cuBLASLt does not support the
 // product. The plan of the product is cached for later calls by the same thread.
 template <class T, class Operand>
@@ -281,7 +273,7 @@ bool run_planned_gemm(const Gemm<T, Operand>& p, cublasLtEpilogue_t epilogue, co
   }
   if (bias) set_attribute(found->second, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
   if (!multiply(found->second, arrays)) return false;
-  add_gemm_to_work_log(p, 1, describe_epilogue(epilogue), epilogue != CUBLASLT_EPILOGUE_BGRADB);
+  ++launch_count;
   return true;
 }
 

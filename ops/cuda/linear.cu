@@ -293,11 +293,8 @@ void launch_epilogue(const LinearShape& shape, const Compute<Y>* bias, Activatio
   if (!bias && activation == Activation::none && !dropout.is_active()) return;
   const bool use_packs = out % Pack<T>::kSize == 0 && are_aligned_to_packs(bias, preactivation, y);
   const EpilogueArrays<Y> f{rows, out, bias, DropoutMultipliers<T>(dropout), preactivation, y};
-  const bool is_in_place = activation != Activation::gelu || bias;
-  const int64_t updated = is_in_place ? rows * out * static_cast<int64_t>(sizeof(Y)) : 0;
   with_group_and_activation<T>(use_packs, activation, [&](auto group, auto function) {
-    launch(epilogue_kernel<Y, group(), function()>,
-           over_columns(out / group(), count_partial_sums(rows)).with_updated_bytes(updated), f);
+    launch(epilogue_kernel<Y, group(), function()>, over_columns(out / group(), count_partial_sums(rows)), f);
   });
 }
 

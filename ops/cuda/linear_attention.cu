@@ -4,7 +4,6 @@
 #include <type_traits>
 
 #include "core/instances.h"
-#include "ops/cuda/instruction_counts.h"
 #include "ops/cuda/linear_attention_tensor_cores.h"
 
 // Linear attention, computed in chunks of kTileTokens tokens. Sequences are divided into segments, so that a
@@ -332,24 +331,6 @@ __global__ void __launch_bounds__(Tiles::kThreads, choose_resident_blocks<Tiles,
   }
 }
 
-// Returns a copy of the launch configuration `shape` with the amount of work that WorkLog records. The kernel
-// accesses feature_tensors tensors with rows of `dim` elements, value_tensors tensors with rows of
-// `value_dim` elements, and `states` states. For each token of each head, the kernel also accesses `scalars`
-// other elements and computes `multiply_adds` multiply-adds.
-template <class Tiles, class S>
-LaunchConfig with_work(const LaunchConfig& shape, const LinearAttentionInputs<S>& in, int64_t length,
-                       int64_t feature_tensors, int64_t value_tensors, int64_t scalars, int64_t states,
-                       int64_t multiply_adds) {
-  // SplitTensorTiles multiplies two operands with three products of their bfloat16 parts.
-  constexpr int kProducts = std::is_same_v<Tiles, SplitTensorTiles> ? 3 : 1;
-  const int64_t tokens = in.s.batch * in.s.heads * length;
-  const int64_t elements = tokens * (feature_tensors * in.s.dim + value_tensors * in.s.value_dim);
-  return shape
-      .with_bytes(elements * static_cast<int64_t>(sizeof(S)) +
-                  (tokens * scalars + states * in.state_size()) * static_cast<int64_t>(sizeof(Compute<S>)))
-      .template with_flop<S>(2.0 * kProducts * static_cast<double>(tokens * multiply_adds));
-}
-
 // Divides sequences of `length` tokens into segments. Sets only segments_per_head and tokens_per_segment. The
 // number of segments is chosen to occupy a large device, but is at most kMaxSegments, because each thread
 // block adds up the states of other segments of the head. The number of segments depends only on the shape,
@@ -365,15 +346,13 @@ LinearAttentionSegments<T> choose_segments(const LinearAttentionShape& s, int64_
           .tokens_per_segment = tokens};
 }
 
-// The kernels of a scan, their dynamic shared memory, and the numbers of instructions that a warp executes
-// per chunk. Numbers of instructions that are not known are set to 0.
+// The kernels of a scan, and their dynamic shared memory.
 template <class S, class T = Compute<S>>
 struct ScanKernels {
   void (*state)(LinearAttentionInputs<S>, LinearAttentionSegments<T>, T*);
   void (*scan)(LinearAttentionInputs<S>, LinearAttentionSegments<T>, LinearAttentionOutputs<S>);
   size_t state_bytes, scan_bytes;
   bool has_state_in_memory;  // false if the scan kernel keeps its state in registers
-  int state_instructions = 0, scan_instructions = 0;
 };
 
 template <class Tiles, Scan kScan, class S = typename Tiles::Stored>
@@ -389,14 +368,8 @@ ScanKernels<S> choose_kernels(const LinearAttentionInputs<S>& in, const LinearAt
   const auto set_tensor_core_kernels = [&](auto columns) {
     constexpr int kWidth = decltype(columns)::value;
     using Operations = TensorCoreScan<kScan, kWidth>;
-    constexpr LinearInstructionCounts kCounts = kLinearInstructions[static_cast<int>(kScan)];
-    kernels = {tensor_core_state_kernel<kScan, kWidth>,
-               tensor_core_scan_kernel<kScan, kWidth>,
-               Operations::kStateRowBytes,
-               Operations::kSharedBytes,
-               false,
-               kCounts.state.count(kWidth),
-               kCounts.scan.count(kWidth)};
+    kernels = {tensor_core_state_kernel<kScan, kWidth>, tensor_core_scan_kernel<kScan, kWidth>,
+               Operations::kStateRowBytes, Operations::kSharedBytes, false};
   };
   if constexpr (!std::is_same_v<S, BFloat16>)
     visit_tile_width<S>(width, set_segment_kernels);
@@ -429,34 +402,13 @@ void launch_scan(const LinearAttentionInputs<S>& in, const LinearAttentionOutput
   const bool is_shared = state_bytes <= kMaxShared;
   const Scratch<T> workspace(is_shared ? 0 : heads * segments.segments_per_head * in.state_size());
   segments.workspace = workspace.data();
-  const auto count_instructions = [&](int64_t tokens, int per_chunk) {
-    return static_cast<double>(heads * count_tiles(tokens, kTileTokens) * kTensorCoreWarps * per_chunk);
-  };
-  if (segments.states_per_head > 0) {
-    const int64_t blocks = heads * summed_segments.segments_per_head;
+  if (segments.states_per_head > 0)
     launch(kernels.state,
-           with_work<Tiles, S>(make_row_launch(blocks, Tiles::kThreads, kernels.state_bytes), in,
-                               summed_length, 1, 1, kIsReverse ? 2 : 0, blocks, s.dim * s.value_dim)
-               .with_warp_instructions(count_instructions(summed_length, kernels.state_instructions)),
+           make_row_launch(heads * summed_segments.segments_per_head, Tiles::kThreads, kernels.state_bytes),
            in, summed_segments, states.data());
-  }
-  // Without a causal mask, a scan accesses `feature_tensors` tensors with rows of `dim` elements, and
-  // `value_tensors` tensors with rows of `value_dim` elements. With a causal mask, a scan accesses one more
-  // tensor of each kind.
-  const bool recomputes_result = kScan == Scan::query_gradient && std::is_same_v<S, BFloat16>;
-  const int64_t output_count = kIsReverse || recomputes_result ? 2 : 1;
-  const int64_t feature_tensors = kScan == Scan::result ? 1 : 2;
-  const int64_t value_tensors = kScan == Scan::result || recomputes_result ? 1 : 2;
-  const int64_t causal = s.causal ? 1 : 0, matrix_size = s.dim * s.value_dim;
-  const int64_t multiply_adds_per_output = matrix_size + causal * kTileTokens * (s.dim + s.value_dim);
-  const int64_t blocks = heads * segments.segments_per_head;
-  const size_t shared_bytes = kernels.scan_bytes + (is_shared ? state_bytes : 0);
   launch(kernels.scan,
-         with_work<Tiles, S>(make_row_launch(blocks, Tiles::kThreads, shared_bytes), in, length,
-                             feature_tensors + causal, value_tensors + causal, kScan == Scan::result ? 1 : 2,
-                             blocks * segments.states_per_head / (1 + causal),
-                             output_count * multiply_adds_per_output + causal * matrix_size)
-             .with_warp_instructions(count_instructions(length, kernels.scan_instructions)),
+         make_row_launch(heads * segments.segments_per_head, Tiles::kThreads,
+                         kernels.scan_bytes + (is_shared ? state_bytes : 0)),
          in, segments, outputs);
 }
 

@@ -103,7 +103,7 @@ bool has_aligned_groups(const AttentionRows<T>& rows) {
 // alignment of the arrays.
 template <class O>
 bool launch_warp_step(const LinearAttentionShape& s, const StepInputs<float>& in, float* kv, float* key_sum,
-                      AttentionRows<O> out, int64_t state_bytes) {
+                      AttentionRows<O> out) {
   constexpr int64_t kMaxDim = 512;  // limits the shared memory of a block to 32 KiB
   const int64_t lanes_per_row = s.value_dim / kStepColumns;
   if (s.value_dim % kStepColumns != 0 || lanes_per_row > kWarpSize ||
@@ -112,8 +112,7 @@ bool launch_warp_step(const LinearAttentionShape& s, const StepInputs<float>& in
     return false;
   LaunchConfig shape = make_warp_row_launch(s.batch * s.heads, std::numeric_limits<int32_t>::max());
   shape.shared_bytes = static_cast<size_t>(kRowsPerBlock * 2 * s.dim) * sizeof(float);
-  launch(warp_step_kernel<O>, shape.with_updated_bytes(state_bytes), s, in, static_cast<int>(lanes_per_row),
-         kv, key_sum, out);
+  launch(warp_step_kernel<O>, shape, s, in, static_cast<int>(lanes_per_row), kv, key_sum, out);
   return true;
 }
 
@@ -166,14 +165,12 @@ void linear_attention_step(Backend, const LinearAttentionShape& s, AttentionRows
                            AttentionRows<const T> numerator_q, AttentionRows<const T> numerator_k, T* kv,
                            T* key_sum, AttentionRows<O> out) {
   const StepInputs<T> in{q, k, v, numerator_q, numerator_k};
-  const int64_t state = s.batch * s.heads * s.dim * (s.value_dim + 1) * static_cast<int64_t>(sizeof(T));
   if constexpr (std::is_same_v<T, float>)
-    if (launch_warp_step(s, in, kv, key_sum, out, state)) return;
+    if (launch_warp_step(s, in, kv, key_sum, out)) return;
   const int64_t columns = std::min<int64_t>(s.value_dim, kStepThreads);
   const size_t shared = static_cast<size_t>(2 * s.dim + kStepThreads) * sizeof(T);
-  launch(step_kernel<T, O>,
-         make_row_launch(s.batch * s.heads, kStepThreads, shared).with_updated_bytes(state), s, in, columns,
-         kv, key_sum, out);
+  launch(step_kernel<T, O>, make_row_launch(s.batch * s.heads, kStepThreads, shared), s, in, columns, kv,
+         key_sum, out);
 }
 
 template <class T, class O>

@@ -141,8 +141,7 @@ void launch_linear_norm(const LinearNormArguments& layer) {
   const LinearShape& shape = layer.shape;
   const size_t shared = (kRowsPerTile + kColumns) * kPaddedLineStride<kColumnsPerSlice> * sizeof(uint32_t);
   const LaunchConfig blocks =
-      make_row_launch((shape.rows + kRowsPerTile - 1) / kRowsPerTile, kTensorCoreThreads, shared)
-          .with_flop<BFloat16>(2.0 * static_cast<double>(shape.rows * shape.in * shape.out));
+      make_row_launch((shape.rows + kRowsPerTile - 1) / kRowsPerTile, kTensorCoreThreads, shared);
   launch(linear_norm_kernel<kColumns>, blocks, layer);
 }
 

@@ -287,9 +287,8 @@ void lsh_attention_forward(Backend, const LshAttentionShape& s, AttentionRows<co
     const int64_t tiles = count_tiles(s.value_dim, kWidth);
     const Scratch<T> running_log_sum(tiles * s.batch * s.heads * s.length);
     for (int64_t round = 0; round < s.rounds; ++round)
-      launch(forward_kernel<Tiles, kWidth>,
-             grid.make_launch<Tiles>(s, tiles, kWidth, s.dim + s.value_dim, kLshResult), in, grid, round,
-             result.data(), log_sums, running_log_sum.data());
+      launch(forward_kernel<Tiles, kWidth>, grid.make_launch<Tiles>(tiles), in, grid, round, result.data(),
+             log_sums, running_log_sum.data());
   });
   result.write_rounded_result();
 }

@@ -5,7 +5,6 @@
 #include <limits>
 #include <type_traits>
 
-#include "ops/cuda/instruction_counts.h"
 #include "ops/cuda/lsh_order.h"
 #include "ops/cuda/tensor_tiles.h"
 
@@ -358,28 +357,11 @@ struct LshGrid {
       : head_count(s.batch * s.heads),
         chunks_per_head(count_tiles(s.length, s.chunk_length)),
         blocks_per_chunk(count_tiles(s.chunk_length, kTileTokens)) {}
-  // Returns a launch configuration with this grid and `column_tiles` thread blocks along y. The launch
-  // configuration also holds the work that WorkLog records: `multiply_adds` multiply-adds for each pair of a
-  // query and a key of the same or the previous chunk. If Tiles uses tensor cores, the work includes
-  // `instructions` for each tile. `width` is the number of columns that a thread block computes.
+  // Returns a launch configuration with this grid and `column_tiles` thread blocks along y.
   template <class Tiles>
-  LaunchConfig make_launch(const LshAttentionShape& s, int64_t column_tiles, int width, int64_t multiply_adds,
-                           const LshInstructionCounts& instructions,
-                           SourceLocation where = SourceLocation::current()) const {
-    const int64_t block_count = head_count * chunks_per_head * blocks_per_chunk,
-                  keys_per_query = (chunks_per_head > 1 ? 2 : 1) * s.chunk_length,
-                  tile_count = block_count * column_tiles * count_tiles(keys_per_query, kTileTokens);
-    const int64_t per_tile =
-        instructions.tile.count(width) + (s.dropout.is_active() ? instructions.dropout : 0) +
-        (s.normalize_duplicates
-             ? instructions.multiplicities + s.rounds * instructions.multiplicities_per_round
-             : 0);
-    const bool has_tensor_cores = std::is_same_v<typename Tiles::Stored, BFloat16>;
-    return make_tile_launch(block_count, column_tiles, Tiles::kThreads, Tiles::Memory::kBytes, where)
-        .with_warp_instructions(
-            has_tensor_cores ? static_cast<double>(tile_count * kTensorCoreWarps * per_tile) : 0)
-        .template with_flop<typename Tiles::Stored>(
-            2 * static_cast<double>(head_count * s.length * keys_per_query * multiply_adds));
+  LaunchConfig make_launch(int64_t column_tiles, SourceLocation where = SourceLocation::current()) const {
+    return make_tile_launch(head_count * chunks_per_head * blocks_per_chunk, column_tiles, Tiles::kThreads,
+                            Tiles::Memory::kBytes, where);
   }
   // Return the head (example * heads + head), the chunk and the first slot of the calling block.
   __device__ int64_t head() const { return blockIdx.x / (chunks_per_head * blocks_per_chunk); }

@@ -307,18 +307,13 @@ void lsh_attention_backward(Backend, const LshAttentionShape& s, AttentionRows<c
   visit_tile_width<T>(widest, [&](auto width) {
     constexpr int kWidth = decltype(width)::value;
     for (int64_t round = 0; round < s.rounds; ++round)
-      launch(query_gradient_kernel<Tiles, kWidth>,
-             grid.make_launch<Tiles>(s, count_tiles(s.dim, kWidth), kWidth,
-                                     2 * s.dim + s.value_dim + (s.average_rounds ? s.dim + s.value_dim : 0),
-                                     s.average_rounds ? kLshQueryGradientAndDeltas : kLshQueryGradient),
-             in, grid, round, gq_result.data(), deltas.data());
+      launch(query_gradient_kernel<Tiles, kWidth>, grid.make_launch<Tiles>(count_tiles(s.dim, kWidth)), in,
+             grid, round, gq_result.data(), deltas.data());
     // With LshWrap::global, the keys of a round also receive gradients from queries of the next round.
     // Therefore the deltas of all rounds are computed before the gradients of the keys.
     for (int64_t round = 0; round < s.rounds; ++round)
-      launch(key_gradient_kernel<Tiles, kWidth>,
-             grid.make_launch<Tiles>(s, count_tiles(widest, kWidth), kWidth, 2 * (s.dim + s.value_dim),
-                                     kLshKeyGradients),
-             in, grid, round, gk.data(), gv_result.data());
+      launch(key_gradient_kernel<Tiles, kWidth>, grid.make_launch<Tiles>(count_tiles(widest, kWidth)), in,
+             grid, round, gk.data(), gv_result.data());
   });
   launch(complete_query_gradient_kernel<S>, make_elementwise_launch(rows * kWarpSize), in, gk.data(), q_rows,
          rows);

@@ -222,14 +222,6 @@ class RecurrentWeights {
   const T* weights_;
 };
 
-// Returns the launch configuration of a kernel that processes one LSTM step. For each of `count` units, the
-// kernel reads or writes `accesses` elements in total.
-template <class T>
-LaunchConfig make_step_launch(int64_t count, int64_t accesses,
-                              SourceLocation where = SourceLocation::current()) {
-  return make_elementwise_launch(count, where).with_bytes(count * accesses * static_cast<int64_t>(sizeof(T)));
-}
-
 template <class T>
 void pack_frames(const PackedFrames& p, const T* x, int64_t width, int64_t stride, int64_t offset,
                  int64_t steps_back, T* packed) {
@@ -274,8 +266,8 @@ void lstm_forward(Backend, const LstmShape& shape, const T* x, const int64_t* le
                            .c = recurrent.data(),
                            .ldc = gate_size},
                    shape.directions, shape.batch * hidden, gate_size * hidden, shape.batch * gate_size);
-    launch(forward_step_kernel<T>,
-           make_step_launch<T>(shape.directions * active_rows * hidden, s > 0 ? 16 : 11), packed_frames,
+    launch(forward_step_kernel<T>, make_elementwise_launch(shape.directions * active_rows * hidden),
+           packed_frames,
            ForwardStep<T>{s,
                           active_rows,
                           {directions[0].bias_hh, shape.directions == 2 ? directions[1].bias_hh : nullptr},
@@ -303,8 +295,8 @@ void lstm_backward(Backend, const LstmShape& shape, const T* g, const T* x, cons
     fill_with_zeros(gc, states);
     for (int64_t s = packer.steps() - 1; s >= 0; --s) {
       const int64_t active_rows = packer.active_rows(s);
-      launch(backward_step_kernel<T>,
-             make_step_launch<T>(shape.directions * active_rows * hidden, s > 0 ? 14 : 13), packed_frames,
+      launch(backward_step_kernel<T>, make_elementwise_launch(shape.directions * active_rows * hidden),
+             packed_frames,
              BackwardStep<T>{s, active_rows, g, gates, cells, gh.data(), gc.data(), gz.data()});
       if (s == 0) break;
       batched_gemm(Backend{},

@@ -118,9 +118,6 @@ __global__ void average_kernel(T* average, const T* value, const UpdateRule* rul
     average[i] += weight * (value[i] - average[i]);
 }
 
-template <class T>
-constexpr auto kElementBytes = static_cast<int64_t>(sizeof(T));
-
 }  // namespace
 
 template <class T>
@@ -128,12 +125,8 @@ void compute_squared_norms(Backend, const ParameterArrays<T>* list, int64_t coun
   for_each_list("apply_optimizer_step", list, count, [&](const List<T>& sublist, int64_t first) {
     const int64_t chunks = sublist.first_chunk[sublist.entry_count];
     const Scratch<double> partial_sums(chunks);
-    launch(sum_squares_kernel<T>,
-           make_row_launch(chunks).with_bytes(count_elements(sublist) * kElementBytes<T>), sublist,
-           partial_sums.data());
-    const auto partial_sum_bytes = chunks * static_cast<int64_t>(sizeof(double));
-    launch(collect_squares_kernel<T>,
-           make_row_launch(sublist.entry_count, kDefaultBlockSize / 2).with_bytes(partial_sum_bytes), sublist,
+    launch(sum_squares_kernel<T>, make_row_launch(chunks), sublist, partial_sums.data());
+    launch(collect_squares_kernel<T>, make_row_launch(sublist.entry_count, kDefaultBlockSize / 2), sublist,
            partial_sums.data(), squares + first);
   });
 }
@@ -147,18 +140,14 @@ template <class T>
 void apply_optimizer_step(Backend, const UpdateRule* rule, const ParameterArrays<T>* list, int64_t count,
                           const double* scales, double max_value) {
   for_each_list("apply_optimizer_step", list, count, [&](const List<T>& sublist, int64_t first) {
-    const int accesses = sublist.entries[0].second_moment ? 7 : 5;  // number of loads and stores per element
-    launch(update_kernel<T>,
-           make_row_launch(sublist.first_chunk[sublist.entry_count])
-               .with_bytes(accesses * count_elements(sublist) * kElementBytes<T>),
-           rule, sublist, scales + first, static_cast<T>(max_value));
+    launch(update_kernel<T>, make_row_launch(sublist.first_chunk[sublist.entry_count]), rule, sublist,
+           scales + first, static_cast<T>(max_value));
   });
 }
 
 template <class T>
 void update_moving_average(Backend, T* average, const T* value, const UpdateRule* rule, int64_t n) {
-  launch(average_kernel<T>, make_elementwise_launch(n).with_bytes(3 * n * static_cast<int64_t>(sizeof(T))),
-         average, value, rule, n);
+  launch(average_kernel<T>, make_elementwise_launch(n), average, value, rule, n);
 }
 
 template <class T>

@@ -31,11 +31,7 @@ __global__ void round_kernel(ArrayList<RoundingTask> list) {
 
 void round_arrays(Backend, const RoundingTask* list, int64_t count) {
   for_each_list("round_arrays", list, count, [&](const ArrayList<RoundingTask>& sublist, int64_t) {
-    const auto bytes = static_cast<int64_t>(sizeof(float) + sizeof(BFloat16));
-    launch(
-        round_kernel,
-        make_row_launch(sublist.first_chunk[sublist.entry_count]).with_bytes(bytes * count_elements(sublist)),
-        sublist);
+    launch(round_kernel, make_row_launch(sublist.first_chunk[sublist.entry_count]), sublist);
   });
 }
 

@@ -7,7 +7,6 @@
 #include <type_traits>
 
 #include "core/instances.h"
-#include "ops/cuda/instruction_counts.h"
 #include "ops/cuda/row_dots.h"
 #include "ops/cuda/row_stream.h"
 #include "ops/cuda/softmax_tiles.h"
@@ -274,23 +273,11 @@ __global__ void __launch_bounds__(Stream::kThreads, kResidentBlocks<Stream, Patt
 }
 
 // Returns a launch configuration with `blocks_per_head` thread blocks along x for each head, and
-// `column_tiles` thread blocks along y. WorkLog records the work of the launch: `multiply_adds` multiply-adds
-// for each pair of a query and a key, and `instructions` for each tile and warp if the kernel uses
-// TensorCoreRowStream. With a causal mask, WorkLog counts half of the pairs.
-template <class Stream, class S>
-LaunchConfig make_launch(const SoftmaxAttentionShape& s, int64_t blocks_per_head, int64_t column_tiles,
-                         int64_t multiply_adds, const SoftmaxInstructionCounts& instructions) {
-  const double pairs =
-      static_cast<double>(s.batch * s.heads * s.query_length * s.key_length) * (s.causal ? 0.5 : 1.0);
-  const bool has_tensor_cores = std::is_same_v<Stream, TensorCoreRowStream<Stream::kColumns>>;
-  const InstructionCounts& per_tile =
-      s.dropout.is_active() ? instructions.with_dropout : instructions.without_dropout;
-  const double tiles = pairs / (kTileTokens * kTileTokens);
+// `column_tiles` thread blocks along y.
+template <class Stream>
+LaunchConfig make_launch(const SoftmaxAttentionShape& s, int64_t blocks_per_head, int64_t column_tiles) {
   return make_tile_launch(s.batch * s.heads * blocks_per_head, column_tiles, Stream::kThreads,
-                          Stream::kSharedMemoryBytes)
-      .with_warp_instructions(has_tensor_cores ? tiles * kTensorCoreWarps * per_tile.count(Stream::kColumns)
-                                               : 0)
-      .template with_flop<S>(2 * pairs * static_cast<double>(multiply_adds));
+                          Stream::kSharedMemoryBytes);
 }
 
 // Returns whether the operands are aligned as TensorCoreRowStream requires.
@@ -332,9 +319,8 @@ void softmax_attention_forward(Backend, const SoftmaxAttentionShape& s, Attentio
   with_stream_and_pattern(in, [&](auto stream, auto pattern) {
     using Stream = typename decltype(stream)::type;
     launch(forward_kernel<Stream, decltype(pattern)>,
-           make_launch<Stream, S>(s, blocks_per_head, count_tiles(s.value_dim, Stream::kColumns),
-                                  s.dim + s.value_dim, kSoftmaxResult),
-           in, blocks_per_head, out, log_sums);
+           make_launch<Stream>(s, blocks_per_head, count_tiles(s.value_dim, Stream::kColumns)), in,
+           blocks_per_head, out, log_sums);
   });
 }
 
@@ -354,9 +340,8 @@ void softmax_attention_backward(Backend, const SoftmaxAttentionShape& s, Attenti
       using Stream = typename decltype(stream)::type;
       const int64_t blocks_per_head = count_tiles(s.query_length, kTileTokens);
       launch(query_gradient_kernel<Stream, decltype(pattern)>,
-             make_launch<Stream, S>(s, blocks_per_head, count_tiles(s.dim, Stream::kColumns),
-                                    2 * s.dim + s.value_dim, kSoftmaxQueryGradient),
-             in, blocks_per_head, gradients.gq);
+             make_launch<Stream>(s, blocks_per_head, count_tiles(s.dim, Stream::kColumns)), in,
+             blocks_per_head, gradients.gq);
     });
   if (gradients.gk.data || gradients.gv.data)
     with_stream_and_pattern(in, [&](auto stream, auto pattern) {
@@ -364,9 +349,8 @@ void softmax_attention_backward(Backend, const SoftmaxAttentionShape& s, Attenti
       const int64_t blocks_per_head = count_tiles(s.key_length, kTileTokens),
                     widest = std::max(s.dim, s.value_dim);
       launch(key_gradient_kernel<Stream, decltype(pattern)>,
-             make_launch<Stream, S>(s, blocks_per_head, count_tiles(widest, Stream::kColumns),
-                                    2 * (s.dim + s.value_dim), kSoftmaxKeyValueGradients),
-             in, blocks_per_head, gradients.gk, gradients.gv);
+             make_launch<Stream>(s, blocks_per_head, count_tiles(widest, Stream::kColumns)), in,
+             blocks_per_head, gradients.gk, gradients.gv);
     });
 }
 

@@ -87,9 +87,7 @@ const std::vector<Benchmark>& list_benchmarks() {
                                                              make_speech_stream_benchmark(),
                                                              make_distributed_benchmark(),
                                                              make_text_benchmark(),
-                                                             make_speech_step_benchmark(),
-                                                             make_device_cost_benchmark(),
-                                                             make_kernel_accesses_benchmark()};
+                                                             make_speech_step_benchmark()};
   return *list;
 }
 

@@ -26,7 +26,7 @@ inline constexpr int64_t kMaxAttentionPatternLength = 1024;  // maximum length f
 // Arguments of a benchmark from the command line.
 struct BenchmarkArguments {
   OptionValues options;       // values of Benchmark::options
-  Device device = kCpu;       // the CPU unless Benchmark::accepts_device_option or counts_device_work is true
+  Device device = kCpu;       // the CPU unless Benchmark::accepts_device_option is true
   ConfigOverrides overrides;  // values that replace values of the config file in --config
   DataAccessOptions data_access;
 };
@@ -35,9 +35,7 @@ struct Benchmark {
   std::string name, summary;
   std::vector<OptionSpec> options;
   Report (*run)(const BenchmarkArguments& arguments);
-  bool accepts_device_option = false;  // whether the benchmark runs on the device in --device
-  // Whether the benchmark counts the kernel launches on a CUDA device and the bytes that the kernels access.
-  bool counts_device_work = false;
+  bool accepts_device_option = false;     // whether the benchmark runs on the device in --device
   bool allow_multiple_processes = false;  // whether mpirun may start several processes of the benchmark
   std::string default_seed = "1";         // value of --seed without the option, for the help text
 
@@ -74,10 +72,8 @@ Report run_benchmark(const Benchmark& benchmark, const BenchmarkArguments& argum
 Benchmark make_attention_benchmark();
 Benchmark make_attention_pattern_benchmark();
 Benchmark make_ctc_benchmark();
-Benchmark make_device_cost_benchmark();
 Benchmark make_distributed_benchmark();
 Benchmark make_generation_benchmark();
-Benchmark make_kernel_accesses_benchmark();
 Benchmark make_lsh_attention_benchmark();
 Benchmark make_reversible_benchmark();
 Benchmark make_lstm_benchmark();

@@ -5,7 +5,6 @@
 
 #include "core/system/log.h"
 #include "core/system/machine.h"
-#include "train/bench/device_cost.h"
 #include "train/cli/commands.h"
 #include "train/distributed/processes.h"
 
@@ -37,12 +36,9 @@ bool is_benchmark(const std::string& name) {
                      [&](const Benchmark& known) { return known.name == name; });
 }
 
-// Returns the device that the benchmark uses. If the benchmark counts device work, the default is a CUDA
-// device or its emulation. Throws ConfigError if the benchmark measures only the CPU and --device names a
-// CUDA device.
+// Returns the device that the benchmark uses. Throws ConfigError if the benchmark measures only the CPU and
+// --device names a CUDA device.
 Device select_measured_device(const Benchmark& chosen, const CommonOptions& common) {
-  if (chosen.counts_device_work)
-    return common.device == "auto" ? find_cuda_device() : choose_device(common.device).device;
   if (chosen.accepts_device_option) return select_device(common);
   if (common.device == "auto")
     log_info("device cpu: benchmark \"", chosen.name, "\" measures the CPU only");

@@ -1,10 +1,7 @@
 // The command "tapeformer train": trains a model from a config file, or continues a run.
 #include <filesystem>
 
-#include "core/cuda/devices.h"
 #include "core/system/log.h"
-#include "train/bench/device_cost.h"
-#include "train/bench/device_model.h"
 #include "train/cli/commands.h"
 #include "train/cli/run_options.h"
 #include "train/distributed/processes.h"
@@ -31,8 +28,7 @@ CommandSpec train_spec() {
                    .help = "continue from the last checkpoint of the run directory"},
                   {.name = "dry-run",
                    .default_value = false,
-                   .help = "check config and data and run two steps, without writing files; on an emulated "
-                           "device, count the work of the steps and estimate their time on an H200"},
+                   .help = "check config and data and run two steps, without writing files"},
                   make_allow_commands_option()},
       .details =
           "\"tapeformer train --help KEY\" prints the keys whose names contain KEY, or the table KEY.\n\n" +
@@ -54,34 +50,8 @@ Config load_config(const std::string& path, const CommonOptions& common) {
   return config;
 }
 
-// Returns the device model for the estimated times of a dry run, or null if `device` is not an emulated
-// device.
-const DeviceModel* find_modelled_device(const std::string& device) {
-  if constexpr (kHasCuda)
-    if (cuda::is_emulated() && !choose_device(device).device.is_cpu()) return &find_device_model("h200");
-  return nullptr;
-}
-
-// Makes a dry run on an emulated device. The device counts the work of the steps, but does not compute their
-// results. The estimated times are for the device that `model` describes.
-DryRunResult run_counted_dry_run(const Config& config, const TrainerOptions& options,
-                                 const DeviceModel& model) {
-  if constexpr (kHasCuda) {
-    const WorkCounter counter(choose_device(config.run.device).device, model.memory_bytes);
-    return Trainer(config, options).dry_run([&](const std::function<void()>& step) {
-      double seconds = 0;
-      for (const cuda::WorkRecord& record : counter.count_work(step).records)
-        seconds += estimate_seconds(record, model);
-      return seconds;
-    });
-  }
-  return {};
-}
-
 int dry_run(const Config& config, const TrainerOptions& options, const CommonOptions& common) {
-  const DeviceModel* model = find_modelled_device(config.run.device);
-  const DryRunResult r =
-      model ? run_counted_dry_run(config, options, *model) : Trainer(config, options).dry_run();
+  const DryRunResult r = Trainer(config, options).dry_run();
   Report report;
   report.add("parameters", r.parameter_count)
       .add("training_examples", r.training_example_count)
@@ -91,11 +61,9 @@ int dry_run(const Config& config, const TrainerOptions& options, const CommonOpt
       .add("memory_bytes", r.memory_bytes)
       .add("seconds_per_step", r.seconds_per_step)
       .add("estimated_seconds", r.estimated_seconds);
-  if (model) report.add("device_model", model->name);
   print_report(report, common);
   if (!common.json)
-    print_text("about " + format_duration(r.estimated_seconds) + " of training" +
-               (model ? " on the device of this model" : "") + ", without evaluations\n");
+    print_text("about " + format_duration(r.estimated_seconds) + " of training, without evaluations\n");
   return 0;
 }
 

@@ -40,9 +40,6 @@ class StepRunner {
   // Waits for the losses and gradient norms of the steps before step number `end_step`. Throws
   // DivergenceError if a loss or a gradient norm is not finite.
   void wait_for_losses(int64_t end_step);
-  // Discards the losses that have not been read. Trainer::dry_run() calls discard_losses() if the time of a
-  // step is estimated, because the device then only counts the work of the step and computes no losses.
-  void discard_losses() { pending_steps_.clear(); }
   // Returns the loss of the last step whose losses were read. If no losses were read, returns std::nullopt.
   std::optional<double> last_loss() const { return last_loss_; }
   // Returns the sum of the auxiliary losses of all layers in the step of last_loss(). If the layers have no

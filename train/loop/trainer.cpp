@@ -300,11 +300,11 @@ TrainResult Trainer::run() {
   return result;
 }
 
-DryRunResult Trainer::dry_run(const StepTimeModel& time_model) {
+DryRunResult Trainer::dry_run() {
   const auto product_tuning_scope = start_product_tuning(config_.run, device_, "", "", 0);
   // Number of steps before the measured step. With CUDA graphs, the second step is not measured, because the
   // second step captures the graph and takes longer than later steps.
-  const int warm_up = graphs() && !time_model ? 2 : 1;
+  const int warm_up = graphs() ? 2 : 1;
   state_.total_steps = std::max<int64_t>(state_.total_steps, warm_up + 1);
   DryRunResult report{.parameter_count = count_parameters(task_->model()),
                       .total_steps = state_.total_steps,
@@ -313,21 +313,16 @@ DryRunResult Trainer::dry_run(const StepTimeModel& time_model) {
   get_device_allocator(device_).reset_peak();
   const auto step = [&] {
     step_runner_->run();
-    if (time_model) step_runner_->discard_losses();
     ++state_.step;
   };
   for (int i = 0; i < warm_up; ++i) step();
   wait_for(device_);
-  if (time_model) {
-    report.seconds_per_step = time_model(step);
-  } else {
-    const StepTimer timer;
-    step();
-    wait_for(device_);
-    report.seconds_per_step = timer.seconds();
-    step_runner_->wait_for_losses(state_.step);
-    report.loss = step_runner_->last_loss();
-  }
+  const StepTimer timer;
+  step();
+  wait_for(device_);
+  report.seconds_per_step = timer.seconds();
+  step_runner_->wait_for_losses(state_.step);
+  report.loss = step_runner_->last_loss();
   report.memory_bytes = get_device_allocator(device_).stats().peak_bytes;
   report.estimated_seconds = report.seconds_per_step * static_cast<double>(report.total_steps);
   if (time_limit_seconds() > 0)

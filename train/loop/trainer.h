@@ -57,10 +57,6 @@ struct DryRunResult {
   double estimated_seconds = 0;  // estimated training time, at most the time limit
 };
 
-// A function that calls `step` and returns the estimated time of a training step in seconds. `step` submits a
-// training step to the device.
-using StepTimeModel = std::function<double(const std::function<void()>& step)>;
-
 class Trainer {
  public:
   // Loads the data and builds the model. All processes of a run must create a trainer and call the same
@@ -82,10 +78,8 @@ class Trainer {
   // - std::runtime_error: The weights of the processes differ.
   // If an error occurs only on process 0, the other processes throw FirstProcessError.
   TrainResult run();
-  // Runs a few training steps and measures the time of the last step. Writes no files. If `time_model` is
-  // set, the last step is run by `time_model`, which returns the estimated time, and all losses are
-  // discarded.
-  DryRunResult dry_run(const StepTimeModel& time_model = {});
+  // Runs a few training steps and measures the time of the last step. Writes no files.
+  DryRunResult dry_run();
 
   const Module& model() const { return task_->model(); }
   const std::filesystem::path& run_dir() const { return options_.run_dir; }

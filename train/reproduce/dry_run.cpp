@@ -87,8 +87,7 @@ RowEstimate estimate_row(const Table& table, const Trial& trial, const Json& out
       .add("training_seconds", estimate.training_seconds)
       .add("measuring_seconds", estimate.measuring_seconds)
       .add("memory_bytes", output.value("memory_bytes", int64_t{0}))
-      .add("disk_bytes", estimate.disk_bytes)
-      .add("device_model", output.value("device_model", std::string()));
+      .add("disk_bytes", estimate.disk_bytes);
   return estimate;
 }
 
