@@ -1,6 +1,7 @@
 #include "core/options.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 namespace tapeformer {
@@ -23,37 +24,114 @@ size_t compute_edit_distance(const std::string& a, const std::string& b) {
 }
 
 bool is_condition_met(const OptionCondition& condition, const OptionValue& value) {
-  if (const auto* number = std::get_if<int64_t>(&value)) return *number != 0;
-  if (const auto* flag = std::get_if<bool>(&value)) return *flag;
   const auto is_listed = [&](const std::string& text) {
     return std::find(condition.values.begin(), condition.values.end(), text) != condition.values.end();
   };
+  bool is_met = false;
+  if (const auto* integer = std::get_if<int64_t>(&value)) is_met = *integer != 0;
+  if (const auto* number = std::get_if<double>(&value)) is_met = *number != 0;
+  if (const auto* flag = std::get_if<bool>(&value)) is_met = *flag;
+  if (const auto* text = std::get_if<std::string>(&value)) is_met = is_listed(*text);
   if (const auto* list = std::get_if<std::vector<std::string>>(&value))
-    return std::any_of(list->begin(), list->end(), is_listed);
-  return is_listed(std::get<std::string>(value));
+    is_met = std::any_of(list->begin(), list->end(), is_listed);
+  return is_met != condition.is_negated;
 }
 
 // Returns the condition as text, such as `form = "2d"`, `terms contains "dense" or "random"` or `blocks > 0`.
+// `value` is a value of the option of the condition.
 std::string text_of(const OptionCondition& condition, const OptionValue& value) {
-  if (std::holds_alternative<int64_t>(value)) return condition.option + " > 0";
-  if (std::holds_alternative<bool>(value)) return condition.option + " is set";
-  if (condition.values == std::vector<std::string>{""}) return condition.option + " is empty";
+  const bool is_negated = condition.is_negated;
+  if (std::holds_alternative<int64_t>(value) || std::holds_alternative<double>(value))
+    return condition.option + (is_negated ? " = 0" : " > 0");
+  if (std::holds_alternative<bool>(value)) return condition.option + (is_negated ? " is not set" : " is set");
+  if (condition.values == std::vector<std::string>{""})
+    return condition.option + (is_negated ? " is not empty" : " is empty");
   std::string text = condition.option + (std::holds_alternative<std::string>(value) ? " = " : " contains ");
   for (size_t i = 0; i < condition.values.size(); ++i)
     text += (i > 0 ? " or \"" : "\"") + condition.values[i] + "\"";
   return text;
 }
 
+const OptionSpec* find_spec(const std::vector<OptionSpec>& specs, const std::string& name) {
+  const auto found =
+      std::find_if(specs.begin(), specs.end(), [&](const OptionSpec& spec) { return spec.name == name; });
+  return found == specs.end() ? nullptr : &*found;
+}
+
 }  // namespace
+
+OptionSpec& OptionSpec::require_range(double low, double high) {
+  min = low;
+  max = high;
+  return *this;
+}
+
+OptionSpec& OptionSpec::require_at_least(double low) {
+  min = low;
+  return *this;
+}
+
+OptionSpec& OptionSpec::require_fraction_below_one() {
+  return require_range(0, std::nextafter(1.0, 0.0));
+}
+
+OptionSpec& OptionSpec::require_one_of(std::vector<std::string> values) {
+  choices = std::move(values);
+  return *this;
+}
+
+OptionSpec& OptionSpec::require_one_of_integers(std::vector<int64_t> values) {
+  integer_choices = std::move(values);
+  return *this;
+}
+
+OptionSpec& OptionSpec::use_for(OptionUse commands) {
+  use = commands;
+  return *this;
+}
+
+OptionSpec& OptionSpec::use_if(OptionCondition condition) {
+  used_if = std::move(condition);
+  return *this;
+}
+
+OptionSpec& OptionSpec::allow_change_on_resume() {
+  may_change_on_resume = true;
+  return *this;
+}
+
+OptionValues complete_options(const std::vector<OptionSpec>& specs, const OptionValues& values) {
+  OptionValues all(specs);
+  for (const auto& [name, value] : values.values_by_name()) {
+    const OptionSpec* const spec = find_spec(specs, name);
+    if (!spec) throw std::invalid_argument("option \"" + name + "\" is not declared");
+    if (spec->default_value.index() != value.index())
+      throw std::invalid_argument("option \"" + name + "\" is declared with another type");
+    all.set(name, value);
+  }
+  return all;
+}
+
+bool is_option_used(const OptionSpec& spec, const std::vector<OptionSpec>& specs,
+                    const OptionValues& values) {
+  if (spec.used_if.option.empty()) return true;
+  const OptionSpec* const other = find_spec(specs, spec.used_if.option);
+  return (!other || is_option_used(*other, specs, values)) &&
+         is_condition_met(spec.used_if, values.values_by_name().at(spec.used_if.option));
+}
+
+std::string describe_condition(const OptionSpec& spec, const std::vector<OptionSpec>& specs) {
+  const OptionSpec* const other = find_spec(specs, spec.used_if.option);
+  return other ? text_of(spec.used_if, other->default_value) : "";
+}
 
 std::vector<UnusedOption> find_unused_options(const std::vector<OptionSpec>& specs,
                                               const OptionValues& values) {
   std::vector<UnusedOption> unused;
   for (const OptionSpec& spec : specs) {
     if (spec.used_if.option.empty() || values.values_by_name().at(spec.name) == spec.default_value) continue;
-    const OptionValue& other = values.values_by_name().at(spec.used_if.option);
-    if (!is_condition_met(spec.used_if, other))
-      unused.push_back({spec.name, "has an effect only if " + text_of(spec.used_if, other)});
+    if (!is_option_used(spec, specs, values))
+      unused.push_back({spec.name, "has an effect only if " + describe_condition(spec, specs)});
   }
   return unused;
 }

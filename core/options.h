@@ -13,14 +13,25 @@
 
 namespace tapeformer {
 
-using OptionValue =
-    std::variant<bool, int64_t, double, std::string, std::vector<double>, std::vector<std::string>>;
+using OptionValue = std::variant<bool, int64_t, double, std::string, std::vector<int64_t>,
+                                 std::vector<double>, std::vector<std::string>>;
 
 // A condition on the value of the option `option`. The condition holds if the value is a string in `values`,
-// a list of strings that contains one of `values`, a nonzero integer, or true.
+// a list of strings that contains one of `values`, a nonzero number, or true. If `is_negated` is true, the
+// condition holds for the other values.
 struct OptionCondition {
   std::string option = {};  // if empty, the condition always holds
   std::vector<std::string> values = {};
+  bool is_negated = false;
+};
+
+// The commands that need an option of a part of a run: a data set, a model, an optimizer or a schedule.
+enum class OptionUse {
+  process,   // settings of the process: name, device, threads and seed
+  model,     // the model and its input; used by all commands
+  features,  // features of speech; used where recordings are read
+  data,      // the data set; used where it is read
+  training,
 };
 
 struct OptionSpec {
@@ -33,6 +44,20 @@ struct OptionSpec {
   OptionCondition used_if = {};  // if the condition is false, the option has no effect
   // The default in help texts if it is not default_value, for example "run.seed".
   std::string default_text = {};
+  std::vector<int64_t> integer_choices = {};  // only for integers; if empty, the range decides
+  size_t list_length = 0;                     // only for lists; 0: any length
+  bool allow_scalar = false;                  // whether a single string stands for a list of one string
+  OptionUse use = OptionUse::training;
+  bool may_change_on_resume = false;
+
+  OptionSpec& require_range(double low, double high);
+  OptionSpec& require_at_least(double low);
+  OptionSpec& require_fraction_below_one();  // restricts the value x to 0 <= x < 1
+  OptionSpec& require_one_of(std::vector<std::string> values);
+  OptionSpec& require_one_of_integers(std::vector<int64_t> values);
+  OptionSpec& use_for(OptionUse commands);
+  OptionSpec& use_if(OptionCondition condition);
+  OptionSpec& allow_change_on_resume();
 };
 
 // The values of a list of options. Each option initially has its default value.
@@ -43,6 +68,8 @@ class OptionValues {
     for (const auto& spec : specs) values_[spec.name] = spec.default_value;
   }
   void set(const std::string& name, OptionValue value) { values_[name] = std::move(value); }
+  void erase(const std::string& name) { values_.erase(name); }
+  bool operator==(const OptionValues&) const = default;
   // Returns the value of the option `name`. Throws std::invalid_argument if no option has this name, or if T
   // is not the type of the option.
   template <class T>
@@ -58,6 +85,16 @@ class OptionValues {
  private:
   std::map<std::string, OptionValue> values_;
 };
+
+// Returns the values of all options: those in `values`, and defaults for the others. Throws
+// std::invalid_argument if `values` has an option that is not in `specs`, or that has another type.
+OptionValues complete_options(const std::vector<OptionSpec>& specs, const OptionValues& values);
+
+// Returns whether an option has an effect: its condition holds, and the option of the condition has an
+// effect.
+bool is_option_used(const OptionSpec& spec, const std::vector<OptionSpec>& specs, const OptionValues& values);
+// Returns the condition of an option as text, such as `form = "2d"`, or "" if it has none.
+std::string describe_condition(const OptionSpec& spec, const std::vector<OptionSpec>& specs);
 
 // An option that was changed from its default value but has no effect.
 struct UnusedOption {

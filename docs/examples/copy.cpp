@@ -3,7 +3,7 @@
 #include <tapeformer/core/rng.h>
 #include <tapeformer/models/attention/attention.h>
 #include <tapeformer/models/autoregressive_model.h>
-#include <tapeformer/train/optimizer.h>
+#include <tapeformer/train/optimization/optimizer.h>
 
 #include <algorithm>
 #include <cstdint>

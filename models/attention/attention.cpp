@@ -1,8 +1,6 @@
 #include "models/attention/attention.h"
 
-#include <algorithm>
-#include <set>
-
+#include "core/part.h"
 #include "models/attention/sparse_kinds.h"
 #include "models/layers/option_error.h"
 
@@ -12,56 +10,15 @@ namespace {
 constexpr const char* kNoRecurrentForm = "this attention kind has no recurrent form";
 constexpr const char* kNoCompressedMemory = "this attention kind has no compressed memory";
 
-bool accepts(const OptionSpec&, bool) {
-  return true;
-}
-bool accepts(const OptionSpec& option, double x) {
-  return x >= option.min && x <= option.max;
-}
-bool accepts(const OptionSpec& option, int64_t x) {
-  return accepts(option, static_cast<double>(x));
-}
-bool accepts(const OptionSpec& option, const std::string& text) {
-  return option.choices.empty() ||
-         std::find(option.choices.begin(), option.choices.end(), text) != option.choices.end();
-}
-template <class T>
-bool accepts(const OptionSpec& option, const std::vector<T>& list) {
-  return std::all_of(list.begin(), list.end(), [&](const T& element) { return accepts(option, element); });
-}
-
-bool accepts_default(const OptionSpec& option) {
-  return std::visit([&](const auto& value) { return accepts(option, value); }, option.default_value);
-}
-
-void check_kind(const std::deque<AttentionKind>& kinds, const AttentionKind& kind) {
-  const auto require = [&](bool condition, const std::string& problem) {
-    if (!condition) throw std::invalid_argument("attention kind \"" + kind.name + "\": " + problem);
-  };
-  require(!kind.name.empty(), "the name is empty");
-  require(std::none_of(kinds.begin(), kinds.end(),
-                       [&](const AttentionKind& other) { return other.name == kind.name; }),
-          "the name is already registered");
-  require(static_cast<bool>(kind.make), "`make` is empty");
-  std::set<std::string> names;
-  for (const OptionSpec& option : kind.options) {
-    require(!option.name.empty(), "an option has no name");
-    require(names.insert(option.name).second, "two options are named \"" + option.name + "\"");
-    require(accepts_default(option), "the default value of option \"" + option.name + "\" is not valid");
-  }
-  for (const OptionSpec& option : kind.options)
-    require(option.used_if.option.empty() || names.contains(option.used_if.option),
-            "`used_if` of option \"" + option.name + "\" names no option");
-}
-
 // Throws OptionError if `options` sets an option that has no effect because of the values of other options.
 void check_used(const AttentionKind& kind, const OptionValues& options) {
   for (const UnusedOption& unused : find_unused_options(kind.options, options))
     throw OptionError(unused.name, unused.reason);
 }
 
-std::deque<AttentionKind>& registry() {
-  static auto& kinds = *new std::deque<AttentionKind>{make_linear_attention_kind(),
+Registry<AttentionKind>& registry() {
+  static auto& kinds =
+      *new Registry<AttentionKind>("attention kind", {make_linear_attention_kind(),
                                                       make_softmax_attention_kind(),
                                                       make_lsh_attention_kind(),
                                                       make_local_attention_kind(),
@@ -81,7 +38,7 @@ std::deque<AttentionKind>& registry() {
                                                       make_transformer_xl_attention_kind(),
                                                       make_compressive_attention_kind(),
                                                       make_isab_attention_kind(),
-                                                      make_etc_attention_kind()};
+                                                      make_etc_attention_kind()});
   return kinds;
 }
 
@@ -116,28 +73,16 @@ OptionValues AttentionKind::make_options(
 }
 
 void register_attention_kind(AttentionKind kind) {
-  check_kind(registry(), kind);
-  registry().push_back(std::move(kind));
+  if (!kind.make) throw std::invalid_argument("attention kind \"" + kind.name + "\": `make` is empty");
+  registry().add(std::move(kind));
 }
 
 const std::deque<AttentionKind>& list_attention_kinds() {
-  return registry();
+  return registry().list();
 }
 
 const AttentionKind& find_attention_kind(const std::string& name) {
-  const auto& kinds = list_attention_kinds();
-  const auto found =
-      std::find_if(kinds.begin(), kinds.end(), [&](const AttentionKind& kind) { return kind.name == name; });
-  if (found != kinds.end()) return *found;
-  std::vector<std::string> names;
-  std::string list;
-  for (const AttentionKind& kind : kinds) {
-    names.push_back(kind.name);
-    list += (list.empty() ? "" : ", ") + kind.name;
-  }
-  const std::string nearest = find_nearest_name(name, names);
-  throw ConfigError("unknown attention kind \"" + name + "\" (known: " + list + ")" +
-                    (nearest.empty() ? "" : "; did you mean \"" + nearest + "\"?"));
+  return registry().find(name);
 }
 
 std::unique_ptr<Attention> make_attention(const std::string& name, const OptionValues& options,

@@ -17,7 +17,7 @@
 #include "ops/view.h"
 #include "tests/support/random.h"
 #include "tests/train/golden.h"
-#include "train/optimizer.h"
+#include "train/optimization/optimizer.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;
@@ -87,10 +87,10 @@ TEST_CASE("optimizers compute the parameters of PyTorch for twelve steps") {
     return c;
   };
   OptimizerConfig value_clip = config("adam", 0), relative = config("adafactor", 0);
-  value_clip.clip_value = 0.5;
+  value_clip.options.set("clip_value", 0.5);
   relative.lr = 0.5;
-  relative.decay_rate = 0.6;
-  relative.update_clip = 1.5;
+  relative.options.set("decay_rate", 0.6);
+  relative.options.set("update_clip", 1.5);
   const Run runs[] = {
       {"radam", config("radam", 0)},         {"radam_decay_clip", config("radam", 0.01, 1)},
       {"adam", config("adam", 0)},           {"adam_l2", config("adam", 0.01)},

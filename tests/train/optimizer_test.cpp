@@ -1,11 +1,11 @@
-#include "train/optimizer.h"
+#include "train/optimization/optimizer.h"
 
 #include <doctest/doctest.h>
 
 #include <cmath>
 
 #include "tests/support/random.h"
-#include "train/schedule.h"
+#include "train/optimization/schedule.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;
@@ -16,7 +16,8 @@ TEST_CASE(
   OptimizerConfig config;
   config.lr = 0.1;
   config.weight_decay = 0.01;
-  config.eps = 1e-3;  // with a large eps, the result depends on where eps is added
+  constexpr double eps = 1e-3;
+  config.options.set("eps", eps);  // with a large eps, the result depends on where eps is added
   const Tensor parameter = set_requires_grad(Tensor::from_vector<double>({0.7}, {1}));
   Optimizer optimizer(config, {{"p", parameter}});
   double p = 0.7, m = 0, v = 0;
@@ -32,8 +33,7 @@ TEST_CASE(
     CHECK((rho >= 5) == (t >= 6));
     if (rho >= 5) {
       const double r = std::sqrt((rho - 4) * (rho - 2) * inf / ((inf - 4) * (inf - 2) * rho));
-      p -= config.lr * r * std::sqrt(1 - std::pow(b2, t)) / (1 - std::pow(b1, t)) * m /
-           (std::sqrt(v) + config.eps);
+      p -= config.lr * r * std::sqrt(1 - std::pow(b2, t)) / (1 - std::pow(b1, t)) * m / (std::sqrt(v) + eps);
     } else {
       p -= config.lr / (1 - std::pow(b1, t)) * m;
     }
@@ -45,7 +45,7 @@ TEST_CASE("clipping scales all gradients together or each tensor separately") {
   for (const bool per_tensor : {false, true}) {
     OptimizerConfig config;
     config.kind = "sgd";
-    config.momentum = 0;
+    config.options.set("momentum", 0.0);
     config.clip_norm = 1;
     config.clip = per_tensor ? "per_tensor" : "global";
     const Tensor a = set_requires_grad(Tensor::zeros({2}, DType::float64)),
@@ -64,7 +64,7 @@ TEST_CASE("clipping scales all gradients together or each tensor separately") {
 TEST_CASE("Adafactor of trax equals its definition") {
   OptimizerConfig config;
   config.kind = "adafactor";
-  config.form = "trax";
+  config.options.set("form", std::string("trax"));
   config.lr = 0.3;
   config.weight_decay = 0.01;
   constexpr int64_t kRows = 2, kColumns = 3;
@@ -104,8 +104,8 @@ TEST_CASE("Adafactor of trax equals its definition") {
 TEST_CASE("clip_value limits the elements of scaled gradients, and keeps NaN") {
   OptimizerConfig config;
   config.kind = "sgd";
-  config.momentum = 0;
-  config.clip_value = 0.5;
+  config.options.set("momentum", 0.0);
+  config.options.set("clip_value", 0.5);
   const Tensor p = set_requires_grad(Tensor::zeros({4}, DType::float64));
   set_gradient(p, Tensor::from_vector<double>({0.2, -3, 8, NAN}, {4}));
   Optimizer optimizer(config, {{"p", p}});
@@ -133,17 +133,23 @@ TEST_CASE(
 }
 
 TEST_CASE("each schedule gives its learning rates") {
-  Schedule step({.kind = "step", .warmup_steps = 4, .step_at = {10, 20}, .factor = 0.1}, 30);
+  const auto make_schedule = [](const char* kind, int64_t warmup_steps, int64_t steps,
+                                const std::vector<std::pair<std::string, OptionValue>>& options = {}) {
+    ScheduleConfig config{.kind = kind, .warmup_steps = warmup_steps};
+    for (const auto& [name, value] : options) config.options.set(name, value);
+    return Schedule(config, steps);
+  };
+  const Schedule step = make_schedule("step", 4, 30, {{"step_at", std::vector<int64_t>{10, 20}}});
   CHECK(step.factor(0) == 0.25);
   CHECK(step.factor(3) == 1);
   CHECK(step.factor(9) == 1);
   CHECK(step.factor(10) == doctest::Approx(0.1));
   CHECK(step.factor(25) == doctest::Approx(0.01));
-  Schedule rsqrt({.kind = "rsqrt", .warmup_steps = 4, .step_at = {}}, 100);
+  const Schedule rsqrt = make_schedule("rsqrt", 4, 100);
   CHECK(rsqrt.factor(1) == 0.5);
   CHECK(rsqrt.factor(3) == 1);
   CHECK(rsqrt.factor(15) == 0.5);
-  Schedule cosine({.kind = "cosine", .warmup_steps = 0, .step_at = {}, .final_lr_ratio = 0.2}, 100);
+  const Schedule cosine = make_schedule("cosine", 0, 100, {{"final_lr_ratio", 0.2}});
   CHECK(cosine.factor(0) == 1);
   CHECK(cosine.factor(50) == doctest::Approx(0.6));
   CHECK(cosine.factor(100) == doctest::Approx(0.2));
@@ -161,15 +167,21 @@ TEST_CASE("the plateau schedule equals ReduceLROnPlateau of PyTorch, including m
   };
   for (int64_t patience = 0; patience < 3; ++patience) {
     CAPTURE(patience);
-    Schedule plateau(
-        {.kind = "plateau", .step_at = {}, .factor = 0.5, .final_lr_ratio = 0.2, .patience = patience}, 100);
+    ScheduleConfig config{.kind = "plateau"};
+    config.options.set("factor", 0.5);
+    config.options.set("final_lr_ratio", 0.2);
+    config.options.set("patience", patience);
+    Schedule plateau(config, 100);
     for (size_t i = 0; i < losses.size(); ++i) {
       CAPTURE(i);
       plateau.observe_loss(losses[i]);
       CHECK(plateau.factor(5) == by_patience[patience][i]);
     }
   }
-  Schedule strict({.kind = "plateau", .step_at = {}, .factor = 0.5, .patience = 0, .threshold = 0}, 100);
+  ScheduleConfig config{.kind = "plateau"};
+  config.options.set("patience", int64_t{0});
+  config.options.set("threshold", 0.0);
+  Schedule strict(config, 100);
   strict.observe_loss(1);
   strict.observe_loss(0.99999);  // with threshold 0, every decrease is an improvement
   CHECK(strict.factor(5) == 1);

@@ -11,7 +11,7 @@
 #include "train/distributed/gather.h"
 #include "train/distributed/gradient_reducer.h"
 #include "train/distributed/processes.h"
-#include "train/optimizer.h"
+#include "train/optimization/optimizer.h"
 
 namespace tapeformer {
 namespace {

@@ -8,7 +8,7 @@
 #include "train/bench/bench.h"
 #include "train/bench/measure.h"
 #include "train/build.h"
-#include "train/optimizer.h"
+#include "train/optimization/optimizer.h"
 #include "train/tasks/speech/data.h"
 
 namespace tapeformer {

@@ -5,7 +5,7 @@
 
 #include "train/bench/model_choice.h"
 #include "train/loop/step_graphs.h"
-#include "train/optimizer.h"
+#include "train/optimization/optimizer.h"
 
 namespace tapeformer {
 

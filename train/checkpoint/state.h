@@ -7,7 +7,7 @@
 #include <string>
 
 #include "data/files/checksum.h"
-#include "train/schedule.h"
+#include "train/optimization/schedule.h"
 
 namespace tapeformer {
 
@@ -26,7 +26,7 @@ struct TrainingState {
     double seconds = 0, cpu_seconds = 0, last_epoch_seconds = 0;
   };
   std::optional<EpochTimes> epoch_times = {};
-  Schedule::State schedule_state = {};
+  ScheduleState schedule_state = {};
   std::string task_json = {};             // JSON object of Task::metadata_json(); may be empty
   std::string training_data_digest = {};  // Task::compute_data_digest().training; may be empty
   // The checksums of the other files of the checkpoint, by file name. The map is empty if the checkpoint has

@@ -100,7 +100,7 @@ bool parse_number(const std::string& text, T& number) {
 // wrong type, is out of range or is not one of the choices.
 OptionValue parse_option_value(const OptionSpec& spec, const std::string& text) {
   const auto wrong = [&] {
-    return ConfigError("--" + spec.name + ": expected " + describe_expected_value(spec, {}, {text, ""}) +
+    return ConfigError("--" + spec.name + ": expected " + describe_expected_value(spec, {text, ""}) +
                        ", got \"" + text + "\"");
   };
   if (text.empty()) throw ConfigError("--" + spec.name + ": the value is empty");

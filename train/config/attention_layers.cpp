@@ -107,7 +107,7 @@ class AttentionApplier {
     const auto spec = std::find_if(specs.begin(), specs.end(), [&](auto& s) { return s.name == option; });
     if (spec == specs.end()) return report_unknown(setting, kind, option, specs);
     std::string wrong;
-    const auto value = convert_to_option_value(setting.value, *spec, {}, wrong);
+    const auto value = convert_to_option_value(setting.value, *spec, wrong);
     const auto table = config_.attention.find(kind);
     if (!value)
       problems_.push_back({setting.value_position, setting.name() + ": " + wrong});

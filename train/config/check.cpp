@@ -80,16 +80,18 @@ void check_config(const Config& config, const AttentionCatalogue& catalogue,
   if (catalogue.find_model_problems)
     for (const auto& [key, problem] : catalogue.find_model_problems(config)) require(false, key, problem);
 
-  require(optimizer.clip_norm == 0 || optimizer.clip_value == 0, "optimizer.clip_value",
+  const auto clips_values = optimizer.options.values_by_name().contains("clip_value");
+  require(optimizer.clip_norm == 0 || !clips_values, "optimizer.clip_value",
           "both clip_norm and clip_value are set, expected at most one");
-  require(schedule.kind != "rsqrt" || schedule.warmup_steps > 0, "schedule.warmup_steps",
-          "schedule \"rsqrt\" decays from the end of the warm-up, expected at least 1");
-  require(schedule.kind != "step" || !schedule.step_at.empty(), "schedule.step_at",
-          "schedule \"step\" needs at least one step");
-  require(std::is_sorted(schedule.step_at.begin(), schedule.step_at.end(), std::less_equal<>()),
-          "schedule.step_at", "expected increasing steps");
-  require(schedule.kind != "plateau" || train.eval_every > 0 || train.eval_epochs > 0, "schedule.kind",
-          "\"plateau\" needs evaluations: set train.eval_every or train.eval_epochs");
+  const ScheduleKind& kind = find_schedule_kind(schedule.kind);
+  require(!kind.needs_warmup || schedule.warmup_steps > 0, "schedule.warmup_steps",
+          "schedule " + quote_toml_string(kind.name) +
+              " decays from the end of the warm-up, expected at least 1");
+  if (kind.find_problems)
+    for (const auto& [option, problem] : kind.find_problems(complete_options(kind.options, schedule.options)))
+      require(false, "schedule." + option, problem);
+  require(!kind.observe_loss || train.eval_every > 0 || train.eval_epochs > 0, "schedule.kind",
+          quote_toml_string(kind.name) + " needs evaluations: set train.eval_every or train.eval_epochs");
 }
 
 }  // namespace tapeformer

@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "core/options.h"
+#include "train/optimization/optimizer_kind.h"
+#include "train/optimization/schedule.h"
 
 namespace tapeformer {
 
@@ -126,32 +128,6 @@ struct ModelConfig {
   std::string subsampling_kind = "stack";  // stack | conv
   int64_t max_frames = 2400;               // maximum number of frames of an utterance, for Transformers
   std::string ctc_mean = "utterance";
-};
-
-struct OptimizerConfig {
-  std::string kind = "radam";
-  double lr = 1e-4;
-  std::vector<double> betas = {0.9, 0.999};
-  double eps = 1e-8;
-  double weight_decay = 0;
-  double momentum = 0.9;
-  double clip_norm = 0;  // maximum norm of the gradients; 0: no limit
-  std::string clip = "global";
-  double clip_value = 0;  // maximum magnitude of an element of a gradient; 0: no limit
-  // Config keys of Adafactor: form, decay_rate and update_clip.
-  std::string form = "pytorch";  // pytorch | trax
-  double decay_rate = 0.8, update_clip = 1;
-  double ema = 0;  // decay of the moving average of the weights; 0: no average
-};
-
-struct ScheduleConfig {
-  std::string kind = "constant";
-  int64_t warmup_steps = 0;
-  std::vector<int64_t> step_at;  // increasing steps at which the learning rate is multiplied by `factor`
-  double factor = 0.1;
-  double final_lr_ratio = 0;
-  int64_t patience = 10;
-  double threshold = 1e-4;  // minimum relative decrease of the best loss, as in ReduceLROnPlateau
 };
 
 // The table [train]. Exactly one of `steps` and `epochs` is positive.

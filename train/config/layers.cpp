@@ -109,7 +109,7 @@ void ConfigLayerApplier::apply_setting(const Setting& setting, Config& config) {
     return;
   }
   std::string wrong;
-  const auto value = convert_to_option_value(setting.value, key->spec, key->list_constraints(), wrong);
+  const auto value = convert_to_option_value(setting.value, key->spec, wrong);
   if (value && key->find_error) wrong = key->find_error(*value);
   if (!wrong.empty()) {
     problems_.push_back({setting.value_position, setting.name() + ": " + wrong});

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/default_threads.h"
+#include "train/config/part_keys.h"
 #include "train/config/table_schema.h"
 #include "train/config/value.h"
 
@@ -29,37 +30,37 @@ std::string find_name_error(const OptionValue& value) {
 
 void add_run(std::vector<SchemaKey>& keys) {
   TableSchemaBuilder table(keys, "run", &Config::run);
-  table.set_scope(make_unrestricted_scope(), KeyRole::process);
+  table.set_scope(make_unrestricted_scope(), OptionUse::process);
   table.add("name", &RunConfig::name, "name of the run and of its folder; empty: the name of the config file")
-      .allow_change_on_resume()
-      .find_error = find_name_error;
+      .allow_change_on_resume();
+  keys.back().find_error = find_name_error;
   table.add("seed", &RunConfig::seed, "seed of all random numbers").require_at_least(0);
-  table.add("device", &RunConfig::device, "auto, cpu, cuda or cuda:N").allow_change_on_resume().find_error =
-      find_device_error;
-  table.set_scope(make_unrestricted_scope(), KeyRole::model);
+  table.add("device", &RunConfig::device, "auto, cpu, cuda or cuda:N").allow_change_on_resume();
+  keys.back().find_error = find_device_error;
+  table.set_scope(make_unrestricted_scope(), OptionUse::model);
   table
       .add("precision", &RunConfig::precision,
            "arithmetic of the model; bfloat16 rounds the operands of products and the activations between "
            "layers; weights, sums and the residual stream stay float32")
       .require_one_of({"float32", "bfloat16"});
-  table.set_scope(combine_scopes(make_cuda_device_scope(), make_float32_product_scope()), KeyRole::model);
+  table.set_scope(combine_scopes(make_cuda_device_scope(), make_float32_product_scope()), OptionUse::model);
   table.add("tf32", &RunConfig::tf32, "float32 products on a CUDA device may round their operands to TF32");
   table.set_scope(combine_scopes(make_cuda_device_scope(), make_autoregressive_model_scope()),
-                  KeyRole::model);
+                  OptionUse::model);
   table.add("cuda_graphs", &RunConfig::cuda_graphs, "capture steps as CUDA graphs and replay them")
       .allow_change_on_resume();
-  table.set_scope(make_cuda_device_scope(), KeyRole::model);
+  table.set_scope(make_cuda_device_scope(), OptionUse::model);
   table
       .add(
           "time_products", &RunConfig::time_products,
           "time several algorithms of each matrix product, use the fastest and keep the choices in the run's "
           "folder; false: repeated runs give the same bits")
       .allow_change_on_resume();
-  table.set_scope(make_unrestricted_scope(), KeyRole::process);
+  table.set_scope(make_unrestricted_scope(), OptionUse::process);
   table.add("threads", &RunConfig::threads, "CPU threads; 0: $OMP_NUM_THREADS or all cores")
       .require_range(0, kMaxThreadCount)
       .allow_change_on_resume();
-  table.set_scope(make_unrestricted_scope(), KeyRole::training);
+  table.set_scope(make_unrestricted_scope(), OptionUse::training);
   table
       .add("tensorboard", &RunConfig::tensorboard,
            "also write TensorBoard event files with scalars, samples and the config")
@@ -68,8 +69,7 @@ void add_run(std::vector<SchemaKey>& keys) {
 
 void add_model(std::vector<SchemaKey>& keys, const AttentionCatalogue& catalogue) {
   TableSchemaBuilder table(keys, "model", &Config::model);
-  table.mark_used_by_benchmarks();
-  table.set_scope(make_unrestricted_scope(), KeyRole::model);
+  table.set_scope(make_unrestricted_scope(), OptionUse::model);
   table
       .add("type", &ModelConfig::type,
            "image: mixture of logistics over bytes; sequence: categorical distribution over tokens; "
@@ -77,35 +77,35 @@ void add_model(std::vector<SchemaKey>& keys, const AttentionCatalogue& catalogue
            "vectors; "
            "speech: CTC over frames")
       .require_one_of({"image", "sequence", "classification", "set", "speech"});
-  table.set_scope(make_transformer_scope(), KeyRole::model);
-  auto& attention =
+  table.set_scope(make_transformer_scope(), OptionUse::model);
+  OptionSpec& attention =
       table.add("attention", &ModelConfig::attention,
                 "attention kind, with options in [attention], or a list of kinds that repeats over the "
                 "layers, with options in [attention.KIND]");
   attention.require_one_of(catalogue.kind_names);
   attention.allow_scalar = true;
-  table.set_scope(make_unrestricted_scope(), KeyRole::model);
+  table.set_scope(make_unrestricted_scope(), OptionUse::model);
   table.add("layers", &ModelConfig::layers, "encoder layers").require_range(1, 10000);
-  table.set_scope(make_transformer_scope(), KeyRole::model);
+  table.set_scope(make_transformer_scope(), OptionUse::model);
   table.add("heads", &ModelConfig::heads, "attention heads").require_range(1, 4096);
   table.add("head_dim", &ModelConfig::head_dim, "dimensions of a head; the width is heads x head_dim")
       .require_range(1, 4096);
   table.add("feedforward", &ModelConfig::feedforward, "hidden dimensions of the feed-forward block")
       .require_range(1, kMaxSize);
-  table.set_scope(make_layer_dropout_scope(), KeyRole::training);
+  table.set_scope(make_layer_dropout_scope(), OptionUse::training);
   table.add("dropout", &ModelConfig::dropout, "dropout of residual branches and feed-forward")
       .require_fraction_below_one();
-  table.set_scope(make_attention_dropout_scope(catalogue), KeyRole::training);
+  table.set_scope(make_attention_dropout_scope(catalogue), OptionUse::training);
   table.add("attention_dropout", &ModelConfig::attention_dropout, "dropout of attention weights")
       .require_fraction_below_one();
-  table.set_scope(make_image_model_scope(), KeyRole::model);
+  table.set_scope(make_image_model_scope(), OptionUse::model);
   table.add("mixtures", &ModelConfig::mixtures, "logistics per predicted byte").require_range(1, 64);
-  table.set_scope(make_concatenated_position_scope(), KeyRole::model);
+  table.set_scope(make_concatenated_position_scope(), OptionUse::model);
   table
       .add("value_dim", &ModelConfig::value_dim,
            "dimensions of the value embedding; positions have the rest of the width; 0: half of the width")
       .require_range(0, kMaxSize);
-  table.set_scope(make_transformer_scope(), KeyRole::model);
+  table.set_scope(make_transformer_scope(), OptionUse::model);
   table.add("norm", &ModelConfig::norm, "layer norm after or before each block")
       .require_one_of({"post", "pre"});
   table.add("activation", &ModelConfig::activation, "activation of the feed-forward block")
@@ -115,40 +115,39 @@ void add_model(std::vector<SchemaKey>& keys, const AttentionCatalogue& catalogue
 // Adds the keys of [model] for position embeddings, for options that save memory, and for the training loss.
 void add_positions_and_memory(std::vector<SchemaKey>& keys) {
   TableSchemaBuilder table(keys, "model", &Config::model);
-  table.mark_used_by_benchmarks();
-  table.set_scope(make_model_with_positions_scope(), KeyRole::model);
+  table.set_scope(make_model_with_positions_scope(), OptionUse::model);
   table
       .add(
           "positions", &ModelConfig::positions,
           "sinusoidal: of the index; grid: sinusoidal, of row, column and channel; axial: learned, one table "
           "per axis; rotary: rotations of queries and keys, or of their features; none")
       .require_one_of({"sinusoidal", "grid", "axial", "rotary", "none"});
-  table.set_scope(make_axial_position_scope(), KeyRole::model);
+  table.set_scope(make_axial_position_scope(), OptionUse::model);
   table
       .add("axial_shape", &ModelConfig::axial_shape,
            "number of positions per axis, slowest axis first; the product must be at least the length")
       .require_range(1, kMaxSize);
   table.add("axial_dims", &ModelConfig::axial_dims, "features per axis; the sum must be the width")
       .require_range(1, kMaxSize);
-  table.set_scope(make_transformer_scope(), KeyRole::training);
+  table.set_scope(make_transformer_scope(), OptionUse::training);
   table.add("recompute", &ModelConfig::recompute, "recompute each layer in the backward pass to save memory");
-  table.set_scope(make_transformer_scope(), KeyRole::model);
+  table.set_scope(make_transformer_scope(), OptionUse::model);
   table.add("reversible", &ModelConfig::reversible,
             "use reversible layers, whose activation memory does not grow with depth; needs norm = \"pre\"");
   table
       .add("feedforward_chunks", &ModelConfig::feedforward_chunks,
            "number of chunks of tokens in which the feed-forward block runs")
       .require_range(1, kMaxSize);
-  table.set_scope(make_autoregressive_model_scope(), KeyRole::model);
+  table.set_scope(make_autoregressive_model_scope(), OptionUse::model);
   table
       .add("loss_chunks", &ModelConfig::loss_chunks,
            "number of chunks of tokens in which predictor and loss run")
       .require_range(1, kMaxSize);
-  table.set_scope(make_sequence_model_scope(), KeyRole::model);
+  table.set_scope(make_sequence_model_scope(), OptionUse::model);
   table.add("tied_embeddings", &ModelConfig::tied_embeddings,
             "the predictor uses the weight of the value embedding; needs positions \"axial\", \"rotary\" or "
             "\"none\"");
-  table.set_scope(make_sequence_model_scope(), KeyRole::training);
+  table.set_scope(make_sequence_model_scope(), OptionUse::training);
   table
       .add("label_smoothing", &ModelConfig::label_smoothing,
            "label smoothing: share of the uniform distribution in the training targets")
@@ -161,13 +160,12 @@ void add_positions_and_memory(std::vector<SchemaKey>& keys) {
 
 void add_example_models(std::vector<SchemaKey>& keys) {
   TableSchemaBuilder table(keys, "model", &Config::model);
-  table.mark_used_by_benchmarks();
-  table.set_scope(make_set_model_scope(), KeyRole::model);
+  table.set_scope(make_set_model_scope(), OptionUse::model);
   table
       .add("decoder_layers", &ModelConfig::decoder_layers,
            "layers of self-attention after the pooling of a set")
       .require_range(0, 10000);
-  table.set_scope(make_classifier_scope(), KeyRole::model);
+  table.set_scope(make_classifier_scope(), OptionUse::model);
   table
       .add("summary_tokens", &ModelConfig::summary_tokens,
            "learned tokens before the sequence, over which the classifier takes the mean; 0: none, the mean "
@@ -178,117 +176,85 @@ void add_example_models(std::vector<SchemaKey>& keys) {
 
 void add_initial_weights(std::vector<SchemaKey>& keys) {
   TableSchemaBuilder table(keys, "model", &Config::model);
-  table.set_scope(make_unrestricted_scope(), KeyRole::training);
+  table.set_scope(make_unrestricted_scope(), OptionUse::training);
   table.add("init", &ModelConfig::init,
             "run directory or checkpoint whose weights a new run starts from; empty: random weights");
 }
 
 void add_speech_model(std::vector<SchemaKey>& keys) {
   TableSchemaBuilder table(keys, "model", &Config::model);
-  table.mark_used_by_benchmarks();
-  table.set_scope(make_speech_model_scope(), KeyRole::model);
+  table.set_scope(make_speech_model_scope(), OptionUse::model);
   table.add("encoder", &ModelConfig::encoder, "kind of the layers").require_one_of({"transformer", "lstm"});
-  table.set_scope(make_lstm_scope(), KeyRole::model);
+  table.set_scope(make_lstm_scope(), OptionUse::model);
   table.add("hidden", &ModelConfig::hidden, "cells of a layer in each direction").require_range(1, kMaxSize);
   table.add("bidirectional", &ModelConfig::bidirectional,
             "add an LSTM in the opposite direction to each layer");
-  table.set_scope(make_causal_option_scope(), KeyRole::model);
+  table.set_scope(make_causal_option_scope(), OptionUse::model);
   table.add("causal", &ModelConfig::causal, "mask later frames; needed by transcribe --stream");
-  table.set_scope(make_speech_model_scope(), KeyRole::model);
+  table.set_scope(make_speech_model_scope(), OptionUse::model);
   table.add("subsampling", &ModelConfig::subsampling, "number of frames per step of the model")
       .require_one_of_integers({1, 2, 4});
-  table.set_scope(make_subsampling_scope(), KeyRole::model);
+  table.set_scope(make_subsampling_scope(), OptionUse::model);
   table
       .add("subsampling_kind", &ModelConfig::subsampling_kind,
            "stack: concatenated frames; conv: a convolution over 3 frames for each factor of 2")
       .require_one_of({"stack", "conv"});
-  table.set_scope(combine_scopes(make_speech_model_scope(), make_transformer_scope()), KeyRole::model);
+  table.set_scope(combine_scopes(make_speech_model_scope(), make_transformer_scope()), OptionUse::model);
   table.add("max_frames", &ModelConfig::max_frames, "longest utterance").require_range(1, kMaxSize);
-  table.set_scope(make_speech_model_scope(), KeyRole::training);
+  table.set_scope(make_speech_model_scope(), OptionUse::training);
   table.add("ctc_mean", &ModelConfig::ctc_mean, "items over which the loss of a batch is a mean")
       .require_one_of({"utterance", "label"});
 }
 
+// Returns the table of a part whose kind and options are the members `kind` and `options` of a section.
+template <class Section>
+PartTable make_part_table(std::string name, Section Config::*section, std::vector<PartKind> kinds) {
+  return {.table_name = name,
+          .selector = "kind",
+          .noun = name,
+          .get_kind = [section](const Config& c) -> const std::string& { return (c.*section).kind; },
+          .get_options = [section](const Config& c) -> const OptionValues& { return (c.*section).options; },
+          .get_mutable_options = [section](Config& c) -> OptionValues& { return (c.*section).options; },
+          .kinds = std::move(kinds)};
+}
+
 void add_optimizer(std::vector<SchemaKey>& keys) {
+  const PartTable part = make_part_table("optimizer", &Config::optimizer, list_parts(list_optimizer_kinds()));
   TableSchemaBuilder table(keys, "optimizer", &Config::optimizer);
-  table.mark_used_by_benchmarks();
-  table.set_scope(make_unrestricted_scope(), KeyRole::training);
-  table.add("kind", &OptimizerConfig::kind, "optimizer")
-      .require_one_of({"radam", "adam", "adamw", "sgd", "adafactor"});
+  table.set_scope(make_unrestricted_scope(), OptionUse::training);
+  table.add("kind", &OptimizerConfig::kind, "optimizer").require_one_of(list_part_names(part.kinds));
   table.add("lr", &OptimizerConfig::lr, "learning rate").require_at_least(0);
-  table.set_scope(make_adaptive_optimizer_scope(), KeyRole::training);
-  auto& betas = table.add("betas", &OptimizerConfig::betas, "decay rates of the first and second moments");
-  betas.require_fraction_below_one();
-  betas.list_length = 2;
-  table.add("eps", &OptimizerConfig::eps, "added to the root of the second moment").require_at_least(0);
-  table.set_scope(make_unrestricted_scope(), KeyRole::training);
   table
       .add("weight_decay", &OptimizerConfig::weight_decay,
            "decoupled decay of all parameters (radam, adamw, adafactor); added to the gradient (adam, sgd)")
       .require_at_least(0);
-  table.set_scope(make_adafactor_scope(), KeyRole::training);
-  table
-      .add("form", &OptimizerConfig::form,
-           "pytorch: rate min(lr, 1 / sqrt(step)), decay of weights by lr weight_decay; trax: rate lr, decay "
-           "of weights by weight_decay")
-      .require_one_of({"pytorch", "trax"});
-  table
-      .add("decay_rate", &OptimizerConfig::decay_rate,
-           "exponent in the decay of the second moments, 1 - step^-decay_rate")
-      .require_range(0, 1);
-  table
-      .add("update_clip", &OptimizerConfig::update_clip,
-           "largest root mean square of an update before it is multiplied by the rate")
-      .require_range(1, 1e9);
-  table.set_scope(make_sgd_scope(), KeyRole::training);
-  table.add("momentum", &OptimizerConfig::momentum, "momentum of sgd").require_fraction_below_one();
-  table.set_scope(make_unrestricted_scope(), KeyRole::training);
   table.add("clip_norm", &OptimizerConfig::clip_norm, "largest gradient norm; 0: no clipping")
       .require_at_least(0);
-  table.set_scope(make_clipping_scope(), KeyRole::training);
+  table.set_scope(make_clipping_scope(), OptionUse::training);
   table.add("clip", &OptimizerConfig::clip, "norm to clip: of all gradients together, or of each tensor")
       .require_one_of({"global", "per_tensor"});
-  table.set_scope(make_elementwise_optimizer_scope(), KeyRole::training);
-  table
-      .add("clip_value", &OptimizerConfig::clip_value,
-           "largest magnitude of an element of a gradient; 0: no clipping; excludes clip_norm")
-      .require_at_least(0);
-  table.set_scope(make_unrestricted_scope(), KeyRole::training);
+  table.set_scope(make_unrestricted_scope(), OptionUse::training);
   table.add("ema", &OptimizerConfig::ema, "decay of the moving average of the weights; 0: none")
       .require_fraction_below_one();
+  add_part_keys(part, keys);
 }
 
 void add_schedule(std::vector<SchemaKey>& keys) {
+  const PartTable part = make_part_table("schedule", &Config::schedule, list_parts(list_schedule_kinds()));
   TableSchemaBuilder table(keys, "schedule", &Config::schedule);
-  table.set_scope(make_unrestricted_scope(), KeyRole::training);
+  table.set_scope(make_unrestricted_scope(), OptionUse::training);
   table.add("kind", &ScheduleConfig::kind, "learning-rate schedule")
-      .require_one_of({"constant", "step", "cosine", "plateau", "rsqrt"});
+      .require_one_of(list_part_names(part.kinds));
   table
       .add("warmup_steps", &ScheduleConfig::warmup_steps,
            "number of first steps, in which the rate rises linearly to lr")
       .require_at_least(0);
-  table.set_scope(make_schedule_scope({"step"}), KeyRole::training);
-  table.add("step_at", &ScheduleConfig::step_at, "steps at which the rate is multiplied by factor")
-      .require_at_least(1);
-  table.set_scope(make_schedule_scope({"step", "plateau"}), KeyRole::training);
-  table.add("factor", &ScheduleConfig::factor, "factor of each drop").require_range(0, 1);
-  table.set_scope(make_schedule_scope({"cosine", "plateau"}), KeyRole::training);
-  table.add("final_lr_ratio", &ScheduleConfig::final_lr_ratio, "lowest rate relative to lr")
-      .require_range(0, 1);
-  table.set_scope(make_schedule_scope({"plateau"}), KeyRole::training);
-  table
-      .add("patience", &ScheduleConfig::patience,
-           "number of successive evaluations without improvement before the rate drops")
-      .require_at_least(0);
-  table
-      .add("threshold", &ScheduleConfig::threshold,
-           "smallest relative decrease of the loss that counts as an improvement")
-      .require_range(0, 1);
+  add_part_keys(part, keys);
 }
 
 void add_train(std::vector<SchemaKey>& keys) {
   TableSchemaBuilder table(keys, "train", &Config::train);
-  table.set_scope(make_unrestricted_scope(), KeyRole::training);
+  table.set_scope(make_unrestricted_scope(), OptionUse::training);
   table.add("steps", &TrainConfig::steps, "length in optimizer steps; excludes epochs")
       .require_at_least(0)
       .allow_change_on_resume();
@@ -321,17 +287,17 @@ void add_train(std::vector<SchemaKey>& keys) {
            "0: no limit")
       .require_at_least(0)
       .allow_change_on_resume();
-  table.set_scope(make_unrestricted_scope(), KeyRole::data);
+  table.set_scope(make_unrestricted_scope(), OptionUse::data);
   table.add("eval_batch_size", &TrainConfig::eval_batch_size, "batch size of evaluations; 0: data.batch_size")
       .require_range(0, kMaxSize)
       .allow_change_on_resume();
-  table.set_scope(make_unrestricted_scope(), KeyRole::training);
+  table.set_scope(make_unrestricted_scope(), OptionUse::training);
   table
       .add("reduce_dtype", &TrainConfig::reduce_dtype,
            "dtype in which several processes sum their gradients; bfloat16 halves the traffic")
       .require_one_of({"float32", "bfloat16"})
       .allow_change_on_resume();
-  table.set_scope(make_dropout_scope(), KeyRole::training);
+  table.set_scope(make_dropout_scope(), OptionUse::training);
   table.add("dropout_steps", &TrainConfig::dropout_steps, "number of steps with dropout; 0: all steps")
       .require_at_least(0);
 }

@@ -51,11 +51,6 @@ KeyScope make_model_type_scope(const Names& types) {
            [types](const Config& c) { return contains(types, c.model.type); }}};
 }
 
-KeyScope make_optimizer_scope(const Names& kinds) {
-  return {{std::string(kinds.size() > 1 ? "the optimizers " : "the optimizer ") + join_names(kinds),
-           "optimizer.kind", [kinds](const Config& c) { return contains(kinds, c.optimizer.kind); }}};
-}
-
 }  // namespace
 
 KeyScope make_unrestricted_scope() {
@@ -296,30 +291,9 @@ KeyScope make_float32_product_scope() {
            [](const Config& c) { return c.run.precision == "float32"; }}};
 }
 
-KeyScope make_sgd_scope() {
-  return make_optimizer_scope({"sgd"});
-}
-
-KeyScope make_adafactor_scope() {
-  return make_optimizer_scope({"adafactor"});
-}
-
-KeyScope make_elementwise_optimizer_scope() {
-  return make_optimizer_scope({"radam", "adam", "adamw", "sgd"});
-}
-
-KeyScope make_adaptive_optimizer_scope() {
-  return make_optimizer_scope({"radam", "adam", "adamw"});
-}
-
 KeyScope make_clipping_scope() {
   return {{"optimizer.clip_norm above 0", "optimizer.clip_norm",
            [](const Config& c) { return c.optimizer.clip_norm > 0; }}};
-}
-
-KeyScope make_schedule_scope(const Names& kinds) {
-  return {{std::string(kinds.size() > 1 ? "the schedules " : "the schedule ") + join_names(kinds),
-           "schedule.kind", [kinds](const Config& c) { return contains(kinds, c.schedule.kind); }}};
 }
 
 KeyScope make_dropout_scope() {

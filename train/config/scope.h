@@ -1,5 +1,5 @@
-// Scopes and roles of config keys. The scope of a key determines the configs in which the key has an effect.
-// The role of a key determines the commands that use the key. This header is internal to the config code.
+// Scopes of config keys. The scope of a key determines the configs in which the key has an effect. This
+// header is internal to the config code.
 #pragma once
 
 #include <functional>
@@ -25,15 +25,6 @@ struct KeyCondition {
 // The conditions under which a key has an effect. All conditions must hold. If the list is empty, the key has
 // an effect in every config.
 using KeyScope = std::vector<KeyCondition>;
-
-// The group of settings to which a key belongs. The role determines which commands use the key.
-enum class KeyRole {
-  process,   // settings of the process: name, device, threads and seed
-  model,     // settings of the model and its input
-  features,  // settings of speech features
-  data,      // settings of the data set
-  training,
-};
 
 KeyScope make_unrestricted_scope();
 // Returns all conditions of `a` and of `b`.
@@ -83,12 +74,7 @@ KeyScope make_attention_dropout_scope(const AttentionCatalogue& catalogue);
 
 KeyScope make_cuda_device_scope();
 KeyScope make_float32_product_scope();
-KeyScope make_sgd_scope();
-KeyScope make_adafactor_scope();
-KeyScope make_adaptive_optimizer_scope();
-KeyScope make_elementwise_optimizer_scope();  // optimizers that update each element separately
 KeyScope make_clipping_scope();
-KeyScope make_schedule_scope(const std::vector<std::string>& kinds);
 KeyScope make_dropout_scope();
 
 }  // namespace tapeformer

@@ -4,7 +4,6 @@
 
 #include <optional>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -15,24 +14,6 @@ namespace tapeformer {
 // The maximum value of keys such as model.layers. The product of three such values fits in int64_t.
 inline constexpr double kMaxSize = 1 << 20;
 
-template <class T>
-OptionValue to_option_value(const T& value) {
-  if constexpr (std::is_same_v<T, std::vector<int64_t>>)
-    return std::vector<double>(value.begin(), value.end());
-  else
-    return value;
-}
-
-template <class T>
-T from_option_value(const OptionValue& value) {
-  if constexpr (std::is_same_v<T, std::vector<int64_t>>) {
-    const auto& numbers = std::get<std::vector<double>>(value);
-    return {numbers.begin(), numbers.end()};
-  } else {
-    return std::get<T>(value);
-  }
-}
-
 // A builder that appends the keys of one table to a list. The members of the struct `Section` determine the
 // types and the defaults of the keys.
 template <class Section>
@@ -41,34 +22,26 @@ class TableSchemaBuilder {
   TableSchemaBuilder(std::vector<SchemaKey>& keys, std::string table_name, Section Config::*section)
       : keys_(keys), table_name_(std::move(table_name)), section_(section) {}
 
-  // Sets the conditions (KeyScope) and the role of the keys that are added afterwards.
-  void set_scope(KeyScope scope, KeyRole role) {
+  // Sets the conditions (KeyScope) and the use of the keys that are added afterwards.
+  void set_scope(KeyScope scope, OptionUse use) {
     scope_ = std::move(scope);
-    role_ = role;
+    use_ = use;
   }
-  // Declares that benchmarks use the keys that are added afterwards.
-  void mark_used_by_benchmarks() { are_used_by_benchmarks_ = true; }
-
+  // Adds a key. The result is valid until the next call.
   template <class T>
-  SchemaKey& add(const char* name, T Section::*member, const std::string& help) {
+  OptionSpec& add(const char* name, T Section::*member, const std::string& help) {
     SchemaKey key;
     key.table_name = table_name_;
     key.scope = scope_.value();  // throws if set_scope() was not called
-    key.role = role_;
-    key.is_used_by_benchmarks = are_used_by_benchmarks_;
-    key.get = [section = section_, member](const Config& config) {
-      return to_option_value(config.*section.*member);
+    key.get = [section = section_, member](const Config& config) -> OptionValue {
+      return config.*section.*member;
     };
     key.set = [section = section_, member](Config& config, const OptionValue& value) {
-      config.*section.*member = from_option_value<T>(value);
+      config.*section.*member = std::get<T>(value);
     };
-    key.spec.name = name;
-    const Config defaults;
-    key.spec.default_value = key.get(defaults);
-    key.spec.help = help;
-    key.requires_integers = std::is_same_v<T, std::vector<int64_t>>;
+    key.spec = {.name = name, .default_value = key.get(Config()), .help = help, .use = use_};
     keys_.push_back(std::move(key));
-    return keys_.back();
+    return keys_.back().spec;
   }
 
  private:
@@ -76,8 +49,7 @@ class TableSchemaBuilder {
   std::string table_name_;
   Section Config::*section_;
   std::optional<KeyScope> scope_;
-  KeyRole role_ = KeyRole::training;
-  bool are_used_by_benchmarks_ = false;
+  OptionUse use_ = OptionUse::training;
 };
 
 // The functions below append the keys of the table [data].

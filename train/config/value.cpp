@@ -73,24 +73,26 @@ bool is_choice(const std::string& text, const OptionSpec& spec) {
 // Converts a list to the type of spec.default_value. If an element is invalid, returns std::nullopt and sets
 // `culprit` to a description of the element.
 std::optional<OptionValue> convert_list(const std::vector<RawValue>& raw, const OptionSpec& spec,
-                                        const ListConstraints& form, std::string& culprit) {
+                                        std::string& culprit) {
   std::vector<double> numbers;
   std::vector<std::string> texts;
-  const bool of_numbers = std::holds_alternative<std::vector<double>>(spec.default_value);
+  const bool of_texts = std::holds_alternative<std::vector<std::string>>(spec.default_value);
+  const bool of_integers = std::holds_alternative<std::vector<int64_t>>(spec.default_value);
   for (const auto& element : raw) {
     culprit = element.description + " in the list";
-    if (of_numbers) {
-      const auto number = to_number(element, form.requires_integers);
-      if (!number || !is_in_range(*number, spec)) return std::nullopt;
-      numbers.push_back(*number);
-    } else {
+    if (of_texts) {
       const auto text = std::get_if<std::string>(&element.value);
       if (!text || !is_choice(*text, spec)) return std::nullopt;
       texts.push_back(*text);
+    } else {
+      const auto number = to_number(element, of_integers);
+      if (!number || !is_in_range(*number, spec)) return std::nullopt;
+      numbers.push_back(*number);
     }
   }
-  if (of_numbers) return numbers;
-  return texts;
+  if (of_texts) return texts;
+  if (of_integers) return std::vector<int64_t>(numbers.begin(), numbers.end());
+  return numbers;
 }
 
 // Returns the limit of the type of `type` if `found` is a number that exceeds it, and infinity otherwise.
@@ -106,25 +108,27 @@ double find_type_limit(const OptionValue& type, const RawValue& found) {
 
 // Converts a value to the type of spec.default_value. Returns std::nullopt if the value is invalid. If an
 // element of a list is invalid, sets `culprit` to a description of the element.
-std::optional<OptionValue> convert(const RawValue& raw, const OptionSpec& spec, const ListConstraints& form,
-                                   std::string& culprit) {
+std::optional<OptionValue> convert(const RawValue& raw, const OptionSpec& spec, std::string& culprit) {
   const OptionValue& type = spec.default_value;
   if (std::holds_alternative<bool>(type)) {
     if (auto value = std::get_if<bool>(&raw.value)) return *value;
   } else if (std::holds_alternative<int64_t>(type)) {
     auto value = std::get_if<int64_t>(&raw.value);
-    if (value && is_in_range(static_cast<double>(*value), spec)) return *value;
+    const auto& choices = spec.integer_choices;
+    if (value && is_in_range(static_cast<double>(*value), spec) &&
+        (choices.empty() || std::find(choices.begin(), choices.end(), *value) != choices.end()))
+      return *value;
   } else if (std::holds_alternative<double>(type)) {
     const auto value = to_number(raw, false);
     if (value && is_in_range(*value, spec)) return *value;
   } else if (std::holds_alternative<std::string>(type)) {
     auto value = std::get_if<std::string>(&raw.value);
     if (value && is_choice(*value, spec)) return *value;
-  } else if (form.allow_scalar && std::holds_alternative<std::string>(raw.value)) {
+  } else if (spec.allow_scalar && std::holds_alternative<std::string>(raw.value)) {
     const auto& text = std::get<std::string>(raw.value);
     if (is_choice(text, spec)) return std::vector<std::string>{text};
   } else if (auto list = std::get_if<std::vector<RawValue>>(&raw.value)) {
-    if (form.length == 0 || list->size() == form.length) return convert_list(*list, spec, form, culprit);
+    if (spec.list_length == 0 || list->size() == spec.list_length) return convert_list(*list, spec, culprit);
   }
   return std::nullopt;
 }
@@ -132,11 +136,11 @@ std::optional<OptionValue> convert(const RawValue& raw, const OptionSpec& spec, 
 }  // namespace
 
 std::optional<OptionValue> convert_to_option_value(const RawValue& raw, const OptionSpec& spec,
-                                                   const ListConstraints& form, std::string& error) {
+                                                   std::string& error) {
   std::string culprit = raw.description;
-  auto value = convert(raw, spec, form, culprit);
+  auto value = convert(raw, spec, culprit);
   if (value) return value;
-  const std::string expected = describe_expected_value(spec, form, raw);
+  const std::string expected = describe_expected_value(spec, raw);
   error = "expected " + expected + ", got " + culprit;
   std::vector<RawValue> elements{raw};
   if (auto list = std::get_if<std::vector<RawValue>>(&raw.value)) elements = *list;
@@ -152,38 +156,45 @@ std::optional<OptionValue> convert_to_option_value(const RawValue& raw, const Op
   return std::nullopt;
 }
 
-std::string describe_expected_value(OptionSpec spec, const ListConstraints& form, const RawValue& found) {
+std::string describe_expected_value(OptionSpec spec, const RawValue& found) {
   const double limit = find_type_limit(spec.default_value, found);
   spec.min = std::max(spec.min, -limit);
   spec.max = std::min(spec.max, limit);
   const OptionValue& type = spec.default_value;
   if (std::holds_alternative<bool>(type)) return "true or false";
+  if (!spec.integer_choices.empty()) {
+    std::string choices;
+    for (const int64_t choice : spec.integer_choices)
+      choices += (choices.empty() ? "" : ", ") + std::to_string(choice);
+    return "one of " + choices;
+  }
   if (std::holds_alternative<int64_t>(type)) return "an integer" + describe_range(spec);
   if (std::holds_alternative<double>(type)) return "a number" + describe_range(spec);
   if (std::holds_alternative<std::string>(type))
     return spec.choices.empty() ? "a string" : "one of " + describe_choices(spec.choices);
-  if (form.allow_scalar)
+  if (spec.allow_scalar)
     return (spec.choices.empty() ? "a string" : "one of " + describe_choices(spec.choices)) +
            " or a list of them";
-  const std::string list = "a list of " + (form.length ? std::to_string(form.length) + " " : "");
-  if (std::holds_alternative<std::vector<double>>(type))
-    return list + (form.requires_integers ? "integers" : "numbers") + describe_range(spec);
+  const std::string list = "a list of " + (spec.list_length ? std::to_string(spec.list_length) + " " : "");
+  if (std::holds_alternative<std::vector<int64_t>>(type)) return list + "integers" + describe_range(spec);
+  if (std::holds_alternative<std::vector<double>>(type)) return list + "numbers" + describe_range(spec);
   return list + (spec.choices.empty() ? "strings" : "strings out of " + describe_choices(spec.choices));
 }
 
-std::string format_option_value(const OptionValue& value, const ListConstraints& form) {
+std::string format_option_value(const OptionValue& value, bool allow_scalar) {
   if (auto flag = std::get_if<bool>(&value)) return *flag ? "true" : "false";
   if (auto integer = std::get_if<int64_t>(&value)) return std::to_string(*integer);
   if (auto number = std::get_if<double>(&value)) return format_float(*number);
   if (auto text = std::get_if<std::string>(&value)) return quote_toml_string(*text);
   std::string list;
   const auto add = [&list](const std::string& text) { list += (list.empty() ? "" : ", ") + text; };
-  if (auto numbers = std::get_if<std::vector<double>>(&value)) {
-    for (double number : *numbers)
-      add(form.requires_integers ? std::to_string(static_cast<int64_t>(number)) : format_float(number));
+  if (auto integers = std::get_if<std::vector<int64_t>>(&value)) {
+    for (const int64_t integer : *integers) add(std::to_string(integer));
+  } else if (auto numbers = std::get_if<std::vector<double>>(&value)) {
+    for (const double number : *numbers) add(format_float(number));
   } else {
     const auto& texts = std::get<std::vector<std::string>>(value);
-    if (form.allow_scalar && texts.size() == 1) return quote_toml_string(texts.front());
+    if (allow_scalar && texts.size() == 1) return quote_toml_string(texts.front());
     for (const auto& text : texts) add(quote_toml_string(text));
   }
   return "[" + list + "]";

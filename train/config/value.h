@@ -19,30 +19,21 @@ struct RawValue {
   std::string description;
 };
 
-// Restrictions of a list. If `requires_integers` is true, all elements must be integers. `length` is the
-// required length; 0 allows any length. If `allow_scalar` is true, a single string is accepted as a list of
-// one string.
-struct ListConstraints {
-  bool requires_integers = false;
-  size_t length = 0;
-  bool allow_scalar = false;
-};
-
 // Converts a value to the type of spec.default_value. Floating-point options accept integers, but integer
-// options do not accept floating-point numbers. `form` contains the constraints on the values of list
-// options. If the value has the wrong type, is out of range or is not one of the choices, returns
-// std::nullopt and sets `error` to an error message such as "expected a number, got true".
+// options do not accept floating-point numbers. If the value has the wrong type, is out of range or is not
+// one of the choices, returns std::nullopt and sets `error` to an error message such as "expected a number,
+// got true".
 std::optional<OptionValue> convert_to_option_value(const RawValue& raw, const OptionSpec& spec,
-                                                   const ListConstraints& form, std::string& error);
+                                                   std::string& error);
 
 // Returns the type and the valid values of an option as text, such as `an integer of at least 1` or
 // `one of "post", "pre"`. If `found` is a number or the text of a number that the type cannot represent, the
 // text contains the limits of the type, such as `an integer from 1 to 9223372036854775807`.
-std::string describe_expected_value(OptionSpec spec, const ListConstraints& form, const RawValue& found = {});
+std::string describe_expected_value(OptionSpec spec, const RawValue& found = {});
 
 // Returns the TOML text of a value. Floating-point numbers are written with the fewest digits from which the
-// same value can be parsed.
-std::string format_option_value(const OptionValue& value, const ListConstraints& form = {});
+// same value can be parsed. If `allow_scalar` is true, a list of one string is written as a string.
+std::string format_option_value(const OptionValue& value, bool allow_scalar = false);
 
 // Returns `text` as a TOML basic string with quotes.
 std::string quote_toml_string(const std::string& text);

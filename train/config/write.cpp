@@ -28,8 +28,7 @@ std::map<std::string, OptionValue> list_attention_entries(const Config& config) 
   return entries;
 }
 
-// Returns the [attention] tables as TOML text. Options of attention kinds need no ListConstraints, because
-// they are never lists of integers.
+// Returns the [attention] tables as TOML text.
 std::string format_attention_tables(const Config& config) {
   std::string text;
   for (const auto& [kind, options] : config.attention) {
@@ -46,16 +45,16 @@ std::string format_table(const Config& config, const std::string& table,
   std::string text;
   for (const auto& key : schema)
     if (key.table_name == table && !key.find_unmet_condition(config))
-      text += key.spec.name + " = " + format_option_value(key.get(config), key.list_constraints()) + "\n";
+      text += key.spec.name + " = " + key.format(key.get(config)) + "\n";
   return text;
 }
 
-std::string format_help_line(const OptionSpec& spec, const ListConstraints& form, const KeyScope& scope) {
+std::string format_help_line(const OptionSpec& spec, const KeyScope& scope) {
   std::string owners;
   for (const KeyCondition& condition : scope)
     owners += (owners.empty() ? "; for " : ", ") + condition.config_description;
-  return "  " + spec.name + " = " + format_option_value(spec.default_value, form) + "\n      " + spec.help +
-         " (" + describe_expected_value(spec, form) + owners + ")\n";
+  return "  " + spec.name + " = " + format_option_value(spec.default_value, spec.allow_scalar) + "\n      " +
+         spec.help + " (" + describe_expected_value(spec) + owners + ")\n";
 }
 
 constexpr char kExtends[] = "extends";
@@ -79,12 +78,12 @@ std::string to_toml(const Config& config) {
 std::string format_config_help(const AttentionCatalogue& catalogue, const std::string& word) {
   std::string text, heading;
   std::vector<std::string> names;
-  const auto add = [&](const std::string& table, const OptionSpec& spec, const ListConstraints& form,
-                       const KeyScope& scope, const std::string& kind = "") {
+  const auto add = [&](const std::string& table, const OptionSpec& spec, const KeyScope& scope,
+                       const std::string& kind = "") {
     names.push_back(table + "." + spec.name);
     const bool found = table == word || names.back().find(word) != std::string::npos ||
                        (!kind.empty() && (kind + "." + spec.name).find(word) != std::string::npos);
-    if (found) text += std::exchange(heading, "") + format_help_line(spec, form, scope);
+    if (found) text += std::exchange(heading, "") + format_help_line(spec, scope);
   };
   const auto schema = make_config_schema(catalogue);
   for (const auto& table : list_config_tables()) {
@@ -92,12 +91,12 @@ std::string format_config_help(const AttentionCatalogue& catalogue, const std::s
       const std::string kind_table = table + "." + kind;
       heading = "\n[attention]  # where model.attention = " + quote_toml_string(kind) + "; in lists: [" +
                 kind_table + "]\n";
-      for (const auto& spec : catalogue.list_options(kind)) add(table, spec, {}, {}, kind_table);
+      for (const auto& spec : catalogue.list_options(kind)) add(table, spec, {}, kind_table);
       if (word.empty() || word == kind_table) text += std::exchange(heading, "");
     }
     heading = "\n[" + table + "]\n";
     for (const auto& key : schema)
-      if (key.table_name == table) add(table, key.spec, key.list_constraints(), key.scope);
+      if (key.table_name == table) add(table, key.spec, key.scope);
   }
   if (std::string_view(kExtends).find(word) != std::string_view::npos) text = kExtendsHelp + text;
   if (!text.empty()) return text.substr(text.find_first_not_of('\n'));
@@ -147,13 +146,14 @@ std::string explain_unused_key(const Config& config, const std::string& name,
 
 bool may_change_on_resume(const std::string& name) {
   const auto schema = make_config_schema(AttentionCatalogue{});
-  return std::any_of(schema.begin(), schema.end(),
-                     [&](const SchemaKey& key) { return key.name() == name && key.is_changeable_on_resume; });
+  return std::any_of(schema.begin(), schema.end(), [&](const SchemaKey& key) {
+    return key.name() == name && key.spec.may_change_on_resume;
+  });
 }
 
 std::string format_config_value(const Config& config, const std::string& name) {
   for (const auto& key : make_config_schema(AttentionCatalogue{}))
-    if (key.name() == name) return format_option_value(key.get(config), key.list_constraints());
+    if (key.name() == name) return key.format(key.get(config));
   if (!name.starts_with(kAttentionTable)) throw std::out_of_range("no config key " + name);
   // Attention kinds that the config does not use have no entries.
   const auto entries = list_attention_entries(config);

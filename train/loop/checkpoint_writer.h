@@ -8,7 +8,7 @@
 #include "models/layers/module.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/config/config.h"
-#include "train/optimizer.h"
+#include "train/optimization/optimizer.h"
 #include "train/tasks/task.h"
 
 namespace tapeformer {

@@ -7,7 +7,7 @@
 #include "train/checkpoint/run_directory.h"
 #include "train/checkpoint/state.h"
 #include "train/config/config.h"
-#include "train/optimizer.h"
+#include "train/optimization/optimizer.h"
 #include "train/tasks/task.h"
 
 namespace tapeformer {

@@ -14,8 +14,8 @@
 #include "train/loop/run_state.h"
 #include "train/loop/step_graphs.h"
 #include "train/loop/step_status.h"
-#include "train/optimizer.h"
-#include "train/schedule.h"
+#include "train/optimization/optimizer.h"
+#include "train/optimization/schedule.h"
 #include "train/tasks/task.h"
 
 namespace tapeformer {

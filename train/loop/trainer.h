@@ -19,8 +19,8 @@
 #include "train/loop/run_log.h"
 #include "train/loop/run_state.h"
 #include "train/loop/step_runner.h"
-#include "train/optimizer.h"
-#include "train/schedule.h"
+#include "train/optimization/optimizer.h"
+#include "train/optimization/schedule.h"
 #include "train/signals.h"
 #include "train/tasks/task.h"
 

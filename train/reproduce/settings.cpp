@@ -32,7 +32,7 @@ void set_measure(const Reproduction& reproduction, const Setting& setting, Optio
   for (const OptionSpec& spec : reproduction.measurement_options) {
     if (spec.name != setting.key) continue;
     std::string problem;
-    const auto value = convert_to_option_value(setting.value, spec, {}, problem);
+    const auto value = convert_to_option_value(setting.value, spec, problem);
     if (!value) throw make_setting_error(setting, problem);
     return measure.set(spec.name, *value);
   }

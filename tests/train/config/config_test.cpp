@@ -23,7 +23,7 @@ TEST_CASE("a minimal config has the defaults of the struct and the name of its f
   CHECK(config.run.seed == 1);
   CHECK(config.data.dataset == "mnist");
   CHECK(config.model.attention == std::vector<std::string>{"linear"});
-  CHECK(config.optimizer.betas == std::vector<double>{0.9, 0.999});
+  CHECK(format_config_value(config, "optimizer.betas") == "[0.9, 0.999]");
   CHECK(config.train.steps == 5);
   CHECK(config.attention.at("linear").get<int64_t>("chunk") == 64);
   CHECK(config.attention.at("linear").get<std::string>("feature_map") == "elu");
@@ -59,8 +59,8 @@ epochs = 2
   CHECK(config.attention.at("lsh").get<std::vector<std::string>>("labels") ==
         std::vector<std::string>{"x", "y"});
   CHECK(config.optimizer.lr == 1e-3);
-  CHECK(config.optimizer.betas == std::vector<double>{0, 0.5});
-  CHECK(config.schedule.step_at == std::vector<int64_t>{3000, 6000});
+  CHECK(format_config_value(config, "optimizer.betas") == "[0.0, 0.5]");
+  CHECK(format_config_value(config, "schedule.step_at") == "[3000, 6000]");
   CHECK(config.train.epochs == 2.0);
 }
 
@@ -171,7 +171,7 @@ TEST_CASE("--set parses TOML values and bare words, and the last value applies")
   CHECK(config.run.device == "cuda:1");
   CHECK(config.run.name == "two words");
   CHECK_FALSE(config.data.shuffle);
-  CHECK(config.optimizer.betas == std::vector<double>{0.8, 0.9});
+  CHECK(format_config_value(config, "optimizer.betas") == "[0.8, 0.9]");
   CHECK(config.optimizer.lr == 2e-3);
   CHECK(config.data.limit == 1000);
 }

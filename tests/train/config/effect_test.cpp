@@ -152,7 +152,7 @@ Config copy_config() {
   config.model.attention_dropout = 0.1;
   config.optimizer = {.kind = "adam", .lr = 1e-2, .weight_decay = 0.1, .clip_norm = 0.1, .ema = 0.5};
   config.schedule.kind = "step";
-  config.schedule.step_at = {2};
+  config.schedule.options.set("step_at", std::vector<int64_t>{2});
   config.train.steps = 4;
   config.train.eval_every = 1;
   return config;

@@ -138,7 +138,7 @@ TEST_CASE("inherited keys and defaults in files may be without effect") {
   // A key without effect has its default value in the loaded config.
   CHECK(lstm.model.heads == 8);
   CHECK_FALSE(lstm.model.causal);
-  CHECK(lstm.schedule.factor == 0.1);
+  CHECK(format_config_value(lstm, "schedule.factor") == "0.1");
   const Config image =
       load_with(folder.write("image.toml", "extends = \"base.toml\"\n[data]\nsymbols = 10\n"));
   CHECK(image.data.path.empty());
@@ -148,7 +148,7 @@ TEST_CASE("inherited keys and defaults in files may be without effect") {
 TEST_CASE("a key of the file that loses its effect through --set is allowed") {
   const TempFolder folder;
   const auto path = folder.write("a.toml", kImages + "[schedule]\nkind = \"cosine\"\nfinal_lr_ratio = 0.5\n");
-  CHECK(load_with(path, {"schedule.kind=constant"}).schedule.final_lr_ratio == 0);
+  CHECK(format_config_value(load_with(path, {"schedule.kind=constant"}), "schedule.final_lr_ratio") == "0.0");
   const auto devices = folder.write("b.toml", kImages + "[run]\ntf32 = true\n");
   CHECK(load_with(devices).run.tf32);
   CHECK_FALSE(load_with(devices, {}, {.device = "cpu"}).run.tf32);
@@ -367,7 +367,8 @@ TEST_CASE("a key of the file that has an effect through --set is allowed") {
   const TempFolder folder;
   const auto path = folder.write("a.toml", kImages + "[schedule]\npatience = 3\n");
   CHECK(find_config_error(path, {}) != "");
-  CHECK(load_with(path, {"schedule.kind=plateau", "train.eval_every=1"}).schedule.patience == 3);
+  CHECK(format_config_value(load_with(path, {"schedule.kind=plateau", "train.eval_every=1"}),
+                            "schedule.patience") == "3");
 }
 
 TEST_CASE("the error for model.attention_dropout says why a kind does not have it") {

@@ -44,7 +44,7 @@ TEST_CASE("speech: both encoders learn, and the best checkpoint has the lowest p
     Config config = make_tiny_speech_config(dir / "an4", encoder);
     config.train.epochs = 20;
     config.schedule.kind = "plateau";
-    config.schedule.factor = 0.5;
+    config.schedule.options.set("factor", 0.5);
     const fs::path run_dir = dir / encoder;
     const TrainResult result = train(config, run_dir);
     CHECK(result.best_loss < 15);

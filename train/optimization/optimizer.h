@@ -8,10 +8,8 @@
 #include <vector>
 
 #include "autograd/tape.h"
-#include "ops/optimizer_step.h"
 #include "ops/rounded_weights.h"
-#include "train/adafactor.h"
-#include "train/config/config.h"
+#include "train/optimization/optimizer_kind.h"
 
 namespace tapeformer {
 
@@ -19,25 +17,18 @@ class Optimizer {
  public:
   using NamedParameters = std::vector<std::pair<std::string, Tensor>>;
 
+  // Throws ConfigError for an unknown kind, and std::invalid_argument for an option that the kind does not
+  // have.
   Optimizer(const OptimizerConfig& config, NamedParameters parameters);
 
   // Updates each parameter that has a gradient, removes the gradients, and updates the moving averages of the
   // weights. Multiplies the gradients by `gradient_scale` and then clips the gradients:
-  // - If optimizer.clip_norm > 0, multiplies each gradient by min(1, clip_norm / (norm + 1e-6)). If
-  //   optimizer.clip is "global", `norm` is the norm of all gradients together. If optimizer.clip is
+  // - If clip_norm > 0, multiplies each gradient by min(1, clip_norm / (norm + 1e-6)). If
+  //   clip is "global", `norm` is the norm of all gradients together. If clip is
   //   "per_tensor", `norm` is the norm of the gradient of one parameter.
-  // - If optimizer.clip_value > 0, limits each element of the gradients to [-clip_value, clip_value].
+  // Some kinds also limit each element of the gradients (clip_value).
   // Returns the norm of all gradients after the multiplication by `gradient_scale` and before clipping. The
   // result is a float64 scalar on the device of the parameters. Does not wait for the device.
-  //
-  // The update rule depends on optimizer.kind:
-  // - radam: Liu et al. 2020, as in the experiments of "Transformers are RNNs". eps is added to the square
-  //   root of the uncorrected second moment. In steps with rho_t < 5, where rho_t is defined in Liu et al.,
-  //   the update is SGD with momentum. Weight decay is decoupled.
-  // - adam: Kingma & Ba 2015, with L2 weight decay.
-  // - adamw: Loshchilov & Hutter 2019, with decoupled weight decay.
-  // - sgd: SGD with momentum and L2 weight decay.
-  // - adafactor: see train/adafactor.h.
   Tensor step(double lr, double gradient_scale = 1);
   // Increments step_count() and copies the coefficients of the update rule to the device. step() calls
   // prepare_step() and then update_parameters().
@@ -62,8 +53,7 @@ class Optimizer {
   bool has_average() const { return !averages_.empty(); }
 
   // Returns the tensors for a checkpoint. The name of each tensor is a prefix followed by the name of the
-  // parameter. The prefixes are "first." and "second." for moments, "row." and "column." for the moments of
-  // Adafactor, and "average." for moving averages. The result has only the tensors that this optimizer uses.
+  // parameter, for example "first.NAME" for a first moment and "average.NAME" for a moving average.
   // The tensors share storage with the optimizer, so that a checkpoint can be loaded into them.
   NamedParameters state() const;
   void set_step_count(int64_t steps) { step_count_ = steps; }
@@ -71,11 +61,8 @@ class Optimizer {
  private:
   OptimizerConfig config_;
   NamedParameters parameters_;
-  Tensor update_with_adafactor(const std::vector<size_t>& indices, const std::vector<Tensor>& gradients,
-                               const Clipping& clipping);
-
-  std::vector<Tensor> first_moments_, second_moments_, averages_;
-  std::unique_ptr<Adafactor> adafactor_;  // null unless the optimizer is "adafactor"
+  std::unique_ptr<UpdateMethod> method_;
+  std::vector<Tensor> averages_;
   RoundedWeights rounded_weights_;
   // Coefficients of the update rule in the current step, such as the learning rate, on the device of the
   // parameters.
