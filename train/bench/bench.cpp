@@ -32,6 +32,14 @@ std::string format_problem_with_option(const Benchmark& benchmark, const OptionP
   return (of_kind ? "--attention: " : "") + option + ": " + problem.message;
 }
 
+std::vector<Benchmark>& benchmark_registry() {
+  static auto& benchmarks = *new std::vector<Benchmark>{
+      make_train_step_benchmark(),  make_attention_benchmark(), make_attention_pattern_benchmark(),
+      make_generation_benchmark(),  make_lstm_benchmark(),      make_speech_step_benchmark(),
+      make_distributed_benchmark(), make_small_op_benchmark()};
+  return benchmarks;
+}
+
 }  // namespace
 
 bool Benchmark::has_option(const std::string& option) const {
@@ -73,22 +81,11 @@ Config load_attention_config(const BenchmarkArguments& arguments) {
 }
 
 const std::vector<Benchmark>& list_benchmarks() {
-  static const auto* const list = new std::vector<Benchmark>{make_sgemm_benchmark(),
-                                                             make_small_op_benchmark(),
-                                                             make_train_step_benchmark(),
-                                                             make_attention_benchmark(),
-                                                             make_attention_pattern_benchmark(),
-                                                             make_lsh_attention_benchmark(),
-                                                             make_generation_benchmark(),
-                                                             make_reversible_benchmark(),
-                                                             make_ctc_benchmark(),
-                                                             make_lstm_benchmark(),
-                                                             make_filterbank_benchmark(),
-                                                             make_speech_stream_benchmark(),
-                                                             make_distributed_benchmark(),
-                                                             make_text_benchmark(),
-                                                             make_speech_step_benchmark()};
-  return *list;
+  return benchmark_registry();
+}
+
+void register_benchmark(Benchmark benchmark) {
+  benchmark_registry().push_back(std::move(benchmark));
 }
 
 const Benchmark& find_benchmark(const std::string& name) {

@@ -1,8 +1,7 @@
 // Benchmarks of `tapeformer bench`. Each benchmark has a name, options and a function that measures and
 // returns a report. A reported time is the median over the repeats, unless the name of the field says
 // otherwise. A reported ratio compares two measurements from the same process with the same number of
-// threads. To add a benchmark, write a file with a function that returns the Benchmark. Declare the function
-// in this header, call the function in list_benchmarks(), and list the file in CMakeLists.txt.
+// threads. Benchmarks of single parts, for developers, are in tests/bench.
 #pragma once
 
 #include <string>
@@ -62,6 +61,7 @@ Config load_attention_config(const BenchmarkArguments& arguments);
 
 // Returns all benchmarks in the order in which the help lists them.
 const std::vector<Benchmark>& list_benchmarks();
+void register_benchmark(Benchmark benchmark);
 // Returns the benchmark with this name. If there is none, throws a ConfigError that suggests a similar name.
 const Benchmark& find_benchmark(const std::string& name);
 
@@ -71,18 +71,11 @@ Report run_benchmark(const Benchmark& benchmark, const BenchmarkArguments& argum
 
 Benchmark make_attention_benchmark();
 Benchmark make_attention_pattern_benchmark();
-Benchmark make_ctc_benchmark();
 Benchmark make_distributed_benchmark();
 Benchmark make_generation_benchmark();
-Benchmark make_lsh_attention_benchmark();
-Benchmark make_reversible_benchmark();
 Benchmark make_lstm_benchmark();
-Benchmark make_filterbank_benchmark();
-Benchmark make_sgemm_benchmark();
 Benchmark make_small_op_benchmark();
 Benchmark make_speech_step_benchmark();
-Benchmark make_speech_stream_benchmark();
-Benchmark make_text_benchmark();
 Benchmark make_train_step_benchmark();
 
 }  // namespace tapeformer

@@ -3,7 +3,7 @@
 It uses the defaults of reformer_pytorch.LSHAttention. Queries attend to all buckets of their chunks, duplicate keys are not
 corrected, and the first chunk attends to the last. Scores are divided by sqrt(dim), and there are length / bucket_size
 buckets. The equivalent command of Tapeformer:
-  tapeformer bench lsh-attention --wrap global --duplicates none --across_buckets yes --scale rsqrt_dim --shortest N
+  tapeformer_bench bench lsh-attention --wrap global --duplicates none --across_buckets yes --scale rsqrt_dim --shortest N
     --longest N --buckets N/64
 Prints one JSON object with a list of results (lengths.py).
 """

@@ -22,7 +22,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 CONFIGS = ROOT / "configs"
 FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
-PROGRAMS = ("build/release/tapeformer", "build/dev/tapeformer", "build/tapeformer")
+PROGRAMS = ("build/release/tapeformer_bench", "build/dev/tapeformer_bench", "build/tapeformer_bench")
 MILLI = 1e-3
 MICRO = 1e-6
 
@@ -450,7 +450,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)),
                         help="number of threads of each program (default: all available processors)")  # fmt: skip
     parser.add_argument("--out", type=Path, default=ROOT / "runs" / "peers", help="folder of peers.json and peers.md")
-    parser.add_argument("--program", help="path of tapeformer; default: the first of " + ", ".join(PROGRAMS))
+    parser.add_argument("--program", help="path of tapeformer_bench; default: the first of " + ", ".join(PROGRAMS))
     options = parser.parse_args()
     if options.rounds < 1 or options.threads < 1:
         parser.error("--rounds and --threads must be at least 1")

@@ -10,27 +10,14 @@
 #include "data/files/text_lines.h"
 #include "data/speech/phone_scoring.h"
 #include "tests/train/cli/program.h"
+#include "tests/train/cli/speech_run.h"
 #include "tests/train/tasks/speech/tiny_recordings.h"
-#include "train/loop/trainer.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;
 namespace fs = std::filesystem;
 
 namespace {
-
-std::string trained_on_tones(const fs::path& dir, int64_t epochs = 15,
-                             const std::string& attention = "linear", int64_t seed = 3) {
-  fs::create_directories(dir);
-  write_tiny_recordings(dir / "corpus", 40, 6);
-  Config config = make_tiny_recordings_config(dir / "corpus");
-  config.run.seed = seed;
-  config.train.epochs = epochs;
-  config.model.attention = {attention};
-  config.attention = {{attention, find_attention_kind(attention).default_options()}};
-  Trainer(config, {.run_dir = dir / "run", .data_dir = "", .resume = false, .quiet = true}).run();
-  return (dir / "run").string();
-}
 
 // Returns interleaved 16-bit samples of `channels` channels without a header. The channel `heard` contains
 // `samples`, and all other channels are constant.
@@ -237,53 +224,4 @@ TEST_CASE("transcribe --stream keeps its phone error rate beyond the trained len
   refused({"--stream", "--window", "0.3"}, "--window 0.3: expected -1, 0 or at least 0.5 seconds");
   refused({"--stream", "--window", "-2"}, "--window");
   refused({"--stream", "--window", "wide"}, "--window");
-}
-
-TEST_CASE("bench stream reports error rates of streams and of single recordings") {
-  const TempDir dir;
-  const std::string run = trained_on_tones(dir.path(), 60);
-  const auto report = parse_json_output(
-      run_program({"bench", "stream", "--run", run, "--seconds", "3,20", "--pause", "0.5", "--json"}));
-  CHECK(report["recordings"] == 6);
-  REQUIRE(report["streams"].size() == 2);
-  for (const auto& row : report["streams"]) {
-    CHECK(row["per_one_by_one"] < 10);
-    CHECK(row["per_stream"] < row["per_one_by_one"].get<double>() + 5);
-    CHECK(row["phones"] > 0);
-  }
-  CHECK(report["streams"][0]["seconds"] >= 3);
-  CHECK(report["streams"][1]["seconds"] >= 20);
-  CHECK(report["streams"][1]["seconds"] < 24);
-  const auto none = run_program({"bench", "stream"});
-  CHECK(none.code == 2);
-  CHECK(contains(none.err, "bench stream needs --run"));
-  CHECK(run_program({"bench", "stream", "--run", (dir / "missing").string()}).code != 0);
-}
-
-TEST_CASE("bench stream runs the commands of wav.scp with --allow-commands") {
-  const TempDir dir;
-  const std::string run = trained_on_tones(dir.path(), 1);
-  std::istringstream list(read_file(dir / "corpus/test/wav.scp"));
-  std::string commands;
-  for (std::string line; std::getline(list, line);) {
-    const size_t space = line.find(' ');
-    commands += line.substr(0, space) + " cat " + (dir / "corpus/test").string() + "/" +
-                line.substr(space + 1) + " |\n";
-  }
-  const auto figures = [&](bool allowed) {
-    std::vector<std::string> words = {"bench", "stream", "--run", run, "--seconds", "3", "--json"};
-    if (allowed) words.emplace_back("--allow-commands");
-    return run_program(words);
-  };
-  const auto files = parse_json_output(figures(false));
-  write_file(dir / "corpus/test/wav.scp", commands);
-  const auto refused = figures(false);
-  CHECK(refused.code == 3);
-  CHECK(contains(refused.err, "commands are run only with --allow-commands"));
-  const auto piped = parse_json_output(figures(true));
-  CHECK(piped["recordings"] == 6);
-  CHECK(piped["streams"][0]["per_stream"] == files["streams"][0]["per_stream"]);
-  const auto wrong = run_program({"bench", "stream", "--run", run, "--seconds", "x"});
-  CHECK(wrong.code == 2);
-  CHECK(contains(wrong.err, " --seconds: expected"));
 }

@@ -1,7 +1,7 @@
 // A benchmark of the CTC loss, with and without its gradient, on random logits and labels.
 #include "core/rng.h"
 #include "ops/ctc_loss.h"
-#include "train/bench/bench.h"
+#include "tests/bench/benchmarks.h"
 #include "train/bench/measure.h"
 
 namespace tapeformer {

@@ -5,7 +5,7 @@
 #include <ctime>
 
 #include "core/allocator.h"
-#include "train/bench/bench.h"
+#include "tests/bench/benchmarks.h"
 #include "train/bench/measure.h"
 #include "train/bench/model_choice.h"
 

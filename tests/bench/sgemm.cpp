@@ -1,7 +1,7 @@
 // A benchmark of products with the matrix shapes of a training step, and of copies of memory. The products
 // use the precision of the model, and the same library as linear layers in this precision. The rates that
 // this benchmark measures are a reference for the results of other benchmarks.
-#include "train/bench/bench.h"
+#include "tests/bench/benchmarks.h"
 #include "train/bench/gemm_work.h"
 #include "train/bench/measure.h"
 #include "train/bench/model_choice.h"

@@ -7,8 +7,8 @@
 #include "models/attention/attention.h"
 #include "ops/kernels/lsh_stages.h"
 #include "ops/lsh_attention.h"
+#include "tests/bench/benchmarks.h"
 #include "train/bench/attention_lengths.h"
-#include "train/bench/bench.h"
 #include "train/bench/gemm_work.h"
 #include "train/bench/measure.h"
 

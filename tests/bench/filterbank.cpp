@@ -1,7 +1,7 @@
 // A benchmark of the computation of log-mel filterbank features on one thread. The input is random noise.
 #include "data/audio/filterbank.h"
 #include "core/rng.h"
-#include "train/bench/bench.h"
+#include "tests/bench/benchmarks.h"
 #include "train/bench/measure.h"
 
 namespace tapeformer {

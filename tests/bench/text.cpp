@@ -4,7 +4,7 @@
 
 #include "data/batches/loader.h"
 #include "data/text/text_dataset.h"
-#include "train/bench/bench.h"
+#include "tests/bench/benchmarks.h"
 #include "train/bench/measure.h"
 
 namespace tapeformer {

@@ -10,7 +10,7 @@
 #include "core/errors.h"
 #include "core/system/machine.h"
 #include "data/files/command.h"
-#include "train/bench/bench.h"
+#include "tests/bench/benchmarks.h"
 #include "train/bench/measure.h"
 #include "train/inference/run.h"
 #include "train/inference/streaming.h"
