@@ -225,7 +225,6 @@ struct ConfigLoadOptions {
 // exceptions:
 // - Base files can set such keys.
 // - The file can set such a key to its default value.
-// - A file that sets most keys, such as a resolved config, can set such keys.
 // - A --set option can reset such a key of the file to its default value.
 // - If a key of the file has no effect because of a --set option, a warning is logged instead.
 //

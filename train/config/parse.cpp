@@ -20,31 +20,14 @@ namespace {
 
 constexpr size_t kMaxFileBytes = size_t{1} << 20;
 constexpr size_t kMaxLineBytes = 4096;
-constexpr int kMaxDuplicates = 100;
-constexpr std::string_view kDuplicateMark = "-duplicate-";
 
 std::string shorten(const std::string& text) {
   return text.size() <= 60 ? text : text.substr(0, 57) + "...";
 }
 
-// The path of a config file and the changes that rename_duplicate() made to the text of the file.
-// rename_duplicate() inserts text after a duplicate name. `marks` contains the position of each renamed key
-// or table, and the length of the inserted text. position() converts a position in the changed text to a
-// position in the file.
-struct Source {
-  struct Mark {
-    int64_t line, column, length;
-  };
-  std::string file;
-  std::vector<Mark> marks = {};
-
-  ConfigPosition position(const toml::source_position& at) const {
-    ConfigPosition result{file, static_cast<int64_t>(at.line), static_cast<int64_t>(at.column)};
-    for (auto mark = marks.rbegin(); mark != marks.rend(); ++mark)
-      if (mark->line == result.line && mark->column < result.column) result.column -= mark->length;
-    return result;
-  }
-};
+ConfigPosition make_position(const std::string& file, const toml::source_position& at) {
+  return {file, static_cast<int64_t>(at.line), static_cast<int64_t>(at.column)};
+}
 
 RawValue make_raw_value(const toml::node& node) {
   if (auto value = node.as_boolean()) return {value->get(), value->get() ? "true" : "false"};
@@ -65,74 +48,6 @@ RawValue make_raw_value(const toml::node& node) {
   return {std::monostate{}, node.is_table() ? "a table" : "a date or time"};
 }
 
-// Returns the byte offset of a position in `text`. The column of the position counts code points from 1.
-size_t compute_offset(const std::string& text, const toml::source_position& at) {
-  size_t offset = 0;
-  for (size_t line = 1; line < at.line; ++line) {
-    const size_t end = text.find('\n', offset);
-    if (end == std::string::npos) return text.size();
-    offset = end + 1;
-  }
-  const auto continues = [&] { return (static_cast<unsigned char>(text[offset]) & 0xC0) == 0x80; };
-  for (size_t column = 1; column < at.column && offset < text.size(); ++column) {
-    ++offset;
-    while (offset < text.size() && continues()) ++offset;
-  }
-  return offset;
-}
-
-bool is_bare(char c) {
-  return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-';
-}
-
-// Returns the byte range [begin, end) of the bare TOML key in `text` before the offset `limit`. Spaces and
-// tabs between the key and `limit` are not part of the range. If the key is quoted, the range is empty.
-std::pair<size_t, size_t> find_bare_key_before(const std::string& text, size_t limit) {
-  size_t end = limit;
-  while (end > 0 && (text[end - 1] == ' ' || text[end - 1] == '\t')) --end;
-  size_t begin = end;
-  while (begin > 0 && (is_bare(text[begin - 1]) || text[begin - 1] == '.')) --begin;
-  return {begin, end};
-}
-
-// If `error` reports a duplicate key or table, appends a problem, makes the duplicate name unique in `text`,
-// and returns true. The caller can then parse `text` again. Returns false for other errors and for duplicate
-// names in quotes.
-bool rename_duplicate(std::string& text, const toml::parse_error& error, int count, Source& source,
-                      std::vector<ConfigProblem>& problems) {
-  const std::string_view description = error.description();
-  const bool is_table = description.find("cannot redefine existing table") != std::string_view::npos &&
-                        description.find("table header") != std::string_view::npos;
-  const bool is_key =
-      description.find("key-value pair: cannot redefine existing") != std::string_view::npos &&
-      description.find("as dotted") == std::string_view::npos;
-  if (!is_table && !is_key) return false;
-
-  const toml::source_position at = error.source().begin;
-  const size_t offset = compute_offset(text, at);
-  const size_t limit = is_table ? text.find(']', offset) : text.rfind('=', offset ? offset - 1 : 0);
-  if (limit == std::string::npos) return false;
-  const auto [begin, end] = find_bare_key_before(text, limit);
-  if (begin == end) return false;
-
-  const std::string name = text.substr(begin, end - begin);
-  const auto line = static_cast<int64_t>(at.line), column = static_cast<int64_t>(at.column);
-  const int64_t key_column = is_key ? column - static_cast<int64_t>(offset - begin) : column;
-  toml::source_position key_position = at;
-  key_position.column = static_cast<toml::source_index>(key_column);
-  problems.push_back(
-      {source.position(key_position), is_table ? "duplicate table [" + name + "]" : "duplicate key " + name});
-
-  const std::string mark = std::string(kDuplicateMark) + std::to_string(count);
-  text.insert(end, mark);
-  source.marks.push_back({line, key_column, static_cast<int64_t>(mark.size())});
-  return true;
-}
-
-std::string remove_mark(std::string_view name) {
-  return std::string(name.substr(0, name.find(kDuplicateMark)));
-}
-
 std::string describe_syntax_error(const toml::parse_error& error) {
   std::string text = escape_line(error.description());
   const std::string prefix = "Error while parsing ";
@@ -140,32 +55,20 @@ std::string describe_syntax_error(const toml::parse_error& error) {
   return "syntax error: " + text;
 }
 
-std::optional<toml::table> parse_text(std::string text, Source& source,
-                                      std::vector<ConfigProblem>& problems) {
-  for (int count = 1;; ++count) {
-    try {
-      return toml::parse(std::string_view(text), std::string_view(source.file));
-    } catch (const toml::parse_error& error) {
-      if (count <= kMaxDuplicates && rename_duplicate(text, error, count, source, problems)) continue;
-      problems.push_back({source.position(error.source().begin), describe_syntax_error(error)});
-      return std::nullopt;
-    }
-  }
-}
-
-ConfigLayer flatten(const toml::table& root, const Source& source) {
+ConfigLayer flatten(const toml::table& root, const std::string& file) {
   ConfigLayer layer;
+  const auto position = [&](const toml::source_region& region) { return make_position(file, region.begin); };
   // A key OPTION of a table [attention.KIND] becomes a setting of the table [attention] with the key
   // "KIND.OPTION".
   const auto add = [&](auto& self, const std::string& table, const std::string& prefix, const toml::key& key,
                        const toml::node& node) -> void {
-    const std::string name = prefix + remove_mark(key.str());
+    const std::string name = prefix + std::string(key.str());
     if (const toml::table* const inner = node.as_table(); inner && table == "attention" && prefix.empty()) {
       for (const auto& [inner_key, inner_node] : *inner) self(self, table, name + ".", inner_key, inner_node);
       return;
     }
-    layer.settings.push_back({table, name, make_raw_value(node), source.position(key.source().begin),
-                              source.position(node.source().begin)});
+    layer.settings.push_back(
+        {table, name, make_raw_value(node), position(key.source()), position(node.source())});
   };
   for (const auto& [key, node] : root) {
     const toml::table* table = node.as_table();
@@ -173,8 +76,8 @@ ConfigLayer flatten(const toml::table& root, const Source& source) {
       add(add, "", "", key, node);
       continue;
     }
-    const std::string name = remove_mark(key.str());
-    layer.tables.push_back({name, source.position(key.source().begin)});
+    const std::string name = std::string(key.str());
+    layer.tables.push_back({name, position(key.source())});
     for (const auto& [inner_key, inner] : *table) add(add, name, "", inner_key, inner);
   }
   const auto earlier = [](const Setting& a, const Setting& b) {
@@ -252,9 +155,12 @@ ConfigLayer parse_config_file(const std::string& path, const ConfigPosition* rea
     problems.push_back({position, reached_from ? "extends: " + path + " " + problem : problem});
     return {};
   }
-  Source source{path};
-  const auto root = parse_text(*text, source, problems);
-  return root ? flatten(*root, source) : ConfigLayer{};
+  try {
+    return flatten(toml::parse(std::string_view(*text), std::string_view(path)), path);
+  } catch (const toml::parse_error& error) {
+    problems.push_back({make_position(path, error.source().begin), describe_syntax_error(error)});
+    return {};
+  }
 }
 
 ConfigLayer parse_set_options(const std::vector<std::string>& sets, std::vector<ConfigProblem>& problems) {

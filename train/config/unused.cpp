@@ -14,13 +14,6 @@ const SchemaKey* find_key(const std::vector<SchemaKey>& schema, const Setting& s
   return found == schema.end() ? nullptr : &*found;
 }
 
-// Returns whether a layer sets more than three quarters of all keys. Such a layer is probably a resolved
-// config that an earlier version of the program wrote. Resolved configs of earlier versions contain keys
-// without effect.
-bool is_complete(const ConfigLayer& layer, const std::vector<SchemaKey>& schema) {
-  return 4 * layer.settings.size() > 3 * schema.size();
-}
-
 bool is_default(const SchemaKey& key, const Config& config) {
   return key.get(config) == key.spec.default_value;
 }
@@ -63,7 +56,7 @@ void check_unused_keys(const UserSettings& layers, const ConfigLoadOptions& opti
                        const AttentionCatalogue& catalogue, const std::vector<SchemaKey>& schema,
                        std::vector<ConfigProblem>& problems) {
   if (options.unused_key_policy == UnusedKeyPolicy::ignore) return;
-  if (options.unused_key_policy == UnusedKeyPolicy::refuse && !is_complete(layers.file_layer, schema))
+  if (options.unused_key_policy == UnusedKeyPolicy::refuse)
     check_file(layers, catalogue, schema, problems);
   check_sets(layers, options.purpose, catalogue, schema, problems);
 }

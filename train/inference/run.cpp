@@ -3,7 +3,6 @@
 #include "train/build.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/earlier_checkpoint.h"
-#include "train/checkpoint/model_sizes.h"
 #include "train/distributed/processes.h"
 #include "train/finite.h"
 #include "train/tasks/text/description.h"
@@ -83,18 +82,16 @@ fs::path find_run_folder(const fs::path& checkpoint) {
   return parent.filename() == kCheckpointFolderName ? parent.parent_path() : fs::path();
 }
 
-// Makes the model of a run, loads its weights, and sets the precision of matrix products on `device`. Checks
-// the size of the model before the model is built, so that a wrong config cannot exhaust the memory. Throws
+// Makes the model of a run, loads its weights, and sets the precision of matrix products on `device`. Throws
 // CheckpointError if the names or shapes of the tensors do not match, and DivergenceError if a weight is not
 // finite.
-template <class Run, class Options, class Make>
-void load_weights(Run& run, Device device, const Options& options, const Make& make) {
+template <class Run, class Make>
+void load_weights(Run& run, Device device, const Make& make) {
   // The model can have at most kAllowedElements more elements than the checkpoint. A model with more elements
   // is not built, because such a model could exhaust the memory. If a model of an allowed size does not match
   // the checkpoint, load_model() reports the mismatched tensors.
-  constexpr int64_t kAllowedElements = int64_t{1} << 24;
+  constexpr int64_t kAllowedElements = int64_t{1} << 16;
   const Checkpoint checkpoint(run.checkpoint_folder.string());
-  check_model_sizes(checkpoint, list_expected_tensors(options));
   int64_t elements = 0;
   const SafetensorsFile file = checkpoint.open_model_file();
   for (const auto& [name, entry] : file.entries()) elements += entry.shape.numel();
@@ -102,9 +99,10 @@ void load_weights(Run& run, Device device, const Options& options, const Make& m
     const ParameterLimitScope limit(elements + kAllowedElements);
     run.model = make();
   } catch (const ParameterLimitError& error) {
-    throw CheckpointError(concat_text(checkpoint.config_path(), ": does not match the tensors: with ",
-                                      error.what(), " the model has more parameters than model.safetensors, ",
-                                      elements));
+    checkpoint.verify_model_checksum();  // throws a more specific error if the file is damaged
+    throw CheckpointError(
+        concat_text(checkpoint.folder(), ": config.toml or state.json does not match the tensors: with ",
+                    error.what(), " the model has more parameters than model.safetensors, ", elements));
   }
   set_precision(run.config.run, device);
   // Training and inference store their algorithm choices in different files, so that inference does not
@@ -156,8 +154,7 @@ LoadedRun load_run(const FoundRun& found) {
                           : parse_tokenizer(state.task_json, checkpoint.state_path(),
                                             parse_unknown_characters(config.data.unknown_characters));
     run.dataset_info = get_dataset_info(run.config, run.tokenizer);
-    load_weights(run, found.device, make_model_options(config, run.dataset_info),
-                 [&] { return make_model(config, run.dataset_info, found.device); });
+    load_weights(run, found.device, [&] { return make_model(config, run.dataset_info, found.device); });
     return run;
   });
 }
@@ -176,11 +173,7 @@ LoadedExampleRun load_example_run(const FoundRun& found) {
     run.config = config;
     run.checkpoint_folder = found.checkpoint_folder;
     const DatasetInfo data = get_dataset_info(config);
-    const auto make = [&] { return make_example_model(config, data, found.device); };
-    if (config.model.type == "set")
-      load_weights(run, found.device, make_set_transformer_options(config, data), make);
-    else
-      load_weights(run, found.device, make_classifier_options(config, data), make);
+    load_weights(run, found.device, [&] { return make_example_model(config, data, found.device); });
     return run;
   });
 }
@@ -195,8 +188,7 @@ LoadedSpeechRun load_speech_run(const FoundRun& found) {
     run.checkpoint_folder = found.checkpoint_folder;
     const Checkpoint checkpoint(run.checkpoint_folder.string());
     run.metadata = parse_speech_metadata(checkpoint.read_state().task_json, checkpoint.state_path());
-    load_weights(run, found.device, make_speech_model_options(config, run.metadata),
-                 [&] { return make_speech_model(config, run.metadata, found.device); });
+    load_weights(run, found.device, [&] { return make_speech_model(config, run.metadata, found.device); });
     return run;
   });
 }
