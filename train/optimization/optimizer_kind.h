@@ -12,7 +12,7 @@
 
 #include "core/options.h"
 #include "core/tensor.h"
-#include "ops/kernels/optimizer_step.h"
+#include "ops/optimizer_step.h"
 
 namespace tapeformer {
 
