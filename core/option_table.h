@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +21,25 @@ class OptionTable {
     entries_.push_back({{.name = std::move(name), .default_value = S{}.*member, .help = std::move(help)},
                         [member](const S& from) { return OptionValue(from.*member); },
                         [member](S& to, const OptionValue& value) { to.*member = std::get<T>(value); }});
+    return entries_.back().spec;
+  }
+
+  // Adds an option whose values are names of the values of the member. One of them must be its default.
+  template <class T>
+  OptionSpec& add_choice(std::string name, T S::*member, std::vector<std::pair<std::string, T>> choices,
+                         std::string help) {
+    const auto get = [member, choices](const S& from) -> OptionValue {
+      for (const auto& [text, value] : choices)
+        if (value == from.*member) return text;
+      throw std::invalid_argument("a member has a value without a name");
+    };
+    const auto set = [member, choices](S& to, const OptionValue& value) {
+      for (const auto& [text, choice] : choices)
+        if (text == std::get<std::string>(value)) to.*member = choice;
+    };
+    entries_.push_back(
+        {{.name = std::move(name), .default_value = get(S{}), .help = std::move(help)}, get, set});
+    for (const auto& [text, value] : choices) entries_.back().spec.choices.push_back(text);
     return entries_.back().spec;
   }
 

@@ -100,6 +100,11 @@ OptionSpec& OptionSpec::allow_change_on_resume() {
   return *this;
 }
 
+OptionSpec& OptionSpec::mark_as_path() {
+  is_path = true;
+  return *this;
+}
+
 OptionValues complete_options(const std::vector<OptionSpec>& specs, const OptionValues& values) {
   OptionValues all(specs);
   for (const auto& [name, value] : values.values_by_name()) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <limits>
 #include <map>
 #include <stdexcept>
@@ -49,6 +50,7 @@ struct OptionSpec {
   bool allow_scalar = false;                  // whether a single string stands for a list of one string
   OptionUse use = OptionUse::training;
   bool may_change_on_resume = false;
+  bool is_path = false;  // relative paths are relative to the working directory
 
   OptionSpec& require_range(double low, double high);
   OptionSpec& require_at_least(double low);
@@ -58,12 +60,14 @@ struct OptionSpec {
   OptionSpec& use_for(OptionUse commands);
   OptionSpec& use_if(OptionCondition condition);
   OptionSpec& allow_change_on_resume();
+  OptionSpec& mark_as_path();
 };
 
 // The values of a list of options. Each option initially has its default value.
 class OptionValues {
  public:
   OptionValues() = default;
+  OptionValues(std::initializer_list<std::pair<const std::string, OptionValue>> values) : values_(values) {}
   explicit OptionValues(const std::vector<OptionSpec>& specs) {
     for (const auto& spec : specs) values_[spec.name] = spec.default_value;
   }

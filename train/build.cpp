@@ -7,7 +7,6 @@
 #include "core/system/log.h"
 #include "core/system/machine.h"
 #include "core/threads.h"
-#include "data/sets/catalogue.h"
 #include "ops/linear.h"
 
 namespace tapeformer {
@@ -19,75 +18,25 @@ PositionKind parse_positions(const std::string& name) {
   return name == "grid" ? PositionKind::grid : PositionKind::sinusoidal;
 }
 
-// Returns options of type ImageFolderOptions or TextOptions with the paths of the splits and the shares of
-// held-out examples.
-template <class Options>
-Options split_options(const DataConfig& d) {
-  Options options;
-  options.path = d.path;
-  options.valid_path = d.valid_path;
-  options.test_path = d.test_path;
-  options.valid_share = d.valid_share;
-  options.test_share = d.test_share;
-  return options;
+DatasetRequest make_request(const Config& config, const std::string& split, const SplitOptions& use) {
+  return {.split = split,
+          .data_dir = use.data_dir,
+          .limit = split == "train" ? config.data.limit : config.data.eval_limit,
+          .seed = static_cast<uint64_t>(config.run.seed),
+          .tokenizer = use.tokenizer,
+          .use_random_windows = use.use_random_windows};
 }
 
-ImageFolderOptions make_image_folder_options(const DataConfig& d) {
-  auto options = split_options<ImageFolderOptions>(d);
-  options.image_size = d.image_size;
-  options.channels = d.color == "gray" ? 1 : 3;
-  options.reject_faulty_files = d.bad_images == "refuse";
-  options.cache_folder = d.image_cache;
-  return options;
+// Returns the kind of the data set in the config. Throws ConfigError for data sets of speech.
+const DatasetKind& find_made_dataset(const Config& config) {
+  const DatasetKind& kind = find_dataset_kind(config.data.dataset);
+  if (!kind.make) throw ConfigError("data set " + kind.name + " needs a speech model");
+  return kind;
 }
 
-TextOptions make_text_options(const DataConfig& d) {
-  auto text = split_options<TextOptions>(d);
-  text.tokenizer_name = d.tokenizer;
-  text.sentencepiece_model = d.sentencepiece_model;
-  text.vocabulary = d.vocabulary;
-  text.unknown_characters = parse_unknown_characters(d.unknown_characters);
-  text.sequence_length = d.sequence_length;
-  text.eval_context = d.eval_context;
-  text.use_segments = d.streams;
-  return text;
-}
-
-DatasetOptions make_dataset_options(const Config& config, const std::string& split, const SplitOptions& use) {
-  const DataConfig& d = config.data;
-  DatasetOptions options;
-  options.name = d.dataset;
-  options.split = split;
-  options.data_dir = use.data_dir;
-  options.limit = split == "train" ? d.limit : d.eval_limit;
-  options.validation_count = d.validation;
-  options.use_grey = d.color == "gray";
-  options.downscale = d.downscale;
-  options.seed = static_cast<uint64_t>(config.run.seed);
-  options.max_length = d.max_length;
-  options.symbols = d.symbols;
-  options.min_length = d.min_length;
-  options.max_depth = d.max_depth;
-  options.max_args = d.max_args;
-  options.components = d.components;
-  options.image_folder_options = make_image_folder_options(d);
-  options.text_options = make_text_options(d);
-  options.text_options.use_random_windows = use.use_random_windows && !d.streams;
-  options.tokenizer = use.tokenizer;
-  return options;
-}
-
-// Returns whether the config keys data.valid_share and data.valid_path can define a validation split of the
-// data set `name`.
-bool splits_by_share(const std::string& name) {
-  const CatalogueEntry& set = require_catalogue_entry(name);
-  return set.type == DatasetType::text || set.format == DatasetFormat::image_folder;
-}
-
-// Returns whether a data set of images or text has a validation split.
-bool holds_out_examples(const DataConfig& data) {
-  if (splits_by_share(data.dataset)) return data.valid_share > 0 || !data.valid_path.empty();
-  return data.validation > 0;
+bool has_validation_split(const Config& config) {
+  const DatasetKind& kind = find_dataset_kind(config.data.dataset);
+  return kind.has_validation_split && kind.has_validation_split(config.data.all_options());
 }
 
 // The path of the files of a split, and the config key that sets this path.
@@ -96,9 +45,10 @@ struct SplitPath {
 };
 
 SplitPath find_split_path(const DataConfig& data, const std::string& split) {
-  if (split == "valid" && !data.valid_path.empty()) return {"data.valid_path", data.valid_path};
-  if (split == "test" && !data.test_path.empty()) return {"data.test_path", data.test_path};
-  return {"data.path", data.path};
+  const std::string own = split + "_path";
+  if (data.has(own) && !data.get<std::string>(own).empty())
+    return {"data." + own, data.get<std::string>(own)};
+  return {"data.path", data.has("path") ? data.get<std::string>("path") : ""};
 }
 
 // Returns f(). If f() throws a DataError whose message begins with the path of the split, throws a DataError
@@ -147,9 +97,8 @@ KeyProblem make_key_problem(const OptionProblem& problem) {
 // Returns the options of a Set Transformer. Options that depend on the sizes of the data keep their default
 // values.
 SetTransformerOptions set_options_without_data(const Config& config) {
-  const bool is_mixture = require_catalogue_entry(config.data.dataset).format == DatasetFormat::set_mixture;
   return {.encoder = make_encoder_options(config),
-          .components = is_mixture ? config.data.components : 0,
+          .components = config.data.has("components") ? config.data.get<int64_t>("components") : 0,
           .decoder_layers = config.model.decoder_layers};
 }
 
@@ -186,7 +135,7 @@ std::vector<KeyProblem> find_model_problems(const Config& config) {
   for (const AttentionLayerChoice& choice : attention) {
     const int64_t memory =
         find_attention_kind(choice.kind).get_segment_memory_size(choice.options).token_span();
-    if (memory == 0 || config.data.streams) continue;
+    if (memory == 0 || (config.data.has("streams") && config.data.get<bool>("streams"))) continue;
     const std::string table = has_several_kinds(attention) ? "attention." + choice.kind : "attention";
     problems.push_back({table + ".memory",
                         concat_text("a memory of ", memory,
@@ -235,12 +184,13 @@ AttentionCatalogue make_attention_catalogue() {
 }
 
 bool is_text_dataset(const Config& config) {
-  return require_catalogue_entry(config.data.dataset).type == DatasetType::text;
+  return find_dataset_kind(config.data.dataset).type == DatasetType::text;
 }
 
 DatasetInfo get_dataset_info(const Config& config, std::shared_ptr<const Tokenizer> tokenizer,
                              const std::string& data_dir) {
-  return make_dataset_info(make_dataset_options(config, "train", {data_dir, std::move(tokenizer)}));
+  return find_made_dataset(config).get_info(config.data.all_options(),
+                                            make_request(config, "train", {data_dir, std::move(tokenizer)}));
 }
 
 UnknownCharacters parse_unknown_characters(const std::string& name) {
@@ -254,13 +204,14 @@ std::string describe_encoding_error(const EncodingError& error) {
 
 std::shared_ptr<const Tokenizer> make_tokenizer(const Config& config, const std::string& data_dir) {
   return call_with_path_key(config.data, "train", [&] {
-    return make_tokenizer(make_dataset_options(config, "train", {data_dir}));
+    return find_dataset_kind(config.data.dataset)
+        .make_tokenizer(config.data.all_options(), make_request(config, "train", {data_dir}));
   });
 }
 
 void check_evaluation_files(const Config& config) {
-  const CatalogueEntry& set = require_catalogue_entry(config.data.dataset);
-  if (!splits_by_share(config.data.dataset)) return;
+  const DatasetKind& set = find_dataset_kind(config.data.dataset);
+  if (!set.has_option("valid_path")) return;
   for (const std::string split : {"valid", "test"}) {
     const auto [key, path] = find_split_path(config.data, split);
     if (key == "data.path") continue;
@@ -275,32 +226,30 @@ void check_evaluation_files(const Config& config) {
 
 std::shared_ptr<const Dataset> make_split(const Config& config, const std::string& split,
                                           const SplitOptions& use) {
-  const DatasetOptions options = make_dataset_options(config, split, use);
-  const DatasetType type = require_catalogue_entry(options.name).type;
-  if (split == "valid" && type == DatasetType::images && !holds_out_examples(config.data))
-    throw ConfigError(options.name + ": no validation split; hold out training examples with " +
-                      (splits_by_share(options.name) ? "data.valid_share" : "data.validation"));
+  const DatasetKind& kind = find_made_dataset(config);
+  if (split == "valid" && kind.type == DatasetType::images && !has_validation_split(config))
+    throw ConfigError(kind.name + ": no validation split; hold out training examples with " +
+                      (kind.has_option("valid_share") ? "data.valid_share" : "data.validation"));
+  const OptionValues options = config.data.all_options();
+  const DatasetRequest request = make_request(config, split, use);
   auto dataset = call_with_path_key(config.data, split, [&] {
     try {
-      return make_dataset(options);
+      return kind.make(options, request);
     } catch (const UnknownCharacterError& error) {
       throw DataError(describe_encoding_error(error));
     }
   });
-  if (type == DatasetType::text) return dataset;
-  const DatasetInfo expected = make_dataset_info(options), &found = dataset->info();
+  if (kind.type == DatasetType::text) return dataset;
+  const DatasetInfo expected = kind.get_info(options, request), &found = dataset->info();
   if (!(found == expected))
-    throw DataError(concat_text(options.name, " ", split, ": expected images of ", expected.height, " x ",
+    throw DataError(concat_text(kind.name, " ", split, ": expected images of ", expected.height, " x ",
                                 expected.width, " x ", expected.channels, ", the files hold ", found.height,
                                 " x ", found.width, " x ", found.channels));
   return dataset;
 }
 
 std::string choose_evaluation_split(const Config& config) {
-  const DatasetType type = require_catalogue_entry(config.data.dataset).type;
-  if (type == DatasetType::expressions || type == DatasetType::vectors) return "valid";
-  const bool can_hold_out = type == DatasetType::images || type == DatasetType::text;
-  return can_hold_out && holds_out_examples(config.data) ? "valid" : "test";
+  return has_validation_split(config) ? "valid" : "test";
 }
 
 AutoregressiveModelOptions make_model_options(const Config& config, const DatasetInfo& data) {
@@ -325,7 +274,7 @@ std::unique_ptr<AutoregressiveModel> make_model(const Config& config, const Data
 }
 
 ClassifierOptions make_classifier_options(const Config& config, const DatasetInfo& data) {
-  const CatalogueEntry& set = require_catalogue_entry(config.data.dataset);
+  const DatasetKind& set = find_dataset_kind(config.data.dataset);
   return {.encoder = make_encoder_options(config),
           .vocabulary_size = data.vocabulary,
           .classes = set.classes,

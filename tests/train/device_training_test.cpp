@@ -28,7 +28,7 @@ Config small_config(const std::string& attention, bool reversible) {
   Config config;
   config.run.threads = 2;
   config.run.time_products = false;  // so that repeated trainings give the same bits
-  config.data = {.dataset = "copy", .batch_size = 2, .eval_limit = 4, .max_length = 12};
+  config.data = {.dataset = "copy", .batch_size = 2, .eval_limit = 4, .options = {{"max_length", 12}}};
   config.model.type = "sequence";
   config.model.attention = {attention};
   config.model.layers = 2;
@@ -342,7 +342,7 @@ TEST_CASE("cuda: bfloat16 halves the activations of a step, and trainings free a
     const auto used = [&](const std::string& precision, int64_t steps) {
       Config config = small_config("linear", false);
       config.data.batch_size = 4;
-      config.data.max_length = 30;
+      config.data.options.set("max_length", 30);
       config.model.layers = 4;
       config.run.precision = precision;
       config.train.steps = config.train.eval_every = steps;

@@ -38,10 +38,10 @@ class PeriodicText {
     Config config;
     config.run = {.name = "tiny", .seed = 3, .device = "cpu", .threads = 1};
     config.data = {.dataset = "text", .batch_size = 8};
-    config.data.path = (dir / "text").string();
-    config.data.sequence_length = kSegmentTokens;
-    config.data.streams = true;
-    config.data.valid_share = config.data.test_share = 0.1;
+    config.data.options.set("path", (dir / "text").string());
+    config.data.options.set("sequence_length", kSegmentTokens);
+    config.data.options.set("streams", true);
+    for (const char* share : {"valid_share", "test_share"}) config.data.options.set(share, 0.1);
     config.model.type = "sequence";
     config.model.attention = {"transformer-xl"};
     config.model.positions = "none";
@@ -245,13 +245,13 @@ TEST_CASE("a segment memory needs consecutive segments and no other positions") 
   const PeriodicText text;
   Config config = text.config(1);
   CHECK(find_model_problems(config).empty());
-  config.data.streams = false;
+  config.data.options.set("streams", false);
   REQUIRE(find_model_problems(config).size() == 1);
   CHECK(find_model_problems(config)[0].key == "attention.memory");
   CHECK(find_model_problems(config)[0].message ==
         "a memory of 10 tokens needs the consecutive segments of a text, data.streams = true; expected 0 for "
         "other data");
-  config.data.streams = true;
+  config.data.options.set("streams", true);
   config.model.positions = "rotary";
   REQUIRE(find_model_problems(config).size() == 1);
   CHECK(find_model_problems(config)[0].key == "model.positions");

@@ -156,7 +156,7 @@ Config recorded_config(int64_t steps) {
   config.run.device = "cpu";
   config.run.threads = 1;
   config.run.tensorboard = true;
-  config.data = {.dataset = "copy", .batch_size = 2, .eval_limit = 2, .max_length = 8};
+  config.data = {.dataset = "copy", .batch_size = 2, .eval_limit = 2, .options = {{"max_length", 8}}};
   config.model.type = "sequence";
   config.model.layers = config.model.heads = 1;
   config.model.head_dim = config.model.feedforward = 8;

@@ -29,7 +29,7 @@ Config tiny_config(int64_t steps) {
   config.run.name = "tiny";
   config.run.device = "cpu";
   config.run.threads = 1;
-  config.data = {.dataset = "copy", .batch_size = 4, .eval_limit = 8, .max_length = 16};
+  config.data = {.dataset = "copy", .batch_size = 4, .eval_limit = 8, .options = {{"max_length", 16}}};
   config.model.type = "sequence";
   config.model.layers = 2;
   config.model.heads = 2;
@@ -183,7 +183,7 @@ TEST_CASE("accumulating two micro-batches equals one batch") {
   whole.model.dropout = 0;
   whole.data.shuffle = false;
   whole.data.dataset = "fashion-mnist";
-  whole.data.downscale = 7;
+  whole.data.options.set("downscale", 7);
   whole.model.type = "image";
   Config halves = whole;
   halves.data.batch_size = 2;

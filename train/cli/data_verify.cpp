@@ -12,6 +12,7 @@
 #include "train/cli/data_actions.h"
 #include "train/cli/data_advice.h"
 #include "train/cli/run_options.h"
+#include "train/tasks/speech/features.h"
 #include "train/tasks/speech/verify.h"
 
 namespace tapeformer {
@@ -101,7 +102,8 @@ void verify_folder(const std::string& name, const std::string& layout, const fs:
   const int64_t rate = summary.sample_rate;
   if (summary.has_other_rates)
     log_info(name, ": the recordings have several sample rates: --set data.resample=true converts them");
-  else if (rate > 0 && config.data.sample_rate == 0 && !config.data.resample &&
+  else if (const SpeechDataOptions d = get_speech_options(config);
+           rate > 0 && d.sample_rate == 0 && !d.resample &&
            rate != require_catalogue_entry(config.data.dataset).sample_rate)
     log_info(name, ": the recordings have ", rate,
              " samples per second: train with --set data.sample_rate=", rate);

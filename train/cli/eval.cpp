@@ -130,7 +130,7 @@ int evaluate_autoregressive(const FoundRun& found, const CommandLine& line) {
   }
   if (run.tokenizer)
     if (const auto context = parse_context_length(line, run.dataset_info.length))
-      run.config.data.eval_context = *context;
+      run.config.data.options.set("eval_context", *context);
   const auto limit = line.options.get<int64_t>("limit");
   const bool carried = line.options.get<std::string>("context") == kCarried;
   const auto dataset = open_split(run.config, run.tokenizer, line.options.get<std::string>("split"),

@@ -44,12 +44,14 @@ Plan make_plan(const CommandLine& line, const LoadedRun& run) {
 // fewer test images, continues with the first image. If the data set is not available, returns zeros.
 Tensor make_first_bytes(const LoadedRun& run, const Plan& plan, const CommandLine& line) {
   const Tensor bytes = Tensor::zeros({plan.count, 1}, DType::uint8);
-  const CatalogueEntry& set = require_catalogue_entry(run.config.data.dataset);
-  const bool exists = set.needs_path ? std::filesystem::is_directory(run.config.data.path)
-                                     : find_dataset_folder(set, line.common_options.data_dir).has_value();
+  const DataConfig& data = run.config.data;
+  const std::string path = data.has("path") ? data.get<std::string>("path") : "";
+  const CatalogueEntry* const set = find_catalogue_entry(data.dataset);
+  const bool exists = !set              ? true
+                      : set->needs_path ? std::filesystem::is_directory(path)
+                                        : find_dataset_folder(*set, line.common_options.data_dir).has_value();
   if (!exists) {
-    log_warning(set.needs_path ? "data.path = \"" + run.config.data.path + "\""
-                               : "data set " + run.config.data.dataset,
+    log_warning(set->needs_path ? "data.path = \"" + path + "\"" : "data set " + data.dataset,
                 " was not found, so images begin with the byte 0 instead of the first bytes of test images");
     return bytes;
   }

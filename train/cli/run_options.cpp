@@ -131,12 +131,16 @@ std::vector<fs::path> list_input_paths(const Config& config, const fs::path& che
   const fs::path parent = checkpoint_folder.parent_path();
   std::vector<fs::path> paths = {checkpoint_folder};
   if (parent.filename() == kCheckpointFolderName) paths = list_run_files(parent.parent_path());
-  for (const std::string* path : {&config.data.valid_path, &config.data.test_path, &config.data.lexicon})
-    if (!path->empty()) paths.emplace_back(*path);
-  const CatalogueEntry& set = require_catalogue_entry(config.data.dataset);
-  if (set.type != DatasetType::speech && !config.data.path.empty()) paths.emplace_back(config.data.path);
-  if (const auto folder = find_dataset_folder(set, data_dir))
-    for (const CatalogueFile& file : set.files)
+  const DatasetKind& kind = find_dataset_kind(config.data.dataset);
+  const OptionValues values = config.data.all_options();
+  for (const OptionSpec& option : kind.options) {
+    const bool is_corpus = option.name == "path" && kind.type == DatasetType::speech;
+    if (!option.is_path || is_corpus || option.name.ends_with("_cache")) continue;
+    if (const auto& path = values.get<std::string>(option.name); !path.empty()) paths.emplace_back(path);
+  }
+  const CatalogueEntry* const set = find_catalogue_entry(kind.name);
+  if (const auto folder = set ? find_dataset_folder(*set, data_dir) : std::nullopt)
+    for (const CatalogueFile& file : set->files)
       if (const auto path = locate_file(*folder, file.name)) paths.push_back(*path);
   return paths;
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/options.h"
+#include "data/dataset_kind.h"
 #include "train/optimization/optimizer_kind.h"
 #include "train/optimization/schedule.h"
 
@@ -32,63 +33,21 @@ struct RunConfig {
 
 struct DataConfig {
   std::string dataset = "mnist";
-  int64_t batch_size = 10;
+  int64_t batch_size = 10;  // of speech: maximum number of utterances
   bool shuffle = true;
-  int64_t limit = 0;         // maximum number of training examples; 0: all
-  int64_t eval_limit = 0;    // maximum number of examples in an evaluation; 0: all
-  int64_t downscale = 1;     // images are averaged over blocks of downscale x downscale pixels
-  int64_t validation = 0;    // number of held-out training examples
-  int64_t max_length = 128;  // generated data: maximum number of tokens of a sequence, or elements of a set
-  // Number of symbols, without the separator, of the data sets "copy" and "duplication".
-  int64_t symbols = 10;
-  // Config keys of the data set "listops" (data/listops.h). `min_length` also applies to generated sets of
-  // vectors.
-  int64_t min_length = 0, max_depth = 10, max_args = 10;
-  int64_t components = 4;  // number of mixture components, for the data set "set-mixture"
-  // Config keys of text data sets and of the data set "images". `valid_share` and `test_share` are the shares
-  // of the data in the validation split and in the test split. If `valid_path` or `test_path` is not empty,
-  // the split contains the files at this path instead.
-  double valid_share = 0.05, test_share = 0.05;
-  std::string valid_path = {}, test_path = {};
-  // Config keys of text data sets (data/text/text_dataset.h). For texts, limit and eval_limit are numbers of
-  // windows.
-  std::string tokenizer = "bytes";            // bytes | characters | sentencepiece
-  std::string sentencepiece_model = {};       // model file; empty: train a model from the text
-  int64_t vocabulary = 2000;                  // number of tokens of a trained SentencePiece model
-  std::string unknown_characters = "refuse";  // action for characters that the model lacks: refuse | token
-  int64_t sequence_length = 256;
-  int64_t eval_context = 0;
-  bool streams = false;  // each batch continues the previous batch; see LoaderOptions::use_streams
-  // For texts, `path` is a file, a folder or a pattern. For pictures and speech, `path` is a folder. If
-  // `path` is empty, the folder of the data set in the data directories is used.
-  std::string path = {};
-  // Config keys of speech data sets. For these data sets, batch_size is the maximum number of utterances in a
-  // batch, and limit and validation are numbers of utterances.
-  int64_t max_frames = 20000;  // maximum number of frames in a batch, including padding
-  // Folders of the training, validation and test data, relative to `path`; empty: default folders.
-  std::string train_part = {}, valid_part = {}, test_part = {};
-  std::string lexicon = {};              // pronunciation lexicon; empty: the default of the data set
-  std::string unknown_words = "refuse";  // action for utterances with unknown words: refuse | drop
-  std::string bad_utterances = "drop";   // action for utterances with unusable audio or labels: drop | refuse
-  std::string phone_set = "timit48";     // phone set for training on TIMIT; scores use 39 phones
-  int64_t sample_rate = 0;               // samples per second; 0: the default rate of the data set
-  bool resample = false;
-  int64_t channel = -1;       // index of the channel to read; -1: refuse recordings with several channels
-  double max_seconds = 3600;  // maximum duration of a recording or segment in seconds; 0: no limit
-  int64_t num_mel_bins = 40;
-  double dither = 0;  // standard deviation of noise in training, in units of 16-bit samples
-  int64_t deltas = 0;
-  std::string cmvn = "utterance";
-  bool cmvn_variance = true;
-  bool spec_augment = false;
-  int64_t frequency_masks = 2, frequency_width = 10, time_masks = 2, time_width = 40;
-  double time_share = 0.2;
-  std::string feature_cache = {};  // folder of the cache; empty: features stay in memory
-  // Config keys of the data set "images".
-  int64_t image_size = 32;
-  std::string color = "rgb";        // rgb | gray; also for the data set "cifar10"
-  std::string bad_images = "drop";  // drop | refuse
-  std::string image_cache = {};     // folder of the cache; empty: pictures are decoded in each run
+  int64_t limit = 0;          // maximum number of training examples; 0: all; of texts: windows
+  int64_t eval_limit = 0;     // maximum number of examples in an evaluation; 0: all
+  OptionValues options = {};  // options of the data set that differ from their defaults
+
+  // Returns the value of an option of the data set. Throws std::invalid_argument if the data set has no such
+  // option, or if T is not its type.
+  template <class T>
+  T get(const std::string& option) const {
+    return all_options().get<T>(option);
+  }
+  bool has(const std::string& option) const { return find_dataset_kind(dataset).has_option(option); }
+  // Returns the values of all options of the data set.
+  OptionValues all_options() const { return complete_options(find_dataset_kind(dataset).options, options); }
 };
 
 struct ModelConfig {

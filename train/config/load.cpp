@@ -72,8 +72,8 @@ Config load_config(const std::string& path, const std::vector<std::string>& sets
   const Config file_config = config;
   // A checkpoint may come from another user, so its config must not determine where a command writes files.
   if (options.purpose != ConfigPurpose::training) {
-    config.data.feature_cache.clear();
-    config.data.image_cache.clear();
+    config.data.options.erase("feature_cache");
+    config.data.options.erase("image_cache");
   }
   applier.apply(layers.back(), config);
   apply_attention_tables(layers, catalogue, options, schema, config, problems);
@@ -93,10 +93,13 @@ Config load_config(const std::string& path, const std::vector<std::string>& sets
     problems.insert(problems.end(), contradictions.begin(), contradictions.end());
   }
   if (!problems.empty()) throw ConfigError(format_problems(problems, files.paths));
-  for (std::string* name :
-       {&config.data.path, &config.data.valid_path, &config.data.test_path, &config.data.sentencepiece_model,
-        &config.data.image_cache, &config.data.lexicon, &config.data.feature_cache, &config.model.init})
-    make_absolute(*name);
+  make_absolute(config.model.init);
+  for (const SchemaKey& key : schema) {
+    if (!key.spec.is_path) continue;
+    auto text = std::get<std::string>(key.get(config));
+    make_absolute(text);
+    key.set(config, text);
+  }
   return config;
 }
 

@@ -1,6 +1,7 @@
 #include "train/config/part_keys.h"
 
 #include <algorithm>
+#include <memory>
 #include <stdexcept>
 
 #include "train/config/value.h"
@@ -28,9 +29,9 @@ struct OwnedOption {
   Names owners;
 };
 
+// Kinds can have the same option under different conditions.
 bool are_equal(const OptionSpec& a, const OptionSpec& b) {
-  return a.default_value == b.default_value && a.min == b.min && a.max == b.max && a.choices == b.choices &&
-         a.used_if.option == b.used_if.option;
+  return a.default_value == b.default_value && a.min == b.min && a.max == b.max && a.choices == b.choices;
 }
 
 std::vector<OwnedOption> list_owned_options(const PartTable& table) {
@@ -51,16 +52,25 @@ std::vector<OwnedOption> list_owned_options(const PartTable& table) {
   return options;
 }
 
-// Returns the values of all options, those that the config does not set with their defaults.
-OptionValues complete(const std::vector<OwnedOption>& options, const OptionValues& set) {
-  OptionValues values;
-  for (const OwnedOption& option : options) values.set(option.spec.name, option.spec.default_value);
-  for (const auto& [name, value] : set.values_by_name()) values.set(name, value);
-  return values;
+const PartKind* find_kind(const std::vector<PartKind>& kinds, const std::string& name) {
+  const auto found =
+      std::find_if(kinds.begin(), kinds.end(), [&](const PartKind& kind) { return kind.name == name; });
+  return found == kinds.end() ? nullptr : &*found;
 }
 
-KeyScope make_part_scope(const PartTable& table, const OwnedOption& option,
-                         const std::vector<OwnedOption>& options) {
+// Returns whether the condition of an option holds in a config whose kind has the option.
+bool is_condition_met(const PartTable& table, const std::string& option, const Config& config) {
+  const PartKind* const kind = find_kind(table.kinds, table.get_kind(config));
+  if (!kind) return true;
+  OptionValues values(kind->options);
+  for (const auto& [name, value] : table.get_options(config).values_by_name()) values.set(name, value);
+  return std::all_of(kind->options.begin(), kind->options.end(), [&](const OptionSpec& spec) {
+    return spec.name != option || is_option_used(spec, kind->options, values);
+  });
+}
+
+KeyScope make_part_scope(const std::shared_ptr<const PartTable>& shared, const OwnedOption& option) {
+  const PartTable& table = *shared;
   const Names& owners = option.owners;
   KeyScope scope;
   if (owners.size() < table.kinds.size())
@@ -69,14 +79,16 @@ KeyScope make_part_scope(const PartTable& table, const OwnedOption& option,
                      [get_kind = table.get_kind, owners](const Config& config) {
                        return contains(owners, get_kind(config));
                      }});
-  if (option.spec.used_if.option.empty()) return scope;
-  std::vector<OptionSpec> specs;
-  for (const OwnedOption& other : options) specs.push_back(other.spec);
-  scope.push_back({"configs with " + table.table_name + "." + describe_condition(option.spec, specs),
-                   table.table_name + "." + option.spec.used_if.option,
-                   [spec = option.spec, specs, options, get = table.get_options](const Config& config) {
-                     return is_option_used(spec, specs, complete(options, get(config)));
-                   }});
+  for (const PartKind& kind : table.kinds)
+    for (const OptionSpec& spec : kind.options) {
+      if (spec.name != option.spec.name || spec.used_if.option.empty()) continue;
+      scope.push_back({"configs with " + table.table_name + "." + describe_condition(spec, kind.options),
+                       table.table_name + "." + spec.used_if.option,
+                       [shared, name = spec.name](const Config& config) {
+                         return is_condition_met(*shared, name, config);
+                       }});
+      return scope;
+    }
   return scope;
 }
 
@@ -89,13 +101,13 @@ std::vector<std::string> list_part_names(const std::vector<PartKind>& kinds) {
 }
 
 void add_part_keys(const PartTable& table, std::vector<SchemaKey>& keys) {
-  const std::vector<OwnedOption> options = list_owned_options(table);
-  for (const OwnedOption& option : options) {
+  const auto shared = std::make_shared<const PartTable>(table);
+  for (const OwnedOption& option : list_owned_options(table)) {
     const OptionSpec& spec = option.spec;
     SchemaKey key;
     key.table_name = table.table_name;
     key.spec = spec;
-    key.scope = make_part_scope(table, option, options);
+    key.scope = make_part_scope(shared, option);
     key.get = [spec, get = table.get_options](const Config& config) {
       const auto& values = get(config).values_by_name();
       const auto found = values.find(spec.name);

@@ -206,20 +206,43 @@ void add_speech_model(std::vector<SchemaKey>& keys) {
       .require_one_of({"utterance", "label"});
 }
 
-// Returns the table of a part whose kind and options are the members `kind` and `options` of a section.
+// Returns the table of a part whose kind is the member `selector` of a section, and whose options are the
+// member `options`.
 template <class Section>
-PartTable make_part_table(std::string name, Section Config::*section, std::vector<PartKind> kinds) {
+PartTable make_part_table(std::string name, Section Config::*section, std::string Section::*selector,
+                          std::vector<PartKind> kinds) {
   return {.table_name = name,
-          .selector = "kind",
-          .noun = name,
-          .get_kind = [section](const Config& c) -> const std::string& { return (c.*section).kind; },
+          .selector = name == "data" ? "dataset" : "kind",
+          .noun = name == "data" ? "data set" : name,
+          .get_kind = [=](const Config& c) -> const std::string& { return c.*section.*selector; },
           .get_options = [section](const Config& c) -> const OptionValues& { return (c.*section).options; },
           .get_mutable_options = [section](Config& c) -> OptionValues& { return (c.*section).options; },
           .kinds = std::move(kinds)};
 }
 
+void add_data(std::vector<SchemaKey>& keys) {
+  const PartTable part =
+      make_part_table("data", &Config::data, &DataConfig::dataset, list_parts(list_dataset_kinds()));
+  TableSchemaBuilder table(keys, "data", &Config::data);
+  table.set_scope(make_unrestricted_scope(), OptionUse::model);
+  table.add("dataset", &DataConfig::dataset, "data set").require_one_of(list_part_names(part.kinds));
+  table.set_scope(make_unrestricted_scope(), OptionUse::data);
+  table.add("batch_size", &DataConfig::batch_size, "sequences per batch, summed over all processes")
+      .require_range(1, kMaxSize);
+  table.set_scope(make_non_streaming_scope(), OptionUse::training);
+  table.add("shuffle", &DataConfig::shuffle, "use a new random order in each epoch");
+  table.set_scope(make_unrestricted_scope(), OptionUse::data);
+  table.add("limit", &DataConfig::limit, "training examples to use; 0: all").require_at_least(0);
+  table.set_scope(make_unrestricted_scope(), OptionUse::training);
+  table.add("eval_limit", &DataConfig::eval_limit, "evaluation examples to use; 0: all")
+      .require_at_least(0)
+      .allow_change_on_resume();
+  add_part_keys(part, keys);
+}
+
 void add_optimizer(std::vector<SchemaKey>& keys) {
-  const PartTable part = make_part_table("optimizer", &Config::optimizer, list_parts(list_optimizer_kinds()));
+  const PartTable part = make_part_table("optimizer", &Config::optimizer, &OptimizerConfig::kind,
+                                         list_parts(list_optimizer_kinds()));
   TableSchemaBuilder table(keys, "optimizer", &Config::optimizer);
   table.set_scope(make_unrestricted_scope(), OptionUse::training);
   table.add("kind", &OptimizerConfig::kind, "optimizer").require_one_of(list_part_names(part.kinds));
@@ -240,7 +263,8 @@ void add_optimizer(std::vector<SchemaKey>& keys) {
 }
 
 void add_schedule(std::vector<SchemaKey>& keys) {
-  const PartTable part = make_part_table("schedule", &Config::schedule, list_parts(list_schedule_kinds()));
+  const PartTable part = make_part_table("schedule", &Config::schedule, &ScheduleConfig::kind,
+                                         list_parts(list_schedule_kinds()));
   TableSchemaBuilder table(keys, "schedule", &Config::schedule);
   table.set_scope(make_unrestricted_scope(), OptionUse::training);
   table.add("kind", &ScheduleConfig::kind, "learning-rate schedule")
@@ -311,11 +335,7 @@ std::vector<std::string> list_config_tables() {
 std::vector<SchemaKey> make_config_schema(const AttentionCatalogue& catalogue) {
   std::vector<SchemaKey> keys;
   add_run(keys);
-  add_data_keys(keys);
-  add_data_path_keys(keys);
-  add_text_keys(keys);
-  add_speech_keys(keys);
-  add_speech_feature_keys(keys);
+  add_data(keys);
   add_model(keys, catalogue);
   add_positions_and_memory(keys);
   add_example_models(keys);

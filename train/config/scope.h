@@ -30,30 +30,7 @@ KeyScope make_unrestricted_scope();
 // Returns all conditions of `a` and of `b`.
 KeyScope combine_scopes(KeyScope a, const KeyScope& b);
 
-KeyScope make_data_path_scope();         // data sets that use data.path
-KeyScope make_known_image_size_scope();  // data sets of images whose size is in the catalogue
-KeyScope make_image_folder_scope();      // the data set "images", which reads folders of the user's images
-KeyScope make_color_image_scope();       // data sets whose images can be read as RGB
-KeyScope make_symbol_sequence_scope();
-KeyScope make_generated_sequence_scope();
-KeyScope make_listops_scope();
-KeyScope make_variable_length_scope();  // data sets that generate examples of random length
-KeyScope make_gaussian_mixture_scope();
-KeyScope make_speech_or_known_image_size_scope();
-KeyScope make_text_scope();
 KeyScope make_non_streaming_scope();  // configs in which data.streams is false
-KeyScope make_split_share_scope();    // data sets whose validation and test splits are shares of the data
-KeyScope make_sentencepiece_scope();
-KeyScope make_sentencepiece_training_scope();
-KeyScope make_sentencepiece_file_scope();  // SentencePiece models that are read from a file
-KeyScope make_speech_data_scope();
-KeyScope make_audio_scope();        // data sets of speech whose features are computed from audio
-KeyScope make_corpus_part_scope();  // speech corpora with one folder for each part
-KeyScope make_lexicon_scope();      // data sets of speech whose labels can be words
-KeyScope make_unknown_word_scope();
-KeyScope make_timit_scope();
-KeyScope make_normalised_feature_scope();
-KeyScope make_spec_augment_scope();
 
 KeyScope make_image_model_scope();
 KeyScope make_sequence_model_scope();

@@ -52,11 +52,4 @@ class TableSchemaBuilder {
   OptionUse use_ = OptionUse::training;
 };
 
-// The functions below append the keys of the table [data].
-void add_data_keys(std::vector<SchemaKey>& keys);
-void add_data_path_keys(std::vector<SchemaKey>& keys);
-void add_text_keys(std::vector<SchemaKey>& keys);
-void add_speech_keys(std::vector<SchemaKey>& keys);
-void add_speech_feature_keys(std::vector<SchemaKey>& keys);
-
 }  // namespace tapeformer

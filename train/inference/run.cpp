@@ -149,10 +149,11 @@ LoadedRun load_run(const FoundRun& found) {
     const TrainingState state = checkpoint.read_state();
     run.step = state.step;
     if (is_text_dataset(config))
-      run.tokenizer = state.is_converted
-                          ? make_tokenizer(config, found.data_dir)
-                          : parse_tokenizer(state.task_json, checkpoint.state_path(),
-                                            parse_unknown_characters(config.data.unknown_characters));
+      run.tokenizer =
+          state.is_converted
+              ? make_tokenizer(config, found.data_dir)
+              : parse_tokenizer(state.task_json, checkpoint.state_path(),
+                                parse_unknown_characters(config.data.get<std::string>("unknown_characters")));
     run.dataset_info = get_dataset_info(run.config, run.tokenizer);
     load_weights(run, found.device, [&] { return make_model(config, run.dataset_info, found.device); });
     return run;

@@ -46,7 +46,8 @@ int64_t compute_window_frames(const LoadedSpeechRun& run, double seconds) {
 // frame, from which the decoder detects pauses. If the run has no global statistics, sets the scales to 1 and
 // the offsets to 0.
 void set_scale(const LoadedSpeechRun& run, StreamDecoderOptions& options) {
-  const auto dims = static_cast<size_t>(run.metadata.feature_dim / (run.config.data.deltas + 1));
+  const auto dims =
+      static_cast<size_t>(run.metadata.feature_dim / (get_speech_options(run.config).deltas + 1));
   options.feature_scales.assign(dims, 1);
   options.feature_offsets.assign(dims, 0);
   if (!run.metadata.global_statistics) return;
@@ -55,7 +56,8 @@ void set_scale(const LoadedSpeechRun& run, StreamDecoderOptions& options) {
     const double mean = all.sums[i] / all.frame_count,
                  variance = all.square_sums[i] / all.frame_count - mean * mean;
     options.feature_offsets[i] = mean;
-    if (run.config.data.cmvn_variance) options.feature_scales[i] = std::sqrt(std::max(variance, 0.0));
+    if (get_speech_options(run.config).cmvn_variance)
+      options.feature_scales[i] = std::sqrt(std::max(variance, 0.0));
   }
 }
 
@@ -75,7 +77,7 @@ std::unique_ptr<StreamDecoder> make_stream_decoder(const LoadedSpeechRun& run, d
   check_model(run);
   if (features_need_whole_utterance(run.config))
     log_info(
-        "data.cmvn = \"", run.config.data.cmvn,
+        "data.cmvn = \"", get_speech_options(run.config).cmvn,
         "\" normalizes over the whole recording, which is read first; with \"global\" or \"none\", a model "
         "needs no later frames");
   StreamDecoderOptions options{.max_window_frames = compute_window_frames(run, window_seconds)};

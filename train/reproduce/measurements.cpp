@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "core/errors.h"
+#include "train/build.h"
 #include "train/metrics.h"
 
 namespace tapeformer {
@@ -109,7 +110,7 @@ Measurement make_generation_measurement(const GenerationMeasurementOptions& spee
   // the tokens, the number of previous tokens is half of the sequence length.
   measurement.estimate_seconds = [speed](double forward, const Trial& trial) {
     const bool recomputes = speed.mode == "recompute";
-    const double passes = recomputes ? static_cast<double>(trial.config.data.max_length) / 2 : 1;
+    const double passes = recomputes ? static_cast<double>(get_dataset_info(trial.config).length) / 2 : 1;
     return static_cast<double>(speed.image_count) * forward * passes;
   };
   return measurement;

@@ -36,11 +36,12 @@ DatasetTask::DatasetTask(const Config& config, const std::string& data_dir, Comm
   evaluation_set_ = make_split(config, choose_evaluation_split(config),
                                {.data_dir = data_dir, .tokenizer = training_set->tokenizer()});
   loader_ = std::make_shared<const Loader>(
-      training_set, LoaderOptions{.batch_size = config.data.batch_size,
-                                  .shuffle = config.data.shuffle,
-                                  .seed = static_cast<uint64_t>(config.run.seed),
-                                  .last_batch = LastBatchPolicy::drop,
-                                  .use_streams = is_text_dataset(config) && config.data.streams});
+      training_set,
+      LoaderOptions{.batch_size = config.data.batch_size,
+                    .shuffle = config.data.shuffle,
+                    .seed = static_cast<uint64_t>(config.run.seed),
+                    .last_batch = LastBatchPolicy::drop,
+                    .use_streams = config.data.has("streams") && config.data.get<bool>("streams")});
   evaluation_batch_size_ =
       config.train.eval_batch_size > 0 ? config.train.eval_batch_size : config.data.batch_size;
 }

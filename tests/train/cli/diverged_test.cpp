@@ -124,7 +124,7 @@ TEST_CASE("eval and transcribe exit with 5 for speech models that are not finite
   write_tiny_an4(dir / "an4", 12, 3);
   Config config = make_tiny_speech_config(dir / "an4", "transformer");
   config.model.causal = true;
-  config.data.cmvn = "global";
+  config.data.options.set("cmvn", "global");
   config.train.epochs = 1;
   Trainer(config, {.run_dir = dir / "run", .data_dir = "", .resume = false, .quiet = true}).run();
   const std::string run = (dir / "run").string(), file = (dir / "an4/feat/clstk/test0/test-0.mfc").string();

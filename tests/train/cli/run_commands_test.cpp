@@ -75,7 +75,7 @@ TEST_CASE("eval evaluates the whole split, regardless of data.eval_limit") {
   const TempDir dir;
   Config config = make_tiny_image_config();
   config.data.eval_limit = 5;
-  config.data.validation = 100;
+  config.data.options.set("validation", 100);
   config.train.eval_batch_size = 100;
   write_run(dir / "run", config);
   const std::string run = (dir / "run").string();
@@ -130,7 +130,7 @@ TEST_CASE(
     "eval of LSH attention: --seed changes the rotations, and more buckets than positions are an error") {
   const TempDir dir;
   Config config = make_tiny_sequence_config();
-  config.data.max_length = 64;
+  config.data.options.set("max_length", 64);
   config.model.attention = {"lsh"};
   config.attention = {{"lsh", find_attention_kind("lsh").default_options()}};
   config.attention.at("lsh").set("chunk_length", int64_t{4});

@@ -48,8 +48,8 @@ TEST_CASE("score counts no token of the line end before a line, also if a line e
   // As in Llama, a line begins with a space, and a line end is a byte.
   write_file(run.dir / "m.model",
              make_piece_model({.pieces = {"\u2581", "\u2581the", "s", "o"}, .byte_fallback = true}));
-  run.config.data.tokenizer = "sentencepiece";
-  run.config.data.sentencepiece_model = (run.dir / "m.model").string();
+  run.config.data.options.set("tokenizer", "sentencepiece");
+  run.config.data.options.set("sentencepiece_model", (run.dir / "m.model").string());
   train(run.config, run.dir / "pieces");
   const std::string path = (run.dir / "pieces").string();
   const LoadedRun loaded = load_run({.path = path, .config_settings = {}});
@@ -79,15 +79,15 @@ TEST_CASE("unknown characters are refused with their position and the key that a
   std::vector<std::string> pieces = character_pieces();
   pieces.pop_back();  // "w"
   write_file(run.dir / "m.model", make_piece_model({.pieces = pieces, .add_dummy_prefix = false}));
-  run.config.data.tokenizer = "sentencepiece";
-  run.config.data.sentencepiece_model = (run.dir / "m.model").string();
+  run.config.data.options.set("tokenizer", "sentencepiece");
+  run.config.data.options.set("sentencepiece_model", (run.dir / "m.model").string());
   CHECK(message_of<DataError>([&] { train(run.config, run.dir / "pieces"); }) ==
         "data.path: " + run.text_path().string() +
             ":3 (byte 30): the character \"w\" (U+0077) is not in the vocabulary of the SentencePiece model; "
             "train "
             "the model with the option byte_fallback of spm_train, or set data.unknown_characters = "
             "\"token\"");
-  run.config.data.unknown_characters = "token";
+  run.config.data.options.set("unknown_characters", "token");
   train(run.config, run.dir / "pieces");
   const std::string path = (run.dir / "pieces").string();
   for (const Words& options : {Words{}, Words{"--context", "carried", "--limit", "39"}}) {

@@ -61,7 +61,7 @@ struct Started {
 // Writes a config with `steps` steps and evaluations of at most `eval_limit` examples, and returns its path.
 std::string write_config(const TempDir& dir, int64_t steps, int64_t eval_limit) {
   Config config = make_tiny_sequence_config();
-  config.data.max_length = 256;
+  config.data.options.set("max_length", 256);
   config.data.eval_limit = eval_limit;
   config.model.layers = 2;
   config.train.steps = steps;
@@ -151,7 +151,7 @@ TEST_CASE("a signal during an evaluation loses no step, and the resumed run eval
 TEST_CASE("a command that has nothing to save prints a line and exits with 130 after a signal") {
   const TempDir dir;
   Config config = make_tiny_sequence_config();
-  config.data.max_length = 256;
+  config.data.options.set("max_length", 256);
   write_run(dir / "run", config);
   const std::string run = (dir / "run").string();
   for (const std::vector<std::string>& words : {std::vector<std::string>{"eval", run, "--limit", "100000000"},

@@ -25,7 +25,7 @@ std::string trained(const TempDir& dir, Config config) {
 Config streaming_config(const TempDir& dir) {
   Config config = make_tiny_speech_config(dir / "an4", "transformer");
   config.model.causal = true;
-  config.data.cmvn = "global";
+  config.data.options.set("cmvn", "global");
   config.train.epochs = 25;
   return config;
 }
@@ -375,7 +375,7 @@ TEST_CASE("an untrusted checkpoint cannot run shell commands: eval ignores allow
   write_part("test", recording);
   Config config = make_tiny_speech_config(dir / "corpus");
   config.data.dataset = "kaldi";
-  config.data.max_frames = 400;
+  config.data.options.set("max_frames", 400);
   config.train.epochs = 1;
   const std::string run = trained(dir, config);
 
@@ -428,7 +428,7 @@ TEST_CASE(
   write_tiny_an4(dir / "an4", 12, 3);
   const fs::path chosen = dir / "chosen", named = dir / "named";
   Config config = make_tiny_speech_config(dir / "an4");
-  config.data.feature_cache = chosen.string();
+  config.data.options.set("feature_cache", chosen.string());
   config.train.epochs = 1;
   const std::string run = trained(dir, config);
   CHECK(fs::exists(chosen));  // training writes to this folder, because the config of the user names it

@@ -55,9 +55,9 @@ TEST_CASE("generate escapes control characters on its controlling terminal only"
   write_file(dir / "text.txt", text);
   Config config = make_tiny_sequence_config();
   config.data = {.dataset = "text", .batch_size = 4};
-  config.data.path = (dir / "text.txt").string();
-  config.data.tokenizer = "bytes";
-  config.data.sequence_length = 20;
+  config.data.options.set("path", (dir / "text.txt").string());
+  config.data.options.set("tokenizer", "bytes");
+  config.data.options.set("sequence_length", 20);
   train(config, dir / "run");
   const Words words = {"generate", (dir / "run").string(), "--prompt", "a\r\n\tb\x1b[1m", "--length", "1",
                        "--quiet"};

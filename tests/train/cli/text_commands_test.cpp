@@ -248,8 +248,8 @@ TEST_CASE("a run that resumes with changed data writes a warning") {
 TEST_CASE("a checkpoint contains the SentencePiece model") {
   if (no_sentencepiece()) return;
   TextRun run("linear", "bytes");
-  run.config.data.tokenizer = "sentencepiece";
-  run.config.data.vocabulary = 275;
+  run.config.data.options.set("tokenizer", "sentencepiece");
+  run.config.data.options.set("vocabulary", 275);
   train(run.config, run.dir / "pieces");
   fs::remove(run.text_path());
   const ProgramResult result =
@@ -273,7 +273,7 @@ TEST_CASE("generate advises on --length if the states do not fit into memory") {
 TEST_CASE("training refuses a data.test_path without text") {
   TextRun run;
   const auto error = [&](const std::string& path) {
-    run.config.data.test_path = path;
+    run.config.data.options.set("test_path", path);
     return message_of<DataError>([&] { train(run.config, run.dir / "other"); });
   };
   write_file(run.dir / "empty", std::string());

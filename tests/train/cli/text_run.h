@@ -26,10 +26,10 @@ class TextRun {
     write_file(text_path(), text);
     config.run = {.name = "tiny", .seed = 3, .device = "cpu", .threads = 1};
     config.data = {.dataset = "text", .batch_size = 4};
-    config.data.path = text_path().string();
-    config.data.tokenizer = tokenizer;
-    config.data.sequence_length = 40;
-    config.data.valid_share = config.data.test_share = 0.1;
+    config.data.options.set("path", text_path().string());
+    config.data.options.set("tokenizer", tokenizer);
+    config.data.options.set("sequence_length", 40);
+    for (const char* share : {"valid_share", "test_share"}) config.data.options.set(share, 0.1);
     config.model.type = "sequence";
     config.model.attention = {attention};
     config.model.positions = positions;

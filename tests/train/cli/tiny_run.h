@@ -15,7 +15,7 @@ namespace tapeformer::test {
 inline Config make_tiny_image_config(const std::string& dataset = "fashion-mnist") {
   Config config;
   config.run = {.name = "tiny", .seed = 3, .device = "cpu", .threads = 1};
-  config.data = {.dataset = dataset, .batch_size = 4, .downscale = 4};
+  config.data = {.dataset = dataset, .batch_size = 4, .options = {{"downscale", 4}}};
   config.model.layers = 1;
   config.model.heads = 2;
   config.model.head_dim = 8;
@@ -28,8 +28,8 @@ inline Config make_tiny_image_config(const std::string& dataset = "fashion-mnist
 
 inline Config make_tiny_sequence_config() {
   Config config = make_tiny_image_config("copy");
-  config.data.downscale = 1;
-  config.data.max_length = 16;
+  config.data.options.erase("downscale");
+  config.data.options.set("max_length", 16);
   config.model.type = "sequence";
   return config;
 }

@@ -105,9 +105,9 @@ TEST_CASE("speech configs have the sizes of the paper for every corpus") {
       const Config config = load_file(kConfigs / "speech" / (corpus + "-" + name + ".toml"));
       CHECK(config.model.type == "speech");
       CHECK(config.data.dataset == (corpus == "synthetic" ? "synthetic-speech" : corpus));
-      CHECK(config.data.validation == (corpus == "timit"                     ? 368
-                                       : corpus == "an4" || corpus == "fsdd" ? 100
-                                                                             : 0));
+      CHECK(config.data.get<int64_t>("validation") == (corpus == "timit"                     ? 368
+                                                       : corpus == "an4" || corpus == "fsdd" ? 100
+                                                                                             : 0));
       CHECK(config.schedule.kind == "plateau");
       CHECK(format_config_value(config, "schedule.factor") == "0.5");
       if (std::string(name) == "bilstm") {

@@ -114,7 +114,7 @@ void complete(const std::string& name, Config& config) {
   if (name == "model.attention") config.attention = default_tables(config.model.attention.front());
   if (name == "model.reversible") config.model.norm = "pre";
   if (name == "model.tied_embeddings") config.model.positions = "none";
-  if (name == "data.streams") config.data.eval_context = 0;
+  if (name == "data.streams") config.data.options.set("eval_context", 0);
   if (name == "optimizer.clip_value") config.optimizer.clip_norm = 0;
   if (name != "model.positions" || config.model.type == "speech") return;
   config.model.axial_shape = {4, 4};
@@ -141,7 +141,7 @@ void check_scopes(const Config& config) {
 Config copy_config() {
   Config config;
   config.run = {.name = "tiny", .device = "cpu", .threads = 1};
-  config.data = {.dataset = "copy", .batch_size = 4, .eval_limit = 8, .max_length = 16};
+  config.data = {.dataset = "copy", .batch_size = 4, .eval_limit = 8, .options = {{"max_length", 16}}};
   config.model.type = "sequence";
   config.model.attention = {"softmax"};
   config.attention = default_tables("softmax");
@@ -185,10 +185,10 @@ TEST_CASE("the config keys that a training on text uses change its result, and o
   write_file(dir / "text", text);
   Config config = copy_config();
   config.data = {.dataset = "text", .batch_size = 4, .eval_limit = 3};
-  config.data.path = (dir / "text").string();
-  config.data.sequence_length = 12;
-  config.data.valid_share = 0.3;
-  config.data.eval_context = 4;
+  config.data.options.set("path", (dir / "text").string());
+  config.data.options.set("sequence_length", 12);
+  config.data.options.set("valid_share", 0.3);
+  config.data.options.set("eval_context", 4);
   check_scopes(config);
 }
 
@@ -201,13 +201,13 @@ TEST_CASE("the config keys that a training on speech uses change its result, and
   config.data.eval_limit = 4;
   config.train.epochs = 0;
   config.train.steps = 4;
-  config.data.spec_augment = true;
-  config.data.time_width = 4;
-  config.data.time_share = 0.5;
+  config.data.options.set("spec_augment", true);
+  config.data.options.set("time_width", 4);
+  config.data.options.set("time_share", 0.5);
   config.schedule.warmup_steps = 1;
   check_scopes(config);
   config.model.encoder = "lstm";
-  config.data.spec_augment = false;
+  config.data.options.set("spec_augment", false);
   config.model.layers = 2;
   check_scopes(config);
 }

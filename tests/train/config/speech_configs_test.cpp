@@ -117,7 +117,7 @@ TEST_CASE("speech configs: own.toml needs only the corpus, and divides a short c
   CHECK(step.loss > 0);
   // Sixteen minutes of training speech have 96,000 frames. If an epoch has a few updates only, the model
   // gives blanks.
-  CHECK(96000 / config.data.max_frames >= 30);
+  CHECK(96000 / config.data.get<int64_t>("max_frames") >= 30);
   // The plateau schedule counts evaluations, so the end of the training would depend on the size of the
   // corpus.
   CHECK(config.schedule.kind == "cosine");

@@ -134,14 +134,14 @@ TEST_CASE("inherited keys and defaults in files may be without effect") {
       load_with(folder.write("lstm.toml",
                              "extends = \"base.toml\"\n[data]\ndataset = \"an4\"\n[model]\ntype = "
                              "\"speech\"\nencoder = \"lstm\"\n"));
-  CHECK(lstm.data.path == "/corpus");
+  CHECK(lstm.data.get<std::string>("path") == "/corpus");
   // A key without effect has its default value in the loaded config.
   CHECK(lstm.model.heads == 8);
   CHECK_FALSE(lstm.model.causal);
   CHECK(format_config_value(lstm, "schedule.factor") == "0.1");
   const Config image =
       load_with(folder.write("image.toml", "extends = \"base.toml\"\n[data]\nsymbols = 10\n"));
-  CHECK(image.data.path.empty());
+  CHECK_FALSE(image.data.has("path"));
   CHECK(image.model.heads == 6);
 }
 
@@ -226,10 +226,11 @@ TEST_CASE("relative paths of a config become absolute, so that the config can be
   const TempFolder folder;
   const auto path = folder.write("a.toml", kSpeech + "[run]\nname = \"x\"\n");
   const Config config = load_with(path, {"data.path=corpora/../an4", "data.feature_cache=cache"});
-  CHECK(config.data.path == (fs::current_path() / "an4").string());
-  CHECK(config.data.feature_cache == (fs::current_path() / "cache").string());
-  CHECK(config.data.lexicon.empty());
-  CHECK(load_with(folder.write("b.toml", to_toml(config))).data.path == config.data.path);
+  CHECK(config.data.get<std::string>("path") == (fs::current_path() / "an4").string());
+  CHECK(config.data.get<std::string>("feature_cache") == (fs::current_path() / "cache").string());
+  CHECK(config.data.get<std::string>("lexicon").empty());
+  CHECK(load_with(folder.write("b.toml", to_toml(config))).data.get<std::string>("path") ==
+        config.data.get<std::string>("path"));
 }
 
 TEST_CASE("a relative model.init becomes absolute, so that the config of the run repeats it in any folder") {
@@ -358,9 +359,10 @@ TEST_CASE(
   const auto path = folder.write("a.toml", "[data]\nfeature_cache = \"/cache\"\n" + kSpeech.substr(7));
   const ConfigLoadOptions checkpoint{.unused_key_policy = UnusedKeyPolicy::ignore_in_file,
                                      .purpose = ConfigPurpose::evaluation};
-  CHECK(load_with(path).data.feature_cache == "/cache");
-  CHECK(load_with(path, {}, checkpoint).data.feature_cache.empty());
-  CHECK(load_with(path, {"data.feature_cache=/cache"}, checkpoint).data.feature_cache == "/cache");
+  CHECK(load_with(path).data.get<std::string>("feature_cache") == "/cache");
+  CHECK(load_with(path, {}, checkpoint).data.get<std::string>("feature_cache").empty());
+  CHECK(load_with(path, {"data.feature_cache=/cache"}, checkpoint).data.get<std::string>("feature_cache") ==
+        "/cache");
 }
 
 TEST_CASE("a key of the file that has an effect through --set is allowed") {

@@ -57,8 +57,8 @@ std::vector<Case> cases(const std::string& folder) {
   list.push_back({"image-dropout", image});
   Config ctc = make_tiny_speech_config(folder, "transformer");
   ctc.model.ctc_mean = "label";
-  ctc.data.spec_augment = true;
-  ctc.data.time_width = 4;
+  ctc.data.options.set("spec_augment", true);
+  ctc.data.options.set("time_width", 4);
   list.push_back({"ctc-buckets", ctc});
   Config lstm = make_tiny_speech_config(folder);
   lstm.model.layers = 2;

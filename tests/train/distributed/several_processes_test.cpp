@@ -141,8 +141,8 @@ TEST_CASE("a run on speech resumes within an epoch with other numbers of process
   const TempDir dir;
   write_tiny_an4(dir / "corpus", 18, 3);
   Config config = make_tiny_speech_config(dir / "corpus", "transformer");
-  config.data.spec_augment = true;
-  config.data.time_width = 4;
+  config.data.options.set("spec_augment", true);
+  config.data.options.set("time_width", 4);
   config.train.epochs = 0;
   config.train.eval_epochs = 0;
   config.train.eval_every = 15;
@@ -207,10 +207,10 @@ TEST_CASE("several processes draw the texts of one process") {
   write_file(dir / "text.txt", text);
   Config config = make_tiny_sequence_config();
   config.data = {.dataset = "text", .batch_size = 4, .eval_limit = 4};
-  config.data.path = (dir / "text.txt").string();
-  config.data.tokenizer = "characters";
-  config.data.sequence_length = 40;
-  config.data.valid_share = config.data.test_share = 0.1;
+  config.data.options.set("path", (dir / "text.txt").string());
+  config.data.options.set("tokenizer", "characters");
+  config.data.options.set("sequence_length", 40);
+  for (const char* share : {"valid_share", "test_share"}) config.data.options.set(share, 0.1);
   write_file(dir / "config.toml", to_toml(config));
   REQUIRE(Job(2, train_words(dir, (dir / "config.toml").string(), "run")).wait() == 0);
   std::vector<std::string> words = {

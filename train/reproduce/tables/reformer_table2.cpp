@@ -37,7 +37,8 @@ std::vector<std::string> settings_of(const Config& base, int64_t rounds) {
   };
   if (rounds == kFullRaw) return {"model.attention=shared-softmax"};
   if (rounds == kFull)
-    return {"model.attention=lsh", text("chunk_length", base.data.max_length), text("buckets", 0)};
+    return {"model.attention=lsh", text("chunk_length", base.data.get<int64_t>("max_length")),
+            text("buckets", 0)};
   return {"model.attention=lsh", text("rounds", rounds),
           text("chunk_length", base.attention.at("lsh").get<int64_t>("chunk_length")),
           text("buckets", base.attention.at("lsh").get<int64_t>("buckets"))};
@@ -51,16 +52,16 @@ Table make_reformer_table2(const ReproductionOptions& options) {
   const Config base =
       make_row_config(options, {.name = "base", .config_path = config, .default_settings = defaults}, 1);
   const auto chunk = base.attention.at("lsh").get<int64_t>("chunk_length");
-  if (chunk < 1 || chunk >= base.data.max_length)
+  if (chunk < 1 || chunk >= base.data.get<int64_t>("max_length"))
     throw ConfigError(concat_text("attention.chunk_length = ", chunk, ": this table needs 1 to ",
-                                  base.data.max_length - 1, ", less than data.max_length"));
+                                  base.data.get<int64_t>("max_length") - 1, ", less than data.max_length"));
   Table table{.title = "Reformer, table 2: duplication task",
               .source =
                   "\"Reformer\", table 2: accuracy of the second half in percent. Rows: attention in "
                   "training; columns: attention in evaluation.",
-              .notes = {concat_text("Sequences of ", base.data.max_length, " (paper: 1,024), chunks of ",
-                                    chunk, ", ", base.train.steps, " steps of ", base.data.batch_size,
-                                    " (150,000; batch not stated).")},
+              .notes = {concat_text("Sequences of ", base.data.get<int64_t>("max_length"),
+                                    " (paper: 1,024), chunks of ", chunk, ", ", base.train.steps,
+                                    " steps of ", base.data.batch_size, " (150,000; batch not stated).")},
               .rows = {},
               .measurements = {},
               .figures = {}};

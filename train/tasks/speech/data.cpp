@@ -28,8 +28,8 @@ constexpr size_t kManySpeakers = 10;
 // Returns the folder of the part "train", "valid" or "test". The returned path is absolute, or relative to
 // the folder of the corpus.
 fs::path part_name(const Config& config, const std::string& split) {
-  const DataConfig& d = config.data;
-  const CatalogueEntry& set = require_catalogue_entry(d.dataset);
+  const SpeechDataOptions d = get_speech_options(config);
+  const CatalogueEntry& set = require_catalogue_entry(config.data.dataset);
   const bool train = split == "train", valid = split == "valid";
   const std::string& named = train ? d.train_part : valid ? d.valid_part : d.test_part;
   if (named.empty()) return train ? set.train_part : valid ? set.valid_part : set.test_part;
@@ -48,7 +48,7 @@ PhoneSet parse_timit_set(const std::string& name) {
 Corpus read_part(const Config& config, const fs::path& folder, const std::string& split,
                  bool allow_commands) {
   const CatalogueEntry& set = require_catalogue_entry(config.data.dataset);
-  const CorpusOptions options{parse_timit_set(config.data.phone_set), allow_commands};
+  const CorpusOptions options{parse_timit_set(get_speech_options(config).phone_set), allow_commands};
   if (!set.has_part_folders()) return read_corpus(set, folder, split, options);
   const fs::path name = part_name(config, split), part = folder / name;
   if (!is_folder(part))
@@ -58,20 +58,21 @@ Corpus read_part(const Config& config, const fs::path& folder, const std::string
 }
 
 // Returns whether the words of the transcripts are phones.
-bool is_text_phones(const DataConfig& d) {
-  return d.lexicon.empty() && require_catalogue_entry(d.dataset).format == DatasetFormat::kaldi;
+bool is_text_phones(const Config& config) {
+  return get_speech_options(config).lexicon.empty() &&
+         require_catalogue_entry(config.data.dataset).format == DatasetFormat::kaldi;
 }
 
 void find_phones(const Config& config, const DataAccessOptions& data, Corpus& corpus) {
-  const DataConfig& d = config.data;
-  if (is_text_phones(d)) return copy_words_to_phones(corpus);
+  if (is_text_phones(config)) return copy_words_to_phones(corpus);
   if (std::all_of(corpus.utterances.begin(), corpus.utterances.end(),
                   [](const Utterance& u) { return !u.phones.empty() || !u.fault.empty(); }))
     return;
   const fs::path path = find_lexicon(config, data).value();
   const PhoneAssignmentReport report =
       assign_phones(corpus, Lexicon::read(path),
-                    d.unknown_words == "drop" ? UnknownWordPolicy::drop : UnknownWordPolicy::refuse);
+                    get_speech_options(config).unknown_words == "drop" ? UnknownWordPolicy::drop
+                                                                       : UnknownWordPolicy::refuse);
   if (report.dropped_count == 0) return;
   log_warning(corpus.name, ": left out ", report.dropped_count, " utterances with words that ", path.string(),
               " lacks: ", abbreviate_list(report.unknown_words));
@@ -112,7 +113,8 @@ bool has_part_folder(const Config& config, const std::string& split, const DataA
   if (!require_catalogue_entry(config.data.dataset).has_part_folders()) return false;
   const fs::path part = find_speech_corpus_folder(config, data) / part_name(config, split);
   if (is_folder(part)) return true;
-  const std::string& named = split == "valid" ? config.data.valid_part : config.data.test_part;
+  const SpeechDataOptions d = get_speech_options(config);
+  const std::string& named = split == "valid" ? d.valid_part : d.test_part;
   if (!named.empty())
     throw DataError(concat_text(part.string(), ": no such folder; data.", split, "_part names it"));
   return false;
@@ -121,15 +123,15 @@ bool has_part_folder(const Config& config, const std::string& split, const DataA
 }  // namespace
 
 std::optional<fs::path> find_lexicon(const Config& config, const DataAccessOptions& data) {
-  const DataConfig& d = config.data;
-  if (is_text_phones(d) || require_catalogue_entry(d.dataset).label_kind == SpeechLabelKind::phones)
+  if (is_text_phones(config) ||
+      require_catalogue_entry(config.data.dataset).label_kind == SpeechLabelKind::phones)
     return std::nullopt;
-  if (!d.lexicon.empty()) return d.lexicon;
+  if (const std::string lexicon = get_speech_options(config).lexicon; !lexicon.empty()) return lexicon;
   return find_cmudict(data.data_dir);
 }
 
 fs::path find_speech_corpus_folder(const Config& config, const DataAccessOptions& data) {
-  const fs::path folder = config.data.path;
+  const fs::path folder = get_speech_options(config).path;
   if (folder.empty())
     return require_dataset_folder(require_catalogue_entry(config.data.dataset), data.data_dir);
   if (!is_folder(folder))
@@ -146,8 +148,9 @@ std::vector<std::string> list_corpus_part_folders(const Config& config, const Da
   std::vector<std::string> parts = {part_name(config, "train").string()};
   if (has_part_folder(config, "valid", data)) parts.push_back(part_name(config, "valid").string());
   const fs::path test = part_name(config, "test");
-  const bool needed = parts.size() == 1 && config.data.validation == 0;
-  if (needed || !config.data.test_part.empty() || is_folder(find_speech_corpus_folder(config, data) / test))
+  const SpeechDataOptions d = get_speech_options(config);
+  const bool needed = parts.size() == 1 && d.validation == 0;
+  if (needed || !d.test_part.empty() || is_folder(find_speech_corpus_folder(config, data) / test))
     parts.push_back(test.string());
   return parts;
 }
@@ -155,7 +158,8 @@ std::vector<std::string> list_corpus_part_folders(const Config& config, const Da
 Corpus read_corpus_part(const Config& config, const std::string& split, const DataAccessOptions& data) {
   const fs::path folder = find_speech_corpus_folder(config, data);
   const bool own_valid = has_part_folder(config, "valid", data);
-  const bool holds_out = config.data.validation > 0 && !own_valid;
+  const int64_t validation = get_speech_options(config).validation;
+  const bool holds_out = validation > 0 && !own_valid;
   if (split == "valid" && !own_valid && !holds_out)
     throw ConfigError(config.data.dataset +
                       " has no part \"valid\" of its own; data.validation holds utterances out");
@@ -163,7 +167,7 @@ Corpus read_corpus_part(const Config& config, const std::string& split, const Da
   Corpus corpus = read_part(config, folder, from_train ? "train" : split, data.allow_commands);
   find_phones(config, data, corpus);
   if (from_train && holds_out) {
-    auto held = hold_out(corpus.utterances, config.data.validation);
+    auto held = hold_out(corpus.utterances, validation);
     if (split == "valid") corpus.utterances = std::move(held);
   }
   corpus.name = config.data.dataset + " " + split;
@@ -171,7 +175,8 @@ Corpus read_corpus_part(const Config& config, const std::string& split, const Da
 }
 
 std::string choose_speech_evaluation_split(const Config& config, const DataAccessOptions& data) {
-  return config.data.validation > 0 || has_part_folder(config, "valid", data) ? "valid" : "test";
+  return get_speech_options(config).validation > 0 || has_part_folder(config, "valid", data) ? "valid"
+                                                                                             : "test";
 }
 
 std::vector<int64_t> SpeechPart::frame_counts() const {
@@ -182,7 +187,7 @@ std::vector<int64_t> SpeechPart::frame_counts() const {
 
 SpeechPart read_speech_part(const Config& config, const std::string& split, const DataAccessOptions& data,
                             const SpeechMetadata* trained_metadata) {
-  const DataConfig& d = config.data;
+  const SpeechDataOptions d = get_speech_options(config);
   const Corpus corpus = read_corpus_part(config, split, data);
   SpeechDatasetOptions options;
   options.feature_options = make_feature_options(config, !trained_metadata);
@@ -192,13 +197,13 @@ SpeechPart read_speech_part(const Config& config, const std::string& split, cons
   options.subsampling = config.model.subsampling;
   options.reject_faulty_utterances = d.bad_utterances == "refuse";
   options.purpose = trained_metadata ? SpeechPurpose::scoring : SpeechPurpose::training;
-  options.limit = split == "train" ? d.limit : d.eval_limit;
+  options.limit = split == "train" ? config.data.limit : config.data.eval_limit;
   PhoneTable phones;
   if (trained_metadata) {
     phones = trained_metadata->phone_table;
     options.global_statistics = trained_metadata->global_statistics;
     if (options.normalization == Normalization::global) get_global_statistics(*trained_metadata);
-  } else if (require_catalogue_entry(d.dataset).format == DatasetFormat::timit) {
+  } else if (require_catalogue_entry(config.data.dataset).format == DatasetFormat::timit) {
     phones = PhoneTable(list_timit_phones(parse_timit_set(d.phone_set)));
   } else {
     std::vector<Words> sequences;

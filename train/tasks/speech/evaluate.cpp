@@ -8,6 +8,7 @@
 #include "core/errors.h"
 #include "data/sets/catalogue.h"
 #include "train/distributed/gather.h"
+#include "train/tasks/speech/features.h"
 
 namespace tapeformer {
 
@@ -23,7 +24,7 @@ std::vector<CtcLabels> decode_labels(const SpeechOutput& output, int64_t beam_si
 SpeechEvaluationOptions make_speech_evaluation_options(const Config& config) {
   const int64_t batch = config.train.eval_batch_size;
   return {.beam_size = 0,
-          .max_frames = config.data.max_frames,
+          .max_frames = get_speech_options(config).max_frames,
           .max_batch_size = batch > 0 ? batch : config.data.batch_size,
           .fold_timit_phones = require_catalogue_entry(config.data.dataset).format == DatasetFormat::timit};
 }

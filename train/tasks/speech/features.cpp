@@ -32,10 +32,15 @@ AudioOptions make_unlimited_audio_options(const Config& config) {
 
 }  // namespace
 
+SpeechDataOptions get_speech_options(const Config& config) {
+  return read_speech_options(config.data.options);
+}
+
 FeatureOptions make_feature_options(const Config& config, bool training) {
-  const DataConfig& d = config.data;
+  const SpeechDataOptions d = get_speech_options(config);
   FeatureOptions options;
-  const int64_t rate = d.sample_rate > 0 ? d.sample_rate : require_catalogue_entry(d.dataset).sample_rate;
+  const int64_t rate =
+      d.sample_rate > 0 ? d.sample_rate : require_catalogue_entry(config.data.dataset).sample_rate;
   if (rate > 0) options.filterbank.rate = rate;
   options.filterbank.bins = d.num_mel_bins;
   options.filterbank.dither = training ? d.dither : 0;
@@ -48,7 +53,7 @@ FeatureOptions make_feature_options(const Config& config, bool training) {
 }
 
 Normalization make_normalization(const Config& config) {
-  const std::string& name = config.data.cmvn;
+  const std::string name = get_speech_options(config).cmvn;
   if (name == "none") return Normalization::none;
   if (name == "speaker") return Normalization::speaker;
   return name == "global" ? Normalization::global : Normalization::utterance;
@@ -80,15 +85,16 @@ Tensor compute_file_features(const Config& config, const SpeechMetadata& metadat
   utterance.path = path;
   utterance.source = is_mfc ? SpeechSource::mfc : SpeechSource::audio;
   const Tensor features = compute_features(utterance, options, Filterbank(options.filterbank));
-  require_dims(path.string(), features.size(1) * (config.data.deltas + 1), metadata);
+  const SpeechDataOptions d = get_speech_options(config);
+  require_dims(path.string(), features.size(1) * (d.deltas + 1), metadata);
   const Normalization kind = make_normalization(config);
   if (kind != Normalization::none) {
     FeatureStatistics own;
     own.add(features);
     normalize_features(features, kind == Normalization::global ? get_global_statistics(metadata) : own,
-                       config.data.cmvn_variance);
+                       d.cmvn_variance);
   }
-  return config.data.deltas > 0 ? add_deltas(features, config.data.deltas) : features;
+  return d.deltas > 0 ? add_deltas(features, d.deltas) : features;
 }
 
 FeatureStream::FeatureStream(const Config& config, const SpeechMetadata& metadata, const fs::path& path)
@@ -104,8 +110,9 @@ FeatureStream::FeatureStream(const Config& config, const SpeechMetadata& metadat
 FeatureStream::FeatureStream(const Config& config, const SpeechMetadata& metadata, const AudioPipe& pipe)
     : config_(config), stream_name_(pipe.name) {
   if (features_need_whole_utterance(config))
-    throw ConfigError("data.cmvn = \"" + config.data.cmvn + "\" needs the whole recording, which " +
-                      stream_name_ + " does not give; train with \"global\" or \"none\", or name a file");
+    throw ConfigError("data.cmvn = \"" + get_speech_options(config).cmvn +
+                      "\" needs the whole recording, which " + stream_name_ +
+                      " does not give; train with \"global\" or \"none\", or name a file");
   if (takes_mfc(config))
     throw ConfigError("the model was trained on the features of AN4, which " + stream_name_ +
                       " cannot give: name .mfc files");
@@ -117,8 +124,10 @@ void FeatureStream::open_pipeline(const SpeechMetadata& metadata) {
   if (make_normalization(config_) == Normalization::global)
     global_statistics_ = get_global_statistics(metadata);
   const FilterbankOptions options = make_feature_options(config_, false).filterbank;
-  require_dims(stream_name_, options.dims() * (config_.data.deltas + 1), metadata);
-  pipeline_ = std::make_unique<Pipeline>(options, config_.data.deltas);
+  const int64_t deltas = get_speech_options(config_).deltas;
+  require_dims(stream_name_, options.dims() * (deltas + 1), metadata);
+  pipeline_ = std::make_unique<Pipeline>(options, deltas);
+  pipeline_->divide_by_deviation = get_speech_options(config_).cmvn_variance;
 }
 
 Tensor FeatureStream::read_frames() {
@@ -138,7 +147,7 @@ Tensor FeatureStream::read_frames() {
     check_recording();
     audio_.reset();
   }
-  if (global_statistics_) normalize_features(frames, *global_statistics_, config_.data.cmvn_variance);
+  if (global_statistics_) normalize_features(frames, *global_statistics_, s.divide_by_deviation);
   return s.delta_stream.push(frames, last);
 }
 

@@ -14,11 +14,14 @@
 #include "data/audio/filterbank.h"
 #include "data/speech/feature_store.h"
 #include "data/speech/features.h"
+#include "data/speech/speech_options.h"
 #include "train/config/config.h"
 #include "train/tasks/speech/description.h"
 
 namespace tapeformer {
 
+// Returns the options of the data set in the config, which is of speech.
+SpeechDataOptions get_speech_options(const Config& config);
 FeatureOptions make_feature_options(const Config& config, bool training);
 Normalization make_normalization(const Config& config);
 // Returns whether data.cmvn is "utterance" or "speaker". If data.cmvn has one of these values, the features
@@ -56,6 +59,7 @@ class FeatureStream {
     int64_t frame_count = 0;
     std::optional<float> first_sample;
     bool is_silent = true;  // whether all samples so far are equal
+    bool divide_by_deviation = true;
   };
   void open_pipeline(const SpeechMetadata& metadata);
   // Throws DataError if the recording is shorter than a frame, or if all samples are equal.

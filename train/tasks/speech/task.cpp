@@ -9,6 +9,7 @@
 #include "data/files/checksum.h"
 #include "data/files/text_lines.h"
 #include "train/tasks/speech/evaluate.h"
+#include "train/tasks/speech/features.h"
 #include "train/tasks/speech/plan.h"
 #include "train/tasks/task.h"
 
@@ -16,13 +17,13 @@ namespace tapeformer {
 namespace {
 
 BatchPlanOptions plan_options(const Config& config) {
-  return {.max_frames = config.data.max_frames,
+  return {.max_frames = get_speech_options(config).max_frames,
           .max_utterances = config.data.batch_size,
           .shuffle = config.data.shuffle,
           .seed = static_cast<uint64_t>(config.run.seed)};
 }
 
-SpecAugmentOptions make_augment_options(const DataConfig& d) {
+SpecAugmentOptions make_augment_options(const SpeechDataOptions& d) {
   return {.frequency_masks = d.frequency_masks,
           .frequency_width = d.frequency_width,
           .time_masks = d.time_masks,
@@ -95,7 +96,8 @@ class SpeechTask final : public Task {
         model_(make_speech_model(config, metadata_, device)),
         evaluation_(make_speech_evaluation_options(config)),
         seed_(static_cast<uint64_t>(config.run.seed)) {
-    if (config.data.spec_augment) augment_ = make_augment_options(config.data);
+    if (const SpeechDataOptions d = get_speech_options(config); d.spec_augment)
+      augment_ = make_augment_options(d);
     report(training_, concat_text("; ", std::round(1000 * plan_.compute_padding_share()) / 10,
                                   " % of a batch is padding"));
     report(evaluated_, "");

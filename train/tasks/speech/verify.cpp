@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool has_part_names(const DataConfig& data) {
+bool has_part_names(const SpeechDataOptions& data) {
   return !data.train_part.empty() || !data.valid_part.empty() || !data.test_part.empty();
 }
 
@@ -28,7 +28,7 @@ SpeechCheckOptions make_speech_check_options(const Config& config, const DataAcc
   try {
     const auto path = find_lexicon(config, data);
     checks.words_are_phones = !path;
-    if (path && config.data.unknown_words == "refuse")
+    if (path && get_speech_options(config).unknown_words == "refuse")
       checks.lexicon = std::make_shared<const Lexicon>(Lexicon::read(*path, &faults));
   } catch (const DataError& error) {
     faults.push_back(error.what());
@@ -59,12 +59,13 @@ Faults find_speech_data_faults(const Config& config, const DataAccessOptions& da
 
 Faults find_speech_folder_faults(Config config, const fs::path& folder, const DataAccessOptions& data,
                                  SpeechCheckSummary* summary) {
-  config.data.path = folder.string();
+  config.data.options.set("path", folder.string());
+  const SpeechDataOptions options = get_speech_options(config);
   Faults faults;
   SpeechCheckOptions checks = make_speech_check_options(config, data, faults);
-  checks.infer_sample_rate = config.data.sample_rate == 0 && !config.data.resample &&
+  checks.infer_sample_rate = options.sample_rate == 0 && !options.resample &&
                              require_catalogue_entry(config.data.dataset).format == DatasetFormat::kaldi;
-  if (has_part_names(config.data) && !is_kaldi_directory(folder))
+  if (has_part_names(options) && !is_kaldi_directory(folder))
     checks.parts = list_corpus_part_folders(config, data);
   const Faults found = find_speech_faults(config.data.dataset, folder, checks, summary);
   faults.insert(faults.end(), found.begin(), found.end());

@@ -32,7 +32,7 @@ int64_t heap_bytes() {
 SpeechMetadata rustle_metadata(const Config& config) {
   FeatureStatistics global;
   global.add(Filterbank(make_feature_options(config, false).filterbank).compute(rustle(1)));
-  return {2 * config.data.num_mel_bins, PhoneTable(Words{"A", "B", "C"}), global};
+  return {2 * config.data.get<int64_t>("num_mel_bins"), PhoneTable(Words{"A", "B", "C"}), global};
 }
 
 }  // namespace
@@ -43,10 +43,10 @@ TEST_CASE("features of a stream equal the features of the file, to the bit") {
   for (const std::string cmvn : {"none", "global", "utterance"})
     for (const int64_t deltas : {0, 1, 2}) {
       Config config = make_tiny_recordings_config("");
-      config.data.cmvn = cmvn;
-      config.data.deltas = deltas;
+      config.data.options.set("cmvn", cmvn);
+      config.data.options.set("deltas", deltas);
       SpeechMetadata metadata = rustle_metadata(config);
-      metadata.feature_dim = config.data.num_mel_bins * (deltas + 1);
+      metadata.feature_dim = config.data.get<int64_t>("num_mel_bins") * (deltas + 1);
       const auto whole = compute_file_features(config, metadata, dir / "a.wav").to_vector();
       FeatureStream stream(config, metadata, dir / "a.wav");
       std::vector<double> found;

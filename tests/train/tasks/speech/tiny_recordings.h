@@ -58,11 +58,11 @@ inline void write_tiny_recordings(const std::filesystem::path& folder, int train
 inline Config make_tiny_recordings_config(const std::filesystem::path& corpus) {
   Config config = make_tiny_speech_config(corpus, "transformer");
   config.data.dataset = "kaldi";
-  config.data.sample_rate = 8000;
-  config.data.num_mel_bins = 13;
-  config.data.cmvn = "global";
-  config.data.deltas = 1;
-  config.data.max_frames = 400;
+  config.data.options.set("sample_rate", 8000);
+  config.data.options.set("num_mel_bins", 13);
+  config.data.options.set("cmvn", "global");
+  config.data.options.set("deltas", 1);
+  config.data.options.set("max_frames", 400);
   config.model.causal = true;
   config.model.subsampling = 2;
   config.model.max_frames = 150;

@@ -70,8 +70,8 @@ inline Config make_tiny_speech_config(const std::filesystem::path& corpus,
   Config config;
   config.run = {.name = "tiny", .seed = 3, .device = "cpu", .threads = 1};
   config.data.dataset = "an4";
-  config.data.path = corpus.string();
-  config.data.max_frames = 60;
+  config.data.options.set("path", corpus.string());
+  config.data.options.set("max_frames", 60);
   config.data.batch_size = 8;
   config.model.type = "speech";
   config.model.encoder = encoder;

@@ -76,11 +76,11 @@ TEST_CASE("speech: an interrupted run continues exactly, also within an epoch") 
   const TempDir dir;
   write_tiny_an4(dir / "an4", 36, 9);
   Config config = make_tiny_speech_config(dir / "an4", "transformer");
-  config.data.deltas = 1;
-  config.data.cmvn = "global";
-  config.data.spec_augment = true;
-  config.data.frequency_width = 3;
-  config.data.time_width = 3;
+  config.data.options.set("deltas", 1);
+  config.data.options.set("cmvn", "global");
+  config.data.options.set("spec_augment", true);
+  config.data.options.set("frequency_width", 3);
+  config.data.options.set("time_width", 3);
   config.schedule.kind = "plateau";
   config.train.epochs = 3;
   config.train.checkpoint_every = 5;
@@ -102,7 +102,7 @@ TEST_CASE("speech: an interrupted run continues exactly, also within an epoch") 
   fs::remove(dir / "an4/feat/clstk/train0/train-1.mfc");
   CHECK(contains(message_of<ConfigError>([&] { train(config, dir / "cut", true); }),
                  "the phones or the statistics of the training data differ"));
-  config.data.deltas = 2;
+  config.data.options.set("deltas", 2);
   CHECK(contains(message_of<ConfigError>([&] { train(config, dir / "cut", true); }), "data.deltas = 2"));
 }
 
@@ -135,7 +135,7 @@ TEST_CASE("speech: all utterances of a speaker are in the same split") {
   const TempDir dir;
   write_tiny_an4(dir / "an4", 36, 9);  // 12 training speakers
   Config config = make_tiny_speech_config(dir / "an4");
-  config.data.validation = 4;
+  config.data.options.set("validation", 4);
   const auto train_part = read_corpus_part(config, "train", ""),
              valid = read_corpus_part(config, "valid", "");
   CHECK(valid.utterances.size() == 6);
@@ -143,10 +143,10 @@ TEST_CASE("speech: all utterances of a speaker are in the same split") {
   for (const Utterance& a : valid.utterances)
     for (const Utterance& b : train_part.utterances) CHECK(a.speaker != b.speaker);
   CHECK(choose_speech_evaluation_split(config, "") == "valid");
-  config.data.validation = 36;
+  config.data.options.set("validation", 36);
   CHECK(contains(message_of<ConfigError>([&] { read_corpus_part(config, "train", ""); }),
                  "data.validation = 36"));
-  config.data.validation = 0;
+  config.data.options.set("validation", 0);
   CHECK(choose_speech_evaluation_split(config, "") == "test");
   CHECK(contains(message_of<ConfigError>([&] { read_corpus_part(config, "valid", ""); }), "data.validation"));
 }
@@ -162,15 +162,15 @@ TEST_CASE("speech: errors about bad data name the file and a remedy") {
   REQUIRE(part.dataset->report().faults.size() == 1);
   CHECK(contains(part.dataset->report().faults.front(), bad.string()));
   Config strict = config;
-  strict.data.bad_utterances = "refuse";
+  strict.data.options.set("bad_utterances", "refuse");
   CHECK(
       contains(message_of<DataError>([&] { read_speech_part(strict, "train", "", nullptr); }), bad.string()));
 
   Config nowhere = config;
-  nowhere.data.path = (dir / "nowhere").string();
+  nowhere.data.options.set("path", (dir / "nowhere").string());
   CHECK(contains(message_of<DataError>([&] { read_corpus_part(nowhere, "train", ""); }),
                  (dir / "nowhere").string() + ": no such folder; data.path names the folder of the corpus"));
-  nowhere.data.path = "";
+  nowhere.data.options.set("path", "");
   const std::string looked =
       message_of<DataError>([&] { read_corpus_part(nowhere, "train", (dir / "data").string()); });
   CHECK(contains(looked, (dir / "data/an4").string()));

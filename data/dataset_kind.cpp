@@ -1,0 +1,316 @@
+#include "data/dataset_kind.h"
+
+#include <algorithm>
+
+#include "core/errors.h"
+#include "core/option_table.h"
+#include "core/part.h"
+#include "data/make_dataset.h"
+#include "data/speech/speech_options.h"
+
+namespace tapeformer {
+namespace {
+
+using Problems = std::vector<std::pair<std::string, std::string>>;
+
+constexpr double kMaxSize = 1 << 20;  // the product of three such numbers fits in int64_t
+
+// Adds the options of data sets that are a path with splits: texts and folders of pictures.
+template <class Options>
+void add_split_options(OptionTable<Options>& table, const char* path_help) {
+  constexpr double kDefaultShare = 0.05;
+  table.add("path", &Options::path, path_help)
+      .use_for(OptionUse::data)
+      .mark_as_path()
+      .allow_change_on_resume();
+  OptionSpec& valid = table.add("valid_share", &Options::valid_share,
+                                "share of the data for validation; text: before the test share");
+  valid.use_for(OptionUse::data).require_fraction_below_one().default_value = kDefaultShare;
+  OptionSpec& test = table.add("test_share", &Options::test_share,
+                               "share of the data for tests; text: at its end");
+  test.use_for(OptionUse::data).require_fraction_below_one().default_value = kDefaultShare;
+  table
+      .add("valid_path", &Options::valid_path, "data for validation, as in path; empty: a share of path")
+      .use_for(OptionUse::data)
+      .mark_as_path()
+      .allow_change_on_resume();
+  table.add("test_path", &Options::test_path, "data for tests, as in path; empty: a share of path")
+      .use_for(OptionUse::data)
+      .mark_as_path()
+      .allow_change_on_resume();
+}
+
+const OptionTable<TextOptions>& text_table() {
+  static const auto& table = *[] {
+    auto* const options = new OptionTable<TextOptions>;
+    using O = TextOptions;
+    options
+        ->add("tokenizer", &O::tokenizer_name,
+              "bytes: any data; characters: the characters of a UTF-8 text; sentencepiece: pieces of words")
+        .use_for(OptionUse::model)
+        .require_one_of({"bytes", "characters", "sentencepiece"});
+    options
+        ->add("sentencepiece_model", &O::sentencepiece_model,
+              "file of a SentencePiece model; empty: train a model from the text")
+        .use_for(OptionUse::data)
+        .mark_as_path()
+        .use_if({"tokenizer", {"sentencepiece"}});
+    options->add("vocabulary", &O::vocabulary, "tokens of a trained SentencePiece model")
+        .use_for(OptionUse::data)
+        .require_range(2, 65536)
+        .use_if({"sentencepiece_model", {""}});
+    options
+        ->add_choice("unknown_characters", &O::unknown_characters,
+                     {{"refuse", UnknownCharacters::refuse}, {"token", UnknownCharacters::token}},
+                     "characters that the SentencePiece model lacks; token: use its unknown token, whose bits "
+                     "are counted, but not its bytes")
+        .use_for(OptionUse::model)
+        .use_if({.option = "sentencepiece_model", .values = {""}, .is_negated = true})
+        .allow_change_on_resume();
+    options->add("sequence_length", &O::sequence_length, "tokens that a window predicts")
+        .use_for(OptionUse::model)
+        .require_range(1, kMaxSize);
+    options
+        ->add("eval_context", &O::eval_context,
+              "tokens that each window of an evaluation repeats from the previous window and does not score; "
+              "0: windows do not overlap")
+        .use_for(OptionUse::data)
+        .require_range(0, kMaxSize);
+    options
+        ->add("streams", &O::use_segments,
+              "divide the text into batch_size parts and read a segment of each part per batch, in order")
+        .use_for(OptionUse::data);
+    add_split_options(*options,
+                      "text: file, folder or pattern such as \"books/*.txt\", plain or gzip; pictures: folder");
+    return options;
+  }();
+  return table;
+}
+
+const OptionTable<ImageFolderOptions>& image_folder_table() {
+  static const auto& table = *[] {
+    auto* const options = new OptionTable<ImageFolderOptions>;
+    using O = ImageFolderOptions;
+    options
+        ->add("image_size", &O::image_size,
+              "side of the square images; pictures are cropped at the centre and averaged")
+        .use_for(OptionUse::model)
+        .require_range(2, 512);
+    options->add_choice<int64_t>("color", &O::channels, {{"rgb", 3}, {"gray", 1}}, "rgb or gray")
+        .use_for(OptionUse::model);
+    options
+        ->add_choice("bad_images", &O::reject_faulty_files, {{"drop", false}, {"refuse", true}},
+                     "treatment of files that cannot be used")
+        .use_for(OptionUse::data);
+    options->add("image_cache", &O::cache_folder, "folder for decoded pictures; empty: none")
+        .use_for(OptionUse::data)
+        .mark_as_path()
+        .allow_change_on_resume();
+    add_split_options(*options,
+                      "text: file, folder or pattern such as \"books/*.txt\", plain or gzip; pictures: folder");
+    return options;
+  }();
+  return table;
+}
+
+// The options of images of a known size and of generated data.
+const OptionTable<DatasetOptions>& general_table() {
+  static const auto& table = *[] {
+    auto* const options = new OptionTable<DatasetOptions>;
+    using O = DatasetOptions;
+    options->add_choice("color", &O::use_grey, {{"rgb", false}, {"gray", true}}, "rgb or gray")
+        .use_for(OptionUse::model);
+    options->add("downscale", &O::downscale, "average blocks of k x k pixels")
+        .use_for(OptionUse::model)
+        .require_one_of_integers({1, 2, 4, 7});
+    options
+        ->add("validation", &O::validation_count, "examples held out from the end of the training split")
+        .use_for(OptionUse::data)
+        .require_at_least(0);
+    options
+        ->add("max_length", &O::max_length,
+              "sequence length; listops and sets: largest number of tokens or elements")
+        .use_for(OptionUse::model)
+        .require_range(8, kMaxSize);
+    options
+        ->add("min_length", &O::min_length,
+              "smallest number of tokens or elements; 0: a quarter of max_length")
+        .use_for(OptionUse::data)
+        .require_range(0, kMaxSize);
+    options->add("components", &O::components, "components of a mixture of Gaussians")
+        .use_for(OptionUse::model)
+        .require_range(1, 1000);
+    options->add("max_depth", &O::max_depth, "levels of nested operations")
+        .use_for(OptionUse::data)
+        .require_range(2, 1000);
+    options->add("max_args", &O::max_args, "largest number of operands of an operation")
+        .use_for(OptionUse::data)
+        .require_range(2, 1000);
+    options->add("symbols", &O::symbols, "symbols besides the separator")
+        .use_for(OptionUse::model)
+        .require_range(1, 65535);
+    return options;
+  }();
+  return table;
+}
+
+std::vector<OptionSpec> select_general_options(const std::vector<std::string>& names) {
+  std::vector<OptionSpec> selected;
+  for (OptionSpec& spec : general_table().specs())
+    if (std::find(names.begin(), names.end(), spec.name) != names.end()) selected.push_back(std::move(spec));
+  return selected;
+}
+
+bool is_image_folder(const CatalogueEntry& set) {
+  return set.format == DatasetFormat::image_folder;
+}
+
+std::vector<OptionSpec> list_options(const CatalogueEntry& set) {
+  switch (set.type) {
+    case DatasetType::speech: return list_speech_options(set);
+    case DatasetType::text: return text_table().specs();
+    case DatasetType::sequences: return select_general_options({"max_length", "symbols"});
+    case DatasetType::expressions:
+      return select_general_options({"max_length", "min_length", "max_depth", "max_args"});
+    case DatasetType::vectors:
+      return select_general_options(set.format == DatasetFormat::set_mixture
+                                        ? std::vector<std::string>{"max_length", "min_length", "components"}
+                                        : std::vector<std::string>{"max_length", "min_length"});
+    case DatasetType::images:
+      if (is_image_folder(set)) return image_folder_table().specs();
+      return select_general_options(set.channels == 3
+                                        ? std::vector<std::string>{"color", "downscale", "validation"}
+                                        : std::vector<std::string>{"downscale", "validation"});
+    case DatasetType::lexicon: break;
+  }
+  return {};
+}
+
+std::vector<std::string> list_model_types(const CatalogueEntry& set) {
+  if (set.type == DatasetType::sequences || set.type == DatasetType::text) return {"sequence"};
+  if (set.type == DatasetType::expressions) return {"classification"};
+  if (set.type == DatasetType::vectors) return {"set"};
+  if (set.type == DatasetType::speech) return {"speech"};
+  return set.classes > 0 ? std::vector<std::string>{"image", "classification"}
+                         : std::vector<std::string>{"image"};
+}
+
+DatasetOptions make_options(const CatalogueEntry& set, const OptionValues& values,
+                            const DatasetRequest& request) {
+  DatasetOptions options = general_table().read(values);
+  if (set.type == DatasetType::text) options.text_options = text_table().read(values);
+  if (is_image_folder(set)) options.image_folder_options = image_folder_table().read(values);
+  options.name = std::string(set.name);
+  options.split = request.split;
+  options.data_dir = request.data_dir;
+  options.limit = request.limit;
+  options.seed = request.seed;
+  options.tokenizer = request.tokenizer;
+  options.text_options.use_random_windows = request.use_random_windows && !options.text_options.use_segments;
+  return options;
+}
+
+bool has_validation_split(const CatalogueEntry& set, const OptionValues& values) {
+  if (set.type == DatasetType::expressions || set.type == DatasetType::vectors) return true;
+  if (set.type == DatasetType::text || is_image_folder(set))
+    return values.get<double>("valid_share") > 0 || !values.get<std::string>("valid_path").empty();
+  return set.type == DatasetType::images && values.get<int64_t>("validation") > 0;
+}
+
+Problems find_text_problems(const OptionValues& values) {
+  const TextOptions text = text_table().read(values);
+  Problems problems;
+  if (text.eval_context >= text.sequence_length)
+    problems.emplace_back("eval_context", concat_text("expected less than sequence_length = ",
+                                                      text.sequence_length, ", got ", text.eval_context));
+  if (text.use_segments && text.eval_context > 0)
+    problems.emplace_back("eval_context",
+                          concat_text("the segments of streams = true do not overlap, expected 0, got ",
+                                      text.eval_context));
+  return problems;
+}
+
+Problems find_problems(const CatalogueEntry& set, const OptionValues& values) {
+  Problems problems;
+  const auto require = [&](bool condition, const char* option, const std::string& problem) {
+    if (!condition) problems.emplace_back(option, problem);
+  };
+  const DatasetOptions options = general_table().read(values);
+  const auto has = [&](const char* name) { return values.values_by_name().contains(name); };
+  require(!has("min_length") || options.min_length <= options.max_length, "min_length",
+          concat_text("expected at most max_length = ", options.max_length, ", got ", options.min_length));
+  require(
+      !has("downscale") || (set.height % options.downscale == 0 && set.width % options.downscale == 0),
+      "downscale",
+      concat_text(options.downscale, " does not divide images of ", set.height, " x ", set.width));
+  require(set.format != DatasetFormat::duplication_task || options.max_length % 2 == 0, "max_length",
+          concat_text("the duplication task has two equal halves, expected an even number, got ",
+                      options.max_length));
+  require(!set.needs_path || !values.get<std::string>("path").empty(), "path",
+          concat_text("data set \"", set.name, "\" needs ",
+                      set.type == DatasetType::text     ? "a file, a folder or a pattern"
+                      : set.type == DatasetType::images ? "the folder of the pictures"
+                                                        : "the folder of the corpus"));
+  if (has("valid_share")) {
+    const double sum = values.get<double>("valid_share") + values.get<double>("test_share");
+    require(sum < 1, "test_share",
+            concat_text("valid_share + test_share is ", sum, ", expected less than 1"));
+  }
+  if (set.type == DatasetType::text)
+    for (auto& problem : find_text_problems(values)) problems.push_back(std::move(problem));
+  return problems;
+}
+
+DatasetKind make_catalogue_kind(const CatalogueEntry& set) {
+  DatasetKind kind{.name = std::string(set.name),
+                   .help = std::string(set.title),
+                   .options = list_options(set),
+                   .type = set.type,
+                   .model_types = list_model_types(set),
+                   .classes = set.classes};
+  kind.find_problems = [&set](const OptionValues& values) { return find_problems(set, values); };
+  if (set.type == DatasetType::speech) return kind;
+  kind.get_info = [&set](const OptionValues& values, const DatasetRequest& request) {
+    return make_dataset_info(make_options(set, values, request));
+  };
+  kind.make = [&set](const OptionValues& values, const DatasetRequest& request) {
+    return make_dataset(make_options(set, values, request));
+  };
+  kind.has_validation_split = [&set](const OptionValues& values) { return has_validation_split(set, values); };
+  if (set.type == DatasetType::text)
+    kind.make_tokenizer = [&set](const OptionValues& values, const DatasetRequest& request) {
+      return make_tokenizer(make_options(set, values, request));
+    };
+  return kind;
+}
+
+Registry<DatasetKind>& dataset_registry() {
+  static auto& registry = *[] {
+    auto* const all = new Registry<DatasetKind>("data set", {});
+    for (const CatalogueEntry& set : list_catalogue_entries())
+      if (set.type != DatasetType::lexicon) all->add(make_catalogue_kind(set));
+    return all;
+  }();
+  return registry;
+}
+
+}  // namespace
+
+bool DatasetKind::has_option(const std::string& option) const {
+  return std::any_of(options.begin(), options.end(),
+                     [&](const OptionSpec& spec) { return spec.name == option; });
+}
+
+void register_dataset_kind(DatasetKind kind) {
+  dataset_registry().add(std::move(kind));
+}
+
+const std::deque<DatasetKind>& list_dataset_kinds() {
+  return dataset_registry().list();
+}
+
+const DatasetKind& find_dataset_kind(const std::string& name) {
+  return dataset_registry().find(name);
+}
+
+}  // namespace tapeformer
