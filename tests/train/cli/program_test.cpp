@@ -14,6 +14,7 @@
 #include "ops/linear.h"
 #include "tests/train/cli/tiny_run.h"
 
+using namespace tapeformer;
 using namespace tapeformer::test;
 
 namespace {

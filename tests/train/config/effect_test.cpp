@@ -61,13 +61,13 @@ const std::map<std::string, OptionValue>& special_values() {
       {"data.tokenizer", std::string("characters")},
       {"data.max_length", int64_t{20}},
       {"model.subsampling", int64_t{2}},
-      {"model.axial_shape", std::vector<double>{4, 4}},
-      {"model.axial_dims", std::vector<double>{8, 8}},
+      {"model.axial_shape", std::vector<int64_t>{4, 4}},
+      {"model.axial_dims", std::vector<int64_t>{8, 8}},
       {"optimizer.betas", std::vector<double>{0.5, 0.99}},
       {"optimizer.eps", 0.1},
       {"optimizer.clip_norm", 1e-3},
       {"optimizer.clip_value", 1e-4},
-      {"schedule.step_at", std::vector<double>{1}},
+      {"schedule.step_at", std::vector<int64_t>{1}},
       {"schedule.warmup_steps", int64_t{3}},
       {"train.dropout_steps", int64_t{1}}};
   return values;
@@ -121,6 +121,21 @@ void complete(const std::string& name, Config& config) {
   config.model.axial_dims = {8, 8};
 }
 
+// Returns whether the key is an option of another data set, optimizer or schedule than those of the config.
+bool is_foreign(const SchemaKey& key, const Config& config) {
+  const auto lacks = [&](const auto& kind, const OptionValues& options) {
+    const auto& specs = kind.options;
+    return options.values_by_name().contains(key.spec.name) &&
+           std::none_of(specs.begin(), specs.end(),
+                        [&](const OptionSpec& spec) { return spec.name == key.spec.name; });
+  };
+  Config changed = config;
+  key.set(changed, other_value(key, config));
+  return lacks(find_dataset_kind(config.data.dataset), changed.data.options) ||
+         lacks(find_optimizer_kind(config.optimizer.kind), changed.optimizer.options) ||
+         lacks(find_schedule_kind(config.schedule.kind), changed.schedule.options);
+}
+
 void check_scopes(const Config& config) {
   const std::vector<double> before = outcome(config);
   CHECK(outcome(config) == before);
@@ -129,7 +144,10 @@ void check_scopes(const Config& config) {
     Config changed = config;
     key.set(changed, other_value(key, config));
     INFO(key.name() << " = " << format_config_value(changed, key.name()));
-    if (key.find_unmet_condition(config)) {
+    if (is_foreign(key, config)) {
+      CHECK(key.find_unmet_condition(config));
+      CHECK_THROWS_AS(outcome(changed), std::invalid_argument);
+    } else if (key.find_unmet_condition(config)) {
       CHECK(outcome(changed) == before);
     } else if (!kNeutral.contains(key.name())) {
       complete(key.name(), changed);
@@ -172,7 +190,7 @@ TEST_CASE("the config keys that a training on sequences uses change its result, 
   config.model.attention = {"linear"};
   config.attention = default_tables("linear");
   config.optimizer.kind = "sgd";
-  config.schedule.kind = "cosine";
+  config.schedule = {.kind = "cosine"};
   check_scopes(config);
   config.optimizer.kind = "adafactor";
   check_scopes(config);

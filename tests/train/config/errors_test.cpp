@@ -135,7 +135,7 @@ TEST_CASE("the error about a value out of range names the range or the choices, 
             std::string::npos,
         lr);
   CHECK(error_of("[data]\ndownscale = 3\n") ==
-        "a.toml:4:13: data.downscale: expected one of 1, 2, 4, 7, got 3");
+        "a.toml:4:13: data.downscale: expected one of 1, 2, 4, 7, got integer 3");
   CHECK(error_of("[run]\ndevice = \"gpu\"\n").find("\"cuda:N\", got \"gpu\"") != std::string::npos);
   CHECK(error_of("[run]\nname = \"../up\"\n").find("expected a name that can be a folder") !=
         std::string::npos);
