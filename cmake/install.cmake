@@ -8,7 +8,7 @@ set(core_headers
   core/rng.h core/shape.h core/tensor.h core/threads.h core/system/log.h core/stopwatch.h
   ${core_headers})
 set(other_headers
-  data/make_dataset.h data/sets/directory.h data/batches/loader.h data/symbol_tasks.h data/audio/audio.h data/audio/filterbank.h
+  data/dataset_kind.h data/make_dataset.h data/sets/directory.h data/batches/loader.h data/symbol_tasks.h data/audio/audio.h data/audio/filterbank.h
   data/images/images.h data/images/png.h data/speech/dataset.h data/speech/phone_scoring.h
   train/build.h train/evaluate.h train/metrics.h train/optimization/optimizer.h train/optimization/schedule.h train/inference/run.h train/loop/trainer.h
   train/checkpoint/checkpoint.h train/checkpoint/run_directory.h train/checkpoint/safetensors.h

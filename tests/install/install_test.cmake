@@ -97,6 +97,23 @@ if(NOT output MATCHES "\"failures\":0")
   message(FATAL_ERROR "sliding_window test-attention printed: ${output}")
 endif()
 
+# Trains and evaluates with a data set and an optimizer that an example registers, and checks their help and errors.
+set(parts ${WORK_DIR}/examples/parts)
+run(${parts} train ${SOURCE_DIR}/docs/examples/parts.toml --run-dir ${WORK_DIR}/parts --threads 1 ${tiny})
+run(${parts} eval ${WORK_DIR}/parts --limit 1 --threads 1 --json)
+if(NOT output MATCHES "\"nats_per_dim\":[0-9.]+")
+  message(FATAL_ERROR "parts eval printed: ${output}")
+endif()
+run(${parts} train --help half)
+if(NOT output MATCHES "number of symbols before the reversal" OR NOT output MATCHES "the data set \"reversal\"")
+  message(FATAL_ERROR "parts --help printed: ${output}")
+endif()
+execute_process(COMMAND ${parts} train ${SOURCE_DIR}/docs/examples/parts.toml --run-dir ${WORK_DIR}/wrong
+  --set optimizer.momentum=0.5 RESULT_VARIABLE status OUTPUT_QUIET ERROR_VARIABLE output)
+if(NOT status EQUAL 2 OR NOT output MATCHES "belongs to the optimizer \"sgd\"")
+  message(FATAL_ERROR "parts with an option of another optimizer printed: ${output}")
+endif()
+
 run(${prefix}/bin/tapeformer --version)
 if(NOT output MATCHES "^tapeformer [0-9]+\\.[0-9]+")
   message(FATAL_ERROR "tapeformer --version printed: ${output}")
