@@ -11,10 +11,6 @@ namespace {
 
 using Kinds = std::vector<std::string>;
 
-bool contains(const Kinds& kinds, const std::string& kind) {
-  return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
-}
-
 bool has_one_kind(const Kinds& kinds) {
   return std::all_of(kinds.begin(), kinds.end(), [&](const std::string& k) { return k == kinds.front(); });
 }
@@ -90,11 +86,11 @@ class AttentionApplier {
       if (name != setting.name())
         problems_.push_back({setting.key_position, setting.name() + ": is the same option as " + name +
                                                        ", which is also set; remove one of them"});
-      else if (contains(catalogue_.kind_names, setting.key))
+      else if (is_listed(catalogue_.kind_names, setting.key))
         report_value_for_table(setting);
       else if (kind.empty())
         report_missing_kind(setting, option, kinds);
-      else if (!contains(kinds, kind))
+      else if (!is_listed(kinds, kind))
         report_other_kind(setting, kind, kinds);
       else
         apply(setting, kind, option);
@@ -142,7 +138,7 @@ class AttentionApplier {
   }
 
   void report_other_kind(const Setting& setting, const std::string& kind, const Kinds& kinds) {
-    if (is_shared(setting) && contains(catalogue_.kind_names, kind)) return;
+    if (is_shared(setting) && is_listed(catalogue_.kind_names, kind)) return;
     if (!uses_attention(config_)) return;  // without attention layers, [attention] has no effect
     const std::string nearest = find_nearest_name(kind, kinds);
     problems_.push_back({setting.key_position,
@@ -185,7 +181,7 @@ void apply_attention_tables(const std::vector<ConfigLayer>& layers, const Attent
   const std::vector<Kinds> kinds = list_kinds_of_layers(layers, config.model.attention);
   const auto are_known = [&](const Kinds& names) {
     return !names.empty() && std::all_of(names.begin(), names.end(), [&](const std::string& name) {
-      return contains(catalogue.kind_names, name);
+      return is_listed(catalogue.kind_names, name);
     });
   };
   config.attention.clear();

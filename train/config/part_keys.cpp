@@ -11,18 +11,6 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// Returns a list of the names in quotes, such as `"a", "b" and "c"`.
-std::string join_names(const Names& names) {
-  std::string text;
-  for (size_t i = 0; i < names.size(); ++i)
-    text += (i == 0 ? "" : i + 1 == names.size() ? " and " : ", ") + quote_toml_string(names[i]);
-  return text;
-}
-
-bool contains(const Names& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
 // An option with the kinds that have it.
 struct OwnedOption {
   OptionSpec spec;
@@ -74,10 +62,10 @@ KeyScope make_part_scope(const std::shared_ptr<const PartTable>& shared, const O
   const Names& owners = option.owners;
   KeyScope scope;
   if (owners.size() < table.kinds.size())
-    scope.push_back({"the " + table.noun + (owners.size() > 1 ? "s " : " ") + join_names(owners),
+    scope.push_back({"the " + table.noun + (owners.size() > 1 ? "s " : " ") + join_quoted(owners),
                      table.table_name + "." + table.selector,
                      [get_kind = table.get_kind, owners](const Config& config) {
-                       return contains(owners, get_kind(config));
+                       return is_listed(owners, get_kind(config));
                      }});
   for (const PartKind& kind : table.kinds)
     for (const OptionSpec& spec : kind.options) {

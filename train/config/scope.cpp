@@ -10,21 +10,9 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-bool contains(const Names& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-// Returns a list of the names in quotes, such as `"a", "b" and "c"`.
-std::string join_names(const Names& names) {
-  std::string text;
-  for (size_t i = 0; i < names.size(); ++i)
-    text += (i == 0 ? "" : i + 1 == names.size() ? " and " : ", ") + quote_toml_string(names[i]);
-  return text;
-}
-
 KeyScope make_model_type_scope(const Names& types) {
-  return {{"models of type " + join_names(types), "model.type",
-           [types](const Config& c) { return contains(types, c.model.type); }}};
+  return {{"models of type " + join_quoted(types), "model.type",
+           [types](const Config& c) { return is_listed(types, c.model.type); }}};
 }
 
 }  // namespace
@@ -94,7 +82,7 @@ KeyScope make_concatenated_position_scope() {
   return combine_scopes(
       make_autoregressive_model_scope(),
       {{"the positions \"sinusoidal\" and \"grid\"", "model.positions", [](const Config& c) {
-          return contains({"sinusoidal", "grid"}, c.model.positions);
+          return is_listed({"sinusoidal", "grid"}, c.model.positions);
         }}});
 }
 

@@ -200,6 +200,17 @@ std::string format_option_value(const OptionValue& value, bool allow_scalar) {
   return "[" + list + "]";
 }
 
+bool is_listed(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+std::string join_quoted(const std::vector<std::string>& names) {
+  std::string text;
+  for (size_t i = 0; i < names.size(); ++i)
+    text += (i == 0 ? "" : i + 1 == names.size() ? " and " : ", ") + quote_toml_string(names[i]);
+  return text;
+}
+
 std::string quote_toml_string(const std::string& text) {
   constexpr char kHex[] = "0123456789ABCDEF";
   std::string result = "\"";

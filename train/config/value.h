@@ -35,6 +35,10 @@ std::string describe_expected_value(OptionSpec spec, const RawValue& found = {})
 // same value can be parsed. If `allow_scalar` is true, a list of one string is written as a string.
 std::string format_option_value(const OptionValue& value, bool allow_scalar = false);
 
+bool is_listed(const std::vector<std::string>& names, const std::string& name);
+// Returns a list of the names in quotes, such as `"a", "b" and "c"`.
+std::string join_quoted(const std::vector<std::string>& names);
+
 // Returns `text` as a TOML basic string with quotes.
 std::string quote_toml_string(const std::string& text);
 
