@@ -7,7 +7,6 @@
 #include "core/errors.h"
 #include "core/system/files.h"
 #include "core/system/folder.h"
-#include "core/system/log.h"
 #include "train/finite.h"
 
 namespace tapeformer {
