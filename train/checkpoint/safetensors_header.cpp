@@ -13,7 +13,7 @@
 namespace tapeformer {
 namespace {
 
-using Json = nlohmann::json;
+using HeaderJson = nlohmann::json;
 
 constexpr DType kDTypes[] = {DType::float32, DType::float64, DType::bfloat16,
                              DType::int32,   DType::int64,   DType::uint8};
@@ -31,11 +31,11 @@ std::string format_tensor_name(std::string name) {
 }
 
 // Returns the elements of a list, for example of a shape.
-std::vector<uint64_t> read_sizes(const std::string& tensor, const Json& list) {
+std::vector<uint64_t> read_sizes(const std::string& tensor, const HeaderJson& list) {
   std::vector<uint64_t> sizes;
   if (!list.is_array())
     fail("tensor ", format_tensor_name(tensor), ": expected a list, found ", list.type_name());
-  for (const Json& size : list) {
+  for (const HeaderJson& size : list) {
     if (!size.is_number_unsigned() || size.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX))
       fail("tensor ", format_tensor_name(tensor), ": expected integers from 0 to ", INT64_MAX, ", found ",
            size.is_number() ? size.dump() : size.type_name());
@@ -44,7 +44,7 @@ std::vector<uint64_t> read_sizes(const std::string& tensor, const Json& list) {
   return sizes;
 }
 
-SafetensorsEntry read_entry(const std::string& name, const Json& fields) {
+SafetensorsEntry read_entry(const std::string& name, const HeaderJson& fields) {
   for (const auto& field : fields.items())
     if (field.key() != "dtype" && field.key() != "shape" && field.key() != "data_offsets")
       fail("tensor ", format_tensor_name(name), " has an unknown field ", format_tensor_name(field.key()));
@@ -59,13 +59,13 @@ SafetensorsEntry read_entry(const std::string& name, const Json& fields) {
          ", expected F32, F64, BF16, I32, I64 or U8");
   const std::vector<uint64_t> offsets = read_sizes(name, fields["data_offsets"]);
   if (offsets.size() != 2) fail("tensor ", format_tensor_name(name), ": expected two data offsets");
-  SafetensorsEntry entry{.dtype = *dtype, .begin = offsets[0], .end = offsets[1]};
+  SafetensorsEntry entry{*dtype, {}, offsets[0], offsets[1]};
   for (const uint64_t size : read_sizes(name, fields["shape"]))
     entry.shape.append(static_cast<int64_t>(size));
   return entry;
 }
 
-std::map<std::string, std::string> read_metadata(const Json& fields) {
+std::map<std::string, std::string> read_metadata(const HeaderJson& fields) {
   std::map<std::string, std::string> metadata;
   for (const auto& field : fields.items()) {
     if (!field.value().is_string())
@@ -80,12 +80,12 @@ std::map<std::string, std::string> read_metadata(const Json& fields) {
 // and discarded at its end, and its size is limited, so that a header cannot use much more memory than its
 // text.
 SafetensorsHeader read_entries(const std::string& text) {
-  using Event = Json::parse_event_t;
+  using Event = HeaderJson::parse_event_t;
   SafetensorsHeader header;
   std::string name;                     // of the current entry
   std::set<std::string> names, fields;  // of all entries, and in the current entry
   int list_size = 0;
-  const auto keep = [&](int depth, Event event, const Json& value) {
+  const auto keep = [&](int depth, Event event, const HeaderJson& value) {
     if (event == Event::key) {
       std::set<std::string>& known = depth == 1 ? names : fields;
       if (depth == 1) name = value.get<std::string>();
@@ -112,10 +112,10 @@ SafetensorsHeader read_entries(const std::string& text) {
     return true;
   };
   try {
-    Json::parse(text, keep);
-  } catch (const Json::parse_error& error) {
+    [[maybe_unused]] const HeaderJson empty = HeaderJson::parse(text, keep);
+  } catch (const HeaderJson::parse_error& error) {
     fail("the header is not valid JSON at byte ", error.byte);
-  } catch (const Json::exception&) {
+  } catch (const HeaderJson::exception&) {
     fail(format_tensor_name(name), ": contains a number that is too large");
   }
   return header;
