@@ -142,11 +142,8 @@ struct Subsequences {
   int64_t tokens() const { return (length + step - 1) / step; }
   // Returns x (batch, length, heads, dim) as (batch * step, tokens, heads, dim), padded with zeros.
   Tensor split(const Tensor& x) const {
-    const int64_t batch = x.size(0), heads = x.size(2), dim = x.size(3), padding = tokens() * step - length;
-    const Tensor padded =
-        padding == 0 ? x : concat({x, Tensor::zeros({batch, padding, heads, dim}, x.dtype(), x.device())}, 1);
-    const Tensor grid = reshape(padded, {batch, tokens(), step, heads, dim});
-    return reshape(permute(grid, {0, 2, 1, 3, 4}), {batch * step, tokens(), heads, dim});
+    const Tensor grid = permute(split_into_blocks(x, 1, step), {0, 2, 1, 3, 4});
+    return reshape(grid, {x.size(0) * step, tokens(), x.size(2), x.size(3)});
   }
   // Reverses split(): returns the tokens in their original order, without the padding.
   Tensor join(const Tensor& x) const {

@@ -139,21 +139,15 @@ class EtcKind final : public Attention {
   int64_t block() const { return options_.radius; }
   int64_t blocks(const Inputs& x) const { return (x.long_length() + block() - 1) / block(); }
 
-  // Returns x (batch, heads, length, n) divided into `count` blocks, (batch, heads, count, block(), n). The
-  // last block is padded with zeros.
-  Tensor in_blocks(const Tensor& x, int64_t count) const {
-    const int64_t missing = count * block() - x.size(2);
-    const Tensor zeros = Tensor::zeros({x.size(0), x.size(1), missing, x.size(3)}, x.dtype(), x.device());
-    return reshape(missing > 0 ? concat({x, zeros}, 2) : x,
-                   {x.size(0), x.size(1), count, block(), x.size(3)});
-  }
+  // Returns x (batch, heads, length, n) as blocks, (batch, heads, count, block(), n).
+  Tensor in_blocks(const Tensor& x) const { return split_into_blocks(x, 2, block()); }
 
   // For each block of x (batch, heads, length, n), returns the rows of the previous block, of the block
   // itself and of the next block, (batch, heads, count, 3 * block(), n). `count` is the number of blocks.
   // Rows outside x are zeros.
-  Tensor windows(const Tensor& x, int64_t count) const {
-    const Tensor zeros = Tensor::zeros({x.size(0), x.size(1), 1, block(), x.size(3)}, x.dtype(), x.device());
-    const Tensor rows = concat({zeros, in_blocks(x, count), zeros}, 2);
+  Tensor windows(const Tensor& x) const {
+    const Tensor rows = pad(in_blocks(x), 2, 1, 1);
+    const int64_t count = rows.size(2) - 2;
     return concat({slice(rows, 2, 0, count), slice(rows, 2, 1, count + 1), slice(rows, 2, 2, count + 2)}, 3);
   }
 
@@ -162,7 +156,7 @@ class EtcKind final : public Attention {
   Tensor window_masks(const Inputs& x, int64_t count) const {
     const int64_t batch = x.masks.size(0), length = x.long_length();
     const Tensor valid = exp(slice(x.masks, 1, x.globals, x.globals + length));
-    const Tensor in_windows = windows(reshape(valid, {batch, 1, length, 1}), count);
+    const Tensor in_windows = windows(reshape(valid, {batch, 1, length, 1}));
     return log(reshape(in_windows, {batch, 1, count, 1, 3 * block()}));
   }
 
@@ -180,8 +174,8 @@ class EtcKind final : public Attention {
   // followed by the scores for the keys of global tokens.
   Tensor long_scores(const Inputs& x) const {
     const int64_t count = blocks(x), batch = x.keys.size(0), heads = x.keys.size(1);
-    const Tensor queries = x.long_part(x.queries), query_blocks = in_blocks(queries, count);
-    const Tensor content = matmul(query_blocks, windows(x.long_part(x.keys), count), {.transpose_b = true});
+    const Tensor queries = x.long_part(x.queries), query_blocks = in_blocks(queries);
+    const Tensor content = matmul(query_blocks, windows(x.long_part(x.keys)), {.transpose_b = true});
     const Tensor labels = labels_of_distances(long_labels_, 2 * block() - 1);
     const Tensor position =
         add(matmul(reshape(query_blocks, {batch, heads, count * block(), -1}), labels, {.transpose_b = true}),
@@ -194,14 +188,14 @@ class EtcKind final : public Attention {
     const Tensor to_globals = add(add(matmul(queries, x.global_part(x.keys), {.transpose_b = true}),
                                       segment_scores(queries, transpose(x.segments, 0, 1), 2)),
                                   reshape(masks, {masks.size(0), 1, 1, x.globals}));
-    return concat({add(local, window_masks(x, count)), in_blocks(to_globals, count)}, 4);
+    return concat({add(local, window_masks(x, count)), in_blocks(to_globals)}, 4);
   }
 
   // Returns the results for the queries of long tokens, (batch, heads, long_length(), dim). Each result is a
   // weighted sum of the values. `weights` has the shape of long_scores().
   Tensor long_output(const Inputs& x, const Tensor& weights) const {
     const int64_t batch = weights.size(0), heads = weights.size(1), count = weights.size(2);
-    const Tensor local = matmul(slice(weights, 4, 0, 3 * block()), windows(x.long_part(x.values), count));
+    const Tensor local = matmul(slice(weights, 4, 0, 3 * block()), windows(x.long_part(x.values)));
     const Tensor from_globals = matmul(
         reshape(slice(weights, 4, 3 * block(), weights.size(4)), {batch, heads, count * block(), x.globals}),
         x.global_part(x.values));

@@ -88,7 +88,7 @@ class SinkhornKind final : public Attention {
       const Tensor mass = div(matmul(order, valid), add(sum(order, 3, true), kMinMass));
       const Tensor score = mul(log(add(mass, kMinMass)), std::sqrt(static_cast<double>(q.size(3))));
       const Tensor mixed = reshape(permute(score, {0, 2, 3, 1}), {batch * blocks, block, q.size(2), 1});
-      keys = concat({keys, concat({mixed, Tensor::zeros_like(mixed)}, 1)}, 3);
+      keys = concat({keys, pad(mixed, 1, 0, block)}, 3);
       queries = concat({queries, Tensor::full(mixed.shape(), 1, q.dtype(), q.device())}, 3);
       key_lengths = Tensor::empty({batch * blocks}, DType::int64);
       for (int64_t i = 0; i < batch * blocks; ++i)
@@ -159,15 +159,8 @@ class SinkhornKind final : public Attention {
   }
 
   int64_t block_count(int64_t length) const { return (length + options_.block - 1) / options_.block; }
-  // Returns x (batch, length, heads, dim), padded with zeros and split into blocks, as (batch, blocks, block,
-  // heads, dim).
-  Tensor in_blocks(const Tensor& x) const {
-    const int64_t batch = x.size(0), heads = x.size(2), dim = x.size(3), blocks = block_count(x.size(1));
-    const int64_t missing = blocks * options_.block - x.size(1);
-    const Tensor padded =
-        missing > 0 ? concat({x, Tensor::zeros({batch, missing, heads, dim}, x.dtype(), x.device())}, 1) : x;
-    return reshape(padded, {batch, blocks, options_.block, heads, dim});
-  }
+  // Returns x (batch, length, heads, dim) as (batch, blocks, block, heads, dim).
+  Tensor in_blocks(const Tensor& x) const { return split_into_blocks(x, 1, options_.block); }
   // Returns blocks (batch, blocks, block, heads, dim) as (batch * blocks, block, heads, dim).
   static Tensor joined(const Tensor& blocks) {
     return reshape(blocks, {blocks.size(0) * blocks.size(1), blocks.size(2), blocks.size(3), blocks.size(4)});
