@@ -4,7 +4,8 @@
 #include <limits>
 
 #include "core/dispatch.h"
-#include "ops/detail/record_attention.h"
+#include "ops/detail/attention_inputs.h"
+#include "ops/detail/tensors.h"
 #include "ops/elementwise.h"
 #include "ops/kernels/softmax_attention.h"
 #include "ops/matmul.h"
@@ -70,6 +71,17 @@ KeyPattern with_key_blocks(KeyPattern pattern, const Tensor& key_blocks, int64_t
   return pattern;
 }
 
+// Returns options.bias as (batch, query_length, heads, key_length) with a contiguous last dimension.
+Tensor prepare_bias(const SoftmaxAttentionOptions& options, const Tensor& q, const Tensor& k) {
+  if (!options.bias.defined()) return {};
+  const Shape shape{q.size(0), q.size(2), q.size(1), k.size(1)};
+  const DType dtype = get_compute_dtype(q.dtype());
+  check(options.bias.shape() == shape && options.bias.dtype() == dtype && options.bias.device() == q.device(),
+        kOp, "the bias must be ", name_of(dtype), " ", shape, " on ", q.device().to_string(), ", not ",
+        name_of(options.bias.dtype()), " ", options.bias.shape(), " on ", options.bias.device().to_string());
+  return make_features_contiguous(transpose(options.bias, 1, 2));
+}
+
 // Returns the mask (batch or 1, heads or 1, query_length, key_length) to add to the scores: 0 if a query
 // attends to a key, otherwise -inf.
 Tensor make_additive_mask(const Tensor& key_lengths, const SoftmaxAttentionOptions& options, const Tensor& q,
@@ -95,6 +107,7 @@ Tensor make_additive_mask(const Tensor& key_lengths, const SoftmaxAttentionOptio
 struct SoftmaxOperands {
   Tensor q, k, v, key_lengths, key_blocks;
   SoftmaxAttentionShape shape;
+  Tensor bias = {};  // the result of prepare_bias()
 
   // Returns a copy of `shape` with pointers to the data of key_lengths and key_blocks. Call this function
   // inside dispatch_floating(), because Tensor::data() throws if a tensor is not on current_device.
@@ -110,27 +123,35 @@ struct SoftmaxResult {
   Tensor out, log_sums;
 };
 
+template <class T>
+AttentionRows<T> get_rows_or_null(const Tensor& x) {
+  return x.defined() ? get_attention_rows<T>(x) : AttentionRows<T>{};
+}
+
 SoftmaxResult run_forward(const SoftmaxOperands& x) {
   const SoftmaxResult result{allocate_attention_result(x.q, x.v), allocate_query_statistics(x.q)};
   dispatch_floating(kOp, x.q, [&]<class T>(auto backend) {
     softmax_attention_forward(backend, x.shape_with_data(), get_attention_rows<const T>(x.q),
                               get_attention_rows<const T>(x.k), get_attention_rows<const T>(x.v),
-                              result.out.data<T>(), result.log_sums.data<Compute<T>>());
+                              get_rows_or_null<const Compute<T>>(x.bias), result.out.data<T>(),
+                              result.log_sums.data<Compute<T>>());
   });
   return result;
 }
 
-// Returns the gradients of q, k and v. `result` is the attention to all keys. If x contains only some of the
-// keys, the gradient of q contains only the contribution of the keys in x.
-Gradients run_backward(const SoftmaxOperands& x, const SoftmaxResult& result, const Tensor& g) {
-  const Gradients gradients{Tensor::empty(x.q.shape(), x.q.dtype(), x.q.device()),
-                            Tensor::empty(x.k.shape(), x.k.dtype(), x.k.device()),
-                            Tensor::empty(x.v.shape(), x.v.dtype(), x.v.device())};
+// Computes the gradients of q, k, v and of the bias, which are tensors of the list `gradients`. Undefined
+// gradients are not computed. `result` is the attention to all keys. If x contains only some of the keys, the
+// gradient of q contains only the contribution of the keys in x.
+Gradients run_backward(const SoftmaxOperands& x, const SoftmaxResult& result, const Tensor& gradient,
+                       Gradients gradients) {
+  const Tensor g = make_features_contiguous(gradient);
+  const Tensor gbias = gradients.size() > 3 ? gradients[3] : Tensor();
   dispatch_floating(kOp, x.q, [&]<class T>(auto backend) {
     softmax_attention_backward(backend, x.shape_with_data(), get_attention_rows<const T>(x.q),
                                get_attention_rows<const T>(x.k), get_attention_rows<const T>(x.v),
-                               result.out.data<T>(), result.log_sums.data<Compute<T>>(),
-                               get_attention_rows<const T>(g), get_gradient_rows<T>(gradients));
+                               get_rows_or_null<const Compute<T>>(x.bias), result.out.data<T>(),
+                               result.log_sums.data<Compute<T>>(), get_attention_rows<const T>(g),
+                               get_gradient_rows<T>(gradients), get_rows_or_null<Compute<T>>(gbias));
   });
   return gradients;
 }
@@ -173,9 +194,9 @@ bool is_interleaved(const SoftmaxAttentionOptions& options, const Tensor& q) {
   KeyPattern rest = pattern;
   rest.dilated = {};
   const int64_t step = pattern.dilated.step;
-  return options.dropout == 0 && !options.key_blocks.defined() && !pattern.alternate_heads &&
-         rest.has_only_window() && WindowKeys{pattern.window}.is_empty() && step > 0 && step < q.size(1) &&
-         pattern.dilated.before >= KeyWindow::kUnlimited &&
+  return options.dropout == 0 && !options.key_blocks.defined() && !options.bias.defined() &&
+         !pattern.alternate_heads && rest.has_only_window() && WindowKeys{pattern.window}.is_empty() &&
+         step > 0 && step < q.size(1) && pattern.dilated.before >= KeyWindow::kUnlimited &&
          (options.causal || pattern.dilated.after >= KeyWindow::kUnlimited);
 }
 
@@ -204,9 +225,10 @@ bool is_strided(const SoftmaxAttentionOptions& options, const Tensor& q) {
   KeyPattern rest = pattern;
   rest.dilated = {};
   return options.causal && !options.key_lengths.defined() && options.dropout == 0 &&
-         !options.key_blocks.defined() && rest.has_only_window() && pattern.window.block_size == 1 &&
-         pattern.window.before < pattern.dilated.step && pattern.dilated.step < q.size(1) &&
-         pattern.dilated.before >= KeyWindow::kUnlimited && (!pattern.alternate_heads || q.size(2) % 2 == 0);
+         !options.key_blocks.defined() && !options.bias.defined() && rest.has_only_window() &&
+         pattern.window.block_size == 1 && pattern.window.before < pattern.dilated.step &&
+         pattern.dilated.step < q.size(1) && pattern.dilated.before >= KeyWindow::kUnlimited &&
+         (!pattern.alternate_heads || q.size(2) % 2 == 0);
 }
 
 // Attention to a strided pattern. The result of a query is a weighted mean of the attention to two sets of
@@ -219,7 +241,7 @@ class StridedAttention {
     near_.shape.pattern = {.window = operands.shape.pattern.window};
   }
   SoftmaxResult forward() const {
-    const SoftmaxResult near = run_forward(near_), far = run_forward(far_operands());
+    const SoftmaxResult near = run_forward(near_), far = run_forward(make_far_operands());
     const Tensor difference = sub(order_.join_sums(far.log_sums), near.log_sums);
     const DType dtype = difference.dtype();
     const Tensor base = cast(near.out, dtype), other = cast(order_.join(far.out), dtype);
@@ -228,9 +250,11 @@ class StridedAttention {
             add(near.log_sums, softplus(difference))};
   }
   Gradients backward(const SoftmaxResult& result, const Tensor& g) const {
-    const Gradients near = run_backward(near_, result, g);
-    const Gradients far = run_backward(
-        far_operands(), {order_.split(result.out), order_.split_sums(result.log_sums)}, order_.split(g));
+    const SoftmaxOperands far_operands = make_far_operands();
+    const Gradients near = run_backward(near_, result, g, allocate_all(near_));
+    const Gradients far =
+        run_backward(far_operands, {order_.split(result.out), order_.split_sums(result.log_sums)},
+                     order_.split(g), allocate_all(far_operands));
     Gradients sums;
     const DType stored = g.dtype(), dtype = get_compute_dtype(stored);
     for (size_t i = 0; i < near.size(); ++i)
@@ -240,13 +264,16 @@ class StridedAttention {
 
  private:
   // Returns the operands of the attention to the earlier tokens of each subsequence.
-  SoftmaxOperands far_operands() const {
+  SoftmaxOperands make_far_operands() const {
     SoftmaxOperands far{
         order_.split(near_.q), order_.split(near_.k), order_.split(near_.v), {}, {}, near_.shape};
     far.shape.pattern = {.window = {.block_size = 1, .before = KeyWindow::kUnlimited, .after = -1}};
     far.shape.batch = far.q.size(0);
     far.shape.query_length = far.shape.key_length = order_.tokens();
     return far;
+  }
+  static Gradients allocate_all(const SoftmaxOperands& x) {
+    return {Tensor::empty_like(x.q), Tensor::empty_like(x.k), Tensor::empty_like(x.v)};
   }
 
   SoftmaxOperands near_;
@@ -278,11 +305,10 @@ Tensor compute_strided_attention(const Tensor& q, const Tensor& k, const Tensor&
   }
   const StridedAttention attention({detach(q), detach(k), detach(v), {}, {}, make_shape(q, k, v, options)});
   const SoftmaxResult result = attention.forward();
-  return record(kOp, result.out, {&q, &k, &v},
-                [attention, result = SoftmaxResult{detach(result.out), result.log_sums}](
-                    const Tensor& gradient, NeededGradients) {
-                  return attention.backward(result, make_features_contiguous(gradient));
-                });
+  return record(
+      kOp, result.out, {&q, &k, &v},
+      [attention, result = SoftmaxResult{detach(result.out), result.log_sums}](
+          const Tensor& gradient, NeededGradients) { return attention.backward(result, gradient); });
 }
 
 }  // namespace
@@ -296,16 +322,24 @@ Tensor softmax_attention(const Tensor& query, const Tensor& key, const Tensor& v
                v = make_features_contiguous(value);
   if (is_interleaved(options, q)) return compute_interleaved_attention(q, k, v, options);
   if (is_strided(options, q)) return compute_strided_attention(q, k, v, options);
-  const SoftmaxOperands operands{detach(q),          detach(k),
-                                 detach(v),          prepare_key_lengths(kOp, options.key_lengths, key),
-                                 options.key_blocks, make_shape(q, k, v, options)};
+  std::vector<Tensor> inputs{q, k, v};
+  SoftmaxOperands operands{detach(q),          detach(k),
+                           detach(v),          prepare_key_lengths(kOp, options.key_lengths, key),
+                           options.key_blocks, make_shape(q, k, v, options)};
+  if (const Tensor bias = prepare_bias(options, q, k); bias.defined()) {
+    inputs.push_back(bias);
+    operands.bias = detach(bias);
+  }
   const SoftmaxResult result = run_forward(operands);
-  return record_attention(
-      kOp, result.out, q, k, v,
-      [operands, log_sums = result.log_sums]<class T>(auto backend, const AttentionBackwardArguments<T>& x) {
-        softmax_attention_backward(backend, operands.shape_with_data(), x.q, x.k, x.v, x.out,
-                                   log_sums.data<Compute<T>>(), x.g, x.gradients);
-      });
+  return record(kOp, result.out, inputs,
+                [x = operands, result = SoftmaxResult{detach(result.out), result.log_sums}](
+                    const Tensor& gradient, NeededGradients needs) {
+                  Gradients gradients = allocate_attention_gradients(needs, x.q, x.k, x.v);
+                  if (x.bias.defined())
+                    gradients.push_back(
+                        needs[3] ? transpose(Tensor::zeros_like(transpose(x.bias, 1, 2)), 1, 2) : Tensor());
+                  return run_backward(x, result, gradient, gradients);
+                });
 }
 
 Tensor naive_softmax_attention(const Tensor& query, const Tensor& key, const Tensor& value,
@@ -323,6 +357,7 @@ Tensor naive_softmax_attention(const Tensor& query, const Tensor& key, const Ten
   Tensor scores = mul(matmul(q, k, {.transpose_b = true}), scale_or_default(options.scale, query.size(3)));
   if (options.causal || lengths.defined() || options.pattern.is_limited())
     scores = add(scores, make_additive_mask(lengths, options, query, key));
+  if (options.bias.defined()) scores = add(scores, options.bias);
   const Tensor weights =
       dropout(softmax(scores), {options.dropout, options.dropout_stream, options.dropout_offset});
   return contiguous(permute(matmul(weights, v), heads_first));

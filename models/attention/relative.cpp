@@ -3,13 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "models/attention/score_masks.h"
+#include "models/attention/softmax.h"
 #include "models/layers/positions.h"
 #include "ops/elementwise.h"
 #include "ops/matmul.h"
 #include "ops/relative_attention.h"
-#include "ops/softmax.h"
-#include "ops/sum.h"
 #include "ops/view.h"
 
 namespace tapeformer {
@@ -75,16 +73,11 @@ Tensor RelativeAttention::forward(const Tensor& q, const Tensor& k, const Tensor
         q.shape(), " and keys ", k.shape(), " exceed the maximum length ", segment_length_,
         " and the memory of ", memory_size().max_rows());
   const double scale = 1 / std::sqrt(static_cast<double>(q.size(3)));
-  const auto product = [&](const Tensor& bias, const Tensor& rows) {
-    return matmul(move_heads_first(mul(add(q, bias), scale)), rows, {.transpose_b = true});
-  };
-  Tensor scores =
-      relative_scores(product(content_bias_, move_heads_first(k)),
-                      product(position_bias_, project_distances(keys, mask.causal ? 0 : queries - 1)));
-  if (mask.key_lengths.defined())
-    scores = add(scores, reshape(make_length_score_mask(mask.key_lengths, keys, q), {q.size(0), 1, 1, keys}));
-  const Tensor weights = dropout(softmax(scores), make_weight_dropout_mask(q, k, dropout_, context, name));
-  return contiguous(move_heads_first(matmul(weights, move_heads_first(v))));
+  const Tensor scores = matmul(move_heads_first(mul(add(q, position_bias_), scale)),
+                               project_distances(keys, mask.causal ? 0 : queries - 1), {.transpose_b = true});
+  SoftmaxAttentionOptions options = make_softmax_attention_options(q, k, mask, dropout_, context, name);
+  options.bias = relative_shift(scores, keys);
+  return softmax_attention(add(q, content_bias_), k, v, options);
 }
 
 // The ring buffer of compressed rows has more rows than the compressed memory. The additional rows represent

@@ -113,6 +113,34 @@ TEST_CASE(
       }
 }
 
+TEST_CASE("softmax attention: a bias is added to the scores, and has the gradient of the plain form") {
+  for (const AttentionSizes& size : {AttentionSizes{2, 300, 300, 2, 33, 20}, {1, 100, 500, 2, 16, 16}})
+    for (const bool causal : {true, false}) {
+      CAPTURE(describe(size));
+      CAPTURE(causal);
+      std::vector<Tensor> in = attention_inputs(size).list();
+      in.push_back(normal({size.batch, size.heads, size.query_length, size.key_length}, 7));
+      const Tensor cotangent = normal({size.batch, size.query_length, size.heads, size.value_dim}, 9);
+      const auto run = [&](auto* attention, DType dtype) {
+        std::vector<Tensor> inputs;
+        for (const Tensor& x : in) inputs.push_back(x.to(dtype));
+        return outcome(
+            [&](const auto& x) {
+              return attention(x[0], x[1], x[2], {.causal = causal, .bias = x[3], .scale = -0.3});
+            },
+            inputs, cotangent);
+      };
+      const auto exact = run(naive_softmax_attention, DType::float64),
+                 fused = run(softmax_attention, DType::float64),
+                 single = run(softmax_attention, DType::float32);
+      for (size_t i = 0; i < exact.size(); ++i) {
+        CAPTURE(i);
+        CHECK(max_difference(fused[i], exact[i]) < 1e-12);
+        CHECK(max_difference(single[i].to(DType::float64), exact[i]) < 2e-5);
+      }
+    }
+}
+
 TEST_CASE("softmax attention: dropout uses the documented elements of its stream") {
   const std::vector<Tensor> in = attention_inputs({2, 100, 251, 2, 4, 3}).list();
   const SoftmaxAttentionOptions options{.dropout = 0.3, .dropout_stream = RandomStream(11, "weights", 2)};
@@ -219,6 +247,11 @@ TEST_CASE("softmax attention: errors about arguments contain the expected value"
       "softmax_attention: key_lengths[0] is -1, expected 0 to 3", ShapeError);
   CHECK_THROWS_WITH_AS(softmax_attention(in[0], in[1], in[2], {.dropout = 1}),
                        "softmax_attention: dropout must be in [0, 1), not 1", ShapeError);
+  CHECK_THROWS_WITH_AS(
+      softmax_attention(in[0], in[1], in[2], {.bias = normal({2, 3, 3})}),
+      "softmax_attention: the bias must be float64 (2, 2, 3, 3) on cpu, not float64 (2, 3, 3) "
+      "on cpu",
+      ShapeError);
   KeyValueCache cache{normal({2, 7, 2, 4}), normal({2, 7, 2, 4})};
   CHECK_THROWS_WITH_AS(softmax_attention_step(normal({2, 2, 4}), normal({2, 2, 4}), normal({2, 2, 5}), cache,
                                               normal({2, 2, 5})),
