@@ -342,6 +342,20 @@ Tensor softmax_attention(const Tensor& query, const Tensor& key, const Tensor& v
                 });
 }
 
+double count_attended_pairs(const SoftmaxAttentionOptions& options, int64_t heads, int64_t length) {
+  const KeyPattern pattern = with_key_blocks(options.pattern, options.key_blocks, heads, kCpu);
+  const int64_t distinct_heads = pattern.differs_by_head() ? heads : 1;
+  double pairs = 0;
+  for (int64_t h = 0; h < distinct_heads; ++h) {
+    const AttendedKeys attended{pattern.get_head_pattern(h), length, length, length, options.causal};
+    for (int64_t i = 0; i < length; ++i)
+      for (PositionRun run = attended.find_keys(i, i + 1, 0); !run.is_empty();
+           run = attended.find_keys(i, i + 1, run.end))
+        pairs += static_cast<double>(run.end - run.begin);
+  }
+  return pairs * static_cast<double>(heads) / static_cast<double>(distinct_heads);
+}
+
 Tensor naive_softmax_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                                const SoftmaxAttentionOptions& options) {
   check_attention_inputs("naive_softmax_attention", query, key, value);

@@ -45,6 +45,10 @@ struct SoftmaxAttentionOptions {
 Tensor softmax_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                          const SoftmaxAttentionOptions& options = {});
 
+// Returns the number of pairs of a query and a key in self-attention with these options, summed over the
+// heads, for one sequence without masked keys.
+double count_attended_pairs(const SoftmaxAttentionOptions& options, int64_t heads, int64_t length);
+
 // Computes softmax_attention() by a composition of differentiable ops, with all scores in memory. Serves as
 // the reference in tests and as the baseline of "Transformers are RNNs".
 Tensor naive_softmax_attention(const Tensor& q, const Tensor& k, const Tensor& v,

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <set>
 
-#include "models/attention/sparse_kinds.h"
 #include "models/layers/option_error.h"
 
 namespace tapeformer {
@@ -60,28 +59,27 @@ void check_used(const AttentionKind& kind, const OptionValues& options) {
     throw OptionError(unused.name, unused.reason);
 }
 
+std::deque<AttentionKind> make_built_in_kinds() {
+  std::deque<AttentionKind> kinds{make_linear_attention_kind(),
+                                  make_softmax_attention_kind(),
+                                  make_lsh_attention_kind(),
+                                  make_shared_softmax_attention_kind(),
+                                  make_performer_attention_kind(),
+                                  make_linformer_attention_kind(),
+                                  make_synthesizer_attention_kind(),
+                                  make_memory_compressed_attention_kind(),
+                                  make_sinkhorn_attention_kind(),
+                                  make_routing_attention_kind(),
+                                  make_transformer_xl_attention_kind(),
+                                  make_compressive_attention_kind(),
+                                  make_isab_attention_kind(),
+                                  make_etc_attention_kind()};
+  for (AttentionKind& kind : make_pattern_attention_kinds()) kinds.push_back(std::move(kind));
+  return kinds;
+}
+
 std::deque<AttentionKind>& registry() {
-  static auto& kinds = *new std::deque<AttentionKind>{make_linear_attention_kind(),
-                                                      make_softmax_attention_kind(),
-                                                      make_lsh_attention_kind(),
-                                                      make_local_attention_kind(),
-                                                      make_shared_softmax_attention_kind(),
-                                                      make_performer_attention_kind(),
-                                                      make_linformer_attention_kind(),
-                                                      make_synthesizer_attention_kind(),
-                                                      make_memory_compressed_attention_kind(),
-                                                      make_sparse_attention_kind(),
-                                                      make_longformer_attention_kind(),
-                                                      make_big_bird_attention_kind(),
-                                                      make_image_attention_kind(),
-                                                      make_sinkhorn_attention_kind(),
-                                                      make_routing_attention_kind(),
-                                                      make_axial_row_attention_kind(),
-                                                      make_axial_column_attention_kind(),
-                                                      make_transformer_xl_attention_kind(),
-                                                      make_compressive_attention_kind(),
-                                                      make_isab_attention_kind(),
-                                                      make_etc_attention_kind()};
+  static auto& kinds = *new std::deque<AttentionKind>(make_built_in_kinds());
   return kinds;
 }
 

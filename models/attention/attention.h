@@ -231,16 +231,20 @@ std::string describe_unsupported(const AttentionKind& kind, const std::string& w
 // the probability of dropping an attention weight.
 std::unique_ptr<Attention> make_softmax_attention(const KeyWindow& window, double dropout);
 
-// Return the built-in attention kinds.
+// Return the built-in attention kinds. make_pattern_attention_kinds() returns the kinds of softmax attention
+// to the keys of a pattern.
 AttentionKind make_compressive_attention_kind();
+AttentionKind make_etc_attention_kind();
 AttentionKind make_isab_attention_kind();
 AttentionKind make_linear_attention_kind();
 AttentionKind make_linformer_attention_kind();
-AttentionKind make_local_attention_kind();
 AttentionKind make_lsh_attention_kind();
 AttentionKind make_memory_compressed_attention_kind();
+std::vector<AttentionKind> make_pattern_attention_kinds();
 AttentionKind make_performer_attention_kind();
+AttentionKind make_routing_attention_kind();
 AttentionKind make_shared_softmax_attention_kind();
+AttentionKind make_sinkhorn_attention_kind();
 AttentionKind make_softmax_attention_kind();
 AttentionKind make_synthesizer_attention_kind();
 AttentionKind make_transformer_xl_attention_kind();
