@@ -40,10 +40,10 @@ class SoftmaxAttentionHead {
 
  public:
   SoftmaxAttentionHead(const SoftmaxAttentionShape& shape, AttentionRows<const S> q, AttentionRows<const S> k,
-                       AttentionRows<const S> v)
-      : shape_(shape), q_(q), k_(k), v_(v) {}
+                       AttentionRows<const S> v, bool backward)
+      : shape_(shape), q_(q), k_(k), v_(v), backward_(backward) {}
 
-  void take_memory(Arena& arena, bool backward) {
+  void take_memory(Arena& arena) {
     const auto take = [&]<class U>(U*& target, int64_t elements) { target = arena.allocate<U>(elements); };
     const int64_t keys = round_up_to_tile_columns<T>(shape_.key_length);
     take(query_rows_, kQueries * depth());
@@ -51,8 +51,8 @@ class SoftmaxAttentionHead {
     take(scores_, std::max({kQueries * kScoreStride, padded_dim(), padded_value_dim()}));
     take(multipliers_, kScoreStride);
     for (T** per_row : {&maximum_, &sum_}) take(*per_row, kQueries);
-    take_operands(arena, backward);
-    if (!backward) {
+    take_operands(arena);
+    if (!backward_) {
       take(value_columns_, keys * padded_value_dim());
       take(result_, kQueries * padded_value_dim());
       return;
@@ -152,14 +152,14 @@ class SoftmaxAttentionHead {
 
   // Allocates the operands that contain attention weights or gradients of scores. For types other than
   // BFloat16, the operands are scores_ and score_gradients_.
-  void take_operands(Arena& arena, bool backward) {
+  void take_operands(Arena& arena) {
     constexpr int64_t kSize = kQueries * kScoreStride;
-    score_gradients_ = arena.allocate<T>(backward ? kSize : 0);
+    score_gradients_ = arena.allocate<T>(backward_ ? kSize : 0);
     if constexpr (kPairs) {
       weight_rows_ = arena.allocate<O>(kSize);
-      for (O** pairs : {&weight_pairs_, &gradient_pairs_}) *pairs = arena.allocate<O>(backward ? kSize : 0);
+      for (O** pairs : {&weight_pairs_, &gradient_pairs_}) *pairs = arena.allocate<O>(backward_ ? kSize : 0);
     } else {
-      weight_rows_ = backward ? score_gradients_ : scores_;
+      weight_rows_ = backward_ ? score_gradients_ : scores_;
       weight_pairs_ = scores_;
       gradient_pairs_ = score_gradients_;
     }
@@ -392,6 +392,7 @@ class SoftmaxAttentionHead {
 
   const SoftmaxAttentionShape& shape_;
   const AttentionRows<const S> q_, k_, v_;
+  const bool backward_;  // whether backward() is called instead of forward()
   int64_t batch_ = 0, head_ = 0, valid_keys_ = 0;
   AttendedKeys attended_;
   KeyBlockIterator<T, kQueries, kAttentionKeys, Products::kRows, Products::kColumnStep> key_blocks_;
@@ -420,22 +421,14 @@ class SoftmaxAttentionHead {
 template <class Products, class S, class F>
 void for_heads_with_products(const SoftmaxAttentionShape& s, AttentionRows<const S> q,
                              AttentionRows<const S> k, AttentionRows<const S> v, bool backward, const F& f) {
-  Arena count(nullptr);
-  SoftmaxAttentionHead<S, Products>(s, q, k, v).take_memory(count, backward);
-  const PerThreadMemory memory(count.used_bytes());
-  constexpr int64_t kMinWorkPerThread = 1 << 16;  // number of multiply-adds
-  const int64_t work = s.query_length * s.key_length * (s.dim + s.value_dim);
-  const int64_t grain = std::max<int64_t>(kMinWorkPerThread / std::max<int64_t>(work, 1), 1);
-  parallel_for(s.batch * s.heads, grain, [&](int64_t begin, int64_t end) {
-    [[maybe_unused]] const typename Products::ProcessorState state;
-    SoftmaxAttentionHead<S, Products> head(s, q, k, v);
-    Arena arena = memory.arena();
-    head.take_memory(arena, backward);
-    for (int64_t i = begin; i < end; ++i) {
-      head.select(i / s.heads, i % s.heads);
-      f(head);
-    }
-  });
+  using Head = SoftmaxAttentionHead<S, Products>;
+  for_each_task<typename Products::ProcessorState>(
+      s.batch * s.heads, s.query_length * s.key_length * (s.dim + s.value_dim),
+      [&] { return Head(s, q, k, v, backward); },
+      [&](Head& head, int64_t task) {
+        head.select(task / s.heads, task % s.heads);
+        f(head);
+      });
 }
 
 // Calls f(head) for each attention head of each sequence, in parallel. If S is BFloat16, the class of matrix
