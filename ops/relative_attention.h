@@ -26,7 +26,7 @@ struct RelativeAttentionCache {
   int64_t compression_rate = 1;
   int64_t max_compressed_rows = 0;
   // (batch, rows, heads, dim), contiguous. The caller writes the rows. Undefined if max_compressed_rows is 0.
-  Tensor compressed_keys, compressed_values;
+  Tensor compressed_keys = {}, compressed_values = {};
   Tensor score_workspace;  // (batch, heads, distances)
   int64_t length = 0;
 };

@@ -4,12 +4,12 @@
 #include <set>
 
 #include "models/layers/option_error.h"
+#include "ops/view.h"
 
 namespace tapeformer {
 namespace {
 
 constexpr const char* kNoRecurrentForm = "this attention kind has no recurrent form";
-constexpr const char* kNoCompressedMemory = "this attention kind has no compressed memory";
 
 bool accepts(const OptionSpec&, bool) {
   return true;
@@ -93,13 +93,15 @@ void Attention::step(const Tensor&, const Tensor&, const Tensor&, AttentionState
   throw std::invalid_argument(kNoRecurrentForm);
 }
 
-Tensor Attention::compress(const Tensor&) const {
-  throw std::invalid_argument(kNoCompressedMemory);
+Tensor Attention::prepend_memory(const Tensor& x, const ForwardContext& context,
+                                 const std::string& name) const {
+  if (!context.memory) return x;
+  context.memory->write(name, x);
+  const Tensor rows = context.memory->read(name, x.size(0));
+  return rows.defined() ? concat({rows.to(x.dtype()), x}, 1) : x;
 }
 
-void Attention::append_compressed_row(const Tensor&, const Tensor&, AttentionState&) const {
-  throw std::invalid_argument(kNoCompressedMemory);
-}
+void Attention::observe_input(const Tensor&, AttentionState&) const {}
 
 OptionValues AttentionKind::make_options(
     const std::vector<std::pair<std::string, OptionValue>>& replaced) const {
