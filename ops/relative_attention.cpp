@@ -60,8 +60,8 @@ void check_step(const RelativeAttentionParameters& bias, const RelativeAttention
 
 Tensor relative_shift(const Tensor& x, int64_t keys) {
   check_defined(kOp, "x", x);
-  check(x.rank() >= 2 && x.size(-2) >= 1, kOp, "expected (..., queries, distances) with at least one query, not ",
-        x.shape());
+  check(x.rank() >= 2 && x.size(-2) >= 1, kOp,
+        "expected (..., queries, distances) with at least one query, not ", x.shape());
   const int64_t missing = keys + x.size(-2) - 1 - x.size(-1);
   check(missing >= 0 && x.size(-1) >= keys, kOp, "expected from ", keys, " to ", x.size(-1) + missing,
         " distances, not ", x.shape());

@@ -49,11 +49,6 @@ Tensor softmax_attention(const Tensor& q, const Tensor& k, const Tensor& v,
 // heads, for one sequence without masked keys.
 double count_attended_pairs(const SoftmaxAttentionOptions& options, int64_t heads, int64_t length);
 
-// Computes softmax_attention() by a composition of differentiable ops, with all scores in memory. Serves as
-// the reference in tests and as the baseline of "Transformers are RNNs".
-Tensor naive_softmax_attention(const Tensor& q, const Tensor& k, const Tensor& v,
-                               const SoftmaxAttentionOptions& options = {});
-
 // Keys and values of the previous tokens, in a ring buffer for `capacity` tokens. If the capacity is at least
 // pattern.max_causal_key_count(), the cache takes any number of tokens.
 struct KeyValueCache {
