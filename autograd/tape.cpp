@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <unordered_set>
 
@@ -61,9 +62,9 @@ struct Node {
 };
 
 // The nodes that one thread, the owner of the tape, has recorded. While the owner runs, only the owner
-// accesses the nodes. If another thread destroys a recorded tensor, the id of the node is added to a queue,
-// and the owner releases the node later. After the owner has ended, the thread that destroys the tensor
-// releases the node.
+// accesses the nodes: if another thread destroys a recorded tensor, it puts the id of the node into a queue,
+// and the owner releases the node later. After the owner has ended, mutex_ guards the nodes. The owner and
+// each recorded tensor share the ownership of the Tape object.
 class Tape {
  public:
   // The lowest id of the nodes that the innermost backward pass may run. A backward pass inside a gradient
@@ -120,77 +121,54 @@ class Tape {
       if (edge.node != kNone) release(edge.node);
   }
 
-  // Releases one reference to a node, from a thread that does not own the tape. The reference is added to a
-  // queue, which the owner of the tape processes later. If the owner has ended, the calling thread processes
-  // the queue.
-  void queue_release(int64_t id) {
-    std::unique_lock lock(mutex_);
+  // Releases one reference to a node. Called on threads that do not own the tape.
+  void release_from_other_thread(int64_t id) {
+    const std::lock_guard lock(mutex_);
+    if (owner_has_ended_) return release(id);
     queued_releases_.push_back(id);
     has_queued_releases_.store(true, std::memory_order_relaxed);
-    if (orphaned_ && !collecting_) collect_orphan(std::move(lock));
   }
-  // Frees the nodes that other threads released. Called on the thread that owns the tape.
+  // Releases the nodes in the queue. Called on the thread that owns the tape.
   void collect() {
     if (!has_queued_releases_.load(std::memory_order_relaxed)) return;
-    std::unique_lock lock(mutex_);
-    release_queued(lock);
+    const std::lock_guard lock(mutex_);
+    has_queued_releases_.store(false, std::memory_order_relaxed);
+    for (const int64_t id : std::exchange(queued_releases_, {})) release(id);
   }
-  // Must be called when the thread that owns the tape ends. If the tape has no nodes, orphan() deletes the
-  // tape. Otherwise, the tape deletes itself when its last node is released.
-  void orphan() {
-    std::unique_lock lock(mutex_);
-    orphaned_ = true;
-    collect_orphan(std::move(lock));
+  // Must be called when the thread that owns the tape ends.
+  void end_ownership() {
+    const std::lock_guard lock(mutex_);
+    collect();
+    owner_has_ended_ = true;
   }
 
  private:
-  void release_queued(std::unique_lock<std::mutex>& lock) {
-    has_queued_releases_.store(false, std::memory_order_relaxed);
-    while (!queued_releases_.empty()) {
-      const std::vector<int64_t> ids = std::exchange(queued_releases_, {});
-      lock.unlock();  // release() can call queue_release(), which locks mutex_
-      for (const int64_t id : ids) release(id);
-      lock.lock();
-    }
-  }
-  // Releases the queued nodes of a tape whose owner has ended. If no nodes are left, deletes the tape.
-  //
-  // The deletion is safe, because no other thread can wait for mutex_. A thread that waits in queue_release()
-  // holds a reference to a node, but no nodes are left.
-  void collect_orphan(std::unique_lock<std::mutex> lock) {
-    collecting_ = true;
-    release_queued(lock);
-    collecting_ = false;
-    const bool unused = nodes_.empty();
-    lock.unlock();
-    if (unused) delete this;
-  }
-
   std::deque<Node> nodes_;
   int64_t base_ = 0;  // id of nodes_.front()
   std::vector<int64_t> waiting_;
   bool draining_ = false;
 
   std::atomic<bool> has_queued_releases_{false};
-  std::mutex mutex_;  // guards the members below
+  // Guards the members below. The mutex is recursive, because release() can destroy other recorded tensors.
+  std::recursive_mutex mutex_;
   std::vector<int64_t> queued_releases_;
-  bool orphaned_ = false, collecting_ = false;
+  bool owner_has_ended_ = false;
 };
 
-thread_local Tape* current_tape = nullptr;  // null before the thread's first recorded op
+thread_local const Tape* current_tape = nullptr;  // null before the thread's first recorded op
 
 struct TapeOfThread {
+  TapeOfThread() { current_tape = tape.get(); }
   ~TapeOfThread() {
-    if (Tape* const tape = std::exchange(current_tape, nullptr)) tape->orphan();
+    current_tape = nullptr;
+    tape->end_ownership();
   }
+  const std::shared_ptr<Tape> tape = std::make_shared<Tape>();
 };
 
-Tape& get_thread_tape() {
-  if (!current_tape) [[unlikely]] {
-    thread_local TapeOfThread owner;
-    current_tape = new Tape;
-  }
-  return *current_tape;
+const std::shared_ptr<Tape>& get_thread_tape() {
+  thread_local TapeOfThread owner;
+  return owner.tape;
 }
 
 thread_local bool recording_enabled = true;
@@ -200,16 +178,16 @@ thread_local bool recording_enabled = true;
 class TapeEntry final : public TensorAttachment {
  public:
   TapeEntry() = default;
-  TapeEntry(Tape& tape, int64_t id) : node(id), tape_(&tape) { tape.retain(id); }
+  TapeEntry(std::shared_ptr<Tape> tape, int64_t id) : node(id), tape_(std::move(tape)) { tape_->retain(id); }
   ~TapeEntry() override {
     if (node == kNone) return;
-    if (tape_ == current_tape)
+    if (tape_.get() == current_tape)
       tape_->release(node);
     else
-      tape_->queue_release(node);
+      tape_->release_from_other_thread(node);
   }
   bool is_leaf() const { return node == kNone; }
-  bool usable_here() const { return is_leaf() || tape_ == current_tape; }
+  bool usable_here() const { return is_leaf() || tape_.get() == current_tape; }
   void check_can_copy(const char* method) const override {
     check(!recording_enabled, method,
           "the tensor requires a gradient, which the result would lose; call reshape, contiguous or cast "
@@ -220,7 +198,7 @@ class TapeEntry final : public TensorAttachment {
   Tensor leaf_gradient;
 
  private:
-  Tape* tape_ = nullptr;
+  std::shared_ptr<Tape> tape_;
 };
 
 TapeEntry* find_tape_entry(const Tensor& tensor) {
@@ -371,8 +349,8 @@ void set_gradient(const Tensor& leaf, const Tensor& value) {
 }
 
 int64_t tape_size() {
-  get_thread_tape().collect();
-  return get_thread_tape().alive();
+  get_thread_tape()->collect();
+  return get_thread_tape()->alive();
 }
 
 void backward(const Tensor& result, const Tensor& cotangent, const BackwardOptions& options) {
@@ -393,7 +371,7 @@ void backward(const Tensor& result, const Tensor& cotangent, const BackwardOptio
     if (options.on_complete) options.on_complete(result);
     return;
   }
-  Tape& tape = get_thread_tape();
+  Tape& tape = *get_thread_tape();
   check(!tape[entry->node].freed, "backward", "an earlier backward() freed the recorded ops of this result",
         kRetainAdvice);
   tape.deliver(entry->node, std::move(seed));
@@ -404,7 +382,7 @@ namespace tape {
 
 void report_gradient_complete(const Tensor& leaf) {
   // run_backward() sets `floor` to the id of the running node + 1.
-  const int64_t running = get_thread_tape().floor - 1;
+  const int64_t running = get_thread_tape()->floor - 1;
   if (incomplete_leaves) incomplete_leaves->complete(running, leaf);
 }
 
@@ -421,7 +399,7 @@ void push_node(const char* op, const Tensor& result, std::span<const Tensor* con
     check(!entry || entry->usable_here(), op,
           "an input was recorded on the tape of another thread; detach it, or run the op on that thread");
   }
-  Tape& tape = get_thread_tape();
+  Tape& tape = *get_thread_tape();
   tape.collect();
   Node node;
   node.op = op;
@@ -439,7 +417,7 @@ void push_node(const char* op, const Tensor& result, std::span<const Tensor* con
     else
       tape.retain(entry->node);
   }
-  result.attach(std::make_unique<TapeEntry>(tape, tape.push_node(std::move(node))));
+  result.attach(std::make_unique<TapeEntry>(get_thread_tape(), tape.push_node(std::move(node))));
 }
 
 }  // namespace tape

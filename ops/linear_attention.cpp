@@ -1,7 +1,9 @@
+// ops/reference/linear_attention.h computes linear_attention() and its gradient in plain loops. The kernels
+// are in ops/cpu/linear_attention.cpp and ops/cuda/linear_attention.cu.
 #include "ops/linear_attention.h"
 
 #include "core/dispatch.h"
-#include "ops/detail/record_attention.h"
+#include "ops/detail/attention_inputs.h"
 
 namespace tapeformer {
 namespace {
@@ -39,12 +41,20 @@ Tensor linear_attention(const Tensor& query, const Tensor& key, const Tensor& va
                              get_attention_rows<const T>(k), get_attention_rows<const T>(v), out.data<T>(),
                              inverse.data<Compute<T>>());
   });
-  return record_attention(
-      kOp, out, q, k, v,
-      [shape, lengths, inverse]<class T>(auto backend, const AttentionBackwardArguments<T>& x) {
-        linear_attention_backward(backend, with_key_lengths(shape, lengths), x.q, x.k, x.v, x.out,
-                                  inverse.data<Compute<T>>(), x.g, x.gradients);
-      });
+  return record(kOp, out, {&q, &k, &v},
+                [shape, lengths, inverse, q = detach(q), k = detach(k), v = detach(v), out = detach(out)](
+                    const Tensor& gradient, NeededGradients needs) {
+                  const Tensor g = make_features_contiguous(gradient);
+                  const Gradients gradients = allocate_attention_gradients(needs, q, k, v);
+                  dispatch_floating(kOp, q, [&]<class T>(auto backend) {
+                    linear_attention_backward(backend, with_key_lengths(shape, lengths),
+                                              get_attention_rows<const T>(q), get_attention_rows<const T>(k),
+                                              get_attention_rows<const T>(v), out.data<T>(),
+                                              inverse.data<Compute<T>>(), get_attention_rows<const T>(g),
+                                              get_gradient_rows<T>(gradients));
+                  });
+                  return gradients;
+                });
 }
 
 LinearAttentionState make_linear_attention_state(int64_t batch, int64_t heads, int64_t dim, int64_t value_dim,

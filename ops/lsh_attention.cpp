@@ -1,3 +1,5 @@
+// ops/reference/lsh_attention.h computes lsh_attention() and its gradient as masked softmax attention. The
+// kernels are in ops/cpu/lsh_attention.cpp and ops/cuda/lsh_attention.cu.
 #include "ops/lsh_attention.h"
 
 #include <algorithm>

@@ -4,30 +4,23 @@
 
 #include "core/dispatch.h"
 #include "ops/detail/attention_inputs.h"
-#include "ops/detail/tensors.h"
 #include "ops/kernels/relative_attention.h"
+#include "ops/view.h"
 
 namespace tapeformer {
 namespace {
 
-constexpr const char* kOp = "relative_scores";
+constexpr const char* kOp = "relative_shift";
 constexpr const char* kStep = "relative_attention_step";
 
-RelativeScoresShape make_scores_shape(const Tensor& content, const Tensor& position) {
-  check(content.rank() == 4 && position.rank() == 4, kOp, "content ", content.shape(), " and position ",
-        position.shape(), " must be (batch, heads, queries, keys) and (batch, heads, queries, distances)");
-  const RelativeScoresShape shape{content.size(0) * content.size(1), content.size(2), content.size(3),
-                                  position.size(3)};
-  check(position.size(0) == content.size(0) && position.size(1) == content.size(1) &&
-            position.size(2) == shape.queries && position.dtype() == content.dtype(),
-        kOp, "position ", name_of(position.dtype()), " ", position.shape(), " does not match content ",
-        name_of(content.dtype()), " ", content.shape());
-  check(shape.queries > 0 && shape.queries <= shape.keys, kOp, "expected from 1 to ", shape.keys,
-        " queries, got ", shape.queries);
-  check(shape.distances >= shape.keys && shape.distances <= shape.keys + shape.queries - 1, kOp,
-        "expected from ", shape.keys, " to ", shape.keys + shape.queries - 1, " distances, got ",
-        shape.distances);
-  return shape;
+// Returns the view y (…, queries, keys) of x (…, queries, keys + queries - 1) with y[i, j] = x[i, j + queries
+// - 1 - i]. The call is not recorded.
+Tensor shift_rows(const Tensor& x) {
+  const int64_t queries = x.size(-2);
+  Shape shape = x.shape(), strides = x.strides();
+  shape[-1] -= queries - 1;
+  strides[-2] -= strides[-1];
+  return x.alias(shape, strides, (queries - 1) * strides[-1]);
 }
 
 void check_step(const RelativeAttentionParameters& bias, const RelativeAttentionCache& cache,
@@ -65,24 +58,19 @@ void check_step(const RelativeAttentionParameters& bias, const RelativeAttention
 
 }  // namespace
 
-Tensor relative_scores(const Tensor& content_any, const Tensor& position_any) {
-  check_defined(kOp, "content", content_any, "position", position_any);
-  const RelativeScoresShape shape = make_scores_shape(content_any, position_any);
-  const Tensor content = make_contiguous(content_any), position = make_contiguous(position_any);
-  const Tensor out = Tensor::empty(content.shape(), content.dtype(), content.device());
-  dispatch_float_or_double(kOp, content, [&]<class T>(auto backend) {
-    relative_scores(backend, shape, content.data<T>(), position.data<T>(), out.data<T>());
+Tensor relative_shift(const Tensor& x, int64_t keys) {
+  check_defined(kOp, "x", x);
+  check(x.rank() >= 2 && x.size(-2) >= 1, kOp,
+        "expected (..., queries, distances) with at least one query, not ", x.shape());
+  const int64_t missing = keys + x.size(-2) - 1 - x.size(-1);
+  check(missing >= 0 && x.size(-1) >= keys, kOp, "expected from ", keys, " to ", x.size(-1) + missing,
+        " distances, not ", x.shape());
+  const Tensor padded = pad(x, -1, 0, missing);
+  return record(kOp, shift_rows(padded), {&padded}, [shape = padded.shape()](const Tensor& g) {
+    const Tensor gx = Tensor::zeros(shape, g.dtype(), g.device());
+    shift_rows(gx).copy_from(g);
+    return Gradients{gx};
   });
-  return record(kOp, out, {&content_any, &position_any},
-                [shape, from = position.shape()](const Tensor& gradient, NeededGradients needs) {
-                  if (!needs[1]) return Gradients{gradient, {}};
-                  const Tensor g = make_contiguous(gradient);
-                  const Tensor gposition = Tensor::empty(from, g.dtype(), g.device());
-                  dispatch_float_or_double(kOp, g, [&]<class T>(auto backend) {
-                    relative_scores_backward(backend, shape, g.data<T>(), gposition.data<T>());
-                  });
-                  return Gradients{gradient, gposition};
-                });
 }
 
 void relative_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,

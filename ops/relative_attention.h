@@ -7,16 +7,14 @@
 
 namespace tapeformer {
 
-// Adds position scores to content scores. `content` and the result have shape (batch, heads, queries, keys).
-// `position` has shape (batch, heads, queries, distances). The last query is at the position of the last key.
-//
-// The last dimension of `position` contains the scores of the distances from keys - 1 down to
-// keys - distances. The distance from a query to a later key is negative. The result is -inf for distances
-// that are not in `position`.
-//
-// Throws ShapeError unless 1 <= queries <= keys <= distances < keys + queries. backward() requires that the
-// gradient is 0 where the result is -inf. The gradient of softmax() satisfies this condition.
-Tensor relative_scores(const Tensor& content, const Tensor& position);
+// Converts scores of distances to a bias of softmax_attention(). x (…, queries, distances) contains the
+// scores of the distances from keys - 1 down to keys - distances. Distances from a query to a later key are
+// negative. The last query is at the position of the last key. The result is y (…, queries, keys) with
+//   y[i, j] = x[i, j + queries - 1 - i],
+// the score of the distance from query i to key j, or 0 for distances that are not in x. The result is a view
+// if x has keys + queries - 1 distances. Throws ShapeError unless 1 <= queries and keys <= distances < keys +
+// queries.
+Tensor relative_shift(const Tensor& x, int64_t keys);
 
 // Ring buffers with the keys and values of previous tokens, and with compressed keys and values. A compressed
 // row represents `compression_rate` consecutive tokens. A query attends to the tokens in its window and to
@@ -28,7 +26,7 @@ struct RelativeAttentionCache {
   int64_t compression_rate = 1;
   int64_t max_compressed_rows = 0;
   // (batch, rows, heads, dim), contiguous. The caller writes the rows. Undefined if max_compressed_rows is 0.
-  Tensor compressed_keys, compressed_values;
+  Tensor compressed_keys = {}, compressed_values = {};
   Tensor score_workspace;  // (batch, heads, distances)
   int64_t length = 0;
 };

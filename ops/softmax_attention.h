@@ -1,4 +1,5 @@
-// Softmax attention (Vaswani et al. 2017, section 3.2): out_i = sum_j softmax_j(scale q_i . k_j) v_j.
+// Softmax attention (Vaswani et al. 2017, section 3.2): out_i = sum_j softmax_j(scale q_i . k_j + bias_ij)
+// v_j.
 #pragma once
 
 #include "autograd/tape.h"
@@ -20,6 +21,11 @@ struct SoftmaxAttentionOptions {
   // pattern.table.block_size tokens. The queries of block r attend to the key blocks whose indices are in row
   // r. Negative indices are ignored. softmax_attention() sets the other members of pattern.table.
   Tensor key_blocks = {};
+  // Bias of the scaled scores, (batch, heads, query_length, key_length). The dtype is the dtype of q, or
+  // float32 if q is bfloat16. If undefined, the bias is 0. If the bias of a pair is -inf, the pair is masked.
+  // The bias receives a gradient of its full size, and it is copied only if its last dimension is not
+  // contiguous.
+  Tensor bias = {};
   double scale = 0;    // multiplier of q_i . k_j; 0 stands for 1 / sqrt(dim)
   double dropout = 0;  // probability of setting an attention probability to zero
   // Random stream of dropout. The score with the row-major index n in (batch, heads, query_length,
@@ -39,10 +45,9 @@ struct SoftmaxAttentionOptions {
 Tensor softmax_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                          const SoftmaxAttentionOptions& options = {});
 
-// Computes softmax_attention() by a composition of differentiable ops, with all scores in memory. Serves as
-// the reference in tests and as the baseline of "Transformers are RNNs".
-Tensor naive_softmax_attention(const Tensor& q, const Tensor& k, const Tensor& v,
-                               const SoftmaxAttentionOptions& options = {});
+// Returns the number of pairs of a query and a key in self-attention with these options, summed over the
+// heads, for one sequence without masked keys.
+double count_attended_pairs(const SoftmaxAttentionOptions& options, int64_t heads, int64_t length);
 
 // Keys and values of the previous tokens, in a ring buffer for `capacity` tokens. If the capacity is at least
 // pattern.max_causal_key_count(), the cache takes any number of tokens.

@@ -125,12 +125,36 @@ Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end) {
   if (end < 0) end += size;
   check(0 <= begin && begin <= end && end <= size, "slice", "[", begin, ", ", end,
         ") is out of range for dimension ", dim, " of shape ", x.shape());
-  return record("slice", narrow(x, dim, begin, end - begin), {&x},
-                [shape = x.shape(), dim, begin](const Tensor& g) {
-                  const Tensor gx = Tensor::zeros(shape, g.dtype(), g.device());
-                  narrow(gx, dim, begin, g.size(dim)).copy_from(g);
-                  return Gradients{gx};
-                });
+  return record(
+      "slice", narrow(x, dim, begin, end - begin), {&x},
+      [dim, begin, after = size - end](const Tensor& g) { return Gradients{pad(g, dim, begin, after)}; });
+}
+
+Tensor pad(const Tensor& x, int dim, int64_t before, int64_t after) {
+  check_defined("pad", "x", x);
+  dim = normalize_dim("pad", dim, x.rank());
+  check(before >= 0 && after >= 0, "pad", "cannot add ", before, " and ", after, " zeros to shape ",
+        x.shape());
+  if (before == 0 && after == 0) return x;
+  const int64_t size = x.size(dim);
+  const Tensor out =
+      Tensor::zeros(replace_size(x.shape(), dim, before + size + after), x.dtype(), x.device());
+  narrow(out, dim, before, size).copy_from(x);
+  return record("pad", out, {&x},
+                [dim, before, size](const Tensor& g) { return Gradients{narrow(g, dim, before, size)}; });
+}
+
+Tensor split_into_blocks(const Tensor& x, int dim, int64_t size) {
+  check_defined("split_into_blocks", "x", x);
+  check(size > 0, "split_into_blocks", "blocks of ", size, " elements cannot hold shape ", x.shape());
+  dim = normalize_dim("split_into_blocks", dim, x.rank());
+  const int64_t blocks = (x.size(dim) + size - 1) / size;
+  Shape shape;
+  for (int i = 0; i < x.rank(); ++i) {
+    shape.append(i == dim ? blocks : x.size(i));
+    if (i == dim) shape.append(size);
+  }
+  return reshape(pad(x, dim, 0, blocks * size - x.size(dim)), shape);
 }
 
 Tensor concat(const std::vector<Tensor>& parts, int dim) {

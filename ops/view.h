@@ -22,6 +22,12 @@ Tensor permute(const Tensor& x, const Shape& order);
 Tensor transpose(const Tensor& x, int dim0, int dim1);
 // Returns elements [begin, end) of one dimension as a view. Negative indices count from the end.
 Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end);
+// Returns x with `before` zeros in front of the elements of one dimension, and `after` zeros behind them.
+// Returns x itself if both numbers are 0.
+Tensor pad(const Tensor& x, int dim, int64_t before, int64_t after);
+// Divides a dimension of n elements into blocks of `size` elements. The dimension becomes two dimensions with
+// the sizes (ceil(n / size), size). The last block is padded with zeros.
+Tensor split_into_blocks(const Tensor& x, int dim, int64_t size);
 // Concatenates tensors of equal rank along an existing dimension. If the parts are already adjacent in one
 // storage, in the order of the result, returns a view.
 Tensor concat(const std::vector<Tensor>& parts, int dim);

@@ -1,14 +1,13 @@
 #include "models/attention/attention.h"
 
 #include "core/part.h"
-#include "models/attention/sparse_kinds.h"
 #include "models/layers/option_error.h"
+#include "ops/view.h"
 
 namespace tapeformer {
 namespace {
 
 constexpr const char* kNoRecurrentForm = "this attention kind has no recurrent form";
-constexpr const char* kNoCompressedMemory = "this attention kind has no compressed memory";
 
 // Throws OptionError if `options` sets an option that has no effect because of the values of other options.
 void check_used(const AttentionKind& kind, const OptionValues& options) {
@@ -16,29 +15,27 @@ void check_used(const AttentionKind& kind, const OptionValues& options) {
     throw OptionError(unused.name, unused.reason);
 }
 
+std::deque<AttentionKind> make_built_in_kinds() {
+  std::deque<AttentionKind> kinds{make_linear_attention_kind(),
+                                  make_softmax_attention_kind(),
+                                  make_lsh_attention_kind(),
+                                  make_shared_softmax_attention_kind(),
+                                  make_performer_attention_kind(),
+                                  make_linformer_attention_kind(),
+                                  make_synthesizer_attention_kind(),
+                                  make_memory_compressed_attention_kind(),
+                                  make_sinkhorn_attention_kind(),
+                                  make_routing_attention_kind(),
+                                  make_transformer_xl_attention_kind(),
+                                  make_compressive_attention_kind(),
+                                  make_isab_attention_kind(),
+                                  make_etc_attention_kind()};
+  for (AttentionKind& kind : make_pattern_attention_kinds()) kinds.push_back(std::move(kind));
+  return kinds;
+}
+
 Registry<AttentionKind>& registry() {
-  static auto& kinds =
-      *new Registry<AttentionKind>("attention kind", {make_linear_attention_kind(),
-                                                      make_softmax_attention_kind(),
-                                                      make_lsh_attention_kind(),
-                                                      make_local_attention_kind(),
-                                                      make_shared_softmax_attention_kind(),
-                                                      make_performer_attention_kind(),
-                                                      make_linformer_attention_kind(),
-                                                      make_synthesizer_attention_kind(),
-                                                      make_memory_compressed_attention_kind(),
-                                                      make_sparse_attention_kind(),
-                                                      make_longformer_attention_kind(),
-                                                      make_big_bird_attention_kind(),
-                                                      make_image_attention_kind(),
-                                                      make_sinkhorn_attention_kind(),
-                                                      make_routing_attention_kind(),
-                                                      make_axial_row_attention_kind(),
-                                                      make_axial_column_attention_kind(),
-                                                      make_transformer_xl_attention_kind(),
-                                                      make_compressive_attention_kind(),
-                                                      make_isab_attention_kind(),
-                                                      make_etc_attention_kind()});
+  static auto& kinds = *new Registry<AttentionKind>("attention kind", make_built_in_kinds());
   return kinds;
 }
 
@@ -52,13 +49,15 @@ void Attention::step(const Tensor&, const Tensor&, const Tensor&, AttentionState
   throw std::invalid_argument(kNoRecurrentForm);
 }
 
-Tensor Attention::compress(const Tensor&) const {
-  throw std::invalid_argument(kNoCompressedMemory);
+Tensor Attention::prepend_memory(const Tensor& x, const ForwardContext& context,
+                                 const std::string& name) const {
+  if (!context.memory) return x;
+  context.memory->write(name, x);
+  const Tensor rows = context.memory->read(name, x.size(0));
+  return rows.defined() ? concat({rows.to(x.dtype()), x}, 1) : x;
 }
 
-void Attention::append_compressed_row(const Tensor&, const Tensor&, AttentionState&) const {
-  throw std::invalid_argument(kNoCompressedMemory);
-}
+void Attention::observe_input(const Tensor&, AttentionState&) const {}
 
 OptionValues AttentionKind::make_options(
     const std::vector<std::pair<std::string, OptionValue>>& replaced) const {

@@ -87,6 +87,7 @@ struct AttentionStateOptions {
   std::string name = {};  // full name of the layer, as in Attention::forward()
 };
 
+class Linear;      // models/layers/layers.h
 struct KeyWindow;  // ops/kernels/key_window.h
 
 // Base class of attention kinds. Each layer has one Attention object. Derived classes register their
@@ -119,16 +120,19 @@ class Attention : public Module {
   virtual void step(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& state,
                     const Tensor& out) const;
 
-  // Compresses consecutive inputs of the layer for the compressed segment memory. x is (batch, count, width).
-  // The result is (batch, count / rate, width), where `rate` is SegmentMemorySize::compression_rate. Throws
-  // std::invalid_argument if the kind has no compressed memory.
-  virtual Tensor compress(const Tensor& x) const;
-  // Appends a row to the compressed memory of the state. k and v (batch, heads, dim) are the key and the
-  // value of the row. The row represents the newest SegmentMemorySize::compression_rate tokens, so the caller
-  // must append one row after every compression_rate calls of step(). Queries attend to the row only when its
-  // tokens are outside the uncompressed memory. Throws std::invalid_argument if the kind has no recurrent
-  // form with a compressed memory.
-  virtual void append_compressed_row(const Tensor& k, const Tensor& v, AttentionState& state) const;
+  // Returns the input of the key and value projections for the inputs x (batch, length, width) of a layer.
+  // The default implementation stores x in the segment memory context.memory, which may be null, and returns
+  // the rows that the memory has from earlier segments, followed by x.
+  virtual Tensor prepend_memory(const Tensor& x, const ForwardContext& context,
+                                const std::string& name) const;
+  // Receives the input x (batch, width) of the layer for the newest token of the state, after step(). The
+  // default implementation does nothing.
+  virtual void observe_input(const Tensor& x, AttentionState& state) const;
+};
+
+// The projections of a layer from its inputs to queries, keys and values.
+struct AttentionProjections {
+  const Linear *query = nullptr, *key = nullptr, *value = nullptr;
 };
 
 // Properties of a layer that AttentionKind::make takes as an argument.
@@ -140,6 +144,7 @@ struct AttentionSetup {
   // The attention layer of the first layer of the model with the same kind and options. Null for that first
   // layer. A layer can share the parameters of the first layer by calling Module::add_alias().
   const Attention* shared_parameter_source = nullptr;
+  AttentionProjections projections = {};  // null pointers if there is no layer around the attention
 };
 
 // Sizes of one head of causal self-attention, the argument of AttentionKind::count_multiply_adds.
@@ -231,16 +236,20 @@ std::string describe_unsupported(const AttentionKind& kind, const std::string& w
 // the probability of dropping an attention weight.
 std::unique_ptr<Attention> make_softmax_attention(const KeyWindow& window, double dropout);
 
-// Return the built-in attention kinds.
+// Return the built-in attention kinds. make_pattern_attention_kinds() returns the kinds of softmax attention
+// to the keys of a pattern.
 AttentionKind make_compressive_attention_kind();
+AttentionKind make_etc_attention_kind();
 AttentionKind make_isab_attention_kind();
 AttentionKind make_linear_attention_kind();
 AttentionKind make_linformer_attention_kind();
-AttentionKind make_local_attention_kind();
 AttentionKind make_lsh_attention_kind();
 AttentionKind make_memory_compressed_attention_kind();
+std::vector<AttentionKind> make_pattern_attention_kinds();
 AttentionKind make_performer_attention_kind();
+AttentionKind make_routing_attention_kind();
 AttentionKind make_shared_softmax_attention_kind();
+AttentionKind make_sinkhorn_attention_kind();
 AttentionKind make_softmax_attention_kind();
 AttentionKind make_synthesizer_attention_kind();
 AttentionKind make_transformer_xl_attention_kind();

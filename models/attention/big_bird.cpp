@@ -1,9 +1,10 @@
+#include "models/attention/big_bird.h"
+
 #include <algorithm>
 #include <map>
 #include <tuple>
 
 #include "core/rng.h"
-#include "models/attention/sparse_pattern.h"
 #include "models/layers/option_error.h"
 
 namespace tapeformer {
@@ -16,10 +17,9 @@ struct BigBirdOptions {
   int64_t side_blocks() const { return window_blocks / 2; }
 };
 
-// The pattern of "Big Bird: Transformers for Longer Sequences" (Zaheer et al. 2020, section 2). A query
-// attends to a window of blocks, to global blocks at both ends of the sequence, and to random blocks. In the
-// causal pattern, the keys of a query must not depend on the sequence length. Therefore, the last blocks are
-// not global, and all random blocks of a query precede its window.
+// The pattern of Big Bird. A query attends to a window of blocks, to global blocks at both ends of the
+// sequence, and to random blocks. In the causal pattern, the keys of a query must not depend on the sequence
+// length. Therefore, the last blocks are not global, and all random blocks of a query precede its window.
 class BigBirdPattern {
  public:
   explicit BigBirdPattern(const BigBirdOptions& options) : options_(options) {}
@@ -99,6 +99,12 @@ BigBirdOptions make_big_bird_options(const OptionValues& values) {
   return options;
 }
 
+}  // namespace
+
+PatternFunction make_big_bird_pattern(const OptionValues& options) {
+  return BigBirdPattern(make_big_bird_options(options));
+}
+
 void check_big_bird_length(const OptionValues& values, int64_t length) {
   check_option_at_most_length(values, "block", length);
   const BigBirdOptions options = make_big_bird_options(values);
@@ -110,43 +116,6 @@ void check_big_bird_length(const OptionValues& values, int64_t length) {
         concat_text("expected at most ", others, ", the blocks of sequences of ", length,
                     " tokens outside the window and the global blocks, got ", options.random_blocks,
                     "; with a smaller value of block there are more blocks"));
-}
-
-OptionSpec count_option(const char* name, int64_t default_value, const char* help, double min) {
-  return {.name = name, .default_value = default_value, .help = help, .min = min, .max = 1 << 20};
-}
-
-}  // namespace
-
-AttentionKind make_big_bird_attention_kind() {
-  AttentionCapabilities capabilities = make_sparse_attention_capabilities();
-  capabilities.length_masks =
-      make_unsupported("the random blocks and the last global blocks depend on the length with padding");
-  return {
-      .name = "big-bird",
-      .help = "Big Bird: softmax attention to a window of blocks, global blocks and random blocks",
-      .capabilities = capabilities,
-      .options = {count_option("block", 64, "number of tokens in a block", 1),
-                  count_option("window_blocks", 3, "number of blocks in the window, odd", 1),
-                  count_option("global_blocks", 1, "number of global blocks at each end of a sequence", 0),
-                  count_option("random_blocks", 3, "number of random key blocks for each query block", 0),
-                  {.name = "block_seed",
-                   .default_value = int64_t{0},
-                   .help = "seed of the random blocks in training, evaluation and decoding",
-                   .min = 0,
-                   .used_if = {"random_blocks"}}},
-      .make =
-          [](const OptionValues& values, const AttentionSetup& setup) {
-            return make_softmax_attention(BigBirdPattern(make_big_bird_options(values)), setup.dropout);
-          },
-      .check_length = check_big_bird_length,
-      .count_multiply_adds =
-          [](const OptionValues& values, const AttentionSize& size) {
-            const BigBirdOptions o = make_big_bird_options(values);
-            const auto blocks = static_cast<double>(o.side_blocks() + o.global_blocks + o.random_blocks);
-            return count_sparse_attention_multiply_adds((blocks + 0.5) * static_cast<double>(o.block), size);
-          },
-      .test_options = {{"block", int64_t{2}}, {"window_blocks", int64_t{1}}, {"random_blocks", int64_t{1}}}};
 }
 
 }  // namespace tapeformer

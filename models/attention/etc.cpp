@@ -1,22 +1,21 @@
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "models/attention/attention.h"
 #include "models/attention/score_masks.h"
+#include "models/attention/softmax.h"
 #include "models/attention/sparse_pattern.h"
 #include "ops/elementwise.h"
 #include "ops/index.h"
 #include "ops/matmul.h"
 #include "ops/relative_attention.h"
-#include "ops/softmax.h"
+#include "ops/sum.h"
 #include "ops/view.h"
 
 namespace tapeformer {
 namespace {
 
 constexpr const char* kEtc = "etc";
-constexpr double kEtcMasked = -std::numeric_limits<double>::infinity();
 
 struct EtcOptions {
   int64_t global_tokens, radius, max_distance;
@@ -50,42 +49,14 @@ class EtcKind final : public Attention {
     check(!mask.causal, kEtc, "global tokens attend to all tokens, so there is no causal form");
     check(q.size(1) == k.size(1), kEtc, "queries ", q.shape(), " and keys ", k.shape(),
           " must have equal lengths");
-    const auto heads_first = [](const Tensor& x) { return permute(x, {0, 2, 1, 3}); };
     const int64_t length = q.size(1), globals = std::min(options_.global_tokens, length);
-    const Tensor queries = heads_first(mul(q, 1 / std::sqrt(static_cast<double>(q.size(3)))));
-    const Inputs x{queries,
-                   heads_first(k),
-                   heads_first(v),
-                   mask.key_lengths.defined() ? make_length_score_mask(mask.key_lengths, length, q)
-                                              : Tensor::zeros({1, length}, q.dtype(), q.device()),
-                   segments(globals, length - globals).to(q.dtype()).to(q.device()),
-                   globals};
-    const auto dropped = [&](const Tensor& weights, const char* part) {
-      const DropoutMask drop = context.make_dropout_mask(dropout_, name + part);
-      return dropout(weights, drop.at_offset(context.first_example * weights.numel() / weights.size(0)));
-    };
-    const Tensor global_weights = dropped(softmax(global_scores(x)), ".global.weights");
-    const Tensor global_out = matmul(global_weights, x.values);
-    if (length == globals) return contiguous(heads_first(global_out));
-    const Tensor long_weights = dropped(softmax(long_scores(x)), ".long.weights");
-    return contiguous(heads_first(concat({global_out, long_output(x, long_weights)}, 2)));
+    const Tensor segments = make_segments(globals, length - globals).to(q.dtype()).to(q.device());
+    const Tensor global_out = attend_globally(slice(q, 1, 0, globals), k, v, segments, mask, context, name);
+    if (length == globals) return global_out;
+    return concat({global_out, attend_locally(q, k, v, segments, mask, context, name)}, 1);
   }
 
  private:
-  // Inputs of the score functions. The first `globals` tokens are global, and the others are long tokens. The
-  // long tokens are divided into one segment for each global token.
-  // - queries, keys, values: (batch, heads, length, dim). `queries` is divided by √dim.
-  // - masks: (batch or 1, length), -inf for masked keys and 0 for other keys.
-  // - segments: (globals, long_length()). Element (i, j) is 1 if long token j is in segment i, else 0.
-  struct Inputs {
-    Tensor queries, keys, values, masks, segments;
-    int64_t globals;
-
-    Tensor global_part(const Tensor& x) const { return slice(x, 2, 0, globals); }
-    Tensor long_part(const Tensor& x) const { return slice(x, 2, globals, x.size(2)); }
-    int64_t long_length() const { return keys.size(2) - globals; }
-  };
-
   // Returns the labels of the distances from -reach to reach, (1, heads, 2 * reach + 1, dim). `labels` is
   // long_labels_ or global_labels_. Distances are clipped to the range from -max_distance to max_distance.
   Tensor labels_of_distances(const Tensor& labels, int64_t reach) const {
@@ -98,8 +69,9 @@ class EtcKind final : public Attention {
     return permute(reshape(found, {1, rows.numel(), heads, dim}), {0, 2, 1, 3});
   }
 
-  // Returns Inputs::segments in float64 on the CPU.
-  Tensor segments(int64_t globals, int64_t long_length) const {
+  // Returns the segments of the global tokens, (globals, long_length) float64 on the CPU. Element (i, j) is 1
+  // if long token j is in the segment of global token i, and otherwise 0.
+  Tensor make_segments(int64_t globals, int64_t long_length) const {
     const Tensor result = Tensor::zeros({globals, long_length}, DType::float64);
     for (int64_t i = 0; i < long_length; ++i) {
       const int64_t owner = std::min(i / std::max<int64_t>(segment_, 1), globals - 1);
@@ -108,10 +80,10 @@ class EtcKind final : public Attention {
     return result;
   }
 
-  // Returns the dot products of queries and segment labels, (batch, heads, queries, keys). An element of the
-  // matrix `same` (queries, keys) is 1 if the query and the key are in the same segment, and otherwise 0. The
-  // labels are rows of segment_labels_: row `first` for pairs in different segments, and row `first` + 1 for
-  // pairs in the same segment.
+  // Returns the dot products of queries (batch, heads, queries, dim) and segment labels, (batch, heads,
+  // queries, keys). An element of the matrix `same` (queries, keys) is 1 if the query and the key are in the
+  // same segment, and otherwise 0. The labels are rows of segment_labels_: row `first` for pairs in different
+  // segments, and row `first` + 1 for pairs in the same segment.
   Tensor segment_scores(const Tensor& queries, const Tensor& same, int64_t first) const {
     const Tensor labels = permute(slice(segment_labels_, 0, first, first + 2), {1, 0, 2});
     const Tensor scores =
@@ -120,93 +92,84 @@ class EtcKind final : public Attention {
     return add(different, mul(sub(slice(scores, 3, 1, 2), different), same));
   }
 
-  // Returns the scores of the global queries and all keys, (batch, heads, globals, length).
-  Tensor global_scores(const Inputs& x) const {
-    const Tensor queries = x.global_part(x.queries);
-    const Tensor labels = labels_of_distances(global_labels_, x.globals - 1);
-    const Tensor to_globals = relative_scores(matmul(queries, x.global_part(x.keys), {.transpose_b = true}),
-                                              matmul(queries, labels, {.transpose_b = true}));
-    Tensor to_long = add(matmul(queries, x.long_part(x.keys), {.transpose_b = true}),
-                         segment_scores(queries, x.segments, 0));
-    if (options_.segment_mask) to_long = add(to_long, log(x.segments));
-    const Tensor scores = concat({to_globals, to_long}, 3);
-    return add(scores, reshape(x.masks, {x.masks.size(0), 1, 1, x.masks.size(1)}));
+  // Returns the attention of the global tokens to all tokens. q is (batch, globals, heads, dim).
+  Tensor attend_globally(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& segments,
+                         const AttentionMask& mask, const ForwardContext& context,
+                         const std::string& name) const {
+    const int64_t globals = q.size(1);
+    const Tensor queries = mul(permute(q, {0, 2, 1, 3}), 1 / std::sqrt(static_cast<double>(q.size(3))));
+    const Tensor labels = labels_of_distances(global_labels_, globals - 1);
+    const Tensor to_globals = relative_shift(matmul(queries, labels, {.transpose_b = true}), globals);
+    Tensor to_long = segment_scores(queries, segments, 0);
+    if (options_.segment_mask) to_long = add(to_long, log(segments));
+    SoftmaxAttentionOptions options =
+        make_softmax_attention_options(q, k, mask, dropout_, context, name + ".global");
+    options.bias = concat({to_globals, to_long}, 3);
+    return softmax_attention(q, k, v, options);
   }
 
   // Long tokens are divided into blocks of `radius` tokens. All long tokens to which a long token attends are
-  // in its block and in the two neighbouring blocks. block() returns the number of tokens in a block, and
-  // blocks() returns the number of blocks.
+  // in its block and in the two neighbouring blocks.
   int64_t block() const { return options_.radius; }
-  int64_t blocks(const Inputs& x) const { return (x.long_length() + block() - 1) / block(); }
 
-  // Returns x (batch, heads, length, n) divided into `count` blocks, (batch, heads, count, block(), n). The
-  // last block is padded with zeros.
-  Tensor in_blocks(const Tensor& x, int64_t count) const {
-    const int64_t missing = count * block() - x.size(2);
-    const Tensor zeros = Tensor::zeros({x.size(0), x.size(1), missing, x.size(3)}, x.dtype(), x.device());
-    return reshape(missing > 0 ? concat({x, zeros}, 2) : x,
-                   {x.size(0), x.size(1), count, block(), x.size(3)});
+  // Returns the rows of x (batch, length, heads, n) that the long tokens of each block attend to, (batch,
+  // blocks, 3 * block() + globals, heads, n): the rows of the previous block, of the block itself, of the
+  // next block and of the global tokens. Rows outside the sequence are zeros.
+  Tensor rows_of_blocks(const Tensor& x, int64_t globals) const {
+    const Tensor blocks = pad(split_into_blocks(slice(x, 1, globals, x.size(1)), 1, block()), 1, 1, 1);
+    const int64_t batch = x.size(0), count = blocks.size(1) - 2, heads = x.size(2), width = x.size(3);
+    const Tensor global = reshape(slice(x, 1, 0, globals), {batch, 1, globals, heads, width});
+    return concat({slice(blocks, 1, 0, count), slice(blocks, 1, 1, count + 1), slice(blocks, 1, 2, count + 2),
+                   broadcast_to(global, {batch, count, globals, heads, width})},
+                  2);
   }
 
-  // For each block of x (batch, heads, length, n), returns the rows of the previous block, of the block
-  // itself and of the next block, (batch, heads, count, 3 * block(), n). `count` is the number of blocks.
-  // Rows outside x are zeros.
-  Tensor windows(const Tensor& x, int64_t count) const {
-    const Tensor zeros = Tensor::zeros({x.size(0), x.size(1), 1, block(), x.size(3)}, x.dtype(), x.device());
-    const Tensor rows = concat({zeros, in_blocks(x, count), zeros}, 2);
-    return concat({slice(rows, 2, 0, count), slice(rows, 2, 1, count + 1), slice(rows, 2, 2, count + 2)}, 3);
+  // Returns score masks for the rows that rows_of_blocks() returns, (batch or 1, blocks, 1, block(), 3 *
+  // block() + globals). An element is -inf if the key is masked, outside the sequence or outside the radius
+  // of the query, and otherwise 0.
+  Tensor make_block_masks(const Tensor& q, const AttentionMask& mask, int64_t globals) const {
+    const int64_t batch = mask.key_lengths.defined() ? q.size(0) : 1, width = 3 * block() + globals;
+    const Tensor valid = rows_of_blocks(
+        zero_masked_rows(Tensor::full({batch, q.size(1), 1, 1}, 1, q.dtype(), q.device()), mask), globals);
+    const Tensor is_near = Tensor::full({block(), width}, 1, DType::float64);
+    for (int64_t i = 0; i < block(); ++i)
+      for (int64_t j = 0; j < 3 * block(); ++j)
+        if (std::abs(j - block() - i) > options_.radius) is_near.data<double>()[i * width + j] = 0;
+    return log(
+        mul(reshape(valid, {batch, valid.size(1), 1, 1, width}), is_near.to(q.dtype()).to(q.device())));
   }
 
-  // Returns score masks for the keys that windows() returns, (batch or 1, 1, count, 1, 3 * block()). An
-  // element is -inf if the key is masked or outside the sequence, and otherwise 0.
-  Tensor window_masks(const Inputs& x, int64_t count) const {
-    const int64_t batch = x.masks.size(0), length = x.long_length();
-    const Tensor valid = exp(slice(x.masks, 1, x.globals, x.globals + length));
-    const Tensor in_windows = windows(reshape(valid, {batch, 1, length, 1}), count);
-    return log(reshape(in_windows, {batch, 1, count, 1, 3 * block()}));
-  }
-
-  // Returns a mask (4 * block() - 1,) for the distances from 1 - 2 * block() to 2 * block() - 1. An element
-  // of the mask is -inf if the absolute value of the distance is greater than the radius, and otherwise 0.
-  Tensor radius_masks(const Tensor& like) const {
-    const Tensor row = Tensor::zeros({4 * block() - 1}, DType::float64);
-    for (int64_t c = 0; c < row.numel(); ++c)
-      if (std::abs(c - (2 * block() - 1)) > options_.radius) row.data<double>()[c] = kEtcMasked;
-    return row.to(like.dtype()).to(like.device());
-  }
-
-  // Returns the scores of the queries of long tokens, (batch, heads, blocks(x), block(), 3 * block() +
-  // globals). The last dimension contains the scores for the 3 * block() keys in the window of the query,
-  // followed by the scores for the keys of global tokens.
-  Tensor long_scores(const Inputs& x) const {
-    const int64_t count = blocks(x), batch = x.keys.size(0), heads = x.keys.size(1);
-    const Tensor queries = x.long_part(x.queries), query_blocks = in_blocks(queries, count);
-    const Tensor content = matmul(query_blocks, windows(x.long_part(x.keys), count), {.transpose_b = true});
+  // Returns the attention of the long tokens to the global tokens and to near long tokens, (batch, length -
+  // globals, heads, dim).
+  Tensor attend_locally(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& segments,
+                        const AttentionMask& mask, ForwardContext context, const std::string& name) const {
+    const int64_t batch = q.size(0), heads = q.size(2), dim = q.size(3), globals = segments.size(0);
+    const int64_t length = q.size(1) - globals;
+    const Tensor blocks = split_into_blocks(slice(q, 1, globals, q.size(1)), 1, block());
+    const int64_t count = blocks.size(1);
+    const Tensor queries =
+        mul(reshape(permute(blocks, {0, 3, 1, 2, 4}), {batch, heads, count * block(), dim}),
+            1 / std::sqrt(static_cast<double>(dim)));
+    const auto by_block = [&](const Tensor& x) {
+      return permute(reshape(x, {batch, heads, count, block(), x.size(3)}), {0, 2, 1, 3, 4});
+    };
     const Tensor labels = labels_of_distances(long_labels_, 2 * block() - 1);
-    const Tensor position =
-        add(matmul(reshape(query_blocks, {batch, heads, count * block(), -1}), labels, {.transpose_b = true}),
-            radius_masks(x.keys));
-    const Tensor local =
-        reshape(relative_scores(reshape(content, {batch * heads, count, block(), 3 * block()}),
-                                reshape(position, {batch * heads, count, block(), 4 * block() - 1})),
-                content.shape());
-    const Tensor masks = slice(x.masks, 1, 0, x.globals);
-    const Tensor to_globals = add(add(matmul(queries, x.global_part(x.keys), {.transpose_b = true}),
-                                      segment_scores(queries, transpose(x.segments, 0, 1), 2)),
-                                  reshape(masks, {masks.size(0), 1, 1, x.globals}));
-    return concat({add(local, window_masks(x, count)), in_blocks(to_globals, count)}, 4);
-  }
+    const Tensor to_long =
+        relative_shift(by_block(matmul(queries, labels, {.transpose_b = true})), 3 * block());
+    const Tensor same = pad(transpose(segments, 0, 1), 0, 0, count * block() - length);
+    const Tensor to_globals = by_block(segment_scores(queries, same, 2));
+    const Tensor bias = add(concat({to_long, to_globals}, 4), make_block_masks(q, mask, globals));
 
-  // Returns the results for the queries of long tokens, (batch, heads, long_length(), dim). Each result is a
-  // weighted sum of the values. `weights` has the shape of long_scores().
-  Tensor long_output(const Inputs& x, const Tensor& weights) const {
-    const int64_t batch = weights.size(0), heads = weights.size(1), count = weights.size(2);
-    const Tensor local = matmul(slice(weights, 4, 0, 3 * block()), windows(x.long_part(x.values), count));
-    const Tensor from_globals = matmul(
-        reshape(slice(weights, 4, 3 * block(), weights.size(4)), {batch, heads, count * block(), x.globals}),
-        x.global_part(x.values));
-    const Tensor rows = add(reshape(local, from_globals.shape()), from_globals);
-    return slice(rows, 2, 0, x.long_length());
+    const auto joined = [&](const Tensor& x) {
+      return reshape(x, {batch * count, x.size(2), x.size(3), x.size(4)});
+    };
+    const Tensor keys = joined(rows_of_blocks(k, globals));
+    context.first_example *= count;
+    SoftmaxAttentionOptions options = make_softmax_attention_options(
+        joined(blocks), keys, {.causal = false, .key_lengths = {}}, dropout_, context, name + ".long");
+    options.bias = joined(bias);
+    const Tensor out = softmax_attention(joined(blocks), keys, joined(rows_of_blocks(v, globals)), options);
+    return slice(reshape(out, {batch, count * block(), heads, v.size(3)}), 1, 0, length);
   }
 
   EtcOptions options_;

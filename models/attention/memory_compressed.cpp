@@ -66,10 +66,7 @@ class MemoryCompressedKind final : public Attention {
   Tensor causal_attention(const Tensor& q, const Tensor& keys, const Tensor& values,
                           const AttentionMask& mask, ForwardContext context, const std::string& name) const {
     const int64_t batch = q.size(0), length = q.size(1), heads = q.size(2), steps = keys.size(1);
-    const auto zeros = [&](int64_t rows) {
-      return Tensor::zeros({batch, rows, heads, q.size(3)}, q.dtype(), q.device());
-    };
-    const Tensor padded = concat({zeros(1), q, zeros(steps * factor_ - length - 1)}, 1);
+    const Tensor padded = pad(q, 1, 1, steps * factor_ - length - 1);
     const auto merged = [&](const Tensor& x) {
       return reshape(x, {batch * factor_, steps, heads, x.size(4)});
     };
@@ -77,8 +74,7 @@ class MemoryCompressedKind final : public Attention {
       const Tensor one = reshape(x, {batch, 1, steps, heads, x.size(3)});
       return merged(broadcast_to(one, {batch, factor_, steps, heads, x.size(3)}));
     };
-    const Tensor queries =
-        merged(permute(reshape(padded, {batch, steps, factor_, heads, q.size(3)}), {0, 2, 1, 3, 4}));
+    const Tensor queries = merged(permute(split_into_blocks(padded, 1, factor_), {0, 2, 1, 3, 4}));
     const Tensor repeated_keys = repeated(keys);
     context.first_example *= factor_;
     const Tensor out = softmax_attention(
@@ -96,10 +92,7 @@ class MemoryCompressedKind final : public Attention {
   // zeros.
   Tensor compressed(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& first) const {
     const int64_t batch = x.size(0), heads = x.size(2), dim = x.size(3), steps = compressed_length(x.size(1));
-    const int64_t missing = steps * factor_ - x.size(1);
-    const Tensor padded =
-        missing > 0 ? concat({x, Tensor::zeros({batch, missing, heads, dim}, x.dtype(), x.device())}, 1) : x;
-    const Tensor spans = permute(reshape(padded, {batch, steps, factor_, heads, dim}), {3, 0, 1, 2, 4});
+    const Tensor spans = permute(split_into_blocks(x, 1, factor_), {3, 0, 1, 2, 4});
     const Tensor products = add(matmul(reshape(spans, {heads, batch * steps, factor_ * dim}), weight), bias);
     const Tensor rows = permute(reshape(products, {heads, batch, steps, dim}), {1, 2, 0, 3});
     return concat({broadcast_to(first, {batch, 1, heads, dim}), rows}, 1);

@@ -3,13 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "models/attention/score_masks.h"
+#include "models/attention/softmax.h"
 #include "models/layers/positions.h"
 #include "ops/elementwise.h"
 #include "ops/matmul.h"
 #include "ops/relative_attention.h"
-#include "ops/softmax.h"
-#include "ops/sum.h"
 #include "ops/view.h"
 
 namespace tapeformer {
@@ -21,36 +19,15 @@ Tensor move_heads_first(const Tensor& x) {
   return permute(x, {0, 2, 1, 3});
 }
 
-class RelativeState final : public AttentionState {
- public:
-  RelativeState(const AttentionStateOptions& s, const RelativeAttentionCache& sizes,
-                const RelativeAttentionParameters& relative, int64_t capacity, int64_t compressed)
-      : bias(relative), cache(sizes) {
-    const auto rows = [&](int64_t count) {
-      return Tensor::zeros({s.batch, count, s.heads, s.dim}, s.dtype, s.device);
-    };
-    cache.keys = rows(capacity);
-    cache.values = rows(capacity);
-    if (compressed > 0) {
-      cache.compressed_keys = rows(compressed);
-      cache.compressed_values = rows(compressed);
-    }
-    cache.score_workspace =
-        Tensor::zeros({s.batch, s.heads, bias.distance_embeddings.size(0)}, s.dtype, s.device);
-  }
-  void reset() override { cache.length = 0; }
-  int64_t bytes() const override {
-    int64_t total = 0;
-    for (const Tensor* rows : {&cache.keys, &cache.values, &cache.compressed_keys, &cache.compressed_values})
-      if (rows->defined()) total += rows->bytes();
-    return total;
-  }
-
-  RelativeAttentionParameters bias;
-  RelativeAttentionCache cache;
-};
-
 }  // namespace
+
+int64_t RelativeAttentionState::bytes() const {
+  const RelativeAttentionCache& cache = relative.cache;
+  int64_t total = 0;
+  for (const Tensor* rows : {&cache.keys, &cache.values, &cache.compressed_keys, &cache.compressed_values})
+    if (rows->defined()) total += rows->bytes();
+  return total;
+}
 
 RelativeAttention::RelativeAttention(const RelativeAttentionOptions& options, const AttentionSetup& setup)
     : options_(options), segment_length_(setup.max_length), dropout_(setup.dropout) {
@@ -75,51 +52,50 @@ Tensor RelativeAttention::forward(const Tensor& q, const Tensor& k, const Tensor
         q.shape(), " and keys ", k.shape(), " exceed the maximum length ", segment_length_,
         " and the memory of ", memory_size().max_rows());
   const double scale = 1 / std::sqrt(static_cast<double>(q.size(3)));
-  const auto product = [&](const Tensor& bias, const Tensor& rows) {
-    return matmul(move_heads_first(mul(add(q, bias), scale)), rows, {.transpose_b = true});
-  };
-  Tensor scores =
-      relative_scores(product(content_bias_, move_heads_first(k)),
-                      product(position_bias_, project_distances(keys, mask.causal ? 0 : queries - 1)));
-  if (mask.key_lengths.defined())
-    scores = add(scores, reshape(make_length_score_mask(mask.key_lengths, keys, q), {q.size(0), 1, 1, keys}));
-  const Tensor weights = dropout(softmax(scores), make_weight_dropout_mask(q, k, dropout_, context, name));
-  return contiguous(move_heads_first(matmul(weights, move_heads_first(v))));
+  const Tensor scores = matmul(move_heads_first(mul(add(q, position_bias_), scale)),
+                               project_distances(keys, mask.causal ? 0 : queries - 1), {.transpose_b = true});
+  SoftmaxAttentionOptions options = make_softmax_attention_options(q, k, mask, dropout_, context, name);
+  options.bias = relative_shift(scores, keys);
+  return softmax_attention(add(q, content_bias_), k, v, options);
 }
 
 // The ring buffer of compressed rows has more rows than the compressed memory. The additional rows represent
 // tokens that are still in the uncompressed memory or in the current segment.
-std::unique_ptr<AttentionState> RelativeAttention::make_state(const AttentionStateOptions& shape) const {
+RelativeState RelativeAttention::make_relative_state(const AttentionStateOptions& shape) const {
   const NoGradScope no_grad;
   const SegmentMemorySize& m = memory_size();
-  const int64_t capacity = std::min(shape.capacity, m.tokens + segment_length_);
-  const int64_t rows = std::min(shape.capacity, max_key_count()), width = projection_.size(0);
-  const Tensor table = compute_sinusoids(width, 0, rows, 1).to(shape.dtype).to(shape.device);
+  const int64_t distances = std::min(shape.capacity, max_key_count()), width = projection_.size(0);
+  const Tensor table = compute_sinusoids(width, 0, distances, 1).to(shape.dtype).to(shape.device);
   const Tensor projected = matmul(table, projection_, {.transpose_b = true});
-  const RelativeAttentionParameters bias{detach(content_bias_), detach(position_bias_),
-                                         reshape(projected, {rows, shape.heads, shape.dim})};
-  RelativeAttentionCache sizes;
-  sizes.window = {segment_length_, m.tokens, 0};
-  sizes.compression_rate = m.compression_rate;
-  sizes.max_compressed_rows = m.compressed_rows;
-  return std::make_unique<RelativeState>(
-      shape, sizes, bias, capacity,
-      m.compressed_rows > 0 ? m.compressed_rows + (m.tokens + segment_length_) / m.compression_rate : 0);
+  const auto make_rows = [&](int64_t count) {
+    return Tensor::zeros({shape.batch, count, shape.heads, shape.dim}, shape.dtype, shape.device);
+  };
+  const int64_t capacity = std::min(shape.capacity, m.tokens + segment_length_);
+  RelativeAttentionCache cache{
+      .keys = make_rows(capacity),
+      .values = make_rows(capacity),
+      .window = {segment_length_, m.tokens, 0},
+      .compression_rate = m.compression_rate,
+      .max_compressed_rows = m.compressed_rows,
+      .score_workspace = Tensor::zeros({shape.batch, shape.heads, distances}, shape.dtype, shape.device)};
+  if (m.compressed_rows > 0) {
+    const int64_t rows = m.compressed_rows + (m.tokens + segment_length_) / m.compression_rate;
+    cache.compressed_keys = make_rows(rows);
+    cache.compressed_values = make_rows(rows);
+  }
+  return {{detach(content_bias_), detach(position_bias_),
+           reshape(projected, {distances, shape.heads, shape.dim})},
+          cache};
+}
+
+std::unique_ptr<AttentionState> RelativeAttention::make_state(const AttentionStateOptions& shape) const {
+  return std::make_unique<RelativeAttentionState>(make_relative_state(shape));
 }
 
 void RelativeAttention::step(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& state,
                              const Tensor& out) const {
-  auto& relative = static_cast<RelativeState&>(state);
-  relative_attention_step(q, k, v, relative.bias, relative.cache, out);
-}
-
-void RelativeAttention::append_compressed_row(const Tensor& k, const Tensor& v, AttentionState& state) const {
-  const RelativeAttentionCache& cache = static_cast<RelativeState&>(state).cache;
-  check(cache.compressed_keys.defined(), kRelative, "the state has no compressed memory");
-  const int64_t row = cache.length / cache.compression_rate - 1, slot = row % cache.compressed_keys.size(1);
-  const Shape one{k.size(0), 1, k.size(1), k.size(2)};
-  slice(cache.compressed_keys, 1, slot, slot + 1).copy_from(reshape(k, one));
-  slice(cache.compressed_values, 1, slot, slot + 1).copy_from(reshape(v, one));
+  RelativeState& relative = static_cast<RelativeAttentionState&>(state).relative;
+  relative_attention_step(q, k, v, relative.parameters, relative.cache, out);
 }
 
 Tensor RelativeAttention::compute_sinusoids(int64_t width, int64_t first, int64_t count, int64_t step) const {

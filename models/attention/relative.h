@@ -3,12 +3,29 @@
 #pragma once
 
 #include "models/attention/attention.h"
+#include "ops/relative_attention.h"
 
 namespace tapeformer {
 
 struct RelativeAttentionOptions {
   SegmentMemorySize memory_size = {};
   int64_t max_distance = 0;  // larger distances are replaced by this distance; 0: no limit
+};
+
+// The state of RelativeAttention: the parameters of the scores, and the keys and values of tokens and of
+// compressed rows.
+struct RelativeState {
+  RelativeAttentionParameters parameters;
+  RelativeAttentionCache cache;
+};
+// An AttentionState that contains a RelativeState.
+class RelativeAttentionState : public AttentionState {
+ public:
+  explicit RelativeAttentionState(RelativeState state) : relative(std::move(state)) {}
+  void reset() override { relative.cache.length = 0; }
+  int64_t bytes() const override;
+
+  RelativeState relative;
 };
 
 // The score of query i and key j is
@@ -27,10 +44,11 @@ class RelativeAttention : public Attention {
   std::unique_ptr<AttentionState> make_state(const AttentionStateOptions& shape) const override;
   void step(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& state,
             const Tensor& out) const override;
-  void append_compressed_row(const Tensor& k, const Tensor& v, AttentionState& state) const override;
 
  protected:
   const SegmentMemorySize& memory_size() const { return options_.memory_size; }
+  // Returns a RelativeState without tokens.
+  RelativeState make_relative_state(const AttentionStateOptions& shape) const;
 
  private:
   // Returns the maximum number of keys that a query attends to.

@@ -59,18 +59,17 @@ class SinkhornKind final : public Attention {
 
  private:
   // Returns softmax attention within blocks. q, k and v are (batch * blocks, tokens, heads, dim).
-  Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask, int64_t blocks,
-                ForwardContext context, const std::string& name) const {
+  Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
+                const Tensor& bias, int64_t blocks, ForwardContext context, const std::string& name) const {
     context.first_example *= blocks;
     SoftmaxAttentionOptions options = make_softmax_attention_options(q, k, mask, dropout_, context, name);
-    options.scale = 1 / std::sqrt(static_cast<double>(hidden_.size(2)));
+    options.bias = bias;
     return softmax_attention(q, k, v, options);
   }
 
   // Returns attention without a causal mask, (batch, length, heads, dim). A token of a mixed block is a
   // weighted sum of tokens, some of which can be masked or padding. Let m be the share of the valid tokens in
-  // the sum of the weights. Then log(m) is added to the score of the mixed token. To add this term, the
-  // queries have an additional feature 1, and the keys have an additional feature log(m) * √dim.
+  // the sum of the weights. Then log(m) is added to the score of the mixed token.
   Tensor to_all_blocks(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
                        const ForwardContext& context, const std::string& name) const {
     const int64_t batch = q.size(0), length = q.size(1), blocks = block_count(length), block = options_.block;
@@ -79,24 +78,22 @@ class SinkhornKind final : public Attention {
                  value_blocks = in_blocks(zero_masked_rows(v, mask));
     const Tensor means = mul(permute(sum(key_blocks, 2), {0, 2, 1, 3}), 1 / static_cast<double>(block));
     const Tensor order = balanced(sort_scores(means, context, name), mask, lengths);
-    Tensor queries = joined(in_blocks(q)), keys = with_mixed(order, key_blocks);
-    const Tensor values = with_mixed(order, value_blocks);
-    Tensor key_lengths;
+    Tensor bias, key_lengths;
     if (mask.key_lengths.defined() || length % block != 0) {
       const Tensor all = Tensor::full({batch, length, 1, 1}, 1, q.dtype(), q.device());
       const Tensor valid = reshape(in_blocks(zero_masked_rows(all, mask)), {batch, 1, blocks, block});
       const Tensor mass = div(matmul(order, valid), add(sum(order, 3, true), kMinMass));
-      const Tensor score = mul(log(add(mass, kMinMass)), std::sqrt(static_cast<double>(q.size(3))));
-      const Tensor mixed = reshape(permute(score, {0, 2, 3, 1}), {batch * blocks, block, q.size(2), 1});
-      keys = concat({keys, concat({mixed, Tensor::zeros_like(mixed)}, 1)}, 3);
-      queries = concat({queries, Tensor::full(mixed.shape(), 1, q.dtype(), q.device())}, 3);
+      const Tensor score = permute(log(add(mass, kMinMass)), {0, 2, 1, 3});
+      bias = broadcast_to(reshape(pad(score, 3, 0, block), {batch * blocks, q.size(2), 1, 2 * block}),
+                          {batch * blocks, q.size(2), block, 2 * block});
       key_lengths = Tensor::empty({batch * blocks}, DType::int64);
       for (int64_t i = 0; i < batch * blocks; ++i)
         key_lengths.data<int64_t>()[i] =
             block + std::clamp<int64_t>(lengths.data<int64_t>()[i / blocks] - i % blocks * block, 0, block);
     }
     const AttentionMask masked{.causal = false, .key_lengths = key_lengths};
-    const Tensor out = attend(queries, keys, values, masked, blocks, context, name);
+    const Tensor out = attend(joined(in_blocks(q)), with_mixed(order, key_blocks),
+                              with_mixed(order, value_blocks), masked, bias, blocks, context, name);
     return contiguous(slice(reshape(out, {batch, blocks * block, q.size(2), v.size(3)}), 1, 0, length));
   }
 
@@ -124,9 +121,9 @@ class SinkhornKind final : public Attention {
     const auto keys_of = [&](const Tensor& x) {
       return concat({mixed_blocks(order, earlier(x)), joined(later(x))}, 1);
     };
-    const Tensor start = attend(first(q), first(k), first(v), causal, 1, context, name + ".first_block");
+    const Tensor start = attend(first(q), first(k), first(v), causal, {}, 1, context, name + ".first_block");
     const Tensor rest = attend(joined(later(in_blocks(q))), keys_of(key_blocks), keys_of(value_blocks),
-                               causal, rows, context, name);
+                               causal, {}, rows, context, name);
     const Tensor all = concat({start, reshape(rest, {batch, rows * block, q.size(2), v.size(3)})}, 1);
     return contiguous(slice(all, 1, 0, length));
   }
@@ -159,15 +156,8 @@ class SinkhornKind final : public Attention {
   }
 
   int64_t block_count(int64_t length) const { return (length + options_.block - 1) / options_.block; }
-  // Returns x (batch, length, heads, dim), padded with zeros and split into blocks, as (batch, blocks, block,
-  // heads, dim).
-  Tensor in_blocks(const Tensor& x) const {
-    const int64_t batch = x.size(0), heads = x.size(2), dim = x.size(3), blocks = block_count(x.size(1));
-    const int64_t missing = blocks * options_.block - x.size(1);
-    const Tensor padded =
-        missing > 0 ? concat({x, Tensor::zeros({batch, missing, heads, dim}, x.dtype(), x.device())}, 1) : x;
-    return reshape(padded, {batch, blocks, options_.block, heads, dim});
-  }
+  // Returns x (batch, length, heads, dim) as (batch, blocks, block, heads, dim).
+  Tensor in_blocks(const Tensor& x) const { return split_into_blocks(x, 1, options_.block); }
   // Returns blocks (batch, blocks, block, heads, dim) as (batch * blocks, block, heads, dim).
   static Tensor joined(const Tensor& blocks) {
     return reshape(blocks, {blocks.size(0) * blocks.size(1), blocks.size(2), blocks.size(3), blocks.size(4)});

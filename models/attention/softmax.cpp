@@ -113,6 +113,14 @@ AttentionCapabilities make_sparse_attention_capabilities() {
           .bfloat16 = true};
 }
 
+double count_pattern_multiply_adds(const PatternFunction& pattern, const AttentionSize& size) {
+  constexpr int64_t kHeads = 2;  // patterns that differ between heads alternate or are random
+  const SparsePattern sparse = pattern({size.length, kHeads, true, kCpu, ""});
+  const SoftmaxAttentionOptions options{
+      .causal = true, .pattern = sparse.pattern, .key_blocks = sparse.key_blocks};
+  return 2 * static_cast<double>(size.dim) * count_attended_pairs(options, kHeads, size.length) / kHeads;
+}
+
 double count_sparse_attention_multiply_adds(double keys, const AttentionSize& size) {
   const auto length = static_cast<double>(size.length);
   return 2 * static_cast<double>(size.dim) * std::min(keys, length / 2) * length;

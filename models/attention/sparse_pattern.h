@@ -2,7 +2,6 @@
 #pragma once
 
 #include "models/attention/attention.h"
-#include "models/attention/sparse_kinds.h"
 #include "ops/softmax_attention.h"
 
 namespace tapeformer {
@@ -33,8 +32,9 @@ std::unique_ptr<Attention> make_softmax_attention(PatternFunction pattern, doubl
 // Returns the capabilities of softmax attention with a sparse pattern.
 AttentionCapabilities make_sparse_attention_capabilities();
 
-// Returns the number of multiply-adds in a causal pass of one head. A query attends to min(keys, length / 2)
-// keys on average.
+// Return the number of multiply-adds in a causal pass of one head: the mean of the heads if their patterns
+// differ, or the number if a query attends to min(keys, length / 2) keys on average.
+double count_pattern_multiply_adds(const PatternFunction& pattern, const AttentionSize& size);
 double count_sparse_attention_multiply_adds(double keys, const AttentionSize& size);
 
 // Throws OptionError unless the option `name` is at most `length`, the length of the sequences.

@@ -1,12 +1,9 @@
 #include "models/encoder/encoder_layer.h"
 
 #include "autograd/chunked.h"
-#include "models/layers/loss_terms.h"
 #include "ops/elementwise.h"
 #include "ops/linear.h"
-#include "ops/losses.h"
 #include "ops/rotary.h"
-#include "ops/softmax_attention.h"
 #include "ops/view.h"
 
 namespace tapeformer {
@@ -61,7 +58,8 @@ MultiHeadAttention::MultiHeadAttention(const EncoderOptions& options, int64_t la
                                .max_length = options.max_length,
                                .dropout = options.attention_dropout,
                                .rotary = options.rotary,
-                               .shared_parameter_source = shared_parameter_source});
+                               .shared_parameter_source = shared_parameter_source,
+                               .projections = {&query_projection, &key_projection, &value_projection}});
   rotates_ = options.rotary && !attention_->applies_rotary_positions();
   const auto add_projection = [&](const char* name, Linear& projection) {
     add_child(name, projection);
@@ -134,46 +132,13 @@ ProjectedHeads MultiHeadAttention::project(const Tensor& x, const Tensor& source
   return split_heads(parts);
 }
 
-Tensor MultiHeadAttention::prepend_and_update_memory(const Tensor& x, const ForwardContext& context,
-                                                     const std::string& name) const {
-  const Tensor evicted = context.memory->write(name, x);
-  if (evicted.defined()) compress_memory(x, evicted, context, name);
-  const Tensor memory = context.memory->read(name, x.size(0));
-  return memory.defined() ? concat({memory.to(x.dtype()), x}, 1) : x;
-}
-
-// Recomputed and reversible layers do not record ops in the forward pass. They record ops when backward()
-// replays the forward pass, but compress_memory() is not called in the replay. Therefore, this function
-// enables recording if context.loss_terms is not null. Otherwise, the reconstruction loss would have no
-// gradients.
-void MultiHeadAttention::compress_memory(const Tensor& x, const Tensor& evicted,
-                                         const ForwardContext& context, const std::string& name) const {
-  const RecordingScope scope(context.loss_terms != nullptr);
-  const Tensor rows = attention_->compress(evicted);
-  context.memory->write_compressed(name, rows);
-  if (requires_grad(rows)) context.loss_terms->add(compute_reconstruction_loss(detach(x), evicted, rows));
-}
-
-Tensor MultiHeadAttention::compute_reconstruction_loss(const Tensor& x, const Tensor& evicted,
-                                                       const Tensor& compressed) const {
-  const auto heads = [&](const Linear& projection, const Tensor& rows) {
-    return reshape(linear(rows, detach(projection.weight), detach(projection.bias)),
-                   {rows.size(0), rows.size(1), heads_, head_dim_});
-  };
-  const Tensor q = heads(query_projection, x);
-  const auto attended = [&](const Tensor& rows) {
-    return softmax_attention(q, heads(key_projection, rows), heads(value_projection, rows));
-  };
-  return mse_loss(attended(compressed), attended(evicted));
-}
-
 Tensor MultiHeadAttention::forward(const Tensor& x, const Tensor& x_operand, const AttentionMask& mask,
                                    const ForwardContext& context, const std::string& name,
                                    DType result_dtype) const {
   const Tensor operand = x_operand.defined() ? x_operand : convert_to_operand_dtype(x);
   const DType head_dtype = accepts_bfloat16_ ? operand.dtype() : x.dtype();
   const Tensor source =
-      context.memory ? convert_to_operand_dtype(prepend_and_update_memory(x, context, name)) : operand;
+      context.memory ? convert_to_operand_dtype(attention_->prepend_memory(x, context, name)) : operand;
   return run_attention(TapeExecutor{*this, mask, context, name, source, x.shape(), head_dtype, result_dtype},
                        operand);
 }

@@ -136,19 +136,6 @@ class MultiHeadAttention final : public Module {
   // Projects x to queries, and `source` to keys and values. x and `source` are (batch, rows, width). Each
   // projection is (batch, rows, heads, head_dim) with dtype `dtype`.
   ProjectedHeads project(const Tensor& x, const Tensor& source, DType dtype) const;
-  // Returns the concatenation of the segment memory of the layer and x. If the memory is empty, returns x.
-  // Stores x in the memory for the next segment.
-  Tensor prepend_and_update_memory(const Tensor& x, const ForwardContext& context,
-                                   const std::string& name) const;
-  // Compresses `evicted` and stores the resulting rows in the compressed memory. `evicted` contains the old
-  // inputs that the segment x displaces from the uncompressed memory. If the resulting rows require
-  // gradients, adds the result of compute_reconstruction_loss() to context.loss_terms.
-  void compress_memory(const Tensor& x, const Tensor& evicted, const ForwardContext& context,
-                       const std::string& name) const;
-  // Returns the attention-reconstruction loss (Rae et al. 2020, algorithm 2). The loss is the mean squared
-  // difference between the attention of x to `evicted` and the attention of x to `compressed`. Both
-  // attentions are softmax attention without positions and masks. Gradients reach only `compressed`.
-  Tensor compute_reconstruction_loss(const Tensor& x, const Tensor& evicted, const Tensor& compressed) const;
 
   int64_t heads_, head_dim_;
   UsedAttentionInputs inputs_;

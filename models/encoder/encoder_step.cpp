@@ -23,10 +23,6 @@ RecurrentEncoder::RecurrentEncoder(const Encoder& encoder, int64_t batch, int64_
     const AttentionLayerChoice& choice =
         find_layer_choice(o.attention, static_cast<int64_t>(layers_.size()) - 1);
     layers_.back().can_round_result = find_attention_kind(choice.kind).capabilities.can_round_step_results;
-    const SegmentMemorySize memory = find_attention_kind(choice.kind).get_segment_memory_size(choice.options);
-    if (memory.compressed_rows > 0)
-      layers_.back().inputs_to_compress =
-          Tensor::zeros({batch, memory.compression_rate, o.width()}, like.dtype(), like.device());
   }
   const auto buffer = [&](const Shape& s) { return Tensor::empty(s, like.dtype(), like.device()); };
   for (Tensor* t : {&input_, &normalized_, &branch_result_}) *t = buffer({batch, o.width()});
@@ -71,8 +67,7 @@ RecurrentEncoder::Layer RecurrentEncoder::make_layer(const EncoderLayer& weights
           .projected = projected.view({shape.batch, count * shape.heads * shape.dim}),
           .heads = a.split_heads(unbind(projected, 1)),
           .state = a.inner_attention().make_state(shape),
-          .can_round_result = false,
-          .inputs_to_compress = {}};
+          .can_round_result = false};
 }
 
 int64_t RecurrentEncoder::state_bytes() const {
@@ -118,33 +113,13 @@ struct RecurrentEncoder::TokenExecutor {
     const Tensor& x = operand.defined() ? operand : input;
     if (branch == ResidualBranch::attention) {
       const Tensor branch_result = run_attention(*this, x);
-      if (layer.inputs_to_compress.defined()) compress(input);
+      layer.weights.attention.inner_attention().observe_input(input, *layer.state);
       return branch_result;
     }
     layer.linear1.forward_into(x, layer.weights.feedforward.activation(), step.hidden_, step.hidden_scratch_);
     if (post_norm) return step.hidden_;
     layer.linear2.forward_into(step.hidden_, Activation::none, step.branch_result_);
     return step.branch_result_;
-  }
-
-  // Stores the attention input x (batch, width) in inputs_to_compress. After every `rate` inputs, compresses
-  // the stored inputs to one row and appends the row to the compressed memory.
-  //
-  // A captured CUDA graph uses the same `slot` in every replay, so the replays append wrong rows. These rows
-  // do not affect the results: queries read a row only in later segments, and a graph decodes at most one
-  // segment.
-  void compress(const Tensor& x) const {
-    const int64_t batch = x.size(0), width = x.size(1), rate = layer.inputs_to_compress.size(1);
-    const int64_t slot = step.position_ % rate;
-    slice(layer.inputs_to_compress, 1, slot, slot + 1).copy_from(reshape(x, {batch, 1, width}));
-    if (slot + 1 < rate) return;
-    const MultiHeadAttention& a = layer.weights.attention;
-    const Tensor row = reshape(a.inner_attention().compress(layer.inputs_to_compress), {batch, width});
-    const auto heads = [&](const Linear& projection) {
-      return reshape(linear(row, projection.weight, projection.bias), layer.heads.value.shape());
-    };
-    a.inner_attention().append_compressed_row(heads(a.key_projection), heads(a.value_projection),
-                                              *layer.state);
   }
 
   ProjectedHeads project(const Tensor& x) const {

@@ -42,12 +42,11 @@ class RecurrentEncoder {
     Tensor projected;      // results of the projections, (batch, projections * width)
     ProjectedHeads heads;  // views of `projected`, (batch, heads, head_dim)
     std::unique_ptr<AttentionState> state;
-    bool can_round_result;      // whether the attention can write bfloat16 results for float32 inputs
-    Tensor inputs_to_compress;  // (batch, rate, width); undefined without a compressed memory
+    bool can_round_result;  // whether the attention can write bfloat16 results for float32 inputs
   };
   // Returns a layer that refers to `weights` and has an empty attention state. Layer::projected is a view of
   // the start of `buffer`, which has 3 * batch * width elements. All layers can share the buffer, because the
-  // layers run one after another. The caller sets can_round_result and inputs_to_compress.
+  // layers run one after another. The caller sets can_round_result.
   static Layer make_layer(const EncoderLayer& weights, const AttentionStateOptions& shape,
                           const Tensor& buffer);
 

@@ -2,6 +2,7 @@
 // allocates one block for each thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "core/scratch.h"
@@ -40,5 +41,24 @@ class PerThreadMemory {
   int64_t bytes_;
   Scratch<char> memory_;
 };
+
+// Calls f(worker, task) for each task in [0, tasks), in parallel. Each thread has a worker, the result of
+// make(), whose working memory worker.take_memory(arena) allocates, and a ProcessorState object. `work` is
+// the number of multiply-adds of a task.
+template <class ProcessorState, class Make, class F>
+void for_each_task(int64_t tasks, int64_t work, const Make& make, const F& f) {
+  Arena count(nullptr);
+  make().take_memory(count);
+  const PerThreadMemory memory(count.used_bytes());
+  constexpr int64_t kMinWorkPerThread = 1 << 16;  // number of multiply-adds
+  const int64_t grain = std::max<int64_t>(kMinWorkPerThread / std::max<int64_t>(work, 1), 1);
+  parallel_for(tasks, grain, [&](int64_t begin, int64_t end) {
+    [[maybe_unused]] const ProcessorState state;
+    auto worker = make();
+    Arena arena = memory.arena();
+    worker.take_memory(arena);
+    for (int64_t task = begin; task < end; ++task) f(worker, task);
+  });
+}
 
 }  // namespace tapeformer::cpu

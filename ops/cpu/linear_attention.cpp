@@ -388,22 +388,13 @@ void for_groups_with_scan(const LinearAttentionShape& s, AttentionRows<const S> 
                           AttentionRows<const S> v, F&& f) {
   if (s.batch == 0 || s.heads == 0) return;
   const int64_t heads = group_size(s.batch, s.heads), groups = (s.heads + heads - 1) / heads;
-  Arena count(nullptr);
-  HeadGroup<S, Scan>(s, heads, q, k, v).take_memory(count);
-  const PerThreadMemory memory(count.used_bytes());
-  constexpr int64_t kMinWorkPerThread = 1 << 16;  // number of multiply-adds
-  const int64_t work = heads * (s.query_length + s.key_length) * s.dim * s.value_dim;
-  const int64_t grain = std::max<int64_t>(kMinWorkPerThread / std::max<int64_t>(work, 1), 1);
-  parallel_for(s.batch * groups, grain, [&](int64_t begin, int64_t end) {
-    [[maybe_unused]] const typename Scan::ProcessorState state;
-    HeadGroup<S, Scan> group(s, heads, q, k, v);
-    Arena arena = memory.arena();
-    group.take_memory(arena);
-    for (int64_t i = begin; i < end; ++i) {
-      group.select(i / groups, i % groups * heads);
-      f(group);
-    }
-  });
+  for_each_task<typename Scan::ProcessorState>(
+      s.batch * groups, heads * (s.query_length + s.key_length) * s.dim * s.value_dim,
+      [&] { return HeadGroup<S, Scan>(s, heads, q, k, v); },
+      [&](HeadGroup<S, Scan>& group, int64_t task) {
+        group.select(task / groups, task % groups * heads);
+        f(group);
+      });
 }
 
 // Calls f(group) for all groups of heads of all sequences, in parallel. Uses AMX for BFloat16 tensors if

@@ -67,33 +67,6 @@ class RelativeStep {
 }  // namespace
 
 template <class T>
-void relative_scores(Backend, const RelativeScoresShape& s, const T* content, const T* position, T* scores) {
-  parallel_for(s.rows * s.queries, choose_relative_grain(s.keys), [&](int64_t first, int64_t last) {
-    for (int64_t row = first; row < last; ++row) {
-      const int64_t shift = s.column(row % s.queries, 0), count = std::min(s.keys, s.distances - shift);
-      const T *const x = content + row * s.keys, *const p = position + row * s.distances + shift;
-      T* const y = scores + row * s.keys;
-#pragma omp simd
-      for (int64_t j = 0; j < count; ++j) y[j] = x[j] + p[j];
-      std::fill(y + count, y + s.keys, -std::numeric_limits<T>::infinity());
-    }
-  });
-}
-
-template <class T>
-void relative_scores_backward(Backend, const RelativeScoresShape& s, const T* gradient, T* gposition) {
-  parallel_for(s.rows * s.queries, choose_relative_grain(s.distances), [&](int64_t first, int64_t last) {
-    for (int64_t row = first; row < last; ++row) {
-      const int64_t shift = s.column(row % s.queries, 0), count = std::min(s.keys, s.distances - shift);
-      T* const g = gposition + row * s.distances;
-      std::fill_n(g, shift, T{0});
-      std::copy_n(gradient + row * s.keys, count, g + shift);
-      std::fill(g + shift + count, g + s.distances, T{0});
-    }
-  });
-}
-
-template <class T>
 void relative_attention_step(Backend, const RelativeAttentionStepShape& s,
                              const RelativeAttentionStepInputs<T>& inputs,
                              const RelativeAttentionRingBuffers<T>& keys,
@@ -109,8 +82,7 @@ void relative_attention_step(Backend, const RelativeAttentionStepShape& s,
 
 template <class T>
 struct RelativeAttentionKernels {
-  inline static const FunctionInstances all{&relative_scores<T>, &relative_scores_backward<T>,
-                                            &relative_attention_step<T>};
+  inline static const FunctionInstances all{&relative_attention_step<T>};
 };
 template struct RelativeAttentionKernels<float>;
 template struct RelativeAttentionKernels<double>;

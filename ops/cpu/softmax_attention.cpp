@@ -40,10 +40,10 @@ class SoftmaxAttentionHead {
 
  public:
   SoftmaxAttentionHead(const SoftmaxAttentionShape& shape, AttentionRows<const S> q, AttentionRows<const S> k,
-                       AttentionRows<const S> v)
-      : shape_(shape), q_(q), k_(k), v_(v) {}
+                       AttentionRows<const S> v, bool backward)
+      : shape_(shape), q_(q), k_(k), v_(v), backward_(backward) {}
 
-  void take_memory(Arena& arena, bool backward) {
+  void take_memory(Arena& arena) {
     const auto take = [&]<class U>(U*& target, int64_t elements) { target = arena.allocate<U>(elements); };
     const int64_t keys = round_up_to_tile_columns<T>(shape_.key_length);
     take(query_rows_, kQueries * depth());
@@ -51,8 +51,8 @@ class SoftmaxAttentionHead {
     take(scores_, std::max({kQueries * kScoreStride, padded_dim(), padded_value_dim()}));
     take(multipliers_, kScoreStride);
     for (T** per_row : {&maximum_, &sum_}) take(*per_row, kQueries);
-    take_operands(arena, backward);
-    if (!backward) {
+    take_operands(arena);
+    if (!backward_) {
       take(value_columns_, keys * padded_value_dim());
       take(result_, kQueries * padded_value_dim());
       return;
@@ -75,7 +75,7 @@ class SoftmaxAttentionHead {
                  shape_.causal};
   }
 
-  void forward(AttentionRows<S> out, T* log_sums) {
+  void forward(AttentionRows<const T> bias, AttentionRows<S> out, T* log_sums) {
     pack_panels(k_row(0), k_.length_stride, valid_keys_, shape_.dim, depth(), key_panels_);
     Products::pack_key_columns(v_row(0), v_.length_stride, valid_keys_, shape_.value_dim, T{1},
                                key_capacity(), value_columns_);
@@ -85,6 +85,7 @@ class SoftmaxAttentionHead {
       std::fill_n(sum_, kQueries, T{0});
       for_key_blocks([&] {
         score_tiles(query_rows_, depth(), key_panels_, scores_);
+        if (bias.data) add_bias(bias);
         for (int64_t i = 0; i < queries_; ++i) update_probabilities(i);
         add_for_queries(value_columns_, padded_value_dim(), result_);
       });
@@ -99,8 +100,8 @@ class SoftmaxAttentionHead {
     });
   }
 
-  void backward(AttentionRows<const S> out, const T* log_sums, AttentionRows<const S> g, AttentionRows<S> gq,
-                AttentionRows<S> gk, AttentionRows<S> gv) {
+  void backward(AttentionRows<const T> bias, AttentionRows<const S> out, const T* log_sums,
+                AttentionRows<const S> g, const AttentionGradients<S>& gradients, AttentionRows<T> gbias) {
     pack_panels(k_row(0), k_.length_stride, valid_keys_, shape_.dim, depth(), key_panels_);
     Products::pack_key_columns(k_row(0), k_.length_stride, valid_keys_, shape_.dim, scale(), key_capacity(),
                                key_columns_);
@@ -112,24 +113,26 @@ class SoftmaxAttentionHead {
       for_key_blocks([&] {
         score_tiles(query_rows_, depth(), key_panels_, scores_);
         score_tiles(g_rows_, value_depth(), value_panels_, score_gradients_);
+        if (bias.data) add_bias(bias);
         for (int64_t i = 0; i < queries_; ++i) row_gradient(i);
-        if (gv.data) add_for_keys(weight_pairs_, g_columns_, padded_value_dim(), gv_);
-        if (gk.data) add_for_keys(gradient_pairs_, query_columns_, padded_dim(), gk_);
-        if (gq.data) add_for_queries(key_columns_, padded_dim(), gq_);
+        if (gbias.data) store_bias_gradient(gbias);
+        if (gradients.gv.data) add_for_keys(weight_pairs_, g_columns_, padded_value_dim(), gv_);
+        if (gradients.gk.data) add_for_keys(gradient_pairs_, query_columns_, padded_dim(), gk_);
+        if (gradients.gq.data) add_for_queries(key_columns_, padded_dim(), gq_);
       });
-      if (gq.data)
+      if (gradients.gq.data)
         for (int64_t i = 0; i < queries_; ++i)
-          write_scaled(gq_ + i * padded_dim(), shape_.dim, gq.row(batch_, query_ + i, head_));
+          write_scaled(gq_ + i * padded_dim(), shape_.dim, gradients.gq.row(batch_, query_ + i, head_));
     });
     for (int64_t j = 0; j < shape_.key_length; ++j) {
       T* const row = scores_;  // the scores are not needed after the loop over queries
-      if (gk.data) {
+      if (gradients.gk.data) {
         Products::read_key_sums(gk_, j, padded_dim(), shape_.dim, row);
-        write_scaled(row, shape_.dim, gk.row(batch_, j, head_));
+        write_scaled(row, shape_.dim, gradients.gk.row(batch_, j, head_));
       }
-      if (gv.data) {
+      if (gradients.gv.data) {
         Products::read_key_sums(gv_, j, padded_value_dim(), shape_.value_dim, row);
-        convert_elements(row, shape_.value_dim, gv.row(batch_, j, head_));
+        convert_elements(row, shape_.value_dim, gradients.gv.row(batch_, j, head_));
       }
     }
   }
@@ -149,14 +152,14 @@ class SoftmaxAttentionHead {
 
   // Allocates the operands that contain attention weights or gradients of scores. For types other than
   // BFloat16, the operands are scores_ and score_gradients_.
-  void take_operands(Arena& arena, bool backward) {
+  void take_operands(Arena& arena) {
     constexpr int64_t kSize = kQueries * kScoreStride;
-    score_gradients_ = arena.allocate<T>(backward ? kSize : 0);
+    score_gradients_ = arena.allocate<T>(backward_ ? kSize : 0);
     if constexpr (kPairs) {
       weight_rows_ = arena.allocate<O>(kSize);
-      for (O** pairs : {&weight_pairs_, &gradient_pairs_}) *pairs = arena.allocate<O>(backward ? kSize : 0);
+      for (O** pairs : {&weight_pairs_, &gradient_pairs_}) *pairs = arena.allocate<O>(backward_ ? kSize : 0);
     } else {
-      weight_rows_ = backward ? score_gradients_ : scores_;
+      weight_rows_ = backward_ ? score_gradients_ : scores_;
       weight_pairs_ = scores_;
       gradient_pairs_ = score_gradients_;
     }
@@ -209,6 +212,32 @@ class SoftmaxAttentionHead {
     key_blocks_.for_each_score_tile([&](int64_t i, int64_t key, int64_t column) {
       Products::compute_scores(left + i * depth, panels + key * depth, depth,
                                scores + i * kScoreStride + column);
+    });
+  }
+
+  // Calls f(scores of row i, first column, row of `bias` from the key of this column on, number of keys) for
+  // each range of columns of each query of the block.
+  template <class B, class F>
+  void for_each_bias_range(const AttentionRows<B>& bias, F&& f) const {
+    for (int64_t i = 0; i < queries_; ++i)
+      key_blocks_.for_each_span(i, [&](const KeySpan& span, const ScoreColumns& columns) {
+        const int64_t key = span.first_key + columns.begin - span.first_column;
+        f(i * kScoreStride + columns.begin, bias.row(batch_, query_ + i, head_) + key,
+          std::min(columns.padded_end - columns.begin, shape_.key_length - key));
+      });
+  }
+  // Adds the bias to scores_, which are not yet multiplied by the scale if O is BFloat16.
+  void add_bias(const AttentionRows<const T>& bias) {
+    const T factor = kPairs ? 1 / scale() : T{1};
+    for_each_bias_range(bias, [&](int64_t first, const T* row, int64_t count) {
+      T* const scores = scores_ + first;
+#pragma omp simd
+      for (int64_t j = 0; j < count; ++j) scores[j] += factor * row[j];
+    });
+  }
+  void store_bias_gradient(const AttentionRows<T>& gbias) const {
+    for_each_bias_range(gbias, [&](int64_t first, T* row, int64_t count) {
+      std::copy_n(score_gradients_ + first, count, row);
     });
   }
 
@@ -301,7 +330,8 @@ class SoftmaxAttentionHead {
       const S *const row = block + i * g.length_stride, *const out_row = out.row(batch_, query_ + i, head_);
       convert_elements(row, shape_.value_dim, g_rows_ + i * value_depth());
       sum_[i] = dot(row, out_row, shape_.value_dim);
-      maximum_[i] = log_sums[(batch_ * shape_.heads + head_) * shape_.query_length + query_ + i];
+      const T log_sum = log_sums[(batch_ * shape_.heads + head_) * shape_.query_length + query_ + i];
+      maximum_[i] = log_sum == kMinusInfinity<T> ? T{0} : log_sum;  // the difference to a score of -inf
     }
     Products::pack_query_columns(g_rows_, queries_, shape_.value_dim, g_columns_);
     Products::pack_query_columns(query_rows_, queries_, shape_.dim, query_columns_);
@@ -362,6 +392,7 @@ class SoftmaxAttentionHead {
 
   const SoftmaxAttentionShape& shape_;
   const AttentionRows<const S> q_, k_, v_;
+  const bool backward_;  // whether backward() is called instead of forward()
   int64_t batch_ = 0, head_ = 0, valid_keys_ = 0;
   AttendedKeys attended_;
   KeyBlockIterator<T, kQueries, kAttentionKeys, Products::kRows, Products::kColumnStep> key_blocks_;
@@ -390,22 +421,14 @@ class SoftmaxAttentionHead {
 template <class Products, class S, class F>
 void for_heads_with_products(const SoftmaxAttentionShape& s, AttentionRows<const S> q,
                              AttentionRows<const S> k, AttentionRows<const S> v, bool backward, const F& f) {
-  Arena count(nullptr);
-  SoftmaxAttentionHead<S, Products>(s, q, k, v).take_memory(count, backward);
-  const PerThreadMemory memory(count.used_bytes());
-  constexpr int64_t kMinWorkPerThread = 1 << 16;  // number of multiply-adds
-  const int64_t work = s.query_length * s.key_length * (s.dim + s.value_dim);
-  const int64_t grain = std::max<int64_t>(kMinWorkPerThread / std::max<int64_t>(work, 1), 1);
-  parallel_for(s.batch * s.heads, grain, [&](int64_t begin, int64_t end) {
-    [[maybe_unused]] const typename Products::ProcessorState state;
-    SoftmaxAttentionHead<S, Products> head(s, q, k, v);
-    Arena arena = memory.arena();
-    head.take_memory(arena, backward);
-    for (int64_t i = begin; i < end; ++i) {
-      head.select(i / s.heads, i % s.heads);
-      f(head);
-    }
-  });
+  using Head = SoftmaxAttentionHead<S, Products>;
+  for_each_task<typename Products::ProcessorState>(
+      s.batch * s.heads, s.query_length * s.key_length * (s.dim + s.value_dim),
+      [&] { return Head(s, q, k, v, backward); },
+      [&](Head& head, int64_t task) {
+        head.select(task / s.heads, task % s.heads);
+        f(head);
+      });
 }
 
 // Calls f(head) for each attention head of each sequence, in parallel. If S is BFloat16, the class of matrix
@@ -426,21 +449,21 @@ void for_heads(const SoftmaxAttentionShape& s, AttentionRows<const S> q, Attenti
 
 template <class T>
 void softmax_attention_forward(Backend, const SoftmaxAttentionShape& s, AttentionRows<const T> q,
-                               AttentionRows<const T> k, AttentionRows<const T> v, T* out,
-                               Compute<T>* log_sums) {
+                               AttentionRows<const T> k, AttentionRows<const T> v,
+                               AttentionRows<const Compute<T>> bias, T* out, Compute<T>* log_sums) {
   const AttentionRows<T> target = make_contiguous_rows(out, s.query_length, s.heads, s.value_dim);
-  for_heads(s, q, k, v, false, [&](auto& head) { head.forward(target, log_sums); });
+  for_heads(s, q, k, v, false, [&](auto& head) { head.forward(bias, target, log_sums); });
 }
 
 template <class T>
 void softmax_attention_backward(Backend, const SoftmaxAttentionShape& s, AttentionRows<const T> q,
-                                AttentionRows<const T> k, AttentionRows<const T> v, const T* out,
+                                AttentionRows<const T> k, AttentionRows<const T> v,
+                                AttentionRows<const Compute<T>> bias, const T* out,
                                 const Compute<T>* log_sums, AttentionRows<const T> g,
-                                AttentionGradients<T> gradients) {
+                                AttentionGradients<T> gradients, AttentionRows<Compute<T>> gbias) {
   const AttentionRows<const T> result = make_contiguous_rows(out, s.query_length, s.heads, s.value_dim);
-  for_heads(s, q, k, v, true, [&](auto& head) {
-    head.backward(result, log_sums, g, gradients.gq, gradients.gk, gradients.gv);
-  });
+  for_heads(s, q, k, v, true,
+            [&](auto& head) { head.backward(bias, result, log_sums, g, gradients, gbias); });
 }
 
 template <class T>

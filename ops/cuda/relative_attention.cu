@@ -9,27 +9,6 @@ namespace {
 
 constexpr int kStepThreads = 256;
 
-// Implements relative_scores(). A thread writes one score at a time.
-template <class T>
-__global__ void relative_scores_kernel(RelativeScoresShape s, const T* content, const T* position, T* scores,
-                                       int64_t count) {
-  for (int64_t i = first_element(); i < count; i += element_stride()) {
-    const int64_t row = i / s.keys, column = s.column(row % s.queries, i % s.keys);
-    scores[i] = column < s.distances ? content[i] + position[row * s.distances + column]
-                                     : -std::numeric_limits<T>::infinity();
-  }
-}
-
-// Implements relative_scores_backward(). A thread writes one element of gposition at a time.
-template <class T>
-__global__ void relative_scores_backward_kernel(RelativeScoresShape s, const T* gradient, T* gposition,
-                                                int64_t count) {
-  for (int64_t i = first_element(); i < count; i += element_stride()) {
-    const int64_t row = i / s.distances, key = i % s.distances - s.column(row % s.queries, 0);
-    gposition[i] = key >= 0 && key < s.keys ? gradient[row * s.keys + key] : T{0};
-  }
-}
-
 // Implements relative_attention_step(). Each thread block processes one head. First, each warp computes the
 // scores of some of the keys, one key at a time. Then each thread computes some of the features of the
 // result.
@@ -76,18 +55,6 @@ __global__ void relative_step_kernel(RelativeAttentionStepShape s, GraphStep que
 }  // namespace
 
 template <class T>
-void relative_scores(Backend, const RelativeScoresShape& s, const T* content, const T* position, T* scores) {
-  const int64_t count = s.rows * s.queries * s.keys;
-  launch(relative_scores_kernel<T>, make_elementwise_launch(count), s, content, position, scores, count);
-}
-
-template <class T>
-void relative_scores_backward(Backend, const RelativeScoresShape& s, const T* gradient, T* gposition) {
-  const int64_t count = s.rows * s.queries * s.distances;
-  launch(relative_scores_backward_kernel<T>, make_elementwise_launch(count), s, gradient, gposition, count);
-}
-
-template <class T>
 void relative_attention_step(Backend, const RelativeAttentionStepShape& s,
                              const RelativeAttentionStepInputs<T>& inputs,
                              const RelativeAttentionRingBuffers<T>& keys,
@@ -98,8 +65,7 @@ void relative_attention_step(Backend, const RelativeAttentionStepShape& s,
 
 template <class T>
 struct RelativeAttentionKernels {
-  inline static const FunctionInstances all{&relative_scores<T>, &relative_scores_backward<T>,
-                                            &relative_attention_step<T>};
+  inline static const FunctionInstances all{&relative_attention_step<T>};
 };
 template struct RelativeAttentionKernels<float>;
 template struct RelativeAttentionKernels<double>;

@@ -71,6 +71,45 @@ struct OnlineSoftmax {
   }
 };
 
+// Adds the bias, divided by the scale, to a tile of products of queries and keys, which begins at (query,
+// key). Does nothing unless Pattern is KeyPatternAndBias. If kIsTransposed is true, the rows of the tile are
+// keys.
+template <class Pattern, bool kIsTransposed = false, class Tile, class S, class Head>
+__device__ void add_bias(Tile& tile, const SoftmaxAttentionInputs<S>& in, const Head& head, int64_t query,
+                         int64_t key) {
+  if constexpr (std::is_same_v<Pattern, KeyPatternAndBias>) {
+    if (!in.bias.data) return;
+    const auto factor = static_cast<Compute<S>>(1 / in.s.scale);
+#pragma unroll(kUnrollFactor <Compute <S>>)
+    for (int i = 0; i < Tile::kRowsPerThread; ++i)
+#pragma unroll(kUnrollFactor <Compute <S>>)
+      for (int j = 0; j < Tile::kColumnsPerThread; ++j) {
+        const int64_t q = query + (kIsTransposed ? Tile::column(j) : Tile::row(i)),
+                      k = key + (kIsTransposed ? Tile::row(i) : Tile::column(j));
+        if (q < head.query_count && k < head.key_count)
+          tile.elements[i][j] += factor * in.bias.row(head.example, q, head.head)[k];
+      }
+  }
+}
+
+// Writes a tile of gradients of scores, which begins at (query, key), to in.gbias. Does nothing unless
+// Pattern is KeyPatternAndBias.
+template <class Pattern, class Tile, class S, class Head>
+__device__ void store_bias_gradient(const Tile& tile, const SoftmaxAttentionInputs<S>& in, const Head& head,
+                                    int64_t query, int64_t key) {
+  if constexpr (std::is_same_v<Pattern, KeyPatternAndBias>) {
+    if (!in.gbias.data) return;
+#pragma unroll(kUnrollFactor <Compute <S>>)
+    for (int i = 0; i < Tile::kRowsPerThread; ++i)
+#pragma unroll(kUnrollFactor <Compute <S>>)
+      for (int j = 0; j < Tile::kColumnsPerThread; ++j) {
+        const int64_t q = query + Tile::row(i), k = key + Tile::column(j);
+        if (q < head.query_count && k < head.key_count)
+          in.gbias.row(head.example, q, head.head)[k] = tile.elements[i][j];
+      }
+  }
+}
+
 // Writes a tile, multiplied by `factor`, to the rows of one head of `target`. The first row of the tile is
 // written to position `begin`, and the first column to feature `column`. Elements outside of the `length`
 // positions and the `width` features are not written.
@@ -110,12 +149,14 @@ __global__ void __launch_bounds__(Stream::kThreads, kResidentBlocks<Stream, Patt
   stream.template start_loads<1>(key);
   masks.compute_next_masks(in, head, begin, key, false);
   while (key < head.key_count) {
+    const int64_t first_key = key;
     key = head.find_next_key_tile(begin, key + kTileTokens);
     stream.advance(key);
     masks.advance();
     masks.compute_next_masks(in, head, begin, key, false);
     Scores scores;
     stream.template add_row_products<0>(scores, 0);
+    add_bias<Pattern>(scores, in, head, begin, first_key);
 #pragma unroll(kUnrollFactor <T>)
     for (int i = 0; i < Scores::kRowsPerThread; ++i) {
       if (!(scale > 0))
@@ -172,13 +213,14 @@ __global__ void __launch_bounds__(Stream::kThreads, kResidentBlocks<Stream, Patt
   for (int i = 0; i < Scores::kRowsPerThread; ++i) {
     const int64_t query = begin + Scores::row(i), row = head.head_index * head.query_count + query;
     if (query >= head.query_count) continue;
-    log_sums[i] = kLog2E<T> * in.log_sums[row];
+    log_sums[i] = in.load_log_sum(row);
     deltas[i] = in.deltas[row];
   }
   int64_t key = head.find_next_key_tile(begin, 0);
   stream.template start_loads<2>(key);
   masks.compute_next_masks(in, head, begin, key, false);
   while (key < head.key_count) {
+    const int64_t first_key = key;
     key = head.find_next_key_tile(begin, key + kTileTokens);
     stream.advance(key);
     masks.advance();
@@ -188,6 +230,7 @@ __global__ void __launch_bounds__(Stream::kThreads, kResidentBlocks<Stream, Patt
       Scores scores, gradients;
       stream.template add_row_products<0>(scores, first);
       stream.template add_row_products<1>(gradients, first);
+      add_bias<Pattern>(scores, in, head, begin, first_key + first);
 #pragma unroll(kUnrollFactor <T>)
       for (int i = 0; i < Scores::kRowsPerThread; ++i) {
         if (masks.has_dropout()) {
@@ -201,10 +244,11 @@ __global__ void __launch_bounds__(Stream::kThreads, kResidentBlocks<Stream, Patt
         if (masks.has_masked_pairs())
           set_masked_elements(gradients, i, masks.attention_mask(Scores::row(i)) >> first, T{0});
       }
+      if (column == 0) store_bias_gradient<Pattern>(gradients, in, head, begin, first_key + first);
       stream.template add_tile_product<0>(result, gradients, first);
     }
   }
-  store_tile(result, gq, head, begin, column, head.query_count, in.s.dim, scale);
+  if (gq.data) store_tile(result, gq, head, begin, column, head.query_count, in.s.dim, scale);
 }
 
 // Computes the weights and score gradients of one query for all keys of a tile. The rows of `scores` and
@@ -251,6 +295,7 @@ __global__ void __launch_bounds__(Stream::kThreads, kResidentBlocks<Stream, Patt
   stream.template start_loads<2>(query);
   masks.compute_next_masks(in, head, query, begin, true);
   while (query < head.query_count) {
+    const int64_t first_query = query;
     query = head.find_next_query_tile(begin, query + kTileTokens);
     stream.advance(query);
     masks.advance();
@@ -260,6 +305,7 @@ __global__ void __launch_bounds__(Stream::kThreads, kResidentBlocks<Stream, Patt
       Scores scores, gradients;
       stream.template add_row_products<0>(scores, first);
       stream.template add_row_products<1>(gradients, first);
+      add_bias<Pattern, true>(scores, in, head, first_query + first, begin);
 #pragma unroll(kUnrollFactor <T>)
       for (int j = 0; j < Scores::kColumnsPerThread; ++j)
         compute_column_gradients(masks, multiplier, first + Scores::column(j), j, scores, gradients);
@@ -288,15 +334,16 @@ bool can_use_tensor_stream(const SoftmaxAttentionInputs<S>& in) {
 }
 
 // Calls f(std::type_identity<Stream>{}, Pattern{}), where Stream and Pattern are the template arguments of
-// the kernel. To save compile time, double operands always use KeyPattern and a SliceRowStream of width
-// kTileTokens. bfloat16 operands also use these types if TensorCoreRowStream does not support their rows.
+// the kernel. To save compile time, double operands and all operands with a bias use KeyPatternAndBias and a
+// SliceRowStream of width kTileTokens. bfloat16 operands also use these types if TensorCoreRowStream does not
+// support their rows.
 template <class S, class F>
 void with_stream_and_pattern(const SoftmaxAttentionInputs<S>& in, F&& f) {
   constexpr bool kIsTensor = std::is_same_v<S, BFloat16>;
   using Widest = SliceRowStream<TilesFor<S>, kTileTokens>;
   const int64_t width = std::max(in.s.dim, in.s.value_dim);
   if constexpr (!std::is_same_v<S, double>)
-    if (!kIsTensor || (width <= kTileTokens && can_use_tensor_stream(in)))
+    if (!in.bias.data && (!kIsTensor || (width <= kTileTokens && can_use_tensor_stream(in))))
       return visit_tile_width<float>(width, [&](auto columns) {
         constexpr int kWidth = decltype(columns)::value;
         using Stream =
@@ -304,17 +351,18 @@ void with_stream_and_pattern(const SoftmaxAttentionInputs<S>& in, F&& f) {
         if (in.s.pattern.is_limited()) return f(std::type_identity<Stream>{}, KeyPattern{});
         f(std::type_identity<Stream>{}, AllKeys{});
       });
-  f(std::type_identity<Widest>{}, KeyPattern{});
+  f(std::type_identity<Widest>{}, KeyPatternAndBias{});
 }
 
 }  // namespace
 
 template <class S>
 void softmax_attention_forward(Backend, const SoftmaxAttentionShape& s, AttentionRows<const S> q,
-                               AttentionRows<const S> k, AttentionRows<const S> v, S* out,
-                               Compute<S>* log_sums) {
+                               AttentionRows<const S> k, AttentionRows<const S> v,
+                               AttentionRows<const Compute<S>> bias, S* out, Compute<S>* log_sums) {
   using T = Compute<S>;
-  const SoftmaxAttentionInputs<S> in{s, q, k, v, {}, DropoutMultipliers<T>(s.dropout), nullptr, nullptr};
+  const SoftmaxAttentionInputs<S> in{s,       q,       k,   v, {}, DropoutMultipliers<T>(s.dropout),
+                                     nullptr, nullptr, bias};
   const int64_t blocks_per_head = count_tiles(s.query_length, kTileTokens);
   with_stream_and_pattern(in, [&](auto stream, auto pattern) {
     using Stream = typename decltype(stream)::type;
@@ -326,16 +374,17 @@ void softmax_attention_forward(Backend, const SoftmaxAttentionShape& s, Attentio
 
 template <class S>
 void softmax_attention_backward(Backend, const SoftmaxAttentionShape& s, AttentionRows<const S> q,
-                                AttentionRows<const S> k, AttentionRows<const S> v, const S* out,
+                                AttentionRows<const S> k, AttentionRows<const S> v,
+                                AttentionRows<const Compute<S>> bias, const S* out,
                                 const Compute<S>* log_sums, AttentionRows<const S> g,
-                                AttentionGradients<S> gradients) {
+                                AttentionGradients<S> gradients, AttentionRows<Compute<S>> gbias) {
   using T = Compute<S>;
   const Scratch<T> deltas(s.batch * s.heads * s.query_length);
   compute_row_dots<S>(g, make_contiguous_rows(out, s.query_length, s.heads, s.value_dim), s.batch,
                       s.query_length, s.heads, s.value_dim, deltas.data());
   const SoftmaxAttentionInputs<S> in{
-      s, q, k, v, g, DropoutMultipliers<T>(s.dropout), log_sums, deltas.data()};
-  if (gradients.gq.data)
+      s, q, k, v, g, DropoutMultipliers<T>(s.dropout), log_sums, deltas.data(), bias, gbias};
+  if (gradients.gq.data || gbias.data)
     with_stream_and_pattern(in, [&](auto stream, auto pattern) {
       using Stream = typename decltype(stream)::type;
       const int64_t blocks_per_head = count_tiles(s.query_length, kTileTokens);

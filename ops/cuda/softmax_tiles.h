@@ -2,6 +2,7 @@
 // one head, and the masks of a tile of queries and keys.
 #pragma once
 
+#include <limits>
 #include <numbers>
 #include <type_traits>
 
@@ -21,13 +22,27 @@ struct SoftmaxAttentionInputs {
   DropoutMultipliers<Compute<S>> dropout;
   const Compute<S>* log_sums;  // (batch, heads, query_length), the log-sum-exp of the scores of each query
   const Compute<S>* deltas;    // (batch, heads, query_length), the dot products of the rows of g and out
+  AttentionRows<const Compute<S>> bias = {};
+  AttentionRows<Compute<S>> gbias = {};
+
+  // Returns the log-sum-exp of query `row`, divided by log 2. Returns 0 if all scores of the query are -inf,
+  // so that differences of scores and this number are not NaN.
+  __device__ Compute<S> load_log_sum(int64_t row) const {
+    const Compute<S> log_sum = log_sums[row];
+    return log_sum == -std::numeric_limits<Compute<S>>::infinity() ? 0 : kLog2E<Compute<S>> * log_sum;
+  }
 };
 
-// The type of SoftmaxAttentionHead::attended_pairs. For KeyPattern, the type is a reference to an object in
-// shared memory. The functions of KeyPattern are not inlined, so a copy per thread would need stack memory.
+// A pattern of kernels that also add SoftmaxAttentionInputs::bias, which may be null. Other kernels have no
+// code for the bias, because it would need registers.
+struct KeyPatternAndBias {};
+
+// The type of SoftmaxAttentionHead::attended_pairs. Unless Pattern is AllKeys, the type is a reference to an
+// object in shared memory. The functions of KeyPattern are not inlined, so a copy per thread would need stack
+// memory.
 template <class Pattern>
-using HeadAttendedPairs = std::conditional_t<std::is_same_v<Pattern, AllKeys>, AttendedPairs<Pattern>,
-                                             const AttendedPairs<Pattern>&>;
+using HeadAttendedPairs =
+    std::conditional_t<std::is_same_v<Pattern, AllKeys>, AttendedPairs<AllKeys>, const AttendedKeys&>;
 // Returns the pairs of a query and a key that attention computes for a head. All threads of the block call
 // the function, at most once per kernel.
 template <class Pattern, class S>
@@ -38,9 +53,8 @@ __device__ HeadAttendedPairs<Pattern> load_attended_pairs(const SoftmaxAttention
   if constexpr (std::is_same_v<Pattern, AllKeys>) {
     return {{}, s.query_length, s.key_length, valid_length, s.causal};
   } else {
-    using Pairs = AttendedPairs<Pattern>;
-    alignas(Pairs) __shared__ unsigned char memory[sizeof(Pairs)];
-    auto* const pairs = reinterpret_cast<Pairs*>(memory);
+    alignas(AttendedKeys) __shared__ unsigned char memory[sizeof(AttendedKeys)];
+    auto* const pairs = reinterpret_cast<AttendedKeys*>(memory);
     if (threadIdx.x == 0)
       *pairs = {s.pattern.get_head_pattern(head), s.query_length, s.key_length, valid_length, s.causal};
     __syncthreads();
@@ -48,8 +62,8 @@ __device__ HeadAttendedPairs<Pattern> load_attended_pairs(const SoftmaxAttention
   }
 }
 
-// The rows of the operands of one head. Pattern is KeyPattern, or AllKeys if in.s.pattern.is_limited() is
-// false.
+// The rows of the operands of one head. Pattern is KeyPattern or KeyPatternAndBias, or AllKeys if
+// in.s.pattern.is_limited() is false.
 template <class S, class Pattern>
 struct SoftmaxAttentionHead {
   int64_t head_index, example, head, query_count, key_count;
@@ -146,7 +160,7 @@ class TileMasks {
       next.attention_masks[thread] = head.compute_attention_mask(query + thread, key);
     if (needs_sums && thread < kTileTokens) {
       const int64_t i = query + thread, row = head.head_index * head.query_count + i;
-      next.log_sums[thread] = i < head.query_count ? kLog2E<T> * in.log_sums[row] : T{0};
+      next.log_sums[thread] = i < head.query_count ? in.load_log_sum(row) : T{0};
       next.deltas[thread] = i < head.query_count ? in.deltas[row] : T{0};
     }
     if (has_dropout())

@@ -1,4 +1,4 @@
-// Kernels of attention with relative positions (ops/relative_attention.h), as in Transformer-XL.
+// Kernel of decoding with relative positions (ops/relative_attention.h), as in Transformer-XL.
 #pragma once
 
 #include "core/backends.h"
@@ -6,18 +6,6 @@
 #include "ops/kernels/key_window.h"
 
 namespace tapeformer {
-
-// Sizes of content scores (rows, queries, keys) and position scores (rows, queries, distances). `rows` is the
-// number of sequences times the number of heads.
-struct RelativeScoresShape {
-  int64_t rows, queries, keys, distances;
-
-  // Returns the column of the position scores for a query and a key. If the result is at least `distances`,
-  // the score is -inf.
-  TAPEFORMER_HOST_DEVICE int64_t column(int64_t query, int64_t key) const {
-    return key + queries - 1 - query;
-  }
-};
 
 // Sizes of a decoding step with one query per sequence. The query is the token at position `length` - 1. Its
 // keys are the tokens in its window, and at most max_compressed_rows compressed rows. Each compressed row
@@ -72,15 +60,6 @@ struct RelativeAttentionStepInputs {
 };
 
 TAPEFORMER_FOR_EACH_BACKEND(
-
-    // Computes scores (rows, queries, keys): content[r, q, k] + position[r, q, column(q, k)], or -inf if this
-    // column does not exist.
-    template <class T> void relative_scores(Backend, const RelativeScoresShape& shape, const T* content,
-                                            const T* position, T* scores);
-
-    // Computes gposition, the gradient of `position`, from `gradient`, the gradient of the scores.
-    template <class T>
-    void relative_scores_backward(Backend, const RelativeScoresShape& shape, const T* gradient, T* gposition);
 
     // Writes k and v to the ring buffers of tokens. Then computes out (batch, 1, heads, dim), the attention
     // of q over the keys. `scores` (batch, heads, shape.distances) is a workspace.

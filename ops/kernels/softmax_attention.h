@@ -1,5 +1,5 @@
 // Kernels of softmax attention (Vaswani et al. 2017), which compute
-//   out_i = sum_j softmax_j(scale q_i . k_j) v_j.
+//   out_i = sum_j softmax_j(scale q_i . k_j + bias_ij) v_j.
 // Scores are processed block by block with an online softmax (Dao et al. 2022, "FlashAttention"; Rabe and
 // Staats 2021), so the memory is linear in the length.
 #pragma once
@@ -29,18 +29,23 @@ struct SoftmaxAttentionShape {
 TAPEFORMER_FOR_EACH_BACKEND(
 
     // Computes out (batch, query_length, heads, value_dim), contiguous, and log_sums (batch, heads,
-    // query_length), the log-sum-exp of the scaled scores of each query. If a query attends to no key, its
-    // result is 0 and its log-sum-exp is -inf.
-    template <class T> void softmax_attention_forward(Backend, const SoftmaxAttentionShape& shape,
-                                                      AttentionRows<const T> q, AttentionRows<const T> k,
-                                                      AttentionRows<const T> v, T* out, Compute<T>* log_sums);
+    // query_length), the log-sum-exp of the scores of each query. If a query attends to no key, its result is
+    // 0 and its log-sum-exp is -inf. Row (example, query, head) of `bias` has one element per key. If
+    // bias.data is null, the bias is 0.
+    template <class T>
+    void softmax_attention_forward(Backend, const SoftmaxAttentionShape& shape, AttentionRows<const T> q,
+                                   AttentionRows<const T> k, AttentionRows<const T> v,
+                                   AttentionRows<const Compute<T>> bias, T* out, Compute<T>* log_sums);
 
-    // Computes the gradients of q, k and v from the gradient g of out.
+    // Computes the gradients of q, k and v, and gbias, the gradient of the bias, from the gradient g of out.
+    // gbias.data is null if the gradient is not needed. The kernel writes no gradients of masked pairs, so
+    // the caller sets gbias to 0.
     template <class T>
     void softmax_attention_backward(Backend, const SoftmaxAttentionShape& shape, AttentionRows<const T> q,
-                                    AttentionRows<const T> k, AttentionRows<const T> v, const T* out,
+                                    AttentionRows<const T> k, AttentionRows<const T> v,
+                                    AttentionRows<const Compute<T>> bias, const T* out,
                                     const Compute<T>* log_sums, AttentionRows<const T> g,
-                                    AttentionGradients<T> gradients);
+                                    AttentionGradients<T> gradients, AttentionRows<Compute<T>> gbias);
 
     // Computes causal attention for one token per sequence, at position key_length - 1. On CUDA, each replay
     // of a graph advances the position of the token (GraphStep). q, key, value and out have length 1.

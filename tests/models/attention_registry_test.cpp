@@ -98,10 +98,15 @@ TEST_CASE("the cost of attention kinds is linear in the length, quadratic, or a 
   CHECK(cost("softmax", {}, 1024) == 2.0 * 32 * 512 * 1024);
   CHECK(cost("linear", {}, 1024) == 2.0 * 32 * 32 * 1024);
   const OptionValues sparse = find_attention_kind("sparse").default_options();
-  // On average, a query attends to 64.5 of the 128 tokens in its own block. It also attends to the last 32 of
-  // the 128 tokens in each earlier block. A query has about 2048 earlier tokens on average, and a quarter of
-  // these tokens is 512.
-  CHECK(cost("sparse", sparse, 4096) == 2.0 * 32 * (64.5 + 512) * 4096);
+  // On average, a query attends to 64.5 of the 128 tokens in its own block. It also attends to the last 32
+  // tokens of each earlier block, of which there are 15.5 on average.
+  CHECK(cost("sparse", sparse, 4096) == 2.0 * 32 * (64.5 + 15.5 * 32) * 4096);
+  const OptionValues local = find_attention_kind("local").default_options();
+  CHECK(cost("local", local, 1024) == 2.0 * 32 * (256 * 1024 - 255 * 128));
+  const OptionValues column = find_attention_kind("axial-column").default_options();
+  CHECK(cost("axial-column", column, 1024) == 2.0 * 32 * (32 + 1) / 2 * 1024);
+  const OptionValues split = find_attention_kind("sparse").make_options({{"heads", std::string("split")}});
+  CHECK(cost("sparse", split, 4096) == 2.0 * 32 * (64.5 + 15.5 * 32 + 4.125) / 2 * 4096);
   const OptionValues lsh =
       find_attention_kind("lsh").make_options({{"rounds", int64_t{2}}, {"chunk_length", int64_t{64}}});
   CHECK(cost("lsh", lsh, 1024) == 2.0 * 32 * (2 * 96) * 1024);

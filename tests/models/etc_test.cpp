@@ -9,8 +9,8 @@
 #include "models/layers/option_error.h"
 #include "ops/elementwise.h"
 #include "ops/matmul.h"
+#include "ops/reference/softmax_attention.h"
 #include "ops/softmax.h"
-#include "ops/softmax_attention.h"
 #include "ops/view.h"
 #include "tests/support/random.h"
 
@@ -120,7 +120,7 @@ TEST_CASE("etc: without labels and with a radius of the length, the result is so
     const Tensor lengths = masked ? Tensor::from_vector<int64_t>({13, 6}, {2}) : Tensor();
     const AttentionMask mask{.causal = false, .key_lengths = lengths};
     CHECK(max_difference(attention->forward(q, k, v, mask, {}, "layers.0"),
-                         naive_softmax_attention(q, k, v, {.key_lengths = lengths})) < 1e-12);
+                         softmax_attention_reference(q, k, v, {.key_lengths = lengths})) < 1e-12);
   }
 }
 

@@ -10,8 +10,8 @@
 #include "models/layers/option_error.h"
 #include "ops/elementwise.h"
 #include "ops/matmul.h"
+#include "ops/reference/softmax_attention.h"
 #include "ops/softmax.h"
-#include "ops/softmax_attention.h"
 #include "ops/view.h"
 #include "tests/models/kinds.h"
 #include "tests/support/random.h"
@@ -70,8 +70,8 @@ std::vector<AttentionMask> all_masks() {
 }
 
 Tensor softmax_result(const AttentionMask& mask) {
-  return naive_softmax_attention(kSurveyQueries, kSurveyKeys, kSurveyValues,
-                                 {.causal = mask.causal, .key_lengths = mask.key_lengths});
+  return softmax_attention_reference(kSurveyQueries, kSurveyKeys, kSurveyValues,
+                                     {.causal = mask.causal, .key_lengths = mask.key_lengths});
 }
 
 double identity(int64_t, int64_t row, int64_t column) {
@@ -95,8 +95,8 @@ void clear_parameter(const Attention& attention, const std::string& name) {
 
 // Returns for each query the mean of the values of all keys that are not masked.
 Tensor mean_of_visible(const AttentionMask& mask) {
-  return naive_softmax_attention(Tensor::zeros_like(kSurveyQueries), kSurveyKeys, kSurveyValues,
-                                 {.causal = mask.causal, .key_lengths = mask.key_lengths});
+  return softmax_attention_reference(Tensor::zeros_like(kSurveyQueries), kSurveyKeys, kSurveyValues,
+                                     {.causal = mask.causal, .key_lengths = mask.key_lengths});
 }
 
 }  // namespace
@@ -293,8 +293,8 @@ TEST_CASE("memory-compressed: a factor of 1 with identity convolutions gives sof
   // A causal query attends to the learned first key and to the keys up to its position.
   for (const AttentionMask& mask : {kCausal, kNoMask}) {
     const Tensor expected =
-        naive_softmax_attention(kSurveyQueries, with_first(kSurveyKeys, "first_key"),
-                                with_first(kSurveyValues, "first_value"), {.causal = mask.causal});
+        softmax_attention_reference(kSurveyQueries, with_first(kSurveyKeys, "first_key"),
+                                    with_first(kSurveyValues, "first_value"), {.causal = mask.causal});
     CHECK(max_difference(attend_with(*compressed, mask), expected) < 1e-12);
   }
 }

@@ -88,10 +88,4 @@ inline std::vector<Tensor> outcome(const std::function<Tensor(const std::vector<
   return all;
 }
 
-// Returns element (n, t, h, i) of a float64 tensor (batch, length, heads, dim) with any strides.
-inline double at(const Tensor& x, int64_t n, int64_t t, int64_t h, int64_t i) {
-  const Shape& s = x.strides();
-  return x.data<double>()[n * s[0] + t * s[1] + h * s[2] + i * s[3]];
-}
-
 }  // namespace tapeformer::test

@@ -36,6 +36,9 @@ TEST_CASE("wrong shapes and dtypes throw with the shapes in the text") {
   CHECK_THROWS_WITH(reshape(a, {4, -1}), "reshape: shape (2, 3) cannot become (4, -1)");
   CHECK_THROWS_WITH(permute(a, {0, 0}), "permute: order (0, 0) names a dimension twice");
   CHECK_THROWS_WITH(slice(a, 1, 2, 5), "slice: [2, 5) is out of range for dimension 1 of shape (2, 3)");
+  CHECK_THROWS_WITH(pad(a, 0, -1, 0), "pad: cannot add -1 and 0 zeros to shape (2, 3)");
+  CHECK_THROWS_WITH(split_into_blocks(a, 1, 0),
+                    "split_into_blocks: blocks of 0 elements cannot hold shape (2, 3)");
   CHECK_THROWS_WITH(concat({a, b}, 0), "concat: shapes (2, 3) and (4, 5) do not join along dimension 0");
   CHECK_THROWS_WITH(embedding(a, Tensor::from_vector<int64_t>({0, 2}, {2})),
                     "embedding: index 2 at element 1 is not in [0, 2)");
@@ -53,6 +56,16 @@ TEST_CASE("matmul broadcasts stacks of matrices") {
   CHECK(matmul(a, b).to_vector() == std::vector<double>{1, 2, 3, 4, 2, 1, 4, 3});
   CHECK(matmul(a, a, {.transpose_b = true}).to_vector() == std::vector<double>{5, 11, 11, 25});
   CHECK(matmul(normal({2, 0}), normal({0, 3})).to_vector() == std::vector<double>(6, 0.0));
+}
+
+TEST_CASE("pad adds zeros, and split_into_blocks pads the last block") {
+  const Tensor x = Tensor::from_vector<double>({1, 2, 3, 4, 5, 6}, {2, 3});
+  CHECK(pad(x, 1, 1, 0).to_vector() == std::vector<double>{0, 1, 2, 3, 0, 4, 5, 6});
+  CHECK(pad(x, 0, 0, 1).to_vector() == std::vector<double>{1, 2, 3, 4, 5, 6, 0, 0, 0});
+  const Tensor blocks = split_into_blocks(x, 1, 2);
+  CHECK(blocks.shape() == Shape{2, 2, 2});
+  CHECK(blocks.to_vector() == std::vector<double>{1, 2, 3, 0, 4, 5, 6, 0});
+  CHECK(split_into_blocks(x, 1, 3).shares_storage(x));
 }
 
 TEST_CASE("softmax and logsumexp of large and infinite logits are not NaN") {

@@ -1,11 +1,11 @@
-// Tests of KeyPattern, and of softmax attention with key patterns. The expected results are computed with
-// PatternCase::contains(), which defines each pattern.
+// Tests that the runs of a KeyPattern contain the keys of PatternCase::contains(), which defines the pattern,
+// and that softmax attention to these keys equals the reference.
 #include <doctest/doctest.h>
 
-#include <cmath>
+#include <algorithm>
 
 #include "autograd/gradcheck.h"
-#include "ops/softmax_attention.h"
+#include "ops/reference/softmax_attention.h"
 #include "ops/view.h"
 #include "tests/ops/attention_inputs.h"
 #include "tests/ops/pattern_cases.h"
@@ -40,29 +40,6 @@ bool runs_match(int64_t begin, int64_t end, bool exact, Next next, Expected expe
       if (exact && !expected(position)) return false;
   }
   return true;
-}
-
-// Returns softmax attention by its definition, one query at a time.
-Tensor dense_attention(const AttentionInputs& in, const PatternCase& c, bool causal) {
-  const Tensor out = Tensor::zeros({in.q.size(0), in.q.size(1), in.q.size(2), in.v.size(3)}, DType::float64);
-  for (int64_t n = 0; n < in.q.size(0); ++n)
-    for (int64_t h = 0; h < in.q.size(2); ++h)
-      for (int64_t i = 0; i < in.q.size(1); ++i) {
-        std::vector<double> weights;
-        double sum = 0;
-        for (int64_t j = 0; j < in.k.size(1); ++j) {
-          double product = 0;
-          for (int64_t d = 0; d < in.q.size(3); ++d) product += at(in.q, n, i, h, d) * at(in.k, n, j, h, d);
-          const bool seen = c.contains(h, i, j) && (!causal || j <= i);
-          weights.push_back(seen ? std::exp(product / std::sqrt(static_cast<double>(in.q.size(3)))) : 0);
-          sum += weights.back();
-        }
-        double* const row = out.data<double>() + ((n * in.q.size(1) + i) * in.q.size(2) + h) * in.v.size(3);
-        for (int64_t j = 0; j < in.k.size(1) && sum > 0; ++j)
-          for (int64_t m = 0; m < in.v.size(3); ++m)
-            row[m] += weights[static_cast<size_t>(j)] / sum * at(in.v, n, j, h, m);
-      }
-  return out;
 }
 
 }  // namespace
@@ -117,21 +94,20 @@ TEST_CASE("the number of runs of a block of queries does not depend on the lengt
   }
 }
 
-TEST_CASE("softmax attention with a pattern equals its definition, at lengths that no block divides") {
+TEST_CASE("softmax attention with a pattern equals the reference, at lengths that no block divides") {
   for (const int64_t length : {1, 7, 97, 391})
     for (const int64_t unit : {3, 32})
       for (const PatternCase& c : pattern_cases(length, 2, unit))
         for (const bool causal : {false, true}) {
           CAPTURE(concat_text(c.name, ", ", length, ", ", unit, ", ", causal));
           const AttentionInputs in = attention_inputs({1, length, length, 2, 5, 3});
-          const Tensor expected = dense_attention(in, c, causal);
           const SoftmaxAttentionOptions options = c.options(causal);
-          CHECK(max_difference(softmax_attention(in.q, in.k, in.v, options), expected) < 1e-12);
-          CHECK(max_difference(naive_softmax_attention(in.q, in.k, in.v, options), expected) < 1e-12);
+          CHECK(max_difference(softmax_attention(in.q, in.k, in.v, options),
+                               softmax_attention_reference(in.q, in.k, in.v, options)) < 1e-12);
         }
 }
 
-TEST_CASE("gradients of softmax attention with a pattern equal the gradients of the dense form") {
+TEST_CASE("gradients of softmax attention with a pattern equal the gradients of the reference") {
   for (const int64_t length : {9, 97, 391, 250})
     for (const PatternCase& c : pattern_cases(length, 2, length < 10 ? 2 : 24))
       for (const bool causal : {false, true}) {
@@ -144,7 +120,9 @@ TEST_CASE("gradients of softmax attention with a pattern equal the gradients of 
         options.dropout = length == 97 ? 0.2 : 0;
         options.dropout_stream = RandomStream(5, "weights");
         const auto sparse = [&](const auto& x) { return softmax_attention(x[0], x[1], x[2], options); };
-        const auto dense = [&](const auto& x) { return naive_softmax_attention(x[0], x[1], x[2], options); };
+        const auto dense = [&](const auto& x) {
+          return softmax_attention_reference(x[0], x[1], x[2], options);
+        };
         const auto expected = outcome(dense, in, cotangent), found = outcome(sparse, in, cotangent);
         for (size_t i = 0; i < expected.size(); ++i) CHECK(max_difference(found[i], expected[i]) < 1e-12);
         std::vector<Tensor> singles, rounded;

@@ -3,38 +3,19 @@
 // only, in float64.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "autograd/tape.h"
-#include "core/rng.h"
-#include "ops/linear_attention.h"
+#include "ops/reference/linear_attention.h"
+#include "tests/support/random.h"
 
 using namespace tapeformer;
+using namespace tapeformer::test;
 
 namespace {
 
 constexpr int64_t kDim = 8;
-
-Tensor random_input(int64_t length, const char* name) {
-  const Tensor x = Tensor::empty({1, length, 1, kDim}, DType::float64);
-  const RandomStream stream(5, name);
-  for (int64_t i = 0; i < x.numel(); ++i) x.data<double>()[i] = stream.normal(static_cast<uint64_t>(i));
-  return x;
-}
-
-double phi(double x) {
-  return x > 0 ? x + 1 : std::exp(x);
-}
-
-// Returns the weights phi(q_i) . phi(k_j) of the keys k_0 to k_i for the query q_i.
-std::vector<double> weights_of(const Tensor& q, const Tensor& k, int64_t i) {
-  std::vector<double> weights(static_cast<size_t>(i + 1));
-  for (int64_t j = 0; j <= i; ++j)
-    for (int64_t d = 0; d < kDim; ++d)
-      weights[static_cast<size_t>(j)] +=
-          phi(q.data<double>()[i * kDim + d]) * phi(k.data<double>()[j * kDim + d]);
-  return weights;
-}
 
 // Returns the positions of the queries for which linear attention is compared with its quadratic form. The
 // positions are at the start, near the end of the first chunk of 96 tokens, in the middle, at the end, and at
@@ -52,39 +33,25 @@ struct Differences {
 };
 
 Differences differences(int64_t length, DType dtype) {
-  const Tensor q = random_input(length, "q"), k = random_input(length, "k"), v = random_input(length, "v");
-  const LinearAttentionOptions options{.causal = true};
-  const Tensor value = set_requires_grad(v.to(dtype));
-  const Tensor out = linear_attention(q.to(dtype), k.to(dtype), value, options);
+  const Shape shape{1, length, 1, kDim};
+  const Tensor q = normal(shape, 1), k = normal(shape, 2), v = set_requires_grad(normal(shape, 3));
+  const Tensor value = set_requires_grad(detach(v).to(dtype));
+  const Tensor out = linear_attention(q.to(dtype), k.to(dtype), value, {.causal = true});
   const Tensor actual = detach(out).to(DType::float64),
                cotangent = Tensor::zeros(out.shape(), DType::float64);
-  std::vector<double> expected_gradient(static_cast<size_t>(length));  // equal for all features of v
   Differences largest;
   for (const int64_t i : rows_of(length)) {
-    const std::vector<double> weights = weights_of(q, k, i);
-    double sum = options.eps;
-    for (const double weight : weights) sum += weight;
-    const bool repeated = cotangent.data<double>()[i * kDim] != 0;
-    for (int64_t d = 0; d < kDim; ++d) {
-      double expected = 0;
-      for (int64_t j = 0; j <= i; ++j)
-        expected += weights[static_cast<size_t>(j)] * v.data<double>()[j * kDim + d];
-      largest.output =
-          std::max(largest.output, std::abs(actual.data<double>()[i * kDim + d] - expected / sum));
-      cotangent.data<double>()[i * kDim + d] = 1;
-    }
-    for (size_t j = 0; j < weights.size() && !repeated; ++j) expected_gradient[j] += weights[j] / sum;
+    if (cotangent.data<double>()[i * kDim] != 0) continue;  // rows_of() can contain a position twice
+    // The causal result of query i is the result for the keys 0 to i without a causal mask.
+    const Tensor expected =
+        linear_attention_reference(slice(q, 1, i, i + 1), slice(k, 1, 0, i + 1), slice(v, 1, 0, i + 1));
+    backward(expected, Tensor::full(expected.shape(), 1, DType::float64));
+    largest.output = std::max(largest.output, max_difference(slice(actual, 1, i, i + 1), expected));
+    std::fill_n(cotangent.data<double>() + i * kDim, kDim, 1.0);
   }
   backward(out, cotangent.to(dtype));
-  const Tensor gv = gradient(value).to(DType::float64);
-  double scale = 0;
-  for (int64_t j = 0; j < length; ++j) {
-    scale = std::max(scale, expected_gradient[static_cast<size_t>(j)]);
-    for (int64_t d = 0; d < kDim; ++d)
-      largest.gradient = std::max(largest.gradient, std::abs(gv.data<double>()[j * kDim + d] -
-                                                             expected_gradient[static_cast<size_t>(j)]));
-  }
-  largest.gradient /= scale;
+  largest.gradient = max_difference(gradient(value).to(DType::float64), gradient(v)) /
+                     max_difference(gradient(v), Tensor::zeros_like(gradient(v)));
   return largest;
 }
 

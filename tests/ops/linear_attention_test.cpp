@@ -8,6 +8,7 @@
 #include "autograd/gradcheck.h"
 #include "core/allocator.h"
 #include "core/threads.h"
+#include "ops/reference/linear_attention.h"
 #include "ops/view.h"
 #include "tests/ops/attention_inputs.h"
 
@@ -15,47 +16,6 @@ using namespace tapeformer;
 using namespace tapeformer::test;
 
 namespace {
-
-double phi(FeatureMap map, double x) {
-  switch (map) {
-    case FeatureMap::elu_plus_one:
-      return x > 0 ? x + 1 : std::exp(x);
-    case FeatureMap::relu:
-      return std::max(x, 0.0);
-    case FeatureMap::squared_relu:
-      return x > 0 ? x * x : 0;
-    case FeatureMap::exponential:
-      return std::exp(x);
-    case FeatureMap::identity:
-      return x;
-  }
-  return 0;
-}
-
-// Computes linear attention by its definition, as a reference.
-Tensor quadratic(const Tensor& q, const Tensor& k, const Tensor& v,
-                 const LinearAttentionOptions& options = {}) {
-  const Tensor out = Tensor::zeros({q.size(0), q.size(1), q.size(2), v.size(3)}, DType::float64);
-  double* result = out.data<double>();
-  for (int64_t n = 0; n < q.size(0); ++n)
-    for (int64_t i = 0; i < q.size(1); ++i)
-      for (int64_t h = 0; h < q.size(2); ++h, result += v.size(3)) {
-        const int64_t counted =
-            options.key_lengths.defined() ? options.key_lengths.data<int64_t>()[n] : k.size(1);
-        double denominator = options.eps;
-        for (int64_t j = 0; j < (options.causal ? std::min(i + 1, counted) : counted); ++j) {
-          double weight = 0;
-          for (int64_t d = 0; d < q.size(3); ++d)
-            weight +=
-                phi(options.feature_map, at(q, n, i, h, d)) * phi(options.feature_map, at(k, n, j, h, d));
-          denominator += weight;
-          for (int64_t m = 0; m < v.size(3); ++m) result[m] += weight * at(v, n, j, h, m);
-        }
-        if (options.normalized)
-          for (int64_t m = 0; m < v.size(3); ++m) result[m] /= denominator;
-      }
-  return out;
-}
 
 // Computes linear attention by its recurrent form, one token at a time.
 Tensor recurrent(const Tensor& q, const Tensor& k, const Tensor& v,
@@ -84,11 +44,11 @@ const std::vector<AttentionSizes> kFullSizes = {
 
 }  // namespace
 
-TEST_CASE("linear attention: the chunked, the quadratic and the recurrent form are equal") {
+TEST_CASE("linear attention: the chunked and the recurrent form equal the reference") {
   for (const AttentionSizes& size : kCausalSizes) {
     CAPTURE(describe(size));
     const auto [q, k, v] = attention_inputs(size);
-    const Tensor exact = quadratic(q, k, v, {.causal = true});
+    const Tensor exact = linear_attention_reference(q, k, v, {.causal = true});
     CHECK(max_difference(linear_attention(q, k, v, {.causal = true}), exact) < 1e-12);
     CHECK(max_difference(recurrent(q, k, v), exact) < 1e-12);
     const Tensor q32 = q.to(DType::float32), k32 = k.to(DType::float32), v32 = v.to(DType::float32);
@@ -98,34 +58,36 @@ TEST_CASE("linear attention: the chunked, the quadratic and the recurrent form a
   for (const AttentionSizes& size : kFullSizes) {
     CAPTURE(describe(size));
     const auto [q, k, v] = attention_inputs(size);
-    const Tensor exact = quadratic(q, k, v);
+    const Tensor exact = linear_attention_reference(q, k, v);
     CHECK(max_difference(linear_attention(q, k, v), exact) < 1e-12);
     CHECK(max_difference(linear_attention(q.to(DType::float32), k.to(DType::float32), v.to(DType::float32)),
                          exact) < 1e-5);
   }
 }
 
-TEST_CASE("linear attention: every feature map equals its definition") {
+TEST_CASE("linear attention: every feature map equals the reference") {
   const auto [q, k, v] = attention_inputs({2, 60, 60, 2, 7, 5});
   for (const FeatureMap map :
        {FeatureMap::elu_plus_one, FeatureMap::relu, FeatureMap::squared_relu, FeatureMap::exponential}) {
     CAPTURE(static_cast<int>(map));
     const LinearAttentionOptions options{.causal = true, .feature_map = map};
-    const Tensor exact = quadratic(q, k, v, options);
+    const Tensor exact = linear_attention_reference(q, k, v, options);
     CHECK(max_difference(linear_attention(q, k, v, options), exact) < 1e-12);
     CHECK(max_difference(recurrent(q, k, v, options), exact) < 1e-12);
   }
 }
 
-TEST_CASE("linear attention: the sum without the denominator equals its definition") {
+TEST_CASE("linear attention: the sum without the denominator equals the reference") {
   const auto [q, k, v] = attention_inputs({3, 130, 130, 2, 7, 5});
   const Tensor lengths = Tensor::from_vector<int64_t>({128, 0, 60}, {3});
   for (const FeatureMap map : {FeatureMap::elu_plus_one, FeatureMap::identity})
     for (const bool causal : {false, true}) {
       LinearAttentionOptions options{.causal = causal, .feature_map = map, .normalized = false};
-      CHECK(max_difference(linear_attention(q, k, v, options), quadratic(q, k, v, options)) < 1e-11);
+      CHECK(max_difference(linear_attention(q, k, v, options), linear_attention_reference(q, k, v, options)) <
+            1e-11);
       options.key_lengths = lengths;
-      CHECK(max_difference(linear_attention(q, k, v, options), quadratic(q, k, v, options)) < 1e-11);
+      CHECK(max_difference(linear_attention(q, k, v, options), linear_attention_reference(q, k, v, options)) <
+            1e-11);
       CHECK(gradient_error(
                 linear_attention, {1, 98, 98, 2, 3, 2},
                 LinearAttentionOptions{.causal = causal, .feature_map = map, .normalized = false}) < 1e-6);
@@ -152,14 +114,16 @@ TEST_CASE("linear attention: gradients pass the gradient check") {
 }
 
 TEST_CASE(
-    "linear attention: float32 gradients over many chunks agree with float64, for all inputs or some of "
-    "them") {
+    "linear attention: gradients over many chunks equal the reference, for all inputs or some of them") {
   for (const bool causal : {true, false}) {
     const AttentionInputs inputs = attention_inputs({2, 300, 300, 9, 33, 20});
     const Tensor cotangent = normal({2, 300, 9, 20}, 9);
     const LinearAttentionOptions options{.causal = causal};
-    const std::vector<Tensor> exact =
+    const std::vector<Tensor> exact = allocate_attention_gradients(linear_attention_reference, inputs,
+                                                                   options, cotangent, DType::float64, 7);
+    const std::vector<Tensor> chunked =
         allocate_attention_gradients(linear_attention, inputs, options, cotangent, DType::float64, 7);
+    for (size_t i = 0; i < 3; ++i) CHECK(max_difference(chunked[i], exact[i]) < 1e-12);
     check_wanted_gradients(linear_attention, inputs, options, cotangent, exact, 1e-5);
   }
 }
@@ -171,13 +135,13 @@ TEST_CASE("linear attention: strided inputs are read without a copy") {
     return packed.view({2, 50, 3, 8}, {s[0], s[1], s[3], s[4]}, i * s[2]);
   };
   const Tensor q = part(0), k = part(1), v = part(2);
-  CHECK(max_difference(linear_attention(q, k, v, {.causal = true}), quadratic(q, k, v, {.causal = true})) <
-        1e-12);
+  CHECK(max_difference(linear_attention(q, k, v, {.causal = true}),
+                       linear_attention_reference(q, k, v, {.causal = true})) < 1e-12);
   // Tests inputs whose last dimension is not contiguous, and inputs with heads before length in memory.
   const Tensor permuted = transpose(normal({2, 50, 8, 3}), 2, 3),
                swapped = transpose(normal({2, 3, 50, 8}), 1, 2);
-  CHECK(max_difference(linear_attention(permuted, swapped, swapped), quadratic(permuted, swapped, swapped)) <
-        1e-12);
+  CHECK(max_difference(linear_attention(permuted, swapped, swapped),
+                       linear_attention_reference(permuted, swapped, swapped)) < 1e-12);
   const GradcheckResult result = gradcheck(
       [](const std::vector<Tensor>& in) {
         return linear_attention(transpose(in[0], 2, 3), transpose(in[1], 1, 2), in[2], {.causal = true});
@@ -193,7 +157,7 @@ TEST_CASE("linear attention: keys beyond the length have no effect, even if they
   for (const bool causal : {false, true}) {
     const LinearAttentionOptions options{.causal = causal, .key_lengths = lengths};
     const Tensor clean = linear_attention(q, k, v, options);
-    CHECK(max_difference(clean, quadratic(q, k, v, options)) < 1e-12);
+    CHECK(max_difference(clean, linear_attention_reference(q, k, v, options)) < 1e-12);
     const Tensor dirty_k = k.clone();
     for (int64_t t = 1; t < 120; ++t) dirty_k.data<double>()[(120 + t) * 10] = 1e300;
     set_requires_grad(dirty_k);

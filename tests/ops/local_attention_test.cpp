@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "autograd/gradcheck.h"
-#include "ops/softmax_attention.h"
+#include "ops/reference/softmax_attention.h"
 #include "ops/view.h"
 #include "tests/ops/attention_inputs.h"
 #include "tests/support/random.h"
@@ -35,7 +35,9 @@ TEST_CASE("a window of keys equals the dense form with its mask, at lengths that
         SoftmaxAttentionOptions options{.causal = causal, .pattern = {.window = window}};
         if (length > 100) options.key_lengths = Tensor::from_vector<int64_t>({length - 60}, {1});
         const auto windowed = [&](const auto& x) { return softmax_attention(x[0], x[1], x[2], options); };
-        const auto dense = [&](const auto& x) { return naive_softmax_attention(x[0], x[1], x[2], options); };
+        const auto dense = [&](const auto& x) {
+          return softmax_attention_reference(x[0], x[1], x[2], options);
+        };
         const auto expected = outcome(dense, in, cotangent), found = outcome(windowed, in, cotangent);
         for (size_t i = 0; i < expected.size(); ++i) CHECK(max_difference(found[i], expected[i]) < 1e-12);
         std::vector<Tensor> rounded;

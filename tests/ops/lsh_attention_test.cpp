@@ -7,8 +7,9 @@
 
 #include "core/allocator.h"
 #include "core/threads.h"
+#include "ops/reference/lsh_attention.h"
 #include "ops/sum.h"
-#include "tests/ops/lsh_oracle.h"
+#include "tests/ops/lsh_cases.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;
@@ -20,12 +21,13 @@ using Duplicates = LshOptions::Duplicates;
 
 const RandomStream kStream(3, "rotations");
 
-// Returns full attention in which the queries are also the keys. This is lsh_oracle() with one bucket and one
-// chunk, which contains the whole sequence.
+// Returns full attention in which the queries are also the keys. This is lsh_attention_reference() with one
+// bucket and one chunk, which contains the whole sequence.
 Tensor full_attention(const Tensor& q, const Tensor& v, LshOptions options) {
   options.chunk_length = q.size(1);
   options.buckets = 0;
-  return lsh_oracle(q, v, random_buckets(q.size(0), q.size(2), options.rounds, q.size(1), 1, 0), options);
+  return lsh_attention_reference(q, v, random_buckets(q.size(0), q.size(2), options.rounds, q.size(1), 1, 0),
+                                 options);
 }
 
 // Returns the largest difference between LSH attention with two chunks and full attention, for random
@@ -92,8 +94,9 @@ TEST_CASE("control: results of the reference implementation differ for different
   others[4].combine = LshOptions::Combine::mean;
   others[5].causal = false;
   others[6].chunk_length = 7;
-  for (const LshOptions& other : others) CHECK(max_difference(out, lsh_oracle(q, v, buckets, other)) > 1e-3);
-  CHECK(max_difference(out, lsh_oracle(q, v, buckets, plain)) < 1e-12);
+  for (const LshOptions& other : others)
+    CHECK(max_difference(out, lsh_attention_reference(q, v, buckets, other)) > 1e-3);
+  CHECK(max_difference(out, lsh_attention_reference(q, v, buckets, plain)) < 1e-12);
 }
 
 TEST_CASE("lsh attention: a position that attends to no other position returns its value") {

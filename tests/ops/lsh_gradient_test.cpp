@@ -3,7 +3,8 @@
 #include <cmath>
 
 #include "autograd/gradcheck.h"
-#include "tests/ops/lsh_oracle.h"
+#include "ops/reference/lsh_attention.h"
+#include "tests/ops/lsh_cases.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;
@@ -24,7 +25,7 @@ QvGradients differentiate(Attention attention, const LshCase& c, const Tensor& c
 
 double error_of_gradients(const LshCase& c, DType dtype = DType::float64) {
   const Tensor cotangent = normal(c.v.shape(), 77);
-  const QvGradients exact = differentiate(lsh_oracle, c, cotangent);
+  const QvGradients exact = differentiate(lsh_attention_reference, c, cotangent);
   const LshCase converted{c.options, c.q.to(dtype), c.v.to(dtype), c.buckets};
   const QvGradients got = differentiate(lsh_attention, converted, cotangent.to(dtype));
   return std::max(

@@ -85,6 +85,17 @@ void add_views(std::vector<OpCase>& table) {
   table.push_back(
       {"slice", [](const Inputs& in) { return square(slice(slice(in[0], 1, 1, 3), -1, -4, -1)); }, {x}});
   table.push_back({"slice, empty", [](const Inputs& in) { return square(slice(in[0], 1, 2, 2)); }, {x}});
+  table.push_back({"pad", [](const Inputs& in) { return square(pad(in[0], -2, 1, 4)); }, {x}});
+  table.push_back({"pad, strides",
+                   [](const Inputs& in) {
+                     return square(pad(permute(in[0], {2, 0, 1}), 0, 2, 0));
+                   },
+                   {x}});
+  table.push_back({"pad, empty", [](const Inputs& in) { return pad(slice(in[0], 1, 1, 1), 1, 1, 1); }, {x}});
+  for (const int64_t size : {1, 2, 3, 7})
+    table.push_back({concat_text("split_into_blocks, blocks of ", size),
+                     [size](const Inputs& in) { return square(split_into_blocks(in[0], 1, size)); },
+                     {x}});
   table.push_back({"broadcast_to",
                    [](const Inputs& in) {
                      return square(broadcast_to(in[0], {4, 2, 3, 5}));

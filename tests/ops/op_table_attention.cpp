@@ -1,10 +1,13 @@
+#include <limits>
+
+#include "ops/elementwise.h"
 #include "ops/linear_attention.h"
 #include "ops/lsh_attention.h"
 #include "ops/random_features.h"
 #include "ops/relative_attention.h"
 #include "ops/rotary.h"
-#include "ops/softmax.h"
 #include "ops/softmax_attention.h"
+#include "ops/sum.h"
 #include "ops/view.h"
 #include "tests/ops/attention_inputs.h"
 #include "tests/ops/pattern_cases.h"
@@ -130,6 +133,48 @@ void add_patterns(std::vector<OpCase>& table) {
       }
 }
 
+// Adds cases of softmax attention with a bias, which is computed for each pair or broadcast over the queries.
+// The bias masks some of the pairs, and all keys of query 1.
+void add_biases(std::vector<OpCase>& table) {
+  const auto add_case = [&](const AttentionSizes& size, bool causal, bool is_broadcast) {
+    const Shape shape{size.batch, size.heads, size.query_length, size.key_length};
+    const Tensor mask = Tensor::zeros({size.query_length, size.key_length}, DType::float64);
+    for (int64_t i = 0; i < size.query_length; ++i)
+      for (int64_t j = 0; j < size.key_length; ++j)
+        if ((i + j) % 3 == 2 || i == 1)
+          mask.data<double>()[i * size.key_length + j] = -std::numeric_limits<double>::infinity();
+    Inputs inputs = attention_inputs(size).list();
+    inputs.push_back(
+        normal({size.batch, size.heads, is_broadcast ? 1 : size.query_length, size.key_length}, 7));
+    SoftmaxAttentionOptions options{.causal = causal, .scale = is_broadcast ? 0.4 : -0.4};
+    if (is_broadcast) {
+      options.dropout = 0.2;
+      options.dropout_stream = RandomStream(5, "weights");
+    } else if (size.query_length == size.key_length) {
+      options.pattern.window = {.block_size = 1, .before = 40, .after = 40};
+    }
+    table.push_back({concat_text("attention, softmax, bias, ", causal ? "causal, " : "",
+                                 is_broadcast ? "broadcast, " : "", describe(size)),
+                     [=](const Inputs& in) {
+                       const Tensor bias =
+                           cast(in[3], in[0].defined() ? get_compute_dtype(in[0].dtype()) : DType::float64);
+                       SoftmaxAttentionOptions with_bias = options;
+                       with_bias.bias =
+                           broadcast_to(add(bias, mask.to(bias.dtype()).to(bias.device())), shape);
+                       return softmax_attention(in[0], in[1], in[2], with_bias);
+                     },
+                     inputs, is_large(size)});
+  };
+  for (const AttentionSizes& size : {AttentionSizes{2, 5, 7, 2, 3, 2},
+                                     {2, 5, 5, 1, 2, 3},
+                                     {1, 0, 5, 1, 2, 3},
+                                     {2, 70, 130, 2, 9, 5},
+                                     {1, 193, 193, 2, 33, 8},
+                                     {1, 66, 66, 1, 65, 130}})
+    for (const bool causal : {false, true})
+      for (const bool is_broadcast : {false, true}) add_case(size, causal, is_broadcast);
+}
+
 void add_softmax_attention(std::vector<OpCase>& table) {
   auto add = [&](const AttentionSizes& size, bool causal, double dropout = 0) {
     table.push_back(
@@ -162,6 +207,7 @@ void add_softmax_attention(std::vector<OpCase>& table) {
     }
   add_windows(table);
   add_patterns(table);
+  add_biases(table);
   table.push_back({"attention, softmax, strides",
                    [](const Inputs& in) {
                      return softmax_attention(permute(in[0], {0, 2, 1, 3}), permute(in[1], {0, 2, 1, 3}),
@@ -184,16 +230,14 @@ void add_rotary(std::vector<OpCase>& table) {
                    {normal({2, 3, 7, 4})}});
 }
 
-// Adds cases of relative_scores(). Scores of masked keys are -inf, so the cases pass the scores through
-// softmax().
-void add_relative_scores(std::vector<OpCase>& table) {
+void add_relative_shift(std::vector<OpCase>& table) {
   struct Sizes {
     int64_t queries, keys, distances;
   };
   for (const Sizes& s : {Sizes{1, 1, 1}, {5, 5, 5}, {5, 5, 9}, {4, 11, 11}, {4, 11, 13}, {33, 70, 70}})
-    table.push_back({concat_text("relative scores, ", s.queries, ", ", s.keys, ", ", s.distances),
-                     [](const Inputs& in) { return softmax(relative_scores(in[0], in[1])); },
-                     {normal({2, 2, s.queries, s.keys}, 1), normal({2, 2, s.queries, s.distances}, 2)},
+    table.push_back({concat_text("relative_shift, ", s.queries, ", ", s.keys, ", ", s.distances),
+                     [keys = s.keys](const Inputs& in) { return square(relative_shift(in[0], keys)); },
+                     {normal({2, 2, s.queries, s.distances})},
                      s.queries > 5});
 }
 
@@ -293,7 +337,7 @@ void add_attention_cases(std::vector<OpCase>& table) {
 }
 
 void add_float_attention_cases(std::vector<OpCase>& table) {
-  add_relative_scores(table);
+  add_relative_shift(table);
   for (const int64_t features : {1, 7, 33, 300})
     for (const RandomFeatureMap map : {RandomFeatureMap::softmax_key, RandomFeatureMap::relu})
       table.push_back({concat_text("random features, map ", static_cast<int>(map), ", ", features),

@@ -8,6 +8,7 @@
 #include "autograd/gradcheck.h"
 #include "core/allocator.h"
 #include "core/threads.h"
+#include "ops/reference/softmax_attention.h"
 #include "ops/view.h"
 #include "tests/ops/attention_inputs.h"
 
@@ -16,43 +17,13 @@ using namespace tapeformer::test;
 
 namespace {
 
-// Computes softmax attention by its definition, as a reference.
-Tensor by_definition(const std::vector<Tensor>& in, const SoftmaxAttentionOptions& options = {}) {
-  const Tensor &q = in[0], &k = in[1], &v = in[2];
-  const int64_t queries = q.size(1), keys = k.size(1), heads = q.size(2);
-  const double scale = options.scale != 0 ? options.scale : 1 / std::sqrt(static_cast<double>(q.size(3)));
-  const Tensor out = Tensor::zeros({q.size(0), queries, heads, v.size(3)}, DType::float64);
-  double* result = out.data<double>();
-  for (int64_t n = 0; n < q.size(0); ++n)
-    for (int64_t i = 0; i < queries; ++i)
-      for (int64_t h = 0; h < heads; ++h, result += v.size(3)) {
-        int64_t seen = options.key_lengths.defined() ? options.key_lengths.data<int64_t>()[n] : keys;
-        if (options.causal) seen = std::min(seen, i + 1 + keys - queries);
-        std::vector<double> scores;
-        double maximum = -INFINITY, total = 0;
-        for (int64_t j = 0; j < seen; ++j) {
-          double score = 0;
-          for (int64_t d = 0; d < q.size(3); ++d) score += scale * at(q, n, i, h, d) * at(k, n, j, h, d);
-          scores.push_back(score);
-          maximum = std::max(maximum, score);
-        }
-        for (double& score : scores) total += score = std::exp(score - maximum);
-        for (int64_t j = 0; j < seen; ++j) {
-          double weight = scores[static_cast<size_t>(j)] / total;
-          const uint64_t element = static_cast<uint64_t>(((n * heads + h) * queries + i) * keys + j);
-          if (options.dropout > 0) {
-            const bool kept = options.dropout_stream.bits16(element) >= std::lround(options.dropout * 65536);
-            weight *= kept ? 1 / (1 - options.dropout) : 0;
-          }
-          for (int64_t m = 0; m < v.size(3); ++m) result[m] += weight * at(v, n, j, h, m);
-        }
-      }
-  return out;
+Tensor by_reference(const std::vector<Tensor>& in, const SoftmaxAttentionOptions& options = {}) {
+  return softmax_attention_reference(in[0], in[1], in[2], options);
 }
 
 // Sizes near the tiles and blocks of the CPU kernels. Tiles have up to 8 by 32 elements, and blocks have 96
 // queries by 240 or 256 keys.
-const std::vector<AttentionSizes> kGradientSizes = {
+const std::vector<AttentionSizes> kForwardSizes = {
     {2, 0, 0, 3, 4, 4},       {2, 0, 5, 1, 4, 4},        {2, 5, 0, 1, 4, 3},       {1, 1, 1, 1, 1, 1},
     {2, 5, 5, 3, 3, 1},       {1, 1, 300, 2, 3, 2},      {1, 95, 95, 1, 32, 32},   {1, 97, 241, 1, 31, 33},
     {2, 100, 250, 2, 33, 31}, {1, 250, 100, 9, 8, 5},    {1, 193, 193, 2, 64, 65}, {1, 20, 481, 1, 65, 3},
@@ -60,16 +31,15 @@ const std::vector<AttentionSizes> kGradientSizes = {
 
 }  // namespace
 
-TEST_CASE("softmax attention: the blockwise and the plain form equal the definition") {
-  for (const AttentionSizes& size : kGradientSizes)
+TEST_CASE("softmax attention: the blockwise form equals the reference") {
+  for (const AttentionSizes& size : kForwardSizes)
     for (const bool causal : {false, true}) {
       CAPTURE(describe(size));
       CAPTURE(causal);
       const std::vector<Tensor> in = attention_inputs(size).list();
       const SoftmaxAttentionOptions options{.causal = causal, .scale = causal ? 0.3 : 0};
-      const Tensor exact = by_definition(in, options);
+      const Tensor exact = by_reference(in, options);
       CHECK(max_difference(softmax_attention(in[0], in[1], in[2], options), exact) < 1e-12);
-      CHECK(max_difference(naive_softmax_attention(in[0], in[1], in[2], options), exact) < 1e-12);
       CHECK(max_difference(softmax_attention(in[0].to(DType::float32), in[1].to(DType::float32),
                                              in[2].to(DType::float32), options),
                            exact) < 1e-5);
@@ -93,7 +63,7 @@ TEST_CASE("softmax attention: gradients pass the gradient check") {
 }
 
 TEST_CASE(
-    "softmax attention: gradients over many blocks equal the plain form, for all inputs or some of "
+    "softmax attention: gradients over many blocks equal the reference, for all inputs or some of "
     "them") {
   for (const AttentionSizes& size :
        {AttentionSizes{2, 300, 300, 2, 33, 20}, {1, 100, 500, 1, 16, 16}, {1, 500, 100, 1, 8, 40}})
@@ -104,7 +74,7 @@ TEST_CASE(
             .causal = causal, .dropout = dropout, .dropout_stream = RandomStream(5, "weights", 3)};
         const Tensor cotangent = normal({size.batch, size.query_length, size.heads, size.value_dim}, 9);
         const AttentionInputs inputs = attention_inputs(size);
-        const std::vector<Tensor> exact = allocate_attention_gradients(naive_softmax_attention, inputs,
+        const std::vector<Tensor> exact = allocate_attention_gradients(softmax_attention_reference, inputs,
                                                                        options, cotangent, DType::float64, 7);
         const std::vector<Tensor> fused =
             allocate_attention_gradients(softmax_attention, inputs, options, cotangent, DType::float64, 7);
@@ -113,12 +83,39 @@ TEST_CASE(
       }
 }
 
+TEST_CASE("softmax attention: a bias is added to the scores, and has the gradient of the reference") {
+  for (const AttentionSizes& size : {AttentionSizes{2, 300, 300, 2, 33, 20}, {1, 100, 500, 2, 16, 16}})
+    for (const bool causal : {true, false}) {
+      CAPTURE(describe(size));
+      CAPTURE(causal);
+      std::vector<Tensor> in = attention_inputs(size).list();
+      in.push_back(normal({size.batch, size.heads, size.query_length, size.key_length}, 7));
+      const Tensor cotangent = normal({size.batch, size.query_length, size.heads, size.value_dim}, 9);
+      const auto run = [&](auto* attention, DType dtype) {
+        std::vector<Tensor> inputs;
+        for (const Tensor& x : in) inputs.push_back(x.to(dtype));
+        return outcome(
+            [&](const auto& x) {
+              return attention(x[0], x[1], x[2], {.causal = causal, .bias = x[3], .scale = -0.3});
+            },
+            inputs, cotangent);
+      };
+      const auto exact = run(softmax_attention_reference, DType::float64),
+                 fused = run(softmax_attention, DType::float64),
+                 single = run(softmax_attention, DType::float32);
+      for (size_t i = 0; i < exact.size(); ++i) {
+        CAPTURE(i);
+        CHECK(max_difference(fused[i], exact[i]) < 1e-12);
+        CHECK(max_difference(single[i].to(DType::float64), exact[i]) < 2e-5);
+      }
+    }
+}
+
 TEST_CASE("softmax attention: dropout uses the documented elements of its stream") {
   const std::vector<Tensor> in = attention_inputs({2, 100, 251, 2, 4, 3}).list();
   const SoftmaxAttentionOptions options{.dropout = 0.3, .dropout_stream = RandomStream(11, "weights", 2)};
-  const Tensor exact = by_definition(in, options);
+  const Tensor exact = by_reference(in, options);
   CHECK(max_difference(softmax_attention(in[0], in[1], in[2], options), exact) < 1e-12);
-  CHECK(max_difference(naive_softmax_attention(in[0], in[1], in[2], options), exact) < 1e-12);
   CHECK(max_difference(softmax_attention(in[0], in[1], in[2]), exact) > 0.01);
 }
 
@@ -130,11 +127,11 @@ TEST_CASE("softmax attention: strided inputs are read without a copy") {
     parts.push_back(packed.view({2, 50, 3, 8}, {s[0], s[1], s[3], s[4]}, i * s[2]));
   }
   CHECK(max_difference(softmax_attention(parts[0], parts[1], parts[2], {.causal = true}),
-                       by_definition(parts, {.causal = true})) < 1e-12);
+                       by_reference(parts, {.causal = true})) < 1e-12);
   const std::vector<Tensor> permuted = {transpose(normal({2, 50, 8, 3}), 2, 3),
                                         transpose(normal({2, 3, 50, 8}), 1, 2),
                                         transpose(normal({2, 3, 50, 8}, 2), 1, 2)};
-  CHECK(max_difference(softmax_attention(permuted[0], permuted[1], permuted[2]), by_definition(permuted)) <
+  CHECK(max_difference(softmax_attention(permuted[0], permuted[1], permuted[2]), by_reference(permuted)) <
         1e-12);
   const GradcheckResult result = gradcheck(
       [](const std::vector<Tensor>& in) {
@@ -150,7 +147,7 @@ TEST_CASE("softmax attention: keys beyond the length have no effect, even if the
   for (const bool causal : {false, true}) {
     const SoftmaxAttentionOptions options{.causal = causal, .key_lengths = lengths};
     const Tensor clean = softmax_attention(in[0], in[1], in[2], options);
-    CHECK(max_difference(clean, by_definition(in, options)) < 1e-12);
+    CHECK(max_difference(clean, by_reference(in, options)) < 1e-12);
     const Tensor dirty_k = in[1].clone(), dirty_v = in[2].clone();
     for (int64_t t = 1; t < 300; ++t) dirty_k.data<double>()[(300 + t) * 5] = NAN;
     for (int64_t t = 241; t < 300; ++t) dirty_v.data<double>()[(600 + t) * 3] = INFINITY;
@@ -201,7 +198,7 @@ TEST_CASE("softmax attention: steps over a cache equal the parallel form") {
         softmax_attention_step(token(q, t), token(k, t), token(v, t), cache, token(out, t));
       CHECK(get_device_allocator().stats().allocation_count == before);
       CHECK(cache.length == size.key_length);
-      CHECK(max_difference(out, by_definition(in, {.causal = true})) <
+      CHECK(max_difference(out, by_reference(in, {.causal = true})) <
             (dtype == DType::float64 ? 1e-12 : 1e-5));
       CHECK_THROWS_WITH_AS(
           softmax_attention_step(token(q, 0), token(k, 0), token(v, 0), cache, token(out, 0)),
@@ -219,6 +216,11 @@ TEST_CASE("softmax attention: errors about arguments contain the expected value"
       "softmax_attention: key_lengths[0] is -1, expected 0 to 3", ShapeError);
   CHECK_THROWS_WITH_AS(softmax_attention(in[0], in[1], in[2], {.dropout = 1}),
                        "softmax_attention: dropout must be in [0, 1), not 1", ShapeError);
+  CHECK_THROWS_WITH_AS(
+      softmax_attention(in[0], in[1], in[2], {.bias = normal({2, 3, 3})}),
+      "softmax_attention: the bias must be float64 (2, 2, 3, 3) on cpu, not float64 (2, 3, 3) "
+      "on cpu",
+      ShapeError);
   KeyValueCache cache{normal({2, 7, 2, 4}), normal({2, 7, 2, 4})};
   CHECK_THROWS_WITH_AS(softmax_attention_step(normal({2, 2, 4}), normal({2, 2, 4}), normal({2, 2, 5}), cache,
                                               normal({2, 2, 5})),
