@@ -213,11 +213,13 @@ TEST_CASE("damaged SentencePiece models and vocabularies that the text cannot fi
   if (no_sentencepiece()) return;
   const TempDir dir;
   const std::string model = trained(dir, grammar_text(), 300)->serialize();
-  // The messages contain no source file of the SentencePiece library.
   for (const std::string& damaged :
-       {std::string(), std::string("not a model"), model.substr(0, model.size() / 2)})
-    CHECK(message_of<DataError>([&] { make_sentencepiece_tokenizer(damaged, "m.model"); }) ==
-          "m.model: is not a SentencePiece model or is damaged");
+       {std::string(), std::string("not a model"), model.substr(0, model.size() / 2)}) {
+    const std::string error =
+        message_of<DataError>([&] { make_sentencepiece_tokenizer(damaged, "m.model"); });
+    CHECK(error.starts_with("m.model: is not a SentencePiece model or is damaged"));
+    CHECK(!contains(error, ".cc"));  // a source file of the SentencePiece library
+  }
   const std::string too_many = message_of<ConfigError>([&] { trained(dir, "a b c\n", 5000); });
   CHECK(
       too_many.starts_with("SentencePiece cannot train a vocabulary of 5000 tokens; choose another "
