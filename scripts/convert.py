@@ -24,6 +24,7 @@ cannot be read or does not match the config.
 """
 
 import argparse
+import codecs
 import json
 import os
 import re
@@ -169,6 +170,11 @@ def size(model: dict, name: str, default: int, smallest: int = 1) -> int:
     return value
 
 
+def sizes(model: dict, name: str) -> list[int]:
+    values = option(model, f"model.{name}", [])
+    return [size({f"{name}[{i}]": value}, f"{name}[{i}]", 1) for i, value in enumerate(values)]
+
+
 def attention_kinds(model: dict) -> list[str]:
     """Returns the attention kinds, which repeat over the layers."""
     kinds = model.get("attention", "linear")
@@ -208,8 +214,8 @@ def expected_shapes(model: dict, vocabulary: int) -> dict[str, tuple[int, ...]]:
     weights = {"value_embedding": (vocabulary, values)}
     shapes: dict[str, tuple[int, ...]] = {}
     if positions == "axial":
-        axes = zip(option(model, "model.axial_shape", []), option(model, "model.axial_dims", []), strict=False)
-        shapes |= {f"positions.{axis}": sizes for axis, sizes in enumerate(axes)}
+        axes = zip(sizes(model, "axial_shape"), sizes(model, "axial_dims"), strict=False)
+        shapes |= {f"positions.{axis}": shape for axis, shape in enumerate(axes)}
     kinds = attention_kinds(model)
     for i in range(size(model, "layers", 8)):
         for part in LAYER_PARTS:
@@ -246,9 +252,12 @@ def checked(weights: Weights, model: dict) -> Weights:
     """Returns the parameters of the config's model. Raises ConversionError if tensors do not match the model."""
     check_model(model)
     weights = without_unused(weights, model)
+    layers = {name.split(".")[1] for name in weights if re.match(r"layers\.\d+\.", name)}
+    if len(layers) != size(model, "layers", 8):
+        raise ConversionError(f"the encoder has {len(layers)} layers, and model.layers is {size(model, 'layers', 8)}")
     embedding = weights.get("value_embedding.weight")
-    shapes = expected_shapes(model, 256 if option(model, "model.type", "image") == "image" or embedding is None
-                             else embedding.shape[0])  # fmt: skip
+    fixed = option(model, "model.type", "image") == "image" or embedding is None or embedding.ndim == 0
+    shapes = expected_shapes(model, 256 if fixed else embedding.shape[0])
     missing = [name for name in shapes if name not in weights and not name.endswith(".bias")]
     unknown = [name for name in weights if name not in shapes]
     if missing or unknown:
@@ -259,12 +268,12 @@ def checked(weights: Weights, model: dict) -> Weights:
             lines.append("  the encoder has no final layer norm, which Tapeformer's models always have")
         raise ConversionError("\n".join(lines))
     query = "layers.0.attention.query_projection.weight"
-    if weights[query].shape[0] != shapes[query][0]:
+    if weights[query].ndim == 2 and weights[query].shape[0] != shapes[query][0]:
         raise ConversionError(f"the encoder's width is {weights[query].shape[0]}, and heads x head_dim of the config "
                               f"is {shapes[query][0]}")  # fmt: skip
     result = {}
     for name, shape in shapes.items():
-        value = weights.get(name, np.zeros(shape, np.float32))
+        value = weights[name] if name in weights else np.zeros(shape, np.float32)
         if value.shape != shape:
             raise ConversionError(f"{name}: expected the shape {shape}, found {value.shape}")
         wrong = np.count_nonzero(~np.isfinite(value))
@@ -274,13 +283,21 @@ def checked(weights: Weights, model: dict) -> Weights:
     return result
 
 
+def decoded(path: Path) -> str:
+    """Returns the contents of a UTF-8 file. Raises ValueError for files in other encodings."""
+    content = path.read_bytes()
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)) or b"\0" in content:
+        raise ValueError("expected a TOML file in UTF-8, found UTF-16, UTF-32 or data that is not text")
+    return content.decode("utf-8-sig")
+
+
 def read_tables(path: Path, chain: tuple[Path, ...] = ()) -> list[dict]:
     """Returns the tables of a config, after the tables of the configs that it extends."""
     if path.resolve() in chain:
         raise ConversionError(f"{path}: extends itself")
     try:
-        config = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        config = tomllib.loads(decoded(path))
+    except ValueError as error:
         raise ConversionError(f"{path}: {error}") from error
     parent = config.pop("extends", None)
     for name, table in config.items():
@@ -378,12 +395,12 @@ def write_run(out: Path, weights: Weights, config: str) -> None:
     checkpoint.mkdir(parents=True)
     save_file(weights, checkpoint / "model.safetensors", {"format": "pt"})
     save_file({}, checkpoint / "optimizer.safetensors", {"format": "pt"})
-    (checkpoint / "config.toml").write_text(config)
+    (checkpoint / "config.toml").write_text(config, encoding="utf-8")
     names = ("model.safetensors", "optimizer.safetensors", "config.toml")
     files = {name: (checkpoint / name).read_bytes() for name in names}
     (checkpoint / "state.json").write_text(state_text(files))
     (out / "checkpoints" / "latest").symlink_to(checkpoint.name)
-    (out / "config.toml").write_text(config)
+    (out / "config.toml").write_text(config, encoding="utf-8")
 
 
 def pair(text: str) -> tuple[str, str]:
@@ -411,6 +428,9 @@ def main() -> int:
     except (ConversionError, OSError) as error:
         path = getattr(error, "filename", None)
         print(f"convert.py: {path}: {error.strerror}" if path else f"convert.py: {error}", file=sys.stderr)
+        return 2
+    except RecursionError:
+        print(f"convert.py: {options.config}: tables or lists are nested too deeply", file=sys.stderr)
         return 2
     count = sum(value.size for value in weights.values())
     print(f"{options.out}: {len(weights)} tensors, {count} parameters")

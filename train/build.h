@@ -53,7 +53,7 @@ DatasetInfo get_dataset_info(const Config& config, std::shared_ptr<const Tokeniz
 // Returns the value of data.unknown_characters.
 UnknownCharacters parse_unknown_characters(const std::string& name);
 
-// Returns the message of the error. If a character is unknown, adds the config key that accepts it.
+// Returns the message of the error. If a character is unknown, adds the remedies.
 std::string describe_encoding_error(const EncodingError& error);
 
 // Returns a new tokenizer for the text data set in the config. Unless data.tokenizer is "bytes", reads the

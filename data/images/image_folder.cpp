@@ -10,6 +10,7 @@
 #include <set>
 
 #include "core/errors.h"
+#include "core/option_names.h"
 #include "core/rng.h"
 #include "core/system/log.h"
 #include "core/threads.h"
@@ -80,7 +81,8 @@ DecodedImages decode(const std::string& folder, const std::vector<std::string>& 
         if (std::min(picture.size(0), picture.size(1)) < options.image_size)
           throw DataError(concat_text(path.string(), ": has ", picture.size(0), " x ", picture.size(1),
                                       " pixels, expected at least ", options.image_size, " x ",
-                                      options.image_size));
+                                      options.image_size, " (", name_option("ImageFolderOptions::image_size"),
+                                      ")"));
         const Tensor image = crop_and_resize_to_square(picture, options.image_size, options.channels);
         std::memcpy(all.data<uint8_t>() + i * dims, image.data<uint8_t>(), static_cast<size_t>(dims));
       } catch (const DataError& fault) {

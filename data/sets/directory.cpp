@@ -4,6 +4,7 @@
 
 #include "core/environment.h"
 #include "core/errors.h"
+#include "core/option_names.h"
 #include "data/files/file.h"
 
 namespace tapeformer {
@@ -11,8 +12,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kNoDirectory =
-    "TAPEFORMER_DATA is not set, and XDG_DATA_HOME and HOME name no absolute folder";
+std::string explain_no_directory() {
+  return name_option("ImageOptions::data_dir") +
+         " and TAPEFORMER_DATA are not set, and XDG_DATA_HOME and HOME name no absolute folder";
+}
 
 // Returns the path in an environment variable. Returns "" if the variable is not set. As the XDG
 // specification requires, a relative path is ignored if `allow_relative` is false.
@@ -49,7 +52,7 @@ std::string describe_missing_set(const CatalogueEntry& entry, const std::vector<
   for (const fs::path& folder : searched_folders)
     text += "\n  " + folder.string() + (is_present(folder) ? "" : " (no such folder)");
   if (searched_folders.empty() || searched_folders.front() == entry.system_folder)
-    text += concat_text("\n  no data directory: ", kNoDirectory);
+    text += "\n  no data directory: " + explain_no_directory();
   return concat_text(text, "\nto get it: ", entry.download_instructions);
 }
 
@@ -65,7 +68,7 @@ std::vector<fs::path> list_candidate_folders(const CatalogueEntry& entry, const 
 fs::path choose_new_folder(const CatalogueEntry& entry, const std::string& data_dir) {
   const std::vector<fs::path> directories = list_data_directories(data_dir);
   if (directories.empty())
-    throw NoDataDirectoryError(concat_text(entry.name, ": no data directory to write to: ", kNoDirectory));
+    throw DataError(concat_text(entry.name, ": no data directory to write to: ", explain_no_directory()));
   return directories.front() / entry.name;
 }
 

@@ -29,19 +29,14 @@ class MissingDatasetError : public DataError {
   const CatalogueEntry* entry;
 };
 
-// Thrown if there is no data directory that a new data set can be written to.
-class NoDataDirectoryError : public DataError {
-  using DataError::DataError;
-};
-
 // Returns the folders that are searched for the data set, in search order. `data_dir` is the directory that
 // the user specifies, or an empty string. The list is empty if there is no data directory and the data set
 // has no Debian package.
 std::vector<std::filesystem::path> list_candidate_folders(const CatalogueEntry& entry,
                                                           const std::string& data_dir);
 
-// Returns the folder in the first data directory to which a new data set is written. Throws
-// NoDataDirectoryError if there is no data directory.
+// Returns the folder in the first data directory to which a new data set is written. Throws DataError if
+// there is no data directory.
 std::filesystem::path choose_new_folder(const CatalogueEntry& entry, const std::string& data_dir);
 
 // Returns the first candidate folder that contains a file of the data set, or std::nullopt if there is none.

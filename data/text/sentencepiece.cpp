@@ -4,6 +4,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <regex>
 #include <thread>
 
 #include "core/option_names.h"
@@ -44,13 +45,23 @@ size_t count_line_bytes(std::string_view text, size_t max_bytes) {
   return size;
 }
 
+// Returns ": " and the message of a status, without the source file, line and condition that SentencePiece
+// writes before it. Returns "" if nothing else is left.
+std::string describe_status(const sentencepiece::util::Status& status) {
+  static const std::regex kSource("[^ ]*\\.(cc|h)\\([0-9]+\\) \\[.*?\\]( |$)");
+  std::string text = std::regex_replace(status.error_message(), kSource, "");
+  text.erase(0, text.find_first_not_of(" \n"));
+  text.erase(text.find_last_not_of(" \n") + 1);
+  return text.empty() ? "" : ": " + text;
+}
+
 class SentencePieceTokenizer final : public Tokenizer {
  public:
   SentencePieceTokenizer(const std::string& model, const std::string& source, UnknownCharacters unknown)
       : model_(model), unknown_(unknown) {
     const auto status = processor_.LoadFromSerializedProto(model);
     if (model.empty() || !status.ok())
-      throw DataError(source + ": is not a SentencePiece model or is damaged: " + status.error_message());
+      throw DataError(source + ": is not a SentencePiece model or is damaged" + describe_status(status));
     for (int token = 0; token < processor_.GetPieceSize(); ++token) texts_.push_back(piece_text(token));
     if (changes_no_spaces())
       for (const char* piece : {"<0xE2>", "<0x96>", "<0x81>"})
@@ -96,7 +107,7 @@ class SentencePieceTokenizer final : public Tokenizer {
     const std::string_view part = text.substr(at, end - at);
     std::vector<int> tokens;
     const auto status = processor_.Encode({part.data(), part.size()}, &tokens);
-    if (!status.ok()) throw EncodingError(at, std::string("SentencePiece: ") + status.error_message());
+    if (!status.ok()) throw EncodingError(at, "SentencePiece cannot encode it" + describe_status(status));
     if (unknown_ == UnknownCharacters::refuse &&
         std::find(tokens.begin(), tokens.end(), processor_.unk_id()) != tokens.end())
       refuse_unknown_character(part, at);
@@ -115,8 +126,7 @@ class SentencePieceTokenizer final : public Tokenizer {
     throw UnknownCharacterError(
         at + offset, "the character " +
                          describe_character(rest.substr(0, decode_first_utf8_character(rest).bytes)) +
-                         " is not in the vocabulary of the SentencePiece model; train the model with the "
-                         "option byte_fallback of spm_train");
+                         " is not in the vocabulary of the SentencePiece model");
   }
 
   // Returns whether the model has tokens for all bytes and neither adds nor removes spaces.
@@ -177,25 +187,21 @@ class Sentences final : public sentencepiece::SentenceIterator {
   std::string value_;
 };
 
-// A log of a long call. Logs the elapsed time every 10 seconds until the object is destroyed.
+// A log of a long call. Logs the elapsed time in each interval until the object is destroyed.
 class ElapsedTimeLog {
  public:
-  explicit ElapsedTimeLog(std::string task) : task_(std::move(task)) {
-    thread_ = std::jthread([this](const std::stop_token& stop) {
-      std::mutex mutex;
-      std::condition_variable_any changed;
-      std::unique_lock lock(mutex);
-      for (int seconds = kInterval; !changed.wait_for(lock, stop, std::chrono::seconds(kInterval),
-                                                      [&] { return stop.stop_requested(); });
-           seconds += kInterval)
-        log_info(task_, ": ", seconds, " s");
-    });
-  }
+  ElapsedTimeLog(const std::string& task, std::chrono::milliseconds interval)
+      : thread_([task, interval](const std::stop_token& stop) {
+          std::mutex mutex;
+          std::condition_variable_any changed;
+          std::unique_lock lock(mutex);
+          for (auto elapsed = interval;
+               !changed.wait_for(lock, stop, interval, [&] { return stop.stop_requested(); });
+               elapsed += interval)
+            log_info(task, ": ", std::chrono::duration_cast<std::chrono::seconds>(elapsed).count(), " s");
+        }) {}
 
  private:
-  static constexpr int kInterval = 10;
-
-  std::string task_;
   std::jthread thread_;
 };
 
@@ -208,10 +214,10 @@ std::shared_ptr<const Tokenizer> make_sentencepiece_tokenizer(const std::string&
 }
 
 std::shared_ptr<const Tokenizer> train_sentencepiece(const TextSource& text, int64_t vocabulary,
-                                                     uint64_t seed) {
+                                                     uint64_t seed, std::chrono::milliseconds log_interval) {
   log_info("training a SentencePiece model with ", vocabulary, " tokens on a text of ", text.size(),
            " bytes");
-  const ElapsedTimeLog log("training the SentencePiece model");
+  const ElapsedTimeLog log("training the SentencePiece model", log_interval);
   Sentences sentences(text);
   std::string model;
   sentencepiece::SetRandomGeneratorSeed(static_cast<unsigned>(seed));
@@ -231,8 +237,8 @@ std::shared_ptr<const Tokenizer> train_sentencepiece(const TextSource& text, int
                                                  &sentences, &model);
   if (!status.ok())
     throw ConfigError(concat_text("SentencePiece cannot train a vocabulary of ", vocabulary,
-                                  " tokens; choose another " + name_option("TextOptions::vocabulary") + ": ",
-                                  status.error_message()));
+                                  " tokens; choose another ", name_option("TextOptions::vocabulary"),
+                                  describe_status(status)));
   return make_sentencepiece_tokenizer(model, "the trained SentencePiece model");
 }
 
@@ -253,7 +259,8 @@ std::shared_ptr<const Tokenizer> make_sentencepiece_tokenizer(const std::string&
   fail_without_library();
 }
 
-std::shared_ptr<const Tokenizer> train_sentencepiece(const TextSource&, int64_t, uint64_t) {
+std::shared_ptr<const Tokenizer> train_sentencepiece(const TextSource&, int64_t, uint64_t,
+                                                     std::chrono::milliseconds) {
   fail_without_library();
 }
 

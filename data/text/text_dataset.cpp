@@ -170,23 +170,36 @@ void report_changes(const std::string& split, const TextRange& range, const Toke
   if (tokenizer.name() != kSentencePieceTokenizerName) return;
   constexpr int64_t kBlock = 1 << 16;
   std::vector<int64_t> block;
+  std::vector<uint8_t> text;
+  std::string tokens_text;
   int64_t bytes = 0, unknown = 0;
+  bool equal = true;
   for (int64_t at = 0; at < tokens.size(); at += kBlock) {
     block.resize(static_cast<size_t>(std::min(kBlock, tokens.size() - at)));
     tokens.read(at, static_cast<int64_t>(block.size()), block.data());
+    tokens_text.clear();
     for (const int64_t token : block) {
-      bytes += static_cast<int64_t>(tokenizer.get_token_text(token).size());
+      tokens_text += tokenizer.get_token_text(token);
       unknown += token == tokenizer.unknown_token();
     }
+    const auto size = static_cast<int64_t>(tokens_text.size());
+    equal = equal && bytes + size <= range.bytes();
+    if (equal) {
+      text.resize(tokens_text.size());
+      range.text->read(range.first + bytes, size, text.data());
+      equal = std::equal(text.begin(), text.end(), tokens_text.begin(),
+                         [](uint8_t a, char b) { return a == static_cast<uint8_t>(b); });
+    }
+    bytes += size;
   }
   if (unknown > 0)
     log_warning("text ", split, ": ", unknown, " of ", tokens.size(), " tokens (",
                 100 * static_cast<double>(unknown) / static_cast<double>(tokens.size()),
                 " %) stand for unknown characters; their bits are counted, but not their bytes");
-  if (bytes != range.bytes())
+  if (!equal || bytes != range.bytes())
     log_info("text ", split, ": the tokens have ", bytes, " bytes, the text has ", range.bytes(),
-             ": the SentencePiece model changes the text, for example its spaces; bits per byte refer to the "
-             "tokens");
+             ", and they differ: the SentencePiece model changes the text, for example its spaces; bits per "
+             "byte refer to the tokens");
 }
 
 }  // namespace

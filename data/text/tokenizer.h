@@ -1,6 +1,7 @@
 // Tokenizers, which convert texts to sequences of tokens and back. A tokenizer is immutable and thread-safe.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -76,11 +77,13 @@ std::shared_ptr<const Tokenizer> make_sentencepiece_tokenizer(
 
 // Trains a SentencePiece unigram model and returns its tokenizer. The model encodes rare characters as bytes
 // and does not normalise the text: decoded tokens equal the text. `vocabulary` is the number of tokens. Logs
-// the elapsed time, because the training of a large text takes minutes. Throws DataError for invalid UTF-8.
+// the elapsed time once in `log_interval`, because the training of a large text takes minutes. Throws
+// DataError for invalid UTF-8.
 // Throws ConfigError if SentencePiece cannot train a vocabulary of this size, and in a build without
 // SentencePiece.
-std::shared_ptr<const Tokenizer> train_sentencepiece(const TextSource& text, int64_t vocabulary,
-                                                     uint64_t seed);
+std::shared_ptr<const Tokenizer> train_sentencepiece(
+    const TextSource& text, int64_t vocabulary, uint64_t seed,
+    std::chrono::milliseconds log_interval = std::chrono::seconds(10));
 
 // Restores the tokenizer `name` from `data`, which is a result of Tokenizer::serialize(). `source` is the
 // name of the data in error messages. Throws DataError if the data is damaged, and ConfigError in a build

@@ -161,8 +161,6 @@ int run_and_report_errors(const Arguments& words) {
     return report(error.what(), kUsage);
   } catch (const MissingDatasetError& error) {
     return report(format_missing_dataset_error(error).c_str(), kBadData);
-  } catch (const NoDataDirectoryError& error) {
-    return report(concat_text(error.what(), "; name one with --data-dir").c_str(), kBadData);
   } catch (const DataError& error) {
     return report(error.what(), kBadData);
   } catch (const CheckpointWriteError& error) {

@@ -11,6 +11,8 @@ void use_keys_in_messages() {
                     {"CorpusOptions::allow_commands", "--allow-commands"},
                     {"FilterbankOptions::bins", "data.num_mel_bins"},
                     {"FilterbankOptions::rate", "data.sample_rate"},
+                    {"ImageFolderOptions::image_size", "data.image_size"},
+                    {"ImageOptions::data_dir", "--data-dir"},
                     {"ImageOptions::validation_count", "data.validation"},
                     {"ListOpsOptions::max_args", "data.max_args"},
                     {"ListOpsOptions::max_depth", "data.max_depth"},

@@ -238,3 +238,32 @@ TEST_CASE("a text with unknown characters names the first of them, or counts the
   // 50 lines have a space more than the text, and 5 lines lack a character of 3 bytes.
   CHECK(contains(log, "text train: the tokens have 335 bytes, the text has 300"));
 }
+
+TEST_CASE(
+    "the log says that a SentencePiece model changes a text, also if the number of bytes stays the same") {
+  const TempDir dir;
+  std::string text;
+  for (int i = 0; i < 100; ++i) text += "a  b\n";
+  write_file(dir / "text", text);
+  static std::string log;
+  // The model adds a space before each line and removes one within it.
+  for (const bool changes : {true, false}) {
+    write_file(dir / "m.model", make_piece_model({.pieces = {"\u2581", "a", "b", "\n"},
+                                                  .add_dummy_prefix = changes,
+                                                  .remove_extra_whitespaces = changes}));
+    DatasetOptions options = get_token_text(dir / "text", "train", 10);
+    options.text_options.tokenizer_name = "sentencepiece";
+    options.text_options.sentencepiece_model = (dir / "m.model").string();
+    log.clear();
+    set_log_sink([](LogLevel, const std::string& line) { log += line + "\n"; });
+    try {
+      make_dataset(options);
+    } catch (const ConfigError&) {
+      set_log_sink(nullptr);
+      MESSAGE("skipped: built without SentencePiece");
+      return;
+    }
+    set_log_sink(nullptr);
+    CHECK(contains(log, "have 250 bytes, the text has 250, and they differ") == changes);
+  }
+}

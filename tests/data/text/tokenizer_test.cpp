@@ -2,6 +2,10 @@
 
 #include <doctest/doctest.h>
 
+#include <mutex>
+#include <thread>
+
+#include "core/system/log.h"
 #include "data/files/base64.h"
 #include "tests/data/support.h"
 #include "tests/data/text/piece_model.h"
@@ -163,8 +167,7 @@ TEST_CASE(
     } catch (const UnknownCharacterError& error) {
       offset = error.offset;
       CHECK(contains(error.what(),
-                     "the character \"é\" (U+00E9) is not in the vocabulary of the SentencePiece "
-                     "model; train the model with the option byte_fallback of spm_train"));
+                     "the character \"é\" (U+00E9) is not in the vocabulary of the SentencePiece model"));
     }
     CHECK(offset == 6);
     const auto accepting = make_sentencepiece_tokenizer(model, "m", UnknownCharacters::token);
@@ -175,6 +178,26 @@ TEST_CASE(
     CHECK(decoded(*accepting, tokens) == (add_dummy_prefix ? " ab a\n bb a\n" : "ab a\nbb a\n"));
     CHECK(accepting->encode("ab a\n") == tokenizer->encode("ab a\n"));
   }
+}
+
+TEST_CASE("the training of a SentencePiece model logs the elapsed time until it ends") {
+  if (no_sentencepiece()) return;
+  const TempDir dir;
+  write_file(dir / "train.txt", grammar_text());
+  static std::mutex mutex;
+  static std::vector<std::string> lines;
+  set_log_sink([](LogLevel, const std::string& line) {
+    const std::lock_guard lock(mutex);
+    lines.push_back(line);
+  });
+  train_sentencepiece(TextSource({dir / "train.txt"}), 300, 1, std::chrono::milliseconds(1));
+  const std::vector<std::string> logged = lines;
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  set_log_sink(nullptr);
+  REQUIRE(logged.size() >= 2);
+  CHECK(contains(logged[0], "training a SentencePiece model with 300 tokens on a text of "));
+  CHECK(logged[1] == "training the SentencePiece model: 0 s");
+  CHECK(lines.size() == logged.size());
 }
 
 TEST_CASE("SentencePiece encodes long lines in parts") {
@@ -191,11 +214,17 @@ TEST_CASE("damaged SentencePiece models and vocabularies that the text cannot fi
   const TempDir dir;
   const std::string model = trained(dir, grammar_text(), 300)->serialize();
   for (const std::string& damaged :
-       {std::string(), std::string("not a model"), model.substr(0, model.size() / 2)})
-    CHECK(contains(message_of<DataError>([&] { make_sentencepiece_tokenizer(damaged, "m.model"); }),
-                   "m.model: is not a SentencePiece model or is damaged"));
-  CHECK(contains(message_of<ConfigError>([&] { trained(dir, "a b c\n", 5000); }),
-                 "choose another TextOptions::vocabulary"));
+       {std::string(), std::string("not a model"), model.substr(0, model.size() / 2)}) {
+    const std::string error =
+        message_of<DataError>([&] { make_sentencepiece_tokenizer(damaged, "m.model"); });
+    CHECK(error.starts_with("m.model: is not a SentencePiece model or is damaged"));
+    CHECK(!contains(error, ".cc"));  // a source file of the SentencePiece library
+  }
+  const std::string too_many = message_of<ConfigError>([&] { trained(dir, "a b c\n", 5000); });
+  CHECK(
+      too_many.starts_with("SentencePiece cannot train a vocabulary of 5000 tokens; choose another "
+                           "TextOptions::vocabulary: Vocabulary size too high (5000)"));
+  CHECK(!contains(too_many, ".cc"));
   CHECK(contains(message_of<DataError>([&] { trained(dir, "good\nbad \xFF\n", 300); }),
                  "train.txt:2 (byte 9) is not valid"));
 }

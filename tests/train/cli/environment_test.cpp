@@ -99,18 +99,25 @@ TEST_CASE("without a data directory, fetch and prepare exit with 3 and name --da
       CAPTURE(words);
       CAPTURE(result.err);
       CHECK(result.code == 3);
-      CHECK(contains(result.err, "no data directory to write to: TAPEFORMER_DATA is not set"));
-      CHECK(contains(result.err, "--data-dir"));
+      CHECK(
+          contains(result.err, "no data directory to write to: --data-dir and TAPEFORMER_DATA are not set"));
     }
 }
 
-TEST_CASE("without a data directory, commands that read a data set say which variables name one") {
-  for (const Words& words : {Words{"data", "verify", "mnist"}, {"data", "prepare", "mnist"}}) {
+TEST_CASE("without a data directory, commands that read a data set say what names one") {
+  const TempDir dir;
+  write_file(dir / "speech.toml",
+             std::string("[data]\ndataset = \"fsdd\"\n[model]\ntype = \"speech\"\n[train]\nsteps = 1\n"));
+  for (const Words& words : {Words{"data", "verify", "mnist"},
+                             {"data", "prepare", "mnist"},
+                             {"train", (dir / "speech.toml").string(), "--dry-run"},
+                             {"data", "verify", (dir / "speech.toml").string()}}) {
     const ProgramResult result = run_with({}, words);
     CAPTURE(result.err);
     CHECK(result.code == 3);
-    CHECK(contains(result.err,
-                   "no data directory: TAPEFORMER_DATA is not set, and XDG_DATA_HOME and HOME name"));
+    CHECK(contains(
+        result.err,
+        "no data directory: --data-dir and TAPEFORMER_DATA are not set, and XDG_DATA_HOME and HOME"));
   }
   CHECK(run_with({}, {"data", "list"}).code == 0);
 }
