@@ -205,7 +205,8 @@ TEST_CASE("with a limit on the address space, commands succeed or exit with 1 an
       const std::string message = read_file(err);
       CAPTURE(message);
       // The dynamic loader itself fails and exits with 127 if the libraries of CUDA exceed the limit.
-      if (status == 127 && contains(message, "error while loading shared libraries") && megabytes < 1500) continue;
+      if (status == 127 && contains(message, "error while loading shared libraries") && megabytes < 1500)
+        continue;
       CHECK((status == 0 || status == 1));
       if (status == 1) CHECK(contains(message, "memory"));
       if (megabytes == 1500) CHECK(status == 0);
