@@ -26,11 +26,10 @@ void add_split_options(OptionTable<Options>& table, const char* path_help) {
   OptionSpec& valid = table.add("valid_share", &Options::valid_share,
                                 "share of the data for validation; text: before the test share");
   valid.use_for(OptionUse::data).require_fraction_below_one().default_value = kDefaultShare;
-  OptionSpec& test = table.add("test_share", &Options::test_share,
-                               "share of the data for tests; text: at its end");
+  OptionSpec& test =
+      table.add("test_share", &Options::test_share, "share of the data for tests; text: at its end");
   test.use_for(OptionUse::data).require_fraction_below_one().default_value = kDefaultShare;
-  table
-      .add("valid_path", &Options::valid_path, "data for validation, as in path; empty: a share of path")
+  table.add("valid_path", &Options::valid_path, "data for validation, as in path; empty: a share of path")
       .use_for(OptionUse::data)
       .mark_as_path()
       .allow_change_on_resume();
@@ -60,10 +59,11 @@ const OptionTable<TextOptions>& text_table() {
         .require_range(2, 65536)
         .use_if({"sentencepiece_model", {""}});
     options
-        ->add_choice("unknown_characters", &O::unknown_characters,
-                     {{"refuse", UnknownCharacters::refuse}, {"token", UnknownCharacters::token}},
-                     "characters that the SentencePiece model lacks; token: use its unknown token, whose bits "
-                     "are counted, but not its bytes")
+        ->add_choice(
+            "unknown_characters", &O::unknown_characters,
+            {{"refuse", UnknownCharacters::refuse}, {"token", UnknownCharacters::token}},
+            "characters that the SentencePiece model lacks; token: use its unknown token, whose bits "
+            "are counted, but not its bytes")
         .use_for(OptionUse::model)
         .use_if({.option = "sentencepiece_model", .values = {""}, .is_negated = true})
         .allow_change_on_resume();
@@ -80,8 +80,8 @@ const OptionTable<TextOptions>& text_table() {
         ->add("streams", &O::use_segments,
               "divide the text into batch_size parts and read a segment of each part per batch, in order")
         .use_for(OptionUse::data);
-    add_split_options(*options,
-                      "text: file, folder or pattern such as \"books/*.txt\", plain or gzip; pictures: folder");
+    add_split_options(
+        *options, "text: file, folder or pattern such as \"books/*.txt\", plain or gzip; pictures: folder");
     return options;
   }();
   return table;
@@ -106,8 +106,8 @@ const OptionTable<ImageFolderOptions>& image_folder_table() {
         .use_for(OptionUse::data)
         .mark_as_path()
         .allow_change_on_resume();
-    add_split_options(*options,
-                      "text: file, folder or pattern such as \"books/*.txt\", plain or gzip; pictures: folder");
+    add_split_options(
+        *options, "text: file, folder or pattern such as \"books/*.txt\", plain or gzip; pictures: folder");
     return options;
   }();
   return table;
@@ -123,8 +123,7 @@ const OptionTable<DatasetOptions>& general_table() {
     options->add("downscale", &O::downscale, "average blocks of k x k pixels")
         .use_for(OptionUse::model)
         .require_one_of_integers({1, 2, 4, 7});
-    options
-        ->add("validation", &O::validation_count, "examples held out from the end of the training split")
+    options->add("validation", &O::validation_count, "examples held out from the end of the training split")
         .use_for(OptionUse::data)
         .require_at_least(0);
     options
@@ -167,9 +166,15 @@ bool is_image_folder(const CatalogueEntry& set) {
 
 std::vector<OptionSpec> list_options(const CatalogueEntry& set) {
   switch (set.type) {
-    case DatasetType::speech: return list_speech_options(set);
-    case DatasetType::text: return text_table().specs();
-    case DatasetType::sequences: return select_general_options({"max_length", "symbols"});
+    case DatasetType::speech:
+      return list_speech_options(set);
+    case DatasetType::text: {
+      std::vector<OptionSpec> options = text_table().specs();
+      if (!set.needs_path) std::erase_if(options, [](const OptionSpec& spec) { return spec.name == "path"; });
+      return options;
+    }
+    case DatasetType::sequences:
+      return select_general_options({"max_length", "symbols"});
     case DatasetType::expressions:
       return select_general_options({"max_length", "min_length", "max_depth", "max_args"});
     case DatasetType::vectors:
@@ -181,7 +186,8 @@ std::vector<OptionSpec> list_options(const CatalogueEntry& set) {
       return select_general_options(set.channels == 3
                                         ? std::vector<std::string>{"color", "downscale", "validation"}
                                         : std::vector<std::string>{"downscale", "validation"});
-    case DatasetType::lexicon: break;
+    case DatasetType::lexicon:
+      break;
   }
   return {};
 }
@@ -224,9 +230,9 @@ Problems find_text_problems(const OptionValues& values) {
     problems.emplace_back("eval_context", concat_text("expected less than sequence_length = ",
                                                       text.sequence_length, ", got ", text.eval_context));
   if (text.use_segments && text.eval_context > 0)
-    problems.emplace_back("eval_context",
-                          concat_text("the segments of streams = true do not overlap, expected 0, got ",
-                                      text.eval_context));
+    problems.emplace_back(
+        "eval_context",
+        concat_text("the segments of streams = true do not overlap, expected 0, got ", text.eval_context));
   return problems;
 }
 
@@ -239,10 +245,9 @@ Problems find_problems(const CatalogueEntry& set, const OptionValues& values) {
   const auto has = [&](const char* name) { return values.values_by_name().contains(name); };
   require(!has("min_length") || options.min_length <= options.max_length, "min_length",
           concat_text("expected at most max_length = ", options.max_length, ", got ", options.min_length));
-  require(
-      !has("downscale") || (set.height % options.downscale == 0 && set.width % options.downscale == 0),
-      "downscale",
-      concat_text(options.downscale, " does not divide images of ", set.height, " x ", set.width));
+  require(!has("downscale") || (set.height % options.downscale == 0 && set.width % options.downscale == 0),
+          "downscale",
+          concat_text(options.downscale, " does not divide images of ", set.height, " x ", set.width));
   require(set.format != DatasetFormat::duplication_task || options.max_length % 2 == 0, "max_length",
           concat_text("the duplication task has two equal halves, expected an even number, got ",
                       options.max_length));
@@ -276,7 +281,9 @@ DatasetKind make_catalogue_kind(const CatalogueEntry& set) {
   kind.make = [&set](const OptionValues& values, const DatasetRequest& request) {
     return make_dataset(make_options(set, values, request));
   };
-  kind.has_validation_split = [&set](const OptionValues& values) { return has_validation_split(set, values); };
+  kind.has_validation_split = [&set](const OptionValues& values) {
+    return has_validation_split(set, values);
+  };
   if (set.type == DatasetType::text)
     kind.make_tokenizer = [&set](const OptionValues& values, const DatasetRequest& request) {
       return make_tokenizer(make_options(set, values, request));

@@ -17,6 +17,16 @@ struct OwnedOption {
   Names owners;
 };
 
+// Returns the kinds with an option as text, such as `the data sets "a", "b", "c" and 4 others`.
+std::string describe_owners(const std::string& noun, const Names& owners) {
+  constexpr size_t kMaxNames = 4;
+  if (owners.size() <= kMaxNames)
+    return "the " + noun + (owners.size() > 1 ? "s " : " ") + join_quoted(owners);
+  std::string text = "the " + noun + "s ";
+  for (size_t i = 0; i + 1 < kMaxNames; ++i) text += (i > 0 ? ", " : "") + quote_toml_string(owners[i]);
+  return text + " and " + std::to_string(owners.size() - kMaxNames + 1) + " others";
+}
+
 // Kinds can have the same option under different conditions.
 bool are_equal(const OptionSpec& a, const OptionSpec& b) {
   return a.default_value == b.default_value && a.min == b.min && a.max == b.max && a.choices == b.choices;
@@ -62,8 +72,7 @@ KeyScope make_part_scope(const std::shared_ptr<const PartTable>& shared, const O
   const Names& owners = option.owners;
   KeyScope scope;
   if (owners.size() < table.kinds.size())
-    scope.push_back({"the " + table.noun + (owners.size() > 1 ? "s " : " ") + join_quoted(owners),
-                     table.table_name + "." + table.selector,
+    scope.push_back({describe_owners(table.noun, owners), table.table_name + "." + table.selector,
                      [get_kind = table.get_kind, owners](const Config& config) {
                        return is_listed(owners, get_kind(config));
                      }});
