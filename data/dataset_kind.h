@@ -1,5 +1,5 @@
-// Kinds of data sets: the data sets of the catalogue (data/sets/catalogue.h), and those that a program adds. A
-// kind has a name, options of its own and functions that make its splits.
+// Kinds of data sets: the data sets of the catalogue (data/sets/catalogue.h), and those that a program adds.
+// A kind has a name, options of its own and functions that make its splits.
 #pragma once
 
 #include <deque>
@@ -33,9 +33,9 @@ struct DatasetKind {
   DatasetType type = DatasetType::sequences;
   std::vector<std::string> model_types = {"sequence"};  // types of models that can learn the data set
   int64_t classes = 0;                                  // number of classes of the labels; 0: no labels
-  // Return the sizes of the examples, and a split. `options` has a value for each option of the kind. Empty for
-  // data sets of speech, which have a task of their own. Throw ConfigError for invalid options and DataError for
-  // missing or invalid files.
+  // Return the sizes of the examples, and a split. `options` has a value for each option of the kind. Empty
+  // for data sets of speech, which have a task of their own. Throw ConfigError for invalid options and
+  // DataError for missing or invalid files.
   std::function<DatasetInfo(const OptionValues& options, const DatasetRequest& request)> get_info = nullptr;
   std::function<std::shared_ptr<const Dataset>(const OptionValues& options, const DatasetRequest& request)>
       make = nullptr;

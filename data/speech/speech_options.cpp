@@ -33,8 +33,7 @@ void add_corpus_options(Table& table) {
       .use_for(OptionUse::data)
       .mark_as_path()
       .allow_change_on_resume();
-  table
-      .add("validation", &O::validation, "examples held out from the end of the training split")
+  table.add("validation", &O::validation, "examples held out from the end of the training split")
       .use_for(OptionUse::data)
       .require_at_least(0);
   table.add("max_frames", &O::max_frames, "largest number of frames in a batch, padding included")
@@ -60,15 +59,13 @@ void add_corpus_options(Table& table) {
       .use_for(OptionUse::data)
       .mark_as_path()
       .allow_change_on_resume();
-  table
-      .add("unknown_words", &O::unknown_words, "treatment of utterances with words that the lexicon lacks")
+  table.add("unknown_words", &O::unknown_words, "treatment of utterances with words that the lexicon lacks")
       .use_for(OptionUse::data)
       .require_one_of({"refuse", "drop"});
   table.add("bad_utterances", &O::bad_utterances, "treatment of utterances that cannot be used")
       .use_for(OptionUse::data)
       .require_one_of({"drop", "refuse"});
-  table
-      .add("phone_set", &O::phone_set, "phones that the model is trained on; scores use 39 phones")
+  table.add("phone_set", &O::phone_set, "phones that the model is trained on; scores use 39 phones")
       .use_for(OptionUse::data)
       .require_one_of({"timit61", "timit48", "timit39"});
 }
@@ -105,8 +102,7 @@ void add_feature_options(Table& table) {
   table.add("cmvn_variance", &O::cmvn_variance, "also divide by the standard deviation")
       .use_for(OptionUse::features)
       .use_if({"cmvn", {"utterance", "speaker", "global"}});
-  table
-      .add("feature_cache", &O::feature_cache, "folder for computed features; empty: memory only")
+  table.add("feature_cache", &O::feature_cache, "folder for computed features; empty: memory only")
       .use_for(OptionUse::data)
       .mark_as_path()
       .allow_change_on_resume();

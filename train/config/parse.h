@@ -51,8 +51,9 @@ struct ConfigLayer {
   std::vector<Setting> settings;
 };
 
-// Reads and parses a file. Appends problems to `problems`: unreadable or binary files and syntax errors. `reached_from` is the position of the key `extends` that names the file, or null. An
-// unreadable file is reported at this position.
+// Reads and parses a file. Appends problems to `problems`: unreadable or binary files and syntax errors.
+// `reached_from` is the position of the key `extends` that names the file, or null. An unreadable file is
+// reported at this position.
 ConfigLayer parse_config_file(const std::string& path, const ConfigPosition* reached_from,
                               std::vector<ConfigProblem>& problems);
 

@@ -56,8 +56,7 @@ void check_unused_keys(const UserSettings& layers, const ConfigLoadOptions& opti
                        const AttentionCatalogue& catalogue, const std::vector<SchemaKey>& schema,
                        std::vector<ConfigProblem>& problems) {
   if (options.unused_key_policy == UnusedKeyPolicy::ignore) return;
-  if (options.unused_key_policy == UnusedKeyPolicy::refuse)
-    check_file(layers, catalogue, schema, problems);
+  if (options.unused_key_policy == UnusedKeyPolicy::refuse) check_file(layers, catalogue, schema, problems);
   check_sets(layers, options.purpose, catalogue, schema, problems);
 }
 

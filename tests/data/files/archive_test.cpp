@@ -57,8 +57,10 @@ TEST_CASE("members of a zip archive are unpacked") {
 TEST_CASE("missing and damaged members of a zip archive are errors") {
   const std::string archive = archive_bytes();
   CHECK(contains(unpacked_member(archive, "none"), "a.zip: no such member"));
-  CHECK(contains(unpacked_member("no archive", "text"), "a.zip: cannot be unpacked: Unrecognized archive format"));
-  CHECK(contains(unpacked_member(archive.substr(0, archive.size() - 10), "text"), "a.zip: cannot be unpacked: "));
+  CHECK(contains(unpacked_member("no archive", "text"),
+                 "a.zip: cannot be unpacked: Unrecognized archive format"));
+  CHECK(contains(unpacked_member(archive.substr(0, archive.size() - 10), "text"),
+                 "a.zip: cannot be unpacked: "));
   // A changed byte anywhere in the archive causes an error, or has no effect on the contents of "text".
   const std::string whole = unpacked_member(archive, "text");
   for (size_t i = 0; i < archive.size(); ++i) {

@@ -115,6 +115,7 @@ void complete(const std::string& name, Config& config) {
   if (name == "model.reversible") config.model.norm = "pre";
   if (name == "model.tied_embeddings") config.model.positions = "none";
   if (name == "data.streams") config.data.options.set("eval_context", 0);
+  if (name == "schedule.kind") config.schedule.options = {};
   if (name == "optimizer.clip_value") config.optimizer.clip_norm = 0;
   if (name != "model.positions" || config.model.type == "speech") return;
   config.model.axial_shape = {4, 4};

@@ -33,7 +33,7 @@ AudioOptions make_unlimited_audio_options(const Config& config) {
 }  // namespace
 
 SpeechDataOptions get_speech_options(const Config& config) {
-  return read_speech_options(config.data.options);
+  return read_speech_options(config.data.all_options());
 }
 
 FeatureOptions make_feature_options(const Config& config, bool training) {
