@@ -79,7 +79,7 @@ TEST_CASE("classification: configs that contradict each other are usage errors")
                  "data set \"listops\" needs type \"classification\", got \"sequence\""));
   CHECK(contains(error_of({"attention.rank=41"}),
                  "attention.rank: expected at most the maximum length of the sequences, 40, got 41"));
-  CHECK(contains(error_of({"data.min_length=41"}), "expected at most data.max_length = 40, got 41"));
+  CHECK(contains(error_of({"data.min_length=41"}), "expected at most max_length = 40, got 41"));
   const ProgramResult causal =
       run_program({"train", (std::filesystem::path(SOURCE_DIR) / "configs/survey/performer.toml").string(),
                    "--run-dir", (dir / "causal").string(), "--set", "model.attention=linformer"});

@@ -74,7 +74,7 @@ TEST_CASE("sets: configs that contradict each other are usage errors") {
            "data set \"set-mixture\" needs type \"set\", got \"sequence\"");
   contains(error_of({"data.dataset=listops"}),
            "data set \"listops\" needs type \"classification\", got \"set\"");
-  contains(error_of({"data.min_length=501"}), "expected at most data.max_length = 500, got 501");
+  contains(error_of({"data.min_length=501"}), "expected at most max_length = 500, got 501");
   contains(error_of({"model.norm=pre", "model.reversible=true"}), "model.reversible: models of sets have no");
   contains(error_of({"attention.inducing_points=0"}), "attention.inducing_points");
 }

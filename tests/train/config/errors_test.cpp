@@ -370,7 +370,7 @@ TEST_CASE("data.eval_context and data.shuffle are errors if data.streams is true
   const std::string model = "[model]\ntype = \"sequence\"\n";
   CHECK(
       error_of(text + "eval_context = 3\n" + model)
-          .find("data.eval_context: the segments of data.streams = true do not overlap, expected 0, got 3") !=
+          .find("data.eval_context: the segments of streams = true do not overlap, expected 0, got 3") !=
       std::string::npos);
   CHECK(error_of(text + "shuffle = false\n" + model)
             .find("data.shuffle: belongs to batches of independent examples, and data.streams is true") !=
