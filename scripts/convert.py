@@ -30,6 +30,7 @@ import os
 import re
 import sys
 import tomllib
+import warnings
 import zlib
 from pathlib import Path
 
@@ -76,7 +77,8 @@ def read_file(path: Path):
     library = "safetensors" if path.suffix == ".safetensors" else "torch"
     path.open("rb").close()  # raises OSError if the file cannot be opened
     try:
-        return load_file(path) if library == "safetensors" else torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings(action="ignore"):
+            return load_file(path) if library == "safetensors" else torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # the readers raise exceptions of many types
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ConversionError(f"{path}: {library} cannot read it as a file of tensors: {reason}") from error
@@ -291,11 +293,12 @@ def decoded(path: Path) -> str:
     return content.decode("utf-8-sig")
 
 
-def read_tables(path: Path, chain: tuple[Path, ...] = ()) -> list[dict]:
+def read_tables(path: Path, chain: tuple[str, ...] = ()) -> list[dict]:
     """Returns the tables of a config, after the tables of the configs that it extends."""
-    if path.resolve() in chain:
-        raise ConversionError(f"{path}: extends itself")
     try:
+        real = os.path.realpath(path)
+        if real in chain:
+            raise ConversionError(f"{path}: extends itself")
         config = tomllib.loads(decoded(path))
     except ValueError as error:
         raise ConversionError(f"{path}: {error}") from error
@@ -307,7 +310,7 @@ def read_tables(path: Path, chain: tuple[Path, ...] = ()) -> list[dict]:
         return [config]
     if not isinstance(parent, str):
         raise ConversionError(f"{path}: extends: expected the name of a file")
-    return [*read_tables(path.parent / parent, (*chain, path.resolve())), config]
+    return [*read_tables(path.parent / parent, (*chain, real)), config]
 
 
 def read_config(path: Path) -> dict:
@@ -410,6 +413,13 @@ def pair(text: str) -> tuple[str, str]:
     return old, new
 
 
+def fail(message: str) -> int:
+    """Prints an error without control characters. Returns the exit status."""
+    text = "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in message)
+    print(f"convert.py: {text}", file=sys.stderr)
+    return 2
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("state_dict", type=Path, help="file of torch.save or .safetensors")
@@ -427,11 +437,9 @@ def main() -> int:
         write_run(options.out, weights, toml_text(config))
     except (ConversionError, OSError) as error:
         path = getattr(error, "filename", None)
-        print(f"convert.py: {path}: {error.strerror}" if path else f"convert.py: {error}", file=sys.stderr)
-        return 2
+        return fail(f"{path}: {error.strerror}" if path else str(error))
     except RecursionError:
-        print(f"convert.py: {options.config}: tables or lists are nested too deeply", file=sys.stderr)
-        return 2
+        return fail(f"{options.config}: tables or lists are nested too deeply")
     count = sum(value.size for value in weights.values())
     print(f"{options.out}: {len(weights)} tensors, {count} parameters")
     return 0
