@@ -13,6 +13,7 @@ required=(
   libtomlplusplus-dev      # config files
   nlohmann-json3-dev       # metrics, safetensors headers
   zlib1g-dev libpng-dev    # data sets, pictures
+  libarchive-dev           # archives of data sets
   libssl-dev               # SHA-256
   libsndfile1-dev          # audio files
   libsamplerate0-dev       # resampling

@@ -1,15 +1,20 @@
-// The interface of readers of archives. A reader returns only regular files and removes the folders from the
-// name of each file, so an archive cannot place files outside the target folder. Not thread-safe.
+// A reader of tar and zip archives. Tar archives may be compressed with gzip. The reader returns only regular
+// files and removes the folders from the name of each file, so an archive cannot place files outside the
+// target folder. Not thread-safe.
 //
-// Readers throw DataError with the path of the archive if the file is not an archive of the format, is
-// damaged or truncated, or is too large.
+// Functions throw DataError with the name of the archive if the file is not such an archive, is damaged or
+// truncated, or is too large.
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "core/system/files.h"
+
+struct archive;
 
 namespace tapeformer {
 
@@ -20,15 +25,23 @@ struct ArchiveMember {
 
 class ArchiveReader {
  public:
-  ArchiveReader() = default;
-  ArchiveReader(const ArchiveReader&) = delete;
-  ArchiveReader& operator=(const ArchiveReader&) = delete;
-  virtual ~ArchiveReader() = default;
+  // Error messages contain `name`, for example the URL of the archive. Functions throw DataError instead of
+  // unpacking more than `max_bytes`.
+  ArchiveReader(const std::filesystem::path& path, std::string name, int64_t max_bytes);
 
   // Returns the next regular file, or std::nullopt at the end of the archive.
-  virtual std::optional<ArchiveMember> next() = 0;
+  std::optional<ArchiveMember> next();
   // Writes the contents of the current file to `out`. Call this function at most once for each file.
-  virtual void unpack(File& out) = 0;
+  void unpack(File& out);
+
+ private:
+  [[noreturn]] void fail() const;  // with the message of libarchive
+
+  File file_;
+  std::string name_;
+  std::unique_ptr<archive, int (*)(archive*)> archive_;
+  int64_t max_bytes_;
+  int64_t member_bytes_ = 0;  // size of the current file
 };
 
 }  // namespace tapeformer

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <memory>
 
 #include "core/errors.h"
 
@@ -16,11 +17,10 @@ namespace {
 
 constexpr size_t kBufferBytes = size_t{1} << 16;
 
-}  // namespace
-
-class GzipReader::Reader {
+// A reader of the unpacked contents of a plain or gzip file.
+class GzipReader {
  public:
-  explicit Reader(const std::filesystem::path& path) : name_(path.string()) {
+  explicit GzipReader(const std::filesystem::path& path) : name_(path.string()) {
     require_regular_file(path);  // opening a pipe would wait for a writer
     file_.open(path, std::ios::binary);
     if (!file_) throw DataError(name_ + ": cannot be opened: " + std::strerror(errno));
@@ -28,12 +28,14 @@ class GzipReader::Reader {
     packed_ = at_magic();
     if (packed_ && inflateInit2(&stream_, 16 + MAX_WBITS) != Z_OK) throw std::bad_alloc();
   }
-  Reader(const Reader&) = delete;
-  Reader& operator=(const Reader&) = delete;
-  ~Reader() {
+  GzipReader(const GzipReader&) = delete;
+  GzipReader& operator=(const GzipReader&) = delete;
+  ~GzipReader() {
     if (packed_) inflateEnd(&stream_);
   }
 
+  // Reads up to `count` bytes. Returns the number of bytes read, which is less than `count` only at the end
+  // of the contents.
   size_t read(uint8_t* out, size_t count) {
     size_t done = 0;
     while (done < count && !ended_) {
@@ -106,12 +108,7 @@ class GzipReader::Reader {
   int64_t total_ = 0;
 };
 
-GzipReader::GzipReader(const std::filesystem::path& path) : reader_(std::make_unique<Reader>(path)) {}
-GzipReader::~GzipReader() = default;
-
-size_t GzipReader::read(uint8_t* out, size_t count) {
-  return reader_->read(out, count);
-}
+}  // namespace
 
 std::string Digest::to_string() const {
   return concat_text(bytes, " bytes with SHA-256 ", sha256);

@@ -5,27 +5,11 @@
 // gzip data is truncated, corrupt or followed by other data.
 #pragma once
 
-#include <memory>
 #include <string>
 
 #include "data/files/file.h"
 
 namespace tapeformer {
-
-// A reader of the unpacked contents of a plain or gzip file. Not thread-safe.
-class GzipReader {
- public:
-  explicit GzipReader(const std::filesystem::path& path);
-  ~GzipReader();
-
-  // Reads up to `count` bytes. Returns the number of bytes read, which is less than `count` only at the end
-  // of the contents.
-  size_t read(uint8_t* out, size_t count);
-
- private:
-  class Reader;
-  std::unique_ptr<Reader> reader_;
-};
 
 // Returns the unpacked contents. Throws DataError if the contents have more than `max_bytes`, so that a small
 // file cannot use unlimited memory.

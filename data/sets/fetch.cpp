@@ -4,15 +4,13 @@
 
 #include <algorithm>
 #include <fstream>
-#include <memory>
 
 #include "core/errors.h"
 #include "core/system/files.h"
 #include "core/system/log.h"
+#include "data/files/archive.h"
 #include "data/files/download.h"
 #include "data/files/gzip.h"
-#include "data/files/tar.h"
-#include "data/files/zip.h"
 #include "data/sets/directory.h"
 
 namespace tapeformer {
@@ -61,8 +59,9 @@ fs::path find_local_path(const std::string& source) {
   return is_url(source) ? "" : source;
 }
 
-bool is_tar(const std::string& source) {
-  return source.ends_with(".tar.gz") || source.ends_with(".tgz") || source.ends_with(".tar");
+bool is_archive(const std::string& source) {
+  return source.ends_with(".tar.gz") || source.ends_with(".tgz") || source.ends_with(".tar") ||
+         source.ends_with(".zip");
 }
 
 // Copies a file from a path or URL to `target`. Returns false if the file does not exist.
@@ -130,7 +129,7 @@ auto find_wanted(const std::vector<CatalogueFile>& wanted, const std::string& na
 
 // Unpacks the files in `wanted` from an archive, which can contain other files with the same names, such as
 // the files of another data set.
-void unpack_archive(std::vector<CatalogueFile> wanted, const fs::path& folder, ArchiveReader& reader,
+void unpack_archive(std::vector<CatalogueFile> wanted, const fs::path& folder, ArchiveReader reader,
                     const std::string& source) {
   std::string problem;  // of the first file with the name of a published file and other contents
   while (const auto member = wanted.empty() ? std::nullopt : reader.next()) {
@@ -157,35 +156,22 @@ void unpack_archive(std::vector<CatalogueFile> wanted, const fs::path& folder, A
   if (!wanted.empty()) throw DataError(problem);
 }
 
-std::unique_ptr<ArchiveReader> open_archive(const std::string& source, const fs::path& path,
-                                            int64_t max_bytes) {
-  if (is_tar(source)) return std::make_unique<TarReader>(path, max_bytes);
-  return std::make_unique<ZipReader>(path);
-}
-
 // Fetches an archive and unpacks the files in `wanted`.
 void fetch_archive(const std::vector<CatalogueFile>& wanted, const fs::path& folder,
                    const std::string& source) {
   log_info("fetching ", source);
   if (const fs::path path = find_local_path(source); !path.empty())
-    return unpack_archive(wanted, folder, *open_archive(source, path, INT64_MAX), source);
+    return unpack_archive(wanted, folder, ArchiveReader(path, source, INT64_MAX), source);
   int64_t max_bytes = kArchiveOverhead;
   for (const CatalogueFile& file : wanted) max_bytes += file.bytes;
   const TemporaryFile archive{folder / "archive.part"};
   if (!copy_file(source, archive.path, max_bytes)) throw DataError(source + ": no such file");
-  try {
-    unpack_archive(wanted, folder, *open_archive(source, archive.path, max_bytes), source);
-  } catch (const DataError& error) {
-    // Errors of readers begin with the path of the temporary file. `source` replaces this path.
-    std::string text = error.what();
-    if (text.starts_with(archive.path.string())) text.replace(0, archive.path.string().size(), source);
-    throw DataError(text);
-  }
+  unpack_archive(wanted, folder, ArchiveReader(archive.path, source, max_bytes), source);
 }
 
 void fetch_files(const std::vector<CatalogueFile>& wanted, const fs::path& folder,
                  const std::string& source) {
-  if (is_tar(source) || source.ends_with(".zip")) return fetch_archive(wanted, folder, source);
+  if (is_archive(source)) return fetch_archive(wanted, folder, source);
   std::error_code ignored;
   if (fs::is_regular_file(find_local_path(source), ignored))
     throw DataError(source + ": expected a folder, or a .tar.gz, .tgz, .tar or .zip archive");

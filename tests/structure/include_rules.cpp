@@ -92,6 +92,8 @@ const std::vector<Vendor>& vendors() {
       {"cxxopts", {"train/"}},
       {"nlohmann/", {"train/", "tests/"}, {"train/reproduce/"}},
       {"zlib.h", {"data/", "tests/"}},
+      {"archive.h", {"data/files/"}},
+      {"archive_entry.h", {"data/files/"}},
       {"png.h", {"data/", "tests/"}},
       {"curl/", {"data/"}},
       {"openssl/", {"data/"}},

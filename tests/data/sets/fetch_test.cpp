@@ -282,12 +282,12 @@ TEST_CASE("fetch unpacks only the known files of an archive") {
   CHECK(contains(error(tar_member("train-images-idx3-ubyte", "short") + end),
                  "train-images-idx3-ubyte: expected 47040016 bytes, found 5"));
   CHECK(contains(error(tar_member("readme", "text") + end), "contains no file train-images-idx3-ubyte"));
-  CHECK(contains(error(tar_member("readme", "text")), "the tar archive ends early"));
-  CHECK(error(std::string(512, 'x')).starts_with(archive + ": is not a tar archive, or is damaged"));
-  CHECK(contains(error(tar.substr(0, 5000)), "the tar archive ends early"));
-  CHECK(contains(error(tar.substr(0, 700)), "the tar archive ends early"));
+  CHECK(contains(error(tar_member("readme", "text")), "contains no file train-images-idx3-ubyte"));
+  CHECK(error(std::string(512, 'x')) == archive + ": cannot be unpacked: Unrecognized archive format");
+  CHECK(contains(error(tar.substr(0, 5000)), archive + ": cannot be unpacked: Truncated"));
+  CHECK(contains(error(tar.substr(0, 700)), archive + ": cannot be unpacked: Truncated"));
   CHECK(
-      contains(fetch_error("fashion-mnist", dir / "other", (dir / "none.tar.gz").string()), "no such file"));
+      contains(fetch_error("fashion-mnist", dir / "other", (dir / "none.tar.gz").string()), "No such file"));
   CHECK(entries(dir / "other/fashion-mnist") == 0);
   tar[2 * 1024 + 700] ^= 1;
   CHECK(contains(error(tar + end),

@@ -1,4 +1,4 @@
-#include "data/files/zip.h"
+#include "data/files/archive.h"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -35,7 +35,7 @@ std::string unpacked_member(const std::string& archive, const std::string& name)
   const std::string path = (dir / "out").string();
   const std::string error = message_of<DataError>([&] {
     File out(path, O_WRONLY | O_CREAT);
-    ZipReader reader(dir / "a.zip");
+    ArchiveReader reader(dir / "a.zip", "a.zip", INT64_MAX);
     auto member = reader.next();
     while (member && member->name != name) member = reader.next();
     if (!member) throw DataError("a.zip: no such member");
@@ -57,8 +57,10 @@ TEST_CASE("members of a zip archive are unpacked") {
 TEST_CASE("missing and damaged members of a zip archive are errors") {
   const std::string archive = archive_bytes();
   CHECK(contains(unpacked_member(archive, "none"), "a.zip: no such member"));
-  CHECK(contains(unpacked_member("no archive", "text"), "is not a zip archive, or is truncated"));
-  CHECK(contains(unpacked_member(archive.substr(0, archive.size() - 10), "text"), "is not a zip archive"));
+  CHECK(contains(unpacked_member("no archive", "text"),
+                 "a.zip: cannot be unpacked: Unrecognized archive format"));
+  CHECK(contains(unpacked_member(archive.substr(0, archive.size() - 10), "text"),
+                 "a.zip: cannot be unpacked: "));
   // A changed byte anywhere in the archive causes an error, or has no effect on the contents of "text".
   const std::string whole = unpacked_member(archive, "text");
   for (size_t i = 0; i < archive.size(); ++i) {
@@ -67,4 +69,18 @@ TEST_CASE("missing and damaged members of a zip archive are errors") {
     const std::string result = unpacked_member(damaged, "text");
     CHECK((result == whole || contains(result, "a.zip: ")));
   }
+}
+
+TEST_CASE("an archive with more bytes than the maximum is an error before the bytes are unpacked") {
+  const TempDir dir;
+  write_file(dir / "a.zip", archive_bytes());
+  const auto count_members = [&](int64_t max_bytes) {
+    ArchiveReader reader(dir / "a.zip", "https://localhost/a.zip", max_bytes);
+    int members = 0;
+    while (reader.next()) ++members;
+    return members;
+  };
+  CHECK(count_members(1000) == 2);
+  CHECK(message_of<DataError>([&] { count_members(600); }) ==
+        "https://localhost/a.zip: contains more bytes than expected");
 }
