@@ -1,44 +1,24 @@
 #include "data/files/base64.h"
 
-#include <cstdint>
+#include <openssl/evp.h>
 
 namespace tapeformer {
-namespace {
-
-constexpr std::string_view kBase64Digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
-}  // namespace
 
 std::string encode_base64(std::string_view data) {
-  std::string text;
-  for (size_t at = 0; at < data.size(); at += 3) {
-    uint32_t bits = 0;
-    for (size_t i = 0; i < 3; ++i)
-      bits = bits << 8 | (at + i < data.size() ? static_cast<uint8_t>(data[at + i]) : 0U);
-    for (size_t i = 0; i < 4; ++i)
-      text += at + i <= data.size() ? kBase64Digits[bits >> (18 - 6 * i) & 63] : '=';
-  }
+  std::string text(4 * ((data.size() + 2) / 3), '\0');
+  EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()),
+                  reinterpret_cast<const unsigned char*>(data.data()), static_cast<int>(data.size()));
   return text;
 }
 
 std::optional<std::string> decode_base64(std::string_view text) {
-  if (text.size() % 4 != 0) return std::nullopt;
-  size_t padding = 0;
-  while (padding < 2 && text.ends_with('=')) {
-    text.remove_suffix(1);
-    ++padding;
-  }
-  std::string data;
-  uint32_t bits = 0, count = 0;
-  for (const char c : text) {
-    const size_t digit = kBase64Digits.find(c);
-    if (digit == std::string_view::npos) return std::nullopt;
-    bits = bits << 6 | static_cast<uint32_t>(digit);
-    count += 6;
-    if (count < 8) continue;
-    count -= 8;
-    data += static_cast<char>(bits >> count & 0xFF);
-  }
+  std::string data(3 * ((text.size() + 3) / 4), '\0');
+  const int size =
+      EVP_DecodeBlock(reinterpret_cast<unsigned char*>(data.data()),
+                      reinterpret_cast<const unsigned char*>(text.data()), static_cast<int>(text.size()));
+  if (size < 0) return std::nullopt;
+  data.resize(static_cast<size_t>(size) - (text.ends_with("==") ? 2 : text.ends_with("=") ? 1 : 0));
+  if (encode_base64(data) != text) return std::nullopt;  // OpenSSL also accepts blanks and misplaced padding
   return data;
 }
 

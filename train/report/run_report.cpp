@@ -15,6 +15,7 @@
 #include "core/errors.h"
 #include "core/system/files.h"
 #include "core/system/log.h"
+#include "data/files/base64.h"
 #include "train/build.h"
 #include "train/report/chart.h"
 #include "train/report/html.h"
@@ -175,19 +176,6 @@ std::string make_config_table(const std::vector<ReportedRun>& runs) {
       table.highlighted_rows.push_back(differs);
     }
   return to_html(table);
-}
-
-std::string encode_base64(const std::string& bytes) {
-  constexpr char kDigits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string text;
-  for (size_t i = 0; i < bytes.size(); i += 3) {
-    uint32_t group = 0;
-    const size_t count = std::min<size_t>(3, bytes.size() - i);
-    for (size_t j = 0; j < 3; ++j)
-      group = group << 8 | (j < count ? static_cast<unsigned char>(bytes[i + j]) : 0);
-    for (size_t j = 0; j < 4; ++j) text += j <= count ? kDigits[group >> (18 - 6 * j) & 63] : '=';
-  }
-  return text;
 }
 
 std::string make_samples(const std::vector<ReportedRun>& runs) {

@@ -206,5 +206,6 @@ TEST_CASE("decoded Base64 equals the data, and invalid Base64 is refused") {
     CHECK(decode_base64(encode_base64(data)) == data);
   CHECK(encode_base64("foob") == "Zm9vYg==");  // RFC 4648, section 10
   CHECK(!decode_base64("abc"));
-  CHECK(!decode_base64("ab!="));
+  for (const std::string invalid : {"ab!=", "=abc", "ab==cdef", " abc", "abcd\n", "===="})
+    CHECK(!decode_base64(invalid));
 }
