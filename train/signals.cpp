@@ -1,12 +1,15 @@
 #include "train/signals.h"
 
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <cstring>
 #include <iterator>
+#include <string>
 
-#include "data/files/command.h"
+#include "core/environment.h"
+#include "core/system/process.h"
 
 namespace tapeformer {
 namespace {
@@ -34,7 +37,7 @@ struct sigaction previous_actions[std::size(kStopSignals)];
       // A write error is ignored, because the exit status also reports the signal.
       [[maybe_unused]] const ssize_t n = ::write(STDERR_FILENO, signal.message, std::strlen(signal.message));
     }
-  kill_running_commands();
+  end_child_processes();
   _exit(kInterruptedExitStatus);
 }
 
@@ -64,6 +67,8 @@ void install(void (*handler)(int)) {
 
 void install_exit_handlers() {
   install(end_process);
+  const char* const parent = get_environment_variable(kParentVariable);
+  if (parent && std::to_string(getppid()) == parent) prctl(PR_SET_PDEATHSIG, SIGTERM);
 }
 
 void suppress_signal_message() {

@@ -12,9 +12,12 @@ namespace tapeformer {
 // Exit status of a process that a signal ended immediately.
 inline constexpr int kInterruptedExitStatus = 130;
 
+// Environment variable with the id of the process that started this process. install_exit_handlers() reads
+// it: if the parent ends for any reason, this process gets SIGTERM.
+inline constexpr char kParentVariable[] = "TAPEFORMER_PARENT";
+
 // Installs handlers of the stop signals for processes with nothing to save. The handlers print an error
-// message to standard error, end the programs that CommandOutput runs, and end the process with
-// kInterruptedExitStatus.
+// message to standard error, end the child processes, and end the process with kInterruptedExitStatus.
 void install_exit_handlers();
 
 // Prevents the handlers of install_exit_handlers() from printing the error message. Processes call this

@@ -2,13 +2,14 @@
 // empty standard input. All functions are thread-safe.
 //
 // The constructors of CommandOutput throw DataError if the program cannot be run, is killed by a signal,
-// exits with a status other than 0, or exceeds the limits.
+// exits with a status other than 0, or exceeds the limits. end_child_processes() kills the programs.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <string>
 
+#include "core/system/files.h"
 #include "data/files/text_lines.h"
 
 namespace tapeformer {
@@ -18,23 +19,6 @@ struct CommandLimits {
   // Maximum size of the output. The default is enough for nine hours of 16-bit audio at 16 kHz.
   int64_t max_bytes = int64_t{1} << 30;
 };
-
-// Owner of a file descriptor.
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int number) : number_(number) {}
-  FileDescriptor(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(const FileDescriptor&) = delete;
-  ~FileDescriptor();
-  int number() const { return number_; }
-
- private:
-  int number_;
-};
-
-// Kills the programs that CommandOutput is currently running, and their child processes. Async-signal-safe.
-// Call this function before the process exits.
-void kill_running_commands() noexcept;
 
 // The standard output of a program, in a memory file that this object owns.
 class CommandOutput {
@@ -50,7 +34,7 @@ class CommandOutput {
   std::string text() const;
 
  private:
-  FileDescriptor file_;
+  File file_;
 };
 
 }  // namespace tapeformer

@@ -28,7 +28,7 @@ struct JobResult {
 // result of each job that ends. If `quiet` is false, logs the last line of the log of each running job every
 // 15 seconds. If `get_signal` returns a number other than 0, sends SIGTERM to the running jobs, waits until
 // the running jobs have ended, and returns without starting further jobs. Throws FileError if an output file
-// cannot be created, and std::system_error if a process cannot be started.
+// cannot be created or a process cannot be started.
 void run_jobs(const std::vector<Job>& jobs, int64_t max_parallel, bool quiet,
               const std::function<int()>& get_signal,
               const std::function<void(size_t job, const JobResult&)>& on_finish);

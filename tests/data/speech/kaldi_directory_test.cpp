@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "core/errors.h"
+#include "core/system/process.h"
 #include "data/audio/audio.h"
 #include "data/files/command.h"
 #include "data/speech/feature_store.h"
@@ -207,7 +208,7 @@ TEST_CASE("a command that exceeds a limit is killed with its child processes") {
   CHECK(!std::filesystem::exists(late));
 }
 
-TEST_CASE("end_running_commands() kills running commands and their children") {
+TEST_CASE("end_child_processes() kills running commands and their children") {
   const TempDir dir;
   const std::string mark = (dir / "mark").string();
   std::string error;
@@ -220,7 +221,7 @@ TEST_CASE("end_running_commands() kills running commands and their children") {
   // The command can create the file before the reader registers its process. The first call may therefore not
   // find the process.
   while (!ended) {
-    kill_running_commands();
+    end_child_processes();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   reader.join();

@@ -110,6 +110,20 @@ TEST_CASE("SIGHUP and SIGUSR1 stay ignored if they are ignored at the start, as 
   CHECK(state_of(run)["step"] >= 6);
 }
 
+TEST_CASE("a command that another command runs stops if the other command is killed") {
+  const TempDir dir;
+  const fs::path run = dir / "run";
+  const std::string code = "TAPEFORMER_PARENT=$$ '" PROGRAM "' train " + write_config(dir, 1000000, 8) +
+                           " --run-dir '" + run.string() + "' & wait";
+  const pid_t parent = start_command({"sh", "-c", code}, dir / "out", dir / "err");
+  wait_until(parent, [&] { return contains(read_file(run / "metrics.jsonl"), "\"step\":3,"); });
+  kill(parent, SIGKILL);
+  CHECK(wait_for_exit_code(parent) == 128 + SIGKILL);
+  const fs::path state = run / "checkpoints/latest/state.json";
+  for (int i = 0; i < 1000 && !fs::exists(state); ++i) usleep(10000);
+  CHECK(state_of(run)["step"] >= 3);
+}
+
 TEST_CASE("the second SIGINT ends a process at once, also if SIGTERM came between") {
   const pid_t child = fork();
   REQUIRE(child >= 0);
