@@ -1,9 +1,10 @@
 #include "data/audio/filterbank.h"
 
-#include <kissfft/kiss_fft.h>
+#include <kissfft/kiss_fftr.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 
 #include "core/cpu/vector_math.h"
@@ -16,8 +17,24 @@ namespace {
 constexpr float kSampleScale = 32768;  // converts samples in [-1, 1) to the range of 16-bit integers
 constexpr float kFloor = std::numeric_limits<float>::epsilon();
 
-struct FftStateDeleter {
-  void operator()(kiss_fft_state* state) const { kiss_fft_free(state); }
+// A Fourier transform of real samples. Not thread-safe, because kiss_fftr() writes to the state.
+class RealTransform {
+ public:
+  explicit RealTransform(int64_t size)
+      : state_(kiss_fftr_alloc(static_cast<int>(size), 0, nullptr, nullptr), std::free),
+        spectrum_(static_cast<size_t>(size / 2 + 1)) {
+    if (!state_) throw OutOfMemoryError("filterbank: no memory for the Fourier transform");
+  }
+  // Computes the first size / 2 values of the power spectrum of `size` samples.
+  void compute_power(const float* samples, float* power) {
+    kiss_fftr(state_.get(), samples, spectrum_.data());
+    for (size_t k = 0; k + 1 < spectrum_.size(); ++k)
+      power[k] = spectrum_[k].r * spectrum_[k].r + spectrum_[k].i * spectrum_[k].i;
+  }
+
+ private:
+  std::unique_ptr<kiss_fftr_state, void (*)(void*)> state_;
+  std::vector<kiss_fft_cpx> spectrum_;
 };
 
 double convert_to_mel(double hz) {
@@ -138,52 +155,17 @@ int64_t FilterbankOptions::frame_shift() const {
 
 struct Filterbank::Tables {
   int64_t length, shift, padded;
-  std::vector<float> window;          // (length)
-  std::vector<float> cosines, sines;  // (padded / 2): values for the angles 2 pi k / padded
-  std::vector<Triangle> triangles;    // (bins)
-  std::unique_ptr<kiss_fft_state, FftStateDeleter> transform;
+  std::vector<float> window;        // (length)
+  std::vector<Triangle> triangles;  // (bins)
 
   explicit Tables(const FilterbankOptions& options)
       : length(options.frame_length()),
         shift(options.frame_shift()),
         padded(power_of_two(options.frame_length())),
-        triangles(mel_triangles(options, padded)),
-        transform(kiss_fft_alloc(static_cast<int>(padded / 2), 0, nullptr, nullptr)) {
-    if (!transform) throw OutOfMemoryError("filterbank: no memory for the Fourier transform");
+        triangles(mel_triangles(options, padded)) {
     for (int64_t i = 0; i < length; ++i)
       window.push_back(static_cast<float>(std::pow(
           0.5 - 0.5 * std::cos(2 * M_PI * static_cast<double>(i) / static_cast<double>(length - 1)), 0.85)));
-    for (int64_t k = 0; k < padded / 2; ++k) {
-      const double angle = 2 * M_PI * static_cast<double>(k) / static_cast<double>(padded);
-      cosines.push_back(static_cast<float>(std::cos(angle)));
-      sines.push_back(static_cast<float>(std::sin(angle)));
-    }
-  }
-
-  // Computes the power spectrum of a frame. `frame` contains N = padded real samples x[0] to x[N-1], and
-  // `power` receives N / 2 values. `spectrum` is a workspace of N / 2 complex values.
-  //
-  // The function first computes Z, the FFT of size N / 2 of the complex values x[2n] + i x[2n+1]. The FFT of
-  // the frame is X[k] = E[k] + exp(-2 pi i k / N) O[k], where
-  //   E[k] = (Z[k] + conj(Z[N/2-k])) / 2     is the FFT of the samples with even index,
-  //   O[k] = (Z[k] - conj(Z[N/2-k])) / (2 i) is the FFT of the samples with odd index.
-  void power_spectrum(const float* frame, kiss_fft_cpx* spectrum, float* power) const {
-    kiss_fft(transform.get(), reinterpret_cast<const kiss_fft_cpx*>(frame), spectrum);
-    const int64_t half = padded / 2;
-    const float all = spectrum[0].r + spectrum[0].i;
-    power[0] = all * all;
-    const float* z = &spectrum[0].r;
-    const float* cosine = cosines.data();
-    const float* sine = sines.data();
-#pragma omp simd
-    for (int64_t k = 1; k < half; ++k) {
-      const float ar = z[2 * k], ai = z[2 * k + 1], br = z[2 * (half - k)], bi = -z[2 * (half - k) + 1];
-      const float er = 0.5f * (ar + br), ei = 0.5f * (ai + bi);        // transform of the even samples
-      const float odd_r = 0.5f * (ai - bi), odd_i = 0.5f * (br - ar);  // transform of the odd samples
-      const float re = er + cosine[k] * odd_r + sine[k] * odd_i;
-      const float im = ei + cosine[k] * odd_i - sine[k] * odd_r;
-      power[k] = re * re + im * im;
-    }
   }
 };
 
@@ -251,7 +233,7 @@ Tensor Filterbank::compute_frames(const Signal& signal, int64_t begin, int64_t e
   const Tensor features = Tensor::empty({end - begin, options_.dims()});
   std::vector<float> raw(static_cast<size_t>(tables.length)), frame(static_cast<size_t>(tables.padded), 0.0f);
   std::vector<float> power(static_cast<size_t>(tables.padded / 2));
-  std::vector<kiss_fft_cpx> spectrum(static_cast<size_t>(tables.padded / 2));
+  RealTransform transform(tables.padded);
   const auto preemphasis = static_cast<float>(options_.preemphasis);
   const float* window = tables.window.data();
   float* x = raw.data();
@@ -267,7 +249,7 @@ Tensor Filterbank::compute_frames(const Signal& signal, int64_t begin, int64_t e
     y[0] = (x[0] - preemphasis * x[0]) * window[0];
 #pragma omp simd
     for (int64_t i = 1; i < tables.length; ++i) y[i] = (x[i] - preemphasis * x[i - 1]) * window[i];
-    tables.power_spectrum(y, spectrum.data(), power.data());
+    transform.compute_power(y, power.data());
     for (const Triangle& triangle : tables.triangles)
       *out++ = std::max(dot(triangle.weights.data(), power.data() + triangle.first,
                             static_cast<int64_t>(triangle.weights.size())),

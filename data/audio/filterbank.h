@@ -35,7 +35,7 @@ struct FilterbankOptions {
   bool operator==(const FilterbankOptions&) const = default;
 };
 
-// A log-mel filterbank with a precomputed window, FFT and filters. Thread-safe.
+// A log-mel filterbank with a precomputed window and filters. Thread-safe.
 class Filterbank {
  public:
   explicit Filterbank(const FilterbankOptions& options);

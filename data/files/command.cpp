@@ -1,5 +1,6 @@
 #include "data/files/command.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/wait.h>

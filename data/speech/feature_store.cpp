@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 
 // Last bytes of every cache file. The number in kMagic is the version of the file format and of the feature
 // computation.
-constexpr char kMagic[] = "tapeformer features 4\n";
+constexpr char kMagic[] = "tapeformer features 5\n";
 // Number of seconds by which a segment may exceed its recording. The segment ends with the recording then.
 // The limit of extract-segments in Kaldi is the same.
 constexpr double kMaxOvershoot = 0.5;
