@@ -6,47 +6,48 @@
 #include "core/instruction_set.h"
 
 #ifdef __x86_64__
-#include <cpuid.h>
+#define _Bool bool  // the header is written in C
+#include <sys/platform/x86.h>
+#undef _Bool
 #endif
 
 namespace tapeformer {
 namespace {
 
 #ifdef __x86_64__
-constexpr unsigned kOsxsave = 1U << 27;
-
-// Returns the register XCR0, a bit mask of the register groups that the operating system saves. Returns 0 if
-// the operating system does not use XCR0.
-uint64_t read_saved_state() {
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx) || !(ecx & kOsxsave)) return 0;
-  unsigned low = 0, high = 0;
-  asm("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-  return (uint64_t{high} << 32) | low;
-}
-
-bool has(const Extension& extension, uint64_t saved) {
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  if (!__get_cpuid_count(extension.leaf, extension.subleaf, &eax, &ebx, &ecx, &edx)) return false;
-  const unsigned result = extension.result_register == 'a'   ? eax
-                          : extension.result_register == 'b' ? ebx
-                          : extension.result_register == 'c' ? ecx
-                                                             : edx;
-  return (result >> extension.bit & 1) && (saved & extension.xcr0) == extension.xcr0;
-}
+// The features of the C library for kExtensionNames.
+constexpr unsigned kFeatures[] = {x86_cpu_SSE3,
+                                  x86_cpu_SSSE3,
+                                  x86_cpu_SSE4_1,
+                                  x86_cpu_SSE4_2,
+                                  x86_cpu_POPCNT,
+                                  x86_cpu_MOVBE,
+                                  x86_cpu_LZCNT,
+                                  x86_cpu_BMI1,
+                                  x86_cpu_BMI2,
+                                  x86_cpu_AVX,
+                                  x86_cpu_F16C,
+                                  x86_cpu_FMA,
+                                  x86_cpu_AVX2,
+                                  x86_cpu_AVX_VNNI,
+                                  x86_cpu_AVX512F,
+                                  x86_cpu_AVX512CD,
+                                  x86_cpu_AVX512DQ,
+                                  x86_cpu_AVX512BW,
+                                  x86_cpu_AVX512VL,
+                                  x86_cpu_AVX512_IFMA,
+                                  x86_cpu_AVX512_VBMI,
+                                  x86_cpu_AVX512_VBMI2,
+                                  x86_cpu_AVX512_VNNI,
+                                  x86_cpu_AVX512_BITALG,
+                                  x86_cpu_AVX512_VPOPCNTDQ,
+                                  x86_cpu_AVX512_BF16,
+                                  x86_cpu_AVX512_FP16,
+                                  x86_cpu_AMX_TILE,
+                                  x86_cpu_AMX_INT8,
+                                  x86_cpu_AMX_BF16};
+static_assert(std::size(kFeatures) == kExtensionCount);
 #endif
-
-// Returns whether the processor is made by Intel, according to the vendor name that CPUID returns in EBX, EDX
-// and ECX.
-bool is_made_by_intel() {
-#ifdef __x86_64__
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  return __get_cpuid(0, &eax, &ebx, &ecx, &edx) && ebx == signature_INTEL_ebx && edx == signature_INTEL_edx &&
-         ecx == signature_INTEL_ecx;
-#else
-  return false;
-#endif
-}
 
 // Appends text to a buffer of fixed size.
 class Writer {
@@ -62,7 +63,7 @@ class Writer {
     for (int i = 0; i < kExtensionCount; ++i) {
       if (!(set >> i & 1)) continue;
       add(" ");
-      add(kExtensions[i].name);
+      add(kExtensionNames[i]);
     }
   }
 
@@ -76,15 +77,19 @@ class Writer {
 ExtensionSet detect_processor_extensions() {
   ExtensionSet set = 0;
 #ifdef __x86_64__
-  const uint64_t saved = read_saved_state();
   for (int i = 0; i < kExtensionCount; ++i)
-    if (has(kExtensions[i], saved)) set |= ExtensionSet{1} << i;
+    if (x86_cpu_active(kFeatures[i])) set |= ExtensionSet{1} << i;
 #endif
   return set;
 }
 
 bool has_fast_bfloat16_dot_products() {
-  return (detect_processor_extensions() & make_extension_set("avx512_bf16")) != 0 && !is_made_by_intel();
+#ifdef __x86_64__
+  __builtin_cpu_init();
+  return x86_cpu_active(x86_cpu_AVX512_BF16) && !__builtin_cpu_is("intel");
+#else
+  return false;
+#endif
 }
 
 const MicroarchitectureLevel& find_highest_level(ExtensionSet set) {

@@ -35,7 +35,7 @@ std::string value_of(const char* path, std::string_view key) {
 std::string format_extensions(ExtensionSet set) {
   std::string names;
   for (int i = 0; i < kExtensionCount; ++i)
-    if (set >> i & 1) names += (names.empty() ? "" : " ") + std::string(kExtensions[i].name);
+    if (set >> i & 1) names += (names.empty() ? "" : " ") + std::string(kExtensionNames[i]);
   return names;
 }
 

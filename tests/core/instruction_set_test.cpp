@@ -71,7 +71,7 @@ TEST_CASE("detect_processor_extensions() agrees with /proc/cpuinfo") {
                                                     {"avx512_vbmi", "avx512vbmi"}};
   const ExtensionSet present = detect_processor_extensions();
   for (int i = 0; i < kExtensionCount; ++i) {
-    const std::string name = kExtensions[i].name;
+    const std::string name = kExtensionNames[i];
     const auto renamed = names.find(name);
     const std::string flag = " " + (renamed == names.end() ? name : renamed->second) + " ";
     CHECK_MESSAGE((present >> i & 1) == (flags.find(flag) != std::string::npos ? 1 : 0), name);
