@@ -5,12 +5,15 @@
 #include <optional>
 #include <set>
 #include <tuple>
+#include <vector>
 
 #include "core/errors.h"
 #include "core/system/printable.h"
 
 namespace tapeformer {
 namespace {
+
+using HeaderJson = nlohmann::json;
 
 constexpr DType kDTypes[] = {DType::float32, DType::float64, DType::bfloat16,
                              DType::int32,   DType::int64,   DType::uint8};
@@ -27,121 +30,96 @@ std::string format_tensor_name(std::string name) {
   return "\"" + escape_line(name) + "\"";
 }
 
-// A SAX handler that fills a SafetensorsHeader. Unlike nlohmann::json::parse, it detects duplicate names and
-// limits the nesting.
-class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
- public:
-  explicit HeaderHandler(SafetensorsHeader& header) : header_(header) {}
+// Returns the elements of a list, for example of a shape.
+std::vector<uint64_t> read_sizes(const std::string& tensor, const HeaderJson& list) {
+  std::vector<uint64_t> sizes;
+  if (!list.is_array())
+    fail("tensor ", format_tensor_name(tensor), ": expected a list, found ", list.type_name());
+  for (const HeaderJson& size : list) {
+    if (!size.is_number_unsigned() || size.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX))
+      fail("tensor ", format_tensor_name(tensor), ": expected integers from 0 to ", INT64_MAX, ", found ",
+           size.is_number() ? size.dump() : size.type_name());
+    sizes.push_back(size.get<uint64_t>());
+  }
+  return sizes;
+}
 
-  bool start_object(size_t) override {
-    if (level_ == Level::outside) {
-      level_ = Level::top;
-    } else if (level_ == Level::top) {
-      level_ = name_ == "__metadata__" ? Level::metadata : Level::tensor;
-      entry_ = {};
-      fields_.clear();
-    } else {
-      unexpected("an object");
+SafetensorsEntry read_entry(const std::string& name, const HeaderJson& fields) {
+  for (const auto& field : fields.items())
+    if (field.key() != "dtype" && field.key() != "shape" && field.key() != "data_offsets")
+      fail("tensor ", format_tensor_name(name), " has an unknown field ", format_tensor_name(field.key()));
+  if (fields.size() != 3) fail("tensor ", format_tensor_name(name), " lacks dtype, shape or data_offsets");
+  const DType* const dtype = std::find_if(std::begin(kDTypes), std::end(kDTypes), [&](DType known) {
+    return fields["dtype"] == get_safetensors_dtype_name(known);
+  });
+  if (dtype == std::end(kDTypes))
+    fail("tensor ", format_tensor_name(name), " has the dtype ",
+         format_tensor_name(fields["dtype"].is_string() ? fields["dtype"].get<std::string>()
+                                                        : fields["dtype"].type_name()),
+         ", expected F32, F64, BF16, I32, I64 or U8");
+  const std::vector<uint64_t> offsets = read_sizes(name, fields["data_offsets"]);
+  if (offsets.size() != 2) fail("tensor ", format_tensor_name(name), ": expected two data offsets");
+  SafetensorsEntry entry{*dtype, {}, offsets[0], offsets[1]};
+  for (const uint64_t size : read_sizes(name, fields["shape"]))
+    entry.shape.append(static_cast<int64_t>(size));
+  return entry;
+}
+
+std::map<std::string, std::string> read_metadata(const HeaderJson& fields) {
+  std::map<std::string, std::string> metadata;
+  for (const auto& field : fields.items()) {
+    if (!field.value().is_string())
+      fail("metadata ", format_tensor_name(field.key()), ": expected a string, found ",
+           field.value().type_name());
+    metadata[field.key()] = field.value().get<std::string>();
+  }
+  return metadata;
+}
+
+// Reads the entries of a header. nlohmann::json calls `keep` for each part of the text. Each entry is read
+// and discarded at its end, and its size is limited, so that a header cannot use much more memory than its
+// text.
+SafetensorsHeader read_entries(const std::string& text) {
+  using Event = HeaderJson::parse_event_t;
+  SafetensorsHeader header;
+  std::string name;                     // of the current entry
+  std::set<std::string> names, fields;  // of all entries, and in the current entry
+  int list_size = 0;
+  const auto keep = [&](int depth, Event event, const HeaderJson& value) {
+    if (event == Event::key) {
+      std::set<std::string>& known = depth == 1 ? names : fields;
+      if (depth == 1) name = value.get<std::string>();
+      if (!known.insert(value.get<std::string>()).second)
+        fail("two entries named ", format_tensor_name(value.get<std::string>()));
+      if (known.size() > kMaxEntries) fail("more than ", kMaxEntries, " entries");
+    } else if (event == Event::object_start) {
+      fields.clear();
+      if (depth > 1) fail(format_tensor_name(name), " contains an object where none is expected");
+    } else if (event == Event::object_end && depth == 1) {
+      if (name == "__metadata__")
+        header.metadata = read_metadata(value);
+      else
+        header.entries.emplace(name, read_entry(name, value));
+      return false;
+    } else if (event == Event::array_start) {
+      list_size = 0;
+      if (depth != 2) fail(format_tensor_name(name), " contains a list where none is expected");
+    } else if (event == Event::value) {
+      if (depth == 1) fail(format_tensor_name(name), ": expected an object, found ", value.type_name());
+      if (depth == 3 && ++list_size > Shape::kMaxRank)
+        fail("tensor ", format_tensor_name(name), " has more than ", Shape::kMaxRank, " dimensions");
     }
     return true;
+  };
+  try {
+    [[maybe_unused]] const HeaderJson empty = HeaderJson::parse(text, keep);
+  } catch (const HeaderJson::parse_error& error) {
+    fail("the header is not valid JSON at byte ", error.byte);
+  } catch (const HeaderJson::exception&) {
+    fail(format_tensor_name(name), ": contains a number that is too large");
   }
-
-  bool end_object() override {
-    if (level_ == Level::tensor) {
-      if (fields_.size() != 3)
-        fail("tensor ", format_tensor_name(name_), " lacks dtype, shape or data_offsets");
-      header_.entries.emplace(name_, entry_);
-      if (header_.entries.size() > kMaxEntries) fail("more than ", kMaxEntries, " tensors");
-    }
-    level_ = level_ == Level::top ? Level::outside : Level::top;
-    return true;
-  }
-
-  bool key(std::string& text) override {
-    if (level_ == Level::top) {
-      name_ = text;
-      if (!names_.insert(text).second) fail("two entries named ", format_tensor_name(text));
-    } else {
-      field_ = text;
-      const bool known = text == "dtype" || text == "shape" || text == "data_offsets";
-      if (level_ == Level::tensor && !known)
-        fail("tensor ", format_tensor_name(name_), " has an unknown field ", format_tensor_name(text));
-      if (level_ == Level::tensor && !fields_.insert(text).second)
-        fail("tensor ", format_tensor_name(name_), " has two fields named ", format_tensor_name(text));
-    }
-    return true;
-  }
-
-  bool string(std::string& text) override {
-    if (level_ == Level::metadata) {
-      if (!header_.metadata.emplace(field_, text).second)
-        fail("two metadata entries named ", format_tensor_name(field_));
-      if (header_.metadata.size() > kMaxEntries) fail("more than ", kMaxEntries, " metadata entries");
-      return true;
-    }
-    if (level_ != Level::tensor || field_ != "dtype") unexpected("a string");
-    const auto known = std::find_if(std::begin(kDTypes), std::end(kDTypes),
-                                    [&](DType dtype) { return text == get_safetensors_dtype_name(dtype); });
-    if (known == std::end(kDTypes))
-      fail("tensor ", format_tensor_name(name_), " has the dtype ", format_tensor_name(text),
-           ", expected F32, F64, BF16, I32, I64 or U8");
-    entry_.dtype = *known;
-    return true;
-  }
-
-  bool start_array(size_t) override {
-    if (level_ != Level::tensor || field_ == "dtype") unexpected("a list");
-    level_ = Level::list;
-    list_.clear();
-    return true;
-  }
-
-  bool end_array() override {
-    level_ = Level::tensor;
-    if (field_ == "shape") {
-      for (const uint64_t size : list_) entry_.shape.append(static_cast<int64_t>(size));
-    } else {
-      if (list_.size() != 2) fail("tensor ", format_tensor_name(name_), ": expected two data offsets");
-      entry_.begin = list_[0];
-      entry_.end = list_[1];
-    }
-    return true;
-  }
-
-  bool number_unsigned(uint64_t value) override {
-    if (level_ != Level::list) unexpected("a number");
-    if (value > static_cast<uint64_t>(INT64_MAX))
-      fail("tensor ", format_tensor_name(name_), ": ", value, " is too large");
-    if (list_.size() >= Shape::kMaxRank)
-      fail("tensor ", format_tensor_name(name_), " has more than ", Shape::kMaxRank, " dimensions");
-    list_.push_back(value);
-    return true;
-  }
-
-  bool null() override { unexpected("null"); }
-  bool boolean(bool) override { unexpected("a boolean"); }
-  bool number_integer(int64_t) override { unexpected("a negative number"); }
-  bool number_float(double, const std::string&) override { unexpected("a fractional or huge number"); }
-  bool binary(nlohmann::json::binary_t&) override { unexpected("binary data"); }
-  bool parse_error(size_t position, const std::string&, const nlohmann::json::exception&) override {
-    fail("the header is not valid JSON at byte ", position);
-  }
-
- private:
-  enum class Level { outside, top, metadata, tensor, list };
-
-  [[noreturn]] void unexpected(const char* what) const {
-    fail("the header holds ", what, " where none is expected",
-         name_.empty() ? "" : " at " + format_tensor_name(name_));
-  }
-
-  SafetensorsHeader& header_;
-  Level level_ = Level::outside;
-  std::string name_, field_;
-  SafetensorsEntry entry_;
-  std::vector<uint64_t> list_;
-  std::set<std::string> names_, fields_;
-};
+  return header;
+}
 
 // Returns the size of a tensor in bytes, or std::nullopt if the size is greater than INT64_MAX. The overflow
 // check treats each dimension of size 0 as size 1, so that the strides of an empty tensor cannot overflow.
@@ -203,9 +181,7 @@ const char* get_safetensors_dtype_name(DType dtype) {
 
 SafetensorsHeader parse_safetensors_header(const std::string& json, uint64_t data_bytes) {
   if (json.empty() || json[0] != '{') fail("the header does not start with \"{\"");
-  SafetensorsHeader header;
-  HeaderHandler handler(header);
-  nlohmann::json::sax_parse(json, &handler);
+  SafetensorsHeader header = read_entries(json);
   check_layout(header.entries, data_bytes);
   return header;
 }

@@ -155,8 +155,9 @@ TEST_CASE("wrong offsets are errors: gaps, overlaps, beyond the end, reversed, o
   CHECK(
       has(header_error(braced(entry("a", "F32", "[3]", "[0,8]")), 8), "needs 12 bytes, its offsets give 8"));
   CHECK(has(header_error(braced(entry("a", "U8", "[8]", "[0,9223372036854775807]")), 8), "end within"));
-  CHECK(has(header_error(braced(entry("a", "U8", "[8]", "[0,18446744073709551615]")), 8), "is too large"));
-  CHECK(has(header_error(braced(entry("a", "U8", "[8]", "[0,-8]")), 8), "a negative number"));
+  CHECK(has(header_error(braced(entry("a", "U8", "[8]", "[0,18446744073709551615]")), 8),
+            "found 18446744073709551615"));
+  CHECK(has(header_error(braced(entry("a", "U8", "[8]", "[0,-8]")), 8), "found -8"));
   CHECK(has(header_error(braced(entry("a", "U8", "[8]", "[0,8,8]")), 8), "expected two data offsets"));
   CHECK(has(header_error(braced(a), 9), "describes 8 bytes of data, the file holds 9"));
 }
@@ -166,8 +167,8 @@ TEST_CASE("overflowing shapes are errors") {
        {"[4294967296,4294967296,4294967296]", "[9223372036854775807,2]", "[4611686018427387904]",
         "[0,9223372036854775807,4]", "[2305843009213693952,8,1]"})
     CHECK(has(header_error(braced(entry("a", "F32", shape, "[0,0]")), 0), "overflows"));
-  CHECK(has(header_error(braced(entry("a", "F32", "[99999999999999999999]", "[0,0]")), 0), "huge number"));
-  CHECK(has(header_error(braced(entry("a", "F32", "[1.5]", "[0,0]")), 0), "fractional"));
+  CHECK(has(header_error(braced(entry("a", "F32", "[99999999999999999999]", "[0,0]")), 0), "found 1e+20"));
+  CHECK(has(header_error(braced(entry("a", "F32", "[1.5]", "[0,0]")), 0), "found 1.5"));
   CHECK(has(header_error(braced(entry("a", "F32", "[1,1,1,1,1,1,1]", "[0,4]")), 4), "dimensions"));
   CHECK(
       has(header_error(braced(entry("a", "F32", "[1000000000000]", "[0,4000000000000]")), 8), "end within"));
@@ -181,18 +182,19 @@ TEST_CASE("malformed headers are errors") {
   CHECK(has(header_error(concat_text(braced(a), " x"), 8), "not valid JSON at byte"));
   CHECK(has(header_error("{\"\xff\":{}}", 0), "not valid JSON at byte"));
   CHECK(has(header_error(braced(concat_text(a, ",", a)), 8), "two entries named \"a\""));
-  CHECK(has(header_error("{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\"}}", 0), "two fields named \"dtype\""));
+  CHECK(has(header_error("{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\"}}", 0), "two entries named \"dtype\""));
   CHECK(
       has(header_error("{\"a\":{\"dtype\":\"F32\",\"shape\":[]}}", 0), "lacks dtype, shape or data_offsets"));
   CHECK(has(header_error("{\"a\":{\"dtipe\":\"F32\"}}", 0), "unknown field \"dtipe\""));
   CHECK(
       has(header_error(braced(entry("a", "F16", "[2]", "[0,4]")), 4), "has the dtype \"F16\", expected F32"));
-  CHECK(has(header_error("{\"a\":3}", 0), "a number where none is expected"));
+  CHECK(has(header_error("{\"a\":3}", 0), "\"a\": expected an object, found number"));
   CHECK(has(header_error("{\"a\":{\"shape\":[[1]]}}", 0), "a list where none"));
   CHECK(has(header_error("{\"a\":{\"shape\":{\"b\":1}}}", 0), "an object where none"));
-  CHECK(has(header_error("{\"a\":{\"shape\":null}}", 0), "null where none"));
-  CHECK(has(header_error("{\"__metadata__\":{\"a\":1}}", 0), "a number where none"));
-  CHECK(has(header_error("{\"__metadata__\":{\"a\":\"b\",\"a\":\"b\"}}", 0), "two metadata entries"));
+  CHECK(has(header_error(braced(entry("a", "F32", "null", "[0,4]")), 4), "expected a list, found null"));
+  CHECK(has(header_error("{\"__metadata__\":{\"a\":1}}", 0),
+            "metadata \"a\": expected a string, found number"));
+  CHECK(has(header_error("{\"__metadata__\":{\"a\":\"b\",\"a\":\"b\"}}", 0), "two entries named \"a\""));
   CHECK(has(header_error(braced(concat_text("\"__metadata__\":{},", a, ",\"__metadata__\":{}")), 8),
             "two entries named"));
   std::string deep = "{\"a\":{\"shape\":";
@@ -204,7 +206,7 @@ TEST_CASE("a header with very many small entries is an error") {
   std::string entries;
   for (int i = 0; i < 100'001; ++i)
     entries += concat_text(i ? "," : "", entry(std::to_string(i), "U8", "[0]", "[0,0]"));
-  CHECK(has(header_error(braced(entries), 0), "more than 100000 tensors"));
+  CHECK(has(header_error(braced(entries), 0), "more than 100000 entries"));
 }
 
 TEST_CASE("one error names all missing, unexpected and wrong tensors, and no tensor changes") {
