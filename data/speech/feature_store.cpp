@@ -157,9 +157,7 @@ File create_unfinished(const std::string& path) {
 }
 
 bool is_unfinished_cache(const std::string& name) {
-  const size_t end = name.find(std::string(kSuffix) + ".");
-  if (end == std::string::npos) return false;
-  return is_temporary_name(name) || name.ends_with(".tmp");  // files of older versions end in .tmp
+  return name.find(std::string(kSuffix) + ".") != std::string::npos && is_temporary_name(name);
 }
 
 // Removes unfinished cache files that no process has locked.

@@ -7,7 +7,6 @@
 #include "core/errors.h"
 #include "core/system/files.h"
 #include "core/system/folder.h"
-#include "core/system/log.h"
 #include "train/finite.h"
 
 namespace tapeformer {
@@ -116,12 +115,6 @@ void write_contents(const Folder& folder, const CheckpointContents& contents) {
   folder.sync();
 }
 
-// Returns whether `name` is the name of an unfinished checkpoint or file. Earlier versions of Tapeformer used
-// names that begin with ".tmp-".
-bool is_unfinished_checkpoint(const std::string& name) {
-  return name.starts_with(".tmp-") || is_temporary_name(name);
-}
-
 std::string read_text(const std::string& path) {
   try {
     return read_file(path, kMaxTextBytes);
@@ -215,7 +208,7 @@ void remove_unfinished_checkpoints(const std::string& run_dir) {
       std::vector<fs::path> leftovers;
       if (!fs::is_directory(folder)) continue;
       for (const auto& entry : fs::directory_iterator(folder))
-        if (is_unfinished_checkpoint(entry.path().filename().string())) leftovers.push_back(entry.path());
+        if (is_temporary_name(entry.path().filename().string())) leftovers.push_back(entry.path());
       for (const auto& path : leftovers) fs::remove_all(path);
     }
   });
@@ -272,8 +265,7 @@ TrainingState Checkpoint::read_state() const {
   return parse_state(read_state_text());
 }
 
-std::optional<Checksum> Checkpoint::find_checksum(const TrainingState& state, const std::string& name) const {
-  if (state.checksums.empty()) return std::nullopt;
+Checksum Checkpoint::find_checksum(const TrainingState& state, const std::string& name) const {
   const auto found = state.checksums.find(name);
   if (found == state.checksums.end())
     throw CheckpointError(concat_text(state_path(), ": files.", name, ": is missing"));
@@ -282,8 +274,7 @@ std::optional<Checksum> Checkpoint::find_checksum(const TrainingState& state, co
 
 void Checkpoint::verify_config_checksum() const {
   const std::string config = read_text(config_path());
-  const auto expected = find_checksum(read_verified_state(), kConfigFileName);
-  if (expected && compute_checksum(config) != *expected)
+  if (compute_checksum(config) != find_checksum(read_verified_state(), kConfigFileName))
     throw CheckpointError(
         config_path() +
         ": is damaged or was edited: it does not match its checksum in state.json; override "
@@ -293,13 +284,12 @@ void Checkpoint::verify_config_checksum() const {
 TrainingState Checkpoint::read_verified_state() const {
   const std::string text = read_state_text();
   const TrainingState state = parse_state(text);
-  verify_state_checksum(text, state, state_path());
+  verify_state_checksum(text, state_path());
   return state;
 }
 
 void Checkpoint::verify_model_checksum() const {
-  if (const auto expected = find_checksum(read_verified_state(), kModelFile))
-    open_model_file().verify(*expected);
+  open_model_file().verify(find_checksum(read_verified_state(), kModelFile));
 }
 
 bool Checkpoint::is_intact() const try {
@@ -307,7 +297,7 @@ bool Checkpoint::is_intact() const try {
   const TrainingState state = read_verified_state();
   for (const char* name : {kModelFile, kOptimizerFile}) {
     const SafetensorsFile file(file_path(name));
-    if (const auto expected = find_checksum(state, name)) file.verify(*expected);
+    file.verify(find_checksum(state, name));
     for (const auto& [tensor, entry] : file.entries())
       if (is_floating(entry.dtype) && find_non_finite({{tensor, file.read(tensor)}})) return false;
   }
@@ -321,10 +311,7 @@ SafetensorsFile Checkpoint::open_model_file() const {
 }
 
 void Checkpoint::load_file(const std::string& name, const NamedTensorList& expected) const {
-  const TrainingState state = read_verified_state();
-  if (state.checksums.empty() && name == kModelFile)
-    log_warning(folder_, ": has no checksums, so damaged files are not detected");
-  SafetensorsFile(file_path(name)).load_into(expected, find_checksum(state, name));
+  SafetensorsFile(file_path(name)).load_into(expected, find_checksum(read_verified_state(), name));
 }
 
 void Checkpoint::load_model(const NamedTensorList& expected) const {

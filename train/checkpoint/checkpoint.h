@@ -82,7 +82,7 @@ std::optional<std::string> resolve_checkpoint_link(const std::string& run_dir, c
 // Throws CheckpointError if there is no checkpoint.
 std::string find_checkpoint(const std::string& path, bool prefer_best);
 
-// A reader of a checkpoint folder. Loading a checkpoint without checksums logs a warning.
+// A reader of a checkpoint folder.
 class Checkpoint {
  public:
   explicit Checkpoint(std::string folder) : folder_(std::move(folder)) {}
@@ -114,7 +114,7 @@ class Checkpoint {
   std::string read_state_text() const;
   TrainingState parse_state(const std::string& text) const;
   TrainingState read_verified_state() const;  // also verifies the checksum of state.json
-  std::optional<Checksum> find_checksum(const TrainingState& state, const std::string& name) const;
+  Checksum find_checksum(const TrainingState& state, const std::string& name) const;
   void load_file(const std::string& name, const NamedTensorList& expected) const;
 
   std::string folder_;

@@ -16,7 +16,6 @@ const char* const kEnd = "\"\n}\n";
 
 std::map<std::string, Checksum> parse_files(const JsonObjectReader& entries) {
   std::map<std::string, Checksum> files;
-  if (!entries.has_key("files")) return files;
   const JsonObjectReader list = entries.get_object("files");
   for (const std::string& name : list.keys()) {
     const JsonObjectReader file = list.get_object(name);
@@ -77,14 +76,9 @@ TrainingState parse_training_state(const std::string& text, const std::string& p
   return state;
 }
 
-void verify_state_checksum(const std::string& text, const TrainingState& state, const std::string& path) {
-  const size_t entry = text.rfind(kEntry);
-  if (entry == std::string::npos && state.checksums.empty()) return;
-  const std::string expected = entry == std::string::npos
-                                   ? ""
-                                   : text.substr(0, entry) + kEntry +
-                                         format_crc32(compute_checksum(text.substr(0, entry)).crc32) + kEnd;
-  if (text != expected)
+void verify_state_checksum(const std::string& text, const std::string& path) {
+  const std::string start = text.substr(0, text.rfind(kEntry));
+  if (text != start + kEntry + format_crc32(compute_checksum(start).crc32) + kEnd)
     throw CheckpointError(path + ": is damaged or was edited: its text does not match the checksum in it");
 }
 

@@ -29,8 +29,7 @@ struct TrainingState {
   Schedule::State schedule_state = {};
   std::string task_json = {};             // JSON object of Task::metadata_json(); may be empty
   std::string training_data_digest = {};  // Task::compute_data_digest().training; may be empty
-  // The checksums of the other files of the checkpoint, by file name. The map is empty if the checkpoint has
-  // no checksums.
+  // The checksums of the other files of the checkpoint, by file name.
   std::map<std::string, Checksum> checksums = {};
 };
 
@@ -43,8 +42,7 @@ std::string to_json(const TrainingState& state);
 // an error about the checksum.
 TrainingState parse_training_state(const std::string& text, const std::string& path);
 
-// Throws CheckpointError if `text` does not match the checksum at its end. A text without a checksum at its
-// end is accepted if `state.checksums` is empty, because earlier versions wrote such files.
-void verify_state_checksum(const std::string& text, const TrainingState& state, const std::string& path);
+// Throws CheckpointError if `text` does not match the checksum at its end.
+void verify_state_checksum(const std::string& text, const std::string& path);
 
 }  // namespace tapeformer

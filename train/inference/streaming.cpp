@@ -30,10 +30,8 @@ void check_model(const LoadedSpeechRun& run) {
 
 int64_t compute_window_frames(const LoadedSpeechRun& run, double seconds) {
   if (seconds == 0) return 0;
-  if (seconds == kLongestTrainingUtterance) {
-    const int64_t longest = run.metadata.max_frame_count;
-    return std::max(longest > 0 ? longest : run.config.model.max_frames, StreamDecoder::kMinWindowFrames);
-  }
+  if (seconds == kLongestTrainingUtterance)
+    return std::max(run.metadata.max_frame_count, StreamDecoder::kMinWindowFrames);
   const auto frames = static_cast<int64_t>(std::llround(seconds * kFramesPerSecond));
   if (frames < StreamDecoder::kMinWindowFrames)
     throw ConfigError(concat_text("--window ", seconds, ": expected -1, 0 or at least ",

@@ -13,17 +13,11 @@
 namespace tapeformer {
 namespace {
 
-// Returns whether two JSON texts from Task::metadata_json() have the same content. `saved` is from a
-// checkpoint, and `current` is from the task of this run. Returns false if `saved` is empty. If `saved` has
-// no entry "longest_frames", ignores this entry in `current`.
+// Returns whether two JSON texts from Task::metadata_json() have the same content. Returns false if `saved`
+// is empty.
 bool is_same_task(const std::string& saved, const std::string& current) {
   using Json = nlohmann::ordered_json;
-  if (saved.empty()) return false;
-  const Json saved_json = Json::parse(saved);
-  Json current_json = Json::parse(current);
-  // Checkpoints of earlier versions have no entry "longest_frames".
-  if (!saved_json.contains("longest_frames")) current_json.erase("longest_frames");
-  return saved_json == current_json;
+  return !saved.empty() && Json::parse(saved) == Json::parse(current);
 }
 
 void check_same_data(const TrainingState& state, const std::string& metadata_json,
@@ -33,8 +27,8 @@ void check_same_data(const TrainingState& state, const std::string& metadata_jso
                       ": the tokenizer, the phones or the statistics of the training data differ");
 }
 
-// Logs a warning if the digest of the training data differs from the digest in the checkpoint. Checkpoints of
-// earlier versions have no digest.
+// Logs a warning if the digest of the training data differs from the digest in the checkpoint. Converted
+// checkpoints have no digest.
 void warn_about_changed_data(const TrainingState& state, const std::string& current,
                              const std::string& folder) {
   const std::string& expected = state.training_data_digest;

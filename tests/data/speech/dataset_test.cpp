@@ -186,7 +186,7 @@ TEST_CASE("the index of a feature cache with overflowing sizes is not used") {
   // The checksum of the index is valid, but the size of its utterance, 2 frames of `dims` floats, overflows.
   for (const int64_t dims : {int64_t{1} << 61, int64_t{1} << 62, INT64_MAX}) {
     const std::string index = bytes_of({1, 2, dims, 0, 0, 0});
-    write_file(path, index + bytes_of({int64_t{compute_checksum(index).crc32}}) + "tapeformer features 4\n");
+    write_file(path, index + bytes_of({int64_t{compute_checksum(index).crc32}}) + "tapeformer features 5\n");
     CHECK(!FeatureStore(corpus, cached).is_from_cache());
   }
   CHECK(FeatureStore(corpus, cached).is_from_cache());
@@ -198,17 +198,15 @@ TEST_CASE("unfinished files of a feature cache are removed unless a process has 
   FeatureOptions cached = options_8k().feature_options;
   cached.cache_folder = (dir / "cache").string();
   const auto key = dir / "cache" / "0123.features";
-  const std::string written = key.string() + ".98765.tmp", left = key.string() + ".1234.tmp",
-                    hidden = make_temporary_path(key.string()),
+  const std::string written = make_temporary_path(key.string()), left = make_temporary_path(key.string()),
                     foreign = (dir / "cache" / "notes.tmp").string();
-  for (const std::string& name : {written, left, hidden, foreign}) write_file(name, std::string("half"));
+  for (const std::string& name : {written, left, foreign}) write_file(name, std::string("half"));
   {
     const File writer(written, O_RDONLY);
     REQUIRE(::flock(writer.descriptor(), LOCK_EX) == 0);
     const FeatureStore store(corpus, cached);
     CHECK(std::filesystem::exists(written));
     CHECK_FALSE(std::filesystem::exists(left));
-    CHECK_FALSE(std::filesystem::exists(hidden));
     CHECK(std::filesystem::exists(foreign));
   }
   const FeatureStore store(corpus, cached);

@@ -433,15 +433,15 @@ TEST_CASE(
   const std::string run = trained(dir, config);
   CHECK(fs::exists(chosen));  // training writes to this folder, because the config of the user names it
   fs::remove_all(chosen);
-  write_file(chosen / "0.features.1.tmp", std::string("not ours"));
+  write_file(chosen / ".0.features.tmp-0123456789abcdef", std::string("not ours"));
   CHECK(run_program({"eval", run}).code == 0);
   CHECK(run_program({"transcribe", run, feature_file(dir, 0)}).code == 0);
   CHECK(std::distance(fs::directory_iterator(chosen), fs::directory_iterator()) == 1);
-  CHECK(fs::exists(chosen / "0.features.1.tmp"));
+  CHECK(fs::exists(chosen / ".0.features.tmp-0123456789abcdef"));
   CHECK(run_program({"eval", run, "--set", "data.feature_cache=" + named.string()}).code == 0);
   CHECK_FALSE(fs::is_empty(named));
   // The data.feature_cache of the checkpoint is the folder `chosen`. If --set also names this folder, eval
   // uses the folder and removes the temporary file in it.
   CHECK(run_program({"eval", run, "--set", "data.feature_cache=" + chosen.string()}).code == 0);
-  CHECK_FALSE(fs::exists(chosen / "0.features.1.tmp"));
+  CHECK_FALSE(fs::exists(chosen / ".0.features.tmp-0123456789abcdef"));
 }

@@ -18,12 +18,12 @@ constexpr int64_t kMaxUtteranceFrames = 1'000'000'000;
 std::string to_json(const SpeechMetadata& metadata) {
   const Words& names = metadata.phone_table.names();
   nlohmann::ordered_json json{{"dims", metadata.feature_dim},
-                              {"phones", Words(names.begin() + 1, names.end())}};
+                              {"phones", Words(names.begin() + 1, names.end())},
+                              {"longest_frames", metadata.max_frame_count}};
   if (metadata.global_statistics)
     json["global"] = {{"frames", metadata.global_statistics->frame_count},
                       {"sums", metadata.global_statistics->sums},
                       {"squares", metadata.global_statistics->square_sums}};
-  if (metadata.max_frame_count > 0) json["longest_frames"] = metadata.max_frame_count;
   return json.dump();
 }
 
@@ -46,9 +46,7 @@ SpeechMetadata parse_speech_metadata(const std::string& task_json, const std::st
           path, ": task.global: expected sums and squares of one size that divides ", metadata.feature_dim,
           ", got ", size, " and ", metadata.global_statistics->square_sums.size()));
   }
-  // Checkpoints of earlier versions lack the length of the longest utterance.
-  if (entries.has_key("longest_frames"))
-    metadata.max_frame_count = entries.get_integer("longest_frames", 1, kMaxUtteranceFrames);
+  metadata.max_frame_count = entries.get_integer("longest_frames", 1, kMaxUtteranceFrames);
   return metadata;
 } catch (const DataError& error) {
   throw CheckpointError(path + ": task.phones: " + error.what());

@@ -14,7 +14,7 @@ struct SpeechMetadata {
   int64_t feature_dim = 0;  // number of features per frame, including deltas
   PhoneTable phone_table;
   std::optional<FeatureStatistics> global_statistics;  // defined only if data.cmvn = "global"
-  int64_t max_frame_count = 0;  // number of frames of the longest training utterance; 0: unknown
+  int64_t max_frame_count = 0;                         // number of frames of the longest training utterance
 };
 
 // Returns the metadata as the text of a JSON object.
