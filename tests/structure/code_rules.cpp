@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <sstream>
 #include <string_view>
 
 namespace tapeformer::test {
@@ -13,163 +14,42 @@ bool is_name(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) || c == '_';
 }
 
-// C++ code that is split into plain code and string literals. In `text`, comments, literals and preprocessor
-// lines are replaced by blanks, but line ends are kept. `literals` contains the string literals.
-struct PlainCode {
-  std::string text;
-  std::vector<StringLiteral> literals;
-};
-
-class Reader {
- public:
-  explicit Reader(const std::string& code) : code_(code) { result_.text = code; }
-
-  PlainCode run() {
-    while (at_ < code_.size()) step();
-    return std::move(result_);
-  }
-
- private:
-  bool starts(std::string_view word) const { return std::string_view(code_).substr(at_).starts_with(word); }
-
-  void step() {
-    if (starts("//"))
-      blank_until(code_.find('\n', at_));
-    else if (starts("/*"))
-      blank_until(code_.find("*/", at_ + 2), 2);
-    else if (code_[at_] == '#' && only_blanks_before())
-      blank_directive();
-    else if (starts("R\"") && (at_ == 0 || !is_name(code_[at_ - 1])))
-      read_raw_string();
-    else if (code_[at_] == '"')
-      read_string();
-    else if (code_[at_] == '\'' && (at_ == 0 || !is_name(code_[at_ - 1])))  // not a digit separator
-      blank_until(end_of_quotes('\''), 1);
-    else
-      advance();
-  }
-
-  bool only_blanks_before() const {
-    for (size_t i = at_; i-- > 0 && code_[i] != '\n';)
-      if (code_[i] != ' ') return false;
-    return true;
-  }
-
-  void advance() {
-    if (code_[at_] == '\n') ++line_;
-    ++at_;
-  }
-
-  void blank_until(size_t end, size_t extra = 0) {
-    end = end == std::string::npos ? code_.size() : end + extra;
-    for (; at_ < end; advance())
-      if (code_[at_] != '\n') result_.text[at_] = ' ';
-  }
-
-  void blank_directive() {
-    size_t end = code_.find('\n', at_);
-    while (end != std::string::npos && code_[end - 1] == '\\') end = code_.find('\n', end + 1);
-    blank_until(end);
-  }
-
-  size_t end_of_quotes(char quote) const {
-    size_t end = at_ + 1;
-    while (end < code_.size() && code_[end] != quote) end += code_[end] == '\\' ? 2 : 1;
-    return std::min(end, code_.size());
-  }
-
-  void read_string() {
-    const size_t end = end_of_quotes('"');
-    result_.literals.push_back({code_.substr(at_ + 1, end - at_ - 1), line_});
-    blank_until(end, 1);
-  }
-
-  void read_raw_string() {
-    const size_t open = code_.find('(', at_);
-    const std::string close = ")" + code_.substr(at_ + 2, open - at_ - 2) + "\"";
-    const size_t end = std::min(code_.find(close, open), code_.size());
-    result_.literals.push_back({code_.substr(open + 1, end - open - 1), line_});
-    blank_until(end, close.size());
-  }
-
-  const std::string& code_;
-  PlainCode result_;
-  size_t at_ = 0;
-  int line_ = 1;
-};
-
 bool begins_with_word(const std::string& text, std::string_view word) {
   return text.starts_with(word) && (text.size() == word.size() || !is_name(text[word.size()]));
 }
 
-// Returns whether a '{' after `head` opens the body of a function. `head` is the code between the end of the
-// previous statement and the '{'.
+// Returns whether `head`, which ends with '{', opens the body of a function or a lambda.
 bool opens_function(const std::string& head) {
-  if (head.find('(') == std::string::npos) return false;
-  if (begins_with_word(head, "namespace") || begins_with_word(head, "extern")) return false;
-  const char last = head.back();
-  if (last == '=' || last == ',' || last == '(') return false;
-  const bool is_type = begins_with_word(head, "struct") || begins_with_word(head, "class") ||
-                       begins_with_word(head, "union") || begins_with_word(head, "enum");
-  return !is_type || last == ')';
+  for (const char* word : {"namespace", "extern", "struct", "class", "union", "enum"})
+    if (begins_with_word(head, word) && head.find(')') + 3 != head.size()) return false;
+  return head.find('(') != std::string::npos && !head.ends_with("= {") && !head.ends_with("{{");
 }
 
-// Returns the name before the first '(' in `head`, or "" if `head` belongs to a lambda.
-std::string name_in(const std::string& head) {
-  size_t end = head.find('(');
-  while (end > 0 && head[end - 1] == ' ') --end;
-  size_t begin = end;
-  while (begin > 0 && (is_name(head[begin - 1]) || head[begin - 1] == ':' || head[begin - 1] == '~')) --begin;
-  return head.substr(begin, end - begin);
-}
-
-// A parser that finds functions in C++ code by their braces. The code must contain no comments or literals.
-class FunctionFinder {
- public:
-  std::vector<FunctionBody> run(const std::string& plain) {
-    for (const char c : plain) {
-      if (c == '\n') ++line_;
-      if (depth_inside_ > 0)
-        inside_function(c);
-      else
-        outside(c);
-      previous_ = c;
-    }
-    return functions_;
-  }
-
- private:
-  void inside_function(char c) {
-    if (c == '{') ++depth_inside_;
-    if (c == '}' && --depth_inside_ == 0) {
-      functions_.back().lines = line_ - functions_.back().line + 1;
-      head_.clear();
-    }
-  }
-
-  void outside(char c) {
-    // A '{' directly after a name begins an initializer, which is skipped.
-    if (initializer_ > 0 || (c == '{' && previous_ != ' ' && previous_ != '\n' && !head_.empty())) {
-      initializer_ += c == '{' ? 1 : c == '}' ? -1 : 0;
-      return;
-    }
-    if (c == '{' && opens_function(head_)) {
-      functions_.push_back({name_in(head_), head_line_, 0});
-      depth_inside_ = 1;
-    } else if (c == '{' || c == '}' || c == ';') {
-      head_.clear();
-    } else if (!std::isspace(static_cast<unsigned char>(c))) {
-      if (head_.empty()) head_line_ = line_;
-      if (std::isspace(static_cast<unsigned char>(previous_)) && !head_.empty()) head_ += ' ';
-      head_ += c;
-    }
-  }
-
-  std::vector<FunctionBody> functions_;
-  std::string head_;  // the code after the last ';', '{' or '}' outside of functions
-  int line_ = 1, head_line_ = 1, depth_inside_ = 0, initializer_ = 0;
-  char previous_ = '\n';
+struct StringLiteral {
+  std::string text;  // the characters between the quotes, as in the file
+  int line = 0;
 };
+
+// Returns the string literals outside of comments and preprocessor lines. A literal ends in its line.
+std::vector<StringLiteral> string_literals(const std::string& code) {
+  std::vector<StringLiteral> literals;
+  std::istringstream in(code);
+  int number = 0;
+  for (std::string line; std::getline(in, line);) {
+    ++number;
+    if (line.starts_with('#')) continue;
+    for (size_t at = 0; at < line.size() && line.compare(at, 2, "//") != 0; ++at) {
+      const char quote = line[at];
+      const bool is_separator = at > 0 && is_name(line[at - 1]);  // as in 1'000
+      if (quote != '"' && (quote != '\'' || is_separator)) continue;
+      size_t end = at + 1;
+      while (end < line.size() && line[end] != quote) end += line[end] == '\\' ? 2 : 1;
+      if (quote == '"') literals.push_back({line.substr(at + 1, end - at - 1), number});
+      at = end;
+    }
+  }
+  return literals;
+}
 
 // Returns the first element of `keys` that occurs in `text` and is not a part of a longer name or path.
 // Returns "" if there is no such element.
@@ -196,22 +76,38 @@ bool names_option(const std::string& text) {
 
 }  // namespace
 
-std::vector<FunctionBody> functions_of(const std::string& code) {
-  return FunctionFinder().run(Reader(code).run().text);
-}
-
-std::vector<StringLiteral> string_literals(const std::string& code) {
-  return Reader(code).run().literals;
-}
-
 std::vector<std::string> function_problems(const SourceFile& file) {
   if (!file.is_code()) return {};
   std::vector<std::string> problems;
-  for (const FunctionBody& function : functions_of(file.text))
-    if (function.lines > kMaxFunctionLines)
-      problems.push_back(file.path + ":" + std::to_string(function.line) + ": " + function.name + " has " +
-                         std::to_string(function.lines) + " lines, more than " +
-                         std::to_string(kMaxFunctionLines));
+  std::istringstream in(file.text);
+  std::string head;    // the lines after the last statement
+  std::string indent;  // of the first line of `head`
+  bool inside = false;
+  int number = 0, first = 0;
+  for (std::string line; std::getline(in, line);) {
+    ++number;
+    const std::string code = line.substr(std::min(line.find_first_not_of(' '), line.size()));
+    if (inside) {
+      // clang-format puts the closing brace below the first character of the declaration.
+      if (!line.starts_with(indent + "}")) continue;
+      if (number - first >= kMaxFunctionLines)
+        problems.push_back(file.path + ":" + std::to_string(first) + ": a function has " +
+                           std::to_string(number - first + 1) + " lines, more than " +
+                           std::to_string(kMaxFunctionLines));
+      inside = false;
+      head.clear();
+    } else if (code.empty() || code.starts_with("//") || code.starts_with("#")) {
+      head.clear();
+    } else {
+      if (head.empty()) {
+        indent = line.substr(0, line.size() - code.size());
+        first = number;
+      }
+      head += code;
+      inside = code.ends_with('{') && opens_function(head);
+      if (!inside && std::string_view(";:{}").find(code.back()) != std::string_view::npos) head.clear();
+    }
+  }
   return problems;
 }
 

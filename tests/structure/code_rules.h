@@ -9,23 +9,6 @@
 
 namespace tapeformer::test {
 
-// A function with a body. A lambda inside a function belongs to that function.
-struct FunctionBody {
-  std::string name;
-  int line = 0;   // number of the first line of the declaration
-  int lines = 0;  // number of lines from the declaration to the closing brace
-};
-
-std::vector<FunctionBody> functions_of(const std::string& code);
-
-struct StringLiteral {
-  std::string text;  // the characters between the quotes, as in the file
-  int line = 0;
-};
-
-// Returns the string literals of the code, except literals in comments and preprocessor lines.
-std::vector<StringLiteral> string_literals(const std::string& code);
-
 // Each function below finds problems in a file and returns one line for each problem, which begins with
 // "PATH:LINE: ".
 
