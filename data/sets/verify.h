@@ -14,11 +14,8 @@ namespace tapeformer {
 struct FileReport {
   std::string name;            // original name of the file
   std::filesystem::path path;  // plain or .gz file; empty if the file is missing
-  int64_t expected_bytes = 0;  // published size of the unpacked contents
-  std::string expected_sha256;
-  int64_t actual_bytes = 0;  // actual size of the unpacked contents; 0 if the contents were not read
-  std::string actual_sha256;
-  std::string problem;  // description of the problem; empty if there is none
+  int64_t actual_bytes = 0;    // size of the unpacked contents; 0 if the contents were not read
+  std::string problem;         // description of the problem; empty if there is none
 };
 
 struct DatasetReport {

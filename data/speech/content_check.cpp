@@ -6,7 +6,6 @@
 #include "core/frames.h"
 #include "core/option_names.h"
 #include "data/audio/audio.h"
-#include "data/files/command.h"
 
 namespace tapeformer {
 
@@ -46,16 +45,12 @@ void UtteranceChecker::check_lengths(const Words& phones, int64_t frames) const 
 }
 
 int64_t UtteranceChecker::check_audio(const Utterance& utterance) {
-  if (utterance.command.empty()) return check_file(utterance);
-  const CommandOutput output(utterance.command);
-  Utterance printed = utterance;
-  printed.command.clear();
-  printed.path = output.path();
-  try {
-    return check_file(printed);
-  } catch (const DataError& error) {
-    throw DataError("the output of \"" + utterance.command + "\": " + error.what());
-  }
+  return call_with_recording(utterance, [&](const std::filesystem::path& path) {
+    Utterance file = utterance;
+    file.command.clear();
+    file.path = path;
+    return check_file(file);
+  });
 }
 
 int64_t UtteranceChecker::check_file(const Utterance& utterance) {

@@ -11,10 +11,8 @@
 #include <iomanip>
 #include <sstream>
 
-#include "core/errors.h"
 #include "core/system/log.h"
 #include "core/threads.h"
-#include "data/files/command.h"
 #include "data/files/file.h"
 #include "data/speech/features.h"
 #include "data/speech/kaldi_archive.h"
@@ -109,18 +107,6 @@ Tensor compute_recording_features(const fs::path& path, const Utterance& utteran
   return features;
 }
 
-Tensor compute_audio_features(const Utterance& utterance, const FeatureOptions& options,
-                              const Filterbank& filterbank, const RandomStream& noise, double* cut_seconds) {
-  if (utterance.command.empty())
-    return compute_recording_features(utterance.path, utterance, options, filterbank, noise, cut_seconds);
-  const CommandOutput output(utterance.command);
-  try {
-    return compute_recording_features(output.path(), utterance, options, filterbank, noise, cut_seconds);
-  } catch (const DataError& error) {
-    throw DataError("the output of \"" + utterance.command + "\": " + error.what());
-  }
-}
-
 Tensor require_valid(const Utterance& utterance, Tensor features) {
   if (features.numel() == 0)
     throw DataError(concat_text(source_of(utterance), ": no features, found ", features.shape()));
@@ -187,8 +173,10 @@ Tensor compute_features(const Utterance& utterance, const FeatureOptions& option
   if (utterance.source == SpeechSource::mfc)
     return require_valid(utterance, read_mfc(utterance.path, options.mfc_dims));
   const RandomStream noise(options.seed, "dither " + utterance.id, static_cast<uint64_t>(epoch));
-  return require_valid(utterance, compute_audio_features(utterance, options, filterbank, noise,
-                                                         cut ? &cut->seconds : nullptr));
+  return require_valid(utterance, call_with_recording(utterance, [&](const fs::path& path) {
+                         return compute_recording_features(path, utterance, options, filterbank, noise,
+                                                           cut ? &cut->seconds : nullptr);
+                       }));
 }
 
 std::string describe_cuts(const std::vector<FeatureCut>& cuts) {

@@ -13,11 +13,13 @@
 #include <string>
 #include <vector>
 
+#include "core/errors.h"
 #include "core/system/files.h"
 #include "core/tensor.h"
 #include "data/audio/audio.h"
 #include "data/audio/filterbank.h"
 #include "data/files/checksum.h"
+#include "data/files/command.h"
 #include "data/speech/corpus.h"
 
 namespace tapeformer {
@@ -46,6 +48,19 @@ struct FeatureCut {
   double seconds = 0;  // of a segment
   int64_t rows = 0;    // of a range
 };
+
+// Calls f(path) with the path of the recording of an utterance. If the utterance has a command, runs the
+// command and passes the path of its output.
+template <class F>
+auto call_with_recording(const Utterance& utterance, F&& f) {
+  if (utterance.command.empty()) return f(utterance.path);
+  const CommandOutput output(utterance.command);
+  try {
+    return f(output.path());
+  } catch (const DataError& error) {
+    throw DataError("the output of \"" + utterance.command + "\": " + error.what());
+  }
+}
 
 // Returns the features of one utterance, (frames, dims) float32. Dither depends on the seed, the id and the
 // epoch. Commands are run at every call. Recordings are decoded in blocks, so they do not have to fit into

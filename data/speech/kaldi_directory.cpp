@@ -265,17 +265,6 @@ Faults list_messages(Problems& problems) {
   return texts;
 }
 
-Faults find_problems(const fs::path& folder, UtteranceChecker* content_check, bool allow_commands) {
-  Problems problems;
-  try {
-    const Corpus corpus = read_lists(folder, allow_commands, problems);
-    if (content_check) check_contents(corpus, *content_check, problems);
-  } catch (const DataError& error) {
-    problems.push_back({error.what()});
-  }
-  return list_messages(problems);
-}
-
 }  // namespace
 
 Corpus read_kaldi_directory(const fs::path& folder, bool allow_commands) {
@@ -292,13 +281,14 @@ bool is_kaldi_directory(const fs::path& folder) {
   return false;
 }
 
-Faults find_kaldi_faults(const fs::path& folder, bool check_contents, bool allow_commands) {
-  UtteranceChecker content_check;
-  return find_problems(folder, check_contents ? &content_check : nullptr, allow_commands);
-}
-
 Faults find_kaldi_faults(const fs::path& folder, UtteranceChecker& content_check, bool allow_commands) {
-  return find_problems(folder, &content_check, allow_commands);
+  Problems problems;
+  try {
+    check_contents(read_lists(folder, allow_commands, problems), content_check, problems);
+  } catch (const DataError& error) {
+    problems.push_back({error.what()});
+  }
+  return list_messages(problems);
 }
 
 void copy_words_to_phones(Corpus& corpus) {

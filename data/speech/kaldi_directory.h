@@ -27,15 +27,9 @@ bool is_kaldi_directory(const std::filesystem::path& folder);
 // reports these faults.
 Corpus read_kaldi_directory(const std::filesystem::path& folder, bool allow_commands = false);
 
-// Returns all faults of the directory, including faults of single utterances. Commands in wav.scp are
-// reported as faults unless `allow_commands` is true. If `check_contents` is true, the function also computes
-// the features of the utterances and returns the faults that occur during this computation.
-Faults find_kaldi_faults(const std::filesystem::path& folder, bool check_contents = true,
-                         bool allow_commands = false);
-
 // Returns all faults of the directory, including the faults that `content_check` finds in the recordings and
-// features. If several directories share `content_check`, their features must have the same number of
-// dimensions.
+// features. Commands in wav.scp are reported as faults unless `allow_commands` is true. If several
+// directories share `content_check`, their features must have the same number of dimensions.
 Faults find_kaldi_faults(const std::filesystem::path& folder, UtteranceChecker& content_check,
                          bool allow_commands);
 

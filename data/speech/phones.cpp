@@ -81,24 +81,6 @@ PhoneTable make_phone_table(const std::vector<Words>& sequences) {
   return PhoneTable({phones.begin(), phones.end()});
 }
 
-PhoneTable read_phone_table(const std::filesystem::path& path) {
-  Words phones;
-  for (const TextLine& line : read_lines(path)) {
-    const Words words = split_words(line.text);
-    if (words.empty()) continue;
-    const bool blank = words[0] == "<eps>" || words[0] == PhoneTable::kBlankName;
-    const std::string expected = std::to_string(blank ? 0 : phones.size() + 1);
-    if (words.size() > 2 || (words.size() == 2 && words[1] != expected) || (blank && !phones.empty()))
-      line.fail("expected a phone, or a phone and number " + expected);
-    if (!blank) phones.push_back(words[0]);
-  }
-  try {
-    return PhoneTable(phones);
-  } catch (const DataError& error) {
-    throw DataError(path.string() + ": " + error.what());
-  }
-}
-
 Words list_timit_phones(PhoneSet set) {
   std::set<std::string> phones;
   for (const Folding& row : kTimit)

@@ -44,11 +44,6 @@ class PhoneTable {
 // Returns a table of all phones in the sequences, sorted.
 PhoneTable make_phone_table(const std::vector<Words>& sequences);
 
-// Reads a table with one phone per line. The phones have the numbers 1, 2, … in the order of the lines. As in
-// Kaldi's phones.txt, a line can also contain the number of its phone, and the first line can be <eps> or
-// <blank> with the number 0. Throws DataError if a number in the file differs from the number of its phone.
-PhoneTable read_phone_table(const std::filesystem::path& path);
-
 enum class PhoneSet { timit61, timit48, timit39 };
 
 // Returns the phones of a set in sorted order.

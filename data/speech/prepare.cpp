@@ -402,26 +402,16 @@ std::vector<fs::path> list_replaced_paths(const fs::path& folder) {
   return paths;
 }
 
-// Throws ConfigError if a list that the user named would be replaced.
-void check_input_lists(const SpeechPreparationOptions& options) {
-  const fs::path& folder = options.output_folder;
-  std::vector<fs::path> lists = options.lexicon_paths;
-  // In a folder, only the files of transcripts are inputs; see check_input_files().
-  if (!is_folder(options.transcript_path)) {
-    lists.push_back(options.transcript_path);
-    if (options.propose_pronunciations)
-      refuse_to_replace_inputs({folder / kProposals}, {options.transcript_path});
-  }
-  refuse_to_replace_inputs(list_replaced_paths(folder), lists);
-}
-
-// Throws ConfigError if a recording or its transcript would be replaced.
-void check_input_files(const Preparation& p) {
-  std::vector<fs::path> files(p.transcript_paths.begin(), p.transcript_paths.end());
-  for (const size_t i : p.used) files.push_back(p.recordings.path(i));
-  std::vector<fs::path> replaced = list_replaced_paths(p.options.output_folder);
-  if (p.options.propose_pronunciations) replaced.push_back(p.options.output_folder / kProposals);
-  refuse_to_replace_inputs(replaced, files);
+// Throws ConfigError if a lexicon, a recording or its transcript would be replaced.
+void check_inputs(const Preparation& p) {
+  const SpeechPreparationOptions& options = p.options;
+  std::vector<fs::path> inputs(p.transcript_paths.begin(), p.transcript_paths.end());
+  if (!is_folder(options.transcript_path)) inputs.push_back(options.transcript_path);
+  for (const size_t i : p.used) inputs.push_back(p.recordings.path(i));
+  if (options.propose_pronunciations)  // the list of proposals may be a lexicon
+    refuse_to_replace_inputs({options.output_folder / kProposals}, inputs);
+  inputs.insert(inputs.end(), options.lexicon_paths.begin(), options.lexicon_paths.end());
+  refuse_to_replace_inputs(list_replaced_paths(options.output_folder), inputs);
 }
 
 void check_options(const SpeechPreparationOptions& options) {
@@ -431,7 +421,6 @@ void check_options(const SpeechPreparationOptions& options) {
                     options.valid_share, " and ", options.test_share));
   for (const char* part : kSplits) require_replaceable(options.output_folder / part);
   check_output_files(options);
-  check_input_lists(options);
 }
 
 }  // namespace
@@ -440,7 +429,7 @@ SpeechPreparationReport prepare_speech(const SpeechPreparationOptions& options) 
   check_options(options);
   Preparation p{options, merge_lexicons(options.lexicon_paths), Recordings(options.audio_folder)};
   read_utterances(p);
-  check_input_files(p);
+  check_inputs(p);
   std::error_code error;
   fs::create_directories(options.output_folder, error);
   if (error) throw FileError("create", options.output_folder.string(), error.value());

@@ -82,8 +82,6 @@ TEST_CASE("lists in UTF-16 and UTF-32 are read like lists in UTF-8") {
   }
   write_file(dir / "lexicon", encoded(std::u16string(u"one W AH N\r\ncafé K AH F EY\r\n")));
   CHECK(Lexicon::read(dir / "lexicon").find("café")->size() == 4);
-  write_file(dir / "phones", encoded(std::u16string(u"A\r\nB\r\n"), true));
-  CHECK(read_phone_table(dir / "phones").class_count() == 3);
   write_file(dir / "t.tsv", encoded(std::u16string(u"path\ttext\r\na.wav\tCafé\r\n")));
   REQUIRE(read_transcripts(dir / "t.tsv").size() == 1);
   CHECK(read_transcripts(dir / "t.tsv")[0].text == "Café");

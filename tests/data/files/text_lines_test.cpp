@@ -35,7 +35,6 @@ TEST_CASE("text that is not UTF-8 is an error with its file and line") {
       "list:2: is not UTF-8: byte 4 of the text is 0xE9; convert it to UTF-8, if it is Latin-1 with iconv";
   CHECK(contains(message_of<DataError>([&] { read_lines(dir / "list"); }), expected));
   CHECK(contains(message_of<DataError>([&] { Lexicon::read(dir / "list"); }), expected));
-  CHECK(contains(message_of<DataError>([&] { read_phone_table(dir / "list"); }), expected));
   CHECK(contains(message_of<DataError>([] { PhoneTable({"a", kLatin1}); }), "is not UTF-8"));
   CHECK(PhoneTable({"\xC3\xA9"}).contains("\xC3\xA9"));
 

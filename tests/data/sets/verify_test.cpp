@@ -105,12 +105,12 @@ TEST_CASE("generated MNIST and CIFAR-10 have the published sizes and other check
     const DatasetReport report = verify_dataset(name, dir.path().string());
     CHECK(!report.is_valid());
     REQUIRE(report.files.size() == (name == "mnist" ? 4 : 6));
-    for (const FileReport& file : report.files) {
+    for (size_t i = 0; i < report.files.size(); ++i) {
+      const FileReport& file = report.files[i];
       CAPTURE(file.name);
-      CHECK(file.actual_bytes == file.expected_bytes);
-      CHECK(file.actual_sha256 == sha256sum(file.path));
-      CHECK(file.actual_sha256 != file.expected_sha256);
-      CHECK(contains(file.problem, file.actual_sha256));
+      CHECK(file.actual_bytes == report.entry->files[i].bytes);
+      CHECK(contains(file.problem, "found " + std::to_string(file.actual_bytes) + " bytes with SHA-256 " +
+                                       sha256sum(file.path)));
     }
   }
 }

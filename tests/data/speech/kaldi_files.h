@@ -1,9 +1,11 @@
-// Functions for tests of Kaldi data: the bytes of matrices in archives, and samples.
+// Functions for tests of Kaldi data.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
+
+#include "data/speech/kaldi_directory.h"
 
 namespace tapeformer::test {
 
@@ -27,6 +29,12 @@ inline std::vector<float> ramps(size_t count) {
   std::vector<float> samples(count);
   for (size_t i = 0; i < count; ++i) samples[i] = static_cast<float>(i % 100) / 100;
   return samples;
+}
+
+// Returns all faults of a data directory.
+inline Faults find_kaldi_faults(const std::filesystem::path& folder, bool allow_commands = false) {
+  UtteranceChecker check;
+  return tapeformer::find_kaldi_faults(folder, check, allow_commands);
 }
 
 }  // namespace tapeformer::test

@@ -34,12 +34,6 @@ TEST_CASE("a table numbers phones from 1, after the blank") {
   CHECK(contains(message_of<DataError>([&] { table.phones({4}); }), "4 is not the number of a phone"));
   CHECK(contains(message_of<DataError>([] { PhoneTable({"a", "a"}); }), "listed twice"));
   CHECK(contains(message_of<DataError>([] { PhoneTable({"<blank>"}); }), "reserved for the CTC blank"));
-  const TempDir dir;
-  write_file(dir / "phones", std::string("<eps> 0\nb 1\r\na 2\n"));
-  CHECK(read_phone_table(dir / "phones").names() == Words{"<blank>", "b", "a"});
-  write_file(dir / "phones", std::string("b\na 7\n"));
-  CHECK(contains(message_of<DataError>([&] { read_phone_table(dir / "phones"); }),
-                 "phones:2: expected a phone"));
 }
 
 TEST_CASE("a lexicon removes stress and comments and uses the first pronunciation") {

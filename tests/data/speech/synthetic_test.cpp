@@ -8,6 +8,7 @@
 #include "core/errors.h"
 #include "core/threads.h"
 #include "data/speech/kaldi_directory.h"
+#include "tests/data/speech/kaldi_files.h"
 #include "tests/data/support.h"
 
 using namespace tapeformer;
