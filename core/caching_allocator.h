@@ -29,7 +29,6 @@ class SystemAllocator {
   virtual void release(void* block) noexcept = 0;
   virtual bool is_host_memory() const = 0;
 };
-// Returns the object that allocates host memory.
 SystemAllocator& get_host_allocator();
 
 class CachingAllocator {

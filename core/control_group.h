@@ -16,7 +16,6 @@ struct ProcessorQuota {
   std::filesystem::path file;  // the file that contains the quota
 };
 
-// Returns the smallest processor quota, or std::nullopt if there is none.
 std::optional<ProcessorQuota> read_processor_quota(const std::filesystem::path& root = "/");
 
 // Returns the smallest memory limit in bytes, or std::nullopt if there is none.

@@ -20,7 +20,6 @@ enum class Precision : unsigned char {
 // float32. Throws DeviceError for tf32 on the CPU. The function must not be called while another thread uses
 // the device.
 void set_precision(Device device, Precision precision);
-// Returns the precision of a device.
 Precision get_precision(Device device);
 
 }  // namespace tapeformer

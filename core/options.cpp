@@ -7,7 +7,6 @@
 namespace tapeformer {
 namespace {
 
-// Returns the Levenshtein distance between `a` and `b`.
 size_t compute_edit_distance(const std::string& a, const std::string& b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});

@@ -56,7 +56,6 @@ class RandomStream {
   RandomStream() = default;
   RandomStream(uint64_t seed, std::string_view name, uint64_t step = 0);
 
-  // Returns the stream at another step.
   TAPEFORMER_HOST_DEVICE RandomStream at_step(uint64_t step) const {
     RandomStream other = *this;
     other.step_ = step;

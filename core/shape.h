@@ -29,7 +29,6 @@ class Shape {
   // 2^59 elements (2^62 bytes of the widest dtype).
   int64_t numel() const;
   void append(int64_t size);
-  // Returns the strides, in elements, of a contiguous tensor of this shape.
   Shape contiguous_strides() const;
   std::string to_string() const;  // for example "(2, 3)"
 

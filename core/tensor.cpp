@@ -11,7 +11,6 @@
 namespace tapeformer {
 namespace {
 
-// Returns a one-dimensional view of a contiguous tensor.
 Tensor flatten(const Tensor& tensor) {
   return tensor.alias({tensor.numel()}, {1});
 }

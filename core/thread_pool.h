@@ -12,7 +12,6 @@ struct LoopThreadState {
   bool is_in_loop = false;  // always true in workers
   int index = 0;            // index of the thread in the current loop; 0 for the caller
 };
-// Returns the state of the calling thread.
 LoopThreadState& get_loop_thread_state();
 
 // Worker threads that help the callers of run_loop(). Workers start when a loop first needs them, and never

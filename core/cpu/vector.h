@@ -133,7 +133,6 @@ template <class T>
 }
 }  // namespace detail
 
-// Returns the sum of the lanes.
 [[gnu::always_inline]] inline float sum(Vector<float> v) {
   return detail::sum_lanes<float>(v);
 }
@@ -187,7 +186,6 @@ template <class T>
   return count >= kLanes<T> ? v : load_first(reinterpret_cast<const T*>(&v), count);
 }
 
-// Returns the dot product of x and y.
 template <class T>
 Compute<T> dot(const T* x, const T* y, int64_t count) {
   Vector<Compute<T>> total{};

@@ -67,7 +67,6 @@ void run_grid(dim3 grid, dim3 block, size_t shared_bytes, SourceLocation where,
 
 // Implements __syncthreads().
 void wait_at_block_barrier();
-// Returns the dynamic shared memory of the current block.
 void* dynamic_shared_memory();
 
 inline constexpr size_t kMaxLaneValueBytes = 32;
@@ -83,7 +82,6 @@ const LaneValues& exchange_lane_values(uint32_t mask, const void* value, size_t 
 // Always throws std::logic_error. The message says that the current thread reads the value of lane `lane`,
 // and that lane `lane` does not participate in the shuffle.
 [[noreturn]] void throw_absent_lane(int lane);
-// Returns the lane of the current thread in its warp.
 int current_lane();
 
 // Passes `value` to the other lanes of `mask`, and returns the value of lane `source`.

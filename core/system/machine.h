@@ -42,7 +42,6 @@ struct MachineInfo {
 };
 MachineInfo get_machine_info();
 
-// Returns the peak resident memory of this process in bytes.
 int64_t get_peak_resident_bytes();
 
 }  // namespace tapeformer

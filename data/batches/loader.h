@@ -54,7 +54,6 @@ class Loader {
   // Returns the indices of the examples of a step. Steps are counted from 0 over all epochs. The epoch of a
   // step is step / batches_per_epoch().
   std::vector<int64_t> indices_at(int64_t step) const;
-  // Returns the batch of a step.
   Batch batch_at(int64_t step) const { return dataset_->batch(indices_at(step)); }
 
  private:

@@ -2,6 +2,7 @@
 
 #include <archive.h>
 #include <archive_entry.h>
+#include <locale.h>
 
 #include <utility>
 
@@ -12,6 +13,21 @@ namespace tapeformer {
 namespace {
 
 constexpr size_t kArchiveBuffer = size_t{1} << 16;
+
+// Sets the locale of this thread. libarchive converts names to the characters of the locale.
+class Utf8Scope {
+ public:
+  Utf8Scope() {
+    static const locale_t utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
+    previous_ = uselocale(utf8);
+  }
+  ~Utf8Scope() { uselocale(previous_); }
+  Utf8Scope(const Utf8Scope&) = delete;
+  Utf8Scope& operator=(const Utf8Scope&) = delete;
+
+ private:
+  locale_t previous_;
+};
 
 }  // namespace
 
@@ -33,6 +49,7 @@ void ArchiveReader::fail() const {
 }
 
 std::optional<ArchiveMember> ArchiveReader::next() {
+  const Utf8Scope scope;
   for (archive_entry* entry = nullptr;;) {
     const int status = archive_read_next_header(archive_.get(), &entry);
     if (status == ARCHIVE_EOF) return std::nullopt;

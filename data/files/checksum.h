@@ -24,7 +24,6 @@ struct Checksum {
   bool operator==(const Checksum&) const = default;
 };
 
-// Returns the checksum of a text.
 Checksum compute_checksum(std::string_view text);
 
 // Reads `size` bytes at `offset` of a file into `data`, in parallel. Returns the checksum of these bytes.

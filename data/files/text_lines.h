@@ -36,7 +36,6 @@ void require_utf8(std::string_view text, const std::string& location);
 
 // Returns the words of a text, split at white space.
 Words split_words(const std::string& text);
-// Returns the words, separated by one space.
 std::string join_words(const Words& words);
 
 // Converts ASCII letters to lower case.

@@ -27,7 +27,6 @@ class ImageFiles {
   ImageFiles& operator=(const ImageFiles&) = delete;
   virtual ~ImageFiles() = default;
 
-  // Returns the number of images in the training or test files.
   virtual int64_t count_images(ImagePart part) const = 0;
   // Returns the images [first, last) of the training or test files.
   virtual LabelledImages read_images(ImagePart part, int64_t first, int64_t last) const = 0;

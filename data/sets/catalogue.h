@@ -92,7 +92,6 @@ struct CatalogueEntry {
   bool has_part_folders() const { return !train_part.empty(); }
 };
 
-// Returns all rows.
 std::span<const CatalogueEntry> list_catalogue_entries();
 
 // A function that selects rows of the table. An empty function selects all rows.

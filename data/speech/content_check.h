@@ -40,7 +40,6 @@ struct SpeechCheckOptions {
 class UtteranceChecker {
  public:
   explicit UtteranceChecker(SpeechCheckOptions options = {});
-  // Returns the faults of the utterance.
   Faults operator()(const Utterance& utterance);
 
   // Returns the rate of the recordings, or 0 if no recording has been checked.

@@ -53,7 +53,6 @@ struct SpeechBatch {
   Tensor label_lengths;  // (batch,) int64
   std::vector<int64_t> indices;
 
-  // Returns the share of frames that are padding.
   double compute_padding_share() const;
 };
 

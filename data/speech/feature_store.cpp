@@ -124,7 +124,6 @@ bool may_be_transient(const Utterance& utterance) {
 
 constexpr char kSuffix[] = ".features";
 
-// Returns the checksum of the first `bytes` bytes of a file.
 Checksum compute_start_checksum(const File& file, size_t bytes) {
   constexpr size_t kBlock = size_t{1} << 24;
   std::vector<char> block(std::min(kBlock, bytes));

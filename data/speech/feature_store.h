@@ -36,7 +36,6 @@ struct FeatureOptions {
   uint64_t seed = 0;          // seed of the dither
   std::string cache_folder;   // folder of cache files; empty: features are kept in memory
 
-  // Returns the options for reading recordings.
   AudioOptions make_audio_options() const {
     return {.channel = channel, .rate = filterbank.rate, .resample = resample, .max_seconds = max_seconds};
   }

@@ -68,7 +68,6 @@ struct ScoredUtterance {
   Words reference, hypothesis;
 };
 
-// Returns the paths of ref.trn and hyp.trn in the folder.
 std::vector<std::filesystem::path> list_trn_files(const std::filesystem::path& folder);
 // Writes ref.trn and hyp.trn to the folder, with a line "phones … (id)" per utterance. Characters with a
 // special meaning in sclite are written as = and two hexadecimal digits. Run sclite with the option -s,

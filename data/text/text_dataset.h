@@ -53,7 +53,6 @@ class TokenSequence {
   TokenSequence(const TokenSequence&) = delete;
   TokenSequence& operator=(const TokenSequence&) = delete;
   virtual ~TokenSequence() = default;
-  // Returns the number of tokens.
   virtual int64_t size() const = 0;
   // Copy `count` tokens, starting at token `first`, to `out`. The uint8_t overload requires a vocabulary of
   // at most 256 tokens.

@@ -55,7 +55,6 @@ class Tokenizer {
   // their tokens for "characters", and the model for "sentencepiece".
   virtual std::string serialize() const = 0;
 
-  // Returns the concatenated texts of the tokens.
   std::string decode(std::span<const int64_t> tokens) const;
 };
 

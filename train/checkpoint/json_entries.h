@@ -23,7 +23,6 @@ class JsonObjectReader {
   std::vector<std::string> keys() const;
   // Returns a reader for the entry `key`, which must be an object.
   JsonObjectReader get_object(const std::string& key) const;
-  // Returns the JSON text of the whole object.
   std::string to_json() const;
 
   int64_t get_integer(const std::string& key, int64_t min, int64_t max) const;

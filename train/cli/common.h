@@ -74,7 +74,6 @@ struct CommandLine {
 // "--" are positional, even if they begin with a dash.
 std::optional<CommandLine> parse_command(const CommandSpec& spec, const Arguments& arguments);
 
-// Returns the values of the common options that override a config.
 ConfigOverrides make_config_overrides(const CommonOptions& options);
 
 // Calls init_process_group() and log_processes(). If there are several processes and --threads is 0, also

@@ -81,7 +81,6 @@ std::string format_path_setting(const std::string& key, const fs::path& path) {
   return " --set " + quote_shell_word(key + "=" + value);
 }
 
-// Returns the command that trains on the prepared corpus.
 std::string make_train_command(const SpeechPreparationReport& report, const SpeechPreparationOptions& options,
                                const fs::path& lexicon) {
   const fs::path folder = find_configs_folder();

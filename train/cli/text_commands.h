@@ -13,7 +13,6 @@ namespace tapeformer {
 std::vector<OptionSpec> make_sampling_options();
 ClassSamplingOptions parse_sampling_options(const CommandLine& line);
 
-// Returns the options of "generate" for texts.
 std::vector<OptionSpec> make_text_generation_options();
 // Throws ConfigError if the command line has an option that only models of images accept.
 void reject_image_options(const CommandLine& line);

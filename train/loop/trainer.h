@@ -83,7 +83,6 @@ class Trainer {
 
   const Module& model() const { return task_->model(); }
   const std::filesystem::path& run_dir() const { return options_.run_dir; }
-  // Returns StepRunner::graphs().
   const StepGraphs* graphs() const { return step_runner_->graphs(); }
 
  private:

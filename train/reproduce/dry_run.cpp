@@ -73,7 +73,6 @@ struct RowEstimate {
   Report report;  // the row of the printed estimate
 };
 
-// Returns the estimates of a row from the output of `train --dry-run`.
 RowEstimate estimate_row(const Table& table, const Trial& trial, const Json& output, int64_t seeds) {
   const auto parameters = output.value("parameters", int64_t{0});
   RowEstimate estimate;

@@ -41,7 +41,6 @@ struct ReproductionOptions {
   // Returns the value of the option --device for child processes. Returns the name that the user specified,
   // such as "cuda-emulated", if this name is not "auto". Otherwise, returns the name of `device`.
   std::string device_name() const { return overrides.device.empty() ? device.to_string() : overrides.device; }
-  // Returns the argument that corresponds to `scale`.
   template <class T>
   T select_by_scale(T smoke, T small, T paper) const {
     return scale == TableScale::smoke ? smoke : scale == TableScale::small ? small : paper;

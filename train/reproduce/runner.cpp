@@ -91,7 +91,6 @@ class Runner {
     evaluation["output"] = output;
     store_.put(*trial.row, trial.seed, kTestEvaluationEntry, std::move(evaluation));
   }
-  // Returns the value of Trial::test_evaluation.
   Json find_test_evaluation(const PlannedTrial& trial, const std::string& run_dir) const {
     const Json evaluation = store_.get(*trial.row, trial.seed).value(kTestEvaluationEntry, Json());
     return !evaluation.is_null() && evaluation["output"].value("run_dir", "") == run_dir ? evaluation

@@ -24,7 +24,6 @@
 
 namespace tapeformer {
 
-// Returns whether the measurement applies to the row.
 bool applies_to_row(const Measurement& measurement, const Row& row);
 
 // Returns the table with all results in the store, including results of earlier calls.

@@ -77,7 +77,6 @@ class Task {
   virtual int64_t count_training_examples() const = 0;
   virtual int64_t count_evaluation_examples() const = 0;
 
-  // Returns the number of batches in a number of epochs.
   virtual double count_batches(double epochs) const = 0;
   // Returns the number of complete epochs among the first `batches` batches.
   virtual int64_t count_complete_epochs(int64_t batches) const = 0;

@@ -54,6 +54,13 @@ TEST_CASE("members of a zip archive are unpacked") {
   CHECK(unpacked_member(archive_bytes(), "text") == text);
 }
 
+TEST_CASE("a folder with a name outside of ASCII is removed from the names of its files") {
+  std::string archive = archive_bytes();
+  for (size_t at; (at = archive.find("folder")) != std::string::npos;) archive.replace(at, 6, "fold\xC3\xA9");
+  archive[7] = archive[0x5D + 9] = 8;  // names are UTF-8, in both headers of the file
+  CHECK(unpacked_member(archive, "readme") == "hello");
+}
+
 TEST_CASE("missing and damaged members of a zip archive are errors") {
   const std::string archive = archive_bytes();
   CHECK(contains(unpacked_member(archive, "none"), "a.zip: no such member"));

@@ -57,7 +57,6 @@ Corpus read_part(const Config& config, const fs::path& folder, const std::string
   return read_corpus(set, folder, name.string(), options);
 }
 
-// Returns whether the words of the transcripts are phones.
 bool is_text_phones(const Config& config) {
   return get_speech_options(config).lexicon.empty() &&
          require_catalogue_entry(config.data.dataset).format == DatasetFormat::kaldi;

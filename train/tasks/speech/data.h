@@ -72,7 +72,6 @@ struct SpeechPart {
 // come from `trained_metadata`. Utterances that CTC cannot align with their labels are kept.
 SpeechPart read_speech_part(const Config& config, const std::string& split, const DataAccessOptions& data,
                             const SpeechMetadata* trained_metadata);
-// Returns the metadata of a training part.
 SpeechMetadata make_speech_metadata(const SpeechPart& part);
 
 SpeechModelOptions make_speech_model_options(const Config& config, const SpeechMetadata& metadata);

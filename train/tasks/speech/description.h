@@ -17,7 +17,6 @@ struct SpeechMetadata {
   int64_t max_frame_count = 0;                         // number of frames of the longest training utterance
 };
 
-// Returns the metadata as the text of a JSON object.
 std::string to_json(const SpeechMetadata& metadata);
 // Returns the metadata from `task_json`, the text that to_json() returned. Throws CheckpointError if an entry
 // is missing or invalid. The error message contains the name of the entry and `path`, the path of state.json.

@@ -50,7 +50,6 @@ struct SpeechEvaluation {
 SpeechEvaluation evaluate(const SpeechModel& model, const SpeechPart& part,
                           const SpeechEvaluationOptions& options, const StopCheck& stop = {},
                           Communicator& processes = *get_single_process_communicator());
-// Returns the evaluation options of a config.
 SpeechEvaluationOptions make_speech_evaluation_options(const Config& config);
 
 // Returns a text with the phone error rate of the processed utterances, and the numbers of utterances and
