@@ -90,12 +90,15 @@ class SoftmaxAttentionHead {
         add_for_queries(value_columns_, padded_value_dim(), result_);
       });
       for (int64_t i = 0; i < queries_; ++i) {
-        const T inverse = sum_[i] == 0 ? T{0} : 1 / sum_[i];
+        // The sum of a query that attends to a key is at least 1, the term of the largest score. If the bias
+        // masks all keys, the sum can be slightly more than 0, because exp_nonpositive(-inf) is not always 0.
+        const bool is_masked = sum_[i] < T{0.5};
+        const T inverse = is_masked ? T{0} : 1 / sum_[i];
         T* const row = result_ + i * padded_value_dim();
         for (int64_t m = 0; m < shape_.value_dim; ++m) row[m] *= inverse;
         convert_elements(row, shape_.value_dim, out.row(batch_, query_ + i, head_));
         log_sums[(batch_ * shape_.heads + head_) * shape_.query_length + query_ + i] =
-            sum_[i] == 0 ? kMinusInfinity<T> : maximum_[i] + std::log(sum_[i]);
+            is_masked ? kMinusInfinity<T> : maximum_[i] + std::log(sum_[i]);
       }
     });
   }

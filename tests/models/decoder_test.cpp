@@ -206,7 +206,6 @@ TEST_CASE("the windows of a token stream give the distributions of their tokens 
 }
 
 TEST_CASE("cuda: a device draws the sequences of the CPU, and the host waits only at the end") {
-  if (list_cuda_devices().empty()) MESSAGE("skipped: " << explain_missing_device());
   for (const Device device : list_cuda_devices())
     for (const AutoregressiveModelOptions& options : recurrent_models()) {
       CAPTURE(join_kind_names(options.encoder.attention));

@@ -20,12 +20,6 @@ using namespace tapeformer::test;
 
 namespace {
 
-std::vector<Device> list_devices() {
-  std::vector<Device> devices = {kCpu};
-  for (const Device device : list_cuda_devices()) devices.push_back(device);
-  return devices;
-}
-
 int64_t count_nan(const Tensor& x) {
   int64_t count = 0;
   for (const double value : x.to_vector()) count += std::isnan(value);
@@ -83,7 +77,7 @@ TEST_CASE("NaN in a bias reaches the loss through linear with relu, and the grad
   }
   // With a bias, cuBLASLt computes relu in the epilogue of the product. Without a bias, linear() computes
   // relu in a separate kernel.
-  for (const Device device : list_cuda_devices()) {
+  for (const Device device : list_devices()) {
     const Tensor x = with_nan({5, 9}, 0, DType::float32, device), weight = normal({20, 9}, 2, DType::float32);
     CHECK(count_nan(linear(x, weight.to(device), {}, Activation::relu)) == 20);
   }

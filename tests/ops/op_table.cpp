@@ -156,9 +156,11 @@ void add_reductions(std::vector<OpCase>& table) {
                      return cross_entropy(in[0], in[1], in[2], {.label_smoothing = 0.3, .z_loss = 0.2});
                    },
                    {normal({5, 6}), targets, weights}});
+  table.back().optional_inputs = {2};
   table.push_back({"cross_entropy, weights",
                    [](const Inputs& in) { return cross_entropy(in[0], in[1], in[2]); },
                    {normal({5, 6}), targets, weights}});
+  table.back().optional_inputs = {2};
   table.push_back(
       {"mse_loss", [](const Inputs& in) { return mse_loss(in[0], in[1]); }, {x, normal({3, 7, 5}, 2)}});
   table.push_back({"binary_cross_entropy_with_logits",
@@ -182,24 +184,29 @@ void add_products(std::vector<OpCase>& table) {
   const std::pair<const char*, Activation> activations[] = {
       {"none", Activation::none}, {"relu", Activation::relu}, {"gelu", Activation::gelu}};
   for (const auto& [name, activation] : activations)
-    for (const double p : {0.0, 0.3})
+    for (const double p : {0.0, 0.3}) {
       table.push_back({concat_text("linear, ", name, ", dropout ", p),
                        [activation = activation, p](const Inputs& in) {
                          return linear(in[0], in[1], in[2], activation, {p, RandomStream(5, "linear")});
                        },
                        {x, weight, bias}});
-  for (const int64_t stride : {1, 2})
+      table.back().optional_inputs = {2};
+    }
+  for (const int64_t stride : {1, 2}) {
     table.push_back(
         {concat_text("conv1d, stride ", stride),
          [stride](const Inputs& in) {
            return conv1d(in[0], in[1], in[2], Tensor::from_vector<int64_t>({3, 7}, {2}), {stride, 1, 0});
          },
          {normal({2, 7, 5}, 1), normal({9, 3, 5}, 2), normal({9}, 3)}});
+    table.back().optional_inputs = {2};
+  }
   table.push_back(
       {"linear without bias", [](const Inputs& in) { return linear(in[0], in[1], {}); }, {x, weight}});
   table.push_back({"linear, no rows",
                    [](const Inputs& in) { return linear(in[0], in[1], in[2]); },
                    {normal({0, 7}), weight, bias}});
+  table.back().optional_inputs = {2};
   table.push_back({"layer_norm",
                    [](const Inputs& in) { return layer_norm(in[0], in[1], in[2]); },
                    {x, uniform({7}, 0.5, 1.5), normal({7}, 4)}});
@@ -260,6 +267,7 @@ void add_row_sizes(std::vector<OpCase>& table) {
     table.push_back({"cross_entropy" + size,
                      [](const Inputs& in) { return cross_entropy(in[0], in[1], in[2]); },
                      {x, skewed_index({rows}, width), skewed_index({rows}, 2).to(DType::uint8)}});
+    table.back().optional_inputs = {2};
   };
   for (const int64_t width : kWidths) with_rows(3, width);
   for (const int64_t width : {4, 120, 256, 500, 1000}) with_rows(2, width);
@@ -277,13 +285,15 @@ void add_row_sizes(std::vector<OpCase>& table) {
 void add_linear_sizes(std::vector<OpCase>& table) {
   for (const auto& [rows, width, out] :
        {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1}, {3, 33, 31}, {70, 5, 132}})
-    for (const Activation activation : {Activation::none, Activation::relu, Activation::gelu})
+    for (const Activation activation : {Activation::none, Activation::relu, Activation::gelu}) {
       table.push_back({concat_text("linear, ", rows, " rows of ", width, " to ", out, ", activation ",
                                    static_cast<int>(activation)),
                        [activation = activation](const Inputs& in) {
                          return linear(in[0], in[1], in[2], activation, {0.2, RandomStream(5, "linear")});
                        },
                        {normal({rows, width}, 1), normal({out, width}, 2), normal({out}, 3)}});
+      table.back().optional_inputs = {2};
+    }
 }
 
 void add_mixtures(std::vector<OpCase>& table) {
@@ -292,11 +302,15 @@ void add_mixtures(std::vector<OpCase>& table) {
     const int64_t rows = std::get<0>(size), mixtures = std::get<1>(size), levels = std::get<2>(size);
     const Tensor counted = skewed_index({rows}, 2).to(DType::uint8);
     const auto add = [&](const char* what, bool masked) {
-      table.push_back({concat_text("logistic_mixture_loss, ", rows, " rows of ", mixtures, what),
-                       [levels, masked](const Inputs& in) {
-                         return logistic_mixture_loss(in[0], in[1], {levels, masked ? in[2] : Tensor{}});
-                       },
-                       {normal({rows, 3 * mixtures}, 1), skewed_index({rows}, levels, 3), counted}});
+      table.push_back(
+          {concat_text("logistic_mixture_loss, ", rows, " rows of ", mixtures, what),
+           [levels](const Inputs& in) {
+             return logistic_mixture_loss(in[0], in[1], {levels, in.size() > 2 ? in[2] : Tensor{}});
+           },
+           {normal({rows, 3 * mixtures}, 1), skewed_index({rows}, levels, 3)}});
+      if (!masked) return;
+      table.back().inputs.push_back(counted);
+      table.back().optional_inputs = {2};
     };
     add("", false);
     add(", masked", true);
@@ -335,6 +349,38 @@ void add_lstm(std::vector<OpCase>& table) {
   }
 }
 
+// Adds cases that are large enough for several threads on the CPU.
+void add_parallel_sizes(std::vector<OpCase>& table) {
+  const auto add_case = [&](const char* name, const std::function<Tensor(const Inputs&)>& function,
+                            const Inputs& inputs, double tolerance_factor = 1) {
+    table.push_back({concat_text(name, ", several threads"), function, inputs, true, tolerance_factor});
+  };
+  const Tensor x = normal({3, 41'003}, 1), rows = normal({401, 257}, 2);
+  add_case("gelu", [](const Inputs& in) { return gelu(in[0]); }, {x});
+  add_case("mul", [](const Inputs& in) { return mul(in[0], in[1]); }, {x, normal({3, 41'003}, 3)});
+  add_case("permute", [](const Inputs& in) { return square(permute(in[0], {1, 0})); }, {x});
+  for (const int dim : {0, 1})
+    add_case(
+        dim == 0 ? "sum, dimension 0" : "sum, dimension 1",
+        [dim](const Inputs& in) { return sum(in[0], dim); }, {rows}, std::sqrt(401));
+  add_case(
+      "sum of all", [](const Inputs& in) { return sum(in[0]); }, {x}, std::sqrt(3 * 41'003));
+  add_case("max", [](const Inputs& in) { return max(in[0], 1); }, {rows});
+  add_case("softmax", [](const Inputs& in) { return softmax(in[0]); }, {rows});
+  add_case("cross_entropy", [](const Inputs& in) { return cross_entropy(in[0], in[1]); },
+           {rows, skewed_index({401}, 257)});
+  add_case(
+      "embedding", [](const Inputs& in) { return embedding(in[0], in[1]); },
+      {normal({300, 65}), skewed_index({2000}, 300)}, std::sqrt(1000));
+  add_case(
+      "layer_norm", [](const Inputs& in) { return layer_norm(in[0], in[1], in[2]); },
+      {rows, uniform({257}, 0.5, 1.5), normal({257}, 4)}, std::sqrt(401));
+  add_case(
+      "linear", [](const Inputs& in) { return linear(in[0], in[1], in[2], Activation::gelu); },
+      {rows, normal({129, 257}, 5), normal({129}, 6)}, std::sqrt(401));
+  table.back().optional_inputs = {2};
+}
+
 }  // namespace
 
 std::vector<OpCase> make_op_table() {
@@ -349,8 +395,12 @@ std::vector<OpCase> make_op_table() {
   add_linear_sizes(table);
   add_mixtures(table);
   add_lstm(table);
+  add_parallel_sizes(table);
   add_attention_cases(table);
   add_float_attention_cases(table);
+  for (OpCase& op : table)
+    for (const char* name : {"matmul", "linear", "conv1d", "layer_norm", "residual_layer_norm", "lstm"})
+      op.depends_on_threads = op.depends_on_threads || op.name.starts_with(name);
   return table;
 }
 

@@ -70,6 +70,7 @@ void add_linear_attention(std::vector<OpCase>& table) {
                                                  {.causal = causal, .key_lengths = in[3]});
                        },
                        inputs, length > 100});
+      table.back().optional_inputs = {3};
     }
   // In this case, heads come before tokens in the memory of q and k, and the features of v are not
   // contiguous.
@@ -112,6 +113,7 @@ void add_windows(std::vector<OpCase>& table) {
                                                        .dropout_stream = RandomStream(5, "weights")});
                            },
                            inputs, is_large(size)});
+          if (has_lengths) table.back().optional_inputs = {3};
         }
 }
 
@@ -130,6 +132,7 @@ void add_patterns(std::vector<OpCase>& table) {
                    {.causal = causal, .pattern = c.pattern, .key_blocks = in.size() > 3 ? in[3] : Tensor{}});
              },
              inputs, is_large(size)});
+        if (c.key_blocks.defined()) table.back().optional_inputs = {3};
       }
 }
 
@@ -204,6 +207,7 @@ void add_softmax_attention(std::vector<OpCase>& table) {
                                                   {.causal = causal, .key_lengths = in[3], .scale = 0.7});
                        },
                        inputs, length > 100});
+      table.back().optional_inputs = {3};
     }
   add_windows(table);
   add_patterns(table);
@@ -260,6 +264,7 @@ void add_lsh_case(std::vector<OpCase>& table, const char* name, const AttentionS
                      return lsh_attention(in[0], in[1], in.back(), case_options);
                    },
                    inputs, is_large(size)});
+  if (with_lengths) table.back().optional_inputs = {2};
 }
 
 void add_lsh_dropout(std::vector<OpCase>& table) {

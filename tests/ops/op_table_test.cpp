@@ -7,6 +7,8 @@
 #include <sstream>
 
 #include "autograd/gradcheck.h"
+#include "core/threads.h"
+#include "ops/elementwise.h"
 #include "tests/support/devices.h"
 #include "tests/support/random.h"
 
@@ -53,6 +55,29 @@ std::vector<OpCase> table_part_of_environment() {
   return table_part(text ? text : "");
 }
 
+// Returns "" if an op throws an error about each undefined input that is not optional, and no error about
+// optional inputs. Otherwise returns a description of the first fault.
+std::string find_undefined_input_problem(const OpCase& op) {
+  for (size_t i = 0; i < op.inputs.size(); ++i) {
+    std::vector<Tensor> inputs = op.inputs;
+    inputs[i] = {};
+    std::string message;
+    try {
+      op.function(inputs);
+    } catch (const ShapeError& error) {
+      message = error.what();
+    }
+    const bool is_optional = std::count(op.optional_inputs.begin(), op.optional_inputs.end(), i) > 0;
+    // The error message of Tensor contains "an undefined tensor has", so the op has not checked its inputs.
+    const bool is_checked = message.find("undefined") != std::string::npos &&
+                            message.find("an undefined tensor has") == std::string::npos;
+    if (is_optional ? !message.empty() : !is_checked)
+      return concat_text(op.name, ", input ", i, ": expected ", is_optional ? "no" : "an", " error, got \"",
+                         message, "\"");
+  }
+  return "";
+}
+
 }  // namespace
 
 TEST_CASE("every op passes the gradient check in float64") {
@@ -79,16 +104,30 @@ TEST_CASE("float32 results and gradients of every op are near float64") {
   }
 }
 
-TEST_CASE("results and gradients of every op are bit-identical in every run") {
+TEST_CASE("results and gradients of every op are bit-identical in every run and for any number of threads") {
+  const int before = get_thread_count();
   for (const OpCase& op : make_op_table()) {
     CAPTURE(op.name);
-    CHECK(joined(compute_result_and_gradients(op, kCpu, DType::float64)) ==
-          joined(compute_result_and_gradients(op, kCpu, DType::float64)));
+    std::vector<double> expected;
+    for (const int threads : {1, 2, 3}) {
+      CAPTURE(threads);
+      set_thread_count(threads);
+      const auto run = [&] {
+        std::vector<double> values = joined(compute_result_and_gradients(op, kCpu, DType::float64));
+        for (const double value : joined(compute_result_and_gradients(op, kCpu, DType::float32)))
+          values.push_back(value);
+        return values;
+      };
+      const std::vector<double> found = run();
+      CHECK(run() == found);
+      if (!op.depends_on_threads && threads > 1) CHECK(found == expected);
+      expected = found;
+    }
   }
+  set_thread_count(before);
 }
 
 TEST_CASE("cuda: every op gives the results and gradients of the CPU and is bit-identical in every run") {
-  if (list_cuda_devices().empty()) MESSAGE("skipped: " << explain_missing_device());
   for (const Device device : list_cuda_devices())
     for (const OpCase& op : table_part_of_environment()) {
       CAPTURE(op.name);
@@ -121,22 +160,24 @@ TEST_CASE("the parts of the op table contain each case once") {
     CHECK_THROWS_AS(table_part(text), std::invalid_argument);
 }
 
-TEST_CASE("an undefined required input of any op throws an error with the name of the op") {
-  for (const OpCase& op : make_op_table()) {
-    CAPTURE(op.name);
-    for (size_t i = 0; i < op.inputs.size(); ++i) {
-      CAPTURE(i);
-      std::vector<Tensor> inputs = op.inputs;
-      inputs[i] = {};
-      std::string message = "is undefined";
-      try {
-        op.function(inputs);  // optional inputs, such as a bias or lengths, may be undefined
-      } catch (const ShapeError& error) {
-        message = error.what();
-      }
-      CHECK(message.find("undefined") != std::string::npos);
-      // An error message with this text comes from Tensor, so the op has not checked its inputs.
-      CHECK(message.find("an undefined tensor has") == std::string::npos);
-    }
-  }
+TEST_CASE("an undefined required input of any op is an error, and an optional input may be undefined") {
+  for (const OpCase& op : make_op_table()) CHECK(find_undefined_input_problem(op) == "");
+}
+
+TEST_CASE("control: an op that does not check its inputs is found") {
+  const Tensor x = normal({3});
+  const auto problem_of = [&](auto function, const std::vector<size_t>& optional_inputs) {
+    return find_undefined_input_problem(
+        {.name = "op", .function = function, .inputs = {x, x}, .optional_inputs = optional_inputs});
+  };
+  const auto checks = [](const std::vector<Tensor>& in) { return add(in[0], in[1]); };
+  const auto accepts = [](const std::vector<Tensor>& in) {
+    return in[1].defined() ? add(in[0], in[1]) : add(in[0], in[0]);
+  };
+  const auto reads = [](const std::vector<Tensor>& in) { return add(in[0], in[1].alias()); };
+  CHECK(problem_of(checks, {}) == "");
+  CHECK(problem_of(accepts, {1}) == "");
+  CHECK(problem_of(accepts, {}) == "op, input 1: expected an error, got \"\"");
+  CHECK(problem_of(reads, {}).starts_with("op, input 1: expected an error, got \"an undefined tensor has"));
+  CHECK(problem_of(checks, {1}).starts_with("op, input 1: expected no error, got \"add: "));
 }

@@ -143,7 +143,6 @@ TEST_CASE("the CPU is always synchronised, and has the precisions float32 and bf
 }
 
 TEST_CASE("cuda: the precision of a device can be set, and the host can wait for a device") {
-  if (list_cuda_devices().empty()) MESSAGE("skipped: " << explain_missing_device());
   for (const Device device : list_cuda_devices()) {
     CHECK(get_precision(device) == Precision::float32);
     set_precision(device, Precision::tf32);

@@ -90,6 +90,8 @@ TEST_CASE("softmax attention: a bias is added to the scores, and has the gradien
       CAPTURE(causal);
       std::vector<Tensor> in = attention_inputs(size).list();
       in.push_back(normal({size.batch, size.heads, size.query_length, size.key_length}, 7));
+      for (int64_t i = 0; i < in[3].numel(); i += 3) in[3].data<double>()[i] = -INFINITY;
+      std::fill_n(in[3].data<double>(), 2 * size.key_length, -INFINITY);  // two queries attend to no key
       const Tensor cotangent = normal({size.batch, size.query_length, size.heads, size.value_dim}, 9);
       const auto run = [&](auto* attention, DType dtype) {
         std::vector<Tensor> inputs;

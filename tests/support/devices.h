@@ -1,6 +1,8 @@
 // Devices on which tests run.
 #pragma once
 
+#include <doctest/doctest.h>
+
 #include <string>
 #include <vector>
 
@@ -10,27 +12,27 @@
 
 namespace tapeformer::test {
 
-// Returns a list with the first CUDA device, real or emulated, or an empty list if there is none.
-inline std::vector<Device> list_cuda_devices() {
-  if constexpr (kHasCuda) {
-    if (cuda::find_device_problem(0).empty()) return {{DeviceType::cuda, 0}};
-  }
-  return {};
-}
-
-// Returns a list with the CPU and the devices of list_cuda_devices().
-inline std::vector<Device> list_devices() {
-  std::vector<Device> devices = list_cuda_devices();
-  devices.insert(devices.begin(), kCpu);
-  return devices;
-}
-
-// Returns the reason why list_cuda_devices() is empty.
+// Returns the reason why there is no CUDA device, real or emulated, or "" if there is one.
 inline std::string explain_missing_device() {
   if constexpr (kHasCuda)
     return cuda::find_device_problem(0);
   else
     return "this build has no CUDA backend";
+}
+
+// Returns the CPU and, if there is one, the first CUDA device.
+inline std::vector<Device> list_devices() {
+  std::vector<Device> devices{kCpu};
+  if (explain_missing_device().empty()) devices.push_back({DeviceType::cuda, 0});
+  return devices;
+}
+
+// Returns a list with the first CUDA device. If there is none, returns an empty list and prints a message,
+// for which ctest lists the test case as skipped.
+inline std::vector<Device> list_cuda_devices() {
+  if (explain_missing_device().empty()) return {{DeviceType::cuda, 0}};
+  MESSAGE("skipped: " << explain_missing_device());
+  return {};
 }
 
 // Sets the precision of a device to bfloat16 during the lifetime of the object. The destructor sets the

@@ -22,6 +22,10 @@ struct OpCase {
   // nearly cancel, tolerance_factor is sqrt(n), because rounding errors grow like sqrt(n) (Higham and Mary
   // 2019, "A new approach to probabilistic rounding error analysis").
   double tolerance_factor = 1;
+  std::vector<size_t> optional_inputs = {};  // indices of the inputs that may be undefined
+  // Whether results and gradients are rounded differently for different numbers of threads
+  // (docs/numerics.md).
+  bool depends_on_threads = false;
 };
 
 std::vector<OpCase> make_op_table();

@@ -51,7 +51,7 @@ TEST_CASE("the weights of queries, keys and values are adjacent, also after conv
   model.convert(DType::float64);
   CHECK(joined_is_view());
   for (const auto& [name, tensor] : model.parameters()) CHECK(requires_grad(tensor));
-  for (const Device device : list_cuda_devices()) {
+  for (const Device device : list_devices()) {
     model.move(device);
     CHECK(joined_is_view());
   }

@@ -60,7 +60,6 @@ constexpr int kSteps = 5;
 
 TEST_CASE("cuda: captured training steps whose gradients NCCL reduces equal steps without reduction") {
 #ifdef TAPEFORMER_NCCL
-  if (list_cuda_devices().empty()) MESSAGE("skipped: " << explain_missing_device());
   for (const Device device : list_cuda_devices()) {
     const auto processes = make_nccl_communicator(get_single_process_communicator(), device);
     CHECK(train_weights(device, processes.get()) == train_weights(device, nullptr));
@@ -72,7 +71,6 @@ TEST_CASE("cuda: captured training steps whose gradients NCCL reduces equal step
 
 TEST_CASE("cuda: NCCL reduces and broadcasts tensors of a device, also in a graph") {
 #ifdef TAPEFORMER_NCCL
-  if (list_cuda_devices().empty()) MESSAGE("skipped: " << explain_missing_device());
   for (const Device device : list_cuda_devices()) {
     const auto processes = make_nccl_communicator(get_single_process_communicator(), device);
     CHECK(processes->is_stream_ordered());
