@@ -368,10 +368,9 @@ TEST_CASE("text that is not UTF-8 is refused before training: files, --set and t
 TEST_CASE("data.eval_context and data.shuffle are errors if data.streams is true") {
   const std::string text = "[data]\ndataset = \"text\"\npath = \"a\"\nstreams = true\n";
   const std::string model = "[model]\ntype = \"sequence\"\n";
-  CHECK(
-      error_of(text + "eval_context = 3\n" + model)
-          .find("data.eval_context: the segments of streams = true do not overlap, expected 0, got 3") !=
-      std::string::npos);
+  CHECK(error_of(text + "eval_context = 3\n" + model)
+            .find("data.eval_context: the segments of streams = true do not overlap, expected 0, got 3") !=
+        std::string::npos);
   CHECK(error_of(text + "shuffle = false\n" + model)
             .find("data.shuffle: belongs to batches of independent examples, and data.streams is true") !=
         std::string::npos);
