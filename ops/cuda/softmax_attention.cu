@@ -347,16 +347,17 @@ bool can_use_tensor_stream(const SoftmaxAttentionInputs<S>& in) {
 }
 
 // Calls f(std::type_identity<Stream>{}, Pattern{}), where Stream and Pattern are the template arguments of
-// the kernel. To save compile time, double operands and all operands with a bias use KeyPatternAndBias and a
-// SliceRowStream of width kTileTokens. bfloat16 operands also use these types if TensorCoreRowStream does not
-// support their rows.
+// the kernel. To save compile time, operands with a bias and all double operands use KeyPatternAndBias and a
+// SliceRowStream of width kTileTokens. If TensorCoreRowStream does not support the rows of bfloat16 operands,
+// they use KeyPattern and a SliceRowStream of this width.
 template <class S, class F>
 void with_stream_and_pattern(const SoftmaxAttentionInputs<S>& in, F&& f) {
   constexpr bool kIsTensor = std::is_same_v<S, BFloat16>;
   using Widest = SliceRowStream<TilesFor<S>, kTileTokens>;
   const int64_t width = std::max(in.s.dim, in.s.value_dim);
-  if constexpr (!std::is_same_v<S, double>)
-    if (!in.bias.data && (!kIsTensor || (width <= kTileTokens && can_use_tensor_stream(in))))
+  if (std::is_same_v<S, double> || in.bias.data) return f(std::type_identity<Widest>{}, KeyPatternAndBias{});
+  if constexpr (!std::is_same_v<S, double>) {
+    if (!kIsTensor || (width <= kTileTokens && can_use_tensor_stream(in)))
       return visit_tile_width<float>(width, [&](auto columns) {
         constexpr int kWidth = decltype(columns)::value;
         using Stream =
@@ -364,7 +365,8 @@ void with_stream_and_pattern(const SoftmaxAttentionInputs<S>& in, F&& f) {
         if (in.s.pattern.is_limited()) return f(std::type_identity<Stream>{}, KeyPattern{});
         f(std::type_identity<Stream>{}, AllKeys{});
       });
-  f(std::type_identity<Widest>{}, KeyPatternAndBias{});
+    f(std::type_identity<Widest>{}, KeyPattern{});
+  }
 }
 
 }  // namespace
