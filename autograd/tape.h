@@ -131,7 +131,6 @@ int64_t tape_size();
 
 namespace tape {
 
-// Returns true if an op with these inputs must be recorded.
 bool should_record(std::span<const Tensor* const> inputs);
 // Adds a node for `result` to the tape of this thread.
 void push_node(const char* op, const Tensor& result, std::span<const Tensor* const> inputs,

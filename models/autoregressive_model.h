@@ -51,11 +51,9 @@ struct AutoregressiveModelOptions {
   // Options of the cross entropy of the categorical head in training. Evaluation uses the default options.
   CrossEntropyOptions training_loss_options = {};
 
-  // Returns whether position features are concatenated with the value embedding.
   bool concatenates_positions() const {
     return position_kind == PositionKind::sinusoidal || position_kind == PositionKind::grid;
   }
-  // Returns the width of value embeddings.
   int64_t value_embedding_width() const {
     if (!concatenates_positions()) return encoder.width();
     return value_embedding_dim > 0 ? value_embedding_dim : encoder.width() / 2;

@@ -77,7 +77,6 @@ class TokenStream {
   // Draws the next token, appends it and returns it. Throws ShapeError if the stream is empty or already
   // contains `capacity` + 1 tokens. Throws DivergenceError if the logits are not finite.
   int64_t draw();
-  // Returns the number of tokens.
   int64_t size() const { return size_; }
   int64_t state_bytes() const { return decoder_ ? decoder_->state_bytes() : 0; }
 

@@ -31,7 +31,6 @@ struct SetTransformerOptions {
   int64_t output_width() const { return components > 0 ? 1 + 2 * features : 1; }
 };
 
-// Returns the problems of the options: invalid values and contradictions.
 std::vector<OptionProblem> find_option_problems(const SetTransformerOptions& options);
 
 // Pooling by multi-head attention (PMA, section 3.2). The queries are learned seeds, and the keys and values

@@ -39,7 +39,6 @@ struct LinearAttentionState {
   Tensor kv;
   Tensor key_sum;  // (batch, heads, dim): sum of phi(k)
 };
-// Returns the state at the start of a sequence.
 LinearAttentionState make_linear_attention_state(int64_t batch, int64_t heads, int64_t dim, int64_t value_dim,
                                                  DType dtype = DType::float32, Device device = kCpu);
 

@@ -40,7 +40,6 @@ inline Tensor operator*(const Tensor& a, double b) {
 inline Tensor operator*(double a, const Tensor& b) {
   return mul(b, a);
 }
-// Returns a multiplied by 1 / b.
 inline Tensor operator/(const Tensor& a, double b) {
   return mul(a, 1 / b);
 }

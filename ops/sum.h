@@ -9,7 +9,6 @@ namespace tapeformer {
 
 // Returns the sum of all elements, a tensor of shape ().
 Tensor sum(const Tensor& x);
-// Returns the sum over one dimension.
 Tensor sum(const Tensor& x, int dim, bool keep_dim = false);
 // Sums x to the shape `shape`, which must be broadcastable to the shape of x. The sum is over the leading
 // dimensions that `shape` does not have, and over the dimensions whose size is 1 in `shape` but not in x.

@@ -74,7 +74,6 @@ class AttentionState {
   virtual ~AttentionState() = default;
   // Resets the state for new sequences. Does not free memory.
   virtual void reset() = 0;
-  // Returns the size of the state in bytes.
   virtual int64_t bytes() const = 0;
 };
 
@@ -197,11 +196,9 @@ struct AttentionKind {
   UsedAttentionInputs get_used_inputs(const OptionValues& values) const {
     return select_inputs ? select_inputs(values) : UsedAttentionInputs{true, !capabilities.shares_query_key};
   }
-  // Returns the size of the segment memory that the kind uses with these options.
   SegmentMemorySize get_segment_memory_size(const OptionValues& values) const {
     return compute_segment_memory_size ? compute_segment_memory_size(values) : SegmentMemorySize();
   }
-  // Returns the defaults of the options.
   OptionValues default_options() const { return OptionValues(options); }
   // Returns the defaults with some options replaced. Throws OptionError for an unknown option or a wrong
   // type.

@@ -24,7 +24,6 @@ using AttentionPattern = std::vector<AttentionLayerChoice>;
 const AttentionLayerChoice& find_layer_choice(const AttentionPattern& pattern, int64_t layer);
 // Returns the names of the kinds, such as "local, local, lsh".
 std::string join_kind_names(const AttentionPattern& pattern);
-// Returns whether the pattern contains different kinds.
 bool has_several_kinds(const AttentionPattern& pattern);
 
 // Return whether all kinds in the pattern have a capability or a property.

@@ -47,7 +47,6 @@ class RelativeAttention : public Attention {
 
  protected:
   const SegmentMemorySize& memory_size() const { return options_.memory_size; }
-  // Returns a RelativeState without tokens.
   RelativeState make_relative_state(const AttentionStateOptions& shape) const;
 
  private:

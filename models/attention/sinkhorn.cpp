@@ -156,7 +156,6 @@ class SinkhornKind final : public Attention {
   }
 
   int64_t block_count(int64_t length) const { return (length + options_.block - 1) / options_.block; }
-  // Returns x (batch, length, heads, dim) as (batch, blocks, block, heads, dim).
   Tensor in_blocks(const Tensor& x) const { return split_into_blocks(x, 1, options_.block); }
   // Returns blocks (batch, blocks, block, heads, dim) as (batch * blocks, block, heads, dim).
   static Tensor joined(const Tensor& blocks) {

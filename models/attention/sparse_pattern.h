@@ -29,7 +29,6 @@ using PatternFunction = std::function<SparsePattern(const PatternContext& contex
 std::unique_ptr<Attention> make_softmax_attention(const KeyPattern& pattern, double dropout);
 std::unique_ptr<Attention> make_softmax_attention(PatternFunction pattern, double dropout);
 
-// Returns the capabilities of softmax attention with a sparse pattern.
 AttentionCapabilities make_sparse_attention_capabilities();
 
 // Return the number of multiply-adds in a causal pass of one head: the mean of the heads if their patterns

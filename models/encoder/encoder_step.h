@@ -28,7 +28,6 @@ class RecurrentEncoder {
   const Tensor& step();
   // Starts new sequences.
   void reset();
-  // Returns the size of the attention states in bytes.
   int64_t state_bytes() const;
 
  private:

@@ -25,7 +25,6 @@ class StoredDecisions {
  public:
   // Returns the decision stored under `name`. If there is no such decision, stores and returns decide().
   Tensor get_or_decide(const std::string& name, const std::function<Tensor()>& decide);
-  // Returns the size of all decisions in bytes.
   int64_t bytes() const;
 
  private:
@@ -79,7 +78,6 @@ class ReplayContext {
 };
 
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
-// Returns the tensors without their names.
 std::vector<Tensor> strip_names(const NamedTensors& named);
 
 // A function that fills `parameter`, a float64 tensor, with initial values. Random values are drawn from
@@ -197,7 +195,6 @@ class ParameterLimitError : public std::length_error {
   using std::length_error::length_error;
 };
 
-// Returns the number of elements of all parameters.
 int64_t count_parameters(const Module& module);
 
 }  // namespace tapeformer

@@ -10,7 +10,6 @@ namespace {
 constexpr int64_t kKernel = 3;
 constexpr Conv1dOptions kHalving{.stride = 2, .padding_before = 1};
 
-// Returns frame `index` of a window (batch, frames * width).
 Tensor view_frame(const Tensor& window, int64_t index, int64_t width) {
   return window.view({window.size(0), width}, {window.size(1), 1}, index * width);
 }

@@ -50,7 +50,6 @@ struct Score {
 };
 using Prefixes = std::map<CtcLabels, Score>;
 
-// Returns log_softmax of one frame.
 std::vector<double> log_probabilities(const double* x, int64_t classes) {
   std::vector<double> result(x, x + classes);
   const double largest = *std::max_element(result.begin(), result.end());

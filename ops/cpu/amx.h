@@ -15,7 +15,6 @@
 
 namespace tapeformer::cpu::amx {
 
-// Returns the size of a packed matrix in bytes.
 template <class E>
 int64_t compute_packed_bytes(int64_t depth, int64_t columns);
 // Packs columns [begin, end) of the matrix b into `packed`, which is the start of the packed matrix. b is

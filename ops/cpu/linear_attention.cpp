@@ -204,7 +204,6 @@ class HeadGroup {
     return {tensor.row(batch_, c.begin, head_), tensor.length_stride, tensor.head_stride, heads_, dim};
   }
 
-  // Returns the number of valid keys of a chunk.
   int64_t valid(Chunk c) const { return std::clamp<int64_t>(valid_keys_ - c.begin, 0, c.count); }
 
   void load_keys_and_values(Chunk c) {

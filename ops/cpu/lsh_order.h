@@ -37,11 +37,9 @@ class LshOrder {
   int64_t slot_count(int64_t chunk) const {
     return std::min(shape_.chunk_length, valid_length_ - chunk * shape_.chunk_length);
   }
-  // Returns the positions in the slots of a chunk.
   const int32_t* positions(int64_t round, int64_t chunk) const {
     return sorted_ + round * shape_.length + chunk * shape_.chunk_length;
   }
-  // Returns the codes of a position in all rounds.
   const int32_t* codes(int64_t position) const { return codes_ + position * shape_.rounds; }
 
   // A cell of a round. If no position of the round has the code `code`, the cell does not exist.

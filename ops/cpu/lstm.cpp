@@ -81,7 +81,6 @@ class ValidFrames {
   }
 
   int64_t count() const { return first_.back(); }
-  // Returns the row of the first frame of sequence b.
   int64_t first(int64_t b) const { return first_[static_cast<size_t>(b)]; }
 
   // Calls f(b, t, count) for each sequence b with rows in [begin, end). These rows are the `count` frames of

@@ -38,7 +38,6 @@ class Product;
 // Returns the product for a shape. The first call for a shape compiles the product, which is kept until the
 // program ends. The operands are contiguous; out_stride is the row stride of the result in elements.
 const Product& get_product(DType operand, int64_t depth, int64_t columns, int64_t out_stride);
-// Returns the size of the packed right operand in bytes.
 int64_t get_packed_bytes(const Product& product);
 // Packs b, which is stored as (depth, columns), or as (columns, depth) if `transposed` is true. Rounds the
 // elements to the type of the operands.

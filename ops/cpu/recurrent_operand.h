@@ -54,7 +54,6 @@ class RecurrentOperand {
     }
   }
 
-  // Returns the row stride of results in elements.
   int64_t out_stride() const { return out_stride_; }
 
   // Computes out (rows, columns) = a (rows, depth) b for a contiguous `a`.

@@ -16,7 +16,6 @@ namespace tapeformer::cuda {
 inline constexpr int64_t kMaxPartialSums = 512;  // maximum number of partial sums per column
 inline constexpr int64_t kPartialSumsPerGroup = 16;
 
-// Returns the number of groups of partial sums.
 __host__ __device__ inline int64_t count_partial_sum_groups(int64_t partial_sum_count) {
   return (partial_sum_count + kPartialSumsPerGroup - 1) / kPartialSumsPerGroup;
 }

@@ -16,9 +16,7 @@ struct Rotations {
   __device__ int64_t columns(int factor) const {
     return factor == 0 ? s.max_buckets.first / 2 : s.max_buckets.second / 2;
   }
-  // Returns the number of elements of both matrices.
   __device__ int64_t size() const { return s.dim * (columns(0) + columns(1)); }
-  // Returns the index of the rotation for a round, a head and an example.
   __device__ int64_t rotation_index(int64_t example, int64_t head, int64_t round) const {
     if (s.share_all_rotations) return round;
     return ((s.share_rotations_across_examples ? 0 : example) * s.heads + head) * s.rounds + round;

@@ -25,7 +25,6 @@ struct LshOrderView {
   const LshWrapPair* wrap_pairs = nullptr;  // (batch * heads, rounds)
 };
 
-// Returns the valid length of an example.
 __device__ inline int64_t get_lsh_valid_length(const LshAttentionShape& s, int64_t example) {
   return get_valid_length(s.lengths, example, s.length);
 }
@@ -47,16 +46,13 @@ struct LshHeadOrder {
         valid_length(get_lsh_valid_length(s, head_index / s.heads)),
         chunk_count((valid_length + chunk_length - 1) / chunk_length) {}
 
-  // Returns the number of slots of a chunk.
   __device__ int64_t slot_count(int64_t chunk) const {
     const int64_t remaining = valid_length - chunk * chunk_length;
     return remaining < chunk_length ? remaining : chunk_length;
   }
-  // Returns the positions in the slots of a chunk.
   __device__ const int32_t* positions(int64_t round, int64_t chunk) const {
     return view.sorted_positions + (head * rounds + round) * length + chunk * chunk_length;
   }
-  // Returns the code of the cell that contains a position in a round.
   __device__ int32_t cell_code(int64_t round, int64_t position) const {
     return view.codes[(head * rounds + round) * length + position];
   }

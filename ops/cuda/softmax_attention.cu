@@ -71,43 +71,43 @@ struct OnlineSoftmax {
   }
 };
 
-// Adds the bias, divided by the scale, to a tile of products of queries and keys, which begins at (query,
-// key). Does nothing unless Pattern is KeyPatternAndBias. If kIsTransposed is true, the rows of the tile are
-// keys.
+// Calls f(element, row of `rows`, key) for each element of a tile whose query and key are in the sequence.
+// The tile begins at (query, key). The rows of the tile are keys if kIsTransposed is true, and queries
+// otherwise.
+template <bool kIsTransposed, class Tile, class T, class Head, class F>
+__device__ void for_each_pair(Tile& tile, const AttentionRows<T>& rows, const Head& head, int64_t query,
+                              int64_t key, F&& f) {
+#pragma unroll(kUnrollFactor <std::remove_const_t <T>>)
+  for (int i = 0; i < Tile::kRowsPerThread; ++i)
+#pragma unroll(kUnrollFactor <std::remove_const_t <T>>)
+    for (int j = 0; j < Tile::kColumnsPerThread; ++j) {
+      const int64_t q = query + (kIsTransposed ? Tile::column(j) : Tile::row(i)),
+                    k = key + (kIsTransposed ? Tile::row(i) : Tile::column(j));
+      if (q < head.query_count && k < head.key_count)
+        f(tile.elements[i][j], rows.row(head.example, q, head.head), k);
+    }
+}
+// Adds the bias, divided by the scale, to a tile of products q . k. Does nothing for other patterns than
+// KeyPatternAndBias.
 template <class Pattern, bool kIsTransposed = false, class Tile, class S, class Head>
 __device__ void add_bias(Tile& tile, const SoftmaxAttentionInputs<S>& in, const Head& head, int64_t query,
                          int64_t key) {
-  if constexpr (std::is_same_v<Pattern, KeyPatternAndBias>) {
-    if (!in.bias.data) return;
-    const auto factor = static_cast<Compute<S>>(1 / in.s.scale);
-#pragma unroll(kUnrollFactor <Compute <S>>)
-    for (int i = 0; i < Tile::kRowsPerThread; ++i)
-#pragma unroll(kUnrollFactor <Compute <S>>)
-      for (int j = 0; j < Tile::kColumnsPerThread; ++j) {
-        const int64_t q = query + (kIsTransposed ? Tile::column(j) : Tile::row(i)),
-                      k = key + (kIsTransposed ? Tile::row(i) : Tile::column(j));
-        if (q < head.query_count && k < head.key_count)
-          tile.elements[i][j] += factor * in.bias.row(head.example, q, head.head)[k];
-      }
-  }
+  using T = Compute<S>;
+  if constexpr (std::is_same_v<Pattern, KeyPatternAndBias>)
+    if (in.bias.data)
+      for_each_pair<kIsTransposed>(tile, in.bias, head, query, key,
+                                   [factor = static_cast<T>(1 / in.s.scale)](
+                                       T& element, const T* row, int64_t k) { element += factor * row[k]; });
 }
-
-// Writes a tile of gradients of scores, which begins at (query, key), to in.gbias. Does nothing unless
-// Pattern is KeyPatternAndBias.
+// Writes a tile of gradients of scores to in.gbias. Does nothing for other patterns than KeyPatternAndBias.
 template <class Pattern, class Tile, class S, class Head>
 __device__ void store_bias_gradient(const Tile& tile, const SoftmaxAttentionInputs<S>& in, const Head& head,
                                     int64_t query, int64_t key) {
-  if constexpr (std::is_same_v<Pattern, KeyPatternAndBias>) {
-    if (!in.gbias.data) return;
-#pragma unroll(kUnrollFactor <Compute <S>>)
-    for (int i = 0; i < Tile::kRowsPerThread; ++i)
-#pragma unroll(kUnrollFactor <Compute <S>>)
-      for (int j = 0; j < Tile::kColumnsPerThread; ++j) {
-        const int64_t q = query + Tile::row(i), k = key + Tile::column(j);
-        if (q < head.query_count && k < head.key_count)
-          in.gbias.row(head.example, q, head.head)[k] = tile.elements[i][j];
-      }
-  }
+  using T = Compute<S>;
+  if constexpr (std::is_same_v<Pattern, KeyPatternAndBias>)
+    if (in.gbias.data)
+      for_each_pair<false>(tile, in.gbias, head, query, key,
+                           [](const T& element, T* row, int64_t k) { row[k] = element; });
 }
 
 // Writes a tile, multiplied by `factor`, to the rows of one head of `target`. The first row of the tile is
@@ -334,16 +334,17 @@ bool can_use_tensor_stream(const SoftmaxAttentionInputs<S>& in) {
 }
 
 // Calls f(std::type_identity<Stream>{}, Pattern{}), where Stream and Pattern are the template arguments of
-// the kernel. To save compile time, double operands and all operands with a bias use KeyPatternAndBias and a
-// SliceRowStream of width kTileTokens. bfloat16 operands also use these types if TensorCoreRowStream does not
-// support their rows.
+// the kernel. To save compile time, operands with a bias and all double operands use KeyPatternAndBias and a
+// SliceRowStream of width kTileTokens. If TensorCoreRowStream does not support the rows of bfloat16 operands,
+// they use KeyPattern and a SliceRowStream of this width.
 template <class S, class F>
 void with_stream_and_pattern(const SoftmaxAttentionInputs<S>& in, F&& f) {
   constexpr bool kIsTensor = std::is_same_v<S, BFloat16>;
   using Widest = SliceRowStream<TilesFor<S>, kTileTokens>;
   const int64_t width = std::max(in.s.dim, in.s.value_dim);
-  if constexpr (!std::is_same_v<S, double>)
-    if (!in.bias.data && (!kIsTensor || (width <= kTileTokens && can_use_tensor_stream(in))))
+  if (std::is_same_v<S, double> || in.bias.data) return f(std::type_identity<Widest>{}, KeyPatternAndBias{});
+  if constexpr (!std::is_same_v<S, double>) {
+    if (!kIsTensor || (width <= kTileTokens && can_use_tensor_stream(in)))
       return visit_tile_width<float>(width, [&](auto columns) {
         constexpr int kWidth = decltype(columns)::value;
         using Stream =
@@ -351,7 +352,8 @@ void with_stream_and_pattern(const SoftmaxAttentionInputs<S>& in, F&& f) {
         if (in.s.pattern.is_limited()) return f(std::type_identity<Stream>{}, KeyPattern{});
         f(std::type_identity<Stream>{}, AllKeys{});
       });
-  f(std::type_identity<Widest>{}, KeyPatternAndBias{});
+    f(std::type_identity<Widest>{}, KeyPattern{});
+  }
 }
 
 }  // namespace

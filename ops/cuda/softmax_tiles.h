@@ -183,7 +183,6 @@ class TileMasks {
   }
   // Returns whether dropout is active. If dropout is not active, dropout_mask() must not be called.
   __device__ bool has_dropout() const { return dropout_.threshold != 0; }
-  // Returns the multiplier of the attention weights that dropout keeps.
   __device__ T dropout_scale() const { return has_dropout() ? dropout_.scale : T{1}; }
   __device__ uint64_t dropout_mask(int query) const {
     const uint8_t(&bytes)[16] = memory_.stages[stage_].dropout_masks[query];

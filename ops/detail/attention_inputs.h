@@ -35,7 +35,6 @@ AttentionRows<T> get_attention_rows(const Tensor& x) {
   return {data, strides[0], strides[1], strides[2]};
 }
 
-// Returns an AttentionShape with the sizes of q, k and v.
 template <class AttentionShape>
 AttentionShape make_attention_shape(const Tensor& q, const Tensor& k, const Tensor& v) {
   AttentionShape shape;

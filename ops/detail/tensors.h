@@ -12,7 +12,6 @@ inline Tensor make_contiguous(const Tensor& x) {
   return x.is_contiguous() ? x : detach(x).clone();
 }
 
-// Returns the data of a tensor, or nullptr if the tensor is undefined.
 template <class T>
 T* get_data_or_null(const Tensor& x) {
   return x.defined() ? x.data<T>() : nullptr;

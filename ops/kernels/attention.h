@@ -36,7 +36,6 @@ TAPEFORMER_HOST_DEVICE inline int64_t get_valid_length(const int64_t* lengths, i
   return value < 0 ? 0 : value < length ? value : length;
 }
 
-// Returns `data` as a contiguous (batch, length, heads, dim) tensor.
 template <class T>
 TAPEFORMER_HOST_DEVICE AttentionRows<T> make_contiguous_rows(T* data, int64_t length, int64_t heads,
                                                              int64_t dim) {

@@ -22,7 +22,6 @@ struct ClassScorer {
   int64_t top_k;  // number of classes to sample from; 0: all classes
   double top_p;
 
-  // Returns whether top_k or top_p can exclude classes.
   bool is_restricted() const { return !greedy && (top_k > 0 || top_p < 1); }
 
   // Returns the score of class c of a row. `min_logit` is the smallest logit that top_k and top_p allow.

@@ -43,7 +43,6 @@ namespace cpu {
 
 // Returns whether products of bfloat16 operands use the bfloat16 instructions of the CPU.
 bool uses_bfloat16_instructions();
-// Returns the name of the library that computes float32 products.
 std::string get_gemm_library_name();
 
 // A copy of the weight of a linear layer, in a layout for fast products with few rows. Decoding creates the
