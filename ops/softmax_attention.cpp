@@ -124,7 +124,8 @@ Tensor softmax_attention(const Tensor& query, const Tensor& key, const Tensor& v
   const Tensor q = make_features_contiguous(query), k = make_features_contiguous(key),
                v = make_features_contiguous(value);
   const SoftmaxAttentionShape shape = make_shape(q, k, v, options);
-  if (const Tensor out = try_strided_attention(q, k, v, options, shape); out.defined()) return out;
+  if (const Tensor out = try_strided_attention(q, k, v, options, shape, softmax_attention); out.defined())
+    return out;
   std::vector<Tensor> inputs{q, k, v};
   SoftmaxOperands operands{detach(q),          detach(k),
                            detach(v),          prepare_key_lengths(kOp, options.key_lengths, key),

@@ -57,7 +57,7 @@ bool is_interleaved(const SoftmaxAttentionOptions& options, const Tensor& q) {
 // Computes softmax_attention() for options that is_interleaved() accepts. Divides the sequence into
 // subsequences, and computes softmax attention within each subsequence.
 Tensor compute_interleaved_attention(const Tensor& q, const Tensor& k, const Tensor& v,
-                                     const SoftmaxAttentionOptions& options) {
+                                     const SoftmaxAttentionOptions& options, SoftmaxAttentionOp attend) {
   const int64_t batch = q.size(0), length = q.size(1), step = options.pattern.dilated.step;
   const Subsequences order{step, length};
   SoftmaxAttentionOptions own{.causal = options.causal, .scale = options.scale};
@@ -69,7 +69,7 @@ Tensor compute_interleaved_attention(const Tensor& q, const Tensor& k, const Ten
       own.key_lengths.data<int64_t>()[i] = (valid + step - 1 - i % step) / step;
     }
   }
-  return order.join(softmax_attention(order.split(q), order.split(k), order.split(v), own));
+  return order.join(attend(order.split(q), order.split(k), order.split(v), own));
 }
 
 // Returns whether compute_strided_attention() supports the options. The pattern must consist of a window of
@@ -146,14 +146,15 @@ Tensor select_every_second_head(const Tensor& x, int64_t first) {
 // computes the heads with even indices and the heads with odd indices in separate calls of
 // softmax_attention(). Otherwise uses StridedAttention.
 Tensor compute_strided_attention(const Tensor& q, const Tensor& k, const Tensor& v,
-                                 const SoftmaxAttentionOptions& options, const SoftmaxAttentionShape& shape) {
+                                 const SoftmaxAttentionOptions& options, const SoftmaxAttentionShape& shape,
+                                 SoftmaxAttentionOp attend) {
   if (options.pattern.alternate_heads) {
     const auto part = [&](int64_t head) {
       SoftmaxAttentionOptions own = options;
       own.pattern = options.pattern.get_head_pattern(head);
       own.pattern.alternate_heads = false;
-      return softmax_attention(select_every_second_head(q, head), select_every_second_head(k, head),
-                               select_every_second_head(v, head), own);
+      return attend(select_every_second_head(q, head), select_every_second_head(k, head),
+                    select_every_second_head(v, head), own);
     };
     return reshape(stack({part(0), part(1)}, 3), {q.size(0), q.size(1), q.size(2), v.size(3)});
   }
@@ -168,9 +169,10 @@ Tensor compute_strided_attention(const Tensor& q, const Tensor& k, const Tensor&
 }  // namespace
 
 Tensor try_strided_attention(const Tensor& q, const Tensor& k, const Tensor& v,
-                             const SoftmaxAttentionOptions& options, const SoftmaxAttentionShape& shape) {
-  if (is_interleaved(options, q)) return compute_interleaved_attention(q, k, v, options);
-  if (is_strided(options, q)) return compute_strided_attention(q, k, v, options, shape);
+                             const SoftmaxAttentionOptions& options, const SoftmaxAttentionShape& shape,
+                             SoftmaxAttentionOp attend) {
+  if (is_interleaved(options, q)) return compute_interleaved_attention(q, k, v, options, attend);
+  if (is_strided(options, q)) return compute_strided_attention(q, k, v, options, shape, attend);
   return {};
 }
 

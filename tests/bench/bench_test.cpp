@@ -112,3 +112,10 @@ TEST_CASE("bench stream runs the commands of wav.scp with --allow-commands") {
   CHECK(wrong.code == 2);
   CHECK(contains(wrong.err, " --seconds: expected"));
 }
+
+TEST_CASE("if a model rejects a setting, a benchmark names the option that sets it") {
+  const auto error_of = [](const std::vector<std::string>& words) { return run_program(words).err; };
+  CHECK(contains(error_of({"bench", "reversible", "--attention", "lsh", "--length", "8"}), "--attention: "));
+  CHECK(contains(error_of({"bench", "lsh-attention", "--buckets", "7"}),
+                 "--buckets: expected an even number, got 7"));
+}

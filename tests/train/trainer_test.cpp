@@ -183,7 +183,7 @@ TEST_CASE("accumulating two micro-batches equals one batch") {
   whole.model.dropout = 0;
   whole.data.shuffle = false;
   whole.data.dataset = "fashion-mnist";
-  whole.data.options.set("downscale", 7);
+  whole.data.options = {{"downscale", 7}};
   whole.model.type = "image";
   Config halves = whole;
   halves.data.batch_size = 2;
