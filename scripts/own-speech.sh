@@ -5,7 +5,7 @@
 # with -m also the voice, of six, and the noise is 12 dB louder. Needs espeak-ng, sox, bible-kjv and CMUdict in TAPEFORMER_DATA.
 # The same arguments give the same corpus.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+scripts=$(dirname "${BASH_SOURCE[0]}")
 
 voices=(en-us) noise=0.015 count=142
 while getopts mn: option; do
@@ -28,7 +28,7 @@ trap 'rm -rf "$work"' EXIT
 between() { number=$(($1 + RANDOM % ($2 - $1 + 1))); }  # sets `number`; a subshell would repeat the same number
 
 # Verses of 15 to 38 words that all are in CMUdict, in a random order.
-scripts/kjv-text.sh | awk -v dictionary="$dictionary" '
+"$scripts/kjv-text.sh" | awk -v dictionary="$dictionary" '
   BEGIN { while ((getline line < dictionary) > 0) { split(line, fields, " "); known[fields[1]] = 1 } }
   { text = tolower($0); gsub(/[^a-z'"'"' -]/, "", text); count = split(text, words, " ")
     if (count < 15 || count > 38) next
