@@ -9,8 +9,6 @@
 #include <vector>
 
 #include "core/cpu/bfloat16.h"
-#include "core/errors.h"
-#include "core/host_memory.h"
 #include "core/serial_libraries.h"
 #include "core/threads.h"
 #include "ops/cpu/growing_memory.h"
@@ -50,14 +48,6 @@ memory::desc column_major(DType dtype, int64_t rows, int64_t columns) {
   return {{rows, columns}, type_of(dtype), {1, rows}};
 }
 
-// Throws OutOfMemoryError if the address space has no room for the code that oneDNN generates. oneDNN itself
-// would read a null pointer.
-void require_room_for_code() {
-  constexpr int64_t kCodeBytes = int64_t{64} << 20;
-  if (!can_map_memory(kCodeBytes))
-    throw OutOfMemoryError("out of memory: no room for the code of a matrix product");
-}
-
 thread_local GrowingMemory kernel_memory, left_memory, right_memory;
 
 // A compiled matrix product. Threads may share a Kernel, because each thread has separate arguments and
@@ -83,7 +73,6 @@ class Kernel {
  private:
   static dnnl::matmul::primitive_desc describe(const memory::desc& a, const memory::desc& b,
                                                const memory::desc& out, bool add) {
-    require_room_for_code();
     dnnl::primitive_attr attributes;
     attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
     if (add) {
@@ -126,10 +115,8 @@ class Kernel {
 // A compiled conversion of a matrix to another layout and type.
 class Reorder {
  public:
-  Reorder(const memory::desc& from, const memory::desc& to) : from_(from), to_(to) {
-    require_room_for_code();
-    reorder_ = dnnl::reorder(dnnl::reorder::primitive_desc(engine(), from, engine(), to));
-  }
+  Reorder(const memory::desc& from, const memory::desc& to)
+      : from_(from), to_(to), reorder_(dnnl::reorder::primitive_desc(engine(), from, engine(), to)) {}
 
   void operator()(const float* from, void* to) const {
     const SerialOpenMpScope serial;
