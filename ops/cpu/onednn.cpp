@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "core/cpu/bfloat16.h"
+#include "core/errors.h"
+#include "core/host_memory.h"
 #include "core/serial_libraries.h"
 #include "core/threads.h"
 #include "ops/cpu/growing_memory.h"
@@ -135,7 +137,13 @@ const Value& get_cached(const Key& key, Make&& make) {
   static std::map<Key, std::unique_ptr<const Value>> cache;
   const std::lock_guard lock(mutex);
   std::unique_ptr<const Value>& value = cache[key];
-  if (!value) value = make();
+  if (!value) {
+    constexpr int64_t kCodeBytes = int64_t{16} << 20;
+    // oneDNN crashes if there is no memory for the code that it compiles.
+    if (!can_map_memory(kCodeBytes))
+      throw OutOfMemoryError("out of memory: the address space has no room for the products of oneDNN");
+    value = make();
+  }
   return *value;
 }
 
