@@ -138,7 +138,7 @@ const Value& get_cached(const Key& key, Make&& make) {
   const std::lock_guard lock(mutex);
   std::unique_ptr<const Value>& value = cache[key];
   if (!value) {
-    constexpr int64_t kCodeBytes = int64_t{16} << 20;
+    constexpr int64_t kCodeBytes = int64_t{64} << 20;
     // oneDNN crashes if there is no memory for the code that it compiles.
     if (!can_map_memory(kCodeBytes))
       throw OutOfMemoryError("out of memory: the address space has no room for the products of oneDNN");
