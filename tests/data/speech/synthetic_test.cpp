@@ -99,8 +99,11 @@ TEST_CASE(
       // The transcripts contain phones instead of words. A sentence has at most 10 words, but more than 15
       // phones.
       CHECK(utterance.words.size() > 15);
-      CHECK(read_file(utterance.path) ==
-            read_file(dir / "three" / split / "wav" / utterance.path.filename()));
+      // espeak-ng 1.52 of Debian 13 speaks these two voices in several ways, also in repeated calls.
+      const bool is_random = utterance.speaker.ends_with("-f2") || utterance.speaker.ends_with("-f5");
+      const std::string other = read_file(dir / "three" / split / "wav" / utterance.path.filename());
+      CHECK((is_random ? other.size() == read_file(utterance.path).size()
+                       : other == read_file(utterance.path)));
     }
     for (const char* name : {"text", "words", "utt2spk"})
       CHECK(read_file(dir / "one" / split / name) == read_file(dir / "three" / split / name));
