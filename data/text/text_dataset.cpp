@@ -170,25 +170,23 @@ void report_changes(const std::string& split, const TextRange& range, const Toke
   if (tokenizer.name() != kSentencePieceTokenizerName) return;
   constexpr int64_t kBlock = 1 << 16;
   std::vector<int64_t> block;
-  std::vector<uint8_t> text;
-  std::string tokens_text;
+  std::string text, decoded;
   int64_t bytes = 0, unknown = 0;
   bool equal = true;
   for (int64_t at = 0; at < tokens.size(); at += kBlock) {
     block.resize(static_cast<size_t>(std::min(kBlock, tokens.size() - at)));
     tokens.read(at, static_cast<int64_t>(block.size()), block.data());
-    tokens_text.clear();
+    decoded.clear();
     for (const int64_t token : block) {
-      tokens_text += tokenizer.get_token_text(token);
+      decoded += tokenizer.get_token_text(token);
       unknown += token == tokenizer.unknown_token();
     }
-    const auto size = static_cast<int64_t>(tokens_text.size());
+    const auto size = static_cast<int64_t>(decoded.size());
     equal = equal && bytes + size <= range.bytes();
     if (equal) {
-      text.resize(tokens_text.size());
-      range.text->read(range.first + bytes, size, text.data());
-      equal = std::equal(text.begin(), text.end(), tokens_text.begin(),
-                         [](uint8_t a, char b) { return a == static_cast<uint8_t>(b); });
+      text.resize(decoded.size());
+      range.text->read(range.first + bytes, size, reinterpret_cast<uint8_t*>(text.data()));
+      equal = text == decoded;
     }
     bytes += size;
   }
