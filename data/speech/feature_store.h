@@ -57,7 +57,10 @@ auto call_with_recording(const Utterance& utterance, F&& f) {
   try {
     return f(output.path());
   } catch (const DataError& error) {
-    throw DataError("the output of \"" + utterance.command + "\": " + error.what());
+    std::string message = error.what();
+    const std::string prefix = output.path().string() + ": ";  // a path that readers cannot open
+    if (message.starts_with(prefix)) message.erase(0, prefix.size());
+    throw DataError("the output of \"" + utterance.command + "\": " + message);
   }
 }
 

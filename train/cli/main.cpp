@@ -2,17 +2,20 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstddef>
+#include <cstdint>
 
 #include "train/cli/run.h"
 
 namespace {
 
+// Functions that run before the initialization of shared libraries, so they call only system calls.
+#define RUN_FIRST __attribute__((no_sanitize("address", "thread", "undefined")))
+
 // Ends the program with a message if the address space has no room for the buffers that OpenBLAS allocates
-// when it is loaded. Without room, OpenBLAS would repeat the attempt forever. The function runs before the
-// initialization of shared libraries, so it calls only system calls.
-__attribute__((no_sanitize("address", "thread", "undefined"))) void require_address_space(int, char**,
-                                                                                          char**) {
+// when it is loaded. Without room, OpenBLAS would repeat the attempt forever.
+RUN_FIRST void require_address_space() {
   constexpr size_t kNeeded = size_t{288} << 20;
   constexpr int kFailureExitStatus = 1;
   constexpr char kText[] =
@@ -28,11 +31,28 @@ __attribute__((no_sanitize("address", "thread", "undefined"))) void require_addr
   syscall(SYS_exit_group, kFailureExitStatus);
 }
 
-[[gnu::section(".preinit_array"), gnu::used]] void (*const run_first)(int, char**,
-                                                                      char**) = require_address_space;
+bool is_hangup_ignored = false;
+
+// Records whether SIGHUP is ignored, as by nohup: UCX, which Open MPI 5 loads, replaces its action.
+RUN_FIRST void record_hangup_action() {
+  struct {
+    void (*handler)(int);
+    char rest[56];
+  } action{};
+  if (syscall(SYS_rt_sigaction, SIGHUP, nullptr, &action, sizeof(uint64_t)) == 0)
+    is_hangup_ignored = action.handler == SIG_IGN;
+}
+
+RUN_FIRST void run_first(int, char**, char**) {
+  require_address_space();
+  record_hangup_action();
+}
+
+[[gnu::section(".preinit_array"), gnu::used]] void (*const preinit)(int, char**, char**) = run_first;
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (is_hangup_ignored) signal(SIGHUP, SIG_IGN);
   return tapeformer::cli::run(argc, argv);
 }

@@ -22,10 +22,13 @@ inline bool is_mpirun_missing() {
 }
 
 // Returns the command that runs `words` in several processes of Open MPI. The command also works for the
-// superuser, and with more processes than processors.
+// superuser, and with more processes than processors. After an error, the launcher gives the processes time
+// to end by themselves.
 inline std::vector<std::string> make_mpirun_command(int processes, const std::vector<std::string>& words) {
   setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
   setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+  for (const char* variable : {"OMPI_MCA_odls_base_sigkill_timeout", "PRTE_MCA_odls_base_sigkill_timeout"})
+    setenv(variable, "30", 1);
   std::vector<std::string> all = {MPIRUN, "--oversubscribe",        "--bind-to", "none",
                                   "-n",   std::to_string(processes)};
   all.insert(all.end(), words.begin(), words.end());
