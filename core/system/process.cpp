@@ -15,12 +15,14 @@ namespace tapeformer {
 namespace {
 
 // A process group that end_child_processes() ends. The id 0 marks an unused element of running_groups. If the
-// array is full, further groups are not recorded and not ended.
-struct RunningGroup {
+// array is full, further groups are not recorded and not ended. With this alignment, the element can be read
+// in a signal handler: access to it is lock-free.
+struct alignas(sizeof(pid_t) + sizeof(int)) RunningGroup {
   pid_t id = 0;
   int end_signal = 0;
 };
 std::array<std::atomic<RunningGroup>, 256> running_groups;
+static_assert(std::atomic<RunningGroup>::is_always_lock_free);
 
 void replace_running_group(RunningGroup from, RunningGroup to) {
   for (auto& slot : running_groups)
