@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "core/cuda/precision.h"
+#include "core/cuda/launch_count.h"
 #include "core/cuda/status.h"
 
 namespace tapeformer::cuda {
@@ -32,9 +33,6 @@ struct Context {
 // Returns the context of current_device, and calls cudaSetDevice for this device if needed. Throws
 // DeviceError if the device cannot be used, or if current_device is the CPU.
 const Context& get_context();
-
-// Number of kernels and matrix products that this thread has launched, or has recorded in a graph.
-inline constinit thread_local int64_t launch_count = 0;
 
 // Throws CudaGraphError if a graph is being recorded on current_device. `action` says what the current op
 // does, for example "waits for the device". The message of the error contains `action`.

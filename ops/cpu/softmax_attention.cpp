@@ -285,10 +285,10 @@ class SoftmaxAttentionHead {
     }
     const auto [maximum, shift, rescale] = update_online_softmax(maximum_[i], reduce_max(largest));
     Vector<T> total{};
-    key_blocks_.for_each_span(i, [&, shift = shift](const KeySpan& span, const ScoreColumns& columns) {
+    key_blocks_.for_each_span(i, [&, offset = shift](const KeySpan& span, const ScoreColumns& columns) {
       const bool drops = draw_multipliers(i, span, columns);
       for (int64_t j = columns.begin; j < columns.padded_end; j += kLanes<T>) {
-        const Vector<T> p = vmath::exp_nonpositive(scaled(load(row + j)) - shift);
+        const Vector<T> p = vmath::exp_nonpositive(scaled(load(row + j)) - offset);
         store_weight(weights + j, drops ? p * load(multipliers_ + j) : p);
         total += p;
       }

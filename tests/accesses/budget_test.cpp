@@ -6,7 +6,7 @@
 #include <doctest/doctest.h>
 
 #include "core/access_log.h"
-#include "core/cuda/context.h"
+#include "core/cuda/launch_count.h"
 #include "core/cuda/devices.h"
 #include "core/device_control.h"
 #include "models/generation.h"

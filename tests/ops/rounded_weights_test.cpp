@@ -2,7 +2,7 @@
 
 #include <doctest/doctest.h>
 
-#include "core/cuda/context.h"
+#include "core/cuda/launch_count.h"
 #include "ops/linear.h"
 #include "ops/view.h"
 #include "tests/support/devices.h"
