@@ -10,7 +10,7 @@ set(core_headers
 set(other_headers
   data/dataset_kind.h data/make_dataset.h data/sets/directory.h data/batches/loader.h data/symbol_tasks.h data/audio/audio.h data/audio/filterbank.h
   data/images/images.h data/images/png.h data/speech/dataset.h data/speech/phone_scoring.h
-  train/build.h train/evaluate.h train/metrics.h train/optimization/optimizer.h train/optimization/schedule.h train/inference/run.h train/loop/trainer.h
+  train/build.h train/evaluate.h train/metrics.h train/optimization/optimizer.h train/optimization/schedule.h train/tasks/registry/load_task.h train/tasks/autoregressive.h train/tasks/speech/task.h train/loop/trainer.h
   train/checkpoint/checkpoint.h train/checkpoint/run_directory.h train/checkpoint/safetensors.h
   train/config/config.h train/config/schema.h train/cli/run.h train/distributed/communicator.h train/distributed/processes.h)
 
@@ -51,7 +51,7 @@ configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/tapeformerConfig.cmake.i
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/tapeformerConfigVersion.cmake
   COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/tapeformerConfig.cmake ${PROJECT_BINARY_DIR}/tapeformerConfigVersion.cmake
-  ${CMAKE_CURRENT_LIST_DIR}/FindNCCL.cmake ${CMAKE_CURRENT_LIST_DIR}/FindOneDNN.cmake ${CMAKE_CURRENT_LIST_DIR}/FindOpenBLASWithOpenMP.cmake
+  ${CMAKE_CURRENT_LIST_DIR}/FindGnuOpenMP.cmake ${CMAKE_CURRENT_LIST_DIR}/FindNCCL.cmake ${CMAKE_CURRENT_LIST_DIR}/FindOneDNN.cmake ${CMAKE_CURRENT_LIST_DIR}/FindOpenBLASWithOpenMP.cmake
   ${CMAKE_CURRENT_LIST_DIR}/FindSentencePiece.cmake ${CMAKE_CURRENT_LIST_DIR}/FindSpeechLibraries.cmake
   ${CMAKE_CURRENT_LIST_DIR}/ImportedLibrary.cmake
   DESTINATION ${package_dir})

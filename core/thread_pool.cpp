@@ -81,11 +81,9 @@ bool spin_until(int64_t spin_time, F&& done) {
 // If OMP_PROC_BIND requires bound threads, binds a worker to an OpenMP place, which is a set of processors.
 // Without this function, the worker would inherit the place of the main thread.
 void bind(int number) {
-  // In the first parallel region of a thread, libgomp binds the thread to the first place. Without the empty
-  // parallel region below, a later region in a library would undo sched_setaffinity(). The asm statement
-  // prevents the compiler from removing the empty region.
-#pragma omp parallel num_threads(1)
-  asm volatile("");
+  // libgomp binds a thread to the first place when it first asks for the place of the thread. Without this
+  // call, a parallel region in a library would ask later, which would undo sched_setaffinity().
+  omp_get_place_num();
   const int places = omp_get_num_places();
   if (omp_get_proc_bind() == omp_proc_bind_false || places == 0) return;
   const int place = number % places;

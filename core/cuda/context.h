@@ -4,8 +4,8 @@
 
 #include <mutex>
 
-#include "core/cuda/precision.h"
 #include "core/cuda/launch_count.h"
+#include "core/cuda/precision.h"
 #include "core/cuda/status.h"
 
 namespace tapeformer::cuda {

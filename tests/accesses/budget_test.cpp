@@ -6,8 +6,8 @@
 #include <doctest/doctest.h>
 
 #include "core/access_log.h"
-#include "core/cuda/launch_count.h"
 #include "core/cuda/devices.h"
+#include "core/cuda/launch_count.h"
 #include "core/device_control.h"
 #include "models/generation.h"
 #include "train/bench/bench.h"

@@ -22,13 +22,10 @@ inline bool is_mpirun_missing() {
 }
 
 // Returns the command that runs `words` in several processes of Open MPI. The command also works for the
-// superuser, and with more processes than processors. After an error, the launcher gives the processes time
-// to end by themselves.
+// superuser, and with more processes than processors.
 inline std::vector<std::string> make_mpirun_command(int processes, const std::vector<std::string>& words) {
   setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
   setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-  for (const char* variable : {"OMPI_MCA_odls_base_sigkill_timeout", "PRTE_MCA_odls_base_sigkill_timeout"})
-    setenv(variable, "30", 1);
   std::vector<std::string> all = {MPIRUN, "--oversubscribe",        "--bind-to", "none",
                                   "-n",   std::to_string(processes)};
   all.insert(all.end(), words.begin(), words.end());
@@ -58,6 +55,10 @@ class Job {
     const std::string code = "rank=$OMPI_COMM_WORLD_RANK; folder='" + dir_.path().string() +
                              "'; echo $$ > $folder/pid.$rank; " + prefix + " exec \"$@\"";
     words.insert(words.begin(), {"sh", "-c", code, "sh"});
+    // After an error, mpirun of Open MPI 5 kills processes that have not ended after this time, and their
+    // status is not recorded.
+    setenv("PRTE_MCA_odls_base_sigkill_timeout", prefix.find(kRecordStatus) == std::string::npos ? "1" : "4",
+           1);
     start_ = std::chrono::steady_clock::now();
     child_ = start_command(make_mpirun_command(processes, words), out().string(), err().string());
   }
