@@ -74,6 +74,7 @@ class OptionValues {
   void set(const std::string& name, OptionValue value) { values_[name] = std::move(value); }
   void erase(const std::string& name) { values_.erase(name); }
   bool operator==(const OptionValues&) const = default;
+  bool contains(const std::string& name) const { return values_.contains(name); }
   // Returns the value of the option `name`. Throws std::invalid_argument if no option has this name, or if T
   // is not the type of the option.
   template <class T>

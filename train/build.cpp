@@ -293,10 +293,6 @@ SetTransformerOptions make_set_transformer_options(const Config& config, const D
   return options;
 }
 
-bool predicts_one_result_per_example(const Config& config) {
-  return config.model.type == "classification" || config.model.type == "set";
-}
-
 std::unique_ptr<ExampleModel> make_example_model(const Config& config, const DatasetInfo& data,
                                                  Device device) {
   auto model = translate_option_errors([&]() -> std::unique_ptr<ExampleModel> {

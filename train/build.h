@@ -100,10 +100,6 @@ ClassifierOptions make_classifier_options(const Config& config, const DatasetInf
 // Returns the options of a Set Transformer for the data set in the config.
 SetTransformerOptions make_set_transformer_options(const Config& config, const DatasetInfo& data);
 
-// Returns whether the model predicts one result for each example, that is, whether model.type is
-// "classification" or "set".
-bool predicts_one_result_per_example(const Config& config);
-
 // Returns a classifier or a Set Transformer with weights initialized from run.seed. Throws ConfigError if an
 // option of the model is invalid, for example if the model does not support the attention kind.
 std::unique_ptr<ExampleModel> make_example_model(const Config& config, const DatasetInfo& data,

@@ -12,9 +12,10 @@
 #include "data/files/command.h"
 #include "tests/bench/benchmarks.h"
 #include "train/bench/measure.h"
-#include "train/inference/run.h"
-#include "train/inference/streaming.h"
+#include "train/tasks/registry/load_task.h"
+#include "train/tasks/speech/data.h"
 #include "train/tasks/speech/features.h"
+#include "train/tasks/speech/streaming.h"
 
 namespace tapeformer {
 namespace {
@@ -102,10 +103,10 @@ class Writer {
   std::thread thread_;
 };
 
-Labels transcribe(const LoadedSpeechRun& run, StreamDecoder& decoder,
-                  const std::vector<const Samples*>& parts) {
+Labels transcribe(const SpeechTask& task, StreamDecoder& decoder, const std::vector<const Samples*>& parts) {
   const Writer writer(parts);
-  FeatureStream input(run.config, run.metadata, AudioPipe{.descriptor = writer.read_end(), .is_raw = true});
+  FeatureStream input(task.config(), task.metadata(),
+                      AudioPipe{.descriptor = writer.read_end(), .is_raw = true});
   decoder.reset();
   Labels labels;
   for (Tensor rows = input.read_frames(); rows.defined(); rows = input.read_frames())
@@ -129,12 +130,12 @@ Labels find_labels(const Words& phones, const PhoneTable& table) {
 // utterances that are faulty, that are stored as features, or that are only a segment of a recording. Throws
 // DataError if no recordings remain. The decoder processes each recording with one recurrent state, so the
 // number of errors does not depend on the option --window.
-std::vector<Clip> read_clips(const LoadedSpeechRun& run, const BenchmarkArguments& arguments) {
+std::vector<Clip> read_clips(const SpeechTask& task, const BenchmarkArguments& arguments) {
   const Corpus corpus =
-      read_corpus_part(run.config, arguments.options.get<std::string>("split"), arguments.data_access);
-  AudioOptions options = make_feature_options(run.config, false).make_audio_options();
+      read_corpus_part(task.config(), arguments.options.get<std::string>("split"), arguments.data_access);
+  AudioOptions options = make_feature_options(task.config(), false).make_audio_options();
   const auto channel = options.channel;
-  const auto decoder = make_stream_decoder(run, 0);
+  const auto decoder = make_stream_decoder(task, 0);
   std::vector<Clip> clips;
   Faults faults;
   for (const Utterance& u : corpus.utterances) {
@@ -146,8 +147,8 @@ std::vector<Clip> read_clips(const LoadedSpeechRun& run, const BenchmarkArgument
     if (!u.command.empty()) output.emplace(u.command);
     options.channel = u.channel ? u.channel : channel;
     const Audio audio = read_audio(output ? output->path() : u.path, options);
-    Clip clip{to_samples(audio.samples), find_labels(u.phones, run.metadata.phone_table)};
-    clip.errors = count_errors(clip.labels, transcribe(run, *decoder, {&clip.samples})).errors;
+    Clip clip{to_samples(audio.samples), find_labels(u.phones, task.metadata().phone_table)};
+    clip.errors = count_errors(clip.labels, transcribe(task, *decoder, {&clip.samples})).errors;
     clips.push_back(std::move(clip));
   }
   if (clips.empty()) throw_with_faults(corpus.name + ": has no whole recordings", faults);
@@ -162,9 +163,9 @@ Samples make_pause(double seconds, double decibels, int64_t rate) {
   return to_samples(values);
 }
 
-Report measure(const LoadedSpeechRun& run, StreamDecoder& decoder, const std::vector<Clip>& clips,
+Report measure(const SpeechTask& task, StreamDecoder& decoder, const std::vector<Clip>& clips,
                const Samples& pause, double seconds) {
-  const auto rate = static_cast<double>(make_feature_options(run.config, false).filterbank.rate);
+  const auto rate = static_cast<double>(make_feature_options(task.config(), false).filterbank.rate);
   std::vector<const Samples*> parts;
   Labels reference;
   double length = 0;
@@ -178,7 +179,7 @@ Report measure(const LoadedSpeechRun& run, StreamDecoder& decoder, const std::ve
     errors_alone += clip.errors;
   }
   Labels labels;
-  const double took = measure_call_seconds([&] { labels = transcribe(run, decoder, parts); });
+  const double took = measure_call_seconds([&] { labels = transcribe(task, decoder, parts); });
   const Counts counts = count_errors(reference, labels);
   const double percent = 100 / static_cast<double>(std::max<size_t>(reference.size(), 1));
   return Report()
@@ -200,16 +201,16 @@ Report run_stream(const BenchmarkArguments& arguments) {
   const auto lengths = parse_index_list("seconds", arguments.options.get<std::string>("seconds"));
   if (std::find(lengths.begin(), lengths.end(), 0) != lengths.end())
     throw ConfigError("--seconds: expected lengths of at least 1, got 0");
-  const LoadedSpeechRun run =
-      load_speech_run(find_run({.path = path, .config_settings = {}, .device = arguments.device}));
-  const auto decoder = make_stream_decoder(run, arguments.options.get<double>("window"));
-  const std::vector<Clip> clips = read_clips(run, arguments);
+  const LoadedTask loaded = load_task({.path = path, .device = arguments.device});
+  const auto& task = loaded.as<SpeechTask>();
+  const auto decoder = make_stream_decoder(task, arguments.options.get<double>("window"));
+  const std::vector<Clip> clips = read_clips(task, arguments);
   const Samples pause =
       make_pause(arguments.options.get<double>("pause"), arguments.options.get<double>("noise-db"),
-                 make_feature_options(run.config, false).filterbank.rate);
+                 make_feature_options(task.config(), false).filterbank.rate);
   std::vector<Report> rows;
   for (const int64_t seconds : lengths)
-    rows.push_back(measure(run, *decoder, clips, pause, static_cast<double>(seconds)));
+    rows.push_back(measure(task, *decoder, clips, pause, static_cast<double>(seconds)));
   return Report()
       .add("recordings", static_cast<int64_t>(clips.size()))
       .add("state_bytes", decoder->state_bytes())

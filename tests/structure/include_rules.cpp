@@ -35,27 +35,23 @@ const std::vector<Folder>& folders() {
        {"core/", "autograd/", "ops/", "models/", "data/", "train/config/", "train/", "train/checkpoint/",
         "train/distributed/", "train/tasks/"}},
       {"train/distributed/", {"core/", "autograd/", "train/distributed/"}},
-      {"train/inference/",
-       {"core/", "autograd/", "ops/", "models/", "data/", "train/config/", "train/", "train/checkpoint/",
-        "train/distributed/", "train/tasks/", "train/inference/"}},
       {"train/loop/",
        {"core/", "autograd/", "models/", "train/config/", "train/", "train/checkpoint/", "train/distributed/",
         "train/tasks/", "train/loop/"}},
       {"train/bench/",
        {"core/", "autograd/", "ops/", "ops/kernels/", "models/", "data/", "train/config/", "train/",
-        "train/checkpoint/", "train/distributed/", "train/tasks/", "train/inference/", "train/loop/",
-        "train/bench/"}},
+        "train/checkpoint/", "train/distributed/", "train/tasks/", "train/loop/", "train/bench/"}},
       {"train/report/",
        {"core/", "autograd/", "ops/", "models/", "data/", "train/config/", "train/", "train/checkpoint/",
         "train/report/"}},
       {"train/reproduce/",
        {"core/", "autograd/", "ops/", "models/", "data/", "train/config/", "train/", "train/checkpoint/",
-        "train/distributed/", "train/tasks/", "train/inference/", "train/loop/", "train/bench/",
-        "train/report/", "train/reproduce/"}},
+        "train/distributed/", "train/tasks/", "train/loop/", "train/bench/", "train/report/",
+        "train/reproduce/"}},
       {"train/cli/",
        {"core/", "autograd/", "ops/", "models/", "data/", "train/config/", "train/", "train/checkpoint/",
-        "train/distributed/", "train/tasks/", "train/inference/", "train/loop/", "train/bench/",
-        "train/report/", "train/reproduce/", "train/cli/"}},
+        "train/distributed/", "train/tasks/", "train/loop/", "train/bench/", "train/report/",
+        "train/reproduce/", "train/cli/"}},
       {"train/",
        {"core/", "autograd/", "ops/", "models/", "data/", "train/config/", "train/distributed/", "train/"}},
       {"tests/", {"core/", "autograd/", "ops/", "models/", "data/", "train/", "tests/"}}};
@@ -65,10 +61,10 @@ const std::vector<Folder>& folders() {
 // Returns the subfolders that `may_include` must name explicitly. For example, "ops/" does not allow
 // "ops/cpu/".
 const Names& closed_folders() {
-  static const auto* const list = new Names{
-      "ops/kernels/",       "ops/cpu/",         "ops/cuda/",        "train/config/", "train/checkpoint/",
-      "train/distributed/", "train/tasks/",     "train/inference/", "train/loop/",   "train/bench/",
-      "train/report/",      "train/reproduce/", "train/cli/"};
+  static const auto* const list =
+      new Names{"ops/kernels/",      "ops/cpu/",           "ops/cuda/",        "train/config/",
+                "train/checkpoint/", "train/distributed/", "train/tasks/",     "train/loop/",
+                "train/bench/",      "train/report/",      "train/reproduce/", "train/cli/"};
   return *list;
 }
 

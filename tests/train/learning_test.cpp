@@ -8,7 +8,7 @@
 #include "tests/train/quiet_training.h"
 #include "tests/train/tasks/speech/tiny_speech.h"
 #include "train/build.h"
-#include "train/inference/run.h"
+#include "train/tasks/registry/load_task.h"
 #include "train/tasks/speech/evaluate.h"
 
 using namespace tapeformer;
@@ -32,7 +32,7 @@ std::vector<int64_t> indices_below(int64_t count) {
 }
 
 double figure_of(const TrainResult& result, const std::string& figure) {
-  for (const auto& [name, value] : result.evaluation->printed_results)
+  for (const auto& [name, value] : result.evaluation->results)
     if (name == figure) return std::get<double>(value);
   throw std::runtime_error("the evaluation has no " + figure);
 }
@@ -91,10 +91,6 @@ TEST_CASE("learning: a CTC model recognizes its training sentences") {
   Config config = make_tiny_speech_config(dir / "an4", "transformer");
   config.train.epochs = 25;
   train(config, dir / "run");
-  const LoadedSpeechRun run = load_speech_run(
-      find_run({.path = (dir / "run").string(), .checkpoint_name = "best", .config_settings = {}}));
-  const SpeechPart sentences = read_speech_part(run.config, "train", "", &run.metadata);
-  CHECK(
-      evaluate(*run.model, sentences, make_speech_evaluation_options(run.config)).score.error_rate_percent() <
-      10);
+  const LoadedTask run = load_task({.path = (dir / "run").string(), .checkpoint_name = "best"});
+  CHECK(run.task->open_evaluation({.split = "train"})->evaluate().selection_metric < 10);
 }

@@ -10,8 +10,9 @@
 #include "tests/train/quiet_training.h"
 #include "train/checkpoint/safetensors.h"
 #include "train/evaluate.h"
-#include "train/inference/text.h"
 #include "train/metrics.h"
+#include "train/tasks/registry/make_task.h"
+#include "train/tasks/text/scoring.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;
@@ -212,12 +213,12 @@ TEST_CASE("a segment memory in a run with two processes is a config error") {
   const PeriodicText text;
   Two processes;
   for (Config config : {text.config(1), text.compressive_config(1)}) {
-    CHECK_THROWS_WITH_AS(make_task(config, "", kCpu, processes),
+    CHECK_THROWS_WITH_AS(make_task(config, {"", kCpu, processes}),
                          "attention.memory: a segment memory needs a run with one process, got 2 processes",
                          ConfigError);
     const AttentionKind& kind = find_attention_kind(config.model.attention[0]);
     config.attention = {{kind.name, kind.make_options(kind.test_options)}};
-    CHECK_NOTHROW(make_task(config, "", kCpu, processes));
+    CHECK_NOTHROW(make_task(config, {"", kCpu, processes}));
   }
 }
 

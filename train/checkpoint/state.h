@@ -28,7 +28,7 @@ struct TrainingState {
   std::optional<EpochTimes> epoch_times = {};
   ScheduleState schedule_state = {};
   std::string task_json = {};             // JSON object of Task::metadata_json(); may be empty
-  std::string training_data_digest = {};  // Task::compute_data_digest().training; may be empty
+  std::string training_data_digest = {};  // BatchSource::compute_digest(); may be empty
   // The checksums of the other files of the checkpoint, by file name.
   std::map<std::string, Checksum> checksums = {};
 };

@@ -249,6 +249,11 @@ std::string describe_flag_problem(const std::vector<OptionSpec>& specs,
 
 }  // namespace
 
+bool is_given(const CommandLine& line, const std::string& option) {
+  return std::find(line.given_option_names.begin(), line.given_option_names.end(), option) !=
+         line.given_option_names.end();
+}
+
 std::optional<CommandLine> parse_command(const CommandSpec& spec, const Arguments& arguments) {
   cxxopts::Options options("tapeformer " + spec.name, description(spec));
   options.custom_help(format_usage(spec)).positional_help("").set_width(100).allow_unrecognised_options();

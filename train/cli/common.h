@@ -70,6 +70,9 @@ struct CommandLine {
   std::vector<std::string> given_option_names;
 };
 
+// Returns whether an option of CommandSpec::options occurs on the command line.
+bool is_given(const CommandLine& line, const std::string& option);
+
 // Parses a command line. If the words contain --help, prints the help and returns std::nullopt. Words after
 // "--" are positional, even if they begin with a dash.
 std::optional<CommandLine> parse_command(const CommandSpec& spec, const Arguments& arguments);

@@ -47,9 +47,9 @@ Tensor make_picture_rows(const Tensor& originals, const Tensor& completions, int
   return cells;
 }
 
-Tensor read_test_images(const LoadedRun& run, const std::vector<int64_t>& indices, const CommandLine& line) {
+Tensor read_test_images(const AutoregressiveTask& task, const std::vector<int64_t>& indices) {
   const int64_t last = *std::max_element(indices.begin(), indices.end());
-  const auto dataset = open_split(run.config, run.tokenizer, "test", 0, line);
+  const auto dataset = task.open_split("test", 0);
   if (last >= dataset->size())
     throw ConfigError(concat_text("--index ", last, ": there are ", dataset->size(), " test images"));
   return dataset->batch(indices).tokens;
@@ -82,21 +82,20 @@ int run_complete(const Arguments& arguments) {
   check_png_extension(*line);
   const auto indices = parse_index_list("index", line->options.get<std::string>("index"));
   const auto samples = line->options.get<int64_t>("samples");
-  const LoadedRun run = load_run(*line, ConfigPurpose::evaluation);
-  if (!run.generates_images())
-    throw ConfigError(run.config.data.dataset +
-                      " has no images to complete; \"tapeformer generate\" continues sequences");
+  const LoadedTask run = load_task(*line, ConfigPurpose::evaluation);
+  require_subject(*run.task, {ModelSubject::images}, "\"complete\"");
+  const auto& task = run.as<AutoregressiveTask>();
   check_grid_size(run, std::ssize(indices) * (samples + 2), samples + 2);
   const auto path = prepare_picture_path(run, *line, "complete");
-  const Tensor originals = read_test_images(run, indices, *line);
-  const int64_t kept = count_kept_bytes(run.dataset_info, line->options.get<double>("keep"));
+  const Tensor originals = read_test_images(task, indices);
+  const int64_t kept = count_kept_bytes(task.dataset_info(), line->options.get<double>("keep"));
   GenerationOptions options;
   options.seed = static_cast<uint64_t>(line->common_options.seed.value_or(0));
-  options.mode = choose_generation_mode(*line, *run.model);
-  options.use_cuda_graphs = run.config.run.cuda_graphs;
+  options.mode = choose_generation_mode(*line, task.model());
+  options.use_cuda_graphs = run.config().run.cuda_graphs;
   const auto start = std::chrono::steady_clock::now();
   const Tensor completions =
-      generate(*run.model, repeat_rows(originals, samples, kept), originals.size(1), options);
+      generate(task.model(), repeat_rows(originals, samples, kept), originals.size(1), options);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   write_image_grid(run, path, make_picture_rows(originals, completions, samples, kept), samples + 2);
   print_report(Report()

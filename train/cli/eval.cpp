@@ -1,20 +1,18 @@
 // The command "tapeformer eval": evaluates a trained model on a split of its data.
-#include <charconv>
-#include <optional>
+#include <filesystem>
+#include <set>
 
-#include "core/errors.h"
+#include "core/system/files.h"
 #include "core/system/log.h"
-#include "train/build.h"
+#include "data/files/file.h"
 #include "train/cli/commands.h"
-#include "train/cli/example_commands.h"
-#include "train/cli/speech_commands.h"
-#include "train/cli/text_commands.h"
+#include "train/cli/run_options.h"
 #include "train/distributed/processes.h"
-#include "train/evaluate.h"
-#include "train/inference/text.h"
 
 namespace tapeformer {
 namespace {
+
+namespace fs = std::filesystem;
 
 std::string list_kinds_with_random_evaluation() {
   std::string names;
@@ -68,94 +66,69 @@ std::vector<OptionSpec> make_eval_options() {
           make_allow_commands_option()};
 }
 
-void refuse_speech_options(const CommandLine& line) {
-  for (const char* option : {"trn", "alignments"})
-    if (!line.options.get<std::string>(option).empty())
-      throw ConfigError(std::string("--") + option + " is for speech models");
-  for (const char* option : {"beam", "confusions"})
-    if (line.options.get<int64_t>(option) > 0)
-      throw ConfigError(std::string("--") + option + " is for speech models");
+// Throws ConfigError if the command line has an option of other models than that of the task.
+void check_options(const Task& task, const CommandLine& line) {
+  if (is_given(line, "context")) require_subject(task, {ModelSubject::text}, "--context");
+  for (const std::string option : {"trn", "alignments", "beam", "confusions"})
+    if (is_given(line, option)) require_subject(task, {ModelSubject::speech}, "--" + option);
 }
 
-void refuse_text_options(const CommandLine& line) {
-  if (!line.options.get<std::string>("context").empty()) throw ConfigError("--context is for models of text");
+EvaluationOptions make_evaluation_options(const CommandLine& line) {
+  const OptionValues& options = line.options;
+  return {.split = options.get<std::string>("split"),
+          .limit = options.get<int64_t>("limit"),
+          .batch_size = options.get<int64_t>("batch"),
+          .seed = static_cast<uint64_t>(line.common_options.seed.value_or(0)),
+          .context = options.get<std::string>("context"),
+          .beam_size = options.get<int64_t>("beam"),
+          .confusion_count = options.get<int64_t>("confusions")};
 }
 
-constexpr char kCarried[] = "carried";
-
-// Returns the number of tokens in --context, or std::nullopt if --context is empty or "carried". Throws
-// ConfigError unless the number is from 0 to `length` - 1.
-std::optional<int64_t> parse_context_length(const CommandLine& line, int64_t length) {
-  const auto& text = line.options.get<std::string>("context");
-  if (text.empty() || text == kCarried) return std::nullopt;
-  int64_t tokens = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), tokens);
-  if (error != std::errc() || end != text.data() + text.size() || tokens < 0 || tokens >= length)
-    throw ConfigError(concat_text("--context ", text,
-                                  ": expected \"carried\", or a number of tokens below "
-                                  "data.sequence_length = ",
-                                  length));
-  return tokens;
+// Makes the folder in --trn. Throws ConfigError if --trn or --alignments would replace an input.
+void prepare_output_files(const LoadedTask& loaded, const Evaluator& evaluator, const CommandLine& line) {
+  const fs::path trn = line.options.get<std::string>("trn"),
+                 alignments = line.options.get<std::string>("alignments");
+  std::vector<fs::path> outputs;
+  if (!trn.empty()) outputs = list_trn_files(trn);
+  if (!alignments.empty()) outputs.push_back(alignments);
+  if (outputs.empty()) return;
+  std::error_code error;
+  if (!trn.empty()) fs::create_directories(trn, error);
+  if (error) throw std::runtime_error("cannot create " + trn.string() + ": " + error.message());
+  std::vector<fs::path> inputs =
+      list_input_paths(loaded.config(), loaded.checkpoint_folder, line.common_options.data_dir);
+  for (const fs::path& path : evaluator.list_input_files()) inputs.push_back(path);
+  const std::set<fs::path> distinct(inputs.begin(), inputs.end());
+  refuse_to_replace_inputs(outputs, {distinct.begin(), distinct.end()});
 }
 
-std::string describe_context(const TextDataset& text, int64_t memory) {
-  const int64_t length = text.info().length, context = text.eval_context();
-  if (memory > 0)
-    return concat_text("segments of ", length, " predictions after a memory of at most ", memory,
-                       " tokens; all predictions are scored");
-  return concat_text("windows of ", length, " predictions, stride ", length - context,
-                     context == 0 ? "; all predictions are scored"
-                                  : concat_text("; the first ", context,
-                                                " predictions of each window but the first are not scored"));
+void write_output_files(const std::vector<ScoredUtterance>& utterances, const CommandLine& line) {
+  const auto &trn = line.options.get<std::string>("trn"),
+             &alignments = line.options.get<std::string>("alignments");
+  if (get_process_rank() != 0) return;
+  if (!trn.empty()) write_trn_files(trn, utterances);
+  if (alignments.empty()) return;
+  std::string text;
+  for (const ScoredUtterance& utterance : utterances)
+    text += utterance.id + "\n" + format_alignment(align_phones(utterance.reference, utterance.hypothesis)) +
+            "\n";
+  replace_file(alignments, text);
 }
 
-// Adds the numbers of scored tokens, bytes, characters and unknown tokens to the report. Also adds `context`,
-// a description of the windows or of the carried state with which the text is scored.
-void report_text(const Evaluation& result, const std::string& context, Report& report) {
-  report.add("context", context)
-      .add("tokens", result.text_score->token_count)
-      .add("bytes", result.text_score->byte_count)
-      .add("characters", result.text_score->character_count);
-  add_unknown_tokens(*result.text_score, report);
+void convert_to_float64(const Task& task) {
+  if (const std::string& precision = task.config().run.precision; precision != "float32")
+    log_warning("--dtype float64 computes in float64: run.precision = \"", precision, "\" has no effect");
+  task.model().convert(DType::float64);
 }
 
-int evaluate_autoregressive(const FoundRun& found, const CommandLine& line) {
-  LoadedRun run = load_run(found);
-  if (!run.tokenizer) refuse_text_options(line);
-  if (line.options.get<std::string>("dtype") == "float64") {
-    if (run.config.run.precision != "float32")
-      log_warning("--dtype float64 computes in float64: run.precision = \"", run.config.run.precision,
-                  "\" has no effect");
-    run.model->convert(DType::float64);
-  }
-  if (run.tokenizer)
-    if (const auto context = parse_context_length(line, run.dataset_info.length))
-      run.config.data.options.set("eval_context", *context);
-  const auto limit = line.options.get<int64_t>("limit");
-  const bool carried = line.options.get<std::string>("context") == kCarried;
-  const auto dataset = open_split(run.config, run.tokenizer, line.options.get<std::string>("split"),
-                                  carried ? 0 : limit, line);
-  int64_t batch = line.options.get<int64_t>("batch");
-  if (batch == 0 && carried) batch = 1;
-  if (batch == 0) batch = run.config.train.eval_batch_size;
-  if (batch == 0) batch = run.config.data.batch_size;
-  const auto* const text = dynamic_cast<const TextDataset*>(dataset.get());
-  const Evaluation result = carried ? evaluate_recurrent(*run.model, *text, batch, limit)
-                                    : evaluate(*run.model, *dataset, batch, 0,
-                                               static_cast<uint64_t>(line.common_options.seed.value_or(0)),
-                                               {}, *init_process_group().communicator);
+void print(const TaskEvaluation& result, const LoadedTask& loaded, const CommandLine& line) {
+  if (!line.common_options.json) print_text(result.headline);
   Report report;
   report.add("split", result.split).add("examples", result.example_count);
-  for (const auto& [name, value] : list_named_results(result)) report.add(name, value);
-  if (text)
-    report_text(
-        result,
-        carried ? concat_text("state carried through ", result.example_count, " equal parts of the split")
-                : describe_context(*text, compute_max_memory_span(run.model->options().encoder.attention)),
-        report);
-  report.add("seconds", result.seconds).add("checkpoint", run.checkpoint_folder.string());
+  add_fields(result.results, report);
+  for (const auto& [name, value] : result.details.fields()) report.add(name, value);
+  report.add("seconds", result.seconds).add("checkpoint", loaded.checkpoint_folder.string());
   print_report(report, line.common_options);
-  return 0;
 }
 
 }  // namespace
@@ -173,12 +146,15 @@ int run_eval(const Arguments& arguments) {
       arguments);
   if (!line) return 0;
   init_process_group_and_threads(line->common_options);
-  const FoundRun found = find_run(*line, ConfigPurpose::evaluation);
-  const bool is_example_run = predicts_one_result_per_example(found.config);
-  if (found.is_speech() || is_example_run) refuse_text_options(*line);
-  if (found.is_speech()) return run_speech_eval(found, *line);
-  refuse_speech_options(*line);
-  return is_example_run ? run_example_eval(found, *line) : evaluate_autoregressive(found, *line);
+  const LoadedTask loaded = load_task(*line, ConfigPurpose::evaluation);
+  check_options(*loaded.task, *line);
+  if (line->options.get<std::string>("dtype") == "float64") convert_to_float64(*loaded.task);
+  const auto evaluator = loaded.task->open_evaluation(make_evaluation_options(*line));
+  prepare_output_files(loaded, *evaluator, *line);
+  const TaskEvaluation result = evaluator->evaluate();
+  write_output_files(result.utterances, *line);
+  print(result, loaded, *line);
+  return 0;
 }
 
 }  // namespace tapeformer

@@ -27,13 +27,13 @@ struct Plan {
   GenerationOptions options;
 };
 
-Plan make_plan(const CommandLine& line, const LoadedRun& run) {
+Plan make_plan(const CommandLine& line, const LoadedTask& run) {
   Plan plan;
   plan.count = line.options.get<int64_t>("count");
   const int64_t processes = init_process_group().communicator->size();
   plan.batch = std::min(line.options.get<int64_t>("batch"), (plan.count + processes - 1) / processes);
-  plan.options.mode = choose_generation_mode(line, *run.model);
-  plan.options.use_cuda_graphs = run.config.run.cuda_graphs;
+  plan.options.mode = choose_generation_mode(line, run.as<AutoregressiveTask>().model());
+  plan.options.use_cuda_graphs = run.config().run.cuda_graphs;
   if (line.options.get<std::string>("scale") == "exp") plan.options.logistic_scale = SamplingScale::exp;
   plan.options.sampling = parse_sampling_options(line);
   plan.options.seed = static_cast<uint64_t>(line.common_options.seed.value_or(0));
@@ -42,9 +42,9 @@ Plan make_plan(const CommandLine& line, const LoadedRun& run) {
 
 // Returns the first bytes of `plan.count` test images in order, of shape (count, 1). If the data set has
 // fewer test images, continues with the first image. If the data set is not available, returns zeros.
-Tensor make_first_bytes(const LoadedRun& run, const Plan& plan, const CommandLine& line) {
+Tensor make_first_bytes(const AutoregressiveTask& task, const Plan& plan, const CommandLine& line) {
   const Tensor bytes = Tensor::zeros({plan.count, 1}, DType::uint8);
-  const DataConfig& data = run.config.data;
+  const DataConfig& data = task.config().data;
   const std::string path = data.has("path") ? data.get<std::string>("path") : "";
   const CatalogueEntry* const set = find_catalogue_entry(data.dataset);
   const bool exists = !set              ? true
@@ -55,7 +55,7 @@ Tensor make_first_bytes(const LoadedRun& run, const Plan& plan, const CommandLin
                 " was not found, so images begin with the byte 0 instead of the first bytes of test images");
     return bytes;
   }
-  const auto images = open_split(run.config, run.tokenizer, "test", plan.count, line);
+  const auto images = task.open_split("test", plan.count);
   for (int64_t i = 0; i < plan.count; ++i) {
     const Batch example = images->batch(std::vector<int64_t>{i % images->size()});
     bytes.data<uint8_t>()[i] = *example.tokens.data<uint8_t>();
@@ -67,11 +67,12 @@ int64_t count_state_bytes(const AutoregressiveModel& model, const Plan& plan) {
   return plan.options.mode == GenerationMode::recurrent ? Decoder(model, plan.batch).state_bytes() : 0;
 }
 
-void sample_images(const LoadedRun& run, Plan plan, const CommandLine& line) {
+void sample_images(const LoadedTask& run, Plan plan, const CommandLine& line) {
+  const auto& task = run.as<AutoregressiveTask>();
   check_grid_size(run, plan.count, 0);
   const auto path = prepare_picture_path(run, line, "generate");
-  const Tensor first = make_first_bytes(run, plan, line);
-  const int64_t dims = run.dataset_info.length + 1, state = count_state_bytes(*run.model, plan);
+  const Tensor first = make_first_bytes(task, plan, line);
+  const int64_t dims = task.dataset_info().length + 1, state = count_state_bytes(task.model(), plan);
   const Tensor images = Tensor::zeros({plan.count, dims}, DType::uint8);
   Communicator& processes = *init_process_group().communicator;
   double seconds = 0;
@@ -82,7 +83,7 @@ void sample_images(const LoadedRun& run, Plan plan, const CommandLine& line) {
     plan.options.first_sequence_index = done;
     const Tensor prefix = first.view({now, 1}, {1, 1}, done);
     const auto start = std::chrono::steady_clock::now();
-    const Tensor drawn = generate(*run.model, prefix, dims, plan.options);
+    const Tensor drawn = generate(task.model(), prefix, dims, plan.options);
     seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     images.view({now, dims}, {dims, 1}, done * dims).copy_from(drawn);
     if (done + now < plan.count) log_info(done + now, " of ", plan.count, " images, ", seconds, " s");
@@ -119,10 +120,10 @@ int64_t count_given_tokens(const Batch& example) {
 }
 
 // Continues sequences one at a time, because their prefixes differ in length.
-void continue_sequences(const LoadedRun& run, Plan plan, const CommandLine& line) {
-  reject_image_options(line);
+void continue_sequences(const LoadedTask& run, Plan plan, const CommandLine& line) {
+  const auto& task = run.as<AutoregressiveTask>();
   plan.batch = 1;
-  const auto examples = open_split(run.config, run.tokenizer, "test", plan.count, line);
+  const auto examples = task.open_split("test", plan.count);
   plan.count = std::min(plan.count, examples->size());
   Communicator& processes = *init_process_group().communicator;
   const int64_t width = examples->info().length + 1;
@@ -133,7 +134,7 @@ void continue_sequences(const LoadedRun& run, Plan plan, const CommandLine& line
     const Tensor prefix = slice(example.tokens, 1, 0, count_given_tokens(example));
     plan.options.first_sequence_index = i;
     const auto start = std::chrono::steady_clock::now();
-    const Tensor sequence = generate(*run.model, prefix, width, plan.options);
+    const Tensor sequence = generate(task.model(), prefix, width, plan.options);
     seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     drawn.view({1, width}, {width, 1}, i * width).copy_from(sequence);
   }
@@ -156,7 +157,7 @@ void continue_sequences(const LoadedRun& run, Plan plan, const CommandLine& line
                    .add("mode", to_string(plan.options.mode))
                    .add("seconds", seconds)
                    .add("sequences_per_second", static_cast<double>(plan.count) / seconds)
-                   .add("state_bytes", count_state_bytes(*run.model, plan))
+                   .add("state_bytes", count_state_bytes(task.model(), plan))
                    .add("checkpoint", run.checkpoint_folder.string())
                    .add("sequences", rows),
                line.common_options);
@@ -206,14 +207,14 @@ int run_generate(const Arguments& arguments) {
   if (!line) return 0;
   check_png_extension(*line);
   init_process_group_and_threads(line->common_options);
-  const LoadedRun run = load_run(*line, ConfigPurpose::generation);
+  const LoadedTask run = load_task(*line, ConfigPurpose::generation);
+  const Task& task = *run.task;
+  require_subject(task, {ModelSubject::images, ModelSubject::text, ModelSubject::symbols}, "\"generate\"");
+  check_generation_options(task, *line);
   const Plan plan = make_plan(*line, run);
-  if (run.tokenizer) {
+  if (task.subject() == ModelSubject::text)
     generate_text(run, plan.options, *line);
-    return 0;
-  }
-  reject_text_options(*line);
-  if (run.generates_images())
+  else if (task.subject() == ModelSubject::images)
     sample_images(run, plan, *line);
   else
     continue_sequences(run, plan, *line);

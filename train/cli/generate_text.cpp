@@ -20,7 +20,7 @@
 #include "train/cli/text_commands.h"
 #include "train/distributed/gather.h"
 #include "train/distributed/processes.h"
-#include "train/inference/text.h"
+#include "train/tasks/text/scoring.h"
 
 namespace tapeformer {
 namespace {
@@ -67,11 +67,6 @@ class TextOutput {
   bool silent_, terminal_;
   std::string waiting_;
 };
-
-bool is_given(const CommandLine& line, const std::string& option) {
-  return std::find(line.given_option_names.begin(), line.given_option_names.end(), option) !=
-         line.given_option_names.end();
-}
 
 // Returns the text of standard input on process 0, and "" on other processes, because mpirun passes standard
 // input only to process 0.
@@ -128,37 +123,37 @@ struct TextLength {
 };
 
 // Returns the maximum number of tokens that the model can read at once.
-int64_t compute_window_limit(const LoadedRun& run, bool recompute) {
-  const AutoregressiveModelOptions& model = run.model->options();
+int64_t compute_window_limit(const AutoregressiveTask& task, bool recompute) {
+  const AutoregressiveModelOptions& model = task.model().options();
   return recompute ? model.max_length : model.position_limit();
 }
 
 // Returns the number of tokens in the window, which is the value of --window. If the value is 0 and the model
 // has neither a position limit nor a segment memory, returns max_length of the model. Throws ConfigError if
 // the value is greater than compute_window_limit().
-int64_t parse_window(const LoadedRun& run, bool recompute, const CommandLine& line) {
-  const AutoregressiveModelOptions& model = run.model->options();
+int64_t parse_window(const AutoregressiveTask& task, bool recompute, const CommandLine& line) {
+  const AutoregressiveModelOptions& model = task.model().options();
   const auto window = line.options.get<int64_t>("window");
   if (window == 0)
-    return model.position_limit() == INT64_MAX && !run.model->encoder.make_segment_memory(1)
+    return model.position_limit() == INT64_MAX && !task.model().encoder.make_segment_memory(1)
                ? model.max_length
                : 0;
-  if (window > compute_window_limit(run, recompute))
+  if (window > compute_window_limit(task, recompute))
     throw ConfigError(concat_text("--window ", window, ": expected at most data.sequence_length = ",
                                   model.max_length, recompute ? " in the mode \"recompute\"" : " with ",
-                                  recompute ? "" : run.config.model.positions + " positions"));
+                                  recompute ? "" : task.config().model.positions + " positions"));
   return window;
 }
 
 // Returns the number of tokens to generate and the window. `prompt` is the number of tokens in the prompt.
 // Throws ConfigError if the window is 0 and the text is longer than the model allows.
-TextLength compute_text_length(const LoadedRun& run, const GenerationOptions& options, int64_t prompt,
-                               const CommandLine& line) {
+TextLength compute_text_length(const AutoregressiveTask& task, const GenerationOptions& options,
+                               int64_t prompt, const CommandLine& line) {
   const bool recompute = options.mode == GenerationMode::recompute;
-  const int64_t window = parse_window(run, recompute, line), limit = compute_window_limit(run, recompute);
+  const int64_t window = parse_window(task, recompute, line), limit = compute_window_limit(task, recompute);
   const std::string reason =
       concat_text(recompute ? "the mode \"recompute\" is limited to"
-                            : "the model has " + run.config.model.positions + " positions for",
+                            : "the model has " + task.config().model.positions + " positions for",
                   " data.sequence_length = ", limit, " tokens only; with --window ", limit,
                   ", longer texts continue from their newest tokens");
   // The model never reads the last token, so a text can have limit + 1 tokens.
@@ -186,10 +181,10 @@ struct Speed {
 
 // Returns a token stream with room for `capacity` tokens. If the states of the layers do not fit into memory,
 // throws std::runtime_error with advice.
-std::unique_ptr<TokenStream> make_stream(const LoadedRun& run, const GenerationOptions& options,
+std::unique_ptr<TokenStream> make_stream(const AutoregressiveTask& task, const GenerationOptions& options,
                                          int64_t capacity, int64_t window) {
   try {
-    return std::make_unique<TokenStream>(*run.model, options, capacity, window);
+    return std::make_unique<TokenStream>(task.model(), options, capacity, window);
   } catch (const OutOfMemoryError& error) {
     throw std::runtime_error(concat_text(
         error.what(), ", for the states of ", window > 0 ? std::min(window, capacity) : capacity,
@@ -198,12 +193,12 @@ std::unique_ptr<TokenStream> make_stream(const LoadedRun& run, const GenerationO
   }
 }
 
-std::string draw_text(const LoadedRun& run, const GenerationOptions& options,
+std::string draw_text(const AutoregressiveTask& task, const GenerationOptions& options,
                       const std::vector<int32_t>& prompt, TextLength length, TextOutput& output,
                       Speed& speed) {
   const auto given = static_cast<int64_t>(prompt.size());
   const Stopwatch prompt_watch(kCpu);
-  const auto own_stream = make_stream(run, options, given + length.drawn - 1, length.window);
+  const auto own_stream = make_stream(task, options, given + length.drawn - 1, length.window);
   TokenStream& stream = *own_stream;
   for (const int32_t token : prompt) stream.append(token);
   speed.prompt_seconds += prompt_watch.measure_elapsed_seconds();
@@ -214,7 +209,7 @@ std::string draw_text(const LoadedRun& run, const GenerationOptions& options,
   for (int64_t i = 0; i < length.drawn; ++i) {
     const int64_t drawn = stream.draw();
     const std::string_view token =
-        drawn == run.tokenizer->unknown_token() ? kReplacement : run.tokenizer->get_token_text(drawn);
+        drawn == task.tokenizer()->unknown_token() ? kReplacement : task.tokenizer()->get_token_text(drawn);
     output.write(token);
     if (output.is_silent()) text += token;
     if (stream.size() == next_power - kSpeedTokens) block_start = watch.measure_elapsed_seconds();
@@ -292,23 +287,20 @@ std::vector<OptionSpec> make_text_generation_options() {
        .max = 1e12}};
 }
 
-void reject_image_options(const CommandLine& line) {
-  for (const char* option : {"out", "batch", "scale"})
-    if (is_given(line, option)) throw ConfigError(std::string("--") + option + " is for models of images");
-}
-
-void reject_text_options(const CommandLine& line) {
+void check_generation_options(const Task& task, const CommandLine& line) {
+  for (const std::string option : {"out", "batch", "scale"})
+    if (is_given(line, option)) require_subject(task, {ModelSubject::images}, "--" + option);
   for (const OptionSpec& option : make_text_generation_options())
-    if (is_given(line, option.name)) throw ConfigError("--" + option.name + " is for models of text");
-  if (line.positionals.size() > 1) throw ConfigError("a prompt on standard input is for models of text");
+    if (is_given(line, option.name)) require_subject(task, {ModelSubject::text}, "--" + option.name);
+  if (line.positionals.size() > 1) require_subject(task, {ModelSubject::text}, "a prompt on standard input");
 }
 
-void generate_text(const LoadedRun& run, const GenerationOptions& options, const CommandLine& line) {
-  reject_image_options(line);
+void generate_text(const LoadedTask& run, const GenerationOptions& options, const CommandLine& line) {
+  const auto& task = run.as<AutoregressiveTask>();
   Communicator& processes = *init_process_group().communicator;
-  const std::string prompt = broadcast_text(processes, read_prompt(line, *run.tokenizer));
-  const std::vector<int32_t> tokens = encode_prompt(prompt, *run.tokenizer);
-  const TextLength length = compute_text_length(run, options, static_cast<int64_t>(tokens.size()), line);
+  const std::string prompt = broadcast_text(processes, read_prompt(line, *task.tokenizer()));
+  const std::vector<int32_t> tokens = encode_prompt(prompt, *task.tokenizer());
+  const TextLength length = compute_text_length(task, options, static_cast<int64_t>(tokens.size()), line);
   const int64_t count = is_given(line, "count") ? line.options.get<int64_t>("count") : 1;
   const bool several = processes.size() > 1;
   const auto end_text = [count](TextOutput& output, int64_t i) {
@@ -324,7 +316,7 @@ void generate_text(const LoadedRun& run, const GenerationOptions& options, const
     GenerationOptions own = options;
     own.first_sequence_index = i;
     output.write(prompt);
-    texts[static_cast<size_t>(i)] = draw_text(run, own, tokens, length, output, speed);
+    texts[static_cast<size_t>(i)] = draw_text(task, own, tokens, length, output, speed);
     end_text(output, i);
   }
   if (several) {

@@ -38,9 +38,9 @@ ImageGridOptions make_grid_options(const DatasetInfo& info, int64_t count, int64
 // If run.tensorboard is true, adds a picture to the TensorBoard event files in the samples folder.
 // TensorBoard stops reading an event file when a newer event file appears in the same folder, so pictures and
 // the event files of training are in different folders.
-void add_to_events(const LoadedRun& run, const fs::path& path, const Tensor& picture) {
+void add_to_events(const LoadedTask& run, const fs::path& path, const Tensor& picture) {
   const fs::path folder = run.samples_folder();
-  if (!run.config.run.tensorboard || folder.empty()) return;
+  if (!run.config().run.tensorboard || folder.empty()) return;
   fs::create_directories(folder);
   EventWriter(Folder(folder.string()))
       .write_image(path.stem().string(), run.step, read_file(path.string()), picture.size(0), picture.size(1),
@@ -60,32 +60,24 @@ OptionSpec make_checkpoint_option() {
 }
 
 DataAccessOptions make_data_access(const CommandLine& line) {
-  return {line.common_options.data_dir, line.options.get<bool>("allow-commands")};
+  const std::string option = make_allow_commands_option().name;
+  return {line.common_options.data_dir, line.options.contains(option) && line.options.get<bool>(option)};
 }
 
-FoundRun find_run(const CommandLine& line, ConfigPurpose purpose) {
-  const Device device = select_device(line.common_options);
-  FoundRun found = find_run({.path = line.positionals.front(),
-                             .checkpoint_name = line.options.get<std::string>("checkpoint"),
-                             .config_settings = line.common_options.config_settings,
-                             .device = device,
-                             .purpose = purpose,
-                             .data_dir = line.common_options.data_dir});
-  log_info("checkpoint ", found.checkpoint_folder.string());
-  return found;
+LoadedTask load_task(const CommandLine& line, ConfigPurpose purpose) {
+  LoadedTask loaded = load_task({.path = line.positionals.front(),
+                                 .checkpoint_name = line.options.get<std::string>("checkpoint"),
+                                 .config_settings = line.common_options.config_settings,
+                                 .device = select_device(line.common_options),
+                                 .purpose = purpose,
+                                 .data = make_data_access(line)});
+  log_info("checkpoint ", loaded.checkpoint_folder.string());
+  return loaded;
 }
 
-LoadedRun load_run(const CommandLine& line, ConfigPurpose purpose) {
-  return load_run(find_run(line, purpose));
-}
-
-std::shared_ptr<const Dataset> open_split(Config config, std::shared_ptr<const Tokenizer> tokenizer,
-                                          const std::string& split, int64_t limit, const CommandLine& line) {
-  // `limit` replaces data.eval_limit, which applies only to evaluations during training.
-  config.data.eval_limit = limit;
-  if (limit > 0) config.data.limit = limit;
-  return make_split(config, split,
-                    {.data_dir = line.common_options.data_dir, .tokenizer = std::move(tokenizer)});
+void add_fields(const MetricRecord& record, Report& report) {
+  for (const auto& field : record)
+    std::visit([&](const auto& value) { report.add(field.first, value); }, field.second);
 }
 
 void throw_with_option_advice(const RunDirectoryError& error, const std::string& folder_option) {
@@ -158,7 +150,7 @@ void check_png_extension(const CommandLine& line) {
     throw ConfigError("--out " + path.string() + ": expected a file name that ends in .png");
 }
 
-fs::path prepare_picture_path(const LoadedRun& run, const CommandLine& line, const std::string& name) {
+fs::path prepare_picture_path(const LoadedTask& run, const CommandLine& line, const std::string& name) {
   fs::path path = line.options.get<std::string>("out");
   if (path.empty()) {
     path = run.samples_folder() / (name + "-" + run.checkpoint_folder.filename().string() + ".png");
@@ -170,7 +162,7 @@ fs::path prepare_picture_path(const LoadedRun& run, const CommandLine& line, con
             " is a symbolic link, and runs do not write through links; choose a file with --out");
   } else {
     refuse_to_replace_inputs(
-        {path}, list_input_paths(run.config, run.checkpoint_folder, line.common_options.data_dir));
+        {path}, list_input_paths(run.config(), run.checkpoint_folder, line.common_options.data_dir));
   }
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
   std::error_code error;
@@ -181,8 +173,8 @@ fs::path prepare_picture_path(const LoadedRun& run, const CommandLine& line, con
   return path;
 }
 
-void check_grid_size(const LoadedRun& run, int64_t count, int64_t columns) {
-  const DatasetInfo& info = run.dataset_info;
+void check_grid_size(const LoadedTask& run, int64_t count, int64_t columns) {
+  const DatasetInfo& info = run.as<AutoregressiveTask>().dataset_info();
   try {
     compute_grid_size(count, info.height, info.width, make_grid_options(info, count, columns));
   } catch (const ShapeError&) {
@@ -191,8 +183,8 @@ void check_grid_size(const LoadedRun& run, int64_t count, int64_t columns) {
   }
 }
 
-void write_image_grid(const LoadedRun& run, const fs::path& path, const Tensor& images, int64_t columns) {
-  const DatasetInfo& info = run.dataset_info;
+void write_image_grid(const LoadedTask& run, const fs::path& path, const Tensor& images, int64_t columns) {
+  const DatasetInfo& info = run.as<AutoregressiveTask>().dataset_info();
   const Tensor picture = make_image_grid(images, info.height, info.width, info.channels,
                                          make_grid_options(info, images.size(0), columns));
   write_png(path, picture);

@@ -7,8 +7,9 @@
 #include "models/generation.h"
 #include "train/checkpoint/run_directory.h"
 #include "train/cli/common.h"
-#include "train/inference/run.h"
+#include "train/tasks/autoregressive.h"
 #include "train/tasks/data_access.h"
+#include "train/tasks/registry/load_task.h"
 
 namespace tapeformer {
 
@@ -16,20 +17,16 @@ namespace tapeformer {
 PositionalArgument make_run_argument();
 OptionSpec make_checkpoint_option();
 
-// Returns the values of --data-dir and --allow-commands. The command must declare
-// make_allow_commands_option().
+// Returns the values of --data-dir and, if the command declares make_allow_commands_option(), of
+// --allow-commands.
 DataAccessOptions make_data_access(const CommandLine& line);
 
-// find_run() finds the run in the argument RUN, and load_run() also loads its model on the device in
-// --device. `purpose` determines the config keys that --set may change.
-FoundRun find_run(const CommandLine& line, ConfigPurpose purpose);
-LoadedRun load_run(const CommandLine& line, ConfigPurpose purpose);
+// Loads the run in the argument RUN on the device in --device. `purpose` determines the config keys that
+// --set may change.
+LoadedTask load_task(const CommandLine& line, ConfigPurpose purpose);
 
-// Returns a split of the data set in the config of a run. If `limit` is greater than 0, the split contains
-// only the first `limit` examples. If `limit` is 0, the split "train" contains at most data.limit examples,
-// and other splits contain all examples.
-std::shared_ptr<const Dataset> open_split(Config config, std::shared_ptr<const Tokenizer> tokenizer,
-                                          const std::string& split, int64_t limit, const CommandLine& line);
+// Adds the fields of a record to the report.
+void add_fields(const MetricRecord& record, Report& report);
 
 // Throws a ConfigError that consists of the text of `error` and advice on command-line options.
 // `folder_option` is the option that chooses the run directory, such as "--run-dir".
@@ -60,15 +57,15 @@ void check_png_extension(const CommandLine& line);
 // the run or, for a checkpoint outside of a run directory, in the working directory. Creates the folder of
 // the file. Throws ConfigError if --out is a file that the command reads, and std::runtime_error if the
 // folder is not writable. Call the function before generating pictures, so that errors are reported early.
-std::filesystem::path prepare_picture_path(const LoadedRun& run, const CommandLine& line,
+std::filesystem::path prepare_picture_path(const LoadedTask& run, const CommandLine& line,
                                            const std::string& name);
 // Throws ConfigError if the grid of write_image_grid() with `count` images and `columns` columns exceeds
 // kMaxPixels. Call this function before the images are generated.
-void check_grid_size(const LoadedRun& run, int64_t count, int64_t columns);
+void check_grid_size(const LoadedTask& run, int64_t count, int64_t columns);
 // Writes a PNG file with a grid of `images`, of shape (count, bytes) and dtype uint8. If `columns` is 0, the
 // grid is nearly square. If run.tensorboard is true, also adds the picture to the event files in the samples
 // folder.
-void write_image_grid(const LoadedRun& run, const std::filesystem::path& path, const Tensor& images,
+void write_image_grid(const LoadedTask& run, const std::filesystem::path& path, const Tensor& images,
                       int64_t columns);
 
 }  // namespace tapeformer

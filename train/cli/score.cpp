@@ -8,8 +8,8 @@
 #include "core/system/printable.h"
 #include "train/build.h"
 #include "train/cli/commands.h"
-#include "train/cli/text_commands.h"
-#include "train/inference/text.h"
+#include "train/cli/run_options.h"
+#include "train/tasks/text/scoring.h"
 
 namespace tapeformer {
 namespace {
@@ -38,8 +38,8 @@ std::vector<int64_t> encode_line_end(const Tokenizer& tokenizer) {
 // A scorer of the lines of a text. Each line is scored independently of the other lines.
 class LineScorer {
  public:
-  LineScorer(const LoadedRun& run, std::string name, bool json)
-      : run_(run), name_(std::move(name)), json_(json), end_(encode_line_end(*run.tokenizer)) {}
+  LineScorer(const AutoregressiveTask& task, std::string name, bool json)
+      : task_(task), name_(std::move(name)), json_(json), end_(encode_line_end(*task.tokenizer())) {}
 
   void add(std::string_view line) {
     const std::string location = concat_text(name_, ":", ++number_);
@@ -48,7 +48,7 @@ class LineScorer {
                                   kMaxLineBytes, "; divide the line"));
     const std::string text = std::string(line) + (end_.empty() ? "" : "\n");
     std::vector<int64_t> tokens = end_;
-    const auto own = encode_line(*run_.tokenizer, text, location);
+    const auto own = encode_line(*task_.tokenizer(), text, location);
     tokens.insert(tokens.end(), own.begin(), own.end());
     print(score_tokens(tokens, std::max<size_t>(end_.size(), 1)), line);
   }
@@ -72,11 +72,11 @@ class LineScorer {
   TextScore score_tokens(const std::vector<int64_t>& tokens, size_t first) {
     TextScore score;
     const std::vector<double> nats =
-        tokens.size() > 1 ? compute_token_losses(*run_.model, tokens) : std::vector<double>();
+        tokens.size() > 1 ? compute_token_losses(task_.model(), tokens) : std::vector<double>();
     for (TextScore* sum : {&score, &total_})
       for (size_t i = first; i < tokens.size(); ++i) {
         sum->nats += nats[i - 1];
-        sum->add_token(*run_.tokenizer, tokens[i]);
+        sum->add_token(*task_.tokenizer(), tokens[i]);
       }
     return score;
   }
@@ -95,7 +95,7 @@ class LineScorer {
     print_text(numbers + escape_line(line) + "\n");
   }
 
-  const LoadedRun& run_;
+  const AutoregressiveTask& task_;
   std::string name_;
   bool json_;
   std::vector<int64_t> end_;
@@ -128,13 +128,6 @@ void score_lines(std::string_view text, LineScorer& scorer) {
 
 }  // namespace
 
-void add_unknown_tokens(const TextScore& score, Report& report) {
-  if (score.unknown_count > 0)
-    report.add("unknown_tokens", score.unknown_count)
-        .add("unknown_share",
-             static_cast<double>(score.unknown_count) / static_cast<double>(score.token_count));
-}
-
 int run_score(const Arguments& arguments) {
   const auto line = parse_command(
       {.name = "score",
@@ -148,12 +141,12 @@ int run_score(const Arguments& arguments) {
        .uses_config = true},
       arguments);
   if (!line) return 0;
-  const LoadedRun run = load_run(*line, ConfigPurpose::generation);
-  if (!run.tokenizer)
-    throw ConfigError("expected a model of text, found a model of " + run.config.data.dataset);
+  const LoadedTask run = load_task(*line, ConfigPurpose::generation);
+  require_subject(*run.task, {ModelSubject::text}, "\"score\"");
+  const auto& task = run.as<AutoregressiveTask>();
   const std::string& path = line->positionals[1];
-  LineScorer scorer(run, path, line->common_options.json);
-  score_lines(prepare_text(read_text(path), path, *run.tokenizer), scorer);
+  LineScorer scorer(task, path, line->common_options.json);
+  score_lines(prepare_text(read_text(path), path, *task.tokenizer()), scorer);
   if (line->common_options.json) print_report(scorer.report(), line->common_options);
   return 0;
 }

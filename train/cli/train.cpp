@@ -76,8 +76,7 @@ Report report_of(const TrainResult& result, const std::string& run_dir) {
   if (result.evaluation) {
     const TaskEvaluation& e = *result.evaluation;
     report.add("split", e.split).add("examples", e.example_count);
-    for (const auto& [name, value] : e.printed_results)
-      std::visit([&, &name = name](const auto& v) { report.add(name, v); }, value);
+    add_fields(e.results, report);
   }
   if (result.last_epoch_seconds > 0) report.add("seconds_per_epoch", result.last_epoch_seconds);
   return report;

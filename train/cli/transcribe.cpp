@@ -9,9 +9,9 @@
 #include "ops/view.h"
 #include "train/cli/commands.h"
 #include "train/cli/run_options.h"
-#include "train/inference/streaming.h"
 #include "train/tasks/speech/evaluate.h"
 #include "train/tasks/speech/features.h"
+#include "train/tasks/speech/streaming.h"
 
 namespace tapeformer {
 namespace {
@@ -28,23 +28,23 @@ struct Recognition {
   std::vector<Report> partials;
 };
 
-Recognition transcribe(const LoadedSpeechRun& run, const std::string& path, int64_t beam) {
+Recognition transcribe(const SpeechTask& task, const std::string& path, int64_t beam) {
   const NoGradScope no_grad;
-  const Tensor features = compute_file_features(run.config, run.metadata, path);
-  if (run.config.model.encoder == "transformer" && features.size(0) > run.config.model.max_frames)
+  const Tensor features = compute_file_features(task.config(), task.metadata(), path);
+  if (task.config().model.encoder == "transformer" && features.size(0) > task.config().model.max_frames)
     throw DataError(concat_text(path, ": ", features.size(0), " frames are more than model.max_frames = ",
-                                run.config.model.max_frames, "; train a model with a larger value"));
+                                task.config().model.max_frames, "; train a model with a larger value"));
   const Tensor lengths = Tensor::full({1}, static_cast<double>(features.size(0)), DType::int64);
   const Tensor batch = reshape(features, {1, features.size(0), features.size(1)});
-  return {
-      run.metadata.phone_table.phones(decode_labels(run.model->forward(batch, lengths, {}), beam).front()),
-      features.size(0),
-      {}};
+  return {task.metadata().phone_table.phones(
+              decode_labels(task.model().forward(batch, lengths, {}), beam).front()),
+          features.size(0),
+          {}};
 }
 
 // Transcribes a stream. If `print` is true, prints each phone when it begins. Otherwise, adds each phone to
 // `partials`.
-Recognition transcribe_stream(const LoadedSpeechRun& run, StreamDecoder& stream, FeatureStream input,
+Recognition transcribe_stream(const SpeechTask& task, StreamDecoder& stream, FeatureStream input,
                               bool print) {
   stream.reset();
   Recognition result;
@@ -52,7 +52,7 @@ Recognition transcribe_stream(const LoadedSpeechRun& run, StreamDecoder& stream,
     for (int64_t row = 0; row < rows.size(0); ++row)
       for (const int64_t label :
            stream.push(rows.view({1, rows.size(1)}, {rows.size(1), 1}, row * rows.size(1)))) {
-        const std::string& phone = run.metadata.phone_table.names()[static_cast<size_t>(label)];
+        const std::string& phone = task.metadata().phone_table.names()[static_cast<size_t>(label)];
         const double seconds = static_cast<double>(stream.frame_count()) * kFrameSeconds;
         result.phones.push_back(phone);
         if (print) {
@@ -110,8 +110,10 @@ int run_transcribe(const Arguments& arguments) {
   if (window != kLongestTrainingUtterance && !streams) throw ConfigError("--window needs --stream");
   if (piped && !streams) throw ConfigError("standard input (\"-\") needs --stream");
   if (raw && !piped) throw ConfigError("--raw needs standard input: name \"-\" as a FILE");
-  const LoadedSpeechRun run = load_speech_run(find_run(*line, ConfigPurpose::transcription));
-  const std::unique_ptr<StreamDecoder> stream = streams ? make_stream_decoder(run, window) : nullptr;
+  const LoadedTask run = load_task(*line, ConfigPurpose::transcription);
+  require_subject(*run.task, {ModelSubject::speech}, "\"transcribe\"");
+  const auto& task = run.as<SpeechTask>();
+  const std::unique_ptr<StreamDecoder> stream = streams ? make_stream_decoder(task, window) : nullptr;
   std::vector<Report> rows;
   bool failed = false;
   for (const std::string& path : files) {
@@ -126,11 +128,12 @@ int run_transcribe(const Arguments& arguments) {
       const auto start = std::chrono::steady_clock::now();
       if (!line->common_options.json && streams) print_text(escape_line(path) + "\n");
       const Recognition heard =
-          !streams ? transcribe(run, path, beam)
+          !streams ? transcribe(task, path, beam)
           : path == kStandardInput
-              ? transcribe_stream(run, *stream, {run.config, run.metadata, AudioPipe{.is_raw = raw}},
+              ? transcribe_stream(task, *stream, {task.config(), task.metadata(), AudioPipe{.is_raw = raw}},
                                   !line->common_options.json)
-              : transcribe_stream(run, *stream, {run.config, run.metadata, path}, !line->common_options.json);
+              : transcribe_stream(task, *stream, {task.config(), task.metadata(), path},
+                                  !line->common_options.json);
       const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
       row.add("phones", heard.phones).add("frames", heard.frames).add("seconds", took);
       if (streams) row.add("restarts", stream->restart_count()).add("partials", heard.partials);

@@ -31,6 +31,18 @@ void StepGraphs::capture(Entry& entry, int64_t step, const std::function<StepOut
   }
 }
 
+void StepGraphs::move_to_device(StepBatch& batch, int64_t micro_batch, const BatchLayout& layout) {
+  Batch& input = inputs_[{micro_batch, layout}];
+  const auto copy = [&](const Tensor& from, Tensor& to) {
+    if (!from.defined()) return;
+    if (!to.defined()) to = Tensor::empty(from.shape(), from.dtype(), device_);
+    to.copy_from(from);
+  };
+  copy(batch.examples().tokens, input.tokens);
+  copy(batch.examples().mask, input.mask);
+  batch.tensors = input;
+}
+
 StepOutputs StepGraphs::run(const StepLayout& layout, int64_t step,
                             const std::function<StepOutputs()>& launch_step) {
   if (entries_.size() >= kMaxGraphs && !entries_.contains(layout)) entries_.clear();

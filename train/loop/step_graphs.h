@@ -7,10 +7,11 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "core/tensor.h"
-#include "train/tasks/task.h"
+#include "train/tasks/step_batch.h"
 
 namespace tapeformer {
 
@@ -43,6 +44,10 @@ class StepGraphs {
   StepGraphs(Device device, int64_t micro_batch_count);
   ~StepGraphs();
 
+  // Copies the tensors of a micro-batch to the device. Batches of equal layout and equal index among the
+  // micro-batches of their steps use the same memory, which captured graphs read.
+  void move_to_device(StepBatch& batch, int64_t micro_batch, const BatchLayout& layout);
+
   // Runs step number `step`: calls `launch_step`, or replays the graph of `layout`. `launch_step` must do the
   // same work in all steps with equal layouts. Only the step number and the values of the batch tensors can
   // differ between steps with equal layouts.
@@ -65,6 +70,7 @@ class StepGraphs {
   Device device_;
   int64_t micro_batch_count_;
   std::map<StepLayout, Entry> entries_;
+  std::map<std::pair<int64_t, BatchLayout>, Batch> inputs_;  // see move_to_device()
   int64_t captured_step_count_ = 0, replayed_step_count_ = 0;
 };
 

@@ -28,41 +28,41 @@ StepRunner::StepRunner(const Config& config, Device device, const RunState& stat
     graphs_ = std::make_unique<StepGraphs>(device_, config_.train.accumulate);
 }
 
-void StepRunner::prefetch_batches() {
-  if (are_batches_prefetched_) return;
-  const int64_t micro_steps = config_.train.accumulate;
-  task_.prefetch_batches(state_.step * micro_steps, state_.total_steps * micro_steps);
+StepRunner::Batches StepRunner::fetch_batches() {
+  const int64_t micro_steps = config_.train.accumulate, first = state_.step * micro_steps;
+  if (!are_batches_prefetched_) task_.batches().prefetch(first, state_.total_steps * micro_steps);
   are_batches_prefetched_ = true;
+  Batches batches;
+  for (int64_t i = 0; i < micro_steps; ++i) batches.push_back(task_.batches().next(first + i));
+  return batches;
 }
 
-// Fetches the micro-batches of the step and returns their layout. Returns std::nullopt if the step cannot be
-// captured as a graph.
-std::optional<StepLayout> StepRunner::fetch_batches(bool with_dropout) {
-  const int64_t micro_steps = config_.train.accumulate;
-  bool capturable = graphs_ != nullptr;
+std::optional<StepLayout> StepRunner::prepare_graph(Batches& batches, bool with_dropout) {
+  if (!graphs_) return std::nullopt;
   StepLayout layout{.dropout = with_dropout, .batches = {}};
-  for (int64_t micro_batch = 0; micro_batch < micro_steps; ++micro_batch) {
-    const auto batch = task_.fetch_batch(state_.step * micro_steps + micro_batch, micro_batch);
-    capturable = capturable && batch;
-    layout.batches.push_back(batch.value_or(BatchLayout{}));
+  for (const StepBatch& batch : batches) {
+    const auto one = task_.make_graph_layout(batch);
+    if (!one) return std::nullopt;
+    layout.batches.push_back(*one);
   }
-  return capturable ? std::optional(layout) : std::nullopt;
+  for (size_t i = 0; i < batches.size(); ++i)
+    graphs_->move_to_device(batches[i], static_cast<int64_t>(i), layout.batches[i]);
+  return layout;
 }
 
 // Computes the weight of each micro-batch in the loss of the step. The weights are chosen so that the sum of
 // the gradients over all micro-batches and processes is the gradient of the loss of the whole batch. If a
 // step has several micro-batches or processes, also copies the weights to the device, where a captured graph
 // reads them.
-void StepRunner::compute_loss_weights() {
+void StepRunner::compute_loss_weights(const Batches& batches) {
   const int64_t micro_steps = config_.train.accumulate;
   loss_weights_.assign(1, 1);
   if (micro_steps == 1 && !reducer_) return;
   loss_weights_.clear();
   double total = 0;
-  for (int64_t micro_batch = 0; micro_batch < micro_steps; ++micro_batch) {
-    const BatchSlice slice = task_.get_slice(micro_batch);
-    loss_weights_.push_back(slice.loss_divisor);
-    total += slice.batch_loss_divisor;
+  for (const StepBatch& batch : batches) {
+    loss_weights_.push_back(batch.slice.loss_divisor);
+    total += batch.slice.batch_loss_divisor;
   }
   for (double& weight : loss_weights_) weight = total > 0 ? weight / total : 0;
   if (!device_loss_weights_.defined())
@@ -72,21 +72,20 @@ void StepRunner::compute_loss_weights() {
 
 // Launches the forward pass of a micro-batch. If the slice of this process is empty, the returned loss is
 // undefined. Layers add auxiliary losses to `terms`.
-BatchLoss StepRunner::forward(int64_t micro_batch, bool with_dropout, LossTerms& terms) {
-  const int64_t number = state_.step * config_.train.accumulate + micro_batch;
-  const BatchSlice slice = task_.get_slice(micro_batch);
-  if (slice.example_count == 0) return {};
-  const BatchLoss batch = task_.compute_loss(micro_batch, {.training = true,
-                                                           .disable_dropout = !with_dropout,
-                                                           .seed = static_cast<uint64_t>(config_.run.seed),
-                                                           .step = static_cast<uint64_t>(number),
-                                                           .first_example = slice.first_example,
-                                                           .loss_terms = &terms});
+BatchLoss StepRunner::forward(const StepBatch& batch, bool with_dropout, LossTerms& terms) {
+  if (batch.slice.example_count == 0) return {};
+  const BatchLoss result = task_.compute_loss(batch, {.training = true,
+                                                      .disable_dropout = !with_dropout,
+                                                      .seed = static_cast<uint64_t>(config_.run.seed),
+                                                      .step = static_cast<uint64_t>(batch.number),
+                                                      .first_example = batch.slice.first_example,
+                                                      .loss_terms = &terms});
   // On the CPU in a run with one process, the loss is checked before the backward pass. On other devices, and
   // in runs with several processes, complete_pending_step() checks the loss.
-  if (device_.is_cpu() && !reducer_ && !std::isfinite(batch.loss.item()))
-    check_finite_loss(batch.loss.item(), state_.step, task_.describe_examples(number), state_);
-  return batch;
+  if (device_.is_cpu() && !reducer_ && !std::isfinite(result.loss.item()))
+    check_finite_loss(result.loss.item(), state_.step, task_.batches().describe_examples(batch.number),
+                      state_);
+  return result;
 }
 
 // Launches the backward pass of a micro-batch. In the last micro-batch, the reduction of each gradient over
@@ -101,13 +100,13 @@ void StepRunner::run_backward(const Tensor& loss, int64_t micro_batch) {
   backward(loss, weight, options);
 }
 
-StepOutputs StepRunner::launch(bool with_dropout) {
+StepOutputs StepRunner::launch(const Batches& batches, bool with_dropout) {
   const int64_t micro_steps = config_.train.accumulate;
   StepOutputs outputs;
   const RoundedWeights::Scope rounded(optimizer_.round_weights());
   for (int64_t micro_batch = 0; micro_batch < micro_steps; ++micro_batch) {
     LossTerms terms;
-    const BatchLoss batch = forward(micro_batch, with_dropout, terms);
+    const BatchLoss batch = forward(batches[static_cast<size_t>(micro_batch)], with_dropout, terms);
     const bool empty = !batch.loss.defined(), has_terms = terms.sum().defined();
     outputs.losses.push_back(empty ? Tensor::zeros({}, DType::float32, device_) : detach(batch.loss));
     outputs.loss_terms.push_back(has_terms ? detach(terms.sum()) : Tensor{});
@@ -138,13 +137,13 @@ StepResult StepRunner::run(const StopRequest& stop) {
   const int64_t dropout_steps = config_.train.dropout_steps;
   const bool with_dropout = dropout_steps == 0 || state_.step < dropout_steps;
   stop_request_ = stop;
-  prefetch_batches();
-  const std::optional<StepLayout> layout = fetch_batches(with_dropout);
-  compute_loss_weights();
+  Batches batches = fetch_batches();
+  const std::optional<StepLayout> layout = prepare_graph(batches, with_dropout);
+  compute_loss_weights(batches);
   StepResult result;
   result.lr = config_.optimizer.lr * schedule_.factor(state_.step);
   optimizer_.prepare_step(result.lr);
-  const auto work = [&] { return launch(with_dropout); };
+  const auto work = [&] { return launch(batches, with_dropout); };
   const StepOutputs outputs = layout ? graphs_->run(*layout, state_.step, work) : work();
   result.grad_norm = outputs.grad_norm;
   PendingStep pending{state_.step,
@@ -174,26 +173,47 @@ void StepRunner::wait_for_losses(int64_t end_step) {
 }
 
 void StepRunner::complete_pending_step(const PendingStep& pending) {
+  std::vector<double> losses, terms;
+  for (const Readback& loss : pending.losses) losses.push_back(loss.value());
+  for (const auto& term : pending.loss_terms) terms.push_back(term ? term->value() : 0);
+  const bool has_terms = std::any_of(pending.loss_terms.begin(), pending.loss_terms.end(),
+                                     [](const auto& term) { return term.has_value(); });
+  if (reducer_) {
+    complete_step_of_all_processes(pending, losses, terms);
+  } else {
+    double loss = 0, sum_of_terms = 0;
+    for (size_t i = 0; i < losses.size(); ++i) {
+      loss += pending.loss_weights[i] * losses[i];
+      sum_of_terms += pending.loss_weights[i] * terms[i];
+      if (std::isfinite(losses[i])) continue;
+      const int64_t number = pending.step * config_.train.accumulate + static_cast<int64_t>(i);
+      check_finite_loss(losses[i], pending.step, task_.batches().describe_examples(number), state_);
+    }
+    last_loss_ = loss;
+    last_loss_terms_ = sum_of_terms;
+    processed_unit_count_ += pending.processed_unit_count;
+    agreed_stop_request_ = pending.stop_request;
+  }
+  check_finite_grad_norm(pending.grad_norm.value(), pending.step, state_);
+  if (!has_terms) last_loss_terms_.reset();
+}
+
+void StepRunner::complete_step_of_all_processes(const PendingStep& pending, const std::vector<double>& losses,
+                                                const std::vector<double>& terms) {
   std::optional<StepStatus> status = pending.status;
   if (!status) {
-    std::vector<double> losses, terms;
-    for (const Readback& loss : pending.losses) losses.push_back(loss.value());
-    for (const auto& term : pending.loss_terms) terms.push_back(term ? term->value() : 0);
     status.emplace(communicator_, losses, terms, pending.loss_weights, pending.processed_unit_count,
                    pending.stop_request);
     communicator_.all_reduce(status->status_matrix());
   }
   if (const auto bad = status->find_non_finite_loss()) {
-    std::string examples =
-        task_.describe_examples(pending.step * config_.train.accumulate + bad->micro_batch);
-    if (reducer_) examples += concat_text(" (process ", bad->rank, ")");
-    check_finite_loss(bad->loss, pending.step, examples, state_);
+    const int64_t number = pending.step * config_.train.accumulate + bad->micro_batch;
+    check_finite_loss(bad->loss, pending.step,
+                      concat_text(task_.batches().describe_examples(number), " (process ", bad->rank, ")"),
+                      state_);
   }
-  check_finite_grad_norm(pending.grad_norm.value(), pending.step, state_);
   last_loss_ = status->loss();
-  const bool has_terms = std::any_of(pending.loss_terms.begin(), pending.loss_terms.end(),
-                                     [](const auto& term) { return term.has_value(); });
-  last_loss_terms_ = has_terms ? std::optional(status->loss_terms()) : std::nullopt;
+  last_loss_terms_ = status->loss_terms();
   processed_unit_count_ += status->processed_unit_count();
   agreed_stop_request_ = status->get_stop_request();
 }

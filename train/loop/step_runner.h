@@ -68,13 +68,18 @@ class StepRunner {
     std::optional<StepStatus> status;  // status of all processes; nullopt if the status is not exchanged yet
   };
 
-  void prefetch_batches();
-  std::optional<StepLayout> fetch_batches(bool with_dropout);
-  void compute_loss_weights();
+  using Batches = std::vector<StepBatch>;  // the micro-batches of a step
+
+  Batches fetch_batches();
+  // Returns the layout of a step that can be captured as a graph, and moves its batches to the device.
+  std::optional<StepLayout> prepare_graph(Batches& batches, bool with_dropout);
+  void compute_loss_weights(const Batches& batches);
   void complete_pending_step(const PendingStep& pending);
-  BatchLoss forward(int64_t micro_batch, bool with_dropout, LossTerms& terms);
+  void complete_step_of_all_processes(const PendingStep& pending, const std::vector<double>& losses,
+                                      const std::vector<double>& terms);
+  BatchLoss forward(const StepBatch& batch, bool with_dropout, LossTerms& terms);
   void run_backward(const Tensor& loss, int64_t micro_batch);
-  StepOutputs launch(bool with_dropout);
+  StepOutputs launch(const Batches& batches, bool with_dropout);
   // Returns the status of this process in the current step, which the processes exchange.
   StepStatus make_status(const StepOutputs& outputs) const;
 

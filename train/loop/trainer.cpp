@@ -15,6 +15,7 @@
 #include "train/loop/divergence.h"
 #include "train/loop/process_settings.h"
 #include "train/loop/resume.h"
+#include "train/tasks/registry/make_task.h"
 
 namespace tapeformer {
 namespace {
@@ -24,7 +25,7 @@ constexpr int64_t kReplicaInterval = 100;  // steps between comparisons of the w
 int64_t count_total_steps(const Config& config, const Task& task) {
   const TrainConfig& t = config.train;
   if (t.steps > 0) return t.steps;
-  const double steps = task.count_batches(t.epochs) / static_cast<double>(t.accumulate);
+  const double steps = task.batches().count_batches(t.epochs) / static_cast<double>(t.accumulate);
   return std::max<int64_t>(std::llround(steps), 1);
 }
 
@@ -48,12 +49,12 @@ Trainer::Trainer(Config config, TrainerOptions options)
   device_ = prepare_device(make_process_run_config(config_.run, options_.processes));
   log_processes(options_.processes);
   communicator_ = make_communicator(options_.processes, device_);
-  task_ = make_task(config_, {options_.data_dir, options_.allow_commands}, device_, *communicator_);
-  const DataDigest digest = task_->compute_data_digest();
+  task_ = make_task(config_, {{options_.data_dir, options_.allow_commands}, device_, *communicator_});
+  evaluator_ = task_->open_evaluation({});
+  training_data_digest_ = task_->batches().compute_digest();
   if (hosts.size() > 1)
-    require_same_settings(hosts,
-                          {{"training data", digest.training}, {"evaluation data", digest.evaluation}});
-  training_data_digest_ = digest.training;
+    require_same_settings(
+        hosts, {{"training data", training_data_digest_}, {"evaluation data", evaluator_->compute_digest()}});
   run_on_first_process(hosts, [&] {
     const bool resumes = options_.resume && !list_checkpoint_steps(options_.run_dir.string()).empty();
     if (!config_.model.init.empty() && !resumes) load_initial_weights(config_.model.init, task_->model());
@@ -95,8 +96,8 @@ TrainingState Trainer::make_state() const {
 bool Trainer::is_epoch_due(int64_t every) const {
   if (every == 0 || state_.step == 0) return false;
   const int64_t batches = state_.step * config_.train.accumulate;
-  const int64_t done = task_->count_complete_epochs(batches);
-  return done / every > task_->count_complete_epochs(batches - config_.train.accumulate) / every;
+  const int64_t done = task_->batches().count_complete_epochs(batches);
+  return done / every > task_->batches().count_complete_epochs(batches - config_.train.accumulate) / every;
 }
 
 CheckpointWriter::WarningFunction Trainer::make_warning_function() {
@@ -110,13 +111,14 @@ void Trainer::report_step(const StepResult& step) {
   interval_processed_unit_count_ += step_runner_->take_processed_unit_count();
   const double speed =
       interval_seconds_ > 0 ? static_cast<double>(interval_processed_unit_count_) / interval_seconds_ : 0;
-  ProgressSample sample{.step = state_.step,
-                        .loss = loss,
-                        .bits_per_dim = task_->compute_progress_bits_per_dim(loss),
-                        .tokens_per_second = speed,
-                        .memory_bytes = get_device_allocator(device_).stats().peak_bytes,
-                        .epoch = task_->count_complete_epochs(state_.step * config_.train.accumulate - 1) + 1,
-                        .lr = step.lr};
+  ProgressSample sample{
+      .step = state_.step,
+      .loss = loss,
+      .bits_per_dim = task_->compute_progress_bits_per_dim(loss),
+      .tokens_per_second = speed,
+      .memory_bytes = get_device_allocator(device_).stats().peak_bytes,
+      .epoch = task_->batches().count_complete_epochs(state_.step * config_.train.accumulate - 1) + 1,
+      .lr = step.lr};
   if (time_limit_seconds() > 0)
     sample.seconds_left = std::max(time_limit_seconds() - state_.training_seconds, 0.0);
   run_log_->show_progress(sample);
@@ -141,7 +143,7 @@ void Trainer::report_epoch() {
   const TrainingState::EpochTimes finished = epoch_time_accumulator_.finish_epoch();
   run_log_->write({{"step", state_.step},
                    {"split", "epoch"},
-                   {"epoch", task_->count_complete_epochs(state_.step * config_.train.accumulate)},
+                   {"epoch", task_->batches().count_complete_epochs(state_.step * config_.train.accumulate)},
                    {"seconds_per_epoch", finished.seconds},
                    {"cpu_seconds_per_epoch", finished.cpu_seconds}});
 }
@@ -156,14 +158,14 @@ bool Trainer::evaluate(const StopSignalScope& signals) {
   bool has_message = false;
   const auto before_batch = [&] {
     if (!has_message && watch.measure_elapsed_seconds() >= options_.evaluation_message_delay_seconds) {
-      run_log_->print_message(concat_text("step ", state_.step, ": evaluating ",
-                                          task_->count_evaluation_examples(), " examples"));
+      run_log_->print_message(
+          concat_text("step ", state_.step, ": evaluating ", evaluator_->count_examples(), " examples"));
       has_message = true;
     }
     return is_true_on_any_process(*communicator_, signals.last_signal() != 0);
   };
   try {
-    evaluation = task_->evaluate(before_batch);
+    evaluation = evaluator_->evaluate(before_batch);
   } catch (const StoppedError&) {
   }
   optimizer_->swap_averaged_weights();
@@ -308,8 +310,8 @@ DryRunResult Trainer::dry_run() {
   state_.total_steps = std::max<int64_t>(state_.total_steps, warm_up + 1);
   DryRunResult report{.parameter_count = count_parameters(task_->model()),
                       .total_steps = state_.total_steps,
-                      .training_example_count = task_->count_training_examples(),
-                      .evaluation_example_count = task_->count_evaluation_examples()};
+                      .training_example_count = task_->batches().count_examples(),
+                      .evaluation_example_count = evaluator_->count_examples()};
   get_device_allocator(device_).reset_peak();
   const auto step = [&] {
     step_runner_->run();

@@ -128,6 +128,7 @@ class Trainer {
   TrainerOptions options_;
   std::shared_ptr<Communicator> communicator_;
   std::unique_ptr<Task> task_;
+  std::unique_ptr<Evaluator> evaluator_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<Schedule> schedule_;
   std::unique_ptr<StepRunner> step_runner_;
@@ -138,7 +139,7 @@ class Trainer {
   EpochTimeAccumulator epoch_time_accumulator_;
   std::optional<TaskEvaluation> last_evaluation_;
   std::string task_metadata_json_;    // Task::metadata_json()
-  std::string training_data_digest_;  // Task::compute_data_digest().training
+  std::string training_data_digest_;  // BatchSource::compute_digest()
 
   // Number of predictions or frames that were processed since the last training record was written to
   // metrics.jsonl.

@@ -1,128 +1,180 @@
-// The task that trains and evaluates autoregressive models of images, texts and sequences.
+#include "train/tasks/autoregressive.h"
+
 #include <algorithm>
-#include <map>
+#include <charconv>
 #include <numbers>
 #include <utility>
 
 #include "train/build.h"
 #include "train/evaluate.h"
-#include "train/tasks/dataset_task.h"
+#include "train/tasks/dataset_batches.h"
 #include "train/tasks/text/description.h"
+#include "train/tasks/text/scoring.h"
 
 namespace tapeformer {
 namespace {
+
+constexpr char kCarried[] = "carried";
 
 double convert_to_bits(double nats) {
   return nats / std::numbers::ln2;
 }
 
-BatchLayout make_layout(const Batch& batch) {
-  const auto sizes = [](const Tensor& tensor) {
-    return std::vector<int64_t>(tensor.shape().begin(), tensor.shape().end());
-  };
-  return {.token_shape = sizes(batch.tokens),
-          .mask_shape = batch.mask.defined() ? sizes(batch.mask) : std::vector<int64_t>()};
+std::vector<int64_t> list_sizes(const Tensor& tensor) {
+  return tensor.defined() ? std::vector<int64_t>(tensor.shape().begin(), tensor.shape().end())
+                          : std::vector<int64_t>();
 }
 
-class AutoregressiveTask final : public DatasetTask {
- public:
-  AutoregressiveTask(const Config& config, const std::string& data_dir, Device device,
-                     Communicator& processes)
-      : DatasetTask(config, data_dir, processes, count_unmasked_tokens) {
-    model_ = make_model(config, training_set().info(), device);
-    memory_ = model_->encoder.make_segment_memory(config.data.batch_size);
-    if (memory_ && processes.size() > 1)
-      throw ConfigError(concat_text("attention.memory: a segment memory needs a run with one process, got ",
-                                    processes.size(), " processes"));
-    captures_steps_ = config.run.cuda_graphs && !device.is_cpu();
-  }
+std::shared_ptr<const Tokenizer> restore_tokenizer(const Config& config, const TaskEnvironment& environment,
+                                                   const TrainingState& state, const std::string& path) {
+  if (!is_text_dataset(config)) return nullptr;
+  if (state.is_converted) return make_tokenizer(config, environment.data.data_dir);
+  return parse_tokenizer(state.task_json, path,
+                         parse_unknown_characters(config.data.get<std::string>("unknown_characters")));
+}
 
-  const Module& model() const override { return *model_; }
+// Returns the number of tokens in EvaluationOptions::context, which is not empty. Throws ConfigError unless
+// the number is from 0 to `length` - 1.
+int64_t parse_context_length(const std::string& text, int64_t length) {
+  int64_t tokens = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), tokens);
+  if (error != std::errc() || end != text.data() + text.size() || tokens < 0 || tokens >= length)
+    throw ConfigError(concat_text("the context \"", text,
+                                  "\": expected \"carried\", or a number of tokens below "
+                                  "data.sequence_length = ",
+                                  length));
+  return tokens;
+}
 
-  std::optional<BatchLayout> fetch_batch(int64_t number, int64_t slot) override {
-    const Batch batch = next_batch(number, slot);
-    batches_[slot] = batch;
-    preceding_[slot] = number % batches_per_epoch() * (batch.tokens.size(1) - 1);
-    // If the batch has a mask and the loss has several chunks, the host computes the weight of each chunk
-    // from the mask. A CUDA graph does not capture computations on the host.
-    if (!captures_steps_ || (batch.mask.defined() && model_->options().loss_chunks > 1)) return std::nullopt;
-    BatchLayout layout = make_layout(batch);
-    if (memory_)
-      layout.memory_token_count =
-          std::min(preceding_[slot], compute_max_memory_span(model_->options().encoder.attention));
-    Batch& run_on_device = on_device_[{slot, layout}];
-    copy_to_device(batch.tokens, run_on_device.tokens);
-    if (batch.mask.defined()) copy_to_device(batch.mask, run_on_device.mask);
-    batches_[slot] = run_on_device;
-    return layout;
-  }
-  NamedTensors state() const override { return memory_ ? memory_->state() : NamedTensors(); }
-  BatchLoss compute_loss(int64_t slot, const ForwardContext& context) override {
-    const Batch& batch = batches_[slot];
-    ForwardContext with_memory = context;
-    with_memory.memory = memory_.get();
-    if (memory_) memory_->start_segment(preceding_.at(slot));
-    return {model_->compute_loss(batch, with_memory), batch.tokens.size(0) * (batch.tokens.size(1) - 1)};
-  }
+std::string describe_windows(const TextDataset& text, int64_t memory) {
+  const int64_t length = text.info().length, context = text.eval_context();
+  if (memory > 0)
+    return concat_text("segments of ", length, " predictions after a memory of at most ", memory,
+                       " tokens; all predictions are scored");
+  return concat_text("windows of ", length, " predictions, stride ", length - context,
+                     context == 0 ? "; all predictions are scored"
+                                  : concat_text("; the first ", context,
+                                                " predictions of each window but the first are not scored"));
+}
 
-  TaskEvaluation evaluate(const StopCheck& stop) const override {
-    const Evaluation e =
-        tapeformer::evaluate(*model_, evaluation_set(), evaluation_batch_size(), 0, 0, stop, communicator());
-    TaskEvaluation result{.split = e.split,
-                          .example_count = e.example_count,
-                          .selection_metric = e.nats_per_dim,
-                          .seconds = e.seconds,
-                          .metrics = {{"loss_nats", e.nats_per_dim},
-                                      {"bits_per_dim", e.bits_per_dim},
-                                      {"examples", e.example_count},
-                                      {"seconds", e.seconds}},
-                          .printed_results = {},
-                          .summary = concat_text(e.nats_per_dim, " nats, ", e.bits_per_dim, " bits/dim")};
-    for (const auto& [name, value] : list_named_results(e)) {
-      result.printed_results.emplace_back(name, value);
-      if (name != "nats_per_dim" && name != "bits_per_dim") result.metrics.emplace_back(name, value);
-    }
-    if (e.text_score)
-      result.summary = concat_text(e.text_score->bits_per_byte(), " bits/byte, perplexity ",
-                                   e.text_score->perplexity(), " per token");
-    if (e.accuracy >= 0) result.summary += concat_text(", accuracy ", 100 * e.accuracy, " %");
-    return result;
+TaskEvaluation describe(const Evaluation& e, const std::string& context) {
+  TaskEvaluation result{.split = e.split,
+                        .example_count = e.example_count,
+                        .selection_metric = e.nats_per_dim,
+                        .seconds = e.seconds,
+                        .metrics = {{"loss_nats", e.nats_per_dim},
+                                    {"bits_per_dim", e.bits_per_dim},
+                                    {"examples", e.example_count},
+                                    {"seconds", e.seconds}},
+                        .results = {},
+                        .summary = concat_text(e.nats_per_dim, " nats, ", e.bits_per_dim, " bits/dim")};
+  for (const auto& [name, value] : list_named_results(e)) {
+    result.results.emplace_back(name, value);
+    if (name != "nats_per_dim" && name != "bits_per_dim") result.metrics.emplace_back(name, value);
   }
-
-  std::string metadata_json() const override {
-    const auto tokenizer = training_set().tokenizer();
-    return tokenizer ? to_json(*tokenizer) : "";
+  if (const auto& text = e.text_score) {
+    result.summary =
+        concat_text(text->bits_per_byte(), " bits/byte, perplexity ", text->perplexity(), " per token");
+    result.details.add("context", context)
+        .add("tokens", text->token_count)
+        .add("bytes", text->byte_count)
+        .add("characters", text->character_count);
+    add_unknown_tokens(*text, result.details);
   }
-  void add_metrics(double loss, MetricRecord& record) const override {
-    record.emplace_back("bits_per_dim", convert_to_bits(loss));
-  }
-  double compute_progress_bits_per_dim(double loss) const override {
-    return model_->options().head == OutputHead::logistic_mixture ? convert_to_bits(loss) : -1;
-  }
-
- private:
-  // Copies `from` to `to`. Allocates `to` only if `to` is undefined, because captured CUDA graphs read from
-  // the memory of `to`.
-  void copy_to_device(const Tensor& from, Tensor& to) const {
-    if (!to.defined()) to = Tensor::empty(from.shape(), from.dtype(), model_->predictor.weight.device());
-    to.copy_from(from);
-  }
-
-  bool captures_steps_ = false;
-  std::map<int64_t, Batch> batches_;  // indexed by slot
-  // For each slot, the number of tokens that precede the batch of the slot in a text stream. This number is
-  // the same for all streams.
-  std::map<int64_t, int64_t> preceding_;
-  std::unique_ptr<SegmentMemory> memory_;  // null if the model has no segment memory
-  std::map<std::pair<int64_t, BatchLayout>, Batch> on_device_;
-  std::unique_ptr<AutoregressiveModel> model_;
-};
+  if (e.accuracy >= 0) result.summary += concat_text(", accuracy ", 100 * e.accuracy, " %");
+  return result;
+}
 
 }  // namespace
 
-std::unique_ptr<Task> make_autoregressive_task(const Config& config, const DataAccessOptions& data,
-                                               Device device, Communicator& processes) {
-  return std::make_unique<AutoregressiveTask>(config, data.data_dir, device, processes);
+AutoregressiveTask::AutoregressiveTask(const Config& config, const TaskEnvironment& environment)
+    : Task(config), environment_(environment) {
+  const auto dataset = open_training_set(config, environment);
+  batches_ = std::make_unique<DatasetBatches>(config, dataset, environment.processes, count_unmasked_tokens);
+  tokenizer_ = dataset->tokenizer();
+  dataset_info_ = dataset->info();
+  model_ = make_model(config, dataset_info_, environment.device);
+  memory_ = model_->encoder.make_segment_memory(config.data.batch_size);
+  if (memory_ && environment.processes.size() > 1)
+    throw ConfigError(concat_text("attention.memory: a segment memory needs a run with one process, got ",
+                                  environment.processes.size(), " processes"));
+}
+
+AutoregressiveTask::AutoregressiveTask(const Config& config, const TaskEnvironment& environment,
+                                       const TrainingState& state, const std::string& state_path)
+    : Task(config),
+      environment_(environment),
+      tokenizer_(restore_tokenizer(config, environment, state, state_path)),
+      dataset_info_(get_dataset_info(config, tokenizer_)),
+      model_(make_model(config, dataset_info_, environment.device)) {}
+
+ModelSubject AutoregressiveTask::subject() const {
+  if (tokenizer_) return ModelSubject::text;
+  return dataset_info_.channels > 0 ? ModelSubject::images : ModelSubject::symbols;
+}
+
+std::shared_ptr<const Dataset> AutoregressiveTask::open_split(const std::string& split,
+                                                              std::optional<int64_t> limit) const {
+  return open_evaluation_set(config(), environment_, tokenizer_, split, limit);
+}
+
+std::string AutoregressiveTask::metadata_json() const {
+  return tokenizer_ ? to_json(*tokenizer_) : "";
+}
+
+std::unique_ptr<Evaluator> AutoregressiveTask::open_evaluation(const EvaluationOptions& options) const {
+  if (options.context == kCarried) {
+    const int64_t streams = std::max<int64_t>(options.batch_size, 1), limit = options.limit.value_or(0);
+    return std::make_unique<DatasetEvaluator>(
+        open_split(options.split, 0), [this, streams, limit](const Dataset& set, const StopCheck& stop) {
+          const auto& text = dynamic_cast<const TextDataset&>(set);
+          const Evaluation e = evaluate_recurrent(*model_, text, streams, limit, stop);
+          return describe(
+              e, concat_text("state carried through ", e.example_count, " equal parts of the split"));
+        });
+  }
+  Config with_context = config();
+  if (!options.context.empty())
+    with_context.data.options.set("eval_context",
+                                  parse_context_length(options.context, dataset_info_.length));
+  const int64_t batch_size = choose_batch_size(config(), options);
+  return std::make_unique<DatasetEvaluator>(
+      open_evaluation_set(with_context, environment_, tokenizer_, options.split, options.limit),
+      [this, batch_size, seed = options.seed](const Dataset& set, const StopCheck& stop) {
+        const auto* const text = dynamic_cast<const TextDataset*>(&set);
+        const int64_t memory = compute_max_memory_span(model_->options().encoder.attention);
+        return describe(evaluate(*model_, set, batch_size, 0, seed, stop, environment_.processes),
+                        text ? describe_windows(*text, memory) : "");
+      });
+}
+
+// If the batch has a mask and the loss has several chunks, the host computes the weight of each chunk from
+// the mask. A CUDA graph does not capture computations on the host.
+std::optional<BatchLayout> AutoregressiveTask::make_graph_layout(const StepBatch& batch) const {
+  const Batch& examples = batch.examples();
+  if (examples.mask.defined() && model_->options().loss_chunks > 1) return std::nullopt;
+  BatchLayout layout{.token_shape = list_sizes(examples.tokens), .mask_shape = list_sizes(examples.mask)};
+  if (memory_)
+    layout.memory_token_count =
+        std::min(batch.preceding_token_count, compute_max_memory_span(model_->options().encoder.attention));
+  return layout;
+}
+
+BatchLoss AutoregressiveTask::compute_loss(const StepBatch& batch, const ForwardContext& context) {
+  const Batch& examples = batch.examples();
+  ForwardContext with_memory = context;
+  with_memory.memory = memory_.get();
+  if (memory_) memory_->start_segment(batch.preceding_token_count);
+  return {model_->compute_loss(examples, with_memory),
+          examples.tokens.size(0) * (examples.tokens.size(1) - 1)};
+}
+
+void AutoregressiveTask::add_metrics(double loss, MetricRecord& record) const {
+  record.emplace_back("bits_per_dim", convert_to_bits(loss));
+}
+
+double AutoregressiveTask::compute_progress_bits_per_dim(double loss) const {
+  return model_->options().head == OutputHead::logistic_mixture ? convert_to_bits(loss) : -1;
 }
 
 }  // namespace tapeformer

@@ -1,62 +1,60 @@
-// The task of models that predict one result for each example: classifiers and Set Transformers.
+#include "train/tasks/examples.h"
+
 #include "train/build.h"
 #include "train/evaluate.h"
-#include "train/tasks/dataset_task.h"
+#include "train/tasks/dataset_batches.h"
 
 namespace tapeformer {
 namespace {
 
-class ExampleTask final : public DatasetTask {
- public:
-  ExampleTask(const Config& config, const std::string& data_dir, Device device, Communicator& processes)
-      : DatasetTask(config, data_dir, processes,
-                    [](const Batch& batch) { return static_cast<double>(batch.inputs().size(0)); }),
-        model_(make_example_model(config, training_set().info(), device)) {}
-
-  const Module& model() const override { return *model_; }
-
-  // Returns std::nullopt, because the host reads the lengths of the sequences in each step. A CUDA graph does
-  // not capture computations on the host.
-  std::optional<BatchLayout> fetch_batch(int64_t number, int64_t slot) override {
-    batches_[slot] = next_batch(number, slot);
-    return std::nullopt;
+TaskEvaluation describe(const ExampleEvaluation& e) {
+  TaskEvaluation result{.split = e.split,
+                        .example_count = e.example_count,
+                        .selection_metric = e.scores.front().second,
+                        .seconds = e.seconds,
+                        .metrics = {{"loss_nats", e.scores.front().second}},
+                        .results = {},
+                        .summary = {}};
+  for (size_t i = 0; i < e.scores.size(); ++i) {
+    const auto& [name, score] = e.scores[i];
+    if (i > 0) result.metrics.emplace_back(name, score);
+    result.results.emplace_back(name, score);
+    result.summary += concat_text(i == 0 ? "" : ", ", name, " ", score);
   }
-  BatchLoss compute_loss(int64_t slot, const ForwardContext& context) override {
-    const Batch& batch = batches_[slot];
-    return {model_->compute_loss(batch, context), batch.inputs().size(0) * batch.inputs().size(1)};
-  }
-
-  TaskEvaluation evaluate(const StopCheck& stop) const override {
-    const ExampleEvaluation e =
-        tapeformer::evaluate(*model_, evaluation_set(), evaluation_batch_size(), 0, 0, stop, communicator());
-    TaskEvaluation result{.split = e.split,
-                          .example_count = e.example_count,
-                          .selection_metric = e.scores.front().second,
-                          .seconds = e.seconds,
-                          .metrics = {{"loss_nats", e.scores.front().second}},
-                          .printed_results = {},
-                          .summary = {}};
-    for (size_t i = 0; i < e.scores.size(); ++i) {
-      const auto& [name, score] = e.scores[i];
-      if (i > 0) result.metrics.emplace_back(name, score);
-      result.printed_results.emplace_back(name, score);
-      result.summary += concat_text(i == 0 ? "" : ", ", name, " ", score);
-    }
-    result.metrics.emplace_back("examples", e.example_count);
-    result.metrics.emplace_back("seconds", e.seconds);
-    return result;
-  }
-
- private:
-  std::map<int64_t, Batch> batches_;  // indexed by slot
-  std::unique_ptr<ExampleModel> model_;
-};
+  result.metrics.emplace_back("examples", e.example_count);
+  result.metrics.emplace_back("seconds", e.seconds);
+  return result;
+}
 
 }  // namespace
 
-std::unique_ptr<Task> make_example_task(const Config& config, const DataAccessOptions& data, Device device,
-                                        Communicator& processes) {
-  return std::make_unique<ExampleTask>(config, data.data_dir, device, processes);
+ExampleTask::ExampleTask(const Config& config, const TaskEnvironment& environment)
+    : Task(config), environment_(environment) {
+  const auto dataset = open_training_set(config, environment);
+  batches_ = std::make_unique<DatasetBatches>(config, dataset, environment.processes, [](const Batch& batch) {
+    return static_cast<double>(batch.inputs().size(0));
+  });
+  model_ = make_example_model(config, dataset->info(), environment.device);
+}
+
+ExampleTask::ExampleTask(const Config& config, const TaskEnvironment& environment,
+                         const TrainingState& /*state*/, const std::string& /*state_path*/)
+    : Task(config),
+      environment_(environment),
+      model_(make_example_model(config, get_dataset_info(config), environment.device)) {}
+
+std::unique_ptr<Evaluator> ExampleTask::open_evaluation(const EvaluationOptions& options) const {
+  const int64_t batch_size = choose_batch_size(config(), options);
+  return std::make_unique<DatasetEvaluator>(
+      open_evaluation_set(config(), environment_, nullptr, options.split, options.limit),
+      [this, batch_size, seed = options.seed](const Dataset& dataset, const StopCheck& stop) {
+        return describe(evaluate(*model_, dataset, batch_size, 0, seed, stop, environment_.processes));
+      });
+}
+
+BatchLoss ExampleTask::compute_loss(const StepBatch& batch, const ForwardContext& context) {
+  const Batch& examples = batch.examples();
+  return {model_->compute_loss(examples, context), examples.inputs().size(0) * examples.inputs().size(1)};
 }
 
 }  // namespace tapeformer

@@ -1,18 +1,47 @@
 #include "train/tasks/task.h"
 
-#include "train/build.h"
+#include <algorithm>
+
+#include "core/errors.h"
 
 namespace tapeformer {
+namespace {
+
+std::string describe(ModelSubject subject) {
+  switch (subject) {
+    case ModelSubject::images:
+      return "images";
+    case ModelSubject::text:
+      return "text";
+    case ModelSubject::symbols:
+      return "symbols";
+    case ModelSubject::classes:
+      return "classes";
+    case ModelSubject::sets:
+      return "sets";
+    case ModelSubject::speech:
+      return "speech";
+  }
+  return "";
+}
+
+}  // namespace
 
 std::pair<int64_t, int64_t> compute_slice_range(int64_t count, int rank, int size) {
   return {count * rank / size, count * (rank + 1) / size};
 }
 
-std::unique_ptr<Task> make_task(const Config& config, const DataAccessOptions& data, Device device,
-                                Communicator& processes) {
-  if (config.model.type == "speech") return make_speech_task(config, data, device, processes);
-  return predicts_one_result_per_example(config) ? make_example_task(config, data, device, processes)
-                                                 : make_autoregressive_task(config, data, device, processes);
+BatchSource& Task::batches() const {
+  check(batches_ != nullptr, "task", "the task of a checkpoint has no training data");
+  return *batches_;
+}
+
+void require_subject(const Task& task, std::initializer_list<ModelSubject> subjects,
+                     const std::string& what) {
+  if (std::find(subjects.begin(), subjects.end(), task.subject()) != subjects.end()) return;
+  std::string names;
+  for (const ModelSubject subject : subjects) names += (names.empty() ? "" : " or ") + describe(subject);
+  throw ConfigError(what + " is for models of " + names + "; this is a model of " + describe(task.subject()));
 }
 
 }  // namespace tapeformer

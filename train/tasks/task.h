@@ -1,36 +1,79 @@
-// An interface between the Trainer and a model type. A task provides batches, losses and evaluations. The
-// Trainer handles the optimizer, the schedule, checkpoints, resume, metrics and signals in the same way for
-// all tasks.
-//
-// A batch depends only on the config and the batch number. A checkpoint therefore contains no data loader
-// state: a resumed run continues with the next batch number.
+// A task is what a run is about: its config, model, data, loss and evaluation. make_task() makes a task for
+// training. load_task() restores the task of a checkpoint. The Trainer handles the
+// optimizer, the schedule, checkpoints, resume, metrics and signals in the same way for all tasks, and
+// commands use a task without knowing the type of its model.
 #pragma once
 
-#include <compare>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "data/speech/phone_scoring.h"
 #include "models/layers/module.h"
 #include "train/config/config.h"
 #include "train/distributed/communicator.h"
 #include "train/metrics.h"
+#include "train/report.h"
 #include "train/signals.h"
 #include "train/tasks/data_access.h"
+#include "train/tasks/step_batch.h"
 
 namespace tapeformer {
 
-// The result of an evaluation during training.
+// What a task needs besides its config. `processes` must outlive the task.
+struct TaskEnvironment {
+  DataAccessOptions data = {};
+  Device device = kCpu;  // device of the model
+  // The processes of the run. Each computes a slice of each batch and some batches of an evaluation.
+  Communicator& processes = *get_single_process_communicator();
+};
+
+struct EvaluationOptions {
+  std::string split = {};  // "train", "valid" or "test"; "": the split that training evaluates on
+  // Maximum number of examples; 0: all, of "train" at most data.limit. If nullopt, the limits of the config
+  // apply.
+  std::optional<int64_t> limit = {};
+  int64_t batch_size = 0;  // 0: train.eval_batch_size, or data.batch_size if it is 0
+  uint64_t seed = 0;       // affects only attention kinds with the capability has_random_evaluation
+  // Text: number of tokens that each window repeats without scoring them, or "carried" for one pass with the
+  // recurrent form; "": data.eval_context.
+  std::string context = {};
+  int64_t beam_size = 0;        // speech: prefixes of a beam search; 0: greedy decoding
+  int64_t confusion_count = 0;  // speech: number of most frequent errors in TaskEvaluation::details
+};
+
 struct TaskEvaluation {
   std::string split;
   int64_t example_count = 0;
   double selection_metric = 0;  // selects the best checkpoint and drives a plateau schedule; lower is better
   double seconds = 0;
-  MetricRecord metrics;          // fields for metrics.jsonl, without step and split
-  MetricRecord printed_results;  // names and values of the results in the output of `train`
-  std::string summary;           // text with the results, for the log
+  MetricRecord metrics;                          // fields for metrics.jsonl, without step and split
+  MetricRecord results;                          // names and values of the results in the output of commands
+  std::string summary;                           // text with the results, for the log
+  Report details = {};                           // further fields in the output of "eval"
+  std::string headline = {};                     // lines above the output of "eval"; may be empty
+  std::vector<ScoredUtterance> utterances = {};  // speech: all utterances in the order of the corpus
+};
+
+// The data of an evaluation, and the evaluation of the task's model on them. The task must outlive it.
+class Evaluator {
+ public:
+  Evaluator() = default;
+  Evaluator(const Evaluator&) = delete;
+  Evaluator& operator=(const Evaluator&) = delete;
+  virtual ~Evaluator() = default;
+
+  virtual int64_t count_examples() const = 0;
+  // Returns the size of the data and a checksum of a part of their contents.
+  virtual std::string compute_digest() const = 0;
+  // Returns files of the data that list_input_paths() (train/cli/run_options.h) does not know.
+  virtual std::vector<std::filesystem::path> list_input_files() const { return {}; }
+  // Evaluates the model without dropout. All processes of the run must call this function. Throws
+  // DivergenceError if a loss is not finite, and StoppedError if `stop` returns true between two batches.
+  // Each process calls `stop` the same number of times.
+  virtual TaskEvaluation evaluate(const StopCheck& stop = {}) const = 0;
 };
 
 struct BatchLoss {
@@ -39,72 +82,39 @@ struct BatchLoss {
   int64_t processed_unit_count = 0;
 };
 
-// The part of a batch that this process computes. In a run with one process, the slice is the whole batch.
-struct BatchSlice {
-  int64_t first_example = 0, example_count = 0;  // range of the examples in the batch
-  // Numbers of items (predictions, utterances or labels) over which the loss is averaged. loss_divisor is the
-  // number of items in the slice, and batch_loss_divisor is the number in the whole batch.
-  double loss_divisor = 0, batch_loss_divisor = 0;
-};
-
-// Returns the range [first, second) of `count` examples that process `rank` of `size` computes.
-std::pair<int64_t, int64_t> compute_slice_range(int64_t count, int rank, int size);
-
-// The shapes of the tensors of a batch. A captured CUDA graph can be replayed for each batch that has the
-// same layout and the same slot.
-struct BatchLayout {
-  std::vector<int64_t> token_shape, mask_shape;  // `mask_shape` is empty if there is no mask
-  int64_t memory_token_count = 0;  // number of tokens that the model reads from its segment memory
-  auto operator<=>(const BatchLayout&) const = default;
-};
-
-// Sizes and checksums of the training data and the evaluation data of a task, as text.
-struct DataDigest {
-  std::string training, evaluation;
-};
+// What a model processes. Determines what commands can do with a task.
+enum class ModelSubject { images, text, symbols, classes, sets, speech };
 
 class Task {
  public:
-  Task() = default;
+  explicit Task(Config config) : config_(std::move(config)) {}
   Task(const Task&) = delete;
   Task& operator=(const Task&) = delete;
   virtual ~Task() = default;
 
-  virtual const Module& model() const = 0;
+  const Config& config() const { return config_; }
+  virtual ModelSubject subject() const = 0;
+  virtual Module& model() const = 0;
   // Returns the tensors that the task keeps from one batch for the next batch, such as a segment memory.
   // Checkpoints store these tensors. Loading a checkpoint overwrites the tensors in place.
   virtual NamedTensors state() const { return {}; }
-  virtual int64_t count_training_examples() const = 0;
-  virtual int64_t count_evaluation_examples() const = 0;
+  // Returns a JSON object with the metadata that is needed to use the model without its training data. If no
+  // metadata is needed, returns "". Checkpoints store the metadata in state.json.
+  virtual std::string metadata_json() const { return ""; }
 
-  virtual double count_batches(double epochs) const = 0;
-  // Returns the number of complete epochs among the first `batches` batches.
-  virtual int64_t count_complete_epochs(int64_t batches) const = 0;
+  // Opens the data of an evaluation. Throws ConfigError if the options do not match the task, and DataError
+  // if files are missing or invalid.
+  virtual std::unique_ptr<Evaluator> open_evaluation(const EvaluationOptions& options) const = 0;
+
+  // Returns the training data. Only tasks of make_task() have training data.
+  BatchSource& batches() const;
+  // Returns the layout of the batch if its loss can be captured as a CUDA graph, and nullopt otherwise.
+  virtual std::optional<BatchLayout> make_graph_layout(const StepBatch& /*batch*/) const { return {}; }
+  // Returns the training loss over the examples of the batch, which must not be empty.
+  virtual BatchLoss compute_loss(const StepBatch& batch, const ForwardContext& context) = 0;
+
   // Returns whether metrics.jsonl gets a record with the time of each epoch.
   virtual bool reports_epochs() const { return false; }
-
-  // Starts loading batches `first` to `end` - 1. fetch_batch() must then be called with these numbers in
-  // order.
-  virtual void prefetch_batches(int64_t /*first*/, int64_t /*end*/) {}
-  // Fetches batch `number` and assigns it to `slot`, for later calls of get_slice() and compute_loss().
-  // `slot` is the index of the batch among the micro-batches of a step.
-  //
-  // If the loss of the batch can be captured as a CUDA graph, returns the layout of the batch. Otherwise,
-  // returns std::nullopt. Batches with equal layouts in the same slot use the same device tensors, so that a
-  // captured graph can be replayed.
-  virtual std::optional<BatchLayout> fetch_batch(int64_t number, int64_t slot) = 0;
-  // Returns this process's slice of the batch in `slot`.
-  virtual BatchSlice get_slice(int64_t slot) const = 0;
-  // Returns the training loss over the examples of get_slice(slot). The slice must not be empty.
-  virtual BatchLoss compute_loss(int64_t slot, const ForwardContext& context) = 0;
-  // Returns the indices or ids of the examples of batch `number` as text. The error message for a non-finite
-  // loss contains this text.
-  virtual std::string describe_examples(int64_t number) const = 0;
-  // Evaluates the model. All processes of the run must call this function, because most tasks distribute the
-  // batches among the processes. Throws StoppedError if `stop` returns true between two batches. Each
-  // process calls `stop` the same number of times.
-  virtual TaskEvaluation evaluate(const StopCheck& stop) const = 0;
-
   // Adds metrics that depend on the training loss, such as bits_per_dim, to a record of metrics.jsonl.
   virtual void add_metrics(double /*loss*/, MetricRecord& /*record*/) const {}
   // Returns the unit of the speed in the progress line.
@@ -112,26 +122,16 @@ class Task {
   // Returns the bits per dimension that the progress line shows for a training loss. Returns a negative
   // number if the progress line does not show bits per dimension.
   virtual double compute_progress_bits_per_dim(double /*loss*/) const { return -1; }
-  // Returns a JSON object with the metadata that is needed to use the model without its training data. If no
-  // metadata is needed, returns "". Checkpoints store the metadata in state.json.
-  virtual std::string metadata_json() const { return ""; }
-  // Returns the sizes of the data and checksums of a part of their contents. Processes compare the digests at
-  // the start of a training. A resumed run compares the digest of the training data with the digest in the
-  // checkpoint.
-  virtual DataDigest compute_data_digest() const = 0;
+
+ protected:
+  std::unique_ptr<BatchSource> batches_;  // null for a task of a checkpoint
+
+ private:
+  Config config_;
 };
 
-// make_task() loads the data and builds the task of model.type, with the model on `device`. The other
-// functions build the task of one model type. Each process computes one slice of each batch. `processes` must
-// outlive the task. The functions throw ConfigError if the config does not match the data, and DataError if
-// files are missing or invalid.
-std::unique_ptr<Task> make_task(const Config& config, const DataAccessOptions& data, Device device,
-                                Communicator& processes = *get_single_process_communicator());
-std::unique_ptr<Task> make_autoregressive_task(const Config& config, const DataAccessOptions& data,
-                                               Device device, Communicator& processes);
-std::unique_ptr<Task> make_example_task(const Config& config, const DataAccessOptions& data, Device device,
-                                        Communicator& processes);
-std::unique_ptr<Task> make_speech_task(const Config& config, const DataAccessOptions& data, Device device,
-                                       Communicator& processes);
+// Throws ConfigError unless the model of the task processes one of the subjects. `what` is what needs such a
+// model, for example "--context".
+void require_subject(const Task& task, std::initializer_list<ModelSubject> subjects, const std::string& what);
 
 }  // namespace tapeformer

@@ -11,7 +11,7 @@
 #include "tests/train/cli/tiny_run.h"
 #include "tests/train/quiet_training.h"
 #include "tests/train/tasks/speech/tiny_speech.h"
-#include "train/inference/run.h"
+#include "train/tasks/registry/load_task.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;
@@ -32,7 +32,7 @@ fs::path latest(const fs::path& run) {
 }
 
 std::string load_error(const fs::path& run) {
-  return message_of<CheckpointError>([&] { load_run({.path = run.string(), .config_settings = {}}); });
+  return message_of<CheckpointError>([&] { load_task({.path = run.string()}); });
 }
 
 std::string resume_error(const Config& config, const fs::path& run) {
@@ -92,7 +92,7 @@ TEST_CASE("an error about a damaged checkpoint names the newest intact one befor
   CHECK(!contains(load_error(dir / "run"), "intact"));
   train(config, dir / "other");
   CHECK(!contains(message_of<ConfigError>([&] {
-                    load_run({.path = (dir / "other").string(), .config_settings = {"model.layers=2"}});
+                    load_task({.path = (dir / "other").string(), .config_settings = {"model.layers=2"}});
                   }),
                   "intact"));
 }
@@ -221,9 +221,7 @@ TEST_CASE("sizes in state.json and config.toml that do not match the tensors all
     const auto load = [&](const std::vector<std::string>& sets = {}) {
       get_device_allocator(kCpu).reset_peak();
       const int64_t before = get_device_allocator(kCpu).stats().peak_bytes;
-      const auto load_it = [&] {
-        load_speech_run(find_run({.path = run.string(), .config_settings = sets}));
-      };
+      const auto load_it = [&] { load_task({.path = run.string(), .config_settings = sets}); };
       // A damaged checkpoint causes a CheckpointError. A wrong value in `sets` causes a ConfigError.
       const std::string error =
           sets.empty() ? message_of<CheckpointError>(load_it) : message_of<ConfigError>(load_it);
@@ -257,11 +255,11 @@ TEST_CASE("parameters of an attention kind that do not match the tensors are not
        find_attention_kind("synthesizer").make_options({{"terms", std::vector<std::string>{"random"}}})}};
   train(config, dir / "run");
   const std::string run = (dir / "run").string();
-  CHECK_NOTHROW(load_run({.path = run, .config_settings = {}}));
+  CHECK_NOTHROW(load_task({.path = run}));
   get_device_allocator(kCpu).reset_peak();
   const int64_t before = get_device_allocator(kCpu).stats().peak_bytes;
-  const std::string error =
-      message_of<ConfigError>([&] { load_run({.path = run, .config_settings = {"data.max_length=20000"}}); });
+  const std::string error = message_of<ConfigError>(
+      [&] { load_task({.path = run, .config_settings = {"data.max_length=20000"}}); });
   CHECK(contains(error, "the model has more parameters than model.safetensors"));
   CHECK(get_device_allocator(kCpu).stats().peak_bytes - before < (int64_t{1} << 26));
 }

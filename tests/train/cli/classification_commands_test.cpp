@@ -62,7 +62,7 @@ TEST_CASE("classification: eval reports the loss and the accuracy, and generate 
         doctest::Approx(result["nats_per_example"].get<double>()).epsilon(1e-5));
   const ProgramResult generated = run_program({"generate", (dir / "run").string()});
   CHECK(generated.code == 2);
-  CHECK(generated.err.find("found a classifier, which \"eval\" takes") != std::string::npos);
+  CHECK(generated.err.find("this is a model of classes") != std::string::npos);
 }
 
 TEST_CASE("classification: configs that contradict each other are usage errors") {

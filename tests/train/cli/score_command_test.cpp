@@ -7,8 +7,9 @@
 #include "tests/data/text/piece_model.h"
 #include "tests/support/encoded.h"
 #include "tests/train/cli/text_run.h"
-#include "train/inference/run.h"
-#include "train/inference/text.h"
+#include "train/tasks/autoregressive.h"
+#include "train/tasks/registry/load_task.h"
+#include "train/tasks/text/scoring.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;
@@ -29,9 +30,10 @@ TEST_CASE("score prints the bits that the library computes for a line and its en
   const TextRun run("softmax", "bytes");
   write_file(run.dir / "lines", std::string("the cat sat.\nso\n"));
   const std::string path = (run.dir / "lines").string();
-  const LoadedRun loaded = load_run({.path = run.path(), .config_settings = {}});
+  const LoadedTask loaded = load_task({.path = run.path()});
+  const auto& task = loaded.as<AutoregressiveTask>();
   double bits = 0;
-  for (const double nats : compute_token_losses(*loaded.model, std::vector<int64_t>{'\n', 's', 'o', '\n'}))
+  for (const double nats : compute_token_losses(task.model(), std::vector<int64_t>{'\n', 's', 'o', '\n'}))
     bits += nats / std::log(2);
   const auto report = parse_json_output(run.call({"score", path, "--json"}));
   CHECK(std::abs(report["scores"][1]["bits"].get<double>() - bits) < 1e-4);
@@ -52,21 +54,22 @@ TEST_CASE("score counts no token of the line end before a line, also if a line e
   run.config.data.options.set("sentencepiece_model", (run.dir / "m.model").string());
   train(run.config, run.dir / "pieces");
   const std::string path = (run.dir / "pieces").string();
-  const LoadedRun loaded = load_run({.path = path, .config_settings = {}});
+  const LoadedTask loaded = load_task({.path = path});
+  const auto& task = loaded.as<AutoregressiveTask>();
   write_file(run.dir / "lines", std::string("the\n\nso"));
   const auto scores =
       parse_json_output(run_program({"score", path, (run.dir / "lines").string(), "--json"}))["scores"];
   const std::vector<std::string> lines{"the\n", "\n", "so\n"};
   const size_t sizes[] = {5, 2, 4};  // with the space and the line end
-  const auto end = loaded.tokenizer->encode("\n");
+  const auto end = task.tokenizer()->encode("\n");
   CHECK(end.size() == 2);
   for (size_t i = 0; i < lines.size(); ++i) {
     CAPTURE(lines[i]);
     CHECK(scores[i]["bytes"] == sizes[i]);
     std::vector<int64_t> tokens(end.begin(), end.end());
-    const auto own = loaded.tokenizer->encode(lines[i]);
+    const auto own = task.tokenizer()->encode(lines[i]);
     tokens.insert(tokens.end(), own.begin(), own.end());
-    const auto nats = compute_token_losses(*loaded.model, tokens);
+    const auto nats = compute_token_losses(task.model(), tokens);
     double bits = 0;
     for (size_t j = nats.size() - own.size(); j < nats.size(); ++j) bits += nats[j] / std::log(2);
     CHECK(std::abs(scores[i]["bits"].get<double>() - bits) < 1e-4);
@@ -179,14 +182,15 @@ TEST_CASE("training refuses a text in UTF-16, and a model of bytes warns about i
 
 TEST_CASE("long lines are scored in overlapping windows") {
   const TextRun run("softmax", "bytes");
-  const LoadedRun loaded = load_run({.path = run.path(), .config_settings = {}});
+  const LoadedTask loaded = load_task({.path = run.path()});
+  const auto& task = loaded.as<AutoregressiveTask>();
   std::vector<int64_t> tokens;
   for (int i = 0; i < 130; ++i) tokens.push_back('a' + i % 7);
-  const auto nats = compute_token_losses(*loaded.model, tokens);
+  const auto nats = compute_token_losses(task.model(), tokens);
   CHECK(nats.size() == 129);
-  const auto first = compute_token_losses(*loaded.model, std::span(tokens).first(41));
+  const auto first = compute_token_losses(task.model(), std::span(tokens).first(41));
   for (size_t i = 0; i < first.size(); ++i) CHECK(std::abs(nats[i] - first[i]) < 1e-5);
   // The losses 40 to 59 come from the second window, which contains the tokens 20 to 60.
-  const auto second = compute_token_losses(*loaded.model, std::span(tokens).subspan(20, 41));
+  const auto second = compute_token_losses(task.model(), std::span(tokens).subspan(20, 41));
   for (size_t i = 40; i < 60; ++i) CHECK(std::abs(nats[i] - second[i - 20]) < 1e-5);
 }

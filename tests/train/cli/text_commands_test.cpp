@@ -6,8 +6,9 @@
 #include <cmath>
 
 #include "tests/train/cli/text_run.h"
-#include "train/inference/run.h"
-#include "train/inference/text.h"
+#include "train/tasks/autoregressive.h"
+#include "train/tasks/registry/load_task.h"
+#include "train/tasks/text/scoring.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;

@@ -17,6 +17,7 @@
 #include "train/distributed/processes.h"
 #include "train/distributed/replicas.h"
 #include "train/loop/step_runner.h"
+#include "train/tasks/registry/make_task.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;
@@ -110,8 +111,8 @@ void append_state(std::string& line, const Module& model) {
 void print_losses(const Case& test, const std::string& folder, DType dtype, Communicator& processes,
                   const std::string& fault) {
   RunState state{.total_steps = kSteps};
-  const auto task = make_task(test.config, {folder}, kCpu, processes);
-  const_cast<Module&>(task->model()).convert(dtype);
+  const auto task = make_task(test.config, {folder, kCpu, processes});
+  task->model().convert(dtype);
   Optimizer optimizer(test.config.optimizer, task->model().parameters());
   Schedule schedule(test.config.schedule, kSteps);
   StepRunner runner(test.config, kCpu, state, *task, optimizer, schedule, processes);

@@ -9,7 +9,7 @@
 #include "tests/train/distributed/mpirun.h"
 #include "tests/train/tasks/speech/tiny_speech.h"
 #include "train/metrics.h"
-#include "train/tasks/task.h"
+#include "train/tasks/registry/make_task.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;
@@ -149,11 +149,11 @@ TEST_CASE("a run on speech resumes within an epoch with other numbers of process
   config.train.steps = 15;
   config.optimizer.lr = 1e-3;
   write_file(dir / "config.toml", to_toml(config));
-  const auto task = make_task(config, {""}, kCpu);
+  const auto task = make_task(config, {});
   constexpr int64_t kSaved = 8;  // in the middle of an epoch
-  const int64_t epochs = task->count_complete_epochs(kSaved);
+  const int64_t epochs = task->batches().count_complete_epochs(kSaved);
   REQUIRE(epochs > 0);
-  REQUIRE(task->count_complete_epochs(kSaved - 1) == epochs);
+  REQUIRE(task->batches().count_complete_epochs(kSaved - 1) == epochs);
   check_resumes(dir, (dir / "config.toml").string(), kSaved, 15);
 }
 

@@ -1,40 +1,19 @@
-// A task of speech models: training with the CTC loss, and evaluation by the phone error rate.
-#include <algorithm>
-#include <cmath>
-#include <span>
+#include "train/tasks/speech/task.h"
 
-#include "core/errors.h"
+#include <utility>
+
 #include "core/system/log.h"
-#include "data/batches/prefetch.h"
-#include "data/files/checksum.h"
 #include "data/files/text_lines.h"
+#include "train/tasks/speech/batches.h"
 #include "train/tasks/speech/evaluate.h"
-#include "train/tasks/speech/features.h"
-#include "train/tasks/speech/plan.h"
-#include "train/tasks/task.h"
 
 namespace tapeformer {
 namespace {
 
-BatchPlanOptions plan_options(const Config& config) {
-  return {.max_frames = get_speech_options(config).max_frames,
-          .max_utterances = config.data.batch_size,
-          .shuffle = config.data.shuffle,
-          .seed = static_cast<uint64_t>(config.run.seed)};
-}
-
-SpecAugmentOptions make_augment_options(const SpeechDataOptions& d) {
-  return {.frequency_masks = d.frequency_masks,
-          .frequency_width = d.frequency_width,
-          .time_masks = d.time_masks,
-          .time_width = d.time_width,
-          .time_share = d.time_share};
-}
-
-void report(const SpeechPart& part, const std::string& padding) {
+void log_part(const SpeechPart& part) {
   const SpeechDatasetReport& r = part.dataset->report();
   log_info(part.split, ": ", part.usable_indices.size(), " utterances, ", r.frame_count, " frames, ",
-           r.label_count, " labels of ", part.dataset->phone_table().class_count() - 1, " phones", padding);
+           r.label_count, " labels of ", part.dataset->phone_table().class_count() - 1, " phones");
   const bool scoring = part.dataset->options().purpose == SpeechPurpose::scoring;
   const auto unaligned = static_cast<int64_t>(r.too_short_ids.size());
   const auto too_long = static_cast<int64_t>(part.too_long_indices.size()),
@@ -56,175 +35,134 @@ void report(const SpeechPart& part, const std::string& padding) {
                 join_words({r.unseen_phones.begin(), r.unseen_phones.end()}));
 }
 
-std::string format_evaluation(const SpeechEvaluation& e) {
-  std::string text = e.score.format_line();
-  if (e.mean_ctc_loss) text += concat_text(", ", *e.mean_ctc_loss, " nats");
-  if (const std::string processed = describe_processed_score(e); !processed.empty()) text += "; " + processed;
-  return text;
-}
+constexpr size_t kShownUtterances = 20;
 
-CtcBatch make_ctc_batch(const SpeechBatch& batch) {
-  return {batch.features, batch.lengths, batch.labels, batch.label_lengths};
-}
-
-std::string digest_of_part(const SpeechPart& part) {
-  Checksum checksum;
-  const auto append = [&](const std::string& text) { checksum.append(text.data(), text.size()); };
-  for (int64_t i = 0; i < part.dataset->size(); ++i) {
-    append(part.dataset->utterance(i).id + " " + std::to_string(part.dataset->frame_count(i)));
-    for (const int64_t label : part.dataset->labels(i)) append(" " + std::to_string(label));
-    append("\n");
+// Returns the fields that "eval" prints besides the results.
+Report make_details(const SpeechEvaluation& e, const SpeechPart& part, const EvaluationOptions& options) {
+  Report report;
+  report.add("left_out", part.unusable_count)
+      .add("wrong_utterances", e.score.wrong_utterance_count)
+      .add("examples_processed", e.processed_score.utterance_count)
+      .add("phones_processed", e.processed_score.reference_count);
+  std::vector<Report> rows;
+  for (const UnprocessedUtterance& utterance : e.unprocessed) {
+    if (rows.size() == kShownUtterances) break;
+    rows.push_back(Report()
+                       .add("id", utterance.id)
+                       .add("reason", utterance.reason)
+                       .add("frames", utterance.frame_count)
+                       .add("phones", utterance.phone_count));
   }
-  return concat_text(part.dataset->size(), " utterances of ", part.split, ", CRC-32 ",
-                     format_crc32(checksum.crc32));
+  if (!rows.empty()) report.add("unprocessed_utterances", rows);
+  const auto& unseen = part.dataset->report().unseen_phones;
+  if (!unseen.empty()) report.add("unseen_phones", Words(unseen.begin(), unseen.end()));
+  if (e.mean_ctc_loss) report.add("nats_per_utterance", *e.mean_ctc_loss);
+  report.add("without_loss", e.utterance_without_loss_count).add("beam", options.beam_size);
+  if (options.confusion_count == 0) return report;
+  std::vector<Report> confusions;
+  for (const auto& [error, times] :
+       e.score.find_most_frequent_errors(static_cast<size_t>(options.confusion_count)))
+    confusions.push_back(Report().add("error", error).add("times", times));
+  return report.add("confusions", confusions);
 }
 
-// The slice of a batch that this process computes.
-struct SlicedUtterances {
-  CtcBatch batch;
-  BatchSlice slice;
-};
+TaskEvaluation describe(const SpeechEvaluation& e, const SpeechPart& part, const EvaluationOptions& options) {
+  const PhoneScore& s = e.score;
+  TaskEvaluation result{.split = e.split,
+                        .example_count = s.utterance_count,
+                        .selection_metric = s.error_rate_percent(),
+                        .seconds = e.seconds,
+                        .metrics = {},
+                        .results = {{"per", s.error_rate_percent()},
+                                    {"substitutions", s.substitution_count},
+                                    {"deletions", s.deletion_count},
+                                    {"insertions", s.insertion_count},
+                                    {"phones", s.reference_count},
+                                    {"per_processed", e.processed_score.error_rate_percent()},
+                                    {"unprocessed", static_cast<int64_t>(e.unprocessed.size())}},
+                        .summary = s.format_line(),
+                        .details = make_details(e, part, options),
+                        .headline = s.format_line() + "\n",
+                        .utterances = e.utterances};
+  if (e.mean_ctc_loss) {
+    result.metrics.emplace_back("loss_nats", *e.mean_ctc_loss);
+    result.summary += concat_text(", ", *e.mean_ctc_loss, " nats");
+  }
+  result.metrics.insert(result.metrics.end(), result.results.begin(), result.results.end());
+  result.metrics.emplace_back("examples", s.utterance_count);
+  result.metrics.emplace_back("seconds", e.seconds);
+  if (const std::string processed = describe_processed_score(e); !processed.empty()) {
+    result.summary += "; " + processed;
+    result.headline += processed + "\n";
+  }
+  return result;
+}
 
-class SpeechTask final : public Task {
+class SpeechEvaluator final : public Evaluator {
  public:
-  SpeechTask(const Config& config, const DataAccessOptions& data, Device device, Communicator& processes)
-      : communicator_(processes),
-        training_(read_speech_part(config, "train", data, nullptr)),
-        metadata_(make_speech_metadata(training_)),
-        evaluated_(read_speech_part(config, choose_speech_evaluation_split(config, data), data, &metadata_)),
-        plan_(training_.frame_counts(), plan_options(config)),
-        model_(make_speech_model(config, metadata_, device)),
-        evaluation_(make_speech_evaluation_options(config)),
-        seed_(static_cast<uint64_t>(config.run.seed)) {
-    if (const SpeechDataOptions d = get_speech_options(config); d.spec_augment)
-      augment_ = make_augment_options(d);
-    report(training_, concat_text("; ", std::round(1000 * plan_.compute_padding_share()) / 10,
-                                  " % of a batch is padding"));
-    report(evaluated_, "");
-    if (evaluated_.split == "test")
-      log_warning(
-          "no utterances are held out: a plateau schedule and the best checkpoint depend on the test set");
-  }
+  SpeechEvaluator(const SpeechTask& task, SpeechPart part, EvaluationOptions options, Communicator& processes)
+      : task_(task), part_(std::move(part)), options_(std::move(options)), communicator_(processes) {}
 
-  const Module& model() const override { return *model_; }
-  int64_t count_training_examples() const override {
-    return static_cast<int64_t>(training_.usable_indices.size());
+  int64_t count_examples() const override { return part_.dataset->size(); }
+  std::string compute_digest() const override { return describe_digest(part_); }
+  std::vector<std::filesystem::path> list_input_files() const override {
+    std::vector<std::filesystem::path> all;
+    for (int64_t i = 0; i < part_.dataset->size(); ++i)
+      for (const auto& path : tapeformer::list_input_files(part_.dataset->utterance(i))) all.push_back(path);
+    return all;
   }
-  int64_t count_evaluation_examples() const override { return evaluated_.dataset->size(); }
-  double count_batches(double epochs) const override { return plan_.count_batches(epochs); }
-  int64_t count_complete_epochs(int64_t batches) const override {
-    return plan_.count_complete_epochs(batches);
-  }
-  bool reports_epochs() const override { return true; }
-  const char* speed_unit() const override { return "frames"; }
-
-  void prefetch_batches(int64_t first, int64_t end) override {
-    // The thread needs a separate plan, because a plan caches epochs and is not thread-safe.
-    const auto plan = std::make_shared<const SpeechBatchPlan>(plan_);
-    prefetch_ = std::make_unique<PrefetchQueue<SlicedUtterances>>(
-        [this, plan](int64_t number) { return load(*plan, number); }, first, end);
-  }
-
-  // Returns no layout, because a graph cannot be reused for utterances of other lengths.
-  std::optional<BatchLayout> fetch_batch(int64_t number, int64_t slot) override {
-    auto next = prefetch_->next();
-    check(next.has_value(), "speech", "no batch for step ", number);
-    batches_[slot] = std::move(*next);
-    return std::nullopt;
-  }
-  BatchSlice get_slice(int64_t slot) const override { return batches_.at(slot).slice; }
-  BatchLoss compute_loss(int64_t slot, const ForwardContext& context) override {
-    const CtcBatch batch = std::exchange(batches_[slot].batch, {});
-    int64_t frames = 0;
-    for (const double length : batch.frame_lengths.to_vector()) frames += static_cast<int64_t>(length);
-    return {model_->compute_loss(batch, context).loss, frames};
-  }
-
-  std::string describe_examples(int64_t number) const override {
-    std::string text;
-    for (const int64_t i : indices_at(plan_, number))
-      text += (text.empty() ? "" : ", ") + training_.dataset->utterance(i).id;
-    return text;
-  }
-
   TaskEvaluation evaluate(const StopCheck& stop) const override {
-    const SpeechEvaluation e = tapeformer::evaluate(*model_, evaluated_, evaluation_, stop, communicator_);
-    const PhoneScore& s = e.score;
-    const MetricRecord figures{{"per", s.error_rate_percent()},
-                               {"substitutions", s.substitution_count},
-                               {"deletions", s.deletion_count},
-                               {"insertions", s.insertion_count},
-                               {"phones", s.reference_count},
-                               {"per_processed", e.processed_score.error_rate_percent()},
-                               {"unprocessed", static_cast<int64_t>(e.unprocessed.size())}};
-    MetricRecord metrics;
-    if (e.mean_ctc_loss) metrics.emplace_back("loss_nats", *e.mean_ctc_loss);
-    metrics.insert(metrics.end(), figures.begin(), figures.end());
-    metrics.emplace_back("examples", s.utterance_count);
-    metrics.emplace_back("seconds", e.seconds);
-    return {.split = e.split,
-            .example_count = s.utterance_count,
-            .selection_metric = s.error_rate_percent(),
-            .seconds = e.seconds,
-            .metrics = metrics,
-            .printed_results = figures,
-            .summary = format_evaluation(e)};
-  }
-
-  std::string metadata_json() const override { return to_json(metadata_); }
-  DataDigest compute_data_digest() const override {
-    return {digest_of_part(training_), digest_of_part(evaluated_)};
+    SpeechEvaluationOptions options = make_speech_evaluation_options(task_.config());
+    options.beam_size = options_.beam_size;
+    if (options_.batch_size > 0) options.max_batch_size = options_.batch_size;
+    return describe(tapeformer::evaluate(task_.model(), part_, options, stop, communicator_), part_,
+                    options_);
   }
 
  private:
-  // Loads the slice of batch `number` that belongs to this process, padded to the longest utterance of the
-  // whole batch.
-  SlicedUtterances load(const SpeechBatchPlan& plan, int64_t number) const {
-    const RandomStream stream(seed_, "spec_augment", static_cast<uint64_t>(number));
-    const std::vector<int64_t> indices = indices_at(plan, number);
-    const auto count = static_cast<int64_t>(indices.size());
-    const auto [first, last] = compute_slice_range(count, communicator_.rank(), communicator_.size());
-    const auto own =
-        std::span(indices).subspan(static_cast<size_t>(first), static_cast<size_t>(last - first));
-    int64_t frames = 0;
-    for (const int64_t i : indices) frames = std::max(frames, training_.dataset->frame_count(i));
-    const CtcBatch batch = make_ctc_batch(training_.dataset->batch(
-        own, augment_ ? &*augment_ : nullptr, stream, plan.count_complete_epochs(number), frames));
-    BatchSlice slice{.first_example = first, .example_count = last - first};
-    slice.loss_divisor = static_cast<double>(model_->compute_loss_divisor(batch));
-    slice.batch_loss_divisor = slice.example_count < count
-                                   ? static_cast<double>(model_->compute_loss_divisor(
-                                         make_ctc_batch(training_.dataset->make_targets(indices))))
-                                   : slice.loss_divisor;
-    return {batch, slice};
-  }
-  std::vector<int64_t> indices_at(const SpeechBatchPlan& plan, int64_t number) const {
-    std::vector<int64_t> indices;
-    for (const int64_t index : plan.list_utterances(number))
-      indices.push_back(training_.usable_indices[static_cast<size_t>(index)]);
-    return indices;
-  }
-
+  const SpeechTask& task_;
+  SpeechPart part_;
+  EvaluationOptions options_;
   Communicator& communicator_;
-  SpeechPart training_;
-  SpeechMetadata metadata_;
-  SpeechPart evaluated_;
-  SpeechBatchPlan plan_;
-  std::unique_ptr<SpeechModel> model_;
-  SpeechEvaluationOptions evaluation_;
-  std::optional<SpecAugmentOptions> augment_;
-  uint64_t seed_;
-  std::map<int64_t, SlicedUtterances> batches_;  // indexed by slot
-  // Declared last, so that the thread of the queue ends before the members that it uses are destroyed.
-  std::unique_ptr<PrefetchQueue<SlicedUtterances>> prefetch_;
 };
 
 }  // namespace
 
-std::unique_ptr<Task> make_speech_task(const Config& config, const DataAccessOptions& data, Device device,
-                                       Communicator& processes) {
-  check_part_folders(config, data);
-  return std::make_unique<SpeechTask>(config, data, device, processes);
+SpeechTask::SpeechTask(const Config& config, const TaskEnvironment& environment)
+    : Task(config), environment_(environment) {
+  check_part_folders(config, environment.data);
+  SpeechPart part = read_speech_part(config, "train", environment.data, nullptr);
+  log_part(part);
+  metadata_ = make_speech_metadata(part);
+  model_ = make_speech_model(config, metadata_, environment.device);
+  batches_ = std::make_unique<SpeechBatches>(this->config(), std::move(part), *model_, environment.processes);
+}
+
+SpeechTask::SpeechTask(const Config& config, const TaskEnvironment& environment, const TrainingState& state,
+                       const std::string& state_path)
+    : Task(config),
+      environment_(environment),
+      metadata_(parse_speech_metadata(state.task_json, state_path)),
+      model_(make_speech_model(config, metadata_, environment.device)) {}
+
+std::unique_ptr<Evaluator> SpeechTask::open_evaluation(const EvaluationOptions& options) const {
+  Config limited = config();
+  if (options.limit) limited.data.limit = limited.data.eval_limit = *options.limit;
+  const std::string split =
+      options.split.empty() ? choose_speech_evaluation_split(limited, environment_.data) : options.split;
+  SpeechPart part = read_speech_part(limited, split, environment_.data, &metadata_);
+  log_part(part);
+  if (options.split.empty() && split == "test")
+    log_warning(
+        "no utterances are held out: a plateau schedule and the best checkpoint depend on the test set");
+  return std::make_unique<SpeechEvaluator>(*this, std::move(part), options, environment_.processes);
+}
+
+BatchLoss SpeechTask::compute_loss(const StepBatch& batch, const ForwardContext& context) {
+  const CtcBatch& utterances = batch.utterances();
+  int64_t frames = 0;
+  for (const double length : utterances.frame_lengths.to_vector()) frames += static_cast<int64_t>(length);
+  return {model_->compute_loss(utterances, context).loss, frames};
 }
 
 }  // namespace tapeformer

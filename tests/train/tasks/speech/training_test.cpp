@@ -10,10 +10,11 @@
 
 #include "tests/train/quiet_training.h"
 #include "tests/train/tasks/speech/tiny_speech.h"
-#include "train/inference/run.h"
 #include "train/loop/trainer.h"
+#include "train/tasks/registry/load_task.h"
 #include "train/tasks/speech/evaluate.h"
 #include "train/tasks/speech/plan.h"
+#include "train/tasks/speech/task.h"
 
 using namespace tapeformer;
 using namespace tapeformer::test;
@@ -62,13 +63,9 @@ TEST_CASE("speech: both encoders learn, and the best checkpoint has the lowest p
     CHECK(rates.front() > 50);
     CHECK(*std::min_element(rates.begin(), rates.end()) == result.best_loss);
 
-    const LoadedSpeechRun best = load_speech_run(
-        find_run({.path = run_dir.string(), .checkpoint_name = "best", .config_settings = {}}));
-    CHECK(best.metadata.phone_table.names() == Words{"<blank>", "A", "B", "C"});
-    const SpeechPart test = read_speech_part(best.config, "test", "", &best.metadata);
-    CHECK(
-        evaluate(*best.model, test, make_speech_evaluation_options(best.config)).score.error_rate_percent() ==
-        result.best_loss);
+    const LoadedTask best = load_task({.path = run_dir.string(), .checkpoint_name = "best"});
+    CHECK(best.as<SpeechTask>().metadata().phone_table.names() == Words{"<blank>", "A", "B", "C"});
+    CHECK(best.task->open_evaluation({.split = "test"})->evaluate().selection_metric == result.best_loss);
   }
 }
 

@@ -8,6 +8,7 @@
 #include "data/text/text_dataset.h"
 #include "models/autoregressive_model.h"
 #include "train/evaluate.h"
+#include "train/report.h"
 
 namespace tapeformer {
 
@@ -28,5 +29,8 @@ std::vector<double> compute_token_losses(const AutoregressiveModel& model, std::
 // too few positions.
 Evaluation evaluate_recurrent(const AutoregressiveModel& model, const TextDataset& dataset,
                               int64_t stream_count, int64_t limit, const StopCheck& stop = {});
+
+// Adds the number of unknown tokens and their share of the tokens to the report, unless the number is 0.
+void add_unknown_tokens(const TextScore& score, Report& report);
 
 }  // namespace tapeformer

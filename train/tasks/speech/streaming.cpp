@@ -1,4 +1,4 @@
-#include "train/inference/streaming.h"
+#include "train/tasks/speech/streaming.h"
 
 #include <algorithm>
 #include <cmath>
@@ -13,28 +13,27 @@ namespace {
 
 constexpr double kFramesPerSecond = 100;
 
-void check_model(const LoadedSpeechRun& run) {
-  const ModelConfig& model = run.config.model;
+void check_model(const SpeechTask& task) {
+  const ModelConfig& model = task.config().model;
   if (model.encoder == "lstm")
-    throw ConfigError(run.checkpoint_folder.string() + ": streaming needs a Transformer, found " +
+    throw ConfigError(std::string("streaming needs a Transformer, found ") +
                       (model.bidirectional ? "a bidirectional LSTM, which depends on later frames"
                                            : "an LSTM, which has no form for single frames"));
   if (!model.causal)
-    throw ConfigError(run.checkpoint_folder.string() +
-                      ": the model depends on later frames; streaming needs model.causal = true in training");
+    throw ConfigError("the model depends on later frames; streaming needs model.causal = true in training");
   const std::string text =
-      describe_unsupported(run.model->options().encoder.attention, "recurrent form, which streaming needs",
+      describe_unsupported(task.model().options().encoder.attention, "recurrent form, which streaming needs",
                            &AttentionCapabilities::recurrent);
   if (!text.empty()) throw ConfigError(text);
 }
 
-int64_t compute_window_frames(const LoadedSpeechRun& run, double seconds) {
+int64_t compute_window_frames(const SpeechTask& task, double seconds) {
   if (seconds == 0) return 0;
   if (seconds == kLongestTrainingUtterance)
-    return std::max(run.metadata.max_frame_count, StreamDecoder::kMinWindowFrames);
+    return std::max(task.metadata().max_frame_count, StreamDecoder::kMinWindowFrames);
   const auto frames = static_cast<int64_t>(std::llround(seconds * kFramesPerSecond));
   if (frames < StreamDecoder::kMinWindowFrames)
-    throw ConfigError(concat_text("--window ", seconds, ": expected -1, 0 or at least ",
+    throw ConfigError(concat_text("the window ", seconds, ": expected -1, 0 or at least ",
                                   StreamDecoder::kMinWindowFrames / kFramesPerSecond, " seconds"));
   return frames;
 }
@@ -43,18 +42,18 @@ int64_t compute_window_frames(const LoadedSpeechRun& run, double seconds) {
 // global statistics. The decoder needs the features without normalization to compute the energy of each
 // frame, from which the decoder detects pauses. If the run has no global statistics, sets the scales to 1 and
 // the offsets to 0.
-void set_scale(const LoadedSpeechRun& run, StreamDecoderOptions& options) {
+void set_scale(const SpeechTask& task, StreamDecoderOptions& options) {
   const auto dims =
-      static_cast<size_t>(run.metadata.feature_dim / (get_speech_options(run.config).deltas + 1));
+      static_cast<size_t>(task.metadata().feature_dim / (get_speech_options(task.config()).deltas + 1));
   options.feature_scales.assign(dims, 1);
   options.feature_offsets.assign(dims, 0);
-  if (!run.metadata.global_statistics) return;
-  const FeatureStatistics& all = *run.metadata.global_statistics;
+  if (!task.metadata().global_statistics) return;
+  const FeatureStatistics& all = *task.metadata().global_statistics;
   for (size_t i = 0; i < std::min(dims, all.sums.size()); ++i) {
     const double mean = all.sums[i] / all.frame_count,
                  variance = all.square_sums[i] / all.frame_count - mean * mean;
     options.feature_offsets[i] = mean;
-    if (get_speech_options(run.config).cmvn_variance)
+    if (get_speech_options(task.config()).cmvn_variance)
       options.feature_scales[i] = std::sqrt(std::max(variance, 0.0));
   }
 }
@@ -71,19 +70,19 @@ OptionSpec make_window_option() {
           .max = 86400};
 }
 
-std::unique_ptr<StreamDecoder> make_stream_decoder(const LoadedSpeechRun& run, double window_seconds) {
-  check_model(run);
-  if (features_need_whole_utterance(run.config))
+std::unique_ptr<StreamDecoder> make_stream_decoder(const SpeechTask& task, double window_seconds) {
+  check_model(task);
+  if (features_need_whole_utterance(task.config()))
     log_info(
-        "data.cmvn = \"", get_speech_options(run.config).cmvn,
+        "data.cmvn = \"", get_speech_options(task.config()).cmvn,
         "\" normalizes over the whole recording, which is read first; with \"global\" or \"none\", a model "
         "needs no later frames");
-  StreamDecoderOptions options{.max_window_frames = compute_window_frames(run, window_seconds)};
+  StreamDecoderOptions options{.max_window_frames = compute_window_frames(task, window_seconds)};
   // The decoder finds pauses by the energies of filterbank features. Features that are read from files are
   // not filterbank energies, so restarts at pauses are disabled.
-  if (require_catalogue_entry(run.config.data.dataset).sample_rate == 0) options.min_pause_frames = 0;
-  set_scale(run, options);
-  return translate_option_errors([&] { return std::make_unique<StreamDecoder>(*run.model, options); });
+  if (require_catalogue_entry(task.config().data.dataset).sample_rate == 0) options.min_pause_frames = 0;
+  set_scale(task, options);
+  return translate_option_errors([&] { return std::make_unique<StreamDecoder>(task.model(), options); });
 }
 
 }  // namespace tapeformer

@@ -1,4 +1,4 @@
-#include "train/inference/text.h"
+#include "train/tasks/text/scoring.h"
 
 #include <algorithm>
 #include <chrono>
@@ -41,13 +41,14 @@ void check_carried(const AutoregressiveModel& model, int64_t tokens) {
   if (const std::string reason =
           describe_unsupported(attention, "recurrent form", &AttentionCapabilities::recurrent);
       !reason.empty())
-    throw ConfigError("--context carried: " + reason);
+    throw ConfigError("the context \"carried\": " + reason);
   if (!supports(attention, &AttentionCapabilities::has_constant_size_state))
     throw ConfigError(
-        "--context carried: the state of the attention kind grows with the text; give a number of tokens");
+        "the context \"carried\": the state of the attention kind grows with the text; give a number of "
+        "tokens");
   if (tokens > model.options().position_limit())
     throw ConfigError(
-        concat_text("--context carried: the model has ", model.options().position_limit(),
+        concat_text("the context \"carried\": the model has ", model.options().position_limit(),
                     " positions, and a stream has ", tokens,
                     " tokens; train with rotary positions or none, or give a number of tokens"));
 }
@@ -118,6 +119,13 @@ Evaluation evaluate_recurrent(const AutoregressiveModel& model, const TextDatase
   result.accuracy = correct / predictions;
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;
+}
+
+void add_unknown_tokens(const TextScore& score, Report& report) {
+  if (score.unknown_count > 0)
+    report.add("unknown_tokens", score.unknown_count)
+        .add("unknown_share",
+             static_cast<double>(score.unknown_count) / static_cast<double>(score.token_count));
 }
 
 }  // namespace tapeformer

@@ -1,0 +1,113 @@
+#include "train/tasks/dataset_batches.h"
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include "data/files/checksum.h"
+#include "train/build.h"
+#include "train/distributed/gather.h"
+
+namespace tapeformer {
+namespace {
+
+// Returns a text with the size, name and split of a data set, and a checksum of up to 64 of its examples.
+std::string digest_of(const Dataset& set) {
+  constexpr int64_t kExamples = 64;
+  const int64_t count = std::min(set.size(), kExamples);
+  std::vector<int64_t> indices;
+  for (int64_t i = 0; i < count; ++i) indices.push_back(i * set.size() / count);
+  const Tensor tokens = set.batch(indices).inputs();
+  Checksum checksum;
+  checksum.append(tokens.raw_data(), static_cast<size_t>(tokens.bytes()));
+  return concat_text(set.size(), " examples of ", set.info().name, " ", set.info().split, ", CRC-32 ",
+                     format_crc32(checksum.crc32));
+}
+
+LoaderOptions make_loader_options(const Config& config) {
+  return {.batch_size = config.data.batch_size,
+          .shuffle = config.data.shuffle,
+          .seed = static_cast<uint64_t>(config.run.seed),
+          .last_batch = LastBatchPolicy::drop,
+          .use_streams = config.data.has("streams") && config.data.get<bool>("streams")};
+}
+
+}  // namespace
+
+DatasetBatches::DatasetBatches(const Config& config, std::shared_ptr<const Dataset> dataset,
+                               Communicator& processes, LossCount count_loss_items)
+    : communicator_(processes),
+      count_loss_items_(std::move(count_loss_items)),
+      loader_(std::move(dataset), make_loader_options(config)) {}
+
+void DatasetBatches::prefetch(int64_t first, int64_t end) {
+  queue_ =
+      std::make_unique<PrefetchQueue<StepBatch>>([this](int64_t number) { return load(number); }, first, end);
+}
+
+StepBatch DatasetBatches::next(int64_t number) {
+  auto batch = queue_->next();
+  check(batch.has_value(), "trainer", "no batch for step ", number);
+  return std::move(*batch);
+}
+
+StepBatch DatasetBatches::load(int64_t number) const {
+  const std::vector<int64_t> indices = loader_.indices_at(number);
+  const auto count = static_cast<int64_t>(indices.size());
+  const auto [first, last] = compute_slice_range(count, communicator_.rank(), communicator_.size());
+  const Batch batch = loader_.dataset().batch(
+      std::span(indices).subspan(static_cast<size_t>(first), static_cast<size_t>(last - first)));
+  BatchSlice slice{.first_example = first, .example_count = last - first};
+  slice.loss_divisor = count_loss_items_(batch);
+  slice.batch_loss_divisor = slice.loss_divisor;
+  if (slice.example_count < count) {
+    // If a batch has no mask, the loss is averaged over the same number of items for each example, so the
+    // loss divisor of the whole batch is computed from the slice, without loading the whole batch.
+    const bool equal_counts = !batch.mask.defined() && slice.example_count > 0;
+    slice.batch_loss_divisor = equal_counts ? slice.loss_divisor / static_cast<double>(slice.example_count) *
+                                                  static_cast<double>(count)
+                                            : count_loss_items_(loader_.dataset().batch(indices));
+  }
+  return {.number = number,
+          .slice = slice,
+          .tensors = batch,
+          .preceding_token_count = number % loader_.batches_per_epoch() * loader_.dataset().info().length};
+}
+
+std::string DatasetBatches::describe_examples(int64_t number) const {
+  std::string text;
+  for (const int64_t index : loader_.indices_at(number))
+    text += (text.empty() ? "" : ", ") + std::to_string(index);
+  return text;
+}
+
+std::string DatasetBatches::compute_digest() const {
+  return digest_of(loader_.dataset());
+}
+
+std::shared_ptr<const Dataset> open_training_set(const Config& config, const TaskEnvironment& environment) {
+  require_divisible_batch_size("data.batch_size", config.data.batch_size, environment.processes);
+  check_evaluation_files(config);
+  return make_split(config, "train",
+                    {.data_dir = environment.data.data_dir, .use_random_windows = config.data.shuffle});
+}
+
+std::shared_ptr<const Dataset> open_evaluation_set(Config config, const TaskEnvironment& environment,
+                                                   std::shared_ptr<const Tokenizer> tokenizer,
+                                                   const std::string& split, std::optional<int64_t> limit) {
+  if (limit) config.data.eval_limit = *limit;
+  if (limit.value_or(0) > 0) config.data.limit = *limit;
+  return make_split(config, split.empty() ? choose_evaluation_split(config) : split,
+                    {.data_dir = environment.data.data_dir, .tokenizer = std::move(tokenizer)});
+}
+
+int64_t choose_batch_size(const Config& config, const EvaluationOptions& options) {
+  if (options.batch_size > 0) return options.batch_size;
+  return config.train.eval_batch_size > 0 ? config.train.eval_batch_size : config.data.batch_size;
+}
+
+std::string DatasetEvaluator::compute_digest() const {
+  return digest_of(*dataset_);
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,140 @@
+#include "train/tasks/registry/load_task.h"
+
+#include "train/build.h"
+#include "train/checkpoint/checkpoint.h"
+#include "train/checkpoint/earlier_checkpoint.h"
+#include "train/distributed/processes.h"
+#include "train/finite.h"
+#include "train/tasks/registry/make_task.h"
+
+namespace tapeformer {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string describe_steps(const std::string& run_dir) {
+  std::string text;
+  for (const int64_t step : list_checkpoint_steps(run_dir))
+    text += (text.empty() ? "" : ", ") + std::to_string(step);
+  return text.empty() ? "none" : text;
+}
+
+fs::path find_checkpoint_folder(const RunChoice& choice) {
+  fs::path path = fs::path(choice.path).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  std::error_code ignored;
+  if (!fs::exists(path, ignored))
+    throw CheckpointError(choice.path + ": no such run directory or checkpoint");
+  if (path.filename() == kCheckpointFolderName) path = path.parent_path();
+  if (choice.checkpoint_name == "latest") return find_checkpoint(path.string(), false);
+  if (fs::exists(path / "model.safetensors", ignored))
+    throw ConfigError(choice.path + ": expected a run directory with the checkpoint \"" +
+                      choice.checkpoint_name + "\", found a checkpoint folder");
+  if (const auto linked =
+          choice.checkpoint_name == "best" ? resolve_checkpoint_link(path.string(), "best") : std::nullopt)
+    return *linked;
+  const fs::path named = path / kCheckpointFolderName / choice.checkpoint_name;
+  if (choice.checkpoint_name != "best" && choice.checkpoint_name.find('/') == std::string::npos &&
+      fs::exists(named / "model.safetensors", ignored))
+    return fs::canonical(named);
+  throw CheckpointError(path.string() + ": no checkpoint \"" + choice.checkpoint_name + "\"; the steps are " +
+                        describe_steps(path.string()));
+}
+
+// Reads the config of a checkpoint. Throws CheckpointError if the config is invalid, and ConfigError if the
+// settings are.
+Config read_config(const Checkpoint& checkpoint, const RunChoice& choice) {
+  const auto read = [&](const std::vector<std::string>& settings, const std::string& device) {
+    return load_config(
+        checkpoint.config_path(), settings, make_attention_catalogue(),
+        {.unused_key_policy = UnusedKeyPolicy::ignore_in_file, .purpose = choice.purpose, .device = device});
+  };
+  try {
+    return read(choice.config_settings, choice.config_settings.empty() ? "" : choice.device.to_string());
+  } catch (const ConfigError& error) {
+    if (choice.config_settings.empty()) throw CheckpointError(error.what());
+    try {
+      read({}, "");
+    } catch (const ConfigError& own_error) {
+      throw CheckpointError(own_error.what());
+    }
+    throw;
+  }
+}
+
+// Returns the run directory of a checkpoint, or "" for a checkpoint outside of a run directory.
+fs::path find_run_folder(const fs::path& checkpoint) {
+  const fs::path parent = checkpoint.parent_path();
+  return parent.filename() == kCheckpointFolderName ? parent.parent_path() : fs::path();
+}
+
+// Makes the task of a checkpoint, without its weights. The model can have at most kAllowedElements more
+// elements than the checkpoint. A model with more elements is not built, because such a model could exhaust
+// the memory. If a model of an allowed size does not match the checkpoint, load_model() reports the
+// mismatched tensors.
+std::unique_ptr<Task> make_limited_task(const Checkpoint& checkpoint, const Config& config,
+                                        const TrainingState& state, const TaskEnvironment& environment) {
+  constexpr int64_t kAllowedElements = int64_t{1} << 16;
+  int64_t elements = 0;
+  const SafetensorsFile file = checkpoint.open_model_file();
+  for (const auto& [name, entry] : file.entries()) elements += entry.shape.numel();
+  try {
+    const ParameterLimitScope limit(elements + kAllowedElements);
+    return restore_task(config, environment, state, checkpoint.state_path());
+  } catch (const ParameterLimitError& error) {
+    checkpoint.verify_model_checksum();  // throws a more specific error if the file is damaged
+    throw CheckpointError(
+        concat_text(checkpoint.folder(), ": config.toml or state.json does not match the tensors: with ",
+                    error.what(), " the model has more parameters than model.safetensors, ", elements));
+  }
+}
+
+// Makes the task of a checkpoint, loads its weights, and sets the precision of matrix products on the device.
+LoadedTask load(const Checkpoint& checkpoint, const Config& config, const RunChoice& choice) {
+  Communicator& processes = *init_process_group().communicator;
+  const TrainingState state = checkpoint.read_state();
+  LoadedTask loaded;
+  loaded.checkpoint_folder = checkpoint.folder();
+  loaded.step = state.step;
+  loaded.task = make_limited_task(checkpoint, config, state, {choice.data, choice.device, processes});
+  set_precision(config.run, choice.device);
+  // Training and inference store their algorithm choices in different files, so that inference does not
+  // replace the choices of a training in progress.
+  if (const fs::path folder = find_run_folder(loaded.checkpoint_folder); !folder.empty())
+    loaded.product_tuning_scope = start_product_tuning(config.run, choice.device, folder,
+                                                       "inference-product-algorithms.txt", processes.rank());
+  const NamedTensors tensors = loaded.task->model().saved_tensors();
+  checkpoint.load_model(tensors);
+  check_finite(tensors, checkpoint.folder());
+  return loaded;
+}
+
+}  // namespace
+
+fs::path LoadedTask::samples_folder() const {
+  const fs::path folder = find_run_folder(checkpoint_folder);
+  return folder.empty() ? folder : folder / "samples";
+}
+
+LoadedTask load_task(const RunChoice& choice) {
+  const fs::path folder = find_checkpoint_folder(choice);
+  return load_or_name_earlier(folder.string(), CheckpointUse::inference, [&] {
+    const Checkpoint checkpoint(folder.string());
+    checkpoint.verify_config_checksum();
+    const Config config = read_config(checkpoint, choice);
+    try {
+      return load(checkpoint, config, choice);
+    } catch (const CheckpointError& error) {
+      // If the checkpoint matches the config without the settings, the settings are the cause.
+      RunChoice without_settings = choice;
+      without_settings.config_settings.clear();
+      const Config training_config = read_config(checkpoint, without_settings);
+      if (find_differing_keys(config, training_config).empty()) throw;
+      load(checkpoint, training_config, without_settings);
+      throw ConfigError(
+          concat_text("the settings do not match the weights of the checkpoint: ", error.what()));
+    }
+  });
+}
+
+}  // namespace tapeformer
