@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "core/rng.h"
+#include "core/random/rng.h"
 
 namespace tapeformer {
 namespace {

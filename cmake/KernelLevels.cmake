@@ -6,7 +6,7 @@ set(library_folder ${PROJECT_BINARY_DIR}/lib)
 
 # The check of the processor must run on every processor, so it is compiled for all x86-64 processors.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
-  set_source_files_properties(core/instruction_set.cpp core/cpu/processor_check.cpp TARGET_DIRECTORY tapeformer_core PROPERTIES
+  set_source_files_properties(core/base/instruction_set.cpp core/cpu/processor_check.cpp TARGET_DIRECTORY tapeformer_core PROPERTIES
     COMPILE_OPTIONS "-march=x86-64;-mtune=generic" SKIP_PRECOMPILE_HEADERS ON)
 endif()
 list(JOIN TAPEFORMER_LEVELS " " levels)

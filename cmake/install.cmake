@@ -4,12 +4,12 @@ include(CMakePackageConfigHelpers)
 # Public headers, relative to the root of the tree. cmake/InstallHeaders.cmake adds the headers that they include.
 file(GLOB core_headers RELATIVE ${PROJECT_SOURCE_DIR} autograd/*.h ops/*.h models/*.h models/*/*.h)
 set(core_headers
-  core/allocator.h core/batch.h core/device.h core/device_control.h core/dropout.h core/dtype.h core/errors.h core/options.h core/random.h
-  core/rng.h core/shape.h core/tensor.h core/threads.h core/system/log.h core/stopwatch.h
+  core/allocator.h core/batch.h core/device.h core/device_control.h core/random/dropout.h core/base/dtype.h core/base/errors.h core/options/options.h core/random/random.h
+  core/random/rng.h core/base/shape.h core/tensor.h core/threads/threads.h core/system/log.h core/stopwatch.h
   ${core_headers})
 set(other_headers
   data/dataset_kind.h data/make_dataset.h data/sets/directory.h data/batches/loader.h data/symbol_tasks.h data/audio/audio.h data/audio/filterbank.h
-  data/images/images.h data/images/png.h data/speech/dataset.h data/speech/phone_scoring.h
+  data/images/images.h data/images/png.h data/speech/dataset.h data/speech/phones/phone_scoring.h
   train/build.h train/evaluate.h train/metrics.h train/optimization/optimizer.h train/optimization/schedule.h train/tasks/registry/load_task.h train/tasks/autoregressive.h train/tasks/speech/task.h train/loop/trainer.h
   train/checkpoint/checkpoint.h train/checkpoint/run_directory.h train/checkpoint/safetensors.h
   train/config/config.h train/config/schema.h train/cli/run.h train/distributed/communicator.h train/distributed/processes.h)

@@ -1,6 +1,6 @@
 #include "core/access_log.h"
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 
 namespace tapeformer {
 namespace {

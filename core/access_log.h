@@ -15,7 +15,7 @@
 #include <string>
 #include <tuple>
 
-#include "core/source_location.h"
+#include "core/base/source_location.h"
 
 namespace tapeformer {
 

@@ -1,7 +1,7 @@
 #include "core/allocator.h"
 
+#include "core/base/host_memory.h"
 #include "core/cuda/memory.h"
-#include "core/host_memory.h"
 
 namespace tapeformer {
 namespace {

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <utility>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>

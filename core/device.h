@@ -5,8 +5,8 @@
 #include <string>
 #include <utility>
 
-#include "core/backends.h"
-#include "core/errors.h"
+#include "core/base/backends.h"
+#include "core/base/errors.h"
 
 namespace tapeformer {
 

@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/dtype.h"
+#include "core/base/shape.h"
 #include "core/device.h"
-#include "core/dtype.h"
-#include "core/shape.h"
 
 namespace tapeformer {
 

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "core/errors.h"
-#include "core/option_table.h"
-#include "core/part.h"
+#include "core/base/errors.h"
+#include "core/options/option_table.h"
+#include "core/options/part.h"
 #include "data/make_dataset.h"
 #include "data/speech/speech_options.h"
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/options.h"
+#include "core/options/options.h"
 #include "data/batches/dataset.h"
 #include "data/sets/catalogue.h"
 #include "data/text/tokenizer.h"
@@ -51,7 +51,7 @@ struct DatasetKind {
   bool has_option(const std::string& option) const;
 };
 
-// See Registry in core/part.h.
+// See Registry in core/options/part.h.
 void register_dataset_kind(DatasetKind kind);
 const std::deque<DatasetKind>& list_dataset_kinds();
 const DatasetKind& find_dataset_kind(const std::string& name);

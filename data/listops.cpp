@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "core/errors.h"
-#include "core/option_names.h"
+#include "core/base/errors.h"
+#include "core/options/option_names.h"
 #include "data/sets/catalogue.h"
 
 namespace tapeformer {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/rng.h"
+#include "core/random/rng.h"
 #include "data/batches/dataset.h"
 
 namespace tapeformer {

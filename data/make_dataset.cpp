@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "core/options.h"
+#include "core/options/options.h"
 #include "data/images/images.h"
 #include "data/listops.h"
 #include "data/set_tasks.h"

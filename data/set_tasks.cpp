@@ -6,7 +6,7 @@
 #include <numbers>
 #include <vector>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "data/sets/catalogue.h"
 
 namespace tapeformer {

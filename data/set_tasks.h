@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "core/rng.h"
+#include "core/random/rng.h"
 #include "data/batches/dataset.h"
 
 namespace tapeformer {

@@ -2,7 +2,7 @@
 // options, the split and the index of the example. All classes are thread-safe.
 #pragma once
 
-#include "core/rng.h"
+#include "core/random/rng.h"
 #include "data/batches/dataset.h"
 
 namespace tapeformer {

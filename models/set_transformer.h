@@ -9,7 +9,7 @@
 #include <memory>
 #include <vector>
 
-#include "models/attention/learned_queries.h"
+#include "models/attention/kinds/learned_queries.h"
 #include "models/encoder/encoder.h"
 #include "models/example_model.h"
 

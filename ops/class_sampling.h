@@ -1,7 +1,7 @@
 // Sampling of classes from logits.
 #pragma once
 
-#include "core/rng.h"
+#include "core/random/rng.h"
 #include "core/tensor.h"
 
 namespace tapeformer {

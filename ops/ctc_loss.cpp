@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "core/base/frames.h"
 #include "core/dispatch.h"
-#include "core/frames.h"
 #include "ops/detail/tensors.h"
 #include "ops/kernels/ctc_loss.h"
 #include "ops/lengths.h"

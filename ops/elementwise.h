@@ -2,7 +2,7 @@
 #pragma once
 
 #include "autograd/tape.h"
-#include "core/dropout.h"
+#include "core/random/dropout.h"
 
 namespace tapeformer {
 
@@ -25,8 +25,8 @@ Tensor sigmoid(const Tensor& x);
 Tensor tanh(const Tensor& x);
 Tensor softplus(const Tensor& x);  // log(1 + exp(x)) without overflow
 
-// Returns x with dropout: each element is kept with probability 1 - p and divided by 1 - p (core/dropout.h).
-// Returns x itself if p is 0.
+// Returns x with dropout: each element is kept with probability 1 - p and divided by 1 - p
+// (core/random/dropout.h). Returns x itself if p is 0.
 Tensor dropout(const Tensor& x, const DropoutMask& mask);
 
 }  // namespace tapeformer

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "autograd/tape.h"
-#include "core/rng.h"
+#include "core/random/rng.h"
 
 namespace tapeformer {
 

@@ -1,6 +1,6 @@
 #include "ops/lengths.h"
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 
 namespace tapeformer {
 

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "autograd/tape.h"
-#include "core/dropout.h"
+#include "core/random/dropout.h"
 #include "ops/kernels/linear.h"
 
 namespace tapeformer {

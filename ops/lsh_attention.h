@@ -11,7 +11,7 @@
 #include <string>
 
 #include "autograd/tape.h"
-#include "core/rng.h"
+#include "core/random/rng.h"
 #include "ops/kernels/lsh_attention.h"
 
 namespace tapeformer {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "autograd/tape.h"
-#include "core/dropout.h"
+#include "core/random/dropout.h"
 
 namespace tapeformer {
 

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "autograd/tape.h"
-#include "core/rng.h"
+#include "core/random/rng.h"
 #include "ops/kernels/random_features.h"
 
 namespace tapeformer {

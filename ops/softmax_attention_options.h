@@ -1,7 +1,7 @@
 // The options of softmax_attention() (ops/softmax_attention.h).
 #pragma once
 
-#include "core/rng.h"
+#include "core/random/rng.h"
 #include "core/tensor.h"
 #include "ops/kernels/key_pattern.h"
 

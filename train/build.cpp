@@ -6,7 +6,7 @@
 #include "core/device_control.h"
 #include "core/system/log.h"
 #include "core/system/machine.h"
-#include "core/threads.h"
+#include "core/threads/threads.h"
 #include "ops/linear.h"
 
 namespace tapeformer {

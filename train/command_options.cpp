@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 
 namespace tapeformer {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/options.h"
+#include "core/options/options.h"
 #include "train/config/config.h"
 
 namespace tapeformer {

@@ -8,7 +8,7 @@
 #include <iterator>
 #include <string>
 
-#include "core/environment.h"
+#include "core/base/environment.h"
 #include "core/system/process.h"
 
 namespace tapeformer {

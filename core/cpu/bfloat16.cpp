@@ -2,9 +2,9 @@
 
 #include <optional>
 
+#include "core/base/environment.h"
+#include "core/base/instruction_set.h"
 #include "core/cpu/vector.h"
-#include "core/environment.h"
-#include "core/instruction_set.h"
 
 namespace tapeformer::cpu {
 

@@ -3,7 +3,7 @@
 // the copy for the processor.
 #pragma once
 
-#include "core/instruction_set.h"
+#include "core/base/instruction_set.h"
 
 namespace tapeformer::cpu {
 

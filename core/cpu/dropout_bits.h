@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "core/dropout.h"
+#include "core/random/dropout.h"
 
 namespace tapeformer::cpu {
 

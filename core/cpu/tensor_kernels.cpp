@@ -7,7 +7,7 @@
 #include "core/cpu/bfloat16.h"
 #include "core/cpu/vector.h"
 #include "core/tensor.h"
-#include "core/threads.h"
+#include "core/threads/threads.h"
 
 namespace tapeformer::cpu {
 namespace {

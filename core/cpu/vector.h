@@ -14,7 +14,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "core/dtype.h"
+#include "core/base/dtype.h"
 
 namespace tapeformer::cpu {
 

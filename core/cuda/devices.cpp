@@ -2,9 +2,9 @@
 
 #include <sstream>
 
+#include "core/base/errors.h"
 #include "core/cuda/probe.h"
 #include "core/cuda/status.h"
-#include "core/errors.h"
 
 namespace tapeformer::cuda {
 

@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <numbers>
 
+#include "core/base/dtype.h"
 #include "core/cuda/launch.h"
-#include "core/dropout.h"
-#include "core/dtype.h"
+#include "core/random/dropout.h"
 #include "core/scratch.h"
 
 // TAPEFORMER_FLOAT and TAPEFORMER_DOUBLE enclose the explicit instantiations of a file for float and for

@@ -3,7 +3,7 @@
 #include <mutex>
 #include <set>
 
-#include "core/environment.h"
+#include "core/base/environment.h"
 
 namespace tapeformer::cuda {
 

@@ -6,9 +6,9 @@
 #include <tuple>
 #include <utility>
 
+#include "core/base/errors.h"
+#include "core/base/source_location.h"
 #include "core/cuda/context.h"
-#include "core/errors.h"
-#include "core/source_location.h"
 
 namespace tapeformer::cuda {
 

@@ -10,8 +10,8 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "core/base/dtype.h"
 #include "core/cuda/kernel.h"
-#include "core/dtype.h"
 
 namespace tapeformer::cuda {
 

@@ -1,6 +1,6 @@
 #include "core/cuda/status.h"
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 
 namespace tapeformer::cuda {
 namespace {

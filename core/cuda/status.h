@@ -1,8 +1,8 @@
 // Checks of the status codes that the CUDA runtime and cuBLAS return.
 #pragma once
 
+#include "core/base/source_location.h"
 #include "core/cuda/runtime.h"
-#include "core/source_location.h"
 
 namespace tapeformer::cuda {
 

@@ -10,11 +10,11 @@
 #include <stdexcept>
 #include <vector>
 
+#include "core/base/errors.h"
 #include "core/device.h"
 #include "core/emulation/access_recorder.h"
 #include "core/emulation/runtime.h"
-#include "core/errors.h"
-#include "core/threads.h"
+#include "core/threads/threads.h"
 
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>

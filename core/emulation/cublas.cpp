@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "core/dtype.h"
+#include "core/base/dtype.h"
 
 namespace {
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "core/dtype.h"
+#include "core/base/dtype.h"
 
 using tapeformer::BFloat16;
 using tapeformer::cuda::emulation::EmulatedAlgorithm;

@@ -21,7 +21,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/source_location.h"
+#include "core/base/source_location.h"
 
 #define __global__
 #define __device__

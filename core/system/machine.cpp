@@ -10,9 +10,9 @@
 #include <iterator>
 #include <string_view>
 
+#include "core/base/environment.h"
+#include "core/base/host_memory.h"
 #include "core/cpu/compiled_for.h"
-#include "core/environment.h"
-#include "core/host_memory.h"
 
 namespace tapeformer {
 namespace {

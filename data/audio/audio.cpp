@@ -6,8 +6,8 @@
 #include <cmath>
 #include <limits>
 
-#include "core/errors.h"
-#include "core/option_names.h"
+#include "core/base/errors.h"
+#include "core/options/option_names.h"
 #include "data/audio/sound_file.h"
 
 namespace tapeformer {

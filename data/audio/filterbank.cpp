@@ -7,9 +7,9 @@
 #include <cstdlib>
 #include <limits>
 
+#include "core/base/errors.h"
 #include "core/cpu/vector_math.h"
-#include "core/errors.h"
-#include "core/option_names.h"
+#include "core/options/option_names.h"
 
 namespace tapeformer {
 namespace {

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "core/rng.h"
+#include "core/random/rng.h"
 #include "core/tensor.h"
 
 namespace tapeformer {

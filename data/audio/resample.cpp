@@ -6,7 +6,7 @@
 #include <array>
 #include <cmath>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 
 namespace tapeformer {
 namespace {

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 
 namespace tapeformer {
 namespace {

@@ -6,7 +6,7 @@
 #include <new>
 #include <vector>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "data/audio/sound_header.h"
 #include "data/files/file.h"
 

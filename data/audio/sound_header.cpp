@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 
 namespace tapeformer {
 namespace {

@@ -1,6 +1,6 @@
 #include "data/batches/dataset.h"
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 
 namespace tapeformer {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "core/option_names.h"
-#include "core/rng.h"
+#include "core/options/option_names.h"
+#include "core/random/rng.h"
 
 namespace tapeformer {
 

@@ -6,7 +6,7 @@
 
 #include <utility>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "data/files/file.h"
 
 namespace tapeformer {

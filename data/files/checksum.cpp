@@ -7,7 +7,7 @@
 #include <exception>
 #include <vector>
 
-#include "core/threads.h"
+#include "core/threads/threads.h"
 
 namespace tapeformer {
 namespace {

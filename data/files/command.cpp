@@ -12,7 +12,7 @@
 #include <memory>
 #include <vector>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "core/system/process.h"
 #include "data/files/file.h"
 

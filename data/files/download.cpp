@@ -1,6 +1,6 @@
 #include "data/files/download.h"
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 
 #ifdef TAPEFORMER_CURL
 #include <curl/curl.h>

@@ -4,7 +4,7 @@
 #include <cctype>
 #include <map>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "core/system/printable.h"
 #include "data/files/text_lines.h"
 

@@ -10,7 +10,7 @@
 #include <set>
 #include <utility>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 
 namespace tapeformer {
 namespace {

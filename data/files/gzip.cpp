@@ -10,7 +10,7 @@
 #include <fstream>
 #include <memory>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 
 namespace tapeformer {
 namespace {

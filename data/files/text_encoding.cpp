@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "core/system/printable.h"
 #include "core/system/utf8.h"
 

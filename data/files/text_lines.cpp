@@ -9,7 +9,7 @@
 #include <iomanip>
 #include <sstream>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "core/system/utf8.h"
 #include "data/files/file.h"
 #include "data/files/text_encoding.h"

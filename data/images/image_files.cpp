@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/threads.h"
+#include "core/threads/threads.h"
 #include "data/files/gzip.h"
 #include "data/images/idx.h"
 #include "data/sets/directory.h"

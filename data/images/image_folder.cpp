@@ -9,11 +9,11 @@
 #include <filesystem>
 #include <set>
 
-#include "core/errors.h"
-#include "core/option_names.h"
-#include "core/rng.h"
+#include "core/base/errors.h"
+#include "core/options/option_names.h"
+#include "core/random/rng.h"
 #include "core/system/log.h"
-#include "core/threads.h"
+#include "core/threads/threads.h"
 #include "data/files/checksum.h"
 #include "data/files/faults.h"
 #include "data/files/file.h"

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "core/option_names.h"
+#include "core/options/option_names.h"
 #include "core/system/log.h"
-#include "core/threads.h"
+#include "core/threads/threads.h"
 #include "data/images/image_files.h"
 #include "data/images/picture.h"
 #include "data/sets/directory.h"

@@ -8,7 +8,7 @@
 #include <jerror.h>  // after jpeglib.h
 #endif
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "data/images/exif.h"
 #include "data/images/png.h"
 

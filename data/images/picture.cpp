@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "data/files/checksum.h"
 #include "data/files/file.h"
 #include "data/images/exif.h"

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <array>
 
-#include "core/errors.h"
-#include "core/options.h"
+#include "core/base/errors.h"
+#include "core/options/options.h"
 
 namespace tapeformer {
 namespace {

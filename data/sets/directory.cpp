@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "core/environment.h"
-#include "core/errors.h"
-#include "core/option_names.h"
+#include "core/base/environment.h"
+#include "core/base/errors.h"
+#include "core/options/option_names.h"
 #include "data/files/file.h"
 
 namespace tapeformer {

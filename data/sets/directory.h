@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "data/sets/catalogue.h"
 
 namespace tapeformer {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <fstream>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "core/system/files.h"
 #include "core/system/log.h"
 #include "data/files/archive.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "data/files/gzip.h"
 #include "data/sets/directory.h"
 

@@ -2,9 +2,9 @@
 
 #include <set>
 
-#include "core/errors.h"
-#include "core/frames.h"
-#include "core/option_names.h"
+#include "core/base/errors.h"
+#include "core/base/frames.h"
+#include "core/options/option_names.h"
 #include "data/audio/audio.h"
 
 namespace tapeformer {

@@ -7,7 +7,7 @@
 #include <map>
 #include <set>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "data/files/file.h"
 #include "data/files/text_lines.h"
 

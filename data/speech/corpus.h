@@ -17,8 +17,8 @@
 #include "core/tensor.h"
 #include "data/files/faults.h"
 #include "data/speech/kaldi_archive.h"
-#include "data/speech/lexicon.h"
-#include "data/speech/phones.h"
+#include "data/speech/phones/lexicon.h"
+#include "data/speech/phones/phones.h"
 
 namespace tapeformer {
 

@@ -8,8 +8,8 @@
 #include <set>
 #include <utility>
 
-#include "core/errors.h"
-#include "core/frames.h"
+#include "core/base/errors.h"
+#include "core/base/frames.h"
 #include "core/system/log.h"
 #include "data/batches/loader.h"
 #include "data/files/faults.h"

@@ -18,7 +18,7 @@
 #include "data/speech/corpus.h"
 #include "data/speech/feature_store.h"
 #include "data/speech/features.h"
-#include "data/speech/phones.h"
+#include "data/speech/phones/phones.h"
 
 namespace tapeformer {
 

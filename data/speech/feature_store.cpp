@@ -12,7 +12,7 @@
 #include <sstream>
 
 #include "core/system/log.h"
-#include "core/threads.h"
+#include "core/threads/threads.h"
 #include "data/files/file.h"
 #include "data/speech/features.h"
 #include "data/speech/kaldi_archive.h"

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "core/system/files.h"
 #include "core/tensor.h"
 #include "data/audio/audio.h"

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/rng.h"
+#include "core/random/rng.h"
 #include "core/tensor.h"
 
 namespace tapeformer {

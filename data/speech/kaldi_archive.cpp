@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "core/system/files.h"
 #include "data/files/file.h"
 

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <map>
 
-#include "core/errors.h"
-#include "core/option_names.h"
+#include "core/base/errors.h"
+#include "core/options/option_names.h"
 #include "core/system/files.h"
 #include "data/files/file.h"
 #include "data/files/text_lines.h"
-#include "data/speech/phones.h"
+#include "data/speech/phones/phones.h"
 
 namespace tapeformer {
 namespace {

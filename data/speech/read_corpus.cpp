@@ -1,6 +1,6 @@
 #include "data/speech/read_corpus.h"
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "data/sets/directory.h"
 #include "data/speech/kaldi_directory.h"
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "core/option_table.h"
+#include "core/options/option_table.h"
 #include "data/sets/catalogue.h"
 
 namespace tapeformer {

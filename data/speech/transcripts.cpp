@@ -4,7 +4,7 @@
 #include <array>
 #include <optional>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "data/files/file.h"
 #include "data/files/text_lines.h"
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "data/speech/corpus.h"
-#include "data/speech/lexicon.h"
+#include "data/speech/phones/lexicon.h"
 
 namespace tapeformer {
 

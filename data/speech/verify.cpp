@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "data/audio/audio.h"
 #include "data/files/file.h"
 #include "data/files/text_lines.h"

@@ -7,7 +7,7 @@
 #include <regex>
 #include <thread>
 
-#include "core/option_names.h"
+#include "core/options/option_names.h"
 #include "core/system/log.h"
 #include "core/system/utf8.h"
 #include "data/files/text_lines.h"

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/option_names.h"
+#include "core/options/option_names.h"
 #include "core/system/log.h"
-#include "core/threads.h"
+#include "core/threads/threads.h"
 #include "data/files/gzip.h"
 
 namespace tapeformer {

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "data/files/file.h"
 #include "data/files/gzip.h"
 #include "data/files/text_encoding.h"

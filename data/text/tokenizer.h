@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "data/text/text_source.h"
 
 namespace tapeformer {

@@ -1,6 +1,6 @@
 // Trains a Transformer with linear attention to copy sequences of random symbols, and prints the loss of a
 // few steps and the accuracy for new sequences.
-#include <tapeformer/core/rng.h>
+#include <tapeformer/core/random/rng.h>
 #include <tapeformer/models/attention/attention.h>
 #include <tapeformer/models/autoregressive_model.h>
 #include <tapeformer/train/optimization/optimizer.h>

@@ -2,7 +2,7 @@
 // docs/extending.md explains this file.
 //
 // Usage: parts train parts.toml
-#include <tapeformer/core/rng.h>
+#include <tapeformer/core/random/rng.h>
 #include <tapeformer/data/dataset_kind.h>
 #include <tapeformer/tapeformer.h>
 #include <tapeformer/train/cli/run.h>

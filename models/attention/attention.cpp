@@ -1,6 +1,6 @@
 #include "models/attention/attention.h"
 
-#include "core/part.h"
+#include "core/options/part.h"
 #include "models/layers/option_error.h"
 #include "ops/view.h"
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/options.h"
+#include "core/options/options.h"
 #include "models/layers/segment_memory.h"
 
 namespace tapeformer {

@@ -6,7 +6,7 @@
 
 #include "autograd/gradcheck.h"
 #include "core/allocator.h"
-#include "core/random.h"
+#include "core/random/random.h"
 #include "models/layers/option_error.h"
 #include "ops/elementwise.h"
 #include "ops/view.h"

@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "ops/view.h"
 
 namespace tapeformer {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "autograd/tape.h"
-#include "core/dropout.h"
+#include "core/random/dropout.h"
 
 namespace tapeformer {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 
 namespace tapeformer {
 

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "core/frames.h"
+#include "core/base/frames.h"
 #include "models/layers/layers.h"
 #include "ops/inference.h"
 

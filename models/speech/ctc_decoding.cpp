@@ -5,7 +5,7 @@
 #include <limits>
 #include <map>
 
-#include "core/threads.h"
+#include "core/threads/threads.h"
 #include "ops/lengths.h"
 
 namespace tapeformer {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "core/option_names.h"
+#include "core/options/option_names.h"
 #include "models/layers/option_error.h"
 
 namespace tapeformer {

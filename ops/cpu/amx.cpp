@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "core/base/instances.h"
 #include "core/cpu/bfloat16.h"
-#include "core/instances.h"
 #include "ops/cpu/amx_packing.h"
 #include "ops/cpu/growing_memory.h"
 

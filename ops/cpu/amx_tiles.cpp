@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <array>
 
-#include "core/instances.h"
-#include "core/instruction_set.h"
+#include "core/base/instances.h"
+#include "core/base/instruction_set.h"
 
 namespace tapeformer::cpu::amx {
 namespace {

@@ -19,7 +19,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "core/dtype.h"
+#include "core/base/dtype.h"
 
 namespace tapeformer::cpu::amx {
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "core/scratch.h"
-#include "core/threads.h"
+#include "core/threads/threads.h"
 
 namespace tapeformer::cpu {
 

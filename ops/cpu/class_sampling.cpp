@@ -4,8 +4,8 @@
 #include <functional>
 #include <vector>
 
-#include "core/instances.h"
-#include "core/threads.h"
+#include "core/base/instances.h"
+#include "core/threads/threads.h"
 
 namespace tapeformer::cpu {
 

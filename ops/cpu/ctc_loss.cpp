@@ -4,10 +4,10 @@
 #include <cmath>
 #include <limits>
 
+#include "core/base/instances.h"
 #include "core/cpu/vector_math.h"
-#include "core/instances.h"
 #include "core/scratch.h"
-#include "core/threads.h"
+#include "core/threads/threads.h"
 
 namespace tapeformer::cpu {
 namespace {

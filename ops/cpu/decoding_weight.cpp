@@ -1,7 +1,7 @@
 #include <optional>
 #include <vector>
 
-#include "core/instances.h"
+#include "core/base/instances.h"
 #include "core/scratch.h"
 #include "ops/cpu/linear_rows.h"
 #include "ops/cpu/packed_operand.h"

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
+#include "core/base/instances.h"
 #include "core/cpu/dropout_bits.h"
 #include "core/cpu/vector_math.h"
-#include "core/instances.h"
-#include "core/threads.h"
+#include "core/threads/threads.h"
 #include "ops/kernels/elementwise_functions.h"
 #include "ops/kernels/feature_map_functions.h"
 

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "core/blas_buffer.h"
-#include "core/instances.h"
-#include "core/serial_libraries.h"
-#include "core/threads.h"
+#include "core/base/instances.h"
+#include "core/threads/blas_buffer.h"
+#include "core/threads/serial_libraries.h"
+#include "core/threads/threads.h"
 #include "ops/cpu/onednn.h"
 
 namespace tapeformer::cpu {

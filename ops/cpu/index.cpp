@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "core/instances.h"
-#include "core/threads.h"
+#include "core/base/instances.h"
+#include "core/threads/threads.h"
 
 namespace tapeformer::cpu {
 

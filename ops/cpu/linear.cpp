@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "core/base/instances.h"
 #include "core/cpu/dropout_bits.h"
 #include "core/cpu/vector_math.h"
-#include "core/instances.h"
-#include "core/threads.h"
+#include "core/threads/threads.h"
 #include "ops/cpu/arena.h"
 #include "ops/cpu/linear_rows.h"
 #include "ops/cpu/packed_operand.h"

@@ -1,7 +1,7 @@
 #include "ops/kernels/linear_attention.h"
 
-#include "core/instances.h"
-#include "core/threads.h"
+#include "core/base/instances.h"
+#include "core/threads/threads.h"
 #include "ops/cpu/amx_scan.h"
 #include "ops/cpu/arena.h"
 #include "ops/cpu/feature_map.h"

@@ -1,10 +1,10 @@
 #include <array>
 #include <type_traits>
 
+#include "core/base/instances.h"
 #include "core/cpu/bfloat16.h"
-#include "core/instances.h"
 #include "core/scratch.h"
-#include "core/threads.h"
+#include "core/threads/threads.h"
 #include "ops/cpu/feature_map.h"
 #include "ops/kernels/linear_attention.h"
 

@@ -6,7 +6,7 @@
 
 #include "core/cpu/bfloat16.h"
 #include "core/cpu/vector_math.h"
-#include "core/threads.h"
+#include "core/threads/threads.h"
 #include "ops/kernels/elementwise_functions.h"
 #include "ops/kernels/linear.h"
 

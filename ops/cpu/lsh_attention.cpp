@@ -1,5 +1,5 @@
+#include "core/base/instances.h"
 #include "core/cpu/bfloat16.h"
-#include "core/instances.h"
 #include "ops/cpu/lsh_heads.h"
 #include "ops/kernels/online_softmax.h"
 

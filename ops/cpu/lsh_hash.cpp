@@ -1,8 +1,8 @@
 #include <cmath>
 
+#include "core/base/instances.h"
 #include "core/cpu/bfloat16.h"
-#include "core/instances.h"
-#include "core/threads.h"
+#include "core/threads/threads.h"
 #include "ops/cpu/arena.h"
 #include "ops/cpu/lsh_stages.h"
 #include "ops/cpu/tile_product.h"

@@ -5,7 +5,7 @@
 #include <array>
 #include <cstdint>
 
-#include "core/threads.h"
+#include "core/threads/threads.h"
 #include "ops/cpu/arena.h"
 
 namespace tapeformer::cpu {

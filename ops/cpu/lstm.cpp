@@ -11,10 +11,10 @@
 #include <numeric>
 #include <vector>
 
+#include "core/base/instances.h"
 #include "core/cpu/vector_math.h"
-#include "core/instances.h"
 #include "core/scratch.h"
-#include "core/threads.h"
+#include "core/threads/threads.h"
 #include "ops/cpu/arena.h"
 #include "ops/cpu/packed_operand.h"
 #include "ops/cpu/recurrent_operand.h"

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/base/instances.h"
 #include "core/cpu/bfloat16.h"
 #include "core/cpu/dropout_bits.h"
 #include "core/cpu/vector.h"
-#include "core/instances.h"
 #include "core/scratch.h"
-#include "core/threads.h"
+#include "core/threads/threads.h"
 
 namespace tapeformer::cpu {
 namespace {

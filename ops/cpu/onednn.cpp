@@ -8,11 +8,11 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/base/errors.h"
+#include "core/base/host_memory.h"
 #include "core/cpu/bfloat16.h"
-#include "core/errors.h"
-#include "core/host_memory.h"
-#include "core/serial_libraries.h"
-#include "core/threads.h"
+#include "core/threads/serial_libraries.h"
+#include "core/threads/threads.h"
 #include "ops/cpu/growing_memory.h"
 
 namespace tapeformer::cpu::onednn {

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <string>
 
-#include "core/dtype.h"
+#include "core/base/dtype.h"
 #include "ops/kernels/gemm.h"
 
 namespace tapeformer::cpu::onednn {

@@ -3,7 +3,7 @@
 #include <type_traits>
 
 #include "core/cpu/bfloat16.h"
-#include "core/threads.h"
+#include "core/threads/threads.h"
 #include "ops/cpu/amx.h"
 #include "ops/cpu/growing_memory.h"
 #include "ops/cpu/onednn.h"

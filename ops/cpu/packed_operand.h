@@ -10,12 +10,12 @@
 #include <optional>
 #include <type_traits>
 
+#include "core/base/dtype.h"
 #include "core/cpu/bfloat16.h"
 #include "core/cpu/vector.h"
 #include "core/device_control.h"
-#include "core/dtype.h"
 #include "core/scratch.h"
-#include "core/threads.h"
+#include "core/threads/threads.h"
 
 namespace tapeformer::cpu {
 

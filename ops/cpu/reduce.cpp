@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "core/instances.h"
-#include "core/threads.h"
+#include "core/base/instances.h"
+#include "core/threads/threads.h"
 
 namespace tapeformer::cpu {
 namespace {

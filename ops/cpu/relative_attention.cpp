@@ -4,10 +4,10 @@
 #include <limits>
 #include <vector>
 
+#include "core/base/instances.h"
 #include "core/cpu/vector.h"
 #include "core/cpu/vector_math.h"
-#include "core/instances.h"
-#include "core/threads.h"
+#include "core/threads/threads.h"
 
 namespace tapeformer::cpu {
 namespace {

@@ -1,7 +1,7 @@
 #include "ops/kernels/row_loss.h"
 
-#include "core/instances.h"
-#include "core/threads.h"
+#include "core/base/instances.h"
+#include "core/threads/threads.h"
 
 namespace tapeformer::cpu {
 

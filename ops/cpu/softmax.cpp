@@ -4,9 +4,9 @@
 #include <cmath>
 #include <limits>
 
+#include "core/base/instances.h"
 #include "core/cpu/vector_math.h"
-#include "core/instances.h"
-#include "core/threads.h"
+#include "core/threads/threads.h"
 
 namespace tapeformer::cpu {
 namespace {

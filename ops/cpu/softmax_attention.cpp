@@ -4,11 +4,11 @@
 #include <limits>
 #include <utility>
 
+#include "core/base/instances.h"
 #include "core/cpu/bfloat16.h"
 #include "core/cpu/dropout_bits.h"
 #include "core/cpu/vector_math.h"
-#include "core/instances.h"
-#include "core/threads.h"
+#include "core/threads/threads.h"
 #include "ops/cpu/arena.h"
 #include "ops/cpu/attention_products.h"
 #include "ops/cpu/key_spans.h"

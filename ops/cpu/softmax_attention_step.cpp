@@ -2,9 +2,9 @@
 #include <cmath>
 #include <limits>
 
+#include "core/base/instances.h"
 #include "core/cpu/vector_math.h"
-#include "core/instances.h"
-#include "core/threads.h"
+#include "core/threads/threads.h"
 #include "ops/kernels/online_softmax.h"
 #include "ops/kernels/softmax_attention.h"
 

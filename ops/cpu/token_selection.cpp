@@ -5,8 +5,8 @@
 #include <numeric>
 #include <vector>
 
-#include "core/instances.h"
-#include "core/threads.h"
+#include "core/base/instances.h"
+#include "core/threads/threads.h"
 
 namespace tapeformer::cpu {
 namespace {

@@ -1,7 +1,7 @@
 #include "ops/kernels/class_sampling.h"
 
+#include "core/base/instances.h"
 #include "core/cuda/kernel.h"
-#include "core/instances.h"
 
 namespace tapeformer::cuda {
 namespace {

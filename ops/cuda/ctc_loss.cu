@@ -1,7 +1,7 @@
 #include "ops/kernels/ctc_loss.h"
 
+#include "core/base/instances.h"
 #include "core/cuda/kernel.h"
-#include "core/instances.h"
 #include "ops/kernels/softmax.h"
 
 namespace tapeformer::cuda {

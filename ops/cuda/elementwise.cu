@@ -1,7 +1,7 @@
 #include "ops/kernels/elementwise.h"
 
+#include "core/base/instances.h"
 #include "core/cuda/kernel.h"
-#include "core/instances.h"
 #include "ops/kernels/elementwise_functions.h"
 #include "ops/kernels/feature_map_functions.h"
 

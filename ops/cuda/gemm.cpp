@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "core/base/instances.h"
 #include "core/cuda/context.h"
-#include "core/instances.h"
 #include "ops/cuda/fused_gemm.h"
 
 namespace tapeformer::cuda {

@@ -3,8 +3,8 @@
 #include <optional>
 #include <type_traits>
 
+#include "core/base/instances.h"
 #include "core/cuda/kernel.h"
-#include "core/instances.h"
 #include "ops/cuda/column_sums.h"
 #include "ops/cuda/fused_gemm.h"
 #include "ops/cuda/warp_row.h"

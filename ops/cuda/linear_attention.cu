@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "core/instances.h"
+#include "core/base/instances.h"
 #include "ops/cuda/linear_attention_tensor_cores.h"
 
 // Linear attention, computed in chunks of kTileTokens tokens. Sequences are divided into segments, so that a

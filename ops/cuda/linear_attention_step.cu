@@ -2,7 +2,7 @@
 #include <limits>
 #include <type_traits>
 
-#include "core/instances.h"
+#include "core/base/instances.h"
 #include "ops/cuda/linear_attention_rows.h"
 #include "ops/cuda/warp_row.h"
 

@@ -1,6 +1,6 @@
 #include "ops/kernels/linear_norm.h"
 
-#include "core/instances.h"
+#include "core/base/instances.h"
 #include "ops/cuda/tensor_tiles.h"
 #include "ops/cuda/warp_row.h"
 

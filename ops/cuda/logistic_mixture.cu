@@ -1,7 +1,7 @@
 #include "ops/kernels/logistic_mixture.h"
 
+#include "core/base/instances.h"
 #include "core/cuda/kernel.h"
-#include "core/instances.h"
 #include "ops/kernels/logistic_mixture_functions.h"
 
 namespace tapeformer::cuda {

@@ -2,7 +2,7 @@
 
 #include <type_traits>
 
-#include "core/instances.h"
+#include "core/base/instances.h"
 #include "ops/kernels/online_softmax.h"
 
 namespace tapeformer::cuda {

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "core/instances.h"
+#include "core/base/instances.h"
 #include "ops/cuda/lsh_attention.h"
 #include "ops/cuda/row_dots.h"
 

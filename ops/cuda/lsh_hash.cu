@@ -1,4 +1,4 @@
-#include "core/instances.h"
+#include "core/base/instances.h"
 #include "ops/cuda/tile_product.h"
 #include "ops/kernels/lsh_attention.h"
 

@@ -13,9 +13,9 @@
 #include <numeric>
 #include <vector>
 
+#include "core/base/instances.h"
 #include "core/cuda/kernel.h"
 #include "core/cuda/transfers.h"
-#include "core/instances.h"
 #include "ops/kernels/gemm.h"
 #include "ops/kernels/linear.h"
 

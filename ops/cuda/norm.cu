@@ -1,7 +1,7 @@
 #include "ops/kernels/norm.h"
 
+#include "core/base/instances.h"
 #include "core/cuda/kernel.h"
-#include "core/instances.h"
 #include "ops/cuda/column_sums.h"
 #include "ops/cuda/warp_row.h"
 

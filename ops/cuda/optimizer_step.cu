@@ -1,7 +1,7 @@
 #include "ops/kernels/optimizer_step.h"
 
+#include "core/base/instances.h"
 #include "core/cuda/kernel.h"
-#include "core/instances.h"
 #include "ops/cuda/array_list.h"
 #include "ops/cuda/warp_row.h"
 

@@ -1,7 +1,7 @@
 #include "ops/kernels/random_features.h"
 
+#include "core/base/instances.h"
 #include "core/cuda/kernel.h"
-#include "core/instances.h"
 #include "ops/cuda/warp_row.h"
 
 namespace tapeformer::cuda {

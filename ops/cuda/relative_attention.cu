@@ -1,7 +1,7 @@
 #include <limits>
 
+#include "core/base/instances.h"
 #include "core/cuda/kernel.h"
-#include "core/instances.h"
 #include "ops/kernels/relative_attention.h"
 
 namespace tapeformer::cuda {

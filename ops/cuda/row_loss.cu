@@ -1,8 +1,8 @@
 #include "ops/kernels/row_loss.h"
 
+#include "core/base/instances.h"
 #include "core/cuda/kernel.h"
 #include "core/cuda/transfers.h"
-#include "core/instances.h"
 
 namespace tapeformer::cuda {
 namespace {

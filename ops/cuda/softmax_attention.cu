@@ -6,7 +6,7 @@
 #include <numbers>
 #include <type_traits>
 
-#include "core/instances.h"
+#include "core/base/instances.h"
 #include "ops/cuda/row_dots.h"
 #include "ops/cuda/row_stream.h"
 #include "ops/cuda/softmax_tiles.h"

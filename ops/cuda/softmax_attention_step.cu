@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "core/base/instances.h"
 #include "core/cuda/kernel.h"
-#include "core/instances.h"
 #include "ops/kernels/online_softmax.h"
 #include "ops/kernels/softmax_attention.h"
 

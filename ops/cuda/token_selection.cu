@@ -2,8 +2,8 @@
 
 #include <bit>
 
+#include "core/base/instances.h"
 #include "core/cuda/kernel.h"
-#include "core/instances.h"
 
 namespace tapeformer::cuda {
 namespace {

@@ -1,7 +1,7 @@
 // Splits a shape at one dimension, for ops that reduce this dimension.
 #pragma once
 
-#include "core/shape.h"
+#include "core/base/shape.h"
 
 namespace tapeformer {
 

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "core/dtype.h"
-#include "core/host_device.h"
+#include "core/base/dtype.h"
+#include "core/base/host_device.h"
 
 namespace tapeformer {
 

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-#include "core/backends.h"
-#include "core/dropout.h"
+#include "core/base/backends.h"
+#include "core/random/dropout.h"
 
 namespace tapeformer {
 

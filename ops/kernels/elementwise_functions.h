@@ -5,7 +5,7 @@
 // DeviceMath (core/cuda/kernel.h).
 #pragma once
 
-#include "core/host_device.h"
+#include "core/base/host_device.h"
 
 namespace tapeformer {
 

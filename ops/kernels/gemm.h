@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-#include "core/backends.h"
-#include "core/dtype.h"
+#include "core/base/backends.h"
+#include "core/base/dtype.h"
 
 namespace tapeformer {
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "core/host_device.h"
+#include "core/base/host_device.h"
 
 namespace tapeformer {
 

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <memory>
 
-#include "core/backends.h"
-#include "core/dropout.h"
-#include "core/dtype.h"
+#include "core/base/backends.h"
+#include "core/base/dtype.h"
+#include "core/random/dropout.h"
 
 namespace tapeformer {
 

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "core/backends.h"
+#include "core/base/backends.h"
 #include "ops/kernels/attention.h"
 
 namespace tapeformer {

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-#include "core/backends.h"
-#include "core/rng.h"
+#include "core/base/backends.h"
+#include "core/random/rng.h"
 
 namespace tapeformer {
 

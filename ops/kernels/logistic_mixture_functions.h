@@ -2,7 +2,7 @@
 // ops/kernels/elementwise_functions.h describes the template parameter Math.
 #pragma once
 
-#include "core/host_device.h"
+#include "core/base/host_device.h"
 
 namespace tapeformer {
 

@@ -5,9 +5,9 @@
 
 #include <cstdint>
 
-#include "core/backends.h"
-#include "core/dropout.h"
-#include "core/rng.h"
+#include "core/base/backends.h"
+#include "core/random/dropout.h"
+#include "core/random/rng.h"
 #include "ops/kernels/attention.h"
 
 namespace tapeformer {

@@ -4,9 +4,9 @@
 
 #include <cstdint>
 
-#include "core/backends.h"
-#include "core/dropout.h"
-#include "core/dtype.h"
+#include "core/base/backends.h"
+#include "core/base/dtype.h"
+#include "core/random/dropout.h"
 
 namespace tapeformer {
 

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <limits>
 
-#include "core/backends.h"
-#include "core/host_device.h"
+#include "core/base/backends.h"
+#include "core/base/host_device.h"
 
 namespace tapeformer {
 

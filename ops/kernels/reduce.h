@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "core/backends.h"
-#include "core/host_device.h"
+#include "core/base/backends.h"
+#include "core/base/host_device.h"
 
 namespace tapeformer {
 

@@ -1,7 +1,7 @@
 // Kernel of decoding with relative positions (ops/relative_attention.h), as in Transformer-XL.
 #pragma once
 
-#include "core/backends.h"
+#include "core/base/backends.h"
 #include "ops/kernels/attention.h"
 #include "ops/kernels/key_window.h"
 

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <cstdint>
 
-#include "core/backends.h"
-#include "core/dtype.h"
-#include "core/host_device.h"
+#include "core/base/backends.h"
+#include "core/base/dtype.h"
+#include "core/base/host_device.h"
 #include "ops/kernels/attention.h"
 
 namespace tapeformer {

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <unordered_map>
 
-#include "core/backends.h"
-#include "core/dtype.h"
+#include "core/base/backends.h"
+#include "core/base/dtype.h"
 
 namespace tapeformer {
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "core/backends.h"
+#include "core/base/backends.h"
 
 namespace tapeformer {
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "core/backends.h"
+#include "core/base/backends.h"
 
 namespace tapeformer {
 

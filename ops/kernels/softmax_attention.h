@@ -6,8 +6,8 @@
 
 #include <cstdint>
 
-#include "core/backends.h"
-#include "core/dropout.h"
+#include "core/base/backends.h"
+#include "core/random/dropout.h"
 #include "ops/kernels/attention.h"
 #include "ops/kernels/key_pattern.h"
 

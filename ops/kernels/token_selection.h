@@ -4,9 +4,9 @@
 
 #include <cstdint>
 
-#include "core/backends.h"
-#include "core/dtype.h"
-#include "core/host_device.h"
+#include "core/base/backends.h"
+#include "core/base/dtype.h"
+#include "core/base/host_device.h"
 
 namespace tapeformer {
 

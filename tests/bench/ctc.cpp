@@ -1,5 +1,5 @@
 // A benchmark of the CTC loss, with and without its gradient, on random logits and labels.
-#include "core/rng.h"
+#include "core/random/rng.h"
 #include "ops/ctc_loss.h"
 #include "tests/bench/benchmarks.h"
 #include "train/bench/measure.h"

@@ -1,6 +1,6 @@
 // A benchmark of the computation of log-mel filterbank features on one thread. The input is random noise.
 #include "data/audio/filterbank.h"
-#include "core/rng.h"
+#include "core/random/rng.h"
 #include "tests/bench/benchmarks.h"
 #include "train/bench/measure.h"
 

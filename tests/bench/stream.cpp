@@ -7,7 +7,7 @@
 #include <cmath>
 #include <thread>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "core/system/machine.h"
 #include "data/files/command.h"
 #include "tests/bench/benchmarks.h"

@@ -1,11 +1,11 @@
-#include "core/control_group.h"
+#include "core/base/control_group.h"
 
 #include <doctest/doctest.h>
 
 #include <cstdlib>
 
-#include "core/default_threads.h"
-#include "core/environment.h"
+#include "core/base/environment.h"
+#include "core/threads/default_threads.h"
 #include "tests/support/temp_dir.h"
 
 using namespace tapeformer;

@@ -1,4 +1,4 @@
-#include "core/environment.h"
+#include "core/base/environment.h"
 
 #include <doctest/doctest.h>
 #include <stdlib.h>

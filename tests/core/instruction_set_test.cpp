@@ -1,4 +1,4 @@
-#include "core/instruction_set.h"
+#include "core/base/instruction_set.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "core/options.h"
+#include "core/options/options.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "core/rng.h"
+#include "core/random/rng.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "core/threads.h"
+#include "core/threads/threads.h"
 
 #include <doctest/doctest.h>
 
@@ -11,9 +11,9 @@
 #include <thread>
 #include <vector>
 
-#include "core/errors.h"
-#include "core/wait_policy.h"
-#include "core/worker_sleep_schedule.h"
+#include "core/base/errors.h"
+#include "core/threads/wait_policy.h"
+#include "core/threads/worker_sleep_schedule.h"
 
 using namespace tapeformer;
 

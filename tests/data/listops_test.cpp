@@ -7,7 +7,7 @@
 #include <set>
 #include <sstream>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 
 using namespace tapeformer;
 

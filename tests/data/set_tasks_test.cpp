@@ -6,7 +6,7 @@
 #include <numeric>
 #include <set>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 
 using namespace tapeformer;
 

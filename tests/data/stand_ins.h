@@ -9,9 +9,9 @@
 #include <tuple>
 #include <vector>
 
-#include "core/rng.h"
+#include "core/random/rng.h"
 #include "data/files/text_lines.h"
-#include "data/speech/phones.h"
+#include "data/speech/phones/phones.h"
 #include "tests/data/support.h"
 
 namespace tapeformer::test {

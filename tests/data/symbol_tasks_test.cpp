@@ -7,7 +7,7 @@
 #include <numeric>
 #include <set>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "tests/support/temp_dir.h"
 
 using namespace tapeformer;

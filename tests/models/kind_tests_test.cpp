@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-#include "core/rng.h"
+#include "core/random/rng.h"
 #include "models/layers/option_error.h"
 #include "ops/elementwise.h"
 #include "ops/softmax_attention.h"

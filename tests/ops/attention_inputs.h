@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "autograd/gradcheck.h"
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "tests/support/random.h"
 
 namespace tapeformer::test {

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "core/cpu/dropout_bits.h"
-#include "core/threads.h"
+#include "core/threads/threads.h"
 #include "ops/elementwise.h"
 #include "ops/index.h"
 #include "ops/linear.h"

@@ -3,7 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "autograd/gradcheck.h"
-#include "core/threads.h"
+#include "core/threads/threads.h"
 #include "tests/support/lengths.h"
 #include "tests/support/random.h"
 

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "autograd/gradcheck.h"
-#include "core/threads.h"
+#include "core/threads/threads.h"
 #include "tests/support/lengths.h"
 #include "tests/support/random.h"
 

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "core/allocator.h"
-#include "core/threads.h"
+#include "core/threads/threads.h"
 #include "ops/reference/lsh_attention.h"
 #include "ops/sum.h"
 #include "tests/ops/lsh_cases.h"

@@ -3,7 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "autograd/gradcheck.h"
-#include "core/threads.h"
+#include "core/threads/threads.h"
 #include "ops/elementwise.h"
 #include "ops/matmul.h"
 #include "ops/view.h"

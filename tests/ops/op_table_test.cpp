@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "autograd/gradcheck.h"
-#include "core/threads.h"
+#include "core/threads/threads.h"
 #include "ops/elementwise.h"
 #include "tests/support/devices.h"
 #include "tests/support/random.h"

@@ -7,7 +7,7 @@
 
 #include "autograd/gradcheck.h"
 #include "core/allocator.h"
-#include "core/threads.h"
+#include "core/threads/threads.h"
 #include "ops/reference/softmax_attention.h"
 #include "ops/view.h"
 #include "tests/ops/attention_inputs.h"

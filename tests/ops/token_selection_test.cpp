@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "ops/token_selection.h"
 #include "tests/support/devices.h"
 #include "tests/support/random.h"

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/rng.h"
+#include "core/random/rng.h"
 #include "core/tensor.h"
 
 namespace tapeformer::test {

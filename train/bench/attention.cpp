@@ -3,7 +3,7 @@
 // include the linear projections.
 #include <algorithm>
 
-#include "core/threads.h"
+#include "core/threads/threads.h"
 #include "train/bench/attention_lengths.h"
 #include "train/bench/bench.h"
 #include "train/bench/roofline.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "autograd/tape.h"
-#include "core/random.h"
+#include "core/random/random.h"
 #include "data/files/file.h"
 #include "data/images/png.h"
 #include "train/bench/bench.h"

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "core/base/errors.h"
 #include "core/device_control.h"
-#include "core/errors.h"
 #include "train/build.h"
 #include "train/config/schema.h"
 

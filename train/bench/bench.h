@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/device.h"
-#include "core/options.h"
+#include "core/options/options.h"
 #include "models/attention/attention.h"
 #include "train/command_options.h"
 #include "train/config/config.h"

@@ -2,7 +2,7 @@
 // of the stack, of matrix products of the same shapes and of memory copies alternate, so that other load on
 // the machine slows all measurements equally.
 #include "models/layers/lstm.h"
-#include "core/rng.h"
+#include "core/random/rng.h"
 #include "core/system/machine.h"
 #include "train/bench/bench.h"
 #include "train/bench/measure.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/stopwatch.h"
-#include "core/threads.h"
+#include "core/threads/threads.h"
 
 namespace tapeformer {
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "core/rng.h"
-#include "core/threads.h"
+#include "core/random/rng.h"
+#include "core/threads/threads.h"
 #include "ops/kernels/logistic_mixture.h"
 #include "train/build.h"
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "core/allocator.h"
-#include "core/errors.h"
-#include "core/rng.h"
+#include "core/base/errors.h"
+#include "core/random/rng.h"
 #include "train/bench/bench.h"
 #include "train/bench/measure.h"
 #include "train/build.h"

@@ -4,7 +4,7 @@
 #include <charconv>
 #include <filesystem>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "core/system/files.h"
 #include "core/system/folder.h"
 #include "train/finite.h"

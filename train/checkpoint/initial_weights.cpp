@@ -1,6 +1,6 @@
 #include "train/checkpoint/initial_weights.h"
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "core/system/log.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/earlier_checkpoint.h"

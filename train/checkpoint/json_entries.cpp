@@ -6,7 +6,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "data/files/checksum.h"
 
 namespace tapeformer {

@@ -1,6 +1,6 @@
 #include "train/checkpoint/run_directory.h"
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "data/files/text_lines.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/metrics.h"

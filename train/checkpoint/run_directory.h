@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <string>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "core/system/folder.h"
 #include "train/config/config.h"
 

@@ -8,7 +8,7 @@
 #include <set>
 #include <tuple>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "train/checkpoint/safetensors_header.h"
 
 namespace tapeformer {

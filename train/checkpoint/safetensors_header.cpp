@@ -7,7 +7,7 @@
 #include <tuple>
 #include <vector>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "core/system/printable.h"
 
 namespace tapeformer {

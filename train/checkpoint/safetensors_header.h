@@ -5,8 +5,8 @@
 #include <map>
 #include <string>
 
-#include "core/dtype.h"
-#include "core/shape.h"
+#include "core/base/dtype.h"
+#include "core/base/shape.h"
 
 namespace tapeformer {
 

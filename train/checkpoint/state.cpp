@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "train/checkpoint/json_entries.h"
 
 namespace tapeformer {

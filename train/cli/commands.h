@@ -1,6 +1,6 @@
 // Commands of the program. Each command is a function in a separate file. The function takes the words after
-// the name of the command and returns the exit status. Commands throw the exceptions of core/errors.h, which
-// the program converts to an exit status. To add a command, write a file with its function, declare the
+// the name of the command and returns the exit status. Commands throw the exceptions of core/base/errors.h,
+// which the program converts to an exit status. To add a command, write a file with its function, declare the
 // function here, add the command to list_commands(), and list the file in CMakeLists.txt.
 #pragma once
 

@@ -9,11 +9,11 @@
 #include <cstring>
 #include <cxxopts.hpp>
 
-#include "core/default_threads.h"
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "core/system/log.h"
 #include "core/system/printable.h"
-#include "core/threads.h"
+#include "core/threads/default_threads.h"
+#include "core/threads/threads.h"
 #include "train/build.h"
 #include "train/config/value.h"
 #include "train/distributed/processes.h"

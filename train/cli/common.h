@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "core/device.h"
-#include "core/options.h"
+#include "core/options/options.h"
 #include "train/command_options.h"
 #include "train/report.h"
 

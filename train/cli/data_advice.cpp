@@ -1,7 +1,7 @@
 #include "train/cli/data_advice.h"
 
 #include "data/files/download.h"
-#include "data/speech/synthetic.h"
+#include "data/speech/prepare/synthetic.h"
 
 namespace tapeformer {
 

@@ -1,10 +1,10 @@
 // The command "tapeformer info": prints properties of the build and of the machine.
 #include "core/cuda/devices.h"
 #include "core/cuda/product_algorithms.h"
-#include "core/default_threads.h"
 #include "core/system/log.h"
 #include "core/system/machine.h"
-#include "core/threads.h"
+#include "core/threads/default_threads.h"
+#include "core/threads/threads.h"
 #include "ops/linear.h"
 #include "train/cli/commands.h"
 #include "train/distributed/processes.h"

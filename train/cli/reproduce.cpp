@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "core/system/log.h"
 #include "train/cli/commands.h"
 #include "train/cli/configs_folder.h"

@@ -8,7 +8,7 @@
 #include <typeinfo>
 #include <utility>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "core/system/log.h"
 #include "core/system/machine.h"
 #include "models/attention/attention.h"

@@ -4,7 +4,7 @@
 #include <iterator>
 #include <numbers>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "core/system/printable.h"
 #include "train/build.h"
 #include "train/cli/commands.h"

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "models/attention/kind_tests.h"
 #include "train/build.h"
 #include "train/cli/commands.h"

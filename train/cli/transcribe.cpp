@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "core/system/log.h"
 #include "core/system/printable.h"
 #include "data/files/text_lines.h"

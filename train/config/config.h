@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "core/options.h"
+#include "core/options/options.h"
 #include "data/dataset_kind.h"
 #include "train/optimization/optimizer_kind.h"
 #include "train/optimization/schedule.h"

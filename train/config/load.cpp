@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "data/files/text_lines.h"
 #include "train/config/check.h"
 #include "train/config/config.h"

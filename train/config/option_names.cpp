@@ -1,6 +1,6 @@
 #include "train/config/option_names.h"
 
-#include "core/option_names.h"
+#include "core/options/option_names.h"
 
 namespace tapeformer {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/part.h"
+#include "core/options/part.h"
 #include "train/config/schema_key.h"
 
 namespace tapeformer {

@@ -4,8 +4,8 @@
 #include <optional>
 #include <tuple>
 
-#include "core/errors.h"
-#include "core/options.h"
+#include "core/base/errors.h"
+#include "core/options/options.h"
 #include "train/config/value.h"
 
 namespace tapeformer {

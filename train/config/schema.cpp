@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/default_threads.h"
+#include "core/threads/default_threads.h"
 #include "train/config/part_keys.h"
 #include "train/config/table_schema.h"
 #include "train/config/value.h"

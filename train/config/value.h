@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include "core/options.h"
+#include "core/options/options.h"
 
 namespace tapeformer {
 

@@ -3,7 +3,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "train/config/config.h"
 #include "train/config/schema.h"
 #include "train/config/value.h"

@@ -8,8 +8,8 @@
 #include <cstdlib>
 #include <thread>
 
-#include "core/environment.h"
-#include "core/errors.h"
+#include "core/base/environment.h"
+#include "core/base/errors.h"
 
 namespace tapeformer {
 namespace {

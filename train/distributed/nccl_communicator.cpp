@@ -5,8 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include "core/base/errors.h"
 #include "core/cuda/context.h"
-#include "core/errors.h"
 
 namespace tapeformer {
 namespace {

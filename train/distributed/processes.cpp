@@ -10,9 +10,9 @@
 #include <functional>
 #include <sstream>
 
-#include "core/default_threads.h"
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "core/system/log.h"
+#include "core/threads/default_threads.h"
 #include "train/distributed/gather.h"
 #include "train/distributed/launcher.h"
 #ifdef TAPEFORMER_MPI

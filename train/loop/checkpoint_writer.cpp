@@ -3,7 +3,7 @@
 #include <exception>
 #include <map>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 
 namespace tapeformer {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "train/finite.h"
 
 namespace tapeformer {

@@ -5,12 +5,12 @@
 #include <set>
 #include <sstream>
 
+#include "core/base/environment.h"
+#include "core/base/errors.h"
 #include "core/device.h"
-#include "core/environment.h"
-#include "core/errors.h"
 #include "core/system/log.h"
 #include "core/system/machine.h"
-#include "core/threads.h"
+#include "core/threads/threads.h"
 #include "train/distributed/launcher.h"
 #include "train/version.h"
 

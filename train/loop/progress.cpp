@@ -9,7 +9,7 @@
 #include <cstdio>
 #include <ostream>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "core/system/printable.h"
 #include "core/system/terminal.h"
 

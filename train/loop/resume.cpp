@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "core/system/log.h"
 #include "train/build.h"
 #include "train/checkpoint/checkpoint.h"

@@ -2,7 +2,7 @@
 
 #include <iostream>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "core/system/log.h"
 
 namespace tapeformer {

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "autograd/tape.h"
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "train/loop/divergence.h"
 
 namespace tapeformer {

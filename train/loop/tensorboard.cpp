@@ -8,7 +8,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 
 namespace tapeformer {
 namespace {

@@ -7,7 +7,7 @@
 #include "core/cuda/transfers.h"
 #include "core/stopwatch.h"
 #include "core/system/log.h"
-#include "core/threads.h"
+#include "core/threads/threads.h"
 #include "train/build.h"
 #include "train/checkpoint/initial_weights.h"
 #include "train/distributed/gather.h"

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "autograd/tape.h"
-#include "core/option_table.h"
+#include "core/options/option_table.h"
 #include "ops/elementwise.h"
 #include "ops/optimizer_step.h"
 #include "ops/reduce.h"

@@ -1,7 +1,7 @@
 // Optimizers that update each element by the equations of UpdateRule.
 #include <cmath>
 
-#include "core/option_table.h"
+#include "core/options/option_table.h"
 #include "ops/optimizer_step.h"
 #include "train/optimization/optimizer_kind.h"
 

@@ -1,6 +1,6 @@
 #include "train/optimization/optimizer_kind.h"
 
-#include "core/part.h"
+#include "core/options/part.h"
 
 namespace tapeformer {
 namespace {

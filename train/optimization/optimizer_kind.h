@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/options.h"
+#include "core/options/options.h"
 #include "core/tensor.h"
 #include "ops/optimizer_step.h"
 
@@ -61,7 +61,7 @@ struct OptimizerKind {
       make;
 };
 
-// See Registry in core/part.h.
+// See Registry in core/options/part.h.
 void register_optimizer_kind(OptimizerKind kind);
 const std::deque<OptimizerKind>& list_optimizer_kinds();
 const OptimizerKind& find_optimizer_kind(const std::string& name);

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "core/part.h"
+#include "core/options/part.h"
 
 namespace tapeformer {
 namespace {

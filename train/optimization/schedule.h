@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/options.h"
+#include "core/options/options.h"
 
 namespace tapeformer {
 
@@ -45,7 +45,7 @@ struct ScheduleKind {
   bool needs_warmup = false;
 };
 
-// See Registry in core/part.h. The built-in kinds:
+// See Registry in core/options/part.h. The built-in kinds:
 // - constant: 1.
 // - step: starts at 1, and is multiplied by `factor` at each step in step_at.
 // - cosine: falls from 1 to final_lr_ratio, the value after the last step (Loshchilov & Hutter 2017, one

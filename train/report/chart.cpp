@@ -6,7 +6,7 @@
 #include <array>
 #include <cmath>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "core/system/files.h"
 #include "core/system/log.h"
 #include "data/files/command.h"

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <tuple>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "core/system/files.h"
 #include "core/system/log.h"
 #include "data/files/base64.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "core/system/files.h"
 
 namespace tapeformer {

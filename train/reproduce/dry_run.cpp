@@ -8,10 +8,10 @@
 #include <csignal>
 #include <optional>
 
-#include "core/environment.h"
-#include "core/errors.h"
+#include "core/base/environment.h"
+#include "core/base/errors.h"
 #include "core/system/files.h"
-#include "core/threads.h"
+#include "core/threads/threads.h"
 #include "train/reproduce/runner.h"
 #include "train/reproduce/table_json.h"
 

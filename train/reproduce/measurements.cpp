@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "train/build.h"
 #include "train/metrics.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "core/system/machine.h"
-#include "core/threads.h"
+#include "core/threads/threads.h"
 #include "train/version.h"
 
 namespace tapeformer {

@@ -1,6 +1,6 @@
 #include "train/reproduce/reproduce.h"
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 
 namespace tapeformer {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "core/stopwatch.h"
 #include "core/system/log.h"
 #include "train/distributed/gather.h"

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "train/build.h"
 #include "train/config/parse.h"
 #include "train/config/value.h"

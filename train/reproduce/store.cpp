@@ -4,9 +4,9 @@
 #include <cerrno>
 #include <charconv>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "core/system/machine.h"
-#include "core/threads.h"
+#include "core/threads/threads.h"
 #include "train/distributed/gather.h"
 #include "train/loop/process_settings.h"
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "data/speech/phone_scoring.h"
+#include "data/speech/phones/phone_scoring.h"
 #include "models/layers/module.h"
 #include "train/config/config.h"
 #include "train/distributed/communicator.h"

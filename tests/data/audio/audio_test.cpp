@@ -10,7 +10,7 @@
 #include <cstring>
 #include <memory>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "core/system/files.h"
 #include "tests/data/audio/sounds.h"
 #include "tests/data/support.h"

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "data/audio/audio.h"
 #include "tests/data/support.h"
 #include "tests/support/random.h"

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <set>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "core/system/files.h"
 #include "data/files/command.h"
 #include "tests/data/audio/sounds.h"

@@ -3,7 +3,7 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "tests/support/temp_dir.h"
 
 using namespace tapeformer;

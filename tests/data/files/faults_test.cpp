@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "tests/support/temp_dir.h"
 
 using namespace tapeformer;

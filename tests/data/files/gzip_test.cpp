@@ -3,7 +3,7 @@
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "tests/data/support.h"
 
 using namespace tapeformer;

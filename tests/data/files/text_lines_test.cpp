@@ -2,7 +2,7 @@
 
 #include <doctest/doctest.h>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "data/speech/corpus.h"
 #include "data/speech/kaldi_directory.h"
 #include "tests/data/support.h"

@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "data/sets/directory.h"
 #include "data/speech/verify.h"
 #include "tests/data/support.h"

@@ -2,7 +2,7 @@
 
 #include <doctest/doctest.h>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "tests/data/support.h"
 
 using namespace tapeformer;

@@ -9,7 +9,7 @@
 
 #include <thread>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "data/files/checksum.h"
 #include "data/files/download.h"
 #include "data/files/gzip.h"

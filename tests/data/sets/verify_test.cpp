@@ -4,7 +4,7 @@
 
 #include <cstdlib>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "data/files/gzip.h"
 #include "tests/data/stand_ins.h"
 

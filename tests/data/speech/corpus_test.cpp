@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "tests/data/stand_ins.h"
 
 using namespace tapeformer;

@@ -9,9 +9,9 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "core/errors.h"
-#include "core/frames.h"
-#include "core/threads.h"
+#include "core/base/errors.h"
+#include "core/base/frames.h"
+#include "core/threads/threads.h"
 #include "data/audio/audio.h"
 #include "tests/data/stand_ins.h"
 #include "tests/support/random.h"

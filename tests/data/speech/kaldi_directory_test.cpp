@@ -11,7 +11,7 @@
 #include <limits>
 #include <thread>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "core/system/process.h"
 #include "data/audio/audio.h"
 #include "data/files/command.h"

@@ -2,7 +2,7 @@
 // channels and with ends after their recordings.
 #include <doctest/doctest.h>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "data/audio/audio.h"
 #include "data/speech/dataset.h"
 #include "data/speech/kaldi_directory.h"

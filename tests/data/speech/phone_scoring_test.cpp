@@ -1,4 +1,4 @@
-#include "data/speech/phone_scoring.h"
+#include "data/speech/phones/phone_scoring.h"
 
 #include <doctest/doctest.h>
 
@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <map>
 
-#include "core/rng.h"
+#include "core/random/rng.h"
 #include "data/files/text_lines.h"
 #include "tests/support/temp_dir.h"
 

@@ -1,9 +1,9 @@
-#include "data/speech/phones.h"
+#include "data/speech/phones/phones.h"
 
 #include <doctest/doctest.h>
 
-#include "core/errors.h"
-#include "data/speech/lexicon.h"
+#include "core/base/errors.h"
+#include "data/speech/phones/lexicon.h"
 #include "tests/data/stand_ins.h"
 
 using namespace tapeformer;

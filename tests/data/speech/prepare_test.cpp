@@ -1,15 +1,15 @@
-#include "data/speech/prepare.h"
+#include "data/speech/prepare/prepare.h"
 
 #include <doctest/doctest.h>
 
 #include <cmath>
 #include <set>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "data/audio/audio.h"
 #include "data/files/text_lines.h"
 #include "data/speech/kaldi_directory.h"
-#include "data/speech/pronunciation.h"
+#include "data/speech/prepare/pronunciation.h"
 #include "data/speech/verify.h"
 #include "tests/data/support.h"
 

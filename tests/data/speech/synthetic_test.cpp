@@ -1,12 +1,12 @@
-#include "data/speech/synthetic.h"
+#include "data/speech/prepare/synthetic.h"
 
 #include <doctest/doctest.h>
 
 #include <cstdlib>
 #include <set>
 
-#include "core/errors.h"
-#include "core/threads.h"
+#include "core/base/errors.h"
+#include "core/threads/threads.h"
 #include "data/speech/kaldi_directory.h"
 #include "tests/data/speech/kaldi_files.h"
 #include "tests/data/support.h"

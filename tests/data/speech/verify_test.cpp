@@ -6,7 +6,7 @@
 #include <bit>
 #include <cmath>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "data/audio/audio.h"
 #include "tests/data/stand_ins.h"
 

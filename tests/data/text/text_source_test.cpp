@@ -3,7 +3,7 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "tests/data/support.h"
 #include "tests/support/encoded.h"
 

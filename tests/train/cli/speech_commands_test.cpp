@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "core/rng.h"
+#include "core/random/rng.h"
 #include "data/audio/audio.h"
 #include "tests/train/cli/program.h"
 #include "tests/train/cli/tiny_run.h"

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "data/files/text_lines.h"
-#include "data/speech/phone_scoring.h"
+#include "data/speech/phones/phone_scoring.h"
 #include "tests/train/cli/program.h"
 #include "tests/train/cli/speech_run.h"
 #include "tests/train/tasks/speech/tiny_recordings.h"

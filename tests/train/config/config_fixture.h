@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "tests/support/temp_dir.h"
 #include "train/build.h"
 #include "train/config/config.h"

@@ -7,7 +7,7 @@
 #include <regex>
 #include <set>
 
-#include "core/option_names.h"
+#include "core/options/option_names.h"
 #include "core/system/files.h"
 #include "train/build.h"
 #include "train/config/schema.h"

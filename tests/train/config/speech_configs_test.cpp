@@ -2,7 +2,7 @@
 // generate small corpora in these layouts.
 #include <doctest/doctest.h>
 
-#include "core/rng.h"
+#include "core/random/rng.h"
 #include "data/audio/audio.h"
 #include "data/files/file.h"
 #include "tests/support/temp_dir.h"

@@ -11,7 +11,7 @@
 #include <cstdio>
 
 #include "core/system/log.h"
-#include "core/threads.h"
+#include "core/threads/threads.h"
 #include "tests/train/cli/tiny_run.h"
 #include "tests/train/tasks/speech/tiny_speech.h"
 #include "train/distributed/processes.h"

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "tests/support/temp_dir.h"
 #include "train/reproduce/table_json.h"
 

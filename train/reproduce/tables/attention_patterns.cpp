@@ -1,7 +1,7 @@
 // Pictures of the attention weights of different attention kinds. The sequences are short, so that individual
 // weights are visible. The attention kinds are described in "Efficient Transformers: A Survey" (Tay et al.
 // 2020), section 3.
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "train/bench/bench.h"
 #include "train/reproduce/commands.h"
 #include "train/reproduce/measurements.h"

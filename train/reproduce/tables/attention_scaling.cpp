@@ -3,7 +3,7 @@
 // rows measure the LSH attention of "Reformer" (Kitaev et al. 2020) and all other causal kinds.
 #include <algorithm>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "models/attention/attention.h"
 #include "train/config/value.h"
 #include "train/reproduce/measurements.h"

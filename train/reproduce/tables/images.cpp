@@ -2,7 +2,7 @@
 // on MNIST and CIFAR-10.
 #include <span>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "train/reproduce/commands.h"
 #include "train/reproduce/measurements.h"
 

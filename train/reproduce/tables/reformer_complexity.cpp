@@ -1,7 +1,7 @@
 // "Reformer" (Kitaev et al. 2020), tables 1 and 3: complexity of attention and of models. Each model is
 // measured at several lengths, depths and widths of the feed-forward block. The exponents of time and memory
 // are fitted to these measurements.
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "train/reproduce/measurements.h"
 
 namespace tapeformer {

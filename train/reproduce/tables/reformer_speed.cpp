@@ -1,6 +1,6 @@
 // "Reformer" (Kitaev et al. 2020), figure 5, right: seconds per training step at several sequence lengths,
 // with a constant number of tokens per step.
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "train/reproduce/measurements.h"
 
 namespace tapeformer {

@@ -3,7 +3,7 @@
 // several forms of attention.
 #include <array>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "train/reproduce/measurements.h"
 
 namespace tapeformer {

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <filesystem>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "train/bench/measure.h"
 #include "train/metrics.h"
 #include "train/reproduce/measurements.h"

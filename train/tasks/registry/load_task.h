@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "train/tasks/task.h"
 
 namespace tapeformer {

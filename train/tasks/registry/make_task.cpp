@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "train/tasks/autoregressive.h"
 #include "train/tasks/examples.h"
 #include "train/tasks/speech/task.h"

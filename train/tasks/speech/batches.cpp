@@ -5,7 +5,7 @@
 #include <span>
 #include <utility>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "core/system/log.h"
 #include "data/files/checksum.h"
 #include "train/tasks/speech/features.h"

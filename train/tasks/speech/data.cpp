@@ -5,8 +5,8 @@
 #include <fstream>
 #include <set>
 
-#include "core/errors.h"
-#include "core/frames.h"
+#include "core/base/errors.h"
+#include "core/base/frames.h"
 #include "core/system/log.h"
 #include "data/files/file.h"
 #include "data/files/text_lines.h"

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <sstream>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "data/sets/catalogue.h"
 #include "train/distributed/gather.h"
 #include "train/tasks/speech/features.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "data/speech/phone_scoring.h"
+#include "data/speech/phones/phone_scoring.h"
 #include "models/speech/ctc_decoding.h"
 #include "train/distributed/communicator.h"
 #include "train/signals.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "data/files/file.h"
 #include "data/sets/catalogue.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 
 namespace tapeformer {
 

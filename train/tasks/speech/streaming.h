@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "core/options.h"
+#include "core/options/options.h"
 #include "models/speech/stream_decoder.h"
 #include "train/tasks/speech/task.h"
 

@@ -1,6 +1,6 @@
 #include "train/tasks/speech/verify.h"
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "data/sets/catalogue.h"
 #include "data/speech/kaldi_directory.h"
 #include "train/tasks/speech/data.h"

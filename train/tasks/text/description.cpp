@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "data/files/base64.h"
 #include "train/checkpoint/json_entries.h"
 

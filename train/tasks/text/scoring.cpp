@@ -5,7 +5,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "core/errors.h"
+#include "core/base/errors.h"
 #include "core/system/log.h"
 #include "data/files/text_encoding.h"
 #include "models/decoder.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/rng.h"
+#include "core/random/rng.h"
 #include "data/files/file.h"
 #include "tests/support/temp_dir.h"
 #include "train/build.h"

@@ -1,0 +1,170 @@
+#include "models/attention/kinds/softmax.h"
+
+#include <algorithm>
+
+#include "models/attention/score_masks.h"
+#include "models/attention/sparse_pattern.h"
+#include "models/layers/option_error.h"
+
+namespace tapeformer {
+namespace {
+
+class SoftmaxState final : public AttentionState {
+ public:
+  SoftmaxState(const AttentionStateOptions& s, const SparsePattern& pattern)
+      : SoftmaxState(s, pattern, std::min(s.capacity, pattern.pattern.max_causal_key_count())) {}
+  void reset() override { cache.length = 0; }
+  int64_t bytes() const override { return cache.keys.bytes() + cache.values.bytes(); }
+
+  KeyValueCache cache;
+
+ private:
+  SoftmaxState(const AttentionStateOptions& s, const SparsePattern& pattern, int64_t capacity)
+      : cache{Tensor::zeros({s.batch, capacity, s.heads, s.dim}, s.dtype, s.device),
+              Tensor::zeros({s.batch, capacity, s.heads, s.value_dim}, s.dtype, s.device), 0, pattern.pattern,
+              pattern.key_blocks} {}
+};
+
+// Scaled dot-product attention (Vaswani et al. 2017) to the keys that a pattern selects.
+class SoftmaxKind : public Attention {
+ public:
+  SoftmaxKind(PatternFunction pattern, double dropout) : pattern_(std::move(pattern)), dropout_(dropout) {}
+
+  Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
+                 const ForwardContext& context, const std::string& name) const override {
+    const SparsePattern sparse = pattern_({q.size(1), q.size(2), mask.causal, q.device(), name});
+    SoftmaxAttentionOptions options = make_softmax_attention_options(q, k, mask, dropout_, context, name);
+    options.pattern = sparse.pattern;
+    options.key_blocks = sparse.key_blocks;
+    return softmax_attention(q, k, v, options);
+  }
+  std::unique_ptr<AttentionState> make_state(const AttentionStateOptions& shape) const override {
+    // pattern_() can keep the returned table of key blocks in a cache. The table is requested on the CPU, so
+    // that the cached table uses no device memory. The state owns a copy of the table on the device.
+    SparsePattern pattern = pattern_({shape.capacity, shape.heads, true, kCpu, shape.name});
+    if (pattern.key_blocks.defined()) pattern.key_blocks = pattern.key_blocks.to(shape.device);
+    return std::make_unique<SoftmaxState>(shape, pattern);
+  }
+  void step(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& state,
+            const Tensor& out) const override {
+    softmax_attention_step(q, k, v, static_cast<SoftmaxState&>(state).cache, out);
+  }
+
+ private:
+  PatternFunction pattern_;
+  double dropout_;
+};
+
+PatternFunction make_constant_pattern(const KeyPattern& pattern) {
+  return [pattern](const PatternContext&) { return SparsePattern{pattern}; };
+}
+
+// Softmax attention that uses the queries as keys.
+class SharedSoftmaxKind final : public SoftmaxKind {
+ public:
+  explicit SharedSoftmaxKind(double dropout) : SoftmaxKind(make_constant_pattern({}), dropout) {}
+
+  Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
+                 const ForwardContext& context, const std::string& name) const override {
+    check(k.shape() == q.shape(), "shared softmax attention",
+          "queries are used as keys, but the shapes of q ", q.shape(), " and k ", k.shape(), " differ");
+    return SoftmaxKind::forward(q, k, v, mask, context, name);
+  }
+};
+
+// Implements AttentionKind::count_multiply_adds. A query attends to half of the keys on average.
+double count_softmax_multiply_adds(const OptionValues&, const AttentionSize& size) {
+  const auto length = static_cast<double>(size.length);
+  return 2 * static_cast<double>(size.dim) * 0.5 * length * length;
+}
+
+}  // namespace
+
+SoftmaxAttentionOptions make_softmax_attention_options(const Tensor& q, const Tensor& k,
+                                                       const AttentionMask& mask, double dropout,
+                                                       const ForwardContext& context,
+                                                       const std::string& name) {
+  const DropoutMask weights = make_weight_dropout_mask(q, k, dropout, context, name);
+  SoftmaxAttentionOptions options;
+  options.causal = mask.causal;
+  options.key_lengths = mask.key_lengths;
+  options.dropout = weights.p;
+  options.dropout_stream = weights.stream;
+  options.dropout_offset = weights.offset;
+  return options;
+}
+
+std::unique_ptr<Attention> make_softmax_attention(const KeyWindow& window, double dropout) {
+  return make_softmax_attention(KeyPattern{.window = window}, dropout);
+}
+std::unique_ptr<Attention> make_softmax_attention(const KeyPattern& pattern, double dropout) {
+  return make_softmax_attention(make_constant_pattern(pattern), dropout);
+}
+std::unique_ptr<Attention> make_softmax_attention(PatternFunction pattern, double dropout) {
+  return std::make_unique<SoftmaxKind>(std::move(pattern), dropout);
+}
+
+AttentionCapabilities make_sparse_attention_capabilities() {
+  return {.causal = true,
+          .length_masks = true,
+          .unequal_lengths = make_unsupported("a pattern is defined by the positions of one sequence"),
+          .recurrent = true,
+          .weight_dropout = true,
+          .bfloat16 = true};
+}
+
+double count_pattern_multiply_adds(const PatternFunction& pattern, const AttentionSize& size) {
+  constexpr int64_t kHeads = 2;  // patterns that differ between heads alternate or are random
+  const SparsePattern sparse = pattern({size.length, kHeads, true, kCpu, ""});
+  const SoftmaxAttentionOptions options{
+      .causal = true, .pattern = sparse.pattern, .key_blocks = sparse.key_blocks};
+  return 2 * static_cast<double>(size.dim) * count_attended_pairs(options, kHeads, size.length) / kHeads;
+}
+
+double count_sparse_attention_multiply_adds(double keys, const AttentionSize& size) {
+  const auto length = static_cast<double>(size.length);
+  return 2 * static_cast<double>(size.dim) * std::min(keys, length / 2) * length;
+}
+
+void check_option_at_most_length(const OptionValues& options, const char* name, int64_t length) {
+  if (const auto value = options.get<int64_t>(name); value > length)
+    throw OptionError(name,
+                      concat_text("expected at most the length of the sequences, ", length, ", got ", value));
+}
+
+AttentionKind make_softmax_attention_kind() {
+  return {
+      .name = "softmax",
+      .help = "softmax(q kᵀ / √dim) v, block by block: time is quadratic in the length, memory linear",
+      .capabilities = {.causal = true,
+                       .length_masks = true,
+                       .unequal_lengths = true,
+                       .recurrent = true,
+                       .weight_dropout = true,
+                       .bfloat16 = true},
+      .options = {},
+      .make = [](const OptionValues&,
+                 const AttentionSetup& setup) { return make_softmax_attention(KeyPattern{}, setup.dropout); },
+      .count_multiply_adds = count_softmax_multiply_adds};
+}
+
+AttentionKind make_shared_softmax_attention_kind() {
+  return {.name = "shared-softmax",
+          .help =
+              "softmax(q qᵀ / √dim) v: softmax attention whose queries are also the keys, without the "
+              "normalised keys and the masked own position of LSH attention",
+          .capabilities = {.causal = true,
+                           .length_masks = true,
+                           .unequal_lengths = make_unsupported("queries are used as keys"),
+                           .recurrent = true,
+                           .weight_dropout = true,
+                           .bfloat16 = true,
+                           .shares_query_key = true},
+          .options = {},
+          .make = [](const OptionValues&, const AttentionSetup& setup) -> std::unique_ptr<Attention> {
+            return std::make_unique<SharedSoftmaxKind>(setup.dropout);
+          },
+          .count_multiply_adds = count_softmax_multiply_adds};
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,352 @@
+// The command "tapeformer generate" for models of text.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <iostream>
+#include <iterator>
+#include <memory>
+
+#include "core/base/errors.h"
+#include "core/stopwatch.h"
+#include "core/system/files.h"
+#include "core/system/log.h"
+#include "core/system/printable.h"
+#include "core/system/terminal.h"
+#include "core/system/utf8.h"
+#include "train/build.h"
+#include "train/cli/generate/text_commands.h"
+#include "train/distributed/gather.h"
+#include "train/distributed/processes.h"
+#include "train/tasks/text/scoring.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr char kStdin[] = "-";
+constexpr int64_t kDefaultLength = 500;
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD, for the unknown token
+constexpr size_t kMaxPromptBytes = size_t{1} << 30;
+// The speed of generation at a position is measured over this number of tokens before the position.
+constexpr int64_t kSpeedTokens = 1000;
+
+// A writer that prints a text to standard output while the text is generated. On the controlling terminal,
+// control characters are escaped, and the bytes of a UTF-8 character are written together. If `silent` is
+// true, the writer prints nothing.
+class TextOutput {
+ public:
+  explicit TextOutput(bool silent) : silent_(silent), terminal_(is_controlling_terminal(STDOUT_FILENO)) {}
+
+  bool is_silent() const { return silent_; }
+  void write(std::string_view text) {
+    if (silent_) return;
+    waiting_ += text;
+    if (terminal_ && ends_inside_character()) return;
+    flush();
+  }
+  void flush() {
+    if (terminal_) return print_text(std::exchange(waiting_, {}));
+    if (std::fwrite(waiting_.data(), 1, waiting_.size(), stdout) != waiting_.size() ||
+        std::fflush(stdout) != 0)
+      throw std::runtime_error(concat_text("cannot write to standard output: ", std::strerror(errno)));
+    waiting_.clear();
+  }
+
+ private:
+  bool ends_inside_character() const {
+    for (size_t size = 1; size <= std::min<size_t>(3, waiting_.size()); ++size) {
+      const auto byte = static_cast<uint8_t>(waiting_[waiting_.size() - size]);
+      if (byte >= 0xC0) return size < (byte >= 0xF0 ? 4U : byte >= 0xE0 ? 3U : 2U);
+      if (byte < 0x80) return false;
+    }
+    return false;
+  }
+
+  bool silent_, terminal_;
+  std::string waiting_;
+};
+
+// Returns the text of standard input on process 0, and "" on other processes, because mpirun passes standard
+// input only to process 0.
+std::string read_standard_input() {
+  if (get_process_rank() != 0) return "";
+  std::string text(std::istreambuf_iterator<char>(std::cin), {});
+  if (std::cin.bad()) throw DataError("cannot read the prompt from standard input");
+  return text;
+}
+
+std::string read_prompt_file(const std::string& path) try {
+  return path == kStdin ? read_standard_input() : read_file(path, kMaxPromptBytes);
+} catch (const FileError& error) {
+  throw DataError(std::string("--prompt-file: ") + error.what());
+}
+
+// Returns the prompt. The default prompt is a line end or, if the vocabulary has no line end, the text of the
+// first token whose text is not empty.
+std::string read_prompt(const CommandLine& line, const Tokenizer& tokenizer) {
+  const bool from_stdin = line.positionals.size() > 1, from_file = is_given(line, "prompt-file");
+  if (int{from_stdin} + int{from_file} + int{is_given(line, "prompt")} > 1)
+    throw ConfigError("expected one of --prompt, --prompt-file and -");
+  if (from_stdin && line.positionals[1] != kStdin)
+    throw ConfigError("expected \"-\" for a prompt on standard input, got \"" + line.positionals[1] +
+                      "\"; use --prompt or --prompt-file");
+  if (from_stdin || from_file) {
+    const std::string path = from_stdin ? kStdin : line.options.get<std::string>("prompt-file");
+    return prepare_text(read_prompt_file(path), path, tokenizer);
+  }
+  if (is_given(line, "prompt")) return line.options.get<std::string>("prompt");
+  try {
+    if (!tokenizer.encode("\n").empty()) return "\n";
+  } catch (const EncodingError&) {
+  }
+  int64_t token = 0;
+  while (token + 1 < tokenizer.vocabulary_size() && tokenizer.get_token_text(token).empty()) ++token;
+  return std::string(tokenizer.get_token_text(token));
+}
+
+std::vector<int32_t> encode_prompt(const std::string& prompt, const Tokenizer& tokenizer) {
+  try {
+    auto tokens = tokenizer.encode(prompt);
+    if (tokens.empty()) throw ConfigError("the prompt is empty, expected at least one token");
+    return tokens;
+  } catch (const EncodingError& error) {
+    throw ConfigError(concat_text("the prompt, byte ", error.offset, ": ", describe_encoding_error(error)));
+  }
+}
+
+// The number of tokens to generate, and the window of the TokenStream.
+struct TextLength {
+  int64_t drawn = 0;
+  int64_t window = 0;  // 0: the window is the whole text
+};
+
+// Returns the maximum number of tokens that the model can read at once.
+int64_t compute_window_limit(const AutoregressiveTask& task, bool recompute) {
+  const AutoregressiveModelOptions& model = task.model().options();
+  return recompute ? model.max_length : model.position_limit();
+}
+
+// Returns the number of tokens in the window, which is the value of --window. If the value is 0 and the model
+// has neither a position limit nor a segment memory, returns max_length of the model. Throws ConfigError if
+// the value is greater than compute_window_limit().
+int64_t parse_window(const AutoregressiveTask& task, bool recompute, const CommandLine& line) {
+  const AutoregressiveModelOptions& model = task.model().options();
+  const auto window = line.options.get<int64_t>("window");
+  if (window == 0)
+    return model.position_limit() == INT64_MAX && !task.model().encoder.make_segment_memory(1)
+               ? model.max_length
+               : 0;
+  if (window > compute_window_limit(task, recompute))
+    throw ConfigError(concat_text("--window ", window, ": expected at most data.sequence_length = ",
+                                  model.max_length, recompute ? " in the mode \"recompute\"" : " with ",
+                                  recompute ? "" : task.config().model.positions + " positions"));
+  return window;
+}
+
+// Returns the number of tokens to generate and the window. `prompt` is the number of tokens in the prompt.
+// Throws ConfigError if the window is 0 and the text is longer than the model allows.
+TextLength compute_text_length(const AutoregressiveTask& task, const GenerationOptions& options,
+                               int64_t prompt, const CommandLine& line) {
+  const bool recompute = options.mode == GenerationMode::recompute;
+  const int64_t window = parse_window(task, recompute, line), limit = compute_window_limit(task, recompute);
+  const std::string reason =
+      concat_text(recompute ? "the mode \"recompute\" is limited to"
+                            : "the model has " + task.config().model.positions + " positions for",
+                  " data.sequence_length = ", limit, " tokens only; with --window ", limit,
+                  ", longer texts continue from their newest tokens");
+  // The model never reads the last token, so a text can have limit + 1 tokens.
+  const int64_t room = window > 0 || limit == INT64_MAX ? INT64_MAX : limit + 1 - prompt;
+  if (room < 1)
+    throw ConfigError(
+        concat_text("the prompt has ", prompt, " tokens, expected at most ", limit, ": ", reason));
+  if (!is_given(line, "length")) return {std::min(kDefaultLength, room), window};
+  const auto length = line.options.get<int64_t>("length");
+  if (length > room)
+    throw ConfigError(concat_text("--length ", length, " after a prompt of ", prompt,
+                                  " tokens, expected at most ", room, ": ", reason));
+  return {length, window};
+}
+
+// Speed and state size of the text generation of one process. The times are totals over all texts that the
+// process generates.
+struct Speed {
+  // prompt_seconds is the total time of reading the prompts, and `seconds` is the total time of drawing
+  // tokens.
+  double prompt_seconds = 0, seconds = 0;
+  int64_t state_bytes = 0;  // size of the decoder state after the last text; 0 in the mode "recompute"
+  std::vector<Report> at_positions;  // speed over the 1,000 tokens before each position 2,000 * 10^n
+};
+
+// Returns a token stream with room for `capacity` tokens. If the states of the layers do not fit into memory,
+// throws std::runtime_error with advice.
+std::unique_ptr<TokenStream> make_stream(const AutoregressiveTask& task, const GenerationOptions& options,
+                                         int64_t capacity, int64_t window) {
+  try {
+    return std::make_unique<TokenStream>(task.model(), options, capacity, window);
+  } catch (const OutOfMemoryError& error) {
+    throw std::runtime_error(concat_text(
+        error.what(), ", for the states of ", window > 0 ? std::min(window, capacity) : capacity,
+        " tokens; lower --length or --window, or use an attention kind whose state does not grow with the ",
+        "length, such as linear"));
+  }
+}
+
+std::string draw_text(const AutoregressiveTask& task, const GenerationOptions& options,
+                      const std::vector<int32_t>& prompt, TextLength length, TextOutput& output,
+                      Speed& speed) {
+  const auto given = static_cast<int64_t>(prompt.size());
+  const Stopwatch prompt_watch(kCpu);
+  const auto own_stream = make_stream(task, options, given + length.drawn - 1, length.window);
+  TokenStream& stream = *own_stream;
+  for (const int32_t token : prompt) stream.append(token);
+  speed.prompt_seconds += prompt_watch.measure_elapsed_seconds();
+  std::string text;
+  const Stopwatch watch(kCpu);
+  double block_start = 0;
+  int64_t next_power = 2 * kSpeedTokens;
+  for (int64_t i = 0; i < length.drawn; ++i) {
+    const int64_t drawn = stream.draw();
+    const std::string_view token =
+        drawn == task.tokenizer()->unknown_token() ? kReplacement : task.tokenizer()->get_token_text(drawn);
+    output.write(token);
+    if (output.is_silent()) text += token;
+    if (stream.size() == next_power - kSpeedTokens) block_start = watch.measure_elapsed_seconds();
+    if (stream.size() != next_power) continue;
+    if (i >= kSpeedTokens)
+      speed.at_positions.push_back(
+          Report()
+              .add("position", next_power)
+              .add("tokens_per_second", kSpeedTokens / (watch.measure_elapsed_seconds() - block_start)));
+    next_power *= 10;
+  }
+  speed.seconds += watch.measure_elapsed_seconds();
+  speed.state_bytes = stream.state_bytes();
+  return text;
+}
+
+// Copies all texts to all processes. Process r of `size` processes has generated the texts r, r + size, ….
+void gather_drawn(Communicator& processes, std::vector<std::string>& texts) {
+  const auto size = static_cast<size_t>(processes.size()), rank = static_cast<size_t>(processes.rank());
+  for (size_t first = 0; first < texts.size(); first += size) {
+    const size_t own = first + rank;
+    const auto round = all_gather_texts(processes, own < texts.size() ? texts[own] : "");
+    for (size_t i = first; i < std::min(first + size, texts.size()); ++i) texts[i] = round[i - first];
+  }
+}
+
+}  // namespace
+
+std::vector<OptionSpec> make_sampling_options() {
+  return {{.name = "temperature",
+           .default_value = 1.0,
+           .help = "divides the logits; 0: the most probable token",
+           .min = 0,
+           .max = 1000},
+          {.name = "top-k",
+           .default_value = int64_t{0},
+           .help = "draw from the K most probable tokens; 0: all",
+           .min = 0,
+           .max = 1 << 24},
+          {.name = "top-p",
+           .default_value = 1.0,
+           .help = "draw from the smallest set of most probable tokens with at least this total probability",
+           .min = 1e-9,
+           .max = 1},
+          {.name = "greedy", .default_value = false, .help = "same as --temperature 0"}};
+}
+
+ClassSamplingOptions parse_sampling_options(const CommandLine& line) {
+  const auto temperature = line.options.get<double>("temperature");
+  const bool greedy = line.options.get<bool>("greedy");
+  if (greedy && is_given(line, "temperature") && temperature != 0)
+    throw ConfigError("--greedy and --temperature cannot be combined");
+  return {.greedy = greedy || temperature == 0,
+          .temperature = temperature > 0 ? temperature : 1,
+          .top_k = line.options.get<int64_t>("top-k"),
+          .top_p = line.options.get<double>("top-p")};
+}
+
+std::vector<OptionSpec> make_text_generation_options() {
+  return {
+      {.name = "prompt", .default_value = std::string(), .help = "text: the text to continue"},
+      {.name = "prompt-file",
+       .default_value = std::string(),
+       .help = "text: file with the text to continue; -: standard input"},
+      {.name = "length",
+       .default_value = kDefaultLength,
+       .help = "text: number of tokens to draw; the default is limited to the length of training",
+       .min = 1,
+       .max = 1e12},
+      {.name = "window",
+       .default_value = int64_t{0},
+       .help = "text: maximum number of tokens that the model reads; a longer text continues from the newer "
+               "half of them; 0: data.sequence_length with rotary positions or none, otherwise no maximum",
+       .min = 0,
+       .max = 1e12}};
+}
+
+void check_generation_options(const Task& task, const CommandLine& line) {
+  for (const std::string option : {"out", "batch", "scale"})
+    if (is_given(line, option)) require_subject(task, {ModelSubject::images}, "--" + option);
+  for (const OptionSpec& option : make_text_generation_options())
+    if (is_given(line, option.name)) require_subject(task, {ModelSubject::text}, "--" + option.name);
+  if (line.positionals.size() > 1) require_subject(task, {ModelSubject::text}, "a prompt on standard input");
+}
+
+void generate_text(const LoadedTask& run, const GenerationOptions& options, const CommandLine& line) {
+  const auto& task = run.as<AutoregressiveTask>();
+  Communicator& processes = *init_process_group().communicator;
+  const std::string prompt = broadcast_text(processes, read_prompt(line, *task.tokenizer()));
+  const std::vector<int32_t> tokens = encode_prompt(prompt, *task.tokenizer());
+  const TextLength length = compute_text_length(task, options, static_cast<int64_t>(tokens.size()), line);
+  const int64_t count = is_given(line, "count") ? line.options.get<int64_t>("count") : 1;
+  const bool several = processes.size() > 1;
+  const auto end_text = [count](TextOutput& output, int64_t i) {
+    output.write(i + 1 < count ? "\n---\n" : "\n");
+    output.flush();
+  };
+  // Without --json, a single process prints each text during generation. If there are several processes,
+  // process 0 prints all texts at the end.
+  TextOutput output(line.common_options.json || several);
+  Speed speed;
+  std::vector<std::string> texts(static_cast<size_t>(count));
+  for (int64_t i = processes.rank(); i < count; i += processes.size()) {
+    GenerationOptions own = options;
+    own.first_sequence_index = i;
+    output.write(prompt);
+    texts[static_cast<size_t>(i)] = draw_text(task, own, tokens, length, output, speed);
+    end_text(output, i);
+  }
+  if (several) {
+    gather_drawn(processes, texts);
+    TextOutput gathered(line.common_options.json || !processes.is_first());
+    for (int64_t i = 0; i < count; ++i) {
+      gathered.write(prompt + texts[static_cast<size_t>(i)]);
+      end_text(gathered, i);
+    }
+  }
+  speed.prompt_seconds = all_reduce_max(processes, speed.prompt_seconds);
+  speed.seconds = all_reduce_max(processes, speed.seconds);
+  const auto drawn = static_cast<double>(count * length.drawn);
+  log_info(drawn, " tokens in ", speed.seconds, " s, ", drawn / speed.seconds, " tokens/s");
+  if (!line.common_options.json) return;
+  print_report(Report()
+                   .add("count", count)
+                   .add("prompt", prompt)
+                   .add("prompt_tokens", static_cast<int64_t>(tokens.size()))
+                   .add("length", length.drawn)
+                   .add("window", length.window)
+                   .add("mode", to_string(options.mode))
+                   .add("prompt_seconds", speed.prompt_seconds)
+                   .add("seconds", speed.seconds)
+                   .add("tokens_per_second", drawn / speed.seconds)
+                   .add("speed", speed.at_positions)
+                   .add("state_bytes", speed.state_bytes)
+                   .add("checkpoint", run.checkpoint_folder.string())
+                   .add("texts", texts),
+               line.common_options);
+}
+
+}  // namespace tapeformer
