@@ -221,7 +221,7 @@ TEST_CASE("transcribe --stream keeps its phone error rate beyond the trained len
     CHECK(contains(result.err, expected));
   };
   refused({"--window", "2"}, "--window needs --stream");
-  refused({"--stream", "--window", "0.3"}, "--window 0.3: expected -1, 0 or at least 0.5 seconds");
+  refused({"--stream", "--window", "0.3"}, "the window 0.3: expected -1, 0 or at least 0.5 seconds");
   refused({"--stream", "--window", "-2"}, "--window");
   refused({"--stream", "--window", "wide"}, "--window");
 }
