@@ -2,8 +2,8 @@
 //
 // The pool is designed for machines that also run other programs. The caller processes ranges of its loop,
 // and waits only for workers that have joined the loop. A worker that the system does not schedule does not
-// join. A worker that shares its processor with another program works in short periods and sleeps between the
-// periods.
+// join. With the threads of OpenMP, a training step of a small model beside a program that uses one of two
+// processors takes two to four times as long.
 //
 // Inside a loop, OpenMP and libraries that use OpenMP (OpenBLAS, oneDNN) run in the calling thread only.
 #pragma once

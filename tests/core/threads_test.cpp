@@ -13,7 +13,6 @@
 
 #include "core/base/errors.h"
 #include "core/threads/wait_policy.h"
-#include "core/threads/worker_sleep_schedule.h"
 
 using namespace tapeformer;
 
@@ -30,33 +29,6 @@ class ThreadCountScope {
  private:
   int previous_;
 };
-
-// Simulates a worker thread that runs `loops` loops of `loop` nanoseconds each. `schedule` decides when the
-// worker sleeps. If `slice` is not 0, another program interrupts the worker for `slice` nanoseconds whenever
-// the worker has run for `slice` nanoseconds without a sleep or an interruption. Returns the number of
-// interruptions divided by the number of sleeps.
-double compute_interrupted_share(WorkerSleepSchedule& schedule, int64_t slice, int64_t loop, int loops) {
-  int64_t wall = 0, cpu = 0, in_slice = 0, interrupted = 0, rests = 0;
-  schedule.restart(wall, cpu);
-  for (int i = 0; i < loops; ++i) {
-    wall += loop;
-    cpu += loop;
-    in_slice += loop;
-    if (slice > 0 && in_slice >= slice) {
-      wall += slice;
-      in_slice = 0;
-      ++interrupted;
-    }
-    if (!schedule.needs_update(wall)) continue;
-    const int64_t rest = schedule.update(wall, cpu);
-    if (rest == 0) continue;
-    ++rests;
-    wall += rest;
-    in_slice = 0;  // after a sleep, the worker can use a whole slice
-    schedule.restart(wall, cpu);
-  }
-  return static_cast<double>(interrupted) / static_cast<double>(std::max<int64_t>(rests, 1));
-}
 
 }  // namespace
 
@@ -157,30 +129,4 @@ TEST_CASE("case and white space of OMP_WAIT_POLICY are ignored") {
     CHECK(is_passive_wait_policy(policy));
   for (const char* policy : {"", " ", "active", "Active", "passive,active", "pas sive"})
     CHECK_FALSE(is_passive_wait_policy(policy));
-}
-
-TEST_CASE("a worker that is often preempted rests before its time slice ends") {
-  constexpr int64_t slice = 3 * WorkerSleepSchedule::kMillisecond,
-                    loop = WorkerSleepSchedule::kMillisecond / 5;
-  WorkerSleepSchedule schedule;
-  CHECK(compute_interrupted_share(schedule, slice, loop, 20000) < 0.2);
-  CHECK(schedule.is_contended());
-  // After the program that used the same cores has stopped, is_contended() returns false again.
-  compute_interrupted_share(schedule, 0, loop, 1000);
-  CHECK(!schedule.is_contended());
-  CHECK(schedule.update(2'000'000'000, 2'000'000'000) == 0);
-}
-
-TEST_CASE("a single preemption does not make a worker rest") {
-  WorkerSleepSchedule schedule;
-  schedule.restart(0, 0);
-  constexpr int64_t run = 2 * WorkerSleepSchedule::kLongRunTime;
-  CHECK(schedule.update(run, run) == 0);
-  CHECK(schedule.update(run + 5 * WorkerSleepSchedule::kMillisecond,
-                        run + WorkerSleepSchedule::kMillisecond) == 0);
-  CHECK(!schedule.is_contended());
-  // A second preemption soon after the first one makes the worker rest.
-  CHECK(schedule.update(run + 11 * WorkerSleepSchedule::kMillisecond,
-                        run + 4 * WorkerSleepSchedule::kMillisecond) > 0);
-  CHECK(schedule.is_contended());
 }
