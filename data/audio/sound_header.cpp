@@ -94,6 +94,7 @@ SoundHeader read_wav_header(SoundBytes& source, bool big_endian, bool is_rf64) {
     }
     at += static_cast<size_t>(size + size % 2);
   }
+  if (source.is_pipe()) throw DataError(source.name() + ": ends inside the header of a WAV");
   return header;
 }
 

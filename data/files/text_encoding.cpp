@@ -79,7 +79,7 @@ bool is_damaged_utf8(std::string_view text) {
       return false;
     at += character.bytes;
   }
-  return nul_count < text.size() / 4;
+  return 4 * nul_count < text.size();
 }
 
 // Returns the number of ASCII characters in the text. Returns 0 if the text is invalid in the encoding or

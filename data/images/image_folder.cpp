@@ -79,7 +79,7 @@ DecodedImages decode(const std::string& folder, const std::vector<std::string>& 
       try {
         const Tensor picture = read_picture(path);
         if (std::min(picture.size(0), picture.size(1)) < options.image_size)
-          throw DataError(concat_text(path.string(), ": has ", picture.size(0), " x ", picture.size(1),
+          throw DataError(concat_text(path.string(), ": has ", picture.size(1), " x ", picture.size(0),
                                       " pixels, expected at least ", options.image_size, " x ",
                                       options.image_size, " (", name_option("ImageFolderOptions::image_size"),
                                       ")"));

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <map>
 
+#include "core/system/printable.h"
 #include "core/system/utf8.h"
 #include "data/files/text_lines.h"
 
@@ -161,7 +162,7 @@ std::string describe_character(std::string_view character) {
   char code[16];
   std::snprintf(code, sizeof code, "U+%04X",
                 static_cast<unsigned>(decode_first_utf8_character(character).code_point));
-  return concat_text("\"", character, "\" (", code, ")");
+  return concat_text("\"", escape_line(character), "\" (", code, ")");
 }
 
 }  // namespace tapeformer

@@ -33,7 +33,7 @@ class Training:
     def start(self, run, file_bytes=None):
         def limit():
             if file_bytes is not None:
-                signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+                signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
                 resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
         return subprocess.Popen(
             [self.program.path, "train", "config.toml", "--run-dir", str(run), "--resume", "--quiet",

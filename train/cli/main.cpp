@@ -54,5 +54,6 @@ RUN_FIRST void run_first(int, char**, char**) {
 
 int main(int argc, char** argv) {
   if (is_hangup_ignored) signal(SIGHUP, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit on the size of files fails, with a message
   return tapeformer::cli::run(argc, argv);
 }

@@ -43,7 +43,9 @@ struct DataConfig {
   // option, or if T is not its type.
   template <class T>
   T get(const std::string& option) const {
-    return all_options().get<T>(option);
+    const OptionValues& given = options;
+    return given.contains(option) ? given.get<T>(option)
+                                  : OptionValues(find_dataset_kind(dataset).options).get<T>(option);
   }
   bool has(const std::string& option) const { return find_dataset_kind(dataset).has_option(option); }
   // Returns the values of all options of the data set.

@@ -228,6 +228,9 @@ TEST_CASE("compressed samples are read from a pipe only if the header has a leng
     CHECK(contains(message_of<DataError>([&] { piped(unknown, false); }),
                    "a WAV stream without a length has compressed samples"));
   }
+  for (const size_t bytes : {12, 20, 30})
+    CHECK(contains(message_of<DataError>([&] { piped(make_sound(kWav).substr(0, bytes), false); }),
+                   "ends inside the header of a WAV"));
 }
 
 TEST_CASE(

@@ -58,6 +58,7 @@ TEST_CASE("UTF-8, Latin-1, damaged UTF-8 and binary data are not taken for UTF-1
                                               24)})
     CHECK(name_of(text) == "UTF-8");
   CHECK(detect_text_encoding("\xEF\xBB\xBFplain").mark_bytes == 3);
+  CHECK(detect_text_encoding({"ab\0cd\n", 6}).is_utf8());  // one NUL too many
 }
 
 TEST_CASE("an invalid text in UTF-16 is an error with the position of the character") {

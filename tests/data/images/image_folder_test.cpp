@@ -99,7 +99,7 @@ TEST_CASE("bad files are named and left out, or refused") {
   const std::string text = message_of<DataError>([&] { load_image_folder("train", options); });
   for (const char* part :
        {"4 files cannot be used", "broken.png: expected a PNG image",
-        "tiny.png: has 2 x 9 pixels, expected at least 4 x 4 (ImageFolderOptions::image_size)",
+        "tiny.png: has 9 x 2 pixels, expected at least 4 x 4 (ImageFolderOptions::image_size)",
         "dangling.png", "loop"})
     CHECK_MESSAGE(contains(text, part), part);
 }
@@ -155,7 +155,7 @@ TEST_CASE("the error for a folder without usable pictures contains the reasons")
   write_png(dir / "small.png", Tensor::full({2, 6, 3}, 1, DType::uint8));
   CHECK(contains(error(), "no picture of the split \"train\" is usable; 3 cannot be used:\n"));
   CHECK(contains(error(), "broken.png"));
-  CHECK(contains(error(), "small.png: has 2 x 6 pixels, expected at least 4 x 4 ("));
+  CHECK(contains(error(), "small.png: has 6 x 2 pixels, expected at least 4 x 4 ("));
 }
 
 TEST_CASE("a cache of decoded images is used until a picture changes, and a damaged cache is replaced") {

@@ -87,6 +87,8 @@ TEST_CASE("texts and prompts that a tokenizer cannot encode are errors with a po
     CHECK(contains(error.what(), "the character \"€\" (U+20AC) is not in the vocabulary"));
   }
   CHECK(offset == 2);
+  CHECK(contains(message_of<EncodingError>([&] { tokenizer->encode("a\n"); }),
+                 "the character \"\\u000a\" (U+000A)"));
   for (const std::string& damaged :
        {std::string(), std::string("ba"), std::string("aa"), std::string("\xFF")})
     CHECK_THROWS_AS(deserialize_tokenizer(kCharacterTokenizerName, damaged, "state.json"), DataError);

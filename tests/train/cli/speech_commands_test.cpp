@@ -149,6 +149,18 @@ TEST_CASE("options and commands for speech are refused for other models") {
   CHECK(contains(result.err, "\"transcribe\" is for models of speech; this is a model of"));
 }
 
+TEST_CASE("a folder is not a file for alignments") {
+  const TempDir dir;
+  write_tiny_an4(dir / "an4", 12, 3);
+  Config config = make_tiny_speech_config(dir / "an4", "lstm");
+  config.train.epochs = 0;
+  config.train.steps = 1;
+  train(config, dir / "run");
+  const auto result = run_program({"eval", (dir / "run").string(), "--alignments", dir.path().string()});
+  CHECK(result.code == 2);
+  CHECK(contains(result.err, "--alignments " + dir.path().string() + ": is a folder"));
+}
+
 TEST_CASE("transcribe: a bad file does not stop the transcription of other files") {
   const TempDir dir;
   write_tiny_an4(dir / "an4", 36, 9);

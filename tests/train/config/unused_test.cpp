@@ -65,6 +65,8 @@ TEST_CASE("--set of a key that the config does not use is an error") {
   CHECK(set_error(kImages, {"data.dataset=cifar10", "data.symbols=4"}) ==
         "--set data.symbols: belongs to the data sets \"copy\" and \"duplication\", and data.dataset is "
         "\"cifar10\"");
+  CHECK(contains(set_error(kCopy, {"data.dataset=text", "data.path=text.txt", "data.color=gray"}),
+                 "--set data.color: belongs to the data set"));
   const std::string path = set_error(kCopy, {"data.path=text.txt"});
   CHECK(path.starts_with("--set data.path: belongs to the data sets "));
   CHECK(path.ends_with(" others, and data.dataset is \"copy\""));
