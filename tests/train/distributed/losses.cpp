@@ -1,4 +1,4 @@
-// A program that tests run with mpirun in 1, 2 and 4 processes. It trains several models for 50 steps in
+// A program that tests run with mpirun in 1, 2 and 4 processes. It trains several models for 20 steps in
 // float32 and float64, and prints the losses and a sum of each state tensor. The first argument is a folder
 // that contains a corpus in the layout of AN4 and the data set "mnist". The second argument is optional and
 // names a fault:
@@ -24,7 +24,7 @@ using namespace tapeformer::test;
 
 namespace {
 
-constexpr int64_t kSteps = 50;
+constexpr int64_t kSteps = 20;
 
 struct Case {
   std::string name;
