@@ -19,29 +19,24 @@ constexpr double kMaxSize = 1 << 20;  // the product of three such numbers fits 
 template <class Options>
 void add_split_options(OptionTable<Options>& table, const char* path_help) {
   constexpr double kDefaultShare = 0.05;
-  table.add("path", &Options::path, path_help)
-      .use_for(OptionUse::data)
-      .mark_as_path()
-      .allow_change_on_resume();
+  table.add("path", &Options::path, path_help).mark_as_path().allow_change_on_resume();
   OptionSpec& valid = table.add("valid_share", &Options::valid_share,
                                 "share of the data for validation; text: before the test share");
-  valid.use_for(OptionUse::data).require_fraction_below_one().default_value = kDefaultShare;
+  valid.require_fraction_below_one().default_value = kDefaultShare;
   OptionSpec& test =
       table.add("test_share", &Options::test_share, "share of the data for tests; text: at its end");
-  test.use_for(OptionUse::data).require_fraction_below_one().default_value = kDefaultShare;
+  test.require_fraction_below_one().default_value = kDefaultShare;
   table.add("valid_path", &Options::valid_path, "data for validation, as in path; empty: a share of path")
-      .use_for(OptionUse::data)
       .mark_as_path()
       .allow_change_on_resume();
   table.add("test_path", &Options::test_path, "data for tests, as in path; empty: a share of path")
-      .use_for(OptionUse::data)
       .mark_as_path()
       .allow_change_on_resume();
 }
 
 const OptionTable<TextOptions>& text_table() {
   static const auto& table = *[] {
-    auto* const options = new OptionTable<TextOptions>;
+    auto* const options = new OptionTable<TextOptions>(OptionUse::data);
     using O = TextOptions;
     options
         ->add("tokenizer", &O::tokenizer_name,
@@ -51,11 +46,9 @@ const OptionTable<TextOptions>& text_table() {
     options
         ->add("sentencepiece_model", &O::sentencepiece_model,
               "file of a SentencePiece model; empty: train a model from the text")
-        .use_for(OptionUse::data)
         .mark_as_path()
         .use_if({"tokenizer", {"sentencepiece"}});
     options->add("vocabulary", &O::vocabulary, "tokens of a trained SentencePiece model")
-        .use_for(OptionUse::data)
         .require_range(2, 65536)
         .use_if({"sentencepiece_model", {""}});
     options
@@ -74,12 +67,9 @@ const OptionTable<TextOptions>& text_table() {
         ->add("eval_context", &O::eval_context,
               "tokens that each window of an evaluation repeats from the previous window and does not score; "
               "0: windows do not overlap")
-        .use_for(OptionUse::data)
         .require_range(0, kMaxSize);
-    options
-        ->add("streams", &O::use_segments,
-              "divide the text into batch_size parts and read a segment of each part per batch, in order")
-        .use_for(OptionUse::data);
+    options->add("streams", &O::use_segments,
+                 "divide the text into batch_size parts and read a segment of each part per batch, in order");
     add_split_options(
         *options, "text: file, folder or pattern such as \"books/*.txt\", plain or gzip; pictures: folder");
     return options;
@@ -89,7 +79,7 @@ const OptionTable<TextOptions>& text_table() {
 
 const OptionTable<ImageFolderOptions>& image_folder_table() {
   static const auto& table = *[] {
-    auto* const options = new OptionTable<ImageFolderOptions>;
+    auto* const options = new OptionTable<ImageFolderOptions>(OptionUse::data);
     using O = ImageFolderOptions;
     options
         ->add("image_size", &O::image_size,
@@ -98,12 +88,9 @@ const OptionTable<ImageFolderOptions>& image_folder_table() {
         .require_range(2, 512);
     options->add_choice<int64_t>("color", &O::channels, {{"rgb", 3}, {"gray", 1}}, "rgb or gray")
         .use_for(OptionUse::model);
-    options
-        ->add_choice("bad_images", &O::reject_faulty_files, {{"drop", false}, {"refuse", true}},
-                     "treatment of files that cannot be used")
-        .use_for(OptionUse::data);
+    options->add_choice("bad_images", &O::reject_faulty_files, {{"drop", false}, {"refuse", true}},
+                        "treatment of files that cannot be used");
     options->add("image_cache", &O::cache_folder, "folder for decoded pictures; empty: none")
-        .use_for(OptionUse::data)
         .mark_as_path()
         .allow_change_on_resume();
     add_split_options(
@@ -116,12 +103,10 @@ const OptionTable<ImageFolderOptions>& image_folder_table() {
 // The options of images of a known size and of generated data.
 const OptionTable<DatasetOptions>& general_table() {
   static const auto& table = *[] {
-    auto* const options = new OptionTable<DatasetOptions>;
+    auto* const options = new OptionTable<DatasetOptions>(OptionUse::model);
     using O = DatasetOptions;
-    options->add_choice("color", &O::use_grey, {{"rgb", false}, {"gray", true}}, "rgb or gray")
-        .use_for(OptionUse::model);
+    options->add_choice("color", &O::use_grey, {{"rgb", false}, {"gray", true}}, "rgb or gray");
     options->add("downscale", &O::downscale, "average blocks of k x k pixels")
-        .use_for(OptionUse::model)
         .require_one_of_integers({1, 2, 4, 7});
     options->add("validation", &O::validation_count, "examples held out from the end of the training split")
         .use_for(OptionUse::data)
@@ -129,25 +114,20 @@ const OptionTable<DatasetOptions>& general_table() {
     options
         ->add("max_length", &O::max_length,
               "sequence length; listops and sets: largest number of tokens or elements")
-        .use_for(OptionUse::model)
         .require_range(8, kMaxSize);
     options
         ->add("min_length", &O::min_length,
               "smallest number of tokens or elements; 0: a quarter of max_length")
         .use_for(OptionUse::data)
         .require_range(0, kMaxSize);
-    options->add("components", &O::components, "components of a mixture of Gaussians")
-        .use_for(OptionUse::model)
-        .require_range(1, 1000);
+    options->add("components", &O::components, "components of a mixture of Gaussians").require_range(1, 1000);
     options->add("max_depth", &O::max_depth, "levels of nested operations")
         .use_for(OptionUse::data)
         .require_range(2, 1000);
     options->add("max_args", &O::max_args, "largest number of operands of an operation")
         .use_for(OptionUse::data)
         .require_range(2, 1000);
-    options->add("symbols", &O::symbols, "symbols besides the separator")
-        .use_for(OptionUse::model)
-        .require_range(1, 65535);
+    options->add("symbols", &O::symbols, "symbols besides the separator").require_range(1, 65535);
     return options;
   }();
   return table;
@@ -302,11 +282,6 @@ Registry<DatasetKind>& dataset_registry() {
 }
 
 }  // namespace
-
-bool DatasetKind::has_option(const std::string& option) const {
-  return std::any_of(options.begin(), options.end(),
-                     [&](const OptionSpec& spec) { return spec.name == option; });
-}
 
 void register_dataset_kind(DatasetKind kind) {
   dataset_registry().add(std::move(kind));

@@ -47,8 +47,6 @@ struct DatasetKind {
   // Returns invalid options with their problems. Optional.
   std::function<std::vector<std::pair<std::string, std::string>>(const OptionValues& options)> find_problems =
       nullptr;
-
-  bool has_option(const std::string& option) const;
 };
 
 // See Registry in core/options/part.h.

@@ -67,17 +67,15 @@ std::vector<OptionProblem> find_option_problems(const AutoregressiveModelOptions
       problems.push_back(problem);
   if (!options.concatenates_positions()) {
     if (options.value_embedding_dim != 0)
-      problems.push_back(
-          {"value_embedding_dim", concat_text("only sinusoidal and grid positions share the width with "
-                                              "value embeddings: expected 0, got ",
-                                              options.value_embedding_dim)});
+      problems.push_back({"value_dim", concat_text("only sinusoidal and grid positions share the width with "
+                                                   "value embeddings: expected 0, got ",
+                                                   options.value_embedding_dim)});
   } else if (options.value_embedding_width() >= width) {
-    problems.push_back(
-        {"value_embedding_dim", concat_text("expected less than the width (heads x head_dim = ", width,
-                                            "), got ", options.value_embedding_width())});
+    problems.push_back({"value_dim", concat_text("expected less than the width (heads x head_dim = ", width,
+                                                 "), got ", options.value_embedding_width())});
   } else if (options.value_embedding_width() <= 0) {
-    problems.push_back({"value_embedding_dim", concat_text("the width (heads x head_dim = ", width,
-                                                           ") is too small for values and positions")});
+    problems.push_back({"value_dim", concat_text("the width (heads x head_dim = ", width,
+                                                 ") is too small for values and positions")});
   }
   if (const int64_t memory = compute_max_memory_span(options.encoder.attention);
       memory > 0 && (options.position_kind != PositionKind::none || options.encoder.rotary))

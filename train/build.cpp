@@ -12,12 +12,6 @@
 namespace tapeformer {
 namespace {
 
-PositionKind parse_positions(const std::string& name) {
-  if (name == "none" || name == "rotary") return PositionKind::none;
-  if (name == "axial") return PositionKind::axial;
-  return name == "grid" ? PositionKind::grid : PositionKind::sinusoidal;
-}
-
 DatasetRequest make_request(const Config& config, const std::string& split, const SplitOptions& use) {
   return {.split = split,
           .data_dir = use.data_dir,
@@ -64,124 +58,7 @@ auto call_with_path_key(const DataConfig& data, const std::string& split, F&& f)
   }
 }
 
-struct OptionKey {
-  const char *option, *key;
-  // Text that is appended to error messages about the option, such as `: expected "pre"` for model.norm.
-  const char* expected = "";
-};
-constexpr OptionKey kOptionKeys[] = {{"attention", "model.attention"},
-                                     {"attention_dropout", "model.attention_dropout"},
-                                     {"axial.dims", "model.axial_dims"},
-                                     {"axial.shape", "model.axial_shape"},
-                                     {"head_dim", "model.head_dim"},
-                                     {"hidden", "model.hidden"},
-                                     {"max_frames", "model.max_frames"},
-                                     {"positions", "model.positions"},
-                                     {"pre_norm", "model.norm", ": expected \"pre\""},
-                                     {"recompute", "model.recompute"},
-                                     {"reversible", "model.reversible"},
-                                     {"subsampling", "model.subsampling"},
-                                     {"tied_embeddings", "model.tied_embeddings"},
-                                     {"value_embedding_dim", "model.value_dim"},
-                                     {"window", "--window"}};
-
-KeyProblem make_key_problem(const OptionProblem& problem) {
-  const std::string attention = "attention_options.";
-  if (problem.option.starts_with(attention))
-    return {"attention." + problem.option.substr(attention.size()), problem.message};
-  for (const OptionKey& known : kOptionKeys)
-    if (problem.option == known.option) return {known.key, problem.message + known.expected};
-  return {problem.option, problem.message};
-}
-
-// Returns the options of a Set Transformer. Options that depend on the sizes of the data keep their default
-// values.
-SetTransformerOptions set_options_without_data(const Config& config) {
-  return {.encoder = make_encoder_options(config),
-          .components = config.data.has("components") ? config.data.get<int64_t>("components") : 0,
-          .decoder_layers = config.model.decoder_layers};
-}
-
-// Returns the options of an autoregressive model. Options that depend on the sizes of the data keep their
-// default values.
-AutoregressiveModelOptions make_options_without_data(const Config& config) {
-  AutoregressiveModelOptions options;
-  options.encoder = make_encoder_options(config);
-  options.head = config.model.type == "image" ? OutputHead::logistic_mixture : OutputHead::categorical;
-  options.mixtures = config.model.mixtures;
-  options.value_embedding_dim = config.model.value_dim;
-  options.position_kind = parse_positions(config.model.positions);
-  options.axial_shape = {config.model.axial_shape, config.model.axial_dims};
-  options.loss_chunks = config.model.loss_chunks;
-  options.tied_embeddings = config.model.tied_embeddings;
-  options.training_loss_options = {config.model.label_smoothing, config.model.z_loss};
-  return options;
-}
-
 }  // namespace
-
-std::vector<KeyProblem> find_model_problems(const Config& config) {
-  std::vector<OptionProblem> found;
-  const std::string& type = config.model.type;
-  if (type == "image" || type == "sequence")
-    found = find_option_problems(make_options_without_data(config));
-  else if (type == "set")
-    found = find_option_problems(set_options_without_data(config));
-  else if (type == "classification" || config.model.encoder == "transformer")
-    found = find_option_problems(make_encoder_options(config));
-  std::vector<KeyProblem> problems;
-  for (const OptionProblem& problem : found) problems.push_back(make_key_problem(problem));
-  const AttentionPattern attention = make_encoder_options(config).attention;
-  for (const AttentionLayerChoice& choice : attention) {
-    const int64_t memory =
-        find_attention_kind(choice.kind).get_segment_memory_size(choice.options).token_span();
-    if (memory == 0 || (config.data.has("streams") && config.data.get<bool>("streams"))) continue;
-    const std::string table = has_several_kinds(attention) ? "attention." + choice.kind : "attention";
-    problems.push_back({table + ".memory",
-                        concat_text("a memory of ", memory,
-                                    " tokens needs the consecutive segments of a text, data.streams = true; "
-                                    "expected 0 for other data")});
-    break;
-  }
-  return problems;
-}
-
-std::string format_option_problem(const OptionProblem& problem) {
-  const auto [key, text] = make_key_problem(problem);
-  return key + ": " + text;
-}
-
-EncoderOptions make_encoder_options(const Config& config) {
-  const ModelConfig& m = config.model;
-  EncoderOptions options;
-  options.layers = m.layers;
-  options.heads = m.heads;
-  options.head_dim = m.head_dim;
-  options.feedforward = m.feedforward;
-  options.attention.clear();
-  for (const std::string& kind : m.attention) options.attention.push_back({kind, config.attention.at(kind)});
-  options.rotary = m.positions == "rotary";
-  options.dropout = m.dropout;
-  const bool supports_weight_dropout = supports(options.attention, &AttentionCapabilities::weight_dropout);
-  options.attention_dropout = supports_weight_dropout ? m.attention_dropout : 0;
-  options.pre_norm = m.norm == "pre";
-  options.activation = m.activation == "gelu" ? Activation::gelu : Activation::relu;
-  options.recompute = m.recompute;
-  options.reversible = m.reversible;
-  options.feedforward_chunks = m.feedforward_chunks;
-  return options;
-}
-
-AttentionCatalogue make_attention_catalogue() {
-  AttentionCatalogue catalogue;
-  for (const AttentionKind& kind : list_attention_kinds()) catalogue.kind_names.push_back(kind.name);
-  catalogue.list_options = [](const std::string& name) { return find_attention_kind(name).options; };
-  catalogue.explain_missing_dropout = [](const std::string& name) {
-    return find_attention_kind(name).capabilities.weight_dropout.reason();
-  };
-  catalogue.find_model_problems = find_model_problems;
-  return catalogue;
-}
 
 bool is_text_dataset(const Config& config) {
   return find_dataset_kind(config.data.dataset).type == DatasetType::text;
@@ -214,7 +91,7 @@ std::shared_ptr<const Tokenizer> make_tokenizer(const Config& config, const std:
 
 void check_evaluation_files(const Config& config) {
   const DatasetKind& set = find_dataset_kind(config.data.dataset);
-  if (!set.has_option("valid_path")) return;
+  if (!has_option(set.options, "valid_path")) return;
   for (const std::string split : {"valid", "test"}) {
     const auto [key, path] = find_split_path(config.data, split);
     if (key == "data.path") continue;
@@ -232,7 +109,7 @@ std::shared_ptr<const Dataset> make_split(const Config& config, const std::strin
   const DatasetKind& kind = find_made_dataset(config);
   if (split == "valid" && kind.type == DatasetType::images && !has_validation_split(config))
     throw ConfigError(kind.name + ": no validation split; hold out training examples with " +
-                      (kind.has_option("valid_share") ? "data.valid_share" : "data.validation"));
+                      (has_option(kind.options, "valid_share") ? "data.valid_share" : "data.validation"));
   const OptionValues options = config.data.all_options();
   const DatasetRequest request = make_request(config, split, use);
   auto dataset = call_with_path_key(config.data, split, [&] {
@@ -256,11 +133,8 @@ std::string choose_evaluation_split(const Config& config) {
 }
 
 AutoregressiveModelOptions make_model_options(const Config& config, const DatasetInfo& data) {
-  const bool image = config.model.type == "image";
-  if (image && data.channels == 0)
-    throw ConfigError("model.type = \"image\" needs images, and data.dataset = \"" + config.data.dataset +
-                      "\" has none; use model.type = \"sequence\"");
-  AutoregressiveModelOptions options = make_options_without_data(config);
+  auto options = read_options<AutoregressiveModelOptions>(config);
+  options.head = config.model.type == "image" ? OutputHead::logistic_mixture : OutputHead::categorical;
   options.vocabulary_size = data.vocabulary;
   options.max_length = data.length;
   options.layout = {data.height, data.width, data.channels};
@@ -269,40 +143,25 @@ AutoregressiveModelOptions make_model_options(const Config& config, const Datase
 
 std::unique_ptr<AutoregressiveModel> make_model(const Config& config, const DatasetInfo& data,
                                                 Device device) {
-  auto model = translate_option_errors(
-      [&] { return std::make_unique<AutoregressiveModel>(make_model_options(config, data)); });
-  model->initialize(static_cast<uint64_t>(config.run.seed));
-  model->move(device);
-  return model;
-}
-
-ClassifierOptions make_classifier_options(const Config& config, const DatasetInfo& data) {
-  const DatasetKind& set = find_dataset_kind(config.data.dataset);
-  return {.encoder = make_encoder_options(config),
-          .vocabulary_size = data.vocabulary,
-          .classes = set.classes,
-          .max_length = data.length + 1,
-          .summary_tokens = config.model.summary_tokens,
-          .has_variable_lengths = set.type == DatasetType::expressions};
-}
-
-SetTransformerOptions make_set_transformer_options(const Config& config, const DatasetInfo& data) {
-  SetTransformerOptions options = set_options_without_data(config);
-  options.features = data.feature_count;
-  options.max_length = data.length + 1;
-  return options;
+  return build_model<AutoregressiveModel>(config, device, make_model_options(config, data));
 }
 
 std::unique_ptr<ExampleModel> make_example_model(const Config& config, const DatasetInfo& data,
                                                  Device device) {
-  auto model = translate_option_errors([&]() -> std::unique_ptr<ExampleModel> {
-    if (config.model.type == "set")
-      return std::make_unique<SetTransformer>(make_set_transformer_options(config, data));
-    return std::make_unique<Classifier>(make_classifier_options(config, data));
-  });
-  model->initialize(static_cast<uint64_t>(config.run.seed));
-  model->move(device);
-  return model;
+  const DatasetKind& set = find_dataset_kind(config.data.dataset);
+  if (config.model.type == "set") {
+    auto options = read_options<SetTransformerOptions>(config);
+    options.features = data.feature_count;
+    options.components = config.data.has("components") ? config.data.get<int64_t>("components") : 0;
+    options.max_length = data.length + 1;
+    return build_model<SetTransformer>(config, device, options);
+  }
+  auto options = read_options<ClassifierOptions>(config);
+  options.vocabulary_size = data.vocabulary;
+  options.classes = set.classes;
+  options.max_length = data.length + 1;
+  options.has_variable_lengths = set.type == DatasetType::expressions;
+  return build_model<Classifier>(config, device, options);
 }
 
 Device select_and_log_device(const std::string& name) {

@@ -13,6 +13,7 @@
 #include "models/layers/option_error.h"
 #include "models/set_transformer.h"
 #include "train/config/config.h"
+#include "train/config/option_names.h"
 
 namespace tapeformer {
 
@@ -20,26 +21,31 @@ namespace cuda {
 class ProductTuningScope;
 }
 
-// Returns the registered attention kinds, their options, and the checks of model options. load_config() takes
-// the result as an argument.
-AttentionCatalogue make_attention_catalogue();
-
-// Checks the model options in a config and returns the problems, such as options that contradict each other.
-// Each problem names its config key.
-std::vector<KeyProblem> find_model_problems(const Config& config);
-
-// Returns a text that consists of the config key of the option, a colon and the problem. If no config key
-// sets the option, the text contains the name of the option instead of the key.
-std::string format_option_problem(const OptionProblem& problem);
-
 // Calls f() and returns its result. Converts an OptionError into a ConfigError that names the config key.
 template <class F>
 auto translate_option_errors(F&& f) {
   try {
     return std::forward<F>(f)();
   } catch (const OptionError& error) {
-    throw ConfigError(format_option_problem(error.problem()));
+    const KeyProblem problem = make_key_problem(error.problem());
+    throw ConfigError(problem.key + ": " + problem.message);
   }
+}
+
+// Returns the options of a model in the config, without those that depend on the data; see
+// models/model_kind.h.
+template <class Options>
+Options read_options(const Config& config) {
+  return read_model_options<Options>(config.model.all_options(), make_attention_pattern(config));
+}
+
+// Returns a model with weights initialized from run.seed. Throws ConfigError if an option is invalid.
+template <class Model, class... Arguments>
+std::unique_ptr<Model> build_model(const Config& config, Device device, const Arguments&... arguments) {
+  auto model = translate_option_errors([&] { return std::make_unique<Model>(arguments...); });
+  model->initialize(static_cast<uint64_t>(config.run.seed));
+  model->move(device);
+  return model;
 }
 
 // Returns whether data.dataset names a data set of type DatasetType::text.
@@ -83,25 +89,14 @@ void check_evaluation_files(const Config& config);
 // images and texts that have a validation split. Returns "test" for all other data sets.
 std::string choose_evaluation_split(const Config& config);
 
-// Returns the options of the encoder of a Transformer.
-EncoderOptions make_encoder_options(const Config& config);
-
-// Returns the options of an autoregressive model. Throws ConfigError if the model does not support the data.
+// Returns the options of an autoregressive model of the data.
 AutoregressiveModelOptions make_model_options(const Config& config, const DatasetInfo& data);
 
-// Returns an autoregressive model with weights initialized from run.seed. Throws ConfigError if an option of
-// the model is invalid or the model does not support the data.
+// Returns an autoregressive model; see build_model().
 std::unique_ptr<AutoregressiveModel> make_model(const Config& config, const DatasetInfo& data,
                                                 Device device = kCpu);
 
-// Returns the options of a classifier of the data set in the config.
-ClassifierOptions make_classifier_options(const Config& config, const DatasetInfo& data);
-
-// Returns the options of a Set Transformer for the data set in the config.
-SetTransformerOptions make_set_transformer_options(const Config& config, const DatasetInfo& data);
-
-// Returns a classifier or a Set Transformer with weights initialized from run.seed. Throws ConfigError if an
-// option of the model is invalid, for example if the model does not support the attention kind.
+// Returns a classifier or a Set Transformer; see build_model().
 std::unique_ptr<ExampleModel> make_example_model(const Config& config, const DatasetInfo& data,
                                                  Device device = kCpu);
 

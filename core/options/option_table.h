@@ -15,32 +15,45 @@ namespace tapeformer {
 template <class S>
 class OptionTable {
  public:
+  // `use` is the use of options that OptionSpec::use_for() does not change.
+  explicit OptionTable(OptionUse use = OptionUse::training) : use_(use) {}
+
   // Adds an option. The result is valid until the next call.
   template <class T>
   OptionSpec& add(std::string name, T S::*member, std::string help) {
-    entries_.push_back({{.name = std::move(name), .default_value = S{}.*member, .help = std::move(help)},
-                        [member](const S& from) { return OptionValue(from.*member); },
-                        [member](S& to, const OptionValue& value) { to.*member = std::get<T>(value); }});
-    return entries_.back().spec;
+    return add_setter(
+        {.name = std::move(name), .default_value = S{}.*member, .help = std::move(help), .use = use_},
+        [member](S& to, const OptionValue& value) { to.*member = std::get<T>(value); });
   }
 
   // Adds an option whose values are names of the values of the member. One of them must be its default.
   template <class T>
   OptionSpec& add_choice(std::string name, T S::*member, std::vector<std::pair<std::string, T>> choices,
                          std::string help) {
-    const auto get = [member, choices](const S& from) -> OptionValue {
-      for (const auto& [text, value] : choices)
-        if (value == from.*member) return text;
-      throw std::invalid_argument("a member has a value without a name");
-    };
-    const auto set = [member, choices](S& to, const OptionValue& value) {
+    OptionSpec spec{
+        .name = std::move(name), .default_value = std::string(), .help = std::move(help), .use = use_};
+    for (const auto& [text, value] : choices) {
+      spec.choices.push_back(text);
+      if (value == S{}.*member) spec.default_value = text;
+    }
+    if (std::get<std::string>(spec.default_value).empty())
+      throw std::invalid_argument("the default of option \"" + spec.name + "\" has no name");
+    return add_setter(std::move(spec), [member, choices](S& to, const OptionValue& value) {
       for (const auto& [text, choice] : choices)
         if (text == std::get<std::string>(value)) to.*member = choice;
-    };
-    entries_.push_back(
-        {{.name = std::move(name), .default_value = get(S{}), .help = std::move(help)}, get, set});
-    for (const auto& [text, value] : choices) entries_.back().spec.choices.push_back(text);
+    });
+  }
+  // Adds an option whose value `set` stores.
+  OptionSpec& add_setter(OptionSpec spec, std::function<void(S&, const OptionValue&)> set) {
+    entries_.push_back({std::move(spec), std::move(set)});
     return entries_.back().spec;
+  }
+  // Adds the options of a member that is a struct with a table of its own.
+  template <class T>
+  void include(T S::*member, const OptionTable<T>& table) {
+    for (const auto& [spec, set_member] : table.entries())
+      add_setter(spec,
+                 [member, set = set_member](S& to, const OptionValue& value) { set(to.*member, value); });
   }
 
   std::vector<OptionSpec> specs() const {
@@ -61,12 +74,12 @@ class OptionTable {
 
   struct Entry {
     OptionSpec spec;
-    std::function<OptionValue(const S&)> get;
     std::function<void(S&, const OptionValue&)> set;
   };
   const std::vector<Entry>& entries() const { return entries_; }
 
  private:
+  OptionUse use_;
   std::vector<Entry> entries_;
 };
 

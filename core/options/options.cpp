@@ -27,7 +27,8 @@ bool is_condition_met(const OptionCondition& condition, const OptionValue& value
     return std::find(condition.values.begin(), condition.values.end(), text) != condition.values.end();
   };
   bool is_met = false;
-  if (const auto* integer = std::get_if<int64_t>(&value)) is_met = *integer != 0;
+  if (const auto* integer = std::get_if<int64_t>(&value))
+    is_met = condition.values.empty() ? *integer != 0 : is_listed(std::to_string(*integer));
   if (const auto* number = std::get_if<double>(&value)) is_met = *number != 0;
   if (const auto* flag = std::get_if<bool>(&value)) is_met = *flag;
   if (const auto* text = std::get_if<std::string>(&value)) is_met = is_listed(*text);
@@ -40,14 +41,17 @@ bool is_condition_met(const OptionCondition& condition, const OptionValue& value
 // `value` is a value of the option of the condition.
 std::string text_of(const OptionCondition& condition, const OptionValue& value) {
   const bool is_negated = condition.is_negated;
-  if (std::holds_alternative<int64_t>(value) || std::holds_alternative<double>(value))
+  const bool is_integer = std::holds_alternative<int64_t>(value);
+  if ((is_integer && condition.values.empty()) || std::holds_alternative<double>(value))
     return condition.option + (is_negated ? " = 0" : " > 0");
   if (std::holds_alternative<bool>(value)) return condition.option + (is_negated ? " is not set" : " is set");
   if (condition.values == std::vector<std::string>{""})
     return condition.option + (is_negated ? " is not empty" : " is empty");
-  std::string text = condition.option + (std::holds_alternative<std::string>(value) ? " = " : " contains ");
+  const bool is_list = std::holds_alternative<std::vector<std::string>>(value);
+  const char* const quote = is_integer ? "" : "\"";
+  std::string text = condition.option + (is_list ? " contains " : " = ");
   for (size_t i = 0; i < condition.values.size(); ++i)
-    text += (i > 0 ? " or \"" : "\"") + condition.values[i] + "\"";
+    text += (i > 0 ? " or " : "") + (quote + condition.values[i] + quote);
   return text;
 }
 
@@ -102,6 +106,10 @@ OptionSpec& OptionSpec::allow_change_on_resume() {
 OptionSpec& OptionSpec::mark_as_path() {
   is_path = true;
   return *this;
+}
+
+bool has_option(const std::vector<OptionSpec>& specs, const std::string& name) {
+  return find_spec(specs, name) != nullptr;
 }
 
 OptionValues complete_options(const std::vector<OptionSpec>& specs, const OptionValues& values) {

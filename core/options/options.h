@@ -17,9 +17,9 @@ namespace tapeformer {
 using OptionValue = std::variant<bool, int64_t, double, std::string, std::vector<int64_t>,
                                  std::vector<double>, std::vector<std::string>>;
 
-// A condition on the value of the option `option`. The condition holds if the value is a string in `values`,
-// a list of strings that contains one of `values`, a nonzero number, or true. If `is_negated` is true, the
-// condition holds for the other values.
+// A condition on the value of the option `option`. The condition holds if the value is a string or an integer
+// in `values`, a list of strings that contains one of `values`, or true. Without `values`, it holds for
+// nonzero numbers. If `is_negated` is true, the condition holds for the other values.
 struct OptionCondition {
   std::string option = {};  // if empty, the condition always holds
   std::vector<std::string> values = {};
@@ -90,6 +90,15 @@ class OptionValues {
  private:
   std::map<std::string, OptionValue> values_;
 };
+
+bool has_option(const std::vector<OptionSpec>& specs, const std::string& name);
+
+// Returns the value of an option: that in `values`, or else the default. Throws std::invalid_argument if there
+// is no such option, or if T is not its type.
+template <class T>
+T get_value(const std::vector<OptionSpec>& specs, const OptionValues& values, const std::string& name) {
+  return values.contains(name) ? values.get<T>(name) : OptionValues(specs).get<T>(name);
+}
 
 // Returns the values of all options: those in `values`, and defaults for the others. Throws
 // std::invalid_argument if `values` has an option that is not in `specs`, or that has another type.

@@ -30,7 +30,7 @@ std::vector<OptionProblem> find_option_problems(const EncoderOptions& options) {
                                                 "number, got ",
                                                 options.head_dim)});
   if (!options.reversible) return problems;
-  if (!options.pre_norm) problems.push_back({"pre_norm", "reversible layers require pre-norm"});
+  if (!options.pre_norm) problems.push_back({"norm", "reversible layers require pre-norm: expected \"pre\""});
   if (options.recompute)
     problems.push_back({"recompute", "reversible layers already recompute activations: expected false"});
   if (const std::string text = describe_unsupported(options.attention, "support for reversible layers",

@@ -30,7 +30,7 @@ void check_coverage(const std::vector<int64_t>& shape, int64_t positions, int64_
                     std::vector<OptionProblem>& problems) {
   const int64_t largest = *std::max_element(shape.begin(), shape.end());
   if (largest > kMaxAxisOverLength * length)
-    problems.push_back({"axial.shape", concat_text("expected sizes of at most ", kMaxAxisOverLength,
+    problems.push_back({"axial_shape", concat_text("expected sizes of at most ", kMaxAxisOverLength,
                                                    " times the length of the sequences, ", length, ", got ",
                                                    list_text(shape))});
   if (positions >= length) return;
@@ -38,7 +38,7 @@ void check_coverage(const std::vector<int64_t>& shape, int64_t positions, int64_
   const int64_t others = positions / shape[0];
   larger[0] = (length + others - 1) / others;
   problems.push_back(
-      {"axial.shape",
+      {"axial_shape",
        concat_text("expected at least ", length, " positions, the length of the sequences, got ", positions,
                    " in ", list_text(shape), "; for example, ", list_text(larger), " is large enough")});
 }
@@ -60,18 +60,18 @@ std::vector<OptionProblem> find_option_problems(const AxialShape& axial, int64_t
     if (!condition) problems.push_back({option, problem});
   };
   const bool is_shape = !shape.empty() && shape.size() <= kMaxAxes && are_all_positive(shape);
-  require(is_shape, "axial.shape",
+  require(is_shape, "axial_shape",
           concat_text("axial positions need 1 to ", kMaxAxes, " sizes above 0, for example [64, 64], got ",
                       list_text(shape)));
   require(
-      dims.size() == shape.size() && are_all_positive(dims), "axial.dims",
+      dims.size() == shape.size() && are_all_positive(dims), "axial_dims",
       concat_text("expected a number above 0 for each of ", shape.size(), " axes, got ", list_text(dims)));
-  require(axial.width() == width, "axial.dims",
+  require(axial.width() == width, "axial_dims",
           concat_text("expected numbers that add up to the width (heads x head_dim = ", width,
                       "), got a sum of ", axial.width()));
   if (!is_shape) return problems;
   const double positions = std::accumulate(shape.begin(), shape.end(), 1.0, std::multiplies<>());
-  require(positions <= kMaxPositions, "axial.shape",
+  require(positions <= kMaxPositions, "axial_shape",
           "expected at most 1e15 positions, got " + list_text(shape));
   if (length > 0 && positions <= kMaxPositions)
     check_coverage(shape, axial.position_count(), length, problems);

@@ -10,7 +10,7 @@ namespace tapeformer {
 
 // An invalid option of a model or a layer, or a contradiction between options.
 struct OptionProblem {
-  std::string option;   // the member of the options struct, for example "encoder.pre_norm"
+  std::string option;   // its name in the options of the model kind, or the member of the options struct
   std::string message;  // for example "expected an even number, got 7"
 };
 

@@ -52,9 +52,9 @@ SpeechModel::SpeechModel(const SpeechModelOptions& options)
   if (options.encoder_kind == SpeechEncoderKind::lstm) {
     lstm = std::make_unique<LstmStack>(LstmOptions{.input_width = in,
                                                    .hidden = options.lstm_hidden,
-                                                   .layers = options.lstm_layers,
+                                                   .layers = options.encoder.layers,
                                                    .bidirectional = options.lstm_bidirectional,
-                                                   .dropout = options.lstm_dropout});
+                                                   .dropout = options.encoder.dropout});
     add_child("lstm", *lstm);
   } else {
     const int64_t width = options.encoder.width();

@@ -29,6 +29,7 @@ struct SpeechModelOptions {
   int64_t subsampling = 1;  // frames per step of the encoder: 1, 2 or 4 (models/layers/subsampling.h)
   SubsamplingKind subsampling_kind = SubsamplingKind::stack;
   SpeechEncoderKind encoder_kind = SpeechEncoderKind::transformer;
+  // Of an LSTM: only the number of layers and the dropout.
   EncoderOptions encoder = {.layers = 9, .heads = 6, .head_dim = 32, .feedforward = 768};
   // Whether sinusoidal position features are added to the input of the encoder. The option applies only to
   // Transformers.
@@ -37,9 +38,8 @@ struct SpeechModelOptions {
   // steps. The option applies only to Transformers.
   bool causal = false;
   int64_t max_frames = 2400;  // maximum number of frames of an utterance; only for Transformers
-  int64_t lstm_hidden = 320, lstm_layers = 3;
+  int64_t lstm_hidden = 320;  // cells per direction of an LSTM
   bool lstm_bidirectional = true;
-  double lstm_dropout = 0;
   CtcReduction reduction = CtcReduction::per_utterance;
 
   int64_t max_steps() const { return count_subsampled_steps(max_frames, subsampling); }

@@ -114,6 +114,16 @@ if(NOT status EQUAL 2 OR NOT output MATCHES "belongs to the optimizer \"sgd\"")
   message(FATAL_ERROR "parts with an option of another optimizer printed: ${output}")
 endif()
 
+# Trains, resumes and evaluates a model of a type that an example registers.
+set(bigram ${WORK_DIR}/examples/bigram)
+run(${bigram} train ${SOURCE_DIR}/docs/examples/bigram.toml --run-dir ${WORK_DIR}/bigram --threads 1)
+run(${bigram} train ${SOURCE_DIR}/docs/examples/bigram.toml --run-dir ${WORK_DIR}/bigram --threads 1 --resume
+  --set train.steps=110)
+run(${bigram} eval ${WORK_DIR}/bigram --threads 1 --json)
+if(NOT output MATCHES "\"nats_per_token\":1\\.[0-9]+")
+  message(FATAL_ERROR "bigram eval printed: ${output}")
+endif()
+
 run(${prefix}/bin/tapeformer --version)
 if(NOT output MATCHES "^tapeformer [0-9]+\\.[0-9]+")
   message(FATAL_ERROR "tapeformer --version printed: ${output}")

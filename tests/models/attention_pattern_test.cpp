@@ -85,10 +85,9 @@ TEST_CASE("rotary positions need an even head_dim and value embeddings of the fu
   options.position_kind = PositionKind::none;
   CHECK(AutoregressiveModel(options).value_embedding.weight.size(1) == options.encoder.width());
   options.value_embedding_dim = 4;
-  CHECK_THROWS_WITH_AS(
-      AutoregressiveModel{options},
-      doctest::Contains("value_embedding_dim: only sinusoidal and grid positions share the width"),
-      OptionError);
+  CHECK_THROWS_WITH_AS(AutoregressiveModel{options},
+                       doctest::Contains("value_dim: only sinusoidal and grid positions share the width"),
+                       OptionError);
   options.value_embedding_dim = 0;
   options.encoder.head_dim = 3;
   CHECK_THROWS_WITH_AS(AutoregressiveModel{options},

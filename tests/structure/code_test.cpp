@@ -13,10 +13,9 @@ namespace {
 // Returns the names of all config keys, including the options of the attention kinds.
 std::vector<std::string> config_keys() {
   std::vector<std::string> names;
-  for (const SchemaKey& key : make_config_schema(make_attention_catalogue())) names.push_back(key.name());
-  for (const std::string& kind : make_attention_catalogue().kind_names)
-    for (const OptionSpec& option : make_attention_catalogue().list_options(kind))
-      names.push_back("attention." + option.name);
+  for (const SchemaKey& key : make_config_schema()) names.push_back(key.name());
+  for (const AttentionKind& kind : list_attention_kinds())
+    for (const OptionSpec& option : kind.options) names.push_back("attention." + option.name);
   return names;
 }
 

@@ -29,7 +29,7 @@ const std::vector<Folder>& folders() {
       {"data/", {"core/", "data/"}},
       {"models/", {"core/", "autograd/", "ops/", "models/"}},
       {"train/optimization/", {"core/", "autograd/", "ops/", "train/optimization/"}},
-      {"train/config/", {"core/", "data/", "train/optimization/", "train/config/"}},
+      {"train/config/", {"core/", "data/", "models/", "train/optimization/", "train/config/"}},
       {"train/checkpoint/", {"core/", "data/", "models/", "train/config/", "train/", "train/checkpoint/"}},
       {"train/tasks/",
        {"core/", "autograd/", "ops/", "models/", "data/", "train/config/", "train/", "train/checkpoint/",

@@ -31,14 +31,14 @@ Config small_config(const std::string& attention, bool reversible) {
   config.data = {.dataset = "copy", .batch_size = 2, .eval_limit = 4, .options = {{"max_length", 12}}};
   config.model.type = "sequence";
   config.model.attention = {attention};
-  config.model.layers = 2;
-  config.model.heads = 2;
-  config.model.head_dim = 8;
-  config.model.feedforward = 24;
-  config.model.activation = "gelu";
-  config.model.dropout = 0.1;
-  config.model.reversible = reversible;
-  config.model.norm = reversible ? "pre" : "post";
+  config.model.options.set("layers", 2);
+  config.model.options.set("heads", 2);
+  config.model.options.set("head_dim", 8);
+  config.model.options.set("feedforward", 24);
+  config.model.options.set("activation", "gelu");
+  config.model.options.set("dropout", 0.1);
+  config.model.options.set("reversible", reversible);
+  config.model.options.set("norm", reversible ? "pre" : "post");
   config.attention = {{attention, test_options(attention)}};
   config.optimizer.lr = 1e-2;
   config.optimizer.ema = 0.9;
@@ -100,8 +100,8 @@ void check_precisions(const std::string& device) {
     CAPTURE(form.attention);
     CAPTURE(form.reversible);
     Config config = small_config(form.attention, form.reversible);
-    config.model.recompute = form.recompute;
-    config.model.feedforward_chunks = form.chunks;
+    config.model.options.set("recompute", form.recompute);
+    config.model.options.set("feedforward_chunks", form.chunks);
     config.train.steps = config.train.eval_every = 6;
     const std::vector<double> expected = outcome_on(device, config).losses;
     for (const bool tf32 : {false, true}) {
@@ -122,7 +122,7 @@ void check_precisions(const std::string& device) {
 
 Config short_speech_config(const std::filesystem::path& corpus, const std::string& encoder) {
   Config config = make_tiny_speech_config(corpus, encoder);
-  config.model.layers = 2;
+  config.model.options.set("layers", 2);
   config.train.epochs = 4;
   return config;
 }
@@ -159,9 +159,11 @@ TEST_CASE("cuda: 20 steps of training have the same losses as on the CPU") {
 TEST_CASE("cuda: steps with axial positions can be captured as a graph") {
   if (list_cuda_devices().empty()) return;
   Config config = small_config("linear", false);
-  config.model.positions = "axial";
-  config.model.axial_shape = {4, get_dataset_info(config).length / 4 + 1};
-  config.model.axial_dims = {2, config.model.heads * config.model.head_dim - 2};
+  config.model.options.set("positions", "axial");
+  config.model.options.set("axial_shape", std::vector<int64_t>{4, get_dataset_info(config).length / 4 + 1});
+  config.model.options.set(
+      "axial_dims", std::vector<int64_t>{
+                        2, config.model.get<int64_t>("heads") * config.model.get<int64_t>("head_dim") - 2});
   const Outcome repeated = outcome_on(device_name(), config);
   CHECK(repeated.replayed > 0);
   config.run.cuda_graphs = false;
@@ -172,7 +174,7 @@ TEST_CASE("cuda: replays of a training step do not shift rotary positions") {
   if (list_cuda_devices().empty()) return;
   for (const std::string rotation : {"inputs", "features"}) {
     Config config = small_config("linear", false);
-    config.model.positions = "rotary";
+    config.model.options.set("positions", "rotary");
     config.attention.at("linear").set("rotation", rotation);
     const Outcome repeated = outcome_on(device_name(), config);
     CHECK(repeated.replayed > 0);
@@ -227,7 +229,8 @@ TEST_CASE("cuda: 20 steps with graph replays equal 20 launched steps, to the bit
       config.train.eval_every = 6;  // evaluations interrupt the replays
       config.optimizer.clip_norm = 1;
       config.schedule.warmup_steps = 10;
-      if (find_attention_kind(attention).capabilities.weight_dropout) config.model.attention_dropout = 0.2;
+      if (find_attention_kind(attention).capabilities.weight_dropout)
+        config.model.options.set("attention_dropout", 0.2);
       // Dropout ends after 12 steps. The run with CUDA graphs then captures a second graph, without dropout.
       if (is_first_kind) config.train.dropout_steps = 12;
       config.run.cuda_graphs = false;
@@ -281,7 +284,7 @@ TEST_CASE("cuda: a step of training does not wait for the device") {
     CAPTURE(chunks);
     const auto waits_of = [&](int64_t steps) {
       Config config = small_config("linear", false);
-      config.model.loss_chunks = chunks;
+      config.model.options.set("loss_chunks", chunks);
       config.train.steps = steps;
       config.train.eval_every = 0;
       config.train.log_every = 1000;
@@ -340,7 +343,7 @@ TEST_CASE("cuda: bfloat16 halves the activations of a step, and trainings free a
       Config config = small_config("linear", false);
       config.data.batch_size = 4;
       config.data.options.set("max_length", 30);
-      config.model.layers = 4;
+      config.model.options.set("layers", 4);
       config.run.precision = precision;
       config.train.steps = config.train.eval_every = steps;
       CachingAllocator& memory = get_device_allocator(device);

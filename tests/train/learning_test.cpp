@@ -47,9 +47,8 @@ double accuracy(const std::string& task, const Settings& kind) {
                        "schedule.kind=cosine",    "schedule.warmup_steps=30", "train.eval_every=0",
                        "train.checkpoint_every=0"};
   settings.insert(settings.end(), kind.begin(), kind.end());
-  const Config config =
-      load_config(std::string(SOURCE_DIR) + "/configs/copy/linear.toml", settings, make_attention_catalogue(),
-                  {.unused_key_policy = UnusedKeyPolicy::ignore});
+  const Config config = load_config(std::string(SOURCE_DIR) + "/configs/copy/linear.toml", settings,
+                                    {.unused_key_policy = UnusedKeyPolicy::ignore});
   const TempDir dir;
   return 100 * figure_of(train(config, dir / "run"), "accuracy");
 }
@@ -75,8 +74,7 @@ TEST_CASE("learning: a Set Transformer learns the maximum of a set") {
   const TempDir dir;
   const Config config =
       load_config(std::string(SOURCE_DIR) + "/configs/survey/set-maximum.toml",
-                  {"data.eval_limit=500", "run.device=cpu", "run.threads=1", "train.eval_every=0"},
-                  make_attention_catalogue());
+                  {"data.eval_limit=500", "run.device=cpu", "run.threads=1", "train.eval_every=0"});
   const auto targets = make_split(config, "valid")->batch(indices_below(500)).targets.to_vector();
   const double mean = std::accumulate(targets.begin(), targets.end(), 0.0) / 500;
   double error_of_mean = 0;

@@ -45,12 +45,12 @@ class PeriodicText {
     for (const char* share : {"valid_share", "test_share"}) config.data.options.set(share, 0.1);
     config.model.type = "sequence";
     config.model.attention = {"transformer-xl"};
-    config.model.positions = "none";
-    config.model.layers = 2;
-    config.model.heads = 2;
-    config.model.head_dim = 8;
-    config.model.feedforward = 32;
-    config.model.dropout = 0.1;
+    config.model.options.set("positions", "none");
+    config.model.options.set("layers", 2);
+    config.model.options.set("heads", 2);
+    config.model.options.set("head_dim", 8);
+    config.model.options.set("feedforward", 32);
+    config.model.options.set("dropout", 0.1);
     config.attention = {
         {"transformer-xl",
          find_attention_kind("transformer-xl").make_options({{"memory", int64_t{kMemoryTokens}}})}};
@@ -111,7 +111,7 @@ TEST_CASE("a run with a segment memory resumes within an epoch with the same bit
     config.train.accumulate = 2;
   }
   SUBCASE("recomputed layers") {
-    config.model.recompute = true;
+    config.model.options.set("recompute", true);
   }
   const fs::path whole = text.dir / "whole", cut = text.dir / "cut";
   train(config, whole);
@@ -253,7 +253,7 @@ TEST_CASE("a segment memory needs consecutive segments and no other positions") 
         "a memory of 10 tokens needs the consecutive segments of a text, data.streams = true; expected 0 for "
         "other data");
   config.data.options.set("streams", true);
-  config.model.positions = "rotary";
+  config.model.options.set("positions", "rotary");
   REQUIRE(find_model_problems(config).size() == 1);
   CHECK(find_model_problems(config)[0].key == "model.positions");
 }

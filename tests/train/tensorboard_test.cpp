@@ -158,8 +158,10 @@ Config recorded_config(int64_t steps) {
   config.run.tensorboard = true;
   config.data = {.dataset = "copy", .batch_size = 2, .eval_limit = 2, .options = {{"max_length", 8}}};
   config.model.type = "sequence";
-  config.model.layers = config.model.heads = 1;
-  config.model.head_dim = config.model.feedforward = 8;
+  config.model.options.set("layers", 1);
+  config.model.options.set("heads", 1);
+  config.model.options.set("head_dim", 8);
+  config.model.options.set("feedforward", 8);
   config.attention = {{"linear", find_attention_kind("linear").default_options()}};
   config.train.steps = steps;
   config.train.checkpoint_every = config.train.eval_every = 5;

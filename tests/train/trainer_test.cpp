@@ -31,11 +31,11 @@ Config tiny_config(int64_t steps) {
   config.run.threads = 1;
   config.data = {.dataset = "copy", .batch_size = 4, .eval_limit = 8, .options = {{"max_length", 16}}};
   config.model.type = "sequence";
-  config.model.layers = 2;
-  config.model.heads = 2;
-  config.model.head_dim = 8;
-  config.model.feedforward = 32;
-  config.model.dropout = 0.1;
+  config.model.options.set("layers", 2);
+  config.model.options.set("heads", 2);
+  config.model.options.set("head_dim", 8);
+  config.model.options.set("feedforward", 32);
+  config.model.options.set("dropout", 0.1);
   config.attention = {{"linear", find_attention_kind("linear").default_options()}};
   config.optimizer.lr = 1e-3;
   config.optimizer.ema = 0.9;
@@ -114,13 +114,13 @@ TEST_CASE("a run that was killed after a checkpoint continues from it") {
                           .make_options({{"features", int64_t{16}}, {"redraw_steps", int64_t{7}}})}};
   }
   SUBCASE("a reversible model with axial positions and chunks") {
-    config.model.norm = "pre";
-    config.model.reversible = true;
-    config.model.feedforward_chunks = 3;
-    config.model.loss_chunks = 4;
-    config.model.positions = "axial";
-    config.model.axial_shape = {4, 4};
-    config.model.axial_dims = {8, 8};
+    config.model.options.set("norm", "pre");
+    config.model.options.set("reversible", true);
+    config.model.options.set("feedforward_chunks", 3);
+    config.model.options.set("loss_chunks", 4);
+    config.model.options.set("positions", "axial");
+    config.model.options.set("axial_shape", std::vector<int64_t>{4, 4});
+    config.model.options.set("axial_dims", std::vector<int64_t>{8, 8});
     const Trainer trainer(config, {.run_dir = "", .data_dir = "", .resume = false, .quiet = true});
     const AutoregressiveModelOptions& options =
         dynamic_cast<const AutoregressiveModel&>(trainer.model()).options();
@@ -145,7 +145,7 @@ TEST_CASE("the error about resuming with other settings names every key that dif
   const TempDir dir;
   train(tiny_config(5), dir.path() / "run");
   Config other = tiny_config(9);  // train.steps may change
-  other.model.layers = 3;
+  other.model.options.set("layers", 3);
   other.optimizer.lr = 0.5;
   const std::string text = message_of<ConfigError>([&] { train(other, dir.path() / "run", true); });
   CHECK(contains(text, "model.layers = 3, but the checkpoint has 2"));
@@ -180,7 +180,7 @@ TEST_CASE("a loss that is not finite ends the run, names step and examples, and 
 TEST_CASE("accumulating two micro-batches equals one batch") {
   const TempDir dir;
   Config whole = tiny_config(3);
-  whole.model.dropout = 0;
+  whole.model.options.set("dropout", 0.0);
   whole.data.shuffle = false;
   whole.data.dataset = "fashion-mnist";
   whole.data.options = {{"downscale", 7}};
@@ -200,7 +200,7 @@ TEST_CASE("accumulating two micro-batches equals one batch") {
 TEST_CASE("accumulation weights micro-batches by their numbers of unmasked tokens, which equals one batch") {
   const TempDir dir;
   Config whole = tiny_config(4);
-  whole.model.dropout = 0;
+  whole.model.options.set("dropout", 0.0);
   whole.data.shuffle = false;
   whole.optimizer.kind = "sgd";  // so that updates are proportional to the gradient
   whole.optimizer.lr = 0.1;
@@ -234,7 +234,7 @@ TEST_CASE("train.dropout_steps disables dropout, but not the random rotations of
   config.model.attention = {"lsh"};
   config.attention = {{"lsh", find_attention_kind("lsh").default_options()}};
   config.attention.at("lsh").set("chunk_length", int64_t{4});
-  config.model.dropout = 0;
+  config.model.options.set("dropout", 0.0);
   train(config, dir.path() / "never");
   config.train.dropout_steps = 1;
   train(config, dir.path() / "after");
@@ -246,9 +246,9 @@ TEST_CASE(
   const TempDir dir;
   Config config = tiny_config(3);
   config.optimizer.ema = 0;
-  config.model.positions = "axial";  // a table of 4 x 8 positions, the last of which are unused
-  config.model.axial_shape = {4, 8};
-  config.model.axial_dims = {8, 8};
+  config.model.options.set("positions", "axial");  // a table of 4 x 8 positions, the last of which are unused
+  config.model.options.set("axial_shape", std::vector<int64_t>{4, 8});
+  config.model.options.set("axial_dims", std::vector<int64_t>{8, 8});
   for (const int64_t log_every : {1, 100}) {  // the check runs at logged steps and before checkpoints
     config.train.log_every = log_every;
     const fs::path run = dir.path() / std::to_string(log_every);

@@ -58,8 +58,8 @@ std::vector<MeasuredKind> list_default_kinds(const std::string& only) {
 std::vector<MeasuredKind> list_configured_kinds(const BenchmarkArguments& arguments,
                                                 AttentionTimingOptions& timing_options) {
   const Config config = load_attention_config(arguments);
-  timing_options.heads = config.model.heads;
-  timing_options.head_dim = config.model.head_dim;
+  timing_options.heads = config.model.get<int64_t>("heads");
+  timing_options.head_dim = config.model.get<int64_t>("head_dim");
   if (config.run.precision == "bfloat16") timing_options.dtype = DType::bfloat16;
   std::vector<MeasuredKind> kinds;
   for (const auto& [name, options] : config.attention) kinds.push_back({&find_attention_kind(name), options});

@@ -5,7 +5,6 @@
 #include "core/base/errors.h"
 #include "core/device_control.h"
 #include "train/build.h"
-#include "train/config/schema.h"
 
 namespace tapeformer {
 namespace {
@@ -16,17 +15,17 @@ namespace {
 struct OptionName {
   const char *model, *benchmark;
 };
-constexpr OptionName kOptionNames[] = {{"reversible", "attention"}, {"value_embedding_dim", "head-dim"}};
+constexpr OptionName kOptionNames[] = {{"reversible", "attention"}, {"value_dim", "head-dim"}};
 
 std::string format_problem_with_option(const Benchmark& benchmark, const OptionProblem& problem) {
   const std::string attention = "attention_options.";
   const bool of_kind = problem.option.starts_with(attention);
   const std::string option = of_kind ? problem.option.substr(attention.size()) : problem.option;
   std::string name = option;
-  if (!benchmark.has_option(name)) std::replace(name.begin(), name.end(), '_', '-');
+  if (!has_option(benchmark.options, name)) std::replace(name.begin(), name.end(), '_', '-');
   for (const OptionName& known : kOptionNames)
     if (option == known.model) name = known.benchmark;
-  if (benchmark.has_option(name)) return "--" + name + ": " + problem.message;
+  if (has_option(benchmark.options, name)) return "--" + name + ": " + problem.message;
   // The benchmark has no option for the invalid value. If the value belongs to an option of the attention
   // kind, the error message names --attention, which selects the kind.
   return (of_kind ? "--attention: " : "") + option + ": " + problem.message;
@@ -41,11 +40,6 @@ std::vector<Benchmark>& benchmark_registry() {
 }
 
 }  // namespace
-
-bool Benchmark::has_option(const std::string& option) const {
-  return std::any_of(options.begin(), options.end(),
-                     [&](const OptionSpec& known) { return known.name == option; });
-}
 
 OptionSpec make_precision_option(std::string default_value, std::string help) {
   return {.name = "precision",
@@ -73,10 +67,10 @@ const AttentionKind& find_attention_kind(const std::string& option, const std::s
 
 Config load_attention_config(const BenchmarkArguments& arguments) {
   const auto& path = arguments.options.get<std::string>("config");
-  Config config = load_config(path, arguments.overrides.config_settings, make_attention_catalogue(),
+  Config config = load_config(path, arguments.overrides.config_settings,
                               {.purpose = ConfigPurpose::benchmark, .device = arguments.overrides.device});
-  if (!uses_attention(config))
-    throw ConfigError(path + ": model.encoder = \"" + config.model.encoder + "\" has no attention layers");
+  if (const std::string reason = explain_unused_key(config, "model.attention"); !reason.empty())
+    throw ConfigError(path + ": model.attention " + reason);
   return config;
 }
 
@@ -99,7 +93,7 @@ const Benchmark& find_benchmark(const std::string& name) {
 
 Report run_benchmark(const Benchmark& benchmark, const BenchmarkArguments& arguments) {
   const bool uses_config =
-      benchmark.has_option("config") && !arguments.options.get<std::string>("config").empty();
+      has_option(benchmark.options, "config") && !arguments.options.get<std::string>("config").empty();
   if (uses_config) return translate_option_errors([&] { return benchmark.run(arguments); });
   try {
     return benchmark.run(arguments);

@@ -37,8 +37,6 @@ struct Benchmark {
   bool accepts_device_option = false;     // whether the benchmark runs on the device in --device
   bool allow_multiple_processes = false;  // whether mpirun may start several processes of the benchmark
   std::string default_seed = "1";         // value of --seed without the option, for the help text
-
-  bool has_option(const std::string& option) const;
 };
 
 // The condition that --config is not given. Benchmark options with the condition kWithoutConfig have no

@@ -4,10 +4,22 @@
 
 #include "core/random/rng.h"
 #include "core/threads/threads.h"
-#include "ops/kernels/logistic_mixture.h"
 #include "train/build.h"
 
 namespace tapeformer {
+namespace {
+
+// Returns the options of the model that are options of the benchmark, too.
+std::vector<std::string> list_model_options() {
+  return {"layers", "heads", "head_dim", "feedforward", "mixtures", "dropout"};
+}
+
+std::string with_dashes(std::string name) {
+  std::replace(name.begin(), name.end(), '_', '-');
+  return name;
+}
+
+}  // namespace
 
 std::vector<OptionSpec> make_model_option_specs() {
   std::vector<OptionSpec> specs = {
@@ -16,31 +28,20 @@ std::vector<OptionSpec> make_model_option_specs() {
        .help = "file with the model, the batch size and the optimizer; replaces the other options except "
                "--precision"},
       make_precision_option("", "precision of the model; empty: the precision in --config, or float32"),
-      {.name = "layers", .default_value = int64_t{8}, .help = "encoder layers", .min = 1, .max = 1000},
-      {.name = "heads", .default_value = int64_t{8}, .help = "attention heads", .min = 1, .max = 1024},
-      {.name = "head-dim",
-       .default_value = int64_t{32},
-       .help = "dimensions of a head",
-       .min = 1,
-       .max = 1024},
-      {.name = "feedforward",
-       .default_value = int64_t{1024},
-       .help = "hidden dimensions of the feed-forward block",
-       .min = 1,
-       .max = 1 << 20},
-      {.name = "mixtures",
-       .default_value = int64_t{10},
-       .help = "logistics per predicted byte",
-       .min = 1,
-       .max = kMaxMixtures},
       {.name = "attention", .default_value = std::string("linear"), .help = "attention kind"},
-      {.name = "dropout", .default_value = 0.1, .help = "dropout of the training step", .min = 0, .max = 0.9},
       {.name = "length",
        .default_value = int64_t{783},
        .help = "predictions per sequence",
        .min = 1,
        .max = 1 << 24},
   };
+  for (const std::string& name : list_model_options()) {
+    const auto& options = find_model_kind("image").options;
+    OptionSpec spec = *std::find_if(options.begin(), options.end(),
+                                    [&](const OptionSpec& option) { return option.name == name; });
+    spec.name = with_dashes(name);
+    specs.push_back(std::move(spec));
+  }
   for (OptionSpec& spec : specs)
     if (spec.name != "config" && spec.name != "precision") spec.used_if = kWithoutConfig;
   return specs;
@@ -62,7 +63,7 @@ BenchmarkedModel choose_model(const BenchmarkArguments& arguments, int64_t batch
   const auto& precision = options.get<std::string>("precision");
   if (const auto& path = options.get<std::string>("config"); !path.empty()) {
     const Config config =
-        load_config(path, arguments.overrides.config_settings, make_attention_catalogue(),
+        load_config(path, arguments.overrides.config_settings,
                     {.purpose = ConfigPurpose::benchmark, .device = arguments.overrides.device});
     if (config.model.type != "image" && config.model.type != "sequence")
       throw ConfigError(path + ": expected a model of images or sequences, found a model of type \"" +
@@ -75,15 +76,12 @@ BenchmarkedModel choose_model(const BenchmarkArguments& arguments, int64_t batch
     return choice;
   }
   if (!arguments.overrides.config_settings.empty()) throw ConfigError("--set needs --config");
-  EncoderOptions& encoder = choice.model.encoder;
-  encoder.layers = options.get<int64_t>("layers");
-  encoder.heads = options.get<int64_t>("heads");
-  encoder.head_dim = options.get<int64_t>("head-dim");
-  encoder.feedforward = options.get<int64_t>("feedforward");
+  OptionValues values(find_model_kind("image").options);
+  for (const std::string& name : list_model_options())
+    values.set(name, options.values_by_name().at(with_dashes(name)));
   const auto& kind = options.get<std::string>("attention");
-  encoder.attention = {{kind, find_attention_kind("--attention", kind).default_options()}};
-  encoder.dropout = options.get<double>("dropout");
-  choice.model.mixtures = options.get<int64_t>("mixtures");
+  choice.model = read_model_options<AutoregressiveModelOptions>(
+      values, {{kind, find_attention_kind("--attention", kind).default_options()}});
   choice.model.max_length = options.get<int64_t>("length");
   if (!precision.empty()) choice.run.precision = precision;
   choice.batch_size = batch_size;

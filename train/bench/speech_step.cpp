@@ -75,7 +75,7 @@ int64_t measure_added_bytes(Learner& learner, const CtcBatch& data, Device devic
 Config load_step_config(const BenchmarkArguments& arguments) {
   const auto& path = arguments.options.get<std::string>("config");
   if (path.empty()) throw ConfigError("--config is required: a config of a speech model");
-  Config config = load_config(path, arguments.overrides.config_settings, make_attention_catalogue(),
+  Config config = load_config(path, arguments.overrides.config_settings,
                               {.purpose = ConfigPurpose::benchmark, .device = arguments.overrides.device});
   arguments.overrides.apply(config);
   if (config.model.type != "speech")

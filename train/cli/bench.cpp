@@ -51,8 +51,8 @@ BenchmarkArguments make_benchmark_arguments(const Benchmark& chosen, const Comma
   return {.options = line.options,
           .device = select_measured_device(chosen, line.common_options),
           .overrides = make_config_overrides(line.common_options),
-          .data_access = {line.common_options.data_dir,
-                          chosen.has_option("allow-commands") && line.options.get<bool>("allow-commands")}};
+          .data_access = {line.common_options.data_dir, has_option(chosen.options, "allow-commands") &&
+                                                            line.options.get<bool>("allow-commands")}};
 }
 
 }  // namespace
@@ -79,7 +79,7 @@ int run_bench(const Arguments& arguments) {
                                    .summary = chosen.summary,
                                    .positionals = {},
                                    .options = chosen.options,
-                                   .uses_config = chosen.has_option("config"),
+                                   .uses_config = has_option(chosen.options, "config"),
                                    .default_seed = chosen.default_seed},
                                   rest);
   if (!line) return 0;

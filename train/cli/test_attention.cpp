@@ -32,10 +32,8 @@ OptionValues load_kind_options(const AttentionKind& kind, const std::vector<std:
                         ": \"test-attention\" takes only options of the kind, such as attention.NAME=VALUE");
     sets.push_back(set);
   }
-  AttentionCatalogue catalogue = make_attention_catalogue();
   // The tests use the attention kind without a model, so contradictory model options are not errors.
-  catalogue.find_model_problems = nullptr;
-  OptionValues options = load_config("", sets, catalogue).attention.at(kind.name);
+  OptionValues options = load_config("", sets, {.check_model = false}).attention.at(kind.name);
   const OptionValues defaults = kind.default_options();
   for (const UnusedOption& unused : find_unused_options(kind.options, options))
     if (!is_set(unused.name)) options.set(unused.name, defaults.values_by_name().at(unused.name));

@@ -32,20 +32,18 @@ CommandSpec train_spec() {
                   make_allow_commands_option()},
       .details =
           "\"tapeformer train --help KEY\" prints the keys whose names contain KEY, or the table KEY.\n\n" +
-          format_config_help(make_attention_catalogue()),
+          format_config_help(),
       .uses_config = true,
       .default_device = "run.device",
       .default_seed = "run.seed",
-      .make_topic_help = [](const std::string& word) {
-        return format_config_help(make_attention_catalogue(), word);
-      }};
+      .make_topic_help = [](const std::string& word) { return format_config_help(word); }};
 }
 
 // Loads a config. The common options of the command line override keys of the config.
-Config load_config(const std::string& path, const CommonOptions& common) {
+Config load_overridden_config(const std::string& path, const CommonOptions& common) {
   const ConfigOverrides overrides = make_config_overrides(common);
-  Config config = load_config(path, overrides.config_settings, make_attention_catalogue(),
-                              {.device = common.is_device_given ? common.device : ""});
+  Config config =
+      load_config(path, overrides.config_settings, {.device = common.is_device_given ? common.device : ""});
   overrides.apply(config);
   return config;
 }
@@ -100,7 +98,7 @@ int run_train(const Arguments& arguments) {
   const auto line = parse_command(train_spec(), arguments);
   if (!line) return 0;
   const ProcessGroup& processes = init_process_group();
-  const Config config = load_config(line->positionals[0], line->common_options);
+  const Config config = load_overridden_config(line->positionals[0], line->common_options);
   const auto& run_dir = line->options.get<std::string>("run-dir");
   try {
     const TrainerOptions options{.run_dir = run_dir.empty() ? std::filesystem::path("runs") / config.run.name

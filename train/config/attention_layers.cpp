@@ -61,17 +61,18 @@ KindOption split_kind_option(const std::string& key) {
   return {key.substr(0, dot), key.substr(dot + 1)};
 }
 
-bool has_option(const AttentionCatalogue& catalogue, const std::string& kind, const std::string& key) {
-  const auto specs = catalogue.list_options(kind);
-  return std::any_of(specs.begin(), specs.end(), [&](const OptionSpec& spec) { return spec.name == key; });
+bool is_kind(const std::string& name) {
+  const auto& kinds = list_attention_kinds();
+  return std::any_of(kinds.begin(), kinds.end(),
+                     [&](const AttentionKind& kind) { return kind.name == name; });
 }
 
 // An object that checks the [attention] tables of config layers and copies their options to config.attention.
 class AttentionApplier {
  public:
-  AttentionApplier(const AttentionCatalogue& catalogue, const ConfigLoadOptions& options,
-                   const std::vector<SchemaKey>& schema, Config& config, std::vector<ConfigProblem>& problems)
-      : catalogue_(catalogue), options_(options), schema_(schema), config_(config), problems_(problems) {}
+  AttentionApplier(const ConfigLoadOptions& options, const std::vector<SchemaKey>& schema, Config& config,
+                   std::vector<ConfigProblem>& problems)
+      : options_(options), schema_(schema), config_(config), problems_(problems) {}
 
   // Checks that each option in the [attention] tables of `layer` belongs to one of `kinds` and has a valid
   // value. Copies the valid options to config.attention.
@@ -86,7 +87,7 @@ class AttentionApplier {
       if (name != setting.name())
         problems_.push_back({setting.key_position, setting.name() + ": is the same option as " + name +
                                                        ", which is also set; remove one of them"});
-      else if (is_listed(catalogue_.kind_names, setting.key))
+      else if (is_kind(setting.key))
         report_value_for_table(setting);
       else if (kind.empty())
         report_missing_kind(setting, option, kinds);
@@ -99,7 +100,7 @@ class AttentionApplier {
 
  private:
   void apply(const Setting& setting, const std::string& kind, const std::string& option) {
-    const auto specs = catalogue_.list_options(kind);
+    const auto& specs = find_attention_kind(kind).options;
     const auto spec = std::find_if(specs.begin(), specs.end(), [&](auto& s) { return s.name == option; });
     if (spec == specs.end()) return report_unknown(setting, kind, option, specs);
     std::string wrong;
@@ -120,7 +121,7 @@ class AttentionApplier {
 
   // Reports a setting "attention.KIND" whose value is not a table, such as --set attention.local=3.
   void report_value_for_table(const Setting& setting) {
-    const auto specs = catalogue_.list_options(setting.key);
+    const auto& specs = find_attention_kind(setting.key).options;
     const std::string example = specs.empty() ? "" : ", such as " + setting.name() + "." + specs.front().name;
     problems_.push_back({setting.value_position, setting.name() +
                                                      ": expected the table of options of the kind" + example +
@@ -129,7 +130,7 @@ class AttentionApplier {
 
   void report_missing_kind(const Setting& setting, const std::string& option, const Kinds& kinds) {
     const auto owner = std::find_if(kinds.begin(), kinds.end(), [&](const std::string& kind) {
-      return has_option(catalogue_, kind, option);
+      return has_option(find_attention_kind(kind).options, option);
     });
     const std::string& example = owner == kinds.end() ? kinds.front() : *owner;
     problems_.push_back({setting.key_position, setting.name() +
@@ -138,7 +139,7 @@ class AttentionApplier {
   }
 
   void report_other_kind(const Setting& setting, const std::string& kind, const Kinds& kinds) {
-    if (is_shared(setting) && is_listed(catalogue_.kind_names, kind)) return;
+    if (is_shared(setting) && is_kind(kind)) return;
     if (!uses_attention(config_)) return;  // without attention layers, [attention] has no effect
     const std::string nearest = find_nearest_name(kind, kinds);
     problems_.push_back({setting.key_position,
@@ -149,8 +150,8 @@ class AttentionApplier {
   void report_unknown(const Setting& setting, const std::string& kind, const std::string& option,
                       const std::vector<OptionSpec>& specs) {
     const bool is_of_another_kind =
-        std::any_of(catalogue_.kind_names.begin(), catalogue_.kind_names.end(),
-                    [&](const std::string& name) { return has_option(catalogue_, name, option); });
+        std::any_of(list_attention_kinds().begin(), list_attention_kinds().end(),
+                    [&](const AttentionKind& other) { return has_option(other.options, option); });
     if (is_shared(setting) && is_of_another_kind) return;
     if (!uses_attention(config_)) return;  // without attention layers, [attention] has no effect
     const std::string prefix = setting.key.substr(0, setting.key.size() - option.size());
@@ -159,7 +160,6 @@ class AttentionApplier {
     problems_.push_back({setting.key_position, describe_unknown_key(setting, names, kind, schema_)});
   }
 
-  const AttentionCatalogue& catalogue_;
   const ConfigLoadOptions& options_;
   const std::vector<SchemaKey>& schema_;
   Config& config_;
@@ -168,25 +168,22 @@ class AttentionApplier {
 
 }  // namespace
 
-AttentionTables make_default_attention_tables(const AttentionCatalogue& catalogue,
-                                              const std::vector<std::string>& kinds) {
+AttentionTables make_default_attention_tables(const std::vector<std::string>& kinds) {
   AttentionTables tables;
-  for (const std::string& kind : kinds) tables[kind] = OptionValues(catalogue.list_options(kind));
+  for (const std::string& kind : kinds) tables[kind] = find_attention_kind(kind).default_options();
   return tables;
 }
 
-void apply_attention_tables(const std::vector<ConfigLayer>& layers, const AttentionCatalogue& catalogue,
-                            const ConfigLoadOptions& options, const std::vector<SchemaKey>& schema,
-                            Config& config, std::vector<ConfigProblem>& problems) {
+void apply_attention_tables(const std::vector<ConfigLayer>& layers, const ConfigLoadOptions& options,
+                            const std::vector<SchemaKey>& schema, Config& config,
+                            std::vector<ConfigProblem>& problems) {
   const std::vector<Kinds> kinds = list_kinds_of_layers(layers, config.model.attention);
   const auto are_known = [&](const Kinds& names) {
-    return !names.empty() && std::all_of(names.begin(), names.end(), [&](const std::string& name) {
-      return is_listed(catalogue.kind_names, name);
-    });
+    return !names.empty() && std::all_of(names.begin(), names.end(), is_kind);
   };
   config.attention.clear();
-  if (are_known(kinds.back())) config.attention = make_default_attention_tables(catalogue, kinds.back());
-  AttentionApplier applier(catalogue, options, schema, config, problems);
+  if (are_known(kinds.back())) config.attention = make_default_attention_tables(kinds.back());
+  AttentionApplier applier(options, schema, config, problems);
   for (size_t i = 0; i < layers.size(); ++i)
     if (are_known(kinds[i])) applier.apply(layers[i], kinds[i]);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/errors.h"
+#include "train/config/option_names.h"
 #include "train/config/value.h"
 
 namespace tapeformer {
@@ -13,22 +14,59 @@ using Require = std::function<void(bool, const std::string&, const std::string&)
 void check_data(const Config& config, const Require& require) {
   const DatasetKind& set = find_dataset_kind(config.data.dataset);
   const std::vector<std::string>& types = set.model_types;
-  require(std::find(types.begin(), types.end(), config.model.type) != types.end(), "model.type",
+  require(is_listed(types, config.model.type) || is_listed(types, find_model_kind(config.model.type).data_of),
+          "model.type",
           "data set " + quote_toml_string(set.name) + " needs type " + quote_toml_string(types.front()) +
               (types.size() > 1 ? " or " + quote_toml_string(types.back()) : "") + ", got " +
               quote_toml_string(config.model.type));
   if (set.find_problems)
     for (const auto& [option, problem] : set.find_problems(config.data.all_options()))
       require(false, "data." + option, problem);
-  require(set.type == DatasetType::images || config.model.positions != "grid", "model.positions",
-          "\"grid\" needs a data set of images");
-  require(config.model.type != "speech" || config.model.positions != "axial", "model.positions",
-          "\"axial\" needs a model of type \"image\" or \"sequence\"");
+}
+
+// Returns the problem of a segment memory if the data has no segments.
+std::vector<KeyProblem> find_memory_problem(const Config& config, const AttentionPattern& attention) {
+  if (config.data.has("streams") && config.data.get<bool>("streams")) return {};
+  for (const AttentionLayerChoice& choice : attention) {
+    const int64_t memory =
+        find_attention_kind(choice.kind).get_segment_memory_size(choice.options).token_span();
+    const std::string table = has_several_kinds(attention) ? "attention." + choice.kind : "attention";
+    if (memory > 0)
+      return {{table + ".memory",
+               concat_text("a memory of ", memory,
+                           " tokens needs the consecutive segments of a text, data.streams = true; "
+                           "expected 0 for other data")}};
+  }
+  return {};
 }
 
 }  // namespace
 
-void check_config(const Config& config, const AttentionCatalogue& catalogue,
+AttentionPattern make_attention_pattern(const Config& config) {
+  AttentionPattern pattern;
+  for (const std::string& kind : config.model.attention) {
+    const auto table = config.attention.find(kind);
+    pattern.push_back({kind, table == config.attention.end() ? find_attention_kind(kind).default_options()
+                                                             : table->second});
+  }
+  return pattern;
+}
+
+std::vector<KeyProblem> find_model_problems(const Config& config) {
+  const ModelKind& kind = find_model_kind(config.model.type);
+  const AttentionPattern attention = make_attention_pattern(config);
+  std::vector<KeyProblem> problems;
+  if (kind.find_problems)
+    for (const OptionProblem& problem : kind.find_problems(config.model.all_options(), attention))
+      problems.push_back(make_key_problem(problem));
+  if (config.model.has("positions") && config.model.get<std::string>("positions") == "grid" &&
+      find_dataset_kind(config.data.dataset).type != DatasetType::images)
+    problems.push_back({"model.positions", "\"grid\" needs a data set of images"});
+  for (KeyProblem& problem : find_memory_problem(config, attention)) problems.push_back(std::move(problem));
+  return problems;
+}
+
+void check_config(const Config& config, bool check_model,
                   const std::function<ConfigPosition(const std::string&)>& find_position,
                   std::vector<ConfigProblem>& problems) {
   const auto require = [&](bool condition, const std::string& name, const std::string& message) {
@@ -43,8 +81,8 @@ void check_config(const Config& config, const AttentionCatalogue& catalogue,
 
   check_data(config, require);
 
-  if (catalogue.find_model_problems)
-    for (const auto& [key, problem] : catalogue.find_model_problems(config)) require(false, key, problem);
+  if (check_model)
+    for (const auto& [key, problem] : find_model_problems(config)) require(false, key, problem);
 
   const auto clips_values = optimizer.options.values_by_name().contains("clip_value");
   require(optimizer.clip_norm == 0 || !clips_values, "optimizer.clip_value",

@@ -13,7 +13,8 @@ namespace tapeformer {
 
 // Appends a problem for every contradiction between the keys of `config`. `find_position` returns the
 // position of a key. If the key is not set, `find_position` returns the position of the table of the key.
-void check_config(const Config& config, const AttentionCatalogue& catalogue,
+// If `check_model` is false, find_model_problems() is not called.
+void check_config(const Config& config, bool check_model,
                   const std::function<ConfigPosition(const std::string&)>& find_position,
                   std::vector<ConfigProblem>& problems);
 

@@ -14,6 +14,7 @@
 
 #include "core/options/options.h"
 #include "data/dataset_kind.h"
+#include "models/model_kind.h"
 #include "train/optimization/optimizer_kind.h"
 #include "train/optimization/schedule.h"
 
@@ -43,11 +44,9 @@ struct DataConfig {
   // option, or if T is not its type.
   template <class T>
   T get(const std::string& option) const {
-    const OptionValues& given = options;
-    return given.contains(option) ? given.get<T>(option)
-                                  : OptionValues(find_dataset_kind(dataset).options).get<T>(option);
+    return get_value<T>(find_dataset_kind(dataset).options, options, option);
   }
-  bool has(const std::string& option) const { return find_dataset_kind(dataset).has_option(option); }
+  bool has(const std::string& option) const { return has_option(find_dataset_kind(dataset).options, option); }
   // Returns the values of all options of the data set.
   OptionValues all_options() const { return complete_options(find_dataset_kind(dataset).options, options); }
 };
@@ -56,39 +55,17 @@ struct ModelConfig {
   std::string type = "image";
   // The names of attention kinds. The list repeats over the layers.
   std::vector<std::string> attention = {"linear"};
-  int64_t layers = 8;
-  int64_t heads = 8;
-  int64_t head_dim = 32;
-  int64_t feedforward = 1024;
-  double dropout = 0.1;
-  double attention_dropout = 0.0;
-  int64_t mixtures = 10;
-  int64_t value_dim = 0;  // width of value embeddings; 0: half of the width of the model
-  std::string norm = "post";
-  std::string activation = "relu";
-  std::string positions = "sinusoidal";
-  // Config keys of axial positions. `axial_shape` contains the number of positions on each axis. `axial_dims`
-  // contains the number of features in the embedding table of each axis.
-  std::vector<int64_t> axial_shape, axial_dims;
-  bool recompute = false;
-  bool reversible = false;
-  int64_t feedforward_chunks = 1;
-  int64_t loss_chunks = 1;
-  bool tied_embeddings = false;
-  double label_smoothing = 0, z_loss = 0;
-  int64_t decoder_layers = 1;  // number of decoder layers, for Set Transformers
-  int64_t summary_tokens = 0;  // number of summary tokens, for classifiers
   // A run or checkpoint whose weights are the initial weights of a new run; empty: random weights.
   std::string init = {};
-  // Config keys of speech models.
-  std::string encoder = "transformer";  // transformer | lstm
-  int64_t hidden = 320;                 // cells of an LSTM layer per direction
-  bool bidirectional = true;
-  bool causal = false;
-  int64_t subsampling = 1;
-  std::string subsampling_kind = "stack";  // stack | conv
-  int64_t max_frames = 2400;               // maximum number of frames of an utterance, for Transformers
-  std::string ctc_mean = "utterance";
+  OptionValues options = {};  // options of the model type that differ from their defaults
+
+  // As the functions of DataConfig, for the options of the model type.
+  template <class T>
+  T get(const std::string& option) const {
+    return get_value<T>(find_model_kind(type).options, options, option);
+  }
+  bool has(const std::string& option) const { return has_option(find_model_kind(type).options, option); }
+  OptionValues all_options() const { return complete_options(find_model_kind(type).options, options); }
 };
 
 // The table [train]. Exactly one of `steps` and `epochs` is positive.
@@ -126,21 +103,6 @@ struct KeyProblem {
   std::string message;
 };
 
-// The attention kinds and the checks of model options. The caller of load_config() provides the catalogue,
-// because the config code does not depend on the model code. `list_options` returns the options of a kind in
-// `kind_names`.
-struct AttentionCatalogue {
-  std::vector<std::string> kind_names;
-  std::function<std::vector<OptionSpec>(const std::string&)> list_options;
-  // Returns the reason why an attention kind does not support model.attention_dropout, or "" if the kind
-  // supports model.attention_dropout. If explain_missing_dropout is empty, all kinds support
-  // model.attention_dropout.
-  std::function<std::string(const std::string&)> explain_missing_dropout = nullptr;
-  // Returns the contradictions between the model options of a config. If the function is empty, these
-  // contradictions are not checked.
-  std::function<std::vector<KeyProblem>(const Config&)> find_model_problems = nullptr;
-};
-
 // The purpose for which a command reads a config. A --set option for a key that the command does not use is
 // an error, unless the UnusedKeyPolicy is `ignore`.
 enum class ConfigPurpose {
@@ -166,6 +128,7 @@ struct ConfigLoadOptions {
   UnusedKeyPolicy unused_key_policy = UnusedKeyPolicy::refuse;
   ConfigPurpose purpose = ConfigPurpose::training;
   std::string device = {};  // overrides run.device, unless empty
+  bool check_model = true;  // whether contradictions between options of the model are errors
 };
 
 // Reads a config from the file at `path`, the files that this file extends, and the --set options in
@@ -195,7 +158,7 @@ struct ConfigLoadOptions {
 // these paths are absolute. If `options.purpose` is not ConfigPurpose::training, data.feature_cache and
 // data.image_cache are read only from the --set options.
 Config load_config(const std::string& path, const std::vector<std::string>& config_settings,
-                   const AttentionCatalogue& catalogue, const ConfigLoadOptions& options = {});
+                   const ConfigLoadOptions& options = {});
 
 // Returns a config as TOML text that contains all keys that have an effect. For a file that contains the
 // returned text, load_config() returns an equal Config.
@@ -206,14 +169,13 @@ std::string to_toml(const Config& config);
 //   belongs to data sets of images of a known size, and data.dataset is "copy"
 // If `name` is an unknown key of [attention], returns a reason. Throws std::out_of_range for unknown keys of
 // other tables.
-std::string explain_unused_key(const Config& config, const std::string& name,
-                               const AttentionCatalogue& catalogue);
+std::string explain_unused_key(const Config& config, const std::string& name);
 
 // Returns help on config keys as text for a terminal. For each key, the text contains the meaning, the
 // default value, the valid values, and the configs in which the key has an effect. The text describes the
 // keys of the table named `filter`, and the keys whose "table.key" contains `filter`. An empty `filter`
 // selects all keys. Throws ConfigError if no key is selected.
-std::string format_config_help(const AttentionCatalogue& catalogue, const std::string& filter = "");
+std::string format_config_help(const std::string& filter = "");
 
 // Returns the names ("table.key") of the keys that have different values in two configs, in schema order.
 // Omits keys that have an effect in neither config.
@@ -225,5 +187,10 @@ bool may_change_on_resume(const std::string& name);
 // Returns the value of a key ("table.key") as TOML text. If the config has no value for a key of [attention],
 // returns "none". Throws std::out_of_range for unknown keys of other tables.
 std::string format_config_value(const Config& config, const std::string& name);
+
+// Returns the contradictions between the options of the model, and with the data set.
+std::vector<KeyProblem> find_model_problems(const Config& config);
+// Returns the attention kinds of the layers with their options. A kind without a table has its defaults.
+AttentionPattern make_attention_pattern(const Config& config);
 
 }  // namespace tapeformer

@@ -48,8 +48,7 @@ class ConfigLayerApplier {
 };
 
 // Returns a table with the default option values of each kind in `kinds`.
-AttentionTables make_default_attention_tables(const AttentionCatalogue& catalogue,
-                                              const std::vector<std::string>& kinds);
+AttentionTables make_default_attention_tables(const std::vector<std::string>& kinds);
 
 // Sets config.attention to the default options of the attention kinds in config.model.attention, and
 // overrides these options with the [attention] tables of all config layers. The tables of a config layer
@@ -59,8 +58,8 @@ AttentionTables make_default_attention_tables(const AttentionCatalogue& catalogu
 // - later layers, beginning with the nearest
 // If no layer sets model.attention, the tables belong to the default kind. Options of kinds that
 // config.model.attention does not contain are checked, but have no effect.
-void apply_attention_tables(const std::vector<ConfigLayer>& layers, const AttentionCatalogue& catalogue,
-                            const ConfigLoadOptions& options, const std::vector<SchemaKey>& schema,
-                            Config& config, std::vector<ConfigProblem>& problems);
+void apply_attention_tables(const std::vector<ConfigLayer>& layers, const ConfigLoadOptions& options,
+                            const std::vector<SchemaKey>& schema, Config& config,
+                            std::vector<ConfigProblem>& problems);
 
 }  // namespace tapeformer

@@ -59,13 +59,13 @@ void mention_set_options(const ConfigLayer& set_options, std::vector<ConfigProbl
 }  // namespace
 
 Config load_config(const std::string& path, const std::vector<std::string>& sets,
-                   const AttentionCatalogue& catalogue, const ConfigLoadOptions& options) {
+                   const ConfigLoadOptions& options) {
   std::vector<ConfigProblem> problems;
   const ConfigFiles files = read_config_files(path, problems);
   std::vector<ConfigLayer> layers = files.layers;
   layers.push_back(parse_set_options(sets, problems));
 
-  const std::vector<SchemaKey> schema = make_config_schema(catalogue);
+  const std::vector<SchemaKey> schema = make_config_schema();
   ConfigLayerApplier applier(schema, options, problems);
   Config config;
   for (const auto& layer : files.layers) applier.apply(layer, config);
@@ -76,24 +76,23 @@ Config load_config(const std::string& path, const std::vector<std::string>& sets
     config.data.options.erase("image_cache");
   }
   applier.apply(layers.back(), config);
-  apply_attention_tables(layers, catalogue, options, schema, config, problems);
+  apply_attention_tables(layers, options, schema, config, problems);
   if (!options.device.empty()) config.run.device = options.device;
   if (config.run.name.empty()) name_after_file(path, config, problems);
   if (problems.empty()) {
     const ConfigLayer file = files.layers.empty() ? ConfigLayer{} : files.layers.back();
-    check_unused_keys({file, layers.back(), file_config, config}, options, catalogue, schema, problems);
-    reset_unused_keys(config, catalogue, schema);
+    check_unused_keys({file, layers.back(), file_config, config}, options, schema, problems);
+    reset_unused_keys(config, schema);
     const auto position = [&](const std::string& key) {
       const ConfigPosition* set = applier.find_position(key);
       return set ? *set : find_table_position(key, path, layers);
     };
     std::vector<ConfigProblem> contradictions;
-    check_config(config, catalogue, position, contradictions);
+    check_config(config, options.check_model, position, contradictions);
     mention_set_options(layers.back(), contradictions);
     problems.insert(problems.end(), contradictions.begin(), contradictions.end());
   }
   if (!problems.empty()) throw ConfigError(format_problems(problems, files.paths));
-  make_absolute(config.model.init);
   for (const SchemaKey& key : schema) {
     if (!key.spec.is_path) continue;
     auto text = std::get<std::string>(key.get(config));

@@ -1,5 +1,7 @@
 #include "train/config/option_names.h"
 
+#include <algorithm>
+
 #include "core/options/option_names.h"
 
 namespace tapeformer {
@@ -26,6 +28,17 @@ void use_keys_in_messages() {
                     {"TextOptions::test_share", "data.test_share"},
                     {"TextOptions::valid_share", "data.valid_share"},
                     {"TextOptions::vocabulary", "data.vocabulary"}});
+}
+
+KeyProblem make_key_problem(const OptionProblem& problem) {
+  const auto& [option, message] = problem;
+  const std::string attention = "attention_options.";
+  if (option.starts_with(attention)) return {"attention." + option.substr(attention.size()), message};
+  if (option == "window") return {"--window", message};
+  const bool is_key = option == "attention" ||
+                      std::any_of(list_model_kinds().begin(), list_model_kinds().end(),
+                                  [&](const ModelKind& kind) { return has_option(kind.options, option); });
+  return {(is_key ? "model." : "") + option, message};
 }
 
 }  // namespace tapeformer

@@ -13,9 +13,8 @@ namespace tapeformer {
 // [attention] depend on the attention kind and are not part of the schema.
 std::vector<std::string> list_config_tables();
 
-// Returns all keys, grouped by table. The choices of model.attention are the names in the catalogue. If the
-// catalogue has no names, model.attention accepts any text.
-std::vector<SchemaKey> make_config_schema(const AttentionCatalogue& catalogue);
+// Returns all keys, grouped by table.
+std::vector<SchemaKey> make_config_schema();
 
 // Returns the reason why a config does not meet a condition, such as
 //   belongs to data sets of images of a known size, and data.dataset is "copy"

@@ -7,10 +7,25 @@
 
 #include "core/options/options.h"
 #include "train/config/config.h"
-#include "train/config/scope.h"
 #include "train/config/value.h"
 
 namespace tapeformer {
+
+// A condition on the value of the config key `key`. `config_description` describes the configs that meet the
+// condition, for example "Transformers". The error message for other configs is "belongs to
+// CONFIG_DESCRIPTION, and KEY is VALUE".
+struct KeyCondition {
+  std::string config_description;
+  std::string key;
+  std::function<bool(const Config&)> is_met;
+  // An optional function that returns the reason why a config does not meet the condition. The error message
+  // contains this reason in parentheses.
+  std::function<std::string(const Config&)> explain = nullptr;
+};
+
+// The conditions under which a key has an effect. All conditions must hold. If the list is empty, the key has
+// an effect in every config.
+using KeyScope = std::vector<KeyCondition>;
 
 // The declaration of a config key: its name and type, functions that get and set its value in a Config, and
 // the configs and commands that use it.

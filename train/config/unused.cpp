@@ -18,8 +18,8 @@ bool is_default(const SchemaKey& key, const Config& config) {
   return key.get(config) == key.spec.default_value;
 }
 
-void check_file(const UserSettings& layers, const AttentionCatalogue& catalogue,
-                const std::vector<SchemaKey>& schema, std::vector<ConfigProblem>& problems) {
+void check_file(const UserSettings& layers, const std::vector<SchemaKey>& schema,
+                std::vector<ConfigProblem>& problems) {
   for (const Setting& setting : layers.file_layer.settings) {
     const SchemaKey* key = find_key(schema, setting);
     if (!key && setting.table_name != "attention") continue;
@@ -27,24 +27,23 @@ void check_file(const UserSettings& layers, const AttentionCatalogue& catalogue,
     // The keys of [attention] are not in the schema. These keys have an effect if and only if model.attention
     // has an effect.
     const std::string name = key ? setting.name() : "model.attention";
-    const std::string reason = explain_unused_key(layers.config, name, catalogue);
+    const std::string reason = explain_unused_key(layers.config, name);
     if (reason.empty()) continue;
-    if (explain_unused_key(layers.file_config, name, catalogue).empty())
+    if (explain_unused_key(layers.file_config, name).empty())
       log_warning(setting.key_position.to_string(), ": ", setting.name(), " has no effect: it ", reason);
     else
       problems.push_back({setting.key_position, setting.name() + ": " + reason});
   }
 }
 
-void check_sets(const UserSettings& layers, ConfigPurpose purpose, const AttentionCatalogue& catalogue,
-                const std::vector<SchemaKey>& schema, std::vector<ConfigProblem>& problems) {
+void check_sets(const UserSettings& layers, ConfigPurpose purpose, const std::vector<SchemaKey>& schema,
+                std::vector<ConfigProblem>& problems) {
   for (const Setting& setting : layers.set_option_layer.settings) {
     const SchemaKey* key = find_key(schema, setting);
     if (!key && setting.table_name != "attention") continue;
     // A --set option that resets a key of the file to its default is allowed even if the key has no effect.
     if (key && is_default(*key, layers.config) && !is_default(*key, layers.file_config)) continue;
-    std::string reason =
-        explain_unused_key(layers.config, key ? setting.name() : "model.attention", catalogue);
+    std::string reason = explain_unused_key(layers.config, key ? setting.name() : "model.attention");
     if (key && reason.empty()) reason = key->explain_unused_by(purpose);
     if (!reason.empty()) problems.push_back({setting.key_position, setting.name() + ": " + reason});
   }
@@ -53,15 +52,13 @@ void check_sets(const UserSettings& layers, ConfigPurpose purpose, const Attenti
 }  // namespace
 
 void check_unused_keys(const UserSettings& layers, const ConfigLoadOptions& options,
-                       const AttentionCatalogue& catalogue, const std::vector<SchemaKey>& schema,
-                       std::vector<ConfigProblem>& problems) {
+                       const std::vector<SchemaKey>& schema, std::vector<ConfigProblem>& problems) {
   if (options.unused_key_policy == UnusedKeyPolicy::ignore) return;
-  if (options.unused_key_policy == UnusedKeyPolicy::refuse) check_file(layers, catalogue, schema, problems);
-  check_sets(layers, options.purpose, catalogue, schema, problems);
+  if (options.unused_key_policy == UnusedKeyPolicy::refuse) check_file(layers, schema, problems);
+  check_sets(layers, options.purpose, schema, problems);
 }
 
-void reset_unused_keys(Config& config, const AttentionCatalogue& catalogue,
-                       const std::vector<SchemaKey>& schema) {
+void reset_unused_keys(Config& config, const std::vector<SchemaKey>& schema) {
   // Resetting a key may remove the effect of other keys, so the loop repeats until nothing changes.
   for (bool changed = true; changed;) {
     changed = false;
@@ -71,8 +68,7 @@ void reset_unused_keys(Config& config, const AttentionCatalogue& catalogue,
       changed = true;
     }
   }
-  if (!uses_attention(config))
-    config.attention = make_default_attention_tables(catalogue, config.model.attention);
+  if (!uses_attention(config)) config.attention = make_default_attention_tables(config.model.attention);
 }
 
 }  // namespace tapeformer

@@ -20,11 +20,9 @@ struct UserSettings {
 // Appends a problem for every setting without effect that `options.unused_key_policy` does not allow. If a
 // --set option removes the effect of a setting in the file, logs a warning instead.
 void check_unused_keys(const UserSettings& layers, const ConfigLoadOptions& options,
-                       const AttentionCatalogue& catalogue, const std::vector<SchemaKey>& schema,
-                       std::vector<ConfigProblem>& problems);
+                       const std::vector<SchemaKey>& schema, std::vector<ConfigProblem>& problems);
 
 // Sets every key that has no effect in `config` to its default value.
-void reset_unused_keys(Config& config, const AttentionCatalogue& catalogue,
-                       const std::vector<SchemaKey>& schema);
+void reset_unused_keys(Config& config, const std::vector<SchemaKey>& schema);
 
 }  // namespace tapeformer

@@ -64,7 +64,7 @@ constexpr char kExtendsHelp[] =
 }  // namespace
 
 std::string to_toml(const Config& config) {
-  const auto schema = make_config_schema(AttentionCatalogue{});
+  const auto schema = make_config_schema();
   std::string text;
   for (const auto& table : list_config_tables()) {
     if (table == "attention")
@@ -75,7 +75,7 @@ std::string to_toml(const Config& config) {
   return text;
 }
 
-std::string format_config_help(const AttentionCatalogue& catalogue, const std::string& word) {
+std::string format_config_help(const std::string& word) {
   std::string text, heading;
   std::vector<std::string> names;
   const auto add = [&](const std::string& table, const OptionSpec& spec, const KeyScope& scope,
@@ -85,13 +85,14 @@ std::string format_config_help(const AttentionCatalogue& catalogue, const std::s
                        (!kind.empty() && (kind + "." + spec.name).find(word) != std::string::npos);
     if (found) text += std::exchange(heading, "") + format_help_line(spec, scope);
   };
-  const auto schema = make_config_schema(catalogue);
+  const auto schema = make_config_schema();
   for (const auto& table : list_config_tables()) {
-    for (const auto& kind : table == "attention" ? catalogue.kind_names : std::vector<std::string>()) {
-      const std::string kind_table = table + "." + kind;
-      heading = "\n[attention]  # where model.attention = " + quote_toml_string(kind) + "; in lists: [" +
+    for (const AttentionKind& kind : list_attention_kinds()) {
+      if (table != "attention") break;
+      const std::string kind_table = table + "." + kind.name;
+      heading = "\n[attention]  # where model.attention = " + quote_toml_string(kind.name) + "; in lists: [" +
                 kind_table + "]\n";
-      for (const auto& spec : catalogue.list_options(kind)) add(table, spec, {}, kind_table);
+      for (const auto& spec : kind.options) add(table, spec, {}, kind_table);
       if (word.empty() || word == kind_table) text += std::exchange(heading, "");
     }
     heading = "\n[" + table + "]\n";
@@ -107,7 +108,7 @@ std::string format_config_help(const AttentionCatalogue& catalogue, const std::s
 }
 
 std::vector<std::string> find_differing_keys(const Config& a, const Config& b) {
-  const auto schema = make_config_schema(AttentionCatalogue{});
+  const auto schema = make_config_schema();
   std::vector<std::string> names;
   for (const auto& table : list_config_tables()) {
     for (const auto& key : schema) {
@@ -128,15 +129,14 @@ std::vector<std::string> find_differing_keys(const Config& a, const Config& b) {
   return names;
 }
 
-std::string explain_unused_key(const Config& config, const std::string& name,
-                               const AttentionCatalogue& catalogue) {
+std::string explain_unused_key(const Config& config, const std::string& name) {
   if (name.starts_with(kAttentionTable)) {
-    if (!uses_attention(config)) return explain_unused_key(config, "model.attention", catalogue);
+    if (!uses_attention(config)) return explain_unused_key(config, "model.attention");
     if (list_attention_entries(config).contains(name)) return "";
     if (has_several_kinds(config)) return "no kind of model.attention has such a key";
     return "attention kind " + quote_toml_string(config.model.attention.front()) + " has no such key";
   }
-  for (const auto& key : make_config_schema(catalogue)) {
+  for (const auto& key : make_config_schema()) {
     if (key.name() != name) continue;
     const KeyCondition* broken = key.find_unmet_condition(config);
     return broken ? describe_unmet_condition(*broken, config) : "";
@@ -145,14 +145,14 @@ std::string explain_unused_key(const Config& config, const std::string& name,
 }
 
 bool may_change_on_resume(const std::string& name) {
-  const auto schema = make_config_schema(AttentionCatalogue{});
+  const auto schema = make_config_schema();
   return std::any_of(schema.begin(), schema.end(), [&](const SchemaKey& key) {
     return key.name() == name && key.spec.may_change_on_resume;
   });
 }
 
 std::string format_config_value(const Config& config, const std::string& name) {
-  for (const auto& key : make_config_schema(AttentionCatalogue{}))
+  for (const auto& key : make_config_schema())
     if (key.name() == name) return key.format(key.get(config));
   if (!name.starts_with(kAttentionTable)) throw std::out_of_range("no config key " + name);
   // Attention kinds that the config does not use have no entries.

@@ -41,8 +41,8 @@ void warn_about_changed_data(const TrainingState& state, const std::string& curr
 TrainingState load_state(const Checkpoint& checkpoint, const Config& config, const Task& task,
                          const TaskDataDescription& data, Optimizer& optimizer) {
   checkpoint.verify_config_checksum();
-  const Config saved = load_config(checkpoint.config_path(), {}, make_attention_catalogue(),
-                                   {.unused_key_policy = UnusedKeyPolicy::ignore_in_file});
+  const Config saved =
+      load_config(checkpoint.config_path(), {}, {.unused_key_policy = UnusedKeyPolicy::ignore_in_file});
   check_resume_config(saved, config, checkpoint.folder());
   TrainingState state = checkpoint.read_state();
   check_same_data(state, data.metadata_json, checkpoint.folder());

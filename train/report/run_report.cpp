@@ -238,8 +238,7 @@ ReportedRun read_reported_run(const std::string& path) {
     throw CheckpointError(path + ": not a run directory; it has neither " + kMetricsFileName +
                           " nor config.toml");
   try {
-    run.config = load_config(config.string(), {}, make_attention_catalogue(),
-                             {.unused_key_policy = UnusedKeyPolicy::ignore_in_file});
+    run.config = load_config(config.string(), {}, {.unused_key_policy = UnusedKeyPolicy::ignore_in_file});
   } catch (const ConfigError& error) {
     run.damage_messages.emplace_back(error.what());
   }

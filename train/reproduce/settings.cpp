@@ -106,9 +106,8 @@ Config make_row_config(const ReproductionOptions& options, const Row& row, int64
   for (const auto* more : {&options.overrides.config_settings, &row.fixed_settings, &settings})
     all.insert(all.end(), more->begin(), more->end());
   const std::string file = row.config_path.empty() ? "" : (options.config_folder / row.config_path).string();
-  Config config =
-      load_config(file, all, make_attention_catalogue(),
-                  {.unused_key_policy = UnusedKeyPolicy::ignore, .device = options.overrides.device});
+  Config config = load_config(
+      file, all, {.unused_key_policy = UnusedKeyPolicy::ignore, .device = options.overrides.device});
   config.run.name = row.name;
   options.overrides.apply(config);
   config.run.seed = seed;
@@ -122,7 +121,7 @@ void check_settings(const ReproductionOptions& options, const std::vector<Row>& 
     const Setting setting = parse_one(set);
     std::vector<std::string> reasons;
     for (const Config& config : configs) {
-      const std::string reason = explain_unused_key(config, setting.name(), make_attention_catalogue());
+      const std::string reason = explain_unused_key(config, setting.name());
       if (!reason.empty()) reasons.push_back(reason);
     }
     if (reasons.size() == configs.size()) throw make_setting_error(setting, reasons.front());

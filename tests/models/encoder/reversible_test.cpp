@@ -318,7 +318,8 @@ TEST_CASE("invalid options of reversible encoders are errors") {
   register_test_kinds();
   EncoderOptions options = reversible_options("linear", 1);
   options.pre_norm = false;
-  CHECK_THROWS_WITH_AS(Encoder{options}, "pre_norm: reversible layers require pre-norm", OptionError);
+  CHECK_THROWS_WITH_AS(Encoder{options}, "norm: reversible layers require pre-norm: expected \"pre\"",
+                       OptionError);
   options = reversible_options("linear", 1);
   options.recompute = true;
   CHECK_THROWS_WITH_AS(Encoder{options},

@@ -80,18 +80,17 @@ TEST_CASE("errors about invalid axial shapes name the option and give an example
   };
   CHECK(problem({3, 4}, {2, 6}) == "");
   CHECK(problem({2, 4}, {2, 6}) ==
-        "axial.shape: expected at least 11 positions, the length of the sequences, got 8 in [2, 4]; for "
+        "axial_shape: expected at least 11 positions, the length of the sequences, got 8 in [2, 4]; for "
         "example, [3, 4] is large enough");
   CHECK(problem({3, 1000}, {2, 6}) ==
-        "axial.shape: expected sizes of at most 4 times the length of the sequences, 11, got [3, 1000]");
+        "axial_shape: expected sizes of at most 4 times the length of the sequences, 11, got [3, 1000]");
   CHECK(problem({3, 4}, {2, 5}) ==
-        "axial.dims: expected numbers that add up to the width (heads x head_dim = 8), got a sum of 7");
+        "axial_dims: expected numbers that add up to the width (heads x head_dim = 8), got a sum of 7");
   for (const auto& [shape, dims] : std::vector<std::pair<std::vector<int64_t>, std::vector<int64_t>>>{
            {{}, {}}, {{3, 4}, {8}}, {{0, 4}, {2, 6}}, {{3, 4}, {8, 0}}, {{-3, -4}, {2, 6}}})
     CHECK(problem(shape, dims).find(" above 0") != std::string::npos);
   const int64_t huge = int64_t{1} << 40;
   CHECK(problem({huge, huge}, {2, 6}).find("at most 1e15 positions") != std::string::npos);
   options.value_embedding_dim = 4;
-  CHECK(problem({3, 4}, {2, 6}).find("value_embedding_dim: only sinusoidal and grid positions") !=
-        std::string::npos);
+  CHECK(problem({3, 4}, {2, 6}).find("value_dim: only sinusoidal and grid positions") != std::string::npos);
 }

@@ -23,7 +23,7 @@ SpeechModelOptions small(const std::string& kind, int64_t subsampling = 1,
   if (kind == "lstm") {
     options.encoder_kind = SpeechEncoderKind::lstm;
     options.lstm_hidden = 7;
-    options.lstm_layers = 2;
+    options.encoder.layers = 2;
     return options;
   }
   options.encoder = small_encoder(kind);
@@ -204,6 +204,7 @@ TEST_CASE("the speech models of Transformers are RNNs have the published sizes")
   CHECK(count_parameters(*model.encoder) == 9 * (4 * (192 * 192 + 192) + 2 * 192 * 768 + 960 + 768) + 384);
   SpeechModelOptions recurrent;
   recurrent.encoder_kind = SpeechEncoderKind::lstm;
+  recurrent.encoder.layers = 3;
   // torch.nn.LSTM(40, 320, 3, bidirectional=True) has this number of parameters.
   CHECK(count_parameters(*SpeechModel(recurrent).lstm) == 5852160);
 }

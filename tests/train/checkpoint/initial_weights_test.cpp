@@ -63,7 +63,7 @@ TEST_CASE("errors about model.init name missing and unexpected parameters and mi
   CHECK(init_error_of((dir / "run/checkpoints/latest").string(), config) == "");
 
   Config other = config;
-  other.model.layers = 2;
+  other.model.options.set("layers", 2);
   std::string text = init_error_of((dir / "run").string(), other);
   CHECK(text.find("model.init: ") == 0);
   CHECK(text.find("missing") != std::string::npos);
@@ -71,7 +71,7 @@ TEST_CASE("errors about model.init name missing and unexpected parameters and mi
 
   write_run(dir / "deep", other);
   other = config;
-  other.model.feedforward = 32;
+  other.model.options.set("feedforward", 32);
   text = init_error_of((dir / "deep").string(), other);
   CHECK(text.find("not expected") != std::string::npos);
   CHECK(text.find("layers.0.linear1.weight (expected (32, 16) float32, found (16, 16) float32)") !=

@@ -271,6 +271,6 @@ TEST_CASE("benchmarks refuse options that a config replaces, and models of other
                  "expected a model of images or sequences"));
   for (const std::string benchmark : {"attention", "attention-pattern"})
     CHECK(contains(error({benchmark, "--config", SOURCE_DIR "/configs/speech/an4-bilstm.toml"}),
-                   "model.encoder = \"lstm\" has no attention layers"));
+                   "model.attention belongs to Transformers, and model.encoder is \"lstm\""));
   CHECK(contains(error({"train-step", "--mixtures", "65"}), "--mixtures: expected an integer"));
 }

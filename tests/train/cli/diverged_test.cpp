@@ -123,7 +123,7 @@ TEST_CASE("eval and transcribe exit with 5 for speech models that are not finite
   const TempDir dir;
   write_tiny_an4(dir / "an4", 12, 3);
   Config config = make_tiny_speech_config(dir / "an4", "transformer");
-  config.model.causal = true;
+  config.model.options.set("causal", true);
   config.data.options.set("cmvn", "global");
   config.train.epochs = 1;
   Trainer(config, {.run_dir = dir / "run", .data_dir = "", .resume = false, .quiet = true}).run();
@@ -144,8 +144,9 @@ TEST_CASE("eval and transcribe exit with 5 for speech models that are not finite
 TEST_CASE(
     "a training with a finite loss and an infinite gradient norm exits with 5 and keeps the checkpoint") {
   Words devices = {"cpu"};
-  if (explain_missing_device().empty())
-    devices.push_back(tapeformer::cuda::is_emulated() ? "cuda-emulated" : "cuda");
+  if constexpr (kHasCuda)
+    if (explain_missing_device().empty())
+      devices.push_back(tapeformer::cuda::is_emulated() ? "cuda-emulated" : "cuda");
   for (const std::string& device : devices) {
     CAPTURE(device);
     const TempDir dir;

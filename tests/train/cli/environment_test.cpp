@@ -189,9 +189,9 @@ TEST_CASE("with a limit on the address space, commands succeed or exit with 1 an
 #else
   const TempDir dir;
   Config config = make_tiny_sequence_config();
-  config.model.heads = 8;
-  config.model.head_dim = 32;
-  config.model.feedforward = 1024;
+  config.model.options.set("heads", 8);
+  config.model.options.set("head_dim", 32);
+  config.model.options.set("feedforward", 1024);
   config.data.options.set("max_length", 64);
   config.data.batch_size = 16;
   config.data.eval_limit = 4;

@@ -282,7 +282,7 @@ TEST_CASE("reproduce refuses settings without effect") {
                  "--set measure.longest: expected an integer from 0"));
   CHECK(contains(error("speech-scaling", {"data.limit=3"}), "\"speech-scaling\" does not take this setting"));
   CHECK(contains(error("copy-convergence", {"model.mixtures=3"}),
-                 "--set model.mixtures: belongs to models of type \"image\""));
+                 "--set model.mixtures: belongs to the model type \"image\""));
   CHECK(contains(error("copy-convergence", {"model.layrs=3"}), "did you mean model.layers?"));
   CHECK(contains(error("copy-convergence", {"measure.longest=3"}), "unknown table [measure]"));
   CHECK(contains(error("copy-convergence", {"attention.nonsense=3"}), "attention.nonsense"));
@@ -330,7 +330,9 @@ TEST_CASE("reproduce attention-patterns shows which keys a query attends to") {
 TEST_CASE("cuda: reproduce uses --device and --seed") {
   if (list_cuda_devices().empty()) return;
   const TempDir dir;
-  const std::string device = tapeformer::cuda::is_emulated() ? "cuda-emulated" : "cuda";
+  std::string device = "cuda";
+  if constexpr (kHasCuda)
+    if (tapeformer::cuda::is_emulated()) device = "cuda-emulated";
   const auto run_on_device = [&](const std::string& name, const Words& sets, const Words& more) {
     Words words = reproduce_command(name, dir / name, sets, more);
     words.insert(words.end(), {"--device", device});

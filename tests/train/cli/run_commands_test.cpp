@@ -208,7 +208,7 @@ TEST_CASE("commands exit with 3 for a path without a run") {
   fails(run, "model.safetensors");
   fresh();
   Config other = make_tiny_sequence_config();
-  other.model.feedforward = 32;
+  other.model.options.set("feedforward", 32);
   write_file(checkpoint / "config.toml", to_toml(other));
   fails(run, "config.toml: is damaged or was edited");
 }

@@ -63,7 +63,7 @@ std::string write_config(const TempDir& dir, int64_t steps, int64_t eval_limit) 
   Config config = make_tiny_sequence_config();
   config.data.options.set("max_length", 256);
   config.data.eval_limit = eval_limit;
-  config.model.layers = 2;
+  config.model.options.set("layers", 2);
   config.train.steps = steps;
   config.train.log_every = 1;
   const std::string path = (dir / "config.toml").string();

@@ -24,7 +24,7 @@ std::string trained(const TempDir& dir, Config config) {
 
 Config streaming_config(const TempDir& dir) {
   Config config = make_tiny_speech_config(dir / "an4", "transformer");
-  config.model.causal = true;
+  config.model.options.set("causal", true);
   config.data.options.set("cmvn", "global");
   config.train.epochs = 25;
   return config;
@@ -271,7 +271,7 @@ TEST_CASE("train on speech prints a report, and refuses contradicting settings")
   const auto no_path = run_program({"train", config, "--set", "data.dataset=kaldi", "--set", "data.path="});
   CHECK(no_path.code == 2);
   CHECK(contains(no_path.err, "data.path: data set \"kaldi\" needs the folder of the corpus"));
-  fails("model.causal=true", "an LSTM is causal if model.bidirectional = false");
+  fails("model.causal=true", "belongs to configs with model.encoder = \"transformer\"");
   fails("model.encoder=lstn", "lstm");
   fails("data.cmvn=utterence", "utterance");
   fails("data.max_frame=3", "max_frames");

@@ -32,11 +32,11 @@ class TextRun {
     for (const char* share : {"valid_share", "test_share"}) config.data.options.set(share, 0.1);
     config.model.type = "sequence";
     config.model.attention = {attention};
-    config.model.positions = positions;
-    config.model.layers = 1;
-    config.model.heads = 2;
-    config.model.head_dim = 8;
-    config.model.feedforward = 16;
+    config.model.options.set("positions", positions);
+    config.model.options.set("layers", 1);
+    config.model.options.set("heads", 2);
+    config.model.options.set("head_dim", 8);
+    config.model.options.set("feedforward", 16);
     config.attention = {{attention, find_attention_kind(attention).make_options(
                                         find_attention_kind(attention).test_options)}};
     config.train.steps = 3;

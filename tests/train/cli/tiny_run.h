@@ -16,11 +16,11 @@ inline Config make_tiny_image_config(const std::string& dataset = "fashion-mnist
   Config config;
   config.run = {.name = "tiny", .seed = 3, .device = "cpu", .threads = 1};
   config.data = {.dataset = dataset, .batch_size = 4, .options = {{"downscale", 4}}};
-  config.model.layers = 1;
-  config.model.heads = 2;
-  config.model.head_dim = 8;
-  config.model.feedforward = 16;
-  config.model.mixtures = 2;
+  config.model.options.set("layers", 1);
+  config.model.options.set("heads", 2);
+  config.model.options.set("head_dim", 8);
+  config.model.options.set("feedforward", 16);
+  config.model.options.set("mixtures", 2);
   config.attention = {{"linear", find_attention_kind("linear").default_options()}};
   config.train.steps = 1;
   return config;
@@ -31,6 +31,7 @@ inline Config make_tiny_sequence_config() {
   config.data.options.erase("downscale");
   config.data.options.set("max_length", 16);
   config.model.type = "sequence";
+  config.model.options.erase("mixtures");
   return config;
 }
 

@@ -10,12 +10,12 @@ using tapeformer::test::contains;
 namespace {
 
 const std::string kPattern =
-    "[model]\nattention = [\"linear\", \"lsh\", \"linear\"]\n[attention.linear]\nchunk = 8\n"
+    "[model]\nattention = [\"linear\", \"lsh\", \"linear\"]\n[attention.linear]\neps = 0.5\n"
     "[attention.lsh]\nrounds = 3\n[train]\nsteps = 5\n";
 
 Config load_list(const std::string& path, const std::vector<std::string>& sets = {},
                  const ConfigLoadOptions& options = {}) {
-  return load_config(path, sets, make_test_catalogue(), options);
+  return load_config(path, sets, options);
 }
 
 std::string list_error(const std::string& text, const std::vector<std::string>& sets = {}) {
@@ -27,22 +27,21 @@ std::string list_error(const std::string& text, const std::vector<std::string>& 
 
 TEST_CASE("a list of attention kinds has one table per kind, and its resolved config is read back") {
   const TempFolder folder;
-  const Config config = load_list(folder.write("a.toml", kPattern), {"attention.lsh.exact=true"});
+  const Config config = load_list(folder.write("a.toml", kPattern), {"attention.lsh.wrap=none"});
   CHECK(config.model.attention == std::vector<std::string>{"linear", "lsh", "linear"});
-  CHECK(config.attention.at("linear").get<int64_t>("chunk") == 8);
+  CHECK(config.attention.at("linear").get<double>("eps") == 0.5);
   CHECK(config.attention.at("lsh").get<int64_t>("rounds") == 3);
-  CHECK(config.attention.at("lsh").get<bool>("exact"));
+  CHECK(config.attention.at("lsh").get<std::string>("wrap") == "none");
   const std::string text = to_toml(config);
   CHECK(contains(text, "attention = [\"linear\", \"lsh\", \"linear\"]\n"));
-  CHECK(contains(text, "\n[attention.linear]\nchunk = 8\n"));
-  CHECK(contains(text, "\n[attention.lsh]\nexact = true\n"));
+  CHECK(contains(text, "\n[attention.linear]\neps = 0.5\n"));
+  CHECK(contains(text, "rounds = 3\nscale = \"preset\"\nwrap = \"none\"\n"));
   const Config again = load_list(folder.write("b.toml", text));
   CHECK(find_differing_keys(config, again).empty());
   CHECK(to_toml(again) == text);
   CHECK(format_config_value(config, "attention.lsh.rounds") == "3");
-  CHECK(explain_unused_key(config, "attention.lsh.rounds", make_test_catalogue()).empty());
-  CHECK(explain_unused_key(config, "attention.lsh.chunk", make_test_catalogue()) ==
-        "no kind of model.attention has such a key");
+  CHECK(explain_unused_key(config, "attention.lsh.rounds").empty());
+  CHECK(explain_unused_key(config, "attention.lsh.eps") == "no kind of model.attention has such a key");
 }
 
 TEST_CASE("a single attention kind is written as a string, and may have a table with its name") {
@@ -52,7 +51,7 @@ TEST_CASE("a single attention kind is written as a string, and may have a table 
   CHECK(config.attention.at("lsh").get<int64_t>("rounds") == 3);
   const std::string text = to_toml(config);
   CHECK(contains(text, "\nattention = \"lsh\"\n"));
-  CHECK(contains(text, "\n[attention]\nexact = false\n"));
+  CHECK(contains(text, "\n[attention]\nacross_buckets = \"preset\"\n"));
 }
 
 TEST_CASE("options of a kind are kept if a list contains the kind, and other options are dropped") {
@@ -62,10 +61,12 @@ TEST_CASE("options of a kind are kept if a list contains the kind, and other opt
       folder.write("a.toml", "extends = \"base.toml\"\n[model]\nattention = [\"softmax\", \"lsh\"]\n");
   CHECK(load_list(path).attention.at("lsh").get<int64_t>("rounds") == 3);
   CHECK(load_list(folder.write("b.toml", kPattern), {"model.attention=softmax"}).attention.size() == 1);
-  CHECK(find_differing_keys(load_list(path), load_list(folder.path("base.toml"))) ==
-        std::vector<std::string>{"run.name", "model.attention", "attention.exact", "attention.labels",
-                                 "attention.lsh.exact", "attention.lsh.labels", "attention.lsh.rounds",
-                                 "attention.lsh.weights", "attention.rounds", "attention.weights"});
+  const auto two =
+      folder.write("c.toml", "extends = \"b.toml\"\n[model]\nattention = [\"linear\", \"linformer\"]\n");
+  CHECK(find_differing_keys(load_list(two), load_list(two, {"model.attention=linformer"})) ==
+        std::vector<std::string>{"model.attention", "attention.linear.eps", "attention.linear.feature_map",
+                                 "attention.linear.rotation", "attention.linformer.rank",
+                                 "attention.linformer.sharing", "attention.rank", "attention.sharing"});
 }
 
 TEST_CASE("errors about lists and tables of attention kinds contain a remedy") {
@@ -91,7 +92,7 @@ TEST_CASE("errors about lists and tables of attention kinds contain a remedy") {
   CHECK(
       contains(list_error(pattern + "[attention.lsh]\nruonds = 2\n"), "did you mean attention.lsh.rounds?"));
   CHECK(contains(list_error(pattern + "[attention.lsh]\nrounds = 0\n"),
-                 "attention.lsh.rounds: expected an integer of at least 1, got integer 0"));
+                 "attention.lsh.rounds: expected an integer from 1 to 255, got integer 0"));
   CHECK(contains(list_error(pattern, {"attention.lsh.rounds=zero"}),
                  "--set attention.lsh.rounds: expected an integer"));
   CHECK(contains(list_error(pattern + "[attention.lsh.deep]\nrounds = 2\n"), "attention.lsh.deep"));
@@ -115,18 +116,17 @@ TEST_CASE("an option of an attention kind that is set under two names is an erro
 
 TEST_CASE("a value for the table of an attention kind is an error that names an option") {
   CHECK(list_error("[model]\nattention = \"lsh\"\n", {"attention.lsh=3"}) ==
-        "--set attention.lsh: expected the table of options of the kind, such as attention.lsh.rounds, got "
+        "--set attention.lsh: expected the table of options of the kind, such as attention.lsh.preset, got "
         "integer 3");
   CHECK(contains(list_error("[model]\nattention = [\"linear\", \"lsh\"]\n[attention]\nsoftmax = 1\n"),
                  "attention.softmax: expected the table of options of the kind, got integer 1"));
 }
 
 TEST_CASE("help finds the table and the options of an attention kind") {
-  const std::string help = format_config_help(make_test_catalogue(), "attention.lsh");
+  const std::string help = format_config_help("attention.lsh");
   CHECK(help.starts_with(
-      "[attention]  # where model.attention = \"lsh\"; in lists: [attention.lsh]\n  rounds = 1"));
+      "[attention]  # where model.attention = \"lsh\"; in lists: [attention.lsh]\n  preset = "));
   CHECK(!contains(help, "feature_map"));
-  CHECK(contains(format_config_help(make_test_catalogue(), "attention.linear.eps"),
-                 "added to the denominator"));
-  CHECK(contains(format_config_help(make_test_catalogue(), "attention.softmax"), "\"softmax\""));
+  CHECK(contains(format_config_help("attention.linear.eps"), "added to the denominator"));
+  CHECK(contains(format_config_help("attention.softmax"), "\"softmax\""));
 }

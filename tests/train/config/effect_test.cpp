@@ -112,17 +112,18 @@ AttentionTables default_tables(const std::string& kind) {
 // Sets other keys that the new value of the key `name` requires.
 void complete(const std::string& name, Config& config) {
   if (name == "model.attention") config.attention = default_tables(config.model.attention.front());
-  if (name == "model.reversible") config.model.norm = "pre";
-  if (name == "model.tied_embeddings") config.model.positions = "none";
+  if (name == "model.reversible") config.model.options.set("norm", "pre");
+  if (name == "model.tied_embeddings") config.model.options.set("positions", "none");
   if (name == "data.streams") config.data.options.set("eval_context", 0);
   if (name == "schedule.kind") config.schedule.options = {};
   if (name == "optimizer.clip_value") config.optimizer.clip_norm = 0;
   if (name != "model.positions" || config.model.type == "speech") return;
-  config.model.axial_shape = {4, 4};
-  config.model.axial_dims = {8, 8};
+  config.model.options.set("axial_shape", std::vector<int64_t>{4, 4});
+  config.model.options.set("axial_dims", std::vector<int64_t>{8, 8});
 }
 
-// Returns whether the key is an option of another data set, optimizer or schedule than those of the config.
+// Returns whether the key is an option of another data set, model type, optimizer or schedule than those of
+// the config.
 bool is_foreign(const SchemaKey& key, const Config& config) {
   const auto lacks = [&](const auto& kind, const OptionValues& options) {
     const auto& specs = kind.options;
@@ -132,7 +133,8 @@ bool is_foreign(const SchemaKey& key, const Config& config) {
   };
   Config changed = config;
   key.set(changed, other_value(key, config));
-  return lacks(find_dataset_kind(config.data.dataset), changed.data.options) ||
+  return lacks(find_model_kind(config.model.type), changed.model.options) ||
+         lacks(find_dataset_kind(config.data.dataset), changed.data.options) ||
          lacks(find_optimizer_kind(config.optimizer.kind), changed.optimizer.options) ||
          lacks(find_schedule_kind(config.schedule.kind), changed.schedule.options);
 }
@@ -140,7 +142,7 @@ bool is_foreign(const SchemaKey& key, const Config& config) {
 void check_scopes(const Config& config) {
   const std::vector<double> before = outcome(config);
   CHECK(outcome(config) == before);
-  for (const SchemaKey& key : make_config_schema(make_attention_catalogue())) {
+  for (const SchemaKey& key : make_config_schema()) {
     if (kDeciding.contains(key.name())) continue;
     Config changed = config;
     key.set(changed, other_value(key, config));
@@ -164,11 +166,11 @@ Config copy_config() {
   config.model.type = "sequence";
   config.model.attention = {"softmax"};
   config.attention = default_tables("softmax");
-  config.model.layers = 1;
-  config.model.heads = 2;
-  config.model.head_dim = 8;
-  config.model.feedforward = 16;
-  config.model.attention_dropout = 0.1;
+  config.model.options.set("layers", 1);
+  config.model.options.set("heads", 2);
+  config.model.options.set("head_dim", 8);
+  config.model.options.set("feedforward", 16);
+  config.model.options.set("attention_dropout", 0.1);
   config.optimizer = {.kind = "adam", .lr = 1e-2, .weight_decay = 0.1, .clip_norm = 0.1, .ema = 0.5};
   config.schedule.kind = "step";
   config.schedule.options.set("step_at", std::vector<int64_t>{2});
@@ -225,8 +227,8 @@ TEST_CASE("the config keys that a training on speech uses change its result, and
   config.data.options.set("time_share", 0.5);
   config.schedule.warmup_steps = 1;
   check_scopes(config);
-  config.model.encoder = "lstm";
+  config.model.options.set("encoder", "lstm");
   config.data.options.set("spec_augment", false);
-  config.model.layers = 2;
+  config.model.options.set("layers", 2);
   check_scopes(config);
 }

@@ -58,8 +58,7 @@ void write_kaldi(const fs::path& folder) {
 Config load(const std::string& name, const fs::path& corpus, std::vector<std::string> sets) {
   sets.insert(sets.end(), {"data.path=\"" + corpus.string() + "\"", "data.max_frames=400", "model.layers=1",
                            "run.device=cpu", "run.threads=1"});
-  return load_config((fs::path(SOURCE_DIR) / "configs/speech" / (name + ".toml")).string(), sets,
-                     make_attention_catalogue());
+  return load_config((fs::path(SOURCE_DIR) / "configs/speech" / (name + ".toml")).string(), sets);
 }
 
 }  // namespace
@@ -107,10 +106,8 @@ TEST_CASE("speech configs: own.toml needs only the corpus, and divides a short c
   const TempDir dir;
   write_kaldi(dir / "corpus");
   const std::string file = (fs::path(SOURCE_DIR) / "configs/speech/own.toml").string();
-  CHECK(contains(message_of<ConfigError>([&] { load_config(file, {}, make_attention_catalogue()); }),
-                 "data.path"));
-  const Config config =
-      load_config(file, {"data.path=\"" + (dir / "corpus").string() + "\""}, make_attention_catalogue());
+  CHECK(contains(message_of<ConfigError>([&] { load_config(file, {}); }), "data.path"));
+  const Config config = load_config(file, {"data.path=\"" + (dir / "corpus").string() + "\""});
   const DryRunResult step =
       Trainer(config, {.run_dir = dir / "run", .data_dir = "", .resume = false, .quiet = true}).dry_run();
   CHECK(step.training_example_count == 2);

@@ -40,13 +40,13 @@ std::vector<Case> cases(const std::string& folder) {
   std::vector<Case> list;
   Config lsh = make_tiny_sequence_config();
   lsh.data.batch_size = 8;
-  lsh.model.dropout = 0.1;
+  lsh.model.options.set("dropout", 0.1);
   set_attention(lsh, "lsh");
   list.push_back({"copy-lsh", lsh});
   Config reversible = lsh;
-  reversible.model.layers = 2;
-  reversible.model.norm = "pre";
-  reversible.model.reversible = true;
+  reversible.model.options.set("layers", 2);
+  reversible.model.options.set("norm", "pre");
+  reversible.model.options.set("reversible", true);
   list.push_back({"copy-lsh-reversible", reversible});
   Config routing = lsh;
   set_attention(routing, "routing");
@@ -54,15 +54,15 @@ std::vector<Case> cases(const std::string& folder) {
   list.push_back({"copy-routing", routing});
   Config image = make_tiny_image_config("mnist");
   image.data.batch_size = 8;
-  image.model.dropout = 0.2;
+  image.model.options.set("dropout", 0.2);
   list.push_back({"image-dropout", image});
   Config ctc = make_tiny_speech_config(folder, "transformer");
-  ctc.model.ctc_mean = "label";
+  ctc.model.options.set("ctc_mean", "label");
   ctc.data.options.set("spec_augment", true);
   ctc.data.options.set("time_width", 4);
   list.push_back({"ctc-buckets", ctc});
   Config lstm = make_tiny_speech_config(folder);
-  lstm.model.layers = 2;
+  lstm.model.options.set("layers", 2);
   list.push_back({"ctc-lstm", lstm});
   const size_t count = list.size();
   for (size_t i = 0; i < count; ++i) {

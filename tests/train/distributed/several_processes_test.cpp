@@ -47,7 +47,7 @@ std::string config_file(const TempDir& dir, int64_t steps, int64_t checkpoint_ev
   Config config = make_tiny_sequence_config();
   config.data.batch_size = 8;
   config.data.eval_limit = 20;
-  config.model.dropout = 0.1;
+  config.model.options.set("dropout", 0.1);
   config.train.steps = steps;
   config.train.checkpoint_every = checkpoint_every;
   config.train.log_every = 1;

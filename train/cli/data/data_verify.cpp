@@ -67,7 +67,7 @@ Config load_verification_config(const std::string& dataset, const CommandLine& l
                                    "train.epochs=1"};
   sets.insert(sets.end(), line.common_options.config_settings.begin(),
               line.common_options.config_settings.end());
-  const Config config = load_config("", sets, make_attention_catalogue());
+  const Config config = load_config("", sets);
   if (config.data.dataset != dataset)
     throw ConfigError("--set data.dataset: expected \"" + dataset + "\", the set to verify, got \"" +
                       config.data.dataset + "\"");
@@ -129,7 +129,7 @@ void verify_published(const std::string& name, const CommandLine& line, Verified
 
 // Verifies the data that training with the config at `path` reads.
 void verify_config(const std::string& path, const CommandLine& line, Verified& verified) {
-  const Config config = load_config(path, line.common_options.config_settings, make_attention_catalogue());
+  const Config config = load_config(path, line.common_options.config_settings);
   const std::string& dataset = config.data.dataset;
   if (config.model.type == "speech") {
     SpeechCheckSummary summary;

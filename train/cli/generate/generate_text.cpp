@@ -139,9 +139,10 @@ int64_t parse_window(const AutoregressiveTask& task, bool recompute, const Comma
                ? model.max_length
                : 0;
   if (window > compute_window_limit(task, recompute))
-    throw ConfigError(concat_text("--window ", window, ": expected at most data.sequence_length = ",
-                                  model.max_length, recompute ? " in the mode \"recompute\"" : " with ",
-                                  recompute ? "" : task.config().model.positions + " positions"));
+    throw ConfigError(
+        concat_text("--window ", window, ": expected at most data.sequence_length = ", model.max_length,
+                    recompute ? " in the mode \"recompute\"" : " with ",
+                    recompute ? "" : task.config().model.get<std::string>("positions") + " positions"));
   return window;
 }
 
@@ -151,11 +152,11 @@ TextLength compute_text_length(const AutoregressiveTask& task, const GenerationO
                                int64_t prompt, const CommandLine& line) {
   const bool recompute = options.mode == GenerationMode::recompute;
   const int64_t window = parse_window(task, recompute, line), limit = compute_window_limit(task, recompute);
-  const std::string reason =
-      concat_text(recompute ? "the mode \"recompute\" is limited to"
-                            : "the model has " + task.config().model.positions + " positions for",
-                  " data.sequence_length = ", limit, " tokens only; with --window ", limit,
-                  ", longer texts continue from their newest tokens");
+  const std::string reason = concat_text(
+      recompute ? "the mode \"recompute\" is limited to"
+                : "the model has " + task.config().model.get<std::string>("positions") + " positions for",
+      " data.sequence_length = ", limit, " tokens only; with --window ", limit,
+      ", longer texts continue from their newest tokens");
   // The model never reads the last token, so a text can have limit + 1 tokens.
   const int64_t room = window > 0 || limit == INT64_MAX ? INT64_MAX : limit + 1 - prompt;
   if (room < 1)

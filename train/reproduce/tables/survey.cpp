@@ -238,9 +238,9 @@ Measurement properties() {
                 Config full = trial.config;
                 full.model.attention = {"softmax"};
                 full.attention = {{"softmax", find_attention_kind("softmax").default_options()}};
-                full.model.summary_tokens = 0;
+                full.model.options.erase("summary_tokens");
                 const int64_t added = count_model_parameters(trial.config) - count_model_parameters(full);
-                const std::string decoding = decoding_of(make_encoder_options(trial.config).attention);
+                const std::string decoding = decoding_of(make_attention_pattern(trial.config));
                 return MeasurementResults{
                     .values = {{"parameters_added", static_cast<double>(added)}},
                     .texts = {{"class", kind.type}, {"complexity", kind.complexity}, {"decoding", decoding}}};

@@ -46,7 +46,7 @@ fs::path find_checkpoint_folder(const RunChoice& choice) {
 Config read_config(const Checkpoint& checkpoint, const RunChoice& choice) {
   const auto read = [&](const std::vector<std::string>& settings, const std::string& device) {
     return load_config(
-        checkpoint.config_path(), settings, make_attention_catalogue(),
+        checkpoint.config_path(), settings,
         {.unused_key_policy = UnusedKeyPolicy::ignore_in_file, .purpose = choice.purpose, .device = device});
   };
   try {

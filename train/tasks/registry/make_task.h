@@ -1,13 +1,34 @@
 // The tasks of the model types.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "train/checkpoint/state.h"
 #include "train/tasks/task.h"
 
 namespace tapeformer {
+
+// A class of tasks, with constructors as those of ExampleTask, and the types of its models.
+struct TaskType {
+  std::vector<std::string> model_types;
+  std::function<std::unique_ptr<Task>(const Config&, const TaskEnvironment&)> make;
+  std::function<std::unique_ptr<Task>(const Config&, const TaskEnvironment&, const TrainingState&,
+                                      const std::string& state_path)>
+      restore;
+};
+
+template <class T>
+TaskType make_task_type(std::vector<std::string> model_types) {
+  return {std::move(model_types), [](const auto&... arguments) { return std::make_unique<T>(arguments...); },
+          [](const auto&... arguments) { return std::make_unique<T>(arguments...); }};
+}
+
+// Adds the task of model types that register_model_kind() has added.
+void register_task_type(TaskType type);
 
 // Loads the training data and makes the task of model.type. Throws ConfigError if the config does not match
 // the data, and DataError if files are missing or invalid.

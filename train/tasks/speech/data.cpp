@@ -193,7 +193,8 @@ SpeechPart read_speech_part(const Config& config, const std::string& split, cons
   options.normalization = make_normalization(config);
   options.normalize_variance = d.cmvn_variance;
   options.delta_order = d.deltas;
-  options.subsampling = config.model.subsampling;
+  const auto model = read_options<SpeechModelOptions>(config);
+  options.subsampling = model.subsampling;
   options.reject_faulty_utterances = d.bad_utterances == "refuse";
   options.purpose = trained_metadata ? SpeechPurpose::scoring : SpeechPurpose::training;
   options.limit = split == "train" ? config.data.limit : config.data.eval_limit;
@@ -222,19 +223,19 @@ SpeechPart read_speech_part(const Config& config, const std::string& split, cons
     throw ConfigError(text);
   }
   part.unusable_count = static_cast<int64_t>(part.dataset->report().faults.size()) + corpus.dropped_count;
-  const bool limited = config.model.encoder == "transformer";
+  const bool limited = model.encoder_kind == SpeechEncoderKind::transformer;
   for (int64_t i = 0; i < part.dataset->size(); ++i) {
     const int64_t frames = part.dataset->frame_count(i);
-    const bool too_long = limited && frames > config.model.max_frames;
-    const bool too_short = count_subsampled_steps(frames, config.model.subsampling) == 0;
+    const bool too_long = limited && frames > model.max_frames;
+    const bool too_short = count_subsampled_steps(frames, model.subsampling) == 0;
     (too_long    ? part.too_long_indices
      : too_short ? part.too_short_indices
                  : part.usable_indices)
         .push_back(i);
   }
   if (part.usable_indices.empty() && !trained_metadata)
-    throw DataError(concat_text(
-        corpus.name, ": all utterances are longer than model.max_frames = ", config.model.max_frames));
+    throw DataError(
+        concat_text(corpus.name, ": all utterances are longer than model.max_frames = ", model.max_frames));
   return part;
 }
 
@@ -250,35 +251,15 @@ SpeechMetadata make_speech_metadata(const SpeechPart& part) {
 }
 
 SpeechModelOptions make_speech_model_options(const Config& config, const SpeechMetadata& metadata) {
-  const ModelConfig& m = config.model;
-  SpeechModelOptions options;
+  auto options = read_options<SpeechModelOptions>(config);
   options.features = metadata.feature_dim;
   options.classes = metadata.phone_table.class_count();
-  options.subsampling = m.subsampling;
-  options.subsampling_kind = m.subsampling_kind == "conv" ? SubsamplingKind::conv : SubsamplingKind::stack;
-  options.reduction = m.ctc_mean == "label" ? CtcReduction::per_label : CtcReduction::per_utterance;
-  if (m.encoder == "lstm") {
-    options.encoder_kind = SpeechEncoderKind::lstm;
-    options.lstm_hidden = m.hidden;
-    options.lstm_layers = m.layers;
-    options.lstm_bidirectional = m.bidirectional;
-    options.lstm_dropout = m.dropout;
-  } else {
-    options.encoder = make_encoder_options(config);
-    options.use_sinusoidal_positions = m.positions == "sinusoidal";
-    options.causal = m.causal;
-    options.max_frames = m.max_frames;
-  }
   return options;
 }
 
 std::unique_ptr<SpeechModel> make_speech_model(const Config& config, const SpeechMetadata& metadata,
                                                Device device) {
-  auto model = translate_option_errors(
-      [&] { return std::make_unique<SpeechModel>(make_speech_model_options(config, metadata)); });
-  model->initialize(static_cast<uint64_t>(config.run.seed));
-  model->move(device);
-  return model;
+  return build_model<SpeechModel>(config, device, make_speech_model_options(config, metadata));
 }
 
 }  // namespace tapeformer

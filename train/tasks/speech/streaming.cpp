@@ -14,16 +14,15 @@ namespace {
 constexpr double kFramesPerSecond = 100;
 
 void check_model(const SpeechTask& task) {
-  const ModelConfig& model = task.config().model;
-  if (model.encoder == "lstm")
+  const SpeechModelOptions& model = task.model().options();
+  if (model.encoder_kind == SpeechEncoderKind::lstm)
     throw ConfigError(std::string("streaming needs a Transformer, found ") +
-                      (model.bidirectional ? "a bidirectional LSTM, which depends on later frames"
-                                           : "an LSTM, which has no form for single frames"));
+                      (model.lstm_bidirectional ? "a bidirectional LSTM, which depends on later frames"
+                                                : "an LSTM, which has no form for single frames"));
   if (!model.causal)
     throw ConfigError("the model depends on later frames; streaming needs model.causal = true in training");
-  const std::string text =
-      describe_unsupported(task.model().options().encoder.attention, "recurrent form, which streaming needs",
-                           &AttentionCapabilities::recurrent);
+  const std::string text = describe_unsupported(
+      model.encoder.attention, "recurrent form, which streaming needs", &AttentionCapabilities::recurrent);
   if (!text.empty()) throw ConfigError(text);
 }
 

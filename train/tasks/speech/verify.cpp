@@ -3,6 +3,7 @@
 #include "core/base/errors.h"
 #include "data/sets/catalogue.h"
 #include "data/speech/kaldi_directory.h"
+#include "train/build.h"
 #include "train/tasks/speech/data.h"
 #include "train/tasks/speech/features.h"
 
@@ -23,7 +24,7 @@ SpeechCheckOptions make_speech_check_options(const Config& config, const DataAcc
   checks.feature_options = make_feature_options(config, true);
   checks.feature_options.cache_folder.clear();
   checks.infer_sample_rate = false;
-  checks.subsampling = config.model.subsampling;
+  checks.subsampling = read_options<SpeechModelOptions>(config).subsampling;
   checks.allow_commands = data.allow_commands;
   try {
     const auto path = find_lexicon(config, data);
@@ -41,7 +42,8 @@ Faults find_speech_data_faults(const Config& config, const DataAccessOptions& da
   Faults faults;
   try {
     SpeechCheckOptions checks = make_speech_check_options(config, data, faults);
-    if (config.model.encoder == "transformer") checks.max_frames = config.model.max_frames;
+    const auto model = read_options<SpeechModelOptions>(config);
+    if (model.encoder_kind == SpeechEncoderKind::transformer) checks.max_frames = model.max_frames;
     checks.parts = list_corpus_part_folders(config, data);
     const Faults found =
         find_speech_faults(config.data.dataset, find_speech_corpus_folder(config, data), checks, summary);

@@ -63,9 +63,9 @@ inline Config make_tiny_recordings_config(const std::filesystem::path& corpus) {
   config.data.options.set("cmvn", "global");
   config.data.options.set("deltas", 1);
   config.data.options.set("max_frames", 400);
-  config.model.causal = true;
-  config.model.subsampling = 2;
-  config.model.max_frames = 150;
+  config.model.options.set("causal", true);
+  config.model.options.set("subsampling", 2);
+  config.model.options.set("max_frames", 150);
   return config;
 }
 

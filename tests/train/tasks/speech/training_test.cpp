@@ -174,12 +174,12 @@ TEST_CASE("speech: errors about bad data name the file and a remedy") {
   CHECK(contains(looked, "unpack the features of CMU AN4"));
 
   Config brief = config;
-  brief.model.encoder = "transformer";
-  brief.model.max_frames = 12;  // the number of frames of two phones
+  brief.model.options.set("encoder", "transformer");
+  brief.model.options.set("max_frames", 12);  // the number of frames of two phones
   const SpeechPart shorter = read_speech_part(brief, "train", "", nullptr);
   CHECK(!shorter.too_long_indices.empty());
   CHECK(shorter.usable_indices.size() + shorter.too_long_indices.size() == 11);
-  brief.model.max_frames = 3;
+  brief.model.options.set("max_frames", 3);
   CHECK(contains(message_of<DataError>([&] { read_speech_part(brief, "train", "", nullptr); }),
                  "longer than model.max_frames = 3"));
 
@@ -235,8 +235,8 @@ TEST_CASE("speech: scores of all models include all utterances, also those that 
     CAPTURE(encoder);
     CAPTURE(max_frames);
     Config config = make_tiny_speech_config(dir / "an4", encoder);
-    config.model.max_frames = max_frames;
-    config.model.subsampling = subsampling;
+    config.model.options.set("max_frames", max_frames);
+    config.model.options.set("subsampling", subsampling);
     const auto model = make_speech_model(config, metadata);
     const SpeechPart part = read_speech_part(config, "test", "", &metadata);
     const SpeechEvaluation e = evaluate(*model, part, make_speech_evaluation_options(config));

@@ -1,0 +1,253 @@
+#include "models/model_kind.h"
+
+#include <algorithm>
+
+#include "core/options/option_table.h"
+#include "core/options/part.h"
+#include "models/autoregressive_model.h"
+#include "models/classifier.h"
+#include "models/set_transformer.h"
+#include "models/speech/model.h"
+
+namespace tapeformer {
+namespace {
+
+using Names = std::vector<std::string>;
+using Problems = std::vector<OptionProblem>;
+
+constexpr double kMaxSize = 1 << 20;  // the product of three such numbers fits in int64_t
+
+// The options of all models. LSTMs use only layers and dropout.
+OptionTable<EncoderOptions> make_encoder_table() {
+  OptionTable<EncoderOptions> table(OptionUse::model);
+  using O = EncoderOptions;
+  table.add("layers", &O::layers, "encoder layers").require_range(1, 10000);
+  table.add("heads", &O::heads, "attention heads").require_range(1, 4096);
+  table.add("head_dim", &O::head_dim, "dimensions of a head; the width is heads x head_dim")
+      .require_range(1, 4096);
+  table.add("feedforward", &O::feedforward, "hidden dimensions of the feed-forward block")
+      .require_range(1, kMaxSize);
+  table.add("dropout", &O::dropout, "dropout of residual branches and feed-forward")
+      .use_for(OptionUse::training)
+      .require_fraction_below_one()
+      .default_value = 0.1;
+  table.add("attention_dropout", &O::attention_dropout, "dropout of attention weights")
+      .use_for(OptionUse::training)
+      .require_fraction_below_one();
+  table.add_choice("norm", &O::pre_norm, {{"post", false}, {"pre", true}},
+                   "layer norm after or before each block");
+  table.add_choice("activation", &O::activation, {{"relu", Activation::relu}, {"gelu", Activation::gelu}},
+                   "activation of the feed-forward block");
+  table.add("recompute", &O::recompute, "recompute each layer in the backward pass to save memory")
+      .use_for(OptionUse::training);
+  table.add("reversible", &O::reversible,
+            "use reversible layers, whose activation memory does not grow with depth; needs norm = \"pre\"");
+  table
+      .add("feedforward_chunks", &O::feedforward_chunks,
+           "number of chunks of tokens in which the feed-forward block runs")
+      .require_range(1, kMaxSize);
+  return table;
+}
+
+template <class Options>
+OptionSpec& add_positions(OptionTable<Options>& table, void (*set)(Options&, const std::string&)) {
+  return table.add_setter(
+      {.name = "positions",
+       .default_value = std::string("sinusoidal"),
+       .help = "sinusoidal: of the index; grid: sinusoidal, of row, column and channel; axial: learned, "
+               "one table per axis; rotary: rotations of queries and keys, or of their features; none",
+       .choices = {"sinusoidal", "grid", "axial", "rotary", "none"},
+       .use = OptionUse::model},
+      [set](Options& to, const OptionValue& value) {
+        const auto& name = std::get<std::string>(value);
+        to.encoder.rotary = name == "rotary";
+        set(to, name);
+      });
+}
+
+void set_position_kind(AutoregressiveModelOptions& to, const std::string& name) {
+  to.position_kind = name == "sinusoidal" ? PositionKind::sinusoidal
+                     : name == "grid"     ? PositionKind::grid
+                     : name == "axial"    ? PositionKind::axial
+                                          : PositionKind::none;
+}
+
+// The options of models of images and of sequences.
+OptionTable<AutoregressiveModelOptions> make_table(const AutoregressiveModelOptions& /*defaults*/) {
+  OptionTable<AutoregressiveModelOptions> table(OptionUse::model);
+  using O = AutoregressiveModelOptions;
+  table.include(&O::encoder, make_encoder_table());
+  table.add("mixtures", &O::mixtures, "logistics per predicted byte").require_range(1, 64);
+  add_positions(table, &set_position_kind);
+  table
+      .add("value_dim", &O::value_embedding_dim,
+           "dimensions of the value embedding; positions have the rest of the width; 0: half of the width")
+      .require_range(0, kMaxSize)
+      .use_if({"positions", {"sinusoidal", "grid"}});
+  OptionTable<AxialShape> axial(OptionUse::model);
+  axial
+      .add("axial_shape", &AxialShape::shape,
+           "number of positions per axis, slowest axis first; the product must be at least the length")
+      .require_range(1, kMaxSize)
+      .use_if({"positions", {"axial"}});
+  axial.add("axial_dims", &AxialShape::dims, "features per axis; the sum must be the width")
+      .require_range(1, kMaxSize)
+      .use_if({"positions", {"axial"}});
+  table.include(&O::axial_shape, axial);
+  table.add("loss_chunks", &O::loss_chunks, "number of chunks of tokens in which predictor and loss run")
+      .require_range(1, kMaxSize);
+  table.add("tied_embeddings", &O::tied_embeddings,
+            "the predictor uses the weight of the value embedding; needs positions \"axial\", \"rotary\" "
+            "or \"none\"");
+  OptionTable<CrossEntropyOptions> loss;
+  loss.add("label_smoothing", &CrossEntropyOptions::label_smoothing,
+           "label smoothing: share of the uniform distribution in the training targets")
+      .require_fraction_below_one();
+  loss.add("z_loss", &CrossEntropyOptions::z_loss,
+           "coefficient of the squared log-sum-exp of the logits in the training loss")
+      .require_at_least(0);
+  table.include(&O::training_loss_options, loss);
+  return table;
+}
+
+OptionTable<ClassifierOptions> make_table(const ClassifierOptions& /*defaults*/) {
+  OptionTable<ClassifierOptions> table(OptionUse::model);
+  table.include(&ClassifierOptions::encoder, make_encoder_table());
+  table
+      .add("summary_tokens", &ClassifierOptions::summary_tokens,
+           "learned tokens before the sequence, over which the classifier takes the mean; 0: none, the "
+           "mean of all tokens")
+      .require_range(0, kMaxSize);
+  return table;
+}
+
+OptionTable<SetTransformerOptions> make_table(const SetTransformerOptions& /*defaults*/) {
+  OptionTable<SetTransformerOptions> table(OptionUse::model);
+  table.include(&SetTransformerOptions::encoder, make_encoder_table());
+  table
+      .add("decoder_layers", &SetTransformerOptions::decoder_layers,
+           "layers of self-attention after the pooling of a set")
+      .require_range(0, 10000)
+      .default_value = int64_t{1};
+  return table;
+}
+
+OptionTable<SpeechModelOptions> make_table(const SpeechModelOptions& /*defaults*/) {
+  using O = SpeechModelOptions;
+  OptionTable<O> table(OptionUse::model);
+  table.include(&O::encoder, make_encoder_table());
+  const OptionCondition transformer{"encoder", {"transformer"}}, lstm{"encoder", {"lstm"}};
+  table.add_choice("encoder", &O::encoder_kind,
+                   {{"transformer", SpeechEncoderKind::transformer}, {"lstm", SpeechEncoderKind::lstm}},
+                   "kind of the layers");
+  add_positions<O>(table, [](O& to, const std::string& name) {
+    to.use_sinusoidal_positions = name == "sinusoidal";
+  }).use_if(transformer);
+  table.add("hidden", &O::lstm_hidden, "cells of a layer in each direction")
+      .require_range(1, kMaxSize)
+      .use_if(lstm);
+  table
+      .add("bidirectional", &O::lstm_bidirectional,
+           "add an LSTM in the opposite direction to each layer; without it, an LSTM is causal")
+      .use_if(lstm);
+  table.add("causal", &O::causal, "mask later frames, as streaming needs").use_if(transformer);
+  table.add("subsampling", &O::subsampling, "number of frames per step of the model")
+      .require_one_of_integers({1, 2, 4});
+  table
+      .add_choice("subsampling_kind", &O::subsampling_kind,
+                  {{"stack", SubsamplingKind::stack}, {"conv", SubsamplingKind::conv}},
+                  "stack: concatenated frames; conv: a convolution over 3 frames for each factor of 2")
+      .use_if({"subsampling", {"2", "4"}});
+  table.add("max_frames", &O::max_frames, "longest utterance").require_range(1, kMaxSize).use_if(transformer);
+  table
+      .add_choice("ctc_mean", &O::reduction,
+                  {{"utterance", CtcReduction::per_utterance}, {"label", CtcReduction::per_label}},
+                  "items over which the loss of a batch is a mean")
+      .use_for(OptionUse::training);
+  return table;
+}
+
+template <class Options>
+const OptionTable<Options>& table_of() {
+  static const auto& table = *new OptionTable<Options>(make_table(Options()));
+  return table;
+}
+
+Problems find_option_problems(const ClassifierOptions& options) {
+  return find_option_problems(options.encoder);
+}
+
+Problems find_option_problems(const SpeechModelOptions& options) {
+  return options.encoder_kind == SpeechEncoderKind::lstm ? Problems() : find_option_problems(options.encoder);
+}
+
+// Returns a kind with the options of `Options` except for those in `excluded`.
+template <class Options>
+ModelKind make_model_kind(std::string name, std::string help, const Names& excluded = {}) {
+  ModelKind kind{.name = std::move(name), .help = std::move(help)};
+  for (OptionSpec& spec : table_of<Options>().specs())
+    if (std::find(excluded.begin(), excluded.end(), spec.name) == excluded.end())
+      kind.options.push_back(std::move(spec));
+  kind.find_problems = [](const OptionValues& values, const AttentionPattern& attention) {
+    return find_option_problems(read_model_options<Options>(values, attention));
+  };
+  return kind;
+}
+
+ModelKind make_speech_model_kind() {
+  ModelKind kind = make_model_kind<SpeechModelOptions>("speech", "CTC over frames");
+  const std::vector<OptionSpec> shared = make_encoder_table().specs();
+  for (OptionSpec& spec : kind.options)
+    if (has_option(shared, spec.name) && spec.name != "layers" && spec.name != "dropout")
+      spec.use_if({"encoder", {"transformer"}});
+  kind.find_problems = [find = kind.find_problems](const OptionValues& values,
+                                                   const AttentionPattern& attention) {
+    Problems problems = find(values, attention);
+    if (values.get<std::string>("positions") == "axial")
+      problems.push_back({"positions", "\"axial\" needs a model of type \"image\" or \"sequence\""});
+    return problems;
+  };
+  return kind;
+}
+
+Registry<ModelKind>& model_registry() {
+  static auto& kinds = *new Registry<ModelKind>(
+      "model type",
+      {make_model_kind<AutoregressiveModelOptions>("image", "mixture of logistics over bytes",
+                                                   {"tied_embeddings", "label_smoothing", "z_loss"}),
+       make_model_kind<AutoregressiveModelOptions>("sequence", "categorical distribution over tokens",
+                                                   {"mixtures"}),
+       make_model_kind<ClassifierOptions>("classification", "one class per sequence"),
+       make_model_kind<SetTransformerOptions>("set", "a number or a mixture of Gaussians per set of vectors"),
+       make_speech_model_kind()});
+  return kinds;
+}
+
+}  // namespace
+
+template <class Options>
+Options read_model_options(const OptionValues& values, const AttentionPattern& attention) {
+  auto options = table_of<Options>().read(values);
+  options.encoder.attention = attention;
+  if (!supports(attention, &AttentionCapabilities::weight_dropout)) options.encoder.attention_dropout = 0;
+  return options;
+}
+
+template AutoregressiveModelOptions read_model_options(const OptionValues&, const AttentionPattern&);
+template ClassifierOptions read_model_options(const OptionValues&, const AttentionPattern&);
+template SetTransformerOptions read_model_options(const OptionValues&, const AttentionPattern&);
+template SpeechModelOptions read_model_options(const OptionValues&, const AttentionPattern&);
+
+void register_model_kind(ModelKind kind) {
+  model_registry().add(std::move(kind));
+}
+
+const std::deque<ModelKind>& list_model_kinds() {
+  return model_registry().list();
+}
+
+const ModelKind& find_model_kind(const std::string& name) {
+  return model_registry().find(name);
+}
+
+}  // namespace tapeformer
