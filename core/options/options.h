@@ -93,8 +93,8 @@ class OptionValues {
 
 bool has_option(const std::vector<OptionSpec>& specs, const std::string& name);
 
-// Returns the value of an option: that in `values`, or else the default. Throws std::invalid_argument if there
-// is no such option, or if T is not its type.
+// Returns the value of an option: that in `values`, or else the default. Throws std::invalid_argument if
+// there is no such option, or if T is not its type.
 template <class T>
 T get_value(const std::vector<OptionSpec>& specs, const OptionValues& values, const std::string& name) {
   return values.contains(name) ? values.get<T>(name) : OptionValues(specs).get<T>(name);

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 
 #include "tests/structure/doc_rules.h"
 #include "tests/structure/source_rules.h"
@@ -41,6 +42,16 @@ TEST_CASE("a CMakeLists.txt lists every source file") {
   std::string problems;
   for (const SourceFile& file : tree()) problems += joined(listing_problems(file, tree()));
   CHECK(problems == "");
+}
+
+// In ops and its backends, the base name of a file says where it belongs.
+TEST_CASE("no folder outside ops and the tests has more than 25 files") {
+  std::map<std::string, int> counts;
+  for (const SourceFile& file : tree())
+    if (!file.path.starts_with("ops/") && !file.path.starts_with("tests/"))
+      ++counts[file.path.substr(0, file.path.find_last_of('/') + 1)];
+  CHECK(counts.size() > 20);
+  for (const auto& [folder, count] : counts) CHECK_MESSAGE(count <= 25, folder);
 }
 
 TEST_CASE("control: long and unlisted files are found") {
