@@ -150,7 +150,10 @@ OptionTable<SpeechModelOptions> make_table(const SpeechModelOptions& /*defaults*
       .add("bidirectional", &O::lstm_bidirectional,
            "add an LSTM in the opposite direction to each layer; without it, an LSTM is causal")
       .use_if(lstm);
-  table.add("causal", &O::causal, "mask later frames, as streaming needs").use_if(transformer);
+  table
+      .add("causal", &O::causal,
+           "mask later frames, as streaming needs; an LSTM is causal if it is not bidirectional")
+      .use_if(transformer);
   table.add("subsampling", &O::subsampling, "number of frames per step of the model")
       .require_one_of_integers({1, 2, 4});
   table

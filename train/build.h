@@ -5,7 +5,6 @@
 #include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "data/make_dataset.h"
 #include "models/autoregressive_model.h"

@@ -8,6 +8,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <csignal>
 
 #include "core/system/files.h"
 
@@ -47,7 +48,11 @@ ChildProcess::ChildProcess(const ProcessOptions& options)
   posix_spawn_file_actions_adddup2(&actions, options.error_descriptor, STDERR_FILENO);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
+  sigset_t defaults;  // signals that the program ignores, and its children do not
+  sigemptyset(&defaults);
+  sigaddset(&defaults, SIGXFSZ);
+  posix_spawnattr_setsigdefault(&attributes, &defaults);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF);
   const int error =
       posix_spawnp(&id_, program_.c_str(), &actions, &attributes, list_pointers(options.arguments).data(),
                    options.environment.empty() ? environ : list_pointers(options.environment).data());

@@ -170,7 +170,7 @@ void ThreadPool::run_loop(int64_t range_count, int max_helpers, RangeFunction fu
   next_range_.store(0, std::memory_order_relaxed);
   state_.store(kOpen);
   generation_.fetch_add(1);
-  generation_.notify_all();
+  for (int i = 0; i < max_helpers; ++i) generation_.notify_one();
   run_remaining_ranges();
   state_.fetch_and(~kOpen);
   wait_for_workers();

@@ -56,7 +56,7 @@ class BigramTask : public Task {
     const Batch& examples = batch.examples();
     return {model_->compute_loss(examples), examples.inputs().numel()};
   }
-  std::unique_ptr<Evaluator> open_evaluation(const EvaluationOptions& options) const override {
+  std::unique_ptr<Evaluator> make_evaluator(const EvaluationOptions& options) const override {
     const auto data = open_evaluation_set(config(), environment_, nullptr, options.split, options.limit);
     return std::make_unique<DatasetEvaluator>(data, [this](const Dataset& set, const StopCheck& /*stop*/) {
       const NoGradScope no_grad;

@@ -110,8 +110,8 @@ void add_run(std::vector<SchemaKey>& keys) {
   table.add("cuda_graphs", &RunConfig::cuda_graphs, "capture steps as CUDA graphs and replay them")
       .allow_change_on_resume()
       .use_for(OptionUse::model);
-  keys.back().scope = {cuda, {"models of type \"image\" and \"sequence\"", "model.type", [](const Config& c) {
-                                return is_listed({"image", "sequence"}, c.model.type);
+  keys.back().scope = {cuda, {"models whose steps can be captured", "model.type", [](const Config& c) {
+                                return !is_listed({"classification", "set", "speech"}, c.model.type);
                               }}};
   table
       .add(
@@ -281,10 +281,12 @@ void add_train(std::vector<SchemaKey>& keys) {
       .allow_change_on_resume();
   table.add("dropout_steps", &TrainConfig::dropout_steps, "number of steps with dropout; 0: all steps")
       .require_at_least(0);
-  keys.back().scope = {make_layer_dropout_condition(),
-                       {"training with dropout", "model.dropout", [](const Config& c) {
-                          return is_positive(c.model, "dropout") || is_positive(c.model, "attention_dropout");
-                        }}};
+  keys.back().scope = {
+      {"model types with dropout", "model.type", [](const Config& c) { return c.model.has("dropout"); }},
+      make_layer_dropout_condition(),
+      {"training with dropout", "model.dropout", [](const Config& c) {
+         return is_positive(c.model, "dropout") || is_positive(c.model, "attention_dropout");
+       }}};
 }
 
 }  // namespace

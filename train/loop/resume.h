@@ -22,7 +22,7 @@ void prepare_new_run(const RunDirectory& directory, const Config& config);
 // the checkpoint.
 struct TaskDataDescription {
   std::string metadata_json;    // get_checked_metadata_json()
-  std::string training_digest;  // Task::compute_data_digest().training
+  std::string training_digest;  // BatchSource::compute_digest()
 };
 
 // Loads the last checkpoint into `task` and `optimizer`, and returns the TrainingState of the checkpoint. If

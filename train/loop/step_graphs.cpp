@@ -40,7 +40,10 @@ void StepGraphs::move_to_device(StepBatch& batch, int64_t micro_batch, const Bat
   };
   copy(batch.examples().tokens, input.tokens);
   copy(batch.examples().mask, input.mask);
-  batch.tensors = input;
+  Batch moved = batch.examples();
+  moved.tokens = input.tokens;
+  moved.mask = input.mask;
+  batch.tensors = moved;
 }
 
 StepOutputs StepGraphs::run(const StepLayout& layout, int64_t step,

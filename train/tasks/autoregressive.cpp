@@ -122,7 +122,7 @@ std::string AutoregressiveTask::metadata_json() const {
   return tokenizer_ ? to_json(*tokenizer_) : "";
 }
 
-std::unique_ptr<Evaluator> AutoregressiveTask::open_evaluation(const EvaluationOptions& options) const {
+std::unique_ptr<Evaluator> AutoregressiveTask::make_evaluator(const EvaluationOptions& options) const {
   if (options.context == kCarried) {
     const int64_t streams = std::max<int64_t>(options.batch_size, 1), limit = options.limit.value_or(0);
     return std::make_unique<DatasetEvaluator>(

@@ -26,7 +26,7 @@ class AutoregressiveTask final : public Task {
 
   NamedTensors state() const override { return memory_ ? memory_->state() : NamedTensors(); }
   std::string metadata_json() const override;
-  std::unique_ptr<Evaluator> open_evaluation(const EvaluationOptions& options) const override;
+  std::unique_ptr<Evaluator> make_evaluator(const EvaluationOptions& options) const override;
   std::optional<BatchLayout> make_graph_layout(const StepBatch& batch) const override;
   BatchLoss compute_loss(const StepBatch& batch, const ForwardContext& context) override;
   void add_metrics(double loss, MetricRecord& record) const override;

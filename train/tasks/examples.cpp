@@ -43,7 +43,7 @@ ExampleTask::ExampleTask(const Config& config, const TaskEnvironment& environmen
       environment_(environment),
       model_(make_example_model(config, get_dataset_info(config), environment.device)) {}
 
-std::unique_ptr<Evaluator> ExampleTask::open_evaluation(const EvaluationOptions& options) const {
+std::unique_ptr<Evaluator> ExampleTask::make_evaluator(const EvaluationOptions& options) const {
   const int64_t batch_size = choose_batch_size(config(), options);
   return std::make_unique<DatasetEvaluator>(
       open_evaluation_set(config(), environment_, nullptr, options.split, options.limit),

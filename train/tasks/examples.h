@@ -19,7 +19,7 @@ class ExampleTask final : public Task {
     return config().model.type == "set" ? ModelSubject::sets : ModelSubject::classes;
   }
   ExampleModel& model() const override { return *model_; }
-  std::unique_ptr<Evaluator> open_evaluation(const EvaluationOptions& options) const override;
+  std::unique_ptr<Evaluator> make_evaluator(const EvaluationOptions& options) const override;
   BatchLoss compute_loss(const StepBatch& batch, const ForwardContext& context) override;
 
  private:

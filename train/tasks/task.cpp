@@ -31,6 +31,13 @@ std::pair<int64_t, int64_t> compute_slice_range(int64_t count, int rank, int siz
   return {count * rank / size, count * (rank + 1) / size};
 }
 
+std::unique_ptr<Evaluator> Task::open_evaluation(const EvaluationOptions& options) const {
+  if (!options.context.empty()) require_subject(*this, {ModelSubject::text}, "a context of evaluations");
+  if (options.beam_size > 0 || options.confusion_count > 0)
+    require_subject(*this, {ModelSubject::speech}, "a beam search or a list of confusions");
+  return make_evaluator(options);
+}
+
 BatchSource& Task::batches() const {
   check(batches_ != nullptr, "task", "the task of a checkpoint has no training data");
   return *batches_;

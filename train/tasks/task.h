@@ -104,7 +104,7 @@ class Task {
 
   // Opens the data of an evaluation. Throws ConfigError if the options do not match the task, and DataError
   // if files are missing or invalid.
-  virtual std::unique_ptr<Evaluator> open_evaluation(const EvaluationOptions& options) const = 0;
+  std::unique_ptr<Evaluator> open_evaluation(const EvaluationOptions& options) const;
 
   // Returns the training data. Only tasks of make_task() have training data.
   BatchSource& batches() const;
@@ -124,7 +124,11 @@ class Task {
   virtual double compute_progress_bits_per_dim(double /*loss*/) const { return -1; }
 
  protected:
-  std::unique_ptr<BatchSource> batches_;  // null for a task of a checkpoint
+  virtual std::unique_ptr<Evaluator> make_evaluator(const EvaluationOptions& options) const = 0;
+
+  // Null for a task of a checkpoint. Its thread must not use members of the derived class, which are
+  // destroyed first.
+  std::unique_ptr<BatchSource> batches_;
 
  private:
   Config config_;

@@ -27,6 +27,10 @@ const TaskType& find_type(const std::string& model_type) {
 }  // namespace
 
 void register_task_type(TaskType type) {
+  for (const TaskType& other : task_registry())
+    for (const std::string& name : other.model_types)
+      if (std::find(type.model_types.begin(), type.model_types.end(), name) != type.model_types.end())
+        throw std::invalid_argument("the model type \"" + name + "\" already has a task");
   task_registry().push_back(std::move(type));
 }
 

@@ -35,10 +35,10 @@ CtcBatch make_ctc_batch(const SpeechBatch& batch) {
 
 }  // namespace
 
-SpeechBatches::SpeechBatches(const Config& config, SpeechPart part, const SpeechModel& model,
+SpeechBatches::SpeechBatches(const Config& config, SpeechPart part, std::shared_ptr<const SpeechModel> model,
                              Communicator& processes)
     : part_(std::move(part)),
-      model_(model),
+      model_(std::move(model)),
       communicator_(processes),
       plan_(part_.frame_counts(), make_plan_options(config)),
       augment_(make_augment_options(get_speech_options(config))),
@@ -82,9 +82,9 @@ StepBatch SpeechBatches::load(const SpeechBatchPlan& plan, int64_t number) const
   const CtcBatch batch = make_ctc_batch(part_.dataset->batch(own, augment_ ? &*augment_ : nullptr, stream,
                                                              plan.count_complete_epochs(number), frames));
   BatchSlice slice{.first_example = first, .example_count = last - first};
-  slice.loss_divisor = static_cast<double>(model_.compute_loss_divisor(batch));
+  slice.loss_divisor = static_cast<double>(model_->compute_loss_divisor(batch));
   slice.batch_loss_divisor = slice.example_count < count
-                                 ? static_cast<double>(model_.compute_loss_divisor(
+                                 ? static_cast<double>(model_->compute_loss_divisor(
                                        make_ctc_batch(part_.dataset->make_targets(indices))))
                                  : slice.loss_divisor;
   return {.number = number, .slice = slice, .tensors = batch};

@@ -14,8 +14,9 @@ namespace tapeformer {
 
 class SpeechBatches final : public BatchSource {
  public:
-  // The model computes the divisors of the losses. The arguments by reference must outlive the object.
-  SpeechBatches(const Config& config, SpeechPart part, const SpeechModel& model, Communicator& processes);
+  // The model computes the divisors of the losses. `processes` must outlive the object.
+  SpeechBatches(const Config& config, SpeechPart part, std::shared_ptr<const SpeechModel> model,
+                Communicator& processes);
 
   int64_t count_examples() const override { return static_cast<int64_t>(part_.usable_indices.size()); }
   double count_batches(double epochs) const override { return plan_.count_batches(epochs); }
@@ -34,7 +35,7 @@ class SpeechBatches final : public BatchSource {
   std::vector<int64_t> indices_at(const SpeechBatchPlan& plan, int64_t number) const;
 
   SpeechPart part_;
-  const SpeechModel& model_;
+  std::shared_ptr<const SpeechModel> model_;  // shared with the task, which may be destroyed first
   Communicator& communicator_;
   SpeechBatchPlan plan_;
   std::optional<SpecAugmentOptions> augment_;

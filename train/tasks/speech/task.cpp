@@ -135,7 +135,7 @@ SpeechTask::SpeechTask(const Config& config, const TaskEnvironment& environment)
   log_part(part);
   metadata_ = make_speech_metadata(part);
   model_ = make_speech_model(config, metadata_, environment.device);
-  batches_ = std::make_unique<SpeechBatches>(this->config(), std::move(part), *model_, environment.processes);
+  batches_ = std::make_unique<SpeechBatches>(this->config(), std::move(part), model_, environment.processes);
 }
 
 SpeechTask::SpeechTask(const Config& config, const TaskEnvironment& environment, const TrainingState& state,
@@ -145,9 +145,10 @@ SpeechTask::SpeechTask(const Config& config, const TaskEnvironment& environment,
       metadata_(parse_speech_metadata(state.task_json, state_path)),
       model_(make_speech_model(config, metadata_, environment.device)) {}
 
-std::unique_ptr<Evaluator> SpeechTask::open_evaluation(const EvaluationOptions& options) const {
+std::unique_ptr<Evaluator> SpeechTask::make_evaluator(const EvaluationOptions& options) const {
   Config limited = config();
-  if (options.limit) limited.data.limit = limited.data.eval_limit = *options.limit;
+  if (options.limit) limited.data.eval_limit = *options.limit;
+  if (options.limit.value_or(0) > 0) limited.data.limit = *options.limit;
   const std::string split =
       options.split.empty() ? choose_speech_evaluation_split(limited, environment_.data) : options.split;
   SpeechPart part = read_speech_part(limited, split, environment_.data, &metadata_);

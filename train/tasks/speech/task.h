@@ -21,7 +21,7 @@ class SpeechTask final : public Task {
   const SpeechMetadata& metadata() const { return metadata_; }
 
   std::string metadata_json() const override { return to_json(metadata_); }
-  std::unique_ptr<Evaluator> open_evaluation(const EvaluationOptions& options) const override;
+  std::unique_ptr<Evaluator> make_evaluator(const EvaluationOptions& options) const override;
   BatchLoss compute_loss(const StepBatch& batch, const ForwardContext& context) override;
   bool reports_epochs() const override { return true; }
   const char* speed_unit() const override { return "frames"; }
@@ -29,7 +29,7 @@ class SpeechTask final : public Task {
  private:
   TaskEnvironment environment_;
   SpeechMetadata metadata_;
-  std::unique_ptr<SpeechModel> model_;
+  std::shared_ptr<SpeechModel> model_;
 };
 
 }  // namespace tapeformer
