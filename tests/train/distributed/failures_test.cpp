@@ -172,10 +172,11 @@ TEST_CASE("a program without MPI trains alone, and ends with a message if mpirun
   const ProgramResult two = Job(2, words).result();
   CAPTURE(two.err);
   CHECK(two.code == 2);
-  for (const char* process : {"0", "1"})
-    CHECK(contains(two.err, std::string("mpirun started process ") + process +
-                                " of 2, but this program was built without MPI; build it with "
-                                "-DTAPEFORMER_MPI=ON, or start it alone"));
+  // mpirun may kill a process before its message.
+  CHECK(contains(
+      two.err,
+      " of 2, but this program was built without MPI; build it with -DTAPEFORMER_MPI=ON, or start it "
+      "alone"));
   CHECK_FALSE(fs::exists(dir / "run"));
   CHECK(Job(1, words).wait() == 0);
 }

@@ -32,6 +32,14 @@ inline std::vector<std::string> make_mpirun_command(int processes, const std::ve
   return all;
 }
 
+// Returns whether mpirun forwards all bytes of standard output. Open MPI 5.0.7 does not.
+inline bool forwards_all_output() {
+  const TempDir dir;
+  const std::string out = dir / "out", err = dir / "err";
+  wait_for_exit_code(start_command({MPIRUN, "--version"}, out, err));
+  return !contains(read_file(out), " 5.");
+}
+
 // Returns the number of errors in `err`, the standard error of programs.
 inline int64_t count_errors(const std::string& err) {
   int64_t count = 0;
@@ -51,9 +59,15 @@ class Job {
  public:
   // Starts the processes. `prefix` is shell code that each process runs before `words`. The code can read
   // $rank (the number of the process) and $folder (the temporary folder), and can change $@ with `set --`.
-  Job(int processes, std::vector<std::string> words, const std::string& prefix = "") {
-    const std::string code = "rank=$OMPI_COMM_WORLD_RANK; folder='" + dir_.path().string() +
-                             "'; echo $$ > $folder/pid.$rank; " + prefix + " exec \"$@\"";
+  //
+  // Process 0 writes its standard output to a file, because mpirun of Open MPI 5.0 loses bytes of it. With
+  // `forwards_output`, mpirun forwards it, as for a user.
+  Job(int processes, std::vector<std::string> words, const std::string& prefix = "",
+      bool forwards_output = false)
+      : forwards_output_(forwards_output) {
+    const std::string code =
+        "rank=$OMPI_COMM_WORLD_RANK; folder='" + dir_.path().string() + "'; echo $$ > $folder/pid.$rank; " +
+        (forwards_output ? "" : "exec > $folder/stdout.$rank; ") + prefix + " exec \"$@\"";
     words.insert(words.begin(), {"sh", "-c", code, "sh"});
     // After an error, mpirun of Open MPI 5 kills processes that have not ended after this time, and their
     // status is not recorded.
@@ -67,8 +81,7 @@ class Job {
   ProgramResult result() {
     ProgramResult result;
     result.code = wait();
-    result.out = read_file(out());
-    std::erase(result.out, '\0');  // mpirun of Open MPI 5 writes a zero byte for each of its warnings
+    result.out = read_file(forwards_output_ ? out() : dir_ / "stdout.0");
     result.err = read_file(err());
     return result;
   }
@@ -96,6 +109,7 @@ class Job {
   std::filesystem::path err() const { return dir_ / "err"; }
 
   TempDir dir_;
+  bool forwards_output_;
   pid_t child_;
   std::chrono::steady_clock::time_point start_;
 };
