@@ -121,7 +121,9 @@ TEST_CASE("regions of OpenMP have one thread inside a loop") {
   });
   CHECK(larger == 0);
   CHECK(omp_get_max_threads() == 2);
+#ifdef _OPENMP  // with clang, only libraries open regions
   CHECK(team_of_region() == 2);
+#endif
 }
 
 TEST_CASE("case and white space of OMP_WAIT_POLICY are ignored") {
