@@ -1,0 +1,231 @@
+// ops/reference/gated_linear_attention.h computes gated_linear_attention() token by token. The kernels are in
+// ops/cpu/gated_linear_attention.cpp and ops/cuda/gated_linear_attention.cu.
+#include "ops/gated_linear_attention.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "autograd/results.h"
+#include "core/dispatch.h"
+#include "ops/detail/attention_inputs.h"
+#include "ops/detail/tensors.h"
+#include "ops/elementwise.h"
+#include "ops/index.h"
+#include "ops/kernels/gated_linear_attention.h"
+#include "ops/view.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr const char* kOp = "gated_linear_attention";
+constexpr const char* kStep = "gated_linear_attention_step";
+
+// The inputs of the op with contiguous last dimensions, and log decays (batch, length, heads, decay_dim), or
+// the gradients of these inputs.
+struct GatedInputs {
+  Tensor q, k, v, log_decay, erase, initial_state, lengths;
+
+  static constexpr std::array<Tensor GatedInputs::*, 6> kDifferentiable{
+      &GatedInputs::q,         &GatedInputs::k,     &GatedInputs::v,
+      &GatedInputs::log_decay, &GatedInputs::erase, &GatedInputs::initial_state};
+
+  GatedLinearAttentionShape make_shape(bool reverse) const {
+    return {.batch = q.size(0),
+            .length = q.size(1),
+            .heads = q.size(2),
+            .dim = q.size(3),
+            .value_dim = v.size(3),
+            .decay_dim = log_decay.defined() ? log_decay.size(3) : 1,
+            .reverse = reverse,
+            .lengths = get_data_or_null<int64_t>(lengths)};
+  }
+  template <class T>
+  GatedLinearAttentionInputs<T> make_rows() const {
+    return {.q = get_attention_rows<const T>(q),
+            .k = get_attention_rows<const T>(k),
+            .v = get_attention_rows<const T>(v),
+            .erase = get_optional_rows<const T>(erase),
+            .log_decay = get_optional_rows<const Compute<T>>(log_decay),
+            .initial_state = get_data_or_null<Compute<T>>(initial_state)};
+  }
+  template <class T>
+  GatedLinearAttentionGradients<T> make_gradient_rows() const {
+    return {.gq = get_optional_rows<T>(q),
+            .gk = get_optional_rows<T>(k),
+            .gv = get_optional_rows<T>(v),
+            .gerase = get_optional_rows<T>(erase),
+            .glog_decay = get_optional_rows<Compute<T>>(log_decay),
+            .ginitial_state = get_data_or_null<Compute<T>>(initial_state)};
+  }
+  std::vector<Tensor> list_defined() const {
+    std::vector<Tensor> list;
+    for (const auto member : kDifferentiable)
+      if ((this->*member).defined()) list.push_back(this->*member);
+    return list;
+  }
+  GatedInputs detached() const {
+    GatedInputs copy = *this;
+    for (const auto member : kDifferentiable)
+      if ((copy.*member).defined()) copy.*member = detach(copy.*member);
+    return copy;
+  }
+
+  template <class T>
+  static AttentionRows<T> get_optional_rows(const Tensor& x) {
+    return x.defined() ? get_attention_rows<T>(x) : AttentionRows<T>{};
+  }
+};
+
+// Returns log decays (batch, length, heads, 1 or dim), in which the decays before `boundaries` are -infinity.
+Tensor prepare_log_decay(const Tensor& q, const GatedLinearAttentionOptions& options) {
+  const int64_t batch = q.size(0), length = q.size(1), heads = q.size(2);
+  const DType dtype = get_compute_dtype(q.dtype());
+  Tensor decay = options.log_decay;
+  if (decay.defined()) {
+    const Shape shape = decay.shape();
+    check(shape == Shape{heads} || shape == Shape{batch, length, heads} || shape == q.shape(), kOp,
+          "log decays ", shape, " do not match q ", q.shape(),
+          ": expected (batch, length, heads), (batch, length, heads, dim) or (heads,)");
+    check(decay.dtype() == dtype && decay.device() == q.device(), kOp, "log decays are ",
+          name_of(decay.dtype()), " on ", decay.device().to_string(), ", expected ", name_of(dtype), " on ",
+          q.device().to_string());
+    // The sum with zeros repeats the decays of the heads, and adds up their gradients.
+    if (shape == Shape{heads})
+      decay = add(Tensor::zeros({batch, length, heads, 1}, dtype, q.device()), reshape(decay, {heads, 1}));
+    else if (shape.size() == 3)
+      decay = reshape(decay, {batch, length, heads, 1});
+  }
+  if (options.boundaries.defined()) {
+    check(options.boundaries.shape() == Shape{batch, length}, kOp, "boundaries ", options.boundaries.shape(),
+          " do not match q ", q.shape(), ": expected (batch, length)");
+    const Tensor resets = Tensor::zeros({2, 1}, dtype, q.device());
+    resets.view({1}, {1}, 1).fill(-std::numeric_limits<double>::infinity());
+    const Tensor added = reshape(embedding(resets, options.boundaries), {batch, length, 1, 1});
+    decay = add(decay.defined() ? decay : Tensor::zeros({batch, length, heads, 1}, dtype, q.device()), added);
+  }
+  return decay.defined() ? make_features_contiguous(decay) : decay;
+}
+
+void check_state(const char* op, const Tensor& state, const Tensor& q, int64_t value_dim) {
+  const DType dtype = get_compute_dtype(q.dtype());
+  const Shape expected{q.size(0), q.size(-2), q.size(-1), value_dim};
+  check(state.shape() == expected && state.dtype() == dtype && state.device() == q.device(), op,
+        "the state is ", name_of(state.dtype()), " ", state.shape(), ", expected ", name_of(dtype), " ",
+        expected);
+}
+
+void check_erase(const char* op, const Tensor& erase, const Tensor& k) {
+  check(erase.shape() == k.shape() && erase.dtype() == k.dtype() && erase.device() == k.device(), op,
+        "the erase keys are ", name_of(erase.dtype()), " ", erase.shape(), ", expected ", name_of(k.dtype()),
+        " ", k.shape(), " like k");
+}
+
+GatedInputs prepare_inputs(const Tensor& q, const Tensor& k, const Tensor& v,
+                           const GatedLinearAttentionOptions& options) {
+  check_attention_inputs(kOp, q, k, v);
+  check(q.size(1) == k.size(1), kOp, "queries and keys must have equal lengths, not ", q.shape(), " and ",
+        k.shape());
+  GatedInputs in{.q = make_features_contiguous(q),
+                 .k = make_features_contiguous(k),
+                 .v = make_features_contiguous(v),
+                 .log_decay = prepare_log_decay(q, options),
+                 .lengths = prepare_key_lengths(kOp, options.lengths, k)};
+  if (options.erase.defined()) {
+    check_erase(kOp, options.erase, k);
+    in.erase = make_features_contiguous(options.erase);
+  }
+  if (options.initial_state.defined()) {
+    check_state(kOp, options.initial_state, q, v.size(3));
+    in.initial_state = contiguous(options.initial_state);
+  }
+  return in;
+}
+
+// Returns the gradients of the inputs that are defined, in the order of GatedInputs::list_defined().
+Gradients compute_gradients(const GatedInputs& in, bool reverse, const Tensor& written,
+                            const Gradients& results, NeededGradients needs) {
+  const Tensor g = results[0].defined() ? make_features_contiguous(results[0])
+                                        : Tensor::zeros(in.v.shape(), in.v.dtype(), in.v.device());
+  const Tensor gstate = results[1].defined() ? make_contiguous(results[1]) : results[1];
+  GatedInputs gradients;
+  Gradients list;
+  int index = 0;
+  for (const auto member : GatedInputs::kDifferentiable) {
+    const Tensor& input = in.*member;
+    if (!input.defined()) continue;
+    if (needs[index++]) gradients.*member = Tensor::empty(input.shape(), input.dtype(), input.device());
+    list.push_back(gradients.*member);
+  }
+  dispatch_floating(kOp, in.q, [&]<class T>(auto backend) {
+    gated_linear_attention_backward<T>(backend, in.make_shape(reverse), in.make_rows<T>(),
+                                       get_data_or_null<T>(written), get_attention_rows<const T>(g),
+                                       get_data_or_null<Compute<T>>(gstate),
+                                       gradients.make_gradient_rows<T>());
+  });
+  return list;
+}
+
+}  // namespace
+
+GatedLinearAttentionResult gated_linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                                                  const GatedLinearAttentionOptions& options) {
+  const GatedInputs in = prepare_inputs(q, k, v, options);
+  const std::vector<Tensor> inputs = in.list_defined();
+  const bool recorded = is_recording() && std::any_of(inputs.begin(), inputs.end(), requires_grad);
+  const Tensor out = allocate_attention_result(in.q, in.v);
+  const Tensor written = in.erase.defined() && recorded ? Tensor::empty_like(out) : Tensor{};
+  const Tensor final_state =
+      Tensor::empty({q.size(0), q.size(2), q.size(3), v.size(3)}, get_compute_dtype(q.dtype()), q.device());
+  dispatch_floating(kOp, in.q, [&]<class T>(auto backend) {
+    gated_linear_attention_forward<T>(backend, in.make_shape(options.reverse), in.make_rows<T>(),
+                                      out.data<T>(), get_data_or_null<T>(written),
+                                      final_state.data<Compute<T>>());
+  });
+  record_results(kOp, {out, final_state}, inputs,
+                 [saved = in.detached(), reverse = options.reverse, written](const Gradients& results,
+                                                                             NeededGradients needs) {
+                   return compute_gradients(saved, reverse, written, results, needs);
+                 });
+  return {out, final_state};
+}
+
+void gated_linear_attention_step(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& log_decay,
+                                 const Tensor& erase, const Tensor& state, const Tensor& out) {
+  check_attention_step(kStep, q, k, v, out, true);
+  check(q.dtype() != DType::bfloat16, kStep, "q, k and v must be float32 or float64, not bfloat16");
+  check_state(kStep, state, q, v.size(2));
+  check(state.is_contiguous(), kStep, "the state must be contiguous");
+  if (erase.defined()) {
+    check_erase(kStep, erase, k);
+    check(erase.strides()[2] == 1, kStep, "the last dimension of the erase keys must be contiguous");
+  }
+  GatedLinearAttentionShape shape{
+      .batch = q.size(0), .length = 1, .heads = q.size(1), .dim = q.size(2), .value_dim = v.size(2)};
+  if (log_decay.defined()) {
+    const bool per_channel = log_decay.rank() == 3;
+    check((per_channel ? log_decay.shape() == q.shape()
+                       : log_decay.shape() == Shape{shape.heads} ||
+                             log_decay.shape() == Shape{shape.batch, shape.heads}) &&
+              log_decay.dtype() == q.dtype() && log_decay.device() == q.device() &&
+              (!per_channel || log_decay.strides()[2] == 1),
+          kStep, "log decays ", name_of(log_decay.dtype()), " ", log_decay.shape(), " do not match q ",
+          name_of(q.dtype()), " ", q.shape());
+    if (per_channel) shape.decay_dim = shape.dim;
+  }
+  dispatch_floating(kStep, out, [&]<class O>(auto backend) {
+    using T = Compute<O>;
+    GatedLinearAttentionInputs<T> inputs{.q = get_attention_rows<const T>(q),
+                                         .k = get_attention_rows<const T>(k),
+                                         .v = get_attention_rows<const T>(v),
+                                         .erase = GatedInputs::get_optional_rows<const T>(erase)};
+    if (log_decay.defined()) {
+      const Shape strides = log_decay.strides();
+      inputs.log_decay = {log_decay.data<T>(), log_decay.rank() == 1 ? 0 : strides[0], 0,
+                          log_decay.rank() == 1 ? strides[0] : strides[1]};
+    }
+    gated_linear_attention_step<T, O>(backend, shape, inputs, state.data<T>(), get_attention_rows<O>(out));
+  });
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,55 @@
+// Linear attention that forgets. For each head, a state S (dim, value_dim) is updated for each token t:
+//   S_t = (I - k_t p_tᵀ) Diag(exp(g_t)) S_{t-1} + k_t v_tᵀ,   out_t = S_tᵀ q_t.
+// g is the log decay, at most 0. p is the erase key: before token t writes, it removes what the decayed state
+// returns for p_t. The models of this family are special cases:
+//   RetNet (Sun et al. 2023), Lightning Attention (Qin et al. 2024)   fixed g, no p
+//   Mamba-2 (Dao and Gu 2024)                                         one g per head, no p
+//   GLA (Yang et al. 2023)                                            one g per channel, no p
+//   DeltaNet (Schlag et al. 2021, Yang et al. 2024)                   no g, p = β k, v = β value
+//   Gated DeltaNet (Yang et al. 2024)                                 one g per head, p and v as in DeltaNet
+//   Kimi Delta Attention (Kimi Team 2025)                             one g per channel, likewise
+// Results have no denominators; `q` contains the scale, such as 1/√dim.
+#pragma once
+
+#include "autograd/tape.h"
+
+namespace tapeformer {
+
+struct GatedLinearAttentionOptions {
+  // Log decays g, at most 0: (batch, length, heads), (batch, length, heads, dim), or (heads,) for a decay
+  // that is the same for all tokens. -infinity clears the state before the token. Undefined: 0.
+  Tensor log_decay = {};
+  Tensor erase = {};          // p, (batch, length, heads, dim). Undefined: 0.
+  Tensor initial_state = {};  // S before the first token, (batch, heads, dim, value_dim). Undefined: 0.
+  // Numbers of valid tokens, (batch,) int64 in [0, length]. Later tokens do not change the state, and their
+  // results are 0. Undefined: all tokens are valid.
+  Tensor lengths = {};
+  bool reverse = false;  // process the tokens from the last valid token to the first
+  // Starts of sequences within an example, (batch, length) int64 of 0 and 1. A 1 clears the state before the
+  // token is processed. Undefined: no starts.
+  Tensor boundaries = {};
+};
+
+struct GatedLinearAttentionResult {
+  Tensor out;          // (batch, length, heads, value_dim), contiguous
+  Tensor final_state;  // (batch, heads, dim, value_dim)
+};
+
+// q and k are (batch, length, heads, dim) and v is (batch, length, heads, value_dim), all float32, float64 or
+// bfloat16; `erase` has the same dtype. Decays and states have the compute dtype, which is float32 for
+// bfloat16. Gradients flow to all of these tensors and from both results.
+//
+// The tape keeps the inputs and, if `erase` is defined, one tensor like `out`. backward() computes the states
+// again. Throws ShapeError for mismatched shapes and dtypes.
+GatedLinearAttentionResult gated_linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                                                  const GatedLinearAttentionOptions& options = {});
+
+// Processes one token: updates `state` (batch, heads, dim, value_dim) and writes `out`. q, k and `erase` are
+// (batch, heads, dim), v and `out` are (batch, heads, value_dim), and log_decay is (batch, heads), (batch,
+// heads, dim) or (heads,). `erase` and log_decay can be undefined. All tensors are float32 or float64, and
+// `out` may also be bfloat16 if the other tensors are float32. The call is not recorded and allocates no
+// memory. Throws ShapeError for mismatched shapes and dtypes.
+void gated_linear_attention_step(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& log_decay,
+                                 const Tensor& erase, const Tensor& state, const Tensor& out);
+
+}  // namespace tapeformer
