@@ -93,7 +93,7 @@ Tensor prepare_log_decay(const Tensor& q, const GatedLinearAttentionOptions& opt
     // The sum with zeros repeats the decays of the heads, and adds up their gradients.
     if (shape == Shape{heads})
       decay = add(Tensor::zeros({batch, length, heads, 1}, dtype, q.device()), reshape(decay, {heads, 1}));
-    else if (shape.size() == 3)
+    else if (shape.rank() == 3)
       decay = reshape(decay, {batch, length, heads, 1});
   }
   if (options.boundaries.defined()) {
@@ -126,11 +126,12 @@ GatedInputs prepare_inputs(const Tensor& q, const Tensor& k, const Tensor& v,
   check_attention_inputs(kOp, q, k, v);
   check(q.size(1) == k.size(1), kOp, "queries and keys must have equal lengths, not ", q.shape(), " and ",
         k.shape());
-  GatedInputs in{.q = make_features_contiguous(q),
-                 .k = make_features_contiguous(k),
-                 .v = make_features_contiguous(v),
-                 .log_decay = prepare_log_decay(q, options),
-                 .lengths = prepare_key_lengths(kOp, options.lengths, k)};
+  GatedInputs in;
+  in.q = make_features_contiguous(q);
+  in.k = make_features_contiguous(k);
+  in.v = make_features_contiguous(v);
+  in.log_decay = prepare_log_decay(q, options);
+  in.lengths = prepare_key_lengths(kOp, options.lengths, k);
   if (options.erase.defined()) {
     check_erase(kOp, options.erase, k);
     in.erase = make_features_contiguous(options.erase);
@@ -157,6 +158,7 @@ Gradients compute_gradients(const GatedInputs& in, bool reverse, const Tensor& w
     if (needs[index++]) gradients.*member = Tensor::empty(input.shape(), input.dtype(), input.device());
     list.push_back(gradients.*member);
   }
+  if (!gradients.v.defined() && in.erase.defined()) gradients.v = Tensor::empty_like(in.v);
   dispatch_floating(kOp, in.q, [&]<class T>(auto backend) {
     gated_linear_attention_backward<T>(backend, in.make_shape(reverse), in.make_rows<T>(),
                                        get_data_or_null<T>(written), get_attention_rows<const T>(g),

@@ -1,39 +1,14 @@
 #include "ops/kernels/linear_attention.h"
 
 #include "core/base/instances.h"
-#include "core/threads/threads.h"
 #include "ops/cpu/amx_scan.h"
 #include "ops/cpu/arena.h"
 #include "ops/cpu/feature_map.h"
+#include "ops/cpu/head_groups.h"
 #include "ops/cpu/packed_operand.h"
 
 namespace tapeformer::cpu {
 namespace {
-
-// The tokens [begin, begin + count) of a sequence.
-struct Chunk {
-  int64_t begin, count;
-};
-
-template <class F>
-void for_chunks(int64_t length, F&& f) {
-  for (int64_t begin = 0; begin < length; begin += kChunkTokens)
-    f(Chunk{begin, std::min(kChunkTokens, length - begin)});
-}
-template <class F>
-void for_chunks_backwards(int64_t length, F&& f) {
-  for (int64_t begin = (length - 1) / kChunkTokens * kChunkTokens; begin >= 0 && length > 0;
-       begin -= kChunkTokens)
-    f(Chunk{begin, std::min(kChunkTokens, length - begin)});
-}
-
-// Arrays of several heads. The arrays of adjacent heads are `stride` elements apart.
-template <class T>
-struct PerHead {
-  T* data = nullptr;
-  int64_t stride = 0;
-  T* operator[](int64_t head) const { return data + head * stride; }
-};
 
 // VectorScan::run() and AmxScan::run() compute the scan of outer_product_scan.h. VectorScan uses vector
 // instructions, and AmxScan uses AMX (amx_scan.h). kRoundsOperands is true if run() rounds its operands to
@@ -366,27 +341,12 @@ class HeadGroup {
   int64_t state_elements_ = 0;
 };
 
-// Returns the number of heads per task that balances the work of the threads.
-int64_t group_size(int64_t batch, int64_t heads) {
-  constexpr int64_t kMaxGroup = 8;  // number of heads
-  int64_t best = 1, best_work = batch * heads + kMaxGroup;
-  for (int64_t group = 1; group <= std::min(kMaxGroup, heads); ++group) {
-    const int64_t tasks = batch * ((heads + group - 1) / group);
-    const int64_t work = (tasks + get_thread_count() - 1) / get_thread_count() * group;
-    if (work <= best_work) {
-      best = group;
-      best_work = work;
-    }
-  }
-  return best;
-}
-
 // Calls f(group) for all groups of heads of all sequences, in parallel. `group` is a HeadGroup<S, Scan>&.
 template <class Scan, class S, class F>
 void for_groups_with_scan(const LinearAttentionShape& s, AttentionRows<const S> q, AttentionRows<const S> k,
                           AttentionRows<const S> v, F&& f) {
   if (s.batch == 0 || s.heads == 0) return;
-  const int64_t heads = group_size(s.batch, s.heads), groups = (s.heads + heads - 1) / heads;
+  const int64_t heads = choose_group_size(s.batch, s.heads), groups = (s.heads + heads - 1) / heads;
   for_each_task<typename Scan::ProcessorState>(
       s.batch * groups, heads * (s.query_length + s.key_length) * s.dim * s.value_dim,
       [&] { return HeadGroup<S, Scan>(s, heads, q, k, v); },

@@ -32,7 +32,8 @@ struct GatedLinearAttentionInputs {
   const Compute<T>* initial_state = nullptr;       // (batch, heads, dim, value_dim); null: 0
 };
 
-// Arrays that receive gradients. A kernel does not write an array whose pointer is null.
+// Arrays that receive gradients. A kernel does not write an array whose pointer is null. gv must not be null
+// if the tokens erase.
 template <class T>
 struct GatedLinearAttentionGradients {
   AttentionRows<T> gq = {}, gk = {}, gv = {}, gerase = {};

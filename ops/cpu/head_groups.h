@@ -1,0 +1,52 @@
+// Chunks of tokens and groups of heads, the units of work of linear attention.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "core/threads/threads.h"
+#include "ops/cpu/outer_product_scan.h"
+
+namespace tapeformer::cpu {
+
+// The tokens [begin, begin + count) of a sequence.
+struct Chunk {
+  int64_t begin, count;
+};
+
+template <class F>
+void for_chunks(int64_t length, F&& f) {
+  for (int64_t begin = 0; begin < length; begin += kChunkTokens)
+    f(Chunk{begin, std::min(kChunkTokens, length - begin)});
+}
+template <class F>
+void for_chunks_backwards(int64_t length, F&& f) {
+  for (int64_t begin = (length - 1) / kChunkTokens * kChunkTokens; begin >= 0 && length > 0;
+       begin -= kChunkTokens)
+    f(Chunk{begin, std::min(kChunkTokens, length - begin)});
+}
+
+// Arrays of several heads. The arrays of adjacent heads are `stride` elements apart.
+template <class T>
+struct PerHead {
+  T* data = nullptr;
+  int64_t stride = 0;
+  T* operator[](int64_t head) const { return data + head * stride; }
+};
+
+// Returns the number of heads per task that balances the work of the threads.
+inline int64_t choose_group_size(int64_t batch, int64_t heads) {
+  constexpr int64_t kMaxGroup = 8;  // number of heads
+  int64_t best = 1, best_work = batch * heads + kMaxGroup;
+  for (int64_t group = 1; group <= std::min(kMaxGroup, heads); ++group) {
+    const int64_t tasks = batch * ((heads + group - 1) / group);
+    const int64_t work = (tasks + get_thread_count() - 1) / get_thread_count() * group;
+    if (work <= best_work) {
+      best = group;
+      best_work = work;
+    }
+  }
+  return best;
+}
+
+}  // namespace tapeformer::cpu
