@@ -24,11 +24,15 @@ constexpr const char* kStep = "gated_linear_attention_step";
 // The inputs of the op with contiguous last dimensions, and log decays (batch, length, heads, decay_dim), or
 // the gradients of these inputs.
 struct GatedInputs {
-  Tensor q, k, v, log_decay, erase, initial_state, lengths;
+  Tensor q, k, v, log_decay, erase, beta, initial_state, lengths;
 
-  static constexpr std::array<Tensor GatedInputs::*, 6> kDifferentiable{
-      &GatedInputs::q,         &GatedInputs::k,     &GatedInputs::v,
-      &GatedInputs::log_decay, &GatedInputs::erase, &GatedInputs::initial_state};
+  static constexpr std::array<Tensor GatedInputs::*, 7> kDifferentiable{&GatedInputs::q,
+                                                                        &GatedInputs::k,
+                                                                        &GatedInputs::v,
+                                                                        &GatedInputs::log_decay,
+                                                                        &GatedInputs::erase,
+                                                                        &GatedInputs::beta,
+                                                                        &GatedInputs::initial_state};
 
   GatedLinearAttentionShape make_shape(bool reverse) const {
     return {.batch = q.size(0),
@@ -47,6 +51,7 @@ struct GatedInputs {
             .v = get_attention_rows<const T>(v),
             .erase = get_optional_rows<const T>(erase),
             .log_decay = get_optional_rows<const Compute<T>>(log_decay),
+            .beta = get_optional_rows<const Compute<T>>(beta),
             .initial_state = get_data_or_null<Compute<T>>(initial_state)};
   }
   template <class T>
@@ -56,6 +61,7 @@ struct GatedInputs {
             .gv = get_optional_rows<T>(v),
             .gerase = get_optional_rows<T>(erase),
             .glog_decay = get_optional_rows<Compute<T>>(log_decay),
+            .gbeta = get_optional_rows<Compute<T>>(beta),
             .ginitial_state = get_data_or_null<Compute<T>>(initial_state)};
   }
   std::vector<Tensor> list_defined() const {
@@ -107,12 +113,12 @@ Tensor prepare_log_decay(const Tensor& q, const GatedLinearAttentionOptions& opt
   return decay.defined() ? make_features_contiguous(decay) : decay;
 }
 
-void check_state(const char* op, const Tensor& state, const Tensor& q, int64_t value_dim) {
+// Checks a tensor in the compute dtype of q.
+void check_gate(const char* op, const char* name, const Tensor& gate, const Shape& expected,
+                const Tensor& q) {
   const DType dtype = get_compute_dtype(q.dtype());
-  const Shape expected{q.size(0), q.size(-2), q.size(-1), value_dim};
-  check(state.shape() == expected && state.dtype() == dtype && state.device() == q.device(), op,
-        "the state is ", name_of(state.dtype()), " ", state.shape(), ", expected ", name_of(dtype), " ",
-        expected);
+  check(gate.shape() == expected && gate.dtype() == dtype && gate.device() == q.device(), op, name, " is ",
+        name_of(gate.dtype()), " ", gate.shape(), ", expected ", name_of(dtype), " ", expected);
 }
 
 void check_erase(const char* op, const Tensor& erase, const Tensor& k) {
@@ -136,8 +142,14 @@ GatedInputs prepare_inputs(const Tensor& q, const Tensor& k, const Tensor& v,
     check_erase(kOp, options.erase, k);
     in.erase = make_features_contiguous(options.erase);
   }
+  if (options.beta.defined()) {
+    const Shape expected{q.size(0), q.size(1), q.size(2)};
+    check_gate(kOp, "beta", options.beta, expected, q);
+    in.beta = make_features_contiguous(reshape(options.beta, {expected[0], expected[1], expected[2], 1}));
+  }
   if (options.initial_state.defined()) {
-    check_state(kOp, options.initial_state, q, v.size(3));
+    check_gate(kOp, "the initial state", options.initial_state, {q.size(0), q.size(2), q.size(3), v.size(3)},
+               q);
     in.initial_state = contiguous(options.initial_state);
   }
   return in;
@@ -158,7 +170,8 @@ Gradients compute_gradients(const GatedInputs& in, bool reverse, const Tensor& w
     if (needs[index++]) gradients.*member = Tensor::empty(input.shape(), input.dtype(), input.device());
     list.push_back(gradients.*member);
   }
-  if (!gradients.v.defined() && in.erase.defined()) gradients.v = Tensor::empty_like(in.v);
+  if (!gradients.v.defined() && (in.erase.defined() || in.beta.defined()))
+    gradients.v = Tensor::empty_like(in.v);
   dispatch_floating(kOp, in.q, [&]<class T>(auto backend) {
     gated_linear_attention_backward<T>(backend, in.make_shape(reverse), in.make_rows<T>(),
                                        get_data_or_null<T>(written), get_attention_rows<const T>(g),
@@ -192,40 +205,46 @@ GatedLinearAttentionResult gated_linear_attention(const Tensor& q, const Tensor&
   return {out, final_state};
 }
 
-void gated_linear_attention_step(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& log_decay,
-                                 const Tensor& erase, const Tensor& state, const Tensor& out) {
+void gated_linear_attention_step(const Tensor& q, const Tensor& k, const Tensor& v,
+                                 const GatedTokenOptions& options, const Tensor& state, const Tensor& out) {
   check_attention_step(kStep, q, k, v, out, true);
   check(q.dtype() != DType::bfloat16, kStep, "q, k and v must be float32 or float64, not bfloat16");
-  check_state(kStep, state, q, v.size(2));
+  GatedLinearAttentionShape shape{
+      .batch = q.size(0), .length = 1, .heads = q.size(1), .dim = q.size(2), .value_dim = v.size(2)};
+  check_gate(kStep, "the state", state, {shape.batch, shape.heads, shape.dim, shape.value_dim}, q);
   check(state.is_contiguous(), kStep, "the state must be contiguous");
+  const auto& [log_decay, erase, beta] = options;
   if (erase.defined()) {
     check_erase(kStep, erase, k);
     check(erase.strides()[2] == 1, kStep, "the last dimension of the erase keys must be contiguous");
   }
-  GatedLinearAttentionShape shape{
-      .batch = q.size(0), .length = 1, .heads = q.size(1), .dim = q.size(2), .value_dim = v.size(2)};
+  if (beta.defined()) check_gate(kStep, "beta", beta, {shape.batch, shape.heads}, q);
   if (log_decay.defined()) {
-    const bool per_channel = log_decay.rank() == 3;
-    check((per_channel ? log_decay.shape() == q.shape()
-                       : log_decay.shape() == Shape{shape.heads} ||
-                             log_decay.shape() == Shape{shape.batch, shape.heads}) &&
-              log_decay.dtype() == q.dtype() && log_decay.device() == q.device() &&
-              (!per_channel || log_decay.strides()[2] == 1),
-          kStep, "log decays ", name_of(log_decay.dtype()), " ", log_decay.shape(), " do not match q ",
-          name_of(q.dtype()), " ", q.shape());
+    const bool per_channel = log_decay.rank() == 3, fixed = log_decay.rank() == 1;
+    check_gate(kStep, "the log decay", log_decay,
+               per_channel ? q.shape()
+               : fixed     ? Shape{shape.heads}
+                           : Shape{shape.batch, shape.heads},
+               q);
+    check(!per_channel || log_decay.strides()[2] == 1, kStep,
+          "the last dimension of the log decay must be contiguous");
     if (per_channel) shape.decay_dim = shape.dim;
   }
   dispatch_floating(kStep, out, [&]<class O>(auto backend) {
     using T = Compute<O>;
-    GatedLinearAttentionInputs<T> inputs{.q = get_attention_rows<const T>(q),
-                                         .k = get_attention_rows<const T>(k),
-                                         .v = get_attention_rows<const T>(v),
-                                         .erase = GatedInputs::get_optional_rows<const T>(erase)};
-    if (log_decay.defined()) {
-      const Shape strides = log_decay.strides();
-      inputs.log_decay = {log_decay.data<T>(), log_decay.rank() == 1 ? 0 : strides[0], 0,
-                          log_decay.rank() == 1 ? strides[0] : strides[1]};
-    }
+    // Returns the rows of a tensor (batch, heads, …) or (heads,).
+    const auto gate_rows = [](const Tensor& x) -> AttentionRows<const T> {
+      if (!x.defined()) return {};
+      const Shape strides = x.strides();
+      return x.rank() == 1 ? AttentionRows<const T>{x.data<T>(), 0, 0, strides[0]}
+                           : AttentionRows<const T>{x.data<T>(), strides[0], 0, strides[1]};
+    };
+    const GatedLinearAttentionInputs<T> inputs{.q = get_attention_rows<const T>(q),
+                                               .k = get_attention_rows<const T>(k),
+                                               .v = get_attention_rows<const T>(v),
+                                               .erase = gate_rows(erase),
+                                               .log_decay = gate_rows(log_decay),
+                                               .beta = gate_rows(beta)};
     gated_linear_attention_step<T, O>(backend, shape, inputs, state.data<T>(), get_attention_rows<O>(out));
   });
 }

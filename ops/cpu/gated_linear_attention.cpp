@@ -13,7 +13,8 @@ namespace tapeformer::cpu {
 namespace {
 
 // Gated linear attention for several heads of a sequence. The symbols are those of
-// ops/kernels/gated_linear_attention.h; dx is the gradient of x, and E the gradient of S after a token.
+// ops/kernels/gated_linear_attention.h; p is β e, dx is the gradient of x, and E the gradient of S after a
+// token.
 //
 // Tokens are counted in the order in which they are processed. Loads and stores map this order to positions.
 //
@@ -24,6 +25,8 @@ namespace {
 // The gradient of the log decay of token t is the row sum of (S_{t-1} d) ∘ E. With z = q ∘ dq + p ∘ dp - k ∘
 // dk it is also the sum of z over the tokens from t to the end of the chunk, plus the row sum of S ∘ E at the
 // end of the chunk. The first scan keeps Eᵀ at the end of each chunk for the second.
+//
+// With β, scan 1 stores du in the gradient of v, and scan 2 replaces it by β du.
 //
 // The order of scan 1 is E = d' ∘ E, E += …, where d' is the decay of the token that was processed before.
 // Each chunk begins with d' = 1 and ends with E = d ∘ E.
@@ -44,8 +47,8 @@ class GatedHeadGroup {
     };
     for (PerHead<T>* panel : {&q_, &k_, &p_, &decay_, &features_, &erased_})
       *panel = take(compute_panel_size<T>(shape_.dim));
+    for (PerHead<T>* row : {&beta_, &dots_}) *row = take(kChunkTokens);
     for (PerHead<T>* panel : {&v_, &u_, &out_}) *panel = take(compute_panel_size<T>(shape_.value_dim));
-    dots_ = take(kChunkTokens);
     state_ = take(shape_.dim * round_up_to_vector<T>(shape_.value_dim));
     const int64_t transposed = shape_.value_dim * round_up_to_vector<T>(shape_.dim);
     transposed_ = take(backward_ ? transposed : 0);
@@ -67,11 +70,12 @@ class GatedHeadGroup {
       const Order order{c.begin, 1};
       load_panels(in_.q, order, c, shape_.dim, q_);
       load_panels(in_.k, order, c, shape_.dim, k_);
-      load_panels(in_.v, order, c, shape_.value_dim, v_);
+      load_beta(order, c);
+      load_scaled_panels(in_.v, order, c, shape_.value_dim, v_);
       load_decay(order, c, 0);
       if (in_.erase.data) {
-        load_panels(in_.erase, order, c, shape_.dim, p_);
-        multiply_panels(p_, decay_, c);
+        load_scaled_panels(in_.erase, order, c, shape_.dim, p_);
+        multiply_by_decay(p_, c);
       }
       for (int64_t h = 0; h < heads_; ++h) scan_forward(c, h);
       store_panels(out_, order, c, shape_.value_dim, out);
@@ -91,7 +95,7 @@ class GatedHeadGroup {
       for (int64_t h = 0; h < heads_; ++h) store_state(h, gradients.ginitial_state);
     load_state(in_.initial_state);
     for (int64_t h = 0; h < heads_; ++h) transpose_state(h);
-    if (gradients.gq.data || gradients.gerase.data || gradients.glog_decay.data)
+    if (gradients.gq.data || gradients.gerase.data || gradients.glog_decay.data || in_.beta.data)
       for_chunks(valid_, [&](Chunk c) { scan_state(c, u, g, gradients); });
     for (const auto& [rows, dim] : {std::pair(gradients.gq, shape_.dim),
                                     {gradients.gk, shape_.dim},
@@ -99,6 +103,7 @@ class GatedHeadGroup {
                                     {gradients.gerase, shape_.dim}})
       if (rows.data) clear_padding(rows, dim);
     if (gradients.glog_decay.data) clear_padding(gradients.glog_decay, shape_.decay_dim);
+    if (gradients.gbeta.data) clear_padding(gradients.gbeta, 1);
   }
 
  private:
@@ -126,6 +131,23 @@ class GatedHeadGroup {
         [panels](const U* row, int64_t head, int64_t, int64_t at, int64_t left)
             __attribute__((always_inline)) { store(panels[head] + at, load_first(row, left)); });
   }
+  // Like load_panels(), and multiplies each token by its β, which load_beta() has loaded.
+  void load_scaled_panels(AttentionRows<const S> tensor, Order order, Chunk c, int64_t dim,
+                          PerHead<T> panels) {
+    if (!in_.beta.data) return load_panels(tensor, order, c, dim, panels);
+    for_each_vector(
+        rows(tensor, order, dim), c.count,
+        [ panels, beta = beta_ ](const S* row, int64_t head, int64_t t, int64_t at, int64_t left)
+            __attribute__((always_inline)) {
+              store(panels[head] + at, beta[head][t] * load_first(row, left));
+            });
+  }
+  void load_beta(Order order, Chunk c) {
+    if (!in_.beta.data) return;
+    const TokenRows<const T> source = rows(in_.beta, order, 1);
+    for (int64_t t = 0; t < c.count; ++t)
+      for (int64_t h = 0; h < heads_; ++h) beta_[h][t] = *source.row(t, h);
+  }
   template <class U>
   void store_panels(PerHead<T> panels, Order order, Chunk c, int64_t dim, AttentionRows<U> tensor) {
     for_each_vector(
@@ -139,21 +161,42 @@ class GatedHeadGroup {
       for (int64_t h = 0; h < heads_; ++h) std::fill_n(tensor.row(batch_, t, head_ + h), dim, U{});
   }
 
-  // Calls f(a, b) for all vectors at equal places of panels with `dim` elements per token.
+  // Replaces each vector of panels with `dim` elements per token by f(vector, index, head, token).
   template <class F>
-  void for_panel_vectors(PerHead<T> a, PerHead<T> b, Chunk c, F f) {
+  void map_panels(PerHead<T> panels, int64_t dim, Chunk c, F f) {
     for (int64_t h = 0; h < heads_; ++h)
-      for (int64_t i = 0; i < shape_.dim; i += kLanes<T>)
+      for (int64_t i = 0; i < dim; i += kLanes<T>)
         for (int64_t t = 0; t < c.count; ++t) {
           const int64_t at = compute_panel_index<T>(t, i);
-          f(a[h] + at, b[h] + at);
+          store(panels[h] + at, f(load(panels[h] + at), at, h, t));
         }
   }
-  void multiply_panels(PerHead<T> target, PerHead<T> factor, Chunk c) {
-    for_panel_vectors(target, factor, c, [](T* a, T* b) { store(a, load(a) * load(b)); });
+  void multiply_by_decay(PerHead<T> panels, Chunk c) {
+    map_panels(panels, shape_.dim, c,
+               [this](Vector<T> x, int64_t at, int64_t h, int64_t) { return x * load(decay_[h] + at); });
   }
-  void negate_panels(PerHead<T> target, Chunk c) {
-    for_panel_vectors(target, target, c, [](T* a, T*) { store(a, -load(a)); });
+  void multiply_by_beta(PerHead<T> panels, int64_t dim, Chunk c) {
+    map_panels(panels, dim, c,
+               [this](Vector<T> x, int64_t, int64_t h, int64_t t) { return x * beta_[h][t]; });
+  }
+  void negate(PerHead<T> panels, Chunk c) {
+    map_panels(panels, shape_.dim, c, [](Vector<T> x, int64_t, int64_t, int64_t) { return -x; });
+  }
+  // Returns the dot product of the vectors of token t in two panels with `dim` elements per token.
+  static T dot_of_token(const T* a, const T* b, int64_t dim, int64_t t) {
+    Vector<T> total{};
+    for (int64_t i = 0; i < dim; i += kLanes<T>) {
+      const int64_t at = compute_panel_index<T>(t, i);
+      total += load(a + at) * load(b + at);
+    }
+    return sum(total);
+  }
+  // Loads u, which the forward pass has stored if tokens erase. Otherwise u is β v.
+  void load_written(AttentionRows<const S> written, Order order, Chunk c) {
+    if (in_.erase.data)
+      load_panels(written, order, c, shape_.value_dim, u_);
+    else
+      load_scaled_panels(in_.v, order, c, shape_.value_dim, u_);
   }
 
   // Loads the decays d of a chunk. If `shift` is 1, token t receives the decay of token t - 1, and the first
@@ -229,13 +272,15 @@ class GatedHeadGroup {
     load_panels(in_.q, order, c, shape_.dim, q_);
     load_panels(in_.k, order, c, shape_.dim, k_);
     load_panels(g, order, c, shape_.value_dim, v_);
-    load_panels(u, order, c, shape_.value_dim, u_);
+    load_beta(order, c);
+    load_written(u, order, c);
     load_decay(order, c, 1);
     if (in_.erase.data) {
-      load_panels(in_.erase, order, c, shape_.dim, p_);
-      negate_panels(p_, c);
-      for (int64_t h = 0; h < heads_; ++h) compute_dots(c, h);
-      multiply_panels(k_, decay_, c);
+      load_scaled_panels(in_.erase, order, c, shape_.dim, p_);
+      negate(p_, c);
+      for (int64_t h = 0; h < heads_; ++h)
+        for (int64_t t = 0; t < c.count; ++t) dots_[h][t] = dot_of_token(q_[h], k_[h], shape_.dim, t);
+      multiply_by_decay(k_, c);
     }
     for (int64_t h = 0; h < heads_; ++h) scan_state_gradient(c, h);
     if (gradients.gv.data) store_panels(out_, order, c, shape_.value_dim, gradients.gv);
@@ -282,18 +327,6 @@ class GatedHeadGroup {
         c.count);
   }
 
-  // Sets dots_ to q . k for each token of the chunk.
-  void compute_dots(Chunk c, int64_t h) {
-    for (int64_t t = 0; t < c.count; ++t) {
-      Vector<T> total{};
-      for (int64_t i = 0; i < shape_.dim; i += kLanes<T>) {
-        const int64_t at = compute_panel_index<T>(t, i);
-        total += load(q_[h] + at) * load(k_[h] + at);
-      }
-      dots_[h][t] = sum(total);
-    }
-  }
-
   // Multiplies E and Eᵀ by the decay of the first token of the chunk.
   void decay_states(Chunk c) {
     load_decay(ascending(c), {c.begin, 1}, 0);
@@ -311,11 +344,12 @@ class GatedHeadGroup {
   void scan_state(Chunk c, AttentionRows<const S> u, AttentionRows<const S> g, const Gradients& gradients) {
     const Order order = ascending(c);
     load_panels(in_.k, order, c, shape_.dim, k_);
-    load_panels(u, order, c, shape_.value_dim, u_);
+    load_beta(order, c);
+    load_written(u, order, c);
     load_panels(g, order, c, shape_.value_dim, v_);
     load_decay(order, c, 0);
     const bool erases = in_.erase.data != nullptr;
-    if (erases)
+    if (erases || in_.beta.data)
       load_panels(AttentionRows<const S>{gradients.gv.data, gradients.gv.batch_stride,
                                          gradients.gv.length_stride, gradients.gv.head_stride},
                   order, c, shape_.value_dim, out_);
@@ -335,10 +369,29 @@ class GatedHeadGroup {
       else
         scan_outer_products<kSum>(transposed_[h], shape_.value_dim, shape_.dim, operands, c.count);
     }
-    if (erases) negate_panels(erased_, c);
+    if (erases) negate(erased_, c);
+    if (in_.beta.data) finish_beta_gradient(c, gradients);
     if (gradients.gq.data) store_panels(features_, order, c, shape_.dim, gradients.gq);
     if (gradients.gerase.data) store_panels(erased_, order, c, shape_.dim, gradients.gerase);
     if (gradients.glog_decay.data) finish_decay_gradient(c, gradients.glog_decay);
+  }
+
+  // Computes the gradient of β, and multiplies the gradients of u and p by β.
+  void finish_beta_gradient(Chunk c, const Gradients& gradients) {
+    const Order order = ascending(c);
+    const bool erases = in_.erase.data != nullptr;
+    if (gradients.gbeta.data) {
+      load_panels(in_.v, order, c, shape_.value_dim, v_);
+      if (erases) load_panels(in_.erase, order, c, shape_.dim, p_);
+      const TokenRows<T> target = rows(gradients.gbeta, order, 1);
+      for (int64_t h = 0; h < heads_; ++h)
+        for (int64_t t = 0; t < c.count; ++t)
+          *target.row(t, h) = dot_of_token(v_[h], out_[h], shape_.value_dim, t) +
+                              (erases ? dot_of_token(p_[h], erased_[h], shape_.dim, t) : T{0});
+    }
+    multiply_by_beta(out_, shape_.value_dim, c);
+    store_panels(out_, order, c, shape_.value_dim, gradients.gv);
+    if (erases) multiply_by_beta(erased_, shape_.dim, c);
   }
 
   // Adds factor * (x ∘ y) of each token to the gradients of the log decays, or overwrites them.
@@ -398,7 +451,7 @@ class GatedHeadGroup {
   // Panels of rows of `dim` elements. features_ receives dk and then dq, and erased_ receives dp.
   PerHead<T> q_, k_, p_, decay_, features_, erased_;
   PerHead<T> v_, u_, out_;      // panels of rows of `value_dim` elements
-  PerHead<T> dots_;             // one element per token of a chunk
+  PerHead<T> beta_, dots_;      // one element per token of a chunk
   PerHead<T> state_;            // (dim, value_dim): S or E
   PerHead<T> transposed_;       // (value_dim, dim): Sᵀ or Eᵀ
   PerHead<T> chunk_gradients_;  // (chunks, value_dim, dim): Eᵀ at the end of each chunk

@@ -12,10 +12,11 @@ namespace {
 // Number of rows of the state that are processed at a time.
 constexpr int64_t kGatedStepRows = 64;
 
-// The rows of one head. p and g can be null.
+// The rows of one head. `erase` and g can be null.
 template <class T>
 struct GatedStepRows {
-  const T *q, *k, *v, *p, *g;
+  const T *q, *k, *v, *erase, *g;
+  T beta;
 };
 
 // Calls f(row, exp(g) of the row) for each row of the state.
@@ -43,12 +44,13 @@ void step_gated_columns(const GatedLinearAttentionShape& s, const GatedStepRows<
     written[j] = load_first(rows.v + column + j * kLanes<T>, left[j]);
   }
   const auto element = [&](int64_t row, int j) { return state + row * s.value_dim + column + j * kLanes<T>; };
-  if (rows.p)
+  if (rows.erase)
     for_decayed_rows(
         s, rows.g, [&](int64_t r, T decay) __attribute__((always_inline)) {
           for (int j = 0; j < kVectors; ++j)
-            written[j] -= rows.p[r] * decay * load_first(element(r, j), left[j]);
+            written[j] -= rows.erase[r] * decay * load_first(element(r, j), left[j]);
         });
+  for (int j = 0; j < kVectors; ++j) written[j] *= rows.beta;
   for_decayed_rows(
       s, rows.g, [&](int64_t r, T decay) __attribute__((always_inline)) {
         for (int j = 0; j < kVectors; ++j) {
@@ -74,7 +76,9 @@ void gated_linear_attention_step(Backend, const GatedLinearAttentionShape& s,
       const auto row = [&](const AttentionRows<const T>& x) {
         return x.data ? x.row(batch, 0, head) : nullptr;
       };
-      const GatedStepRows<T> rows{row(in.q), row(in.k), row(in.v), row(in.erase), row(in.log_decay)};
+      const T* const beta = row(in.beta);
+      const GatedStepRows<T> rows{row(in.q),     row(in.k),         row(in.v),
+                                  row(in.erase), row(in.log_decay), beta ? *beta : T{1}};
       for (int64_t column = 0; column < s.value_dim; column += kVectors * kLanes<T>)
         step_gated_columns<kVectors>(s, rows, column, state + i * s.dim * s.value_dim,
                                      out.row(batch, 0, head));

@@ -1,8 +1,8 @@
 // Kernels of gated linear attention (ops/gated_linear_attention.h). For each head, the state S (dim,
 // value_dim) of a sequence is updated for each token t:
-//   S = (I - k_t p_tᵀ) Diag(exp(g_t)) S + k_t v_tᵀ,   out_t = Sᵀ q_t.
+//   S = (I - β_t k_t e_tᵀ) Diag(exp(g_t)) S + β_t k_t v_tᵀ,   out_t = Sᵀ q_t.
 // The update equals the update of a sum of outer products, S = Diag(exp(g_t)) S + k_t u_tᵀ, for
-//   u_t = v_t - (Diag(exp(g_t)) S)ᵀ p_t,
+//   u_t = β_t (v_t - (Diag(exp(g_t)) S)ᵀ e_t),
 // the value that token t writes.
 #pragma once
 
@@ -27,17 +27,19 @@ struct GatedLinearAttentionShape {
 template <class T>
 struct GatedLinearAttentionInputs {
   AttentionRows<const T> q, k, v;
-  AttentionRows<const T> erase = {};               // p; null: no token erases
+  AttentionRows<const T> erase = {};               // e; null: no token erases
   AttentionRows<const Compute<T>> log_decay = {};  // g, at most 0, can be -infinity; null: no decay
+  AttentionRows<const Compute<T>> beta = {};       // β, one element per token and head; null: 1
   const Compute<T>* initial_state = nullptr;       // (batch, heads, dim, value_dim); null: 0
 };
 
 // Arrays that receive gradients. A kernel does not write an array whose pointer is null. gv must not be null
-// if the tokens erase.
+// if the tokens erase or have a β.
 template <class T>
 struct GatedLinearAttentionGradients {
   AttentionRows<T> gq = {}, gk = {}, gv = {}, gerase = {};
   AttentionRows<Compute<T>> glog_decay = {};  // one element per decay
+  AttentionRows<Compute<T>> gbeta = {};       // one element per token and head
   Compute<T>* ginitial_state = nullptr;       // (batch, heads, dim, value_dim)
 };
 

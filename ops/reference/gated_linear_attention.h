@@ -10,15 +10,17 @@
 namespace tapeformer {
 
 // Processes one token of one sequence. q, k and `erase` are (heads, dim), v is (heads, value_dim), `decay` is
-// (heads, dim) or (heads, 1), and `state` is (heads, dim, value_dim). `decay` and `erase` can be undefined.
-// Updates `state` and returns (heads, value_dim).
+// (heads, dim) or (heads, 1), beta is (heads, 1), and `state` is (heads, dim, value_dim). `decay`, `erase`
+// and beta can be undefined. Updates `state` and returns (heads, value_dim).
 inline Tensor step_gated_linear_attention_reference(const Tensor& q, const Tensor& k, const Tensor& v,
-                                                    const Tensor& decay, const Tensor& erase, Tensor& state) {
+                                                    const Tensor& decay, const Tensor& erase,
+                                                    const Tensor& beta, Tensor& state) {
   const auto as_row = [](const Tensor& x) { return reshape(x, {x.size(0), 1, x.size(1)}); };
   const auto as_column = [](const Tensor& x) { return reshape(x, {x.size(0), x.size(1), 1}); };
   if (decay.defined()) state = mul(as_column(decay), state);
   Tensor written = as_row(v);
   if (erase.defined()) written = sub(written, matmul(as_row(erase), state));
+  if (beta.defined()) written = mul(as_column(beta), written);
   state = add(state, matmul(as_column(k), written));
   return reshape(matmul(as_row(q), state), v.shape());
 }
@@ -45,9 +47,9 @@ inline GatedLinearAttentionResult gated_linear_attention_reference(
         decay = exp(o.log_decay.rank() == 1 ? reshape(o.log_decay, {heads, 1}) : token(o.log_decay, n, t));
       if (o.boundaries.defined() && o.boundaries.data<int64_t>()[n * length + t] != 0)
         decay = Tensor::zeros({heads, 1}, DType::float64);
-      rows[static_cast<size_t>(t)] =
-          step_gated_linear_attention_reference(token(q, n, t), token(k, n, t), token(v, n, t), decay,
-                                                o.erase.defined() ? token(o.erase, n, t) : Tensor{}, state);
+      const auto optional = [&](const Tensor& x) { return x.defined() ? token(x, n, t) : x; };
+      rows[static_cast<size_t>(t)] = step_gated_linear_attention_reference(
+          token(q, n, t), token(k, n, t), token(v, n, t), decay, optional(o.erase), optional(o.beta), state);
     }
     results.push_back(length > 0 ? stack(rows, 0) : Tensor::zeros({0, heads, v.size(3)}, DType::float64));
     final_states.push_back(state);

@@ -23,14 +23,15 @@ enum class TestDecay { none, fixed, head, channel };
 struct GatedCase {
   AttentionSizes size;
   TestDecay decay = TestDecay::head;
-  bool erases = true, has_state = false, reverse = false, has_lengths = false, has_boundaries = false;
+  bool erases = true, has_state = false, reverse = false, has_lengths = false, has_boundaries = false,
+       has_beta = false;
   double strength = 1;  // mean of -g
 };
 
 std::string describe(const GatedCase& c) {
   return concat_text(describe(c.size), ", decay ", static_cast<int>(c.decay), ", erases ", c.erases,
                      ", state ", c.has_state, ", reverse ", c.reverse, ", lengths ", c.has_lengths,
-                     ", boundaries ", c.has_boundaries, ", strength ", c.strength);
+                     ", boundaries ", c.has_boundaries, ", beta ", c.has_beta, ", strength ", c.strength);
 }
 
 // The inputs of a case: differentiable tensors, and the options that refer to them.
@@ -40,7 +41,7 @@ struct GatedTestInputs {
 
   std::vector<Tensor> list() const {
     std::vector<Tensor> all{q, k, v};
-    for (const Tensor& x : {options.log_decay, options.erase, options.initial_state})
+    for (const Tensor& x : {options.log_decay, options.erase, options.beta, options.initial_state})
       if (x.defined()) all.push_back(x);
     return all;
   }
@@ -60,6 +61,10 @@ GatedTestInputs make_gated_inputs(const GatedCase& c) {
   if (c.decay == TestDecay::head) in.options.log_decay = uniform(per_head, -2 * c.strength, 0, 7);
   if (c.decay == TestDecay::channel) in.options.log_decay = uniform(in.q.shape(), -2 * c.strength, 0, 7);
   if (c.erases) in.options.erase = mul(in.k, uniform({s.batch, s.query_length, s.heads, 1}, 0, 1, 8));
+  if (c.has_beta) {
+    in.options.beta = uniform(per_head, 0, 1, 10);
+    in.options.beta.data<double>()[0] = 0;
+  }
   if (c.has_state) in.options.initial_state = normal({s.batch, s.heads, s.dim, s.value_dim}, 9);
   in.options.reverse = c.reverse;
   if (c.has_lengths) {
@@ -79,7 +84,8 @@ GatedTestInputs make_gated_inputs(const GatedCase& c) {
 GatedTestInputs replace_inputs(const GatedTestInputs& in, const std::vector<Tensor>& tensors) {
   GatedTestInputs out{tensors[0], tensors[1], tensors[2], in.options};
   size_t next = 3;
-  for (Tensor* x : {&out.options.log_decay, &out.options.erase, &out.options.initial_state})
+  for (Tensor* x :
+       {&out.options.log_decay, &out.options.erase, &out.options.beta, &out.options.initial_state})
     if (x->defined()) *x = tensors[next++];
   return out;
 }
@@ -91,8 +97,8 @@ std::vector<Tensor> compute_gated(decltype(gated_linear_attention)* attention, c
   const std::vector<Tensor> inputs = in.list();
   const DType compute = get_compute_dtype(dtype);
   for (size_t i = 0; i < inputs.size(); ++i) {
-    const bool is_compute =
-        inputs[i].id() == in.options.log_decay.id() || inputs[i].id() == in.options.initial_state.id();
+    const auto is = [&](const Tensor& x) { return inputs[i].id() == x.id(); };
+    const bool is_compute = is(in.options.log_decay) || is(in.options.beta) || is(in.options.initial_state);
     leaves.push_back(set_requires_grad(detach(inputs[i]).to(is_compute ? compute : dtype).clone()));
   }
   const GatedTestInputs converted = replace_inputs(in, leaves);
@@ -154,7 +160,10 @@ TEST_CASE("gated linear attention: values, states and gradients equal the refere
       {{2, 100, 100, 2, 16, 16}, TestDecay::channel, true, true, true, false, true},
       {{2, 50, 50, 2, 5, 6}, TestDecay::none, true, true, false, false, true},
       {{2, 20, 20, 2, 5, 6}, TestDecay::none, false},
-      {{1, 120, 120, 2, 20, 20}, TestDecay::channel, true, true, false, false, false, 30},
+      {{3, 120, 120, 2, 9, 10}, TestDecay::head, true, true, true, true, true, true},
+      {{1, 99, 99, 3, 20, 18}, TestDecay::channel, true, false, false, false, false, true},
+      {{2, 99, 99, 3, 10, 33}, TestDecay::fixed, false, true, false, true, false, true},
+      {{1, 120, 120, 2, 20, 20}, TestDecay::channel, true, true, false, false, false, false, 30},
   };
   for (const GatedCase& c : cases) {
     CAPTURE(describe(c));
@@ -178,7 +187,8 @@ TEST_CASE("gated linear attention: rounding errors in float32 and bfloat16") {
   for (const double strength : {0.05, 0.4, 2.0, 20.0})
     for (const TestDecay decay : {TestDecay::head, TestDecay::channel})
       for (const bool erases : {false, true}) {
-        const GatedCase c{{1, 512, 512, 1, 64, 64}, decay, erases, true, false, false, false, strength};
+        const GatedCase c{
+            {1, 512, 512, 1, 64, 64}, decay, erases, true, false, false, false, false, strength};
         CAPTURE(describe(c));
         const GatedTestInputs in = make_gated_inputs(c);
         const std::vector<Tensor> exact = compute_gated(gated_linear_attention, in);
@@ -246,7 +256,7 @@ TEST_CASE("gated linear attention: the step equals the parallel form and allocat
   for (const TestDecay decay : {TestDecay::none, TestDecay::fixed, TestDecay::head, TestDecay::channel})
     for (const bool erases : {false, true})
       for (const DType dtype : {DType::float32, DType::float64}) {
-        const GatedCase c{{2, 1000, 1000, 2, 33, 19}, decay, erases, false, false, false, false, 0.1};
+        const GatedCase c{{2, 1000, 1000, 2, 33, 19}, decay, erases, false, false, false, false, true, 0.1};
         CAPTURE(describe(c));
         GatedTestInputs in = make_gated_inputs(c);
         std::vector<Tensor> converted;
@@ -260,8 +270,10 @@ TEST_CASE("gated linear attention: the step equals the parallel form and allocat
             return !x.defined() || x.rank() == 1 ? x : view_token(x, t);
           };
           gated_linear_attention_step(view_token(in.q, t), view_token(in.k, t), view_token(in.v, t),
-                                      optional(in.options.log_decay), optional(in.options.erase), state,
-                                      view_token(out, t));
+                                      {.log_decay = optional(in.options.log_decay),
+                                       .erase = optional(in.options.erase),
+                                       .beta = optional(in.options.beta)},
+                                      state, view_token(out, t));
         }
         CHECK(get_device_allocator().stats().allocation_count == allocations);
         check_below(find_relative_errors({out, state}, {exact.out, exact.final_state}),
@@ -336,7 +348,8 @@ TEST_CASE("gated linear attention checks its inputs") {
   fails({.log_decay = normal({2, 7})}, "log decays");
   fails({.log_decay = normal({2, 7, 2}).to(DType::float32)}, "log decays are float32");
   fails({.erase = normal({2, 7, 2, 3})}, "erase keys");
-  fails({.initial_state = normal({2, 2, 3, 4})}, "state");
+  fails({.beta = normal({2, 7, 2, 4})}, "beta");
+  fails({.initial_state = normal({2, 2, 3, 4})}, "the initial state");
   fails({.lengths = Tensor::from_vector<int64_t>({3, 8}, {2})}, "is 8, expected 0 to 7");
   fails({.boundaries = Tensor::zeros({2, 6}, DType::int64)}, "boundaries");
   CHECK_THROWS_AS(gated_linear_attention(in.q, slice(in.k, 1, 0, 6), in.v), ShapeError);

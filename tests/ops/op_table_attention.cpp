@@ -35,12 +35,12 @@ const AttentionSizes kFullTableSizes[] = {
     {2, 3, 7, 2, 3, 2},      {1, 0, 5, 1, 2, 3},      {2, 5, 0, 1, 2, 3},     {1, 70, 5, 1, 2, 1},
     {2, 63, 129, 1, 32, 33}, {1, 200, 66, 2, 64, 17}, {1, 66, 67, 1, 129, 70}};
 
-// Inputs: q, k, v, and then the log decays, the erase keys and the initial state, if the case has them.
+// Inputs: q, k, v, and then the log decays, the erase keys, β and the initial state, if the case has them.
 void add_gated_linear_attention(std::vector<OpCase>& table) {
   struct GatedTableCase {
     AttentionSizes size;
     int64_t decay_rank;  // 0: no decay
-    bool erases, has_state, reverse;
+    bool erases, has_state, reverse, has_beta = false;
   };
   for (const GatedTableCase& c : {GatedTableCase{{2, 5, 5, 2, 3, 2}, 3, true, true, false},
                                   {{2, 5, 5, 2, 3, 2}, 4, true, true, true},
@@ -49,7 +49,9 @@ void add_gated_linear_attention(std::vector<OpCase>& table) {
                                   {{1, 1, 1, 1, 1, 1}, 4, false, false, true},
                                   {{2, 70, 70, 3, 33, 34}, 3, true, false, false},
                                   {{1, 130, 130, 2, 64, 32}, 4, true, true, false},
-                                  {{1, 100, 100, 1, 20, 65}, 4, false, true, true}}) {
+                                  {{1, 100, 100, 1, 20, 65}, 4, false, true, true},
+                                  {{2, 6, 6, 2, 4, 3}, 3, true, false, false, true},
+                                  {{1, 5, 5, 2, 3, 3}, 0, false, false, false, true}}) {
     const AttentionSizes& s = c.size;
     Inputs inputs = attention_inputs(s).list();
     // Keys and erase keys are small, so that states are bounded.
@@ -59,26 +61,29 @@ void add_gated_linear_attention(std::vector<OpCase>& table) {
                                             : inputs[0].shape();
     if (c.decay_rank > 0) inputs.push_back(uniform(decay, -1, -0.01, 4));
     if (c.erases) inputs.push_back(mul(inputs[1], 0.5));
+    if (c.has_beta) inputs.push_back(uniform({s.batch, s.query_length, s.heads}, 0.1, 1, 6));
     if (c.has_state) inputs.push_back(normal({s.batch, s.heads, s.dim, s.value_dim}, 5));
     Tensor lengths;
     if (s.batch > 1) lengths = Tensor::from_vector<int64_t>({s.query_length, s.query_length - 2}, {2});
-    table.push_back(
-        {concat_text("attention, gated linear, decay rank ", c.decay_rank, c.erases ? ", erase" : "",
-                     c.has_state ? ", state" : "", c.reverse ? ", reverse, " : ", ", describe(s)),
-         [c, lengths](const Inputs& in) {
-           size_t next = 3;
-           GatedLinearAttentionOptions o{.lengths = lengths, .reverse = c.reverse};
-           const auto to_compute = [](const Tensor& x) {
-             return x.defined() ? cast(x, get_compute_dtype(x.dtype())) : x;
-           };
-           if (c.decay_rank > 0) o.log_decay = to_compute(in[next++]);
-           if (c.erases) o.erase = in[next++];
-           if (c.has_state) o.initial_state = to_compute(in[next++]);
-           const auto [out, state] = gated_linear_attention(in[0], in[1], in[2], o);
-           return concat({reshape(out, {out.numel()}), reshape(cast(state, out.dtype()), {state.numel()})},
-                         0);
-         },
-         inputs, is_large(s)});
+    table.push_back({concat_text("attention, gated linear, decay rank ", c.decay_rank,
+                                 c.erases ? ", erase" : "", c.has_state ? ", state" : "",
+                                 c.has_beta ? ", beta" : "", c.reverse ? ", reverse, " : ", ", describe(s)),
+                     [c, lengths](const Inputs& in) {
+                       size_t next = 3;
+                       GatedLinearAttentionOptions o{.lengths = lengths, .reverse = c.reverse};
+                       const auto to_compute = [](const Tensor& x) {
+                         return x.defined() ? cast(x, get_compute_dtype(x.dtype())) : x;
+                       };
+                       if (c.decay_rank > 0) o.log_decay = to_compute(in[next++]);
+                       if (c.erases) o.erase = in[next++];
+                       if (c.has_beta) o.beta = to_compute(in[next++]);
+                       if (c.has_state) o.initial_state = to_compute(in[next++]);
+                       const auto [out, state] = gated_linear_attention(in[0], in[1], in[2], o);
+                       return concat(
+                           {reshape(out, {out.numel()}), reshape(cast(state, out.dtype()), {state.numel()})},
+                           0);
+                     },
+                     inputs, is_large(s)});
     for (size_t i = 3; i < inputs.size(); ++i) table.back().optional_inputs.push_back(i);
   }
 }
