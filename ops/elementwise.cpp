@@ -139,6 +139,9 @@ Tensor elu(const Tensor& x) {
 Tensor sigmoid(const Tensor& x) {
   return apply_unary<Sigmoid>("sigmoid", x);
 }
+Tensor silu(const Tensor& x) {
+  return apply_unary<Silu>("silu", x);
+}
 Tensor tanh(const Tensor& x) {
   return apply_unary<Tanh>("tanh", x);
 }

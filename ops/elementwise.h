@@ -22,6 +22,7 @@ Tensor relu(const Tensor& x);  // max(x, 0) with gradient 0 at 0; propagates NaN
 Tensor gelu(const Tensor& x);  // x Φ(x), the exact form
 Tensor elu(const Tensor& x);   // x > 0 ? x : exp(x) - 1
 Tensor sigmoid(const Tensor& x);
+Tensor silu(const Tensor& x);  // x sigmoid(x)
 Tensor tanh(const Tensor& x);
 Tensor softplus(const Tensor& x);  // log(1 + exp(x)) without overflow
 

@@ -186,6 +186,15 @@ template <class T>
   return count >= kLanes<T> ? v : load_first(reinterpret_cast<const T*>(&v), count);
 }
 
+// Calls f(i, count) for each vector of the elements [begin, end): `count` elements begin at element i. f must
+// be always_inline, so that `count` is a constant for whole vectors.
+template <class T, class F>
+[[gnu::always_inline]] inline void visit_vectors(int64_t begin, int64_t end, F f) {
+  int64_t i = begin;
+  for (; i + kLanes<T> <= end; i += kLanes<T>) f(i, kLanes<T>);
+  if (i < end) f(i, end - i);
+}
+
 template <class T>
 Compute<T> dot(const T* x, const T* y, int64_t count) {
   Vector<Compute<T>> total{};

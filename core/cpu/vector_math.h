@@ -184,6 +184,10 @@ template <class V>
   return (x < 0.0f ? e : 1.0f) / (1.0f + e);
 }
 
+[[gnu::always_inline]] inline cpu::Vector<float> sigmoid(cpu::Vector<float> x) {
+  return 1.0f / (1.0f + exp(-x));
+}
+
 [[gnu::always_inline]] inline float tanh(float x) {
   const float t = expm1(-2.0f * std::fabs(x));
   return std::copysign(-t / (t + 2.0f), x);
@@ -238,6 +242,9 @@ inline double softplus(double x) {
 inline double sigmoid(double x) {
   const double e = std::exp(-std::fabs(x));
   return (x < 0 ? e : 1) / (1 + e);
+}
+inline cpu::Vector<double> sigmoid(cpu::Vector<double> x) {
+  return 1.0 / (1.0 + exp(-x));
 }
 inline double tanh(double x) {
   return std::tanh(x);

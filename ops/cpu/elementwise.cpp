@@ -94,11 +94,11 @@ struct ElementwiseKernels {
   inline static const FunctionInstances all{&affine<T>, &dropout_forward<T>};
 };
 template struct UnaryKernels<float, Negate, Exp, Log, Sqrt, Square, Relu, Gelu, Elu, EluPlusOne, SquaredRelu,
-                             Identity, Sigmoid, Tanh, Softplus>;
+                             Identity, Sigmoid, Silu, Tanh, Softplus>;
 template struct BinaryKernels<float, Add, Subtract, Multiply, Divide>;
 template struct ElementwiseKernels<float>;
 template struct UnaryKernels<double, Negate, Exp, Log, Sqrt, Square, Relu, Gelu, Elu, EluPlusOne, SquaredRelu,
-                             Identity, Sigmoid, Tanh, Softplus>;
+                             Identity, Sigmoid, Silu, Tanh, Softplus>;
 template struct BinaryKernels<double, Add, Subtract, Multiply, Divide>;
 template struct ElementwiseKernels<double>;
 

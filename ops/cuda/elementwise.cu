@@ -90,13 +90,15 @@ template <class T>
 struct ElementwiseKernels {
   inline static const FunctionInstances all{&affine<T>, &dropout_forward<T>};
 };
-TAPEFORMER_FLOAT(template struct UnaryKernels<float, Negate, Exp, Log, Sqrt, Square, Relu, Gelu, Elu,
-                                              EluPlusOne, SquaredRelu, Identity, Sigmoid, Tanh, Softplus>;
-                 template struct BinaryKernels<float, Add, Subtract, Multiply, Divide>;
-                 template struct ElementwiseKernels<float>;)
-TAPEFORMER_DOUBLE(template struct UnaryKernels<double, Negate, Exp, Log, Sqrt, Square, Relu, Gelu, Elu,
-                                               EluPlusOne, SquaredRelu, Identity, Sigmoid, Tanh, Softplus>;
-                  template struct BinaryKernels<double, Add, Subtract, Multiply, Divide>;
-                  template struct ElementwiseKernels<double>;)
+TAPEFORMER_FLOAT(
+    template struct UnaryKernels<float, Negate, Exp, Log, Sqrt, Square, Relu, Gelu, Elu, EluPlusOne,
+                                 SquaredRelu, Identity, Sigmoid, Silu, Tanh, Softplus>;
+    template struct BinaryKernels<float, Add, Subtract, Multiply, Divide>;
+    template struct ElementwiseKernels<float>;)
+TAPEFORMER_DOUBLE(
+    template struct UnaryKernels<double, Negate, Exp, Log, Sqrt, Square, Relu, Gelu, Elu, EluPlusOne,
+                                 SquaredRelu, Identity, Sigmoid, Silu, Tanh, Softplus>;
+    template struct BinaryKernels<double, Add, Subtract, Multiply, Divide>;
+    template struct ElementwiseKernels<double>;)
 
 }  // namespace tapeformer::cuda

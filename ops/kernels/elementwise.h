@@ -21,6 +21,7 @@ struct EluPlusOne;
 struct SquaredRelu;
 struct Identity;
 struct Sigmoid;
+struct Silu;
 struct Tanh;
 struct Softplus;
 struct Add;

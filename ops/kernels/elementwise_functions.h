@@ -107,6 +107,17 @@ struct Sigmoid {
     return y * (1 - y);
   }
 };
+struct Silu {
+  template <class Math, class T>
+  TAPEFORMER_HOST_DEVICE static T value(T x) {
+    return x * Math::sigmoid(x);
+  }
+  template <class Math, class T>
+  TAPEFORMER_HOST_DEVICE static T derivative(T x, T y) {
+    const T s = Math::sigmoid(x);
+    return s + y * (1 - s);
+  }
+};
 struct Tanh {
   template <class Math, class T>
   TAPEFORMER_HOST_DEVICE static T value(T x) {

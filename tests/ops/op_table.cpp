@@ -38,6 +38,7 @@ void add_elementwise(std::vector<OpCase>& table) {
   unary("gelu", gelu, normal(shape));
   unary("elu", elu, away_from_zero(shape));
   unary("sigmoid", sigmoid, normal(shape));
+  unary("silu", silu, normal(shape));
   unary("tanh", tanh, normal(shape));
   unary("softplus", softplus, normal(shape));
   auto binary = [&](const char* name, Tensor (*op)(const Tensor&, const Tensor&), const Tensor& a,
@@ -398,6 +399,7 @@ std::vector<OpCase> make_op_table() {
   add_parallel_sizes(table);
   add_attention_cases(table);
   add_float_attention_cases(table);
+  add_conv_and_norm_cases(table);
   for (OpCase& op : table)
     for (const char* name : {"matmul", "linear", "conv1d", "layer_norm", "residual_layer_norm", "lstm"})
       op.depends_on_threads = op.depends_on_threads || op.name.starts_with(name);

@@ -1,0 +1,81 @@
+#include <cmath>
+
+#include "ops/short_conv.h"
+#include "ops/view.h"
+#include "tests/support/lengths.h"
+#include "tests/support/op_table.h"
+#include "tests/support/random.h"
+
+namespace tapeformer::test {
+namespace {
+
+using Inputs = std::vector<Tensor>;
+
+Tensor random_boundaries(const Shape& shape) {
+  const Tensor boundaries = Tensor::empty(shape, DType::int64);
+  const RandomStream stream(11, "boundaries");
+  for (int64_t i = 0; i < boundaries.numel(); ++i)
+    boundaries.data<int64_t>()[i] = stream.uniform(static_cast<uint64_t>(i)) < 0.2;
+  return boundaries;
+}
+
+void add_short_conv(std::vector<OpCase>& table) {
+  const auto add = [&](const Shape& shape, int64_t kernel, ShortConvOptions options,
+                       const std::vector<int64_t>& counts = {}, bool is_large = false) {
+    Inputs inputs{normal(shape, 1), normal({shape[2], kernel}, 2), lengths(counts),
+                  random_boundaries({shape[0], shape[1]})};
+    if (counts.empty()) inputs[2] = Tensor::full({shape[0]}, static_cast<double>(shape[1]), DType::int64);
+    if (options.lookahead == 0) inputs.push_back(normal({shape[0], kernel - 1, shape[2]}, 3));
+    const auto function = [options](const Inputs& in) {
+      ShortConvOptions all = options;
+      all.lengths = in[2], all.boundaries = in[3];
+      if (in.size() > 4) all.history = in[4];
+      return short_conv(in[0], in[1], all);
+    };
+    const std::string name = concat_text(", kernel ", kernel, ", lookahead ", options.lookahead,
+                                         ", activation ", static_cast<int>(options.activation), ", ", shape);
+    const double factor = std::sqrt(static_cast<double>(shape[0] * shape[1] + 1));
+    table.push_back({"short_conv" + name, function, inputs, is_large, factor});
+    table.back().optional_inputs = {2, 3};
+    if (inputs.size() > 4) table.back().optional_inputs.push_back(4);
+  };
+  for (const GateActivation activation :
+       {GateActivation::none, GateActivation::silu, GateActivation::sigmoid}) {
+    for (const int64_t lookahead : {0, 2, 3})
+      add({3, 7, 3}, 4, {.lookahead = lookahead, .activation = activation}, {7, 0, 5});
+    add({2, 3, 2}, 5, {.activation = activation});
+  }
+  add({2, 3, 2}, 1, {.activation = GateActivation::silu});
+  add({1, 2, 1}, 16, {.activation = GateActivation::silu});
+  add({2, 0, 3}, 4, {});
+  add({2, 150, 37}, 4, {.activation = GateActivation::silu}, {150, 71}, true);
+  add({3, 129, 300}, 4, {.lookahead = 1, .activation = GateActivation::silu}, {}, true);
+  add({70, 9, 33}, 3, {}, {}, true);
+  const Tensor packed = normal({2, 6, 3, 5}, 1);
+  table.push_back({"short_conv, x is a slice",
+                   [](const Inputs& in) {
+                     return short_conv(unbind(in[0], 2)[1], in[1], {.activation = GateActivation::silu});
+                   },
+                   {packed, normal({5, 4}, 2)}});
+  table.push_back({"short_conv, x is transposed",
+                   [](const Inputs& in) {
+                     return short_conv(permute(in[0], {0, 2, 1}), in[1]);
+                   },
+                   {normal({2, 3, 7}, 1), normal({3, 4}, 2)}});
+  for (const int64_t length : {0, 2, 5}) {
+    table.push_back({concat_text("next_short_conv_history after ", length, " tokens"),
+                     [](const Inputs& in) {
+                       return next_short_conv_history(in[0], 4, {.lengths = in[2], .history = in[1]});
+                     },
+                     {normal({2, length, 3}, 1), normal({2, 3, 3}, 2), lengths({length, length / 2})}});
+    table.back().optional_inputs = {1, 2};
+  }
+}
+
+}  // namespace
+
+void add_conv_and_norm_cases(std::vector<OpCase>& table) {
+  add_short_conv(table);
+}
+
+}  // namespace tapeformer::test
