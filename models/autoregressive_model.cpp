@@ -98,7 +98,8 @@ AutoregressiveModel::AutoregressiveModel(const AutoregressiveModelOptions& optio
                           ? std::make_unique<AxialPositions>(options.axial_shape, options.max_length)
                           : nullptr),
       encoder(with_max_length(options.encoder, options.max_length)),
-      predictor(options.encoder.output_width(), options.output_width(), !options.tied_embeddings),
+      predictor(options.encoder.output_width(), options.output_width(),
+                {.owns_weight = !options.tied_embeddings}),
       position_features(make_positions(options)),
       options_(options) {
   add_child("value_embedding", value_embedding);

@@ -24,6 +24,7 @@ const ClassifierOptions& check_options(const ClassifierOptions& options) {
 
 EncoderOptions make_encoder_options(const ClassifierOptions& options) {
   EncoderOptions encoder = options.encoder;
+  encoder.causal = false;
   encoder.max_length = options.summary_tokens + options.max_length;
   return encoder;
 }

@@ -23,6 +23,7 @@ const SetTransformerOptions& check_options(const SetTransformerOptions& options)
 
 EncoderOptions make_encoder_options(const SetTransformerOptions& options) {
   EncoderOptions encoder = options.encoder;
+  encoder.causal = false;
   encoder.max_length = options.max_length;
   return encoder;
 }
@@ -31,6 +32,7 @@ EncoderOptions make_decoder_options(const SetTransformerOptions& options) {
   EncoderOptions decoder = options.encoder;
   decoder.attention = {{"softmax", find_attention_kind("softmax").default_options()}};
   decoder.pre_norm = false;
+  decoder.causal = false;
   decoder.max_length = options.seed_count();
   return decoder;
 }

@@ -31,15 +31,17 @@ void embed_into(const Tensor& table, const Tensor& tokens, const Tensor& positio
 }
 
 DecodingLinear::DecodingLinear(const Tensor& weight, const Tensor& bias, int64_t rows)
-    : weight_(weight), bias_(bias), rounded_weights_({weight, bias}) {
+    : weight_(weight),
+      bias_(bias.defined() ? bias : Tensor::zeros({weight.size(0)}, weight.dtype(), weight.device())),
+      rounded_weights_({weight_, bias_}) {
   rounded_weights_.update();
   if (!weight.device().is_cpu()) return;  // cuBLAS needs no packed weight
   const LinearShape shape{rows, weight.size(1), weight.size(0)};
   visit_floating_dtype("DecodingLinear", get_operand_dtype(weight), [&]<class O>(O) {
     using T = Compute<O>;
     const auto prepared = std::make_shared<const cpu::DecodingWeight<O>>(shape, weight.data<T>());
-    cpu_product_ = [prepared, bias](const Tensor& x, Activation activation, const Tensor& preactivation,
-                                    const Tensor& out) {
+    cpu_product_ = [prepared, bias = bias_](const Tensor& x, Activation activation,
+                                            const Tensor& preactivation, const Tensor& out) {
       prepared->forward(x.size(0), x.data<T>(), bias.data<T>(), activation,
                         get_data_or_null<T>(preactivation), out.data<T>());
     };
@@ -116,12 +118,37 @@ void layer_norm_into(const Tensor& x, const Tensor& branch, const Tensor& weight
   });
 }
 
-void add_into(const Tensor& a, const Tensor& b, const Tensor& out) {
-  check(a.shape() == b.shape() && a.shape() == out.shape(), "add_into", "shapes ", a.shape(), ", ", b.shape(),
+namespace {
+
+template <class Function>
+void compute_binary_into(const char* op, const Tensor& a, const Tensor& b, const Tensor& out) {
+  check(a.shape() == b.shape() && a.shape() == out.shape(), op, "shapes ", a.shape(), ", ", b.shape(),
         " and ", out.shape(), " must be equal");
-  dispatch_float_or_double("add_into", a, [&]<class T>(auto backend) {
-    binary_forward<Add>(backend, a.data<T>(), b.data<T>(), out.data<T>(), a.numel());
+  dispatch_float_or_double(op, a, [&]<class T>(auto backend) {
+    binary_forward<Function>(backend, a.data<T>(), b.data<T>(), out.data<T>(), a.numel());
   });
+}
+template <class Function>
+void compute_unary_into(const char* op, const Tensor& x, const Tensor& out) {
+  check(x.shape() == out.shape(), op, "shapes ", x.shape(), " and ", out.shape(), " must be equal");
+  dispatch_float_or_double(op, x, [&]<class T>(auto backend) {
+    unary_forward<Function>(backend, x.data<T>(), out.data<T>(), x.numel());
+  });
+}
+
+}  // namespace
+
+void add_into(const Tensor& a, const Tensor& b, const Tensor& out) {
+  compute_binary_into<Add>("add_into", a, b, out);
+}
+void mul_into(const Tensor& a, const Tensor& b, const Tensor& out) {
+  compute_binary_into<Multiply>("mul_into", a, b, out);
+}
+void sigmoid_into(const Tensor& x, const Tensor& out) {
+  compute_unary_into<Sigmoid>("sigmoid_into", x, out);
+}
+void softplus_into(const Tensor& x, const Tensor& out) {
+  compute_unary_into<Softplus>("softplus_into", x, out);
 }
 
 }  // namespace tapeformer

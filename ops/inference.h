@@ -17,9 +17,9 @@ namespace tapeformer {
 void embed_into(const Tensor& table, const Tensor& tokens, const Tensor& positions, int64_t position,
                 const Tensor& out, const Tensor& added_rows = {});
 
-// A linear layer for decoding, with the weight (out, in) and the bias (out,). `rows` is the maximum number of
-// rows of an input. On the CPU, the object keeps a packed copy of the weight in the dtype
-// get_operand_dtype(weight) (ops/linear.h). On a CUDA device with the precision bfloat16
+// A linear layer for decoding, with the weight (out, in) and the bias (out,), which can be undefined. `rows`
+// is the maximum number of rows of an input. On the CPU, the object keeps a packed copy of the weight in the
+// dtype get_operand_dtype(weight) (ops/linear.h). On a CUDA device with the precision bfloat16
 // (core/device_control.h), the object keeps bfloat16 copies of a float32 weight and a float32 bias.
 class DecodingLinear {
  public:
@@ -55,7 +55,11 @@ class DecodingLinear {
 void layer_norm_into(const Tensor& x, const Tensor& branch, const Tensor& weight, const Tensor& bias,
                      const Tensor& out, const Tensor& rounded_out = {});
 
-// Computes out = a + b.
+// Compute out = a + b, out = a * b, out = sigmoid(x) and out = softplus(x) for contiguous tensors of equal
+// shapes and dtypes. `out` can be an input.
 void add_into(const Tensor& a, const Tensor& b, const Tensor& out);
+void mul_into(const Tensor& a, const Tensor& b, const Tensor& out);
+void sigmoid_into(const Tensor& x, const Tensor& out);
+void softplus_into(const Tensor& x, const Tensor& out);
 
 }  // namespace tapeformer

@@ -7,12 +7,33 @@
 namespace tapeformer {
 namespace {
 
+// The names of GateActivation::none and GateActivation::silu.
+constexpr const char *kNoActivation = "none", *kSilu = "silu";
 constexpr const char* kNoRecurrentForm = "this attention kind has no recurrent form";
 
 // Throws OptionError if `options` sets an option that has no effect because of the values of other options.
 void check_used(const AttentionKind& kind, const OptionValues& options) {
   for (const UnusedOption& unused : find_unused_options(kind.options, options))
     throw OptionError(unused.name, unused.reason);
+}
+
+// Adds the options of the convolution of the projections, unless the kind has such options.
+AttentionKind with_conv_options(AttentionKind kind) {
+  if (kind.select_conv) return kind;
+  constexpr double kMaxKernel = 16;
+  kind.options.push_back({.name = "conv",
+                          .default_value = int64_t{0},
+                          .help =
+                              "tokens that a depthwise convolution of queries, keys and values reads; 0: no "
+                              "convolution",
+                          .min = 0,
+                          .max = kMaxKernel});
+  kind.options.push_back({.name = "conv_activation",
+                          .default_value = std::string(kNoActivation),
+                          .help = "activation after the convolution",
+                          .choices = {kNoActivation, kSilu},
+                          .used_if = {.option = "conv"}});
+  return kind;
 }
 
 std::deque<AttentionKind> make_built_in_kinds() {
@@ -29,8 +50,11 @@ std::deque<AttentionKind> make_built_in_kinds() {
                                   make_transformer_xl_attention_kind(),
                                   make_compressive_attention_kind(),
                                   make_isab_attention_kind(),
-                                  make_etc_attention_kind()};
+                                  make_etc_attention_kind(),
+                                  make_gated_linear_attention_kind(),
+                                  make_gated_delta_attention_kind()};
   for (AttentionKind& kind : make_pattern_attention_kinds()) kinds.push_back(std::move(kind));
+  for (AttentionKind& kind : kinds) kind = with_conv_options(std::move(kind));
   return kinds;
 }
 
@@ -57,7 +81,20 @@ Tensor Attention::prepend_memory(const Tensor& x, const ForwardContext& context,
   return rows.defined() ? concat({rows.to(x.dtype()), x}, 1) : x;
 }
 
+Tensor Attention::forward_with_input(const Tensor&, const Tensor& q, const Tensor& k, const Tensor& v,
+                                     const AttentionMask& mask, const ForwardContext& context,
+                                     const std::string& name) const {
+  return forward(q, k, v, mask, context, name);
+}
+
 void Attention::observe_input(const Tensor&, AttentionState&) const {}
+
+ProjectionConv AttentionKind::get_conv(const OptionValues& values) const {
+  if (select_conv) return select_conv(values);
+  return {get_value<int64_t>(options, values, "conv"),
+          get_value<std::string>(options, values, "conv_activation") == kSilu ? GateActivation::silu
+                                                                              : GateActivation::none};
+}
 
 OptionValues AttentionKind::make_options(
     const std::vector<std::pair<std::string, OptionValue>>& replaced) const {
@@ -73,7 +110,7 @@ OptionValues AttentionKind::make_options(
 
 void register_attention_kind(AttentionKind kind) {
   if (!kind.make) throw std::invalid_argument("attention kind \"" + kind.name + "\": `make` is empty");
-  registry().add(std::move(kind));
+  registry().add(with_conv_options(std::move(kind)));
 }
 
 const std::deque<AttentionKind>& list_attention_kinds() {

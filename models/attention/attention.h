@@ -11,6 +11,7 @@
 
 #include "core/options/options.h"
 #include "models/layers/segment_memory.h"
+#include "ops/kernels/gate_activation.h"
 
 namespace tapeformer {
 
@@ -55,6 +56,8 @@ struct AttentionCapabilities {
   bool shares_query_key = false;         // queries are used as keys: models have no key projection
   bool has_random_evaluation = false;    // results of evaluation depend on ForwardContext::seed
   bool can_round_step_results = false;   // step() can write a bfloat16 result for float32 inputs
+  bool reads_layer_input = false;        // implements forward_with_input()
+  bool has_projection_biases = true;     // the projections of the layer have biases
 };
 
 // The keys that each query can attend to.
@@ -105,6 +108,13 @@ class Attention : public Module {
   virtual Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
                          const ForwardContext& context, const std::string& name) const = 0;
 
+  // Like forward(), for kinds with reads_layer_input, which also read the input x (batch, length, width) of
+  // the layer. x has the dtype of the operands of matrix products, get_operand_dtype(). The default
+  // implementation ignores x.
+  virtual Tensor forward_with_input(const Tensor& x, const Tensor& q, const Tensor& k, const Tensor& v,
+                                    const AttentionMask& mask, const ForwardContext& context,
+                                    const std::string& name) const;
+
   // Returns whether forward() and step() apply rotary positions themselves. If the result is false, the
   // encoder layer rotates queries and keys before it calls forward() or step().
   virtual bool applies_rotary_positions() const { return false; }
@@ -124,8 +134,8 @@ class Attention : public Module {
   // the rows that the memory has from earlier segments, followed by x.
   virtual Tensor prepend_memory(const Tensor& x, const ForwardContext& context,
                                 const std::string& name) const;
-  // Receives the input x (batch, width) of the layer for the newest token of the state, after step(). The
-  // default implementation does nothing.
+  // Receives the input x (batch, width) of the layer for the token of the next call of step(). The default
+  // implementation does nothing.
   virtual void observe_input(const Tensor& x, AttentionState& state) const;
 };
 
@@ -136,10 +146,12 @@ struct AttentionProjections {
 
 // Properties of a layer that AttentionKind::make takes as an argument.
 struct AttentionSetup {
-  int64_t heads = 1, dim = 1;  // number of heads, and width of a query, of a key and of a value
-  int64_t max_length = 0;      // maximum number of tokens of a sequence; 0: unlimited
-  double dropout = 0;          // probability of dropping an attention weight
-  bool rotary = false;         // whether the model has rotary positions (ops/rotary.h)
+  int64_t heads = 1, dim = 1;     // number of heads, and width of a query, of a key and of a value
+  int64_t max_length = 0;         // maximum number of tokens of a sequence; 0: unlimited
+  double dropout = 0;             // probability of dropping an attention weight
+  bool rotary = false;            // whether the model has rotary positions (ops/rotary.h)
+  bool causal = true;             // whether all masks are causal
+  int64_t layer = 0, layers = 1;  // index of the layer, and number of layers
   // The attention layer of the first layer of the model with the same kind and options. Null for that first
   // layer. A layer can share the parameters of the first layer by calling Module::add_alias().
   const Attention* shared_parameter_source = nullptr;
@@ -159,6 +171,14 @@ struct UsedAttentionInputs {
   bool use_queries = true, use_keys = true;
 };
 
+// A convolution over time, and an activation, which the layer applies to projected queries, keys and values.
+struct ProjectionConv {
+  int64_t kernel = 0;  // 0: no convolution
+  GateActivation activation = GateActivation::none;
+
+  bool is_active() const { return kernel > 0 || activation != GateActivation::none; }
+};
+
 // A named set of options. A benchmark chart shows one curve for each variant.
 struct AttentionVariant {
   std::string name;
@@ -176,6 +196,9 @@ struct AttentionKind {
   std::function<std::unique_ptr<Attention>(const OptionValues& options, const AttentionSetup& setup)> make;
   // Returns which inputs the kind reads with these options. Optional; see get_used_inputs() for the default.
   std::function<UsedAttentionInputs(const OptionValues& options)> select_inputs = nullptr;
+  // Returns the convolution of the projections. Optional: by default, the options "conv" and
+  // "conv_activation", which register_attention_kind() adds to kinds without an option "conv".
+  std::function<ProjectionConv(const OptionValues& options)> select_conv = nullptr;
   // Throws OptionError if the options are invalid for sequences of `length` tokens. Optional.
   std::function<void(const OptionValues& options, int64_t length)> check_length = nullptr;
   // Returns the size of the segment memory that the kind uses with these options. Optional: if
@@ -196,6 +219,7 @@ struct AttentionKind {
   UsedAttentionInputs get_used_inputs(const OptionValues& values) const {
     return select_inputs ? select_inputs(values) : UsedAttentionInputs{true, !capabilities.shares_query_key};
   }
+  ProjectionConv get_conv(const OptionValues& values) const;
   SegmentMemorySize get_segment_memory_size(const OptionValues& values) const {
     return compute_segment_memory_size ? compute_segment_memory_size(values) : SegmentMemorySize();
   }
@@ -237,6 +261,8 @@ std::unique_ptr<Attention> make_softmax_attention(const KeyWindow& window, doubl
 // to the keys of a pattern.
 AttentionKind make_compressive_attention_kind();
 AttentionKind make_etc_attention_kind();
+AttentionKind make_gated_delta_attention_kind();
+AttentionKind make_gated_linear_attention_kind();
 AttentionKind make_isab_attention_kind();
 AttentionKind make_linear_attention_kind();
 AttentionKind make_linformer_attention_kind();

@@ -17,6 +17,11 @@ void check_attention_result(const Tensor& attention_result, const Shape& expecte
         " ", name_of(attention_result.dtype()));
 }
 
+LinearOptions make_projection_options(const EncoderOptions& options, int64_t layer) {
+  const AttentionLayerChoice& choice = find_layer_choice(options.attention, layer);
+  return {.has_bias = find_attention_kind(choice.kind).capabilities.has_projection_biases};
+}
+
 }  // namespace
 
 std::vector<OptionProblem> find_option_problems(const EncoderOptions& options) {
@@ -42,10 +47,10 @@ std::vector<OptionProblem> find_option_problems(const EncoderOptions& options) {
 
 MultiHeadAttention::MultiHeadAttention(const EncoderOptions& options, int64_t layer,
                                        const Attention* shared_parameter_source)
-    : query_projection(options.width(), options.width()),
-      key_projection(options.width(), options.width()),
-      value_projection(options.width(), options.width()),
-      out_projection(options.width(), options.width()),
+    : query_projection(options.width(), options.width(), make_projection_options(options, layer)),
+      key_projection(options.width(), options.width(), make_projection_options(options, layer)),
+      value_projection(options.width(), options.width(), make_projection_options(options, layer)),
+      out_projection(options.width(), options.width(), make_projection_options(options, layer)),
       heads_(options.heads),
       head_dim_(options.head_dim) {
   const AttentionLayerChoice& choice = find_layer_choice(options.attention, layer);
@@ -58,6 +63,9 @@ MultiHeadAttention::MultiHeadAttention(const EncoderOptions& options, int64_t la
                                .max_length = options.max_length,
                                .dropout = options.attention_dropout,
                                .rotary = options.rotary,
+                               .causal = options.causal,
+                               .layer = layer,
+                               .layers = options.layers,
                                .shared_parameter_source = shared_parameter_source,
                                .projections = {&query_projection, &key_projection, &value_projection}});
   rotates_ = options.rotary && !attention_->applies_rotary_positions();
@@ -71,10 +79,19 @@ MultiHeadAttention::MultiHeadAttention(const EncoderOptions& options, int64_t la
   std::vector<Tensor*> weights, biases;
   for (Linear* projection : projections_) {
     weights.push_back(&projection->weight);
-    biases.push_back(&projection->bias);
+    if (projection->bias.defined()) biases.push_back(&projection->bias);
   }
   keep_adjacent(weights);
   keep_adjacent(biases);
+  if (const ProjectionConv conv = kind.get_conv(choice.options); conv.is_active()) {
+    if (kind.get_segment_memory_size(choice.options).tokens > 0)
+      throw OptionError("attention_options.conv",
+                        "expected 0, because the keys of earlier segments have no "
+                        "convolution");
+    conv_ = std::make_unique<ShortConv>(static_cast<int64_t>(projections_.size()) * options.width(),
+                                        conv.kernel, conv.activation);
+    add_child("conv", *conv_);
+  }
   add_child("out_projection", out_projection);
   add_child("inner_attention", *attention_);
 }
@@ -91,10 +108,10 @@ struct MultiHeadAttention::TapeExecutor {
   DType head_dtype;  // dtype of queries, keys and values
   DType result_dtype;
 
-  ProjectedHeads project(const Tensor& x) const { return a.project(x, source, head_dtype); }
+  ProjectedHeads project(const Tensor& x) const { return a.project(x, source, mask, head_dtype); }
   Tensor rotate(const Tensor& x) const { return a.rotates_ ? rotary_embedding(x) : x; }
   Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v) const {
-    const Tensor attention_result = a.attention_->forward(q, k, v, mask, context, name);
+    const Tensor attention_result = a.attention_->forward_with_input(source, q, k, v, mask, context, name);
     check_attention_result(attention_result, {shape[0], shape[1], v.size(2), v.size(3)}, v.dtype(),
                            name.c_str());
     return reshape(attention_result, shape);
@@ -113,15 +130,18 @@ ProjectedHeads MultiHeadAttention::split_heads(const std::vector<Tensor>& parts)
   return heads;
 }
 
-ProjectedHeads MultiHeadAttention::project(const Tensor& x, const Tensor& source, DType dtype) const {
+ProjectedHeads MultiHeadAttention::project(const Tensor& x, const Tensor& source, const AttentionMask& mask,
+                                           DType dtype) const {
   std::vector<Tensor> parts;
   const auto add_parts = [&](size_t first, size_t last, const Tensor& input) {
     std::vector<Tensor> weights, biases;
     for (size_t i = first; i < last; ++i) {
       weights.push_back(projections_[i]->weight);
-      biases.push_back(projections_[i]->bias);
+      if (projections_[i]->bias.defined()) biases.push_back(projections_[i]->bias);
     }
-    const Tensor y = linear(input, concat(weights, 0), concat(biases, 0), Activation::none, {}, dtype);
+    const Tensor bias = biases.empty() ? Tensor{} : concat(biases, 0);
+    Tensor y = linear(input, concat(weights, 0), bias, Activation::none, {}, dtype);
+    if (conv_) y = conv_->forward(y, mask.causal, mask.key_lengths);
     const auto count = static_cast<int64_t>(last - first);
     for (const Tensor& part : unbind(reshape(y, {input.size(0), input.size(1), count, heads_, head_dim_}), 2))
       parts.push_back(part);

@@ -20,6 +20,7 @@ struct EncoderOptions {
   AttentionPattern attention = AttentionPattern(1);
   double dropout = 0;            // dropout probability of branch outputs and of hidden units
   double attention_dropout = 0;  // dropout probability of attention weights
+  bool causal = true;            // whether all masks are causal
   bool rotary = false;           // rotates queries and keys by their positions (ops/rotary.h)
   bool pre_norm = false;
   Activation activation = Activation::relu;
@@ -118,6 +119,8 @@ class MultiHeadAttention final : public Module {
   Tensor forward(const Tensor& x, const Tensor& operand, const AttentionMask& mask,
                  const ForwardContext& context, const std::string& name, DType result_dtype) const;
 
+  // Returns the convolution of the results of projections(), or null if there is none.
+  const ShortConv* conv() const { return conv_.get(); }
   const Attention& inner_attention() const { return *attention_; }
   // Returns whether this layer rotates queries and keys by their positions. If the result is false, the model
   // has no rotary positions, or inner_attention() applies the rotary positions.
@@ -135,13 +138,14 @@ class MultiHeadAttention final : public Module {
 
   // Projects x to queries, and `source` to keys and values. x and `source` are (batch, rows, width). Each
   // projection is (batch, rows, heads, head_dim) with dtype `dtype`.
-  ProjectedHeads project(const Tensor& x, const Tensor& source, DType dtype) const;
+  ProjectedHeads project(const Tensor& x, const Tensor& source, const AttentionMask& mask, DType dtype) const;
 
   int64_t heads_, head_dim_;
   UsedAttentionInputs inputs_;
   std::vector<Linear*> projections_;
   bool accepts_bfloat16_, rotates_;
   std::unique_ptr<Attention> attention_;
+  std::unique_ptr<ShortConv> conv_;
 };
 
 class EncoderLayer final : public Module {

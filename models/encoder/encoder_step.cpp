@@ -53,18 +53,23 @@ RecurrentEncoder::Layer RecurrentEncoder::make_layer(const EncoderLayer& weights
   std::vector<Tensor> projections, biases;
   for (const Linear* projection : a.projections()) {
     projections.push_back(detach(projection->weight));
-    biases.push_back(detach(projection->bias));
+    if (projection->bias.defined()) biases.push_back(detach(projection->bias));
   }
   const auto count = static_cast<int64_t>(projections.size());
   const Tensor projected =
       buffer.view({shape.batch, count, shape.heads, shape.dim},
                   Shape{shape.batch, count, shape.heads, shape.dim}.contiguous_strides());
   return {.weights = weights,
-          .projections = DecodingLinear(concat(projections, 0), concat(biases, 0), shape.batch),
+          .projections = DecodingLinear(concat(projections, 0), biases.empty() ? Tensor{} : concat(biases, 0),
+                                        shape.batch),
           .out = prepare(a.out_projection),
           .linear1 = prepare(weights.feedforward.linear1),
           .linear2 = prepare(weights.feedforward.linear2),
           .projected = projected.view({shape.batch, count * shape.heads * shape.dim}),
+          .conv_history =
+              a.conv() ? Tensor::zeros({shape.batch, a.conv()->weight.size(1) - 1, a.conv()->weight.size(0)},
+                                       shape.dtype, shape.device)
+                       : Tensor{},
           .heads = a.split_heads(unbind(projected, 1)),
           .state = a.inner_attention().make_state(shape),
           .can_round_result = false};
@@ -72,13 +77,17 @@ RecurrentEncoder::Layer RecurrentEncoder::make_layer(const EncoderLayer& weights
 
 int64_t RecurrentEncoder::state_bytes() const {
   int64_t total = 0;
-  for (const Layer& layer : layers_) total += layer.state->bytes();
+  for (const Layer& layer : layers_)
+    total += layer.state->bytes() + (layer.conv_history.defined() ? layer.conv_history.bytes() : 0);
   return total;
 }
 
 void RecurrentEncoder::reset() {
   position_ = 0;
-  for (const Layer& layer : layers_) layer.state->reset();
+  for (const Layer& layer : layers_) {
+    layer.state->reset();
+    if (layer.conv_history.defined()) layer.conv_history.fill(0);
+  }
 }
 
 // Executor of run_layer() that processes one token of every sequence and stores the results in buffers of the
@@ -112,9 +121,8 @@ struct RecurrentEncoder::TokenExecutor {
   Tensor run_branch(ResidualBranch branch, const Tensor& input, const Tensor& operand) const {
     const Tensor& x = operand.defined() ? operand : input;
     if (branch == ResidualBranch::attention) {
-      const Tensor branch_result = run_attention(*this, x);
       layer.weights.attention.inner_attention().observe_input(input, *layer.state);
-      return branch_result;
+      return run_attention(*this, x);
     }
     layer.linear1.forward_into(x, layer.weights.feedforward.activation(), step.hidden_, step.hidden_scratch_);
     if (post_norm) return step.hidden_;
@@ -124,6 +132,8 @@ struct RecurrentEncoder::TokenExecutor {
 
   ProjectedHeads project(const Tensor& x) const {
     layer.projections.forward_into(x, Activation::none, layer.projected);
+    if (const ShortConv* const conv = layer.weights.attention.conv())
+      short_conv_step(layer.projected, conv->weight, conv->activation(), layer.conv_history, layer.projected);
     return layer.heads;
   }
   Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v) const {

@@ -39,6 +39,7 @@ class RecurrentEncoder {
     const EncoderLayer& weights;
     DecodingLinear projections, out, linear1, linear2;
     Tensor projected;      // results of the projections, (batch, projections * width)
+    Tensor conv_history;   // (batch, kernel - 1, projections * width); undefined without a convolution
     ProjectedHeads heads;  // views of `projected`, (batch, heads, head_dim)
     std::unique_ptr<AttentionState> state;
     bool can_round_result;  // whether the attention can write bfloat16 results for float32 inputs

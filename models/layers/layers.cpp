@@ -7,15 +7,31 @@
 
 namespace tapeformer {
 
-Linear::Linear(int64_t in, int64_t out, bool owns_weight) {
+Linear::Linear(int64_t in, int64_t out, const LinearOptions& options) {
   const double bound = 1 / std::sqrt(static_cast<double>(in));
-  if (owns_weight) add_parameter("weight", weight, {out, in}, make_uniform_initializer(bound));
-  add_parameter("bias", bias, {out}, make_uniform_initializer(bound));
+  if (options.owns_weight) add_parameter("weight", weight, {out, in}, make_uniform_initializer(bound));
+  if (options.has_bias) add_parameter("bias", bias, {out}, make_uniform_initializer(bound));
 }
 
 Tensor Linear::forward(const Tensor& x, Activation activation, const DropoutMask& dropout,
                        std::optional<DType> result_dtype) const {
   return linear(x, weight, bias, activation, dropout, result_dtype);
+}
+
+ShortConv::ShortConv(int64_t channels, int64_t kernel, GateActivation activation) : activation_(activation) {
+  if (kernel == 0) {
+    weight = Tensor::full({channels, 1}, 1);
+    add_buffer("weight", weight);
+    return;
+  }
+  const double bound = 1 / std::sqrt(static_cast<double>(kernel));
+  add_parameter("weight", weight, {channels, kernel}, make_uniform_initializer(bound));
+}
+
+Tensor ShortConv::forward(const Tensor& x, bool causal, const Tensor& lengths) const {
+  return short_conv(
+      x, weight,
+      {.lookahead = causal ? 0 : weight.size(1) / 2, .activation = activation_, .lengths = lengths});
 }
 
 Conv1dRelu::Conv1dRelu(int64_t in, int64_t out, int64_t kernel, const Conv1dOptions& options)

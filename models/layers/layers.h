@@ -5,20 +5,42 @@
 #include "ops/conv1d.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
+#include "ops/short_conv.h"
 
 namespace tapeformer {
 
+struct LinearOptions {
+  bool owns_weight = true;  // if false, the parent module must set `weight` with add_alias()
+  bool has_bias = true;
+};
+
 // A linear layer with an optional activation: activation(x weightᵀ + bias). weight (out, in) and bias (out,)
-// are initialised from U(-1/√in, 1/√in).
+// are initialised from U(-1/√in, 1/√in). Without a bias, `bias` is undefined.
 class Linear final : public Module {
  public:
-  // If `owns_weight` is false, the parent module must set `weight` with add_alias().
-  Linear(int64_t in, int64_t out, bool owns_weight = true);
+  Linear(int64_t in, int64_t out, const LinearOptions& options = {});
   // Computes linear() (ops/linear.h) of x, `weight` and `bias`.
   Tensor forward(const Tensor& x, Activation activation = Activation::none, const DropoutMask& dropout = {},
                  std::optional<DType> result_dtype = {}) const;
 
   Tensor weight, bias;
+};
+
+// A depthwise convolution over time (ops/short_conv.h) with an activation. weight (channels, kernel) is
+// initialised from U(-1/√n, 1/√n) with n = kernel. If the kernel is 0, there is only the activation.
+class ShortConv final : public Module {
+ public:
+  ShortConv(int64_t channels, int64_t kernel, GateActivation activation);
+  // Maps x (batch, length, channels) to the same shape. If `causal` is false, the kernel is centred. See
+  // ShortConvOptions for `lengths`.
+  Tensor forward(const Tensor& x, bool causal, const Tensor& lengths) const;
+
+  GateActivation activation() const { return activation_; }
+
+  Tensor weight;
+
+ private:
+  GateActivation activation_;
 };
 
 // A convolution over frames, followed by ReLU: relu(conv1d(x, weight, bias)). weight (out, kernel, in) and

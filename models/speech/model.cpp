@@ -60,6 +60,7 @@ SpeechModel::SpeechModel(const SpeechModelOptions& options)
     const int64_t width = options.encoder.width();
     input_projection = std::make_unique<Linear>(in, width);
     EncoderOptions make_encoder_options = options.encoder;
+    make_encoder_options.causal = options.causal;
     make_encoder_options.max_length = options.max_steps();
     encoder = std::make_unique<Encoder>(make_encoder_options);
     add_child("input_projection", *input_projection);

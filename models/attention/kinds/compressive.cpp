@@ -70,11 +70,11 @@ class CompressiveKind final : public RelativeAttention {
     if (memory_size().compressed_rows == 0) return;
     auto& compressive = static_cast<CompressiveState&>(state);
     const RelativeAttentionCache& cache = compressive.relative.cache;
-    const int64_t rate = cache.compression_rate, slot = (cache.length - 1) % rate;
+    const int64_t rate = cache.compression_rate, slot = cache.length % rate;
     slice(compressive.inputs, 1, slot, slot + 1).copy_from(reshape(x, {x.size(0), 1, x.size(1)}));
     if (slot + 1 < rate) return;
     const Tensor row = compress(compressive.inputs);
-    const int64_t index = (cache.length / rate - 1) % cache.compressed_keys.size(1);
+    const int64_t index = cache.length / rate % cache.compressed_keys.size(1);
     for (const auto& [rows, projection] : {std::pair(&cache.compressed_keys, projections_.key),
                                            std::pair(&cache.compressed_values, projections_.value)})
       slice(*rows, 1, index, index + 1).copy_from(project(row, projection));

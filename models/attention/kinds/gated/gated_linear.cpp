@@ -1,0 +1,230 @@
+#include <cmath>
+
+#include "models/attention/kinds/gated/gates.h"
+#include "models/layers/option_error.h"
+#include "ops/elementwise.h"
+#include "ops/rms_norm.h"
+#include "ops/view.h"
+
+namespace tapeformer {
+namespace {
+
+constexpr double kGatedNormEps = 1e-5;
+
+// The state of one token of each sequence. The buffers receive the results of observe_input() and step().
+struct GatedState final : AttentionState {
+  GatedState(const Gates& token_gates, const AttentionStateOptions& s)
+      : gates(token_gates, s),
+        sums(Tensor::zeros({s.batch, s.heads, s.dim, s.value_dim}, s.dtype, s.device)),
+        result(Tensor::empty({s.batch, s.heads, s.value_dim}, s.dtype, s.device)) {}
+  void reset() override { sums.fill(0); }
+  int64_t bytes() const override { return sums.bytes(); }
+
+  DecodingGates gates;
+  DecodingProjection output_gate;
+  Tensor sums;    // (batch, heads, dim, value_dim)
+  Tensor result;  // (batch, heads, value_dim)
+  // The projection of the output gate and the gate, (batch, heads, value_dim); undefined if the kind has
+  // none.
+  Tensor gate_input, gate;
+  Tensor scale;  // 1/√dim like `result`; undefined if the norm makes the scale irrelevant
+};
+
+// Linear attention with decays, gates and the delta rule. Without a causal mask, the result is the sum of two
+// directions, which share queries, keys and values and have their own decays and write strengths.
+class GatedLinearKind final : public Attention {
+ public:
+  GatedLinearKind(const GatedLinearOptions& options, const AttentionSetup& setup)
+      : options_(options), heads_(setup.heads), dim_(setup.dim), forward_gates_(options, setup) {
+    const int64_t width = setup.heads * setup.dim;
+    add_child("gates", forward_gates_);
+    if (!setup.causal) {
+      reverse_gates_ = std::make_unique<Gates>(options, setup);
+      add_child("reverse_gates", *reverse_gates_);
+    }
+    if (options.output_gate != GateActivation::none) {
+      const int64_t rank = options.gate_rank == kRankOfHead ? setup.dim : options.gate_rank;
+      output_gate_ = std::make_unique<Projection>(width, width, rank, rank > 0);
+      add_child("output_gate", *output_gate_);
+    }
+    if (options.output_norm != OutputNorm::none)
+      add_parameter("norm.weight", norm_weight_, {options.output_norm == OutputNorm::head ? dim_ : width},
+                    make_constant_initializer(1));
+  }
+
+  bool applies_rotary_positions() const override { return !options_.rotates; }
+
+  Tensor forward(const Tensor&, const Tensor&, const Tensor&, const AttentionMask&, const ForwardContext&,
+                 const std::string&) const override {
+    throw std::invalid_argument("gated linear attention needs the input of the layer");
+  }
+
+  Tensor forward_with_input(const Tensor& x, const Tensor& q, const Tensor& k, const Tensor& v,
+                            const AttentionMask& mask, const ForwardContext&,
+                            const std::string&) const override {
+    const Tensor query = options_.normalizes_keys ? l2_norm(q, query_scale()) : q,
+                 key = options_.normalizes_keys ? l2_norm(k) : k;
+    const auto scan = [&](const Gates& gates, bool reverse) {
+      GatedLinearAttentionOptions o{
+          .erase = options_.delta ? key : Tensor{}, .lengths = mask.key_lengths, .reverse = reverse};
+      gates.apply(x, get_compute_dtype(v.dtype()), o);
+      return gated_linear_attention(query, key, v, o).out;
+    };
+    Tensor out = scan(forward_gates_, false);
+    if (!mask.causal) {
+      check(reverse_gates_ != nullptr, "gated linear attention",
+            "the layer was made for causal masks, but this mask is not causal");
+      out =
+          in_compute_dtype([](const auto& y) { return add(y[0], y[1]); }, {out, scan(*reverse_gates_, true)});
+    }
+    return finish(out, x);
+  }
+
+  std::unique_ptr<AttentionState> make_state(const AttentionStateOptions& s) const override {
+    auto state = std::make_unique<GatedState>(forward_gates_, s);
+    if (output_gate_) {
+      state->output_gate = DecodingProjection(*output_gate_, s);
+      state->gate_input = Tensor::empty_like(state->result);
+      state->gate = Tensor::empty_like(state->result);
+    }
+    if (needs_scale()) state->scale = Tensor::full(state->result.shape(), query_scale(), s.dtype, s.device);
+    return state;
+  }
+  void observe_input(const Tensor& x, AttentionState& attention_state) const override {
+    auto& state = static_cast<GatedState&>(attention_state);
+    state.gates.observe(x);
+    if (output_gate_) state.output_gate.forward_into(x, flatten(state.gate_input));
+  }
+  void step(const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& attention_state,
+            const Tensor& out) const override {
+    auto& state = static_cast<GatedState&>(attention_state);
+    if (options_.normalizes_keys) {
+      l2_norm_in_place(q, query_scale());
+      l2_norm_in_place(k);
+    }
+    GatedTokenOptions o = state.gates.values();
+    if (options_.delta) o.erase = k;
+    gated_linear_attention_step(q, k, v, o, state.sums, state.result);
+    finish_step(state, out);
+  }
+
+ private:
+  double query_scale() const {
+    return options_.scales_queries ? 1 / std::sqrt(static_cast<double>(dim_)) : 1;
+  }
+  // The scale of unnormalised queries. A norm of the results is the norm of the unscaled results with another
+  // eps, so only results without a norm are scaled.
+  double scale_of_results() const { return options_.normalizes_keys ? 1 : query_scale(); }
+  bool needs_scale() const { return options_.output_norm == OutputNorm::none && scale_of_results() != 1; }
+  double norm_eps() const { return kGatedNormEps / (scale_of_results() * scale_of_results()); }
+  bool gates_in_norm() const {
+    return output_gate_ && !options_.gates_before_norm && options_.output_norm != OutputNorm::none;
+  }
+
+  static Tensor flatten(const Tensor& x) { return x.view({x.size(0), x.numel() / x.size(0)}); }
+  // Returns f of tensors that are converted to the compute dtype, in the dtype of the tensors.
+  template <class F>
+  static Tensor in_compute_dtype(F f, std::vector<Tensor> x) {
+    const DType dtype = x[0].dtype();
+    for (Tensor& tensor : x) tensor = cast(tensor, get_compute_dtype(dtype));
+    return cast(f(x), dtype);
+  }
+
+  // Applies the norm and the output gate to `out` (batch, length, heads, dim). x is the input of the layer.
+  Tensor finish(const Tensor& attended, const Tensor& x) const {
+    Tensor out = attended;
+    const Shape shape = out.shape();
+    Tensor gate = output_gate_ ? reshape(output_gate_->forward(x, out.dtype()), shape) : Tensor{};
+    if (needs_scale())
+      out = in_compute_dtype([this](const auto& y) { return mul(y[0], query_scale()); }, {out});
+    if (gate.defined() && !gates_in_norm())
+      out = in_compute_dtype(
+          [this](const auto& y) {
+            const Tensor s = sigmoid(y[1]);
+            return mul(y[0], options_.output_gate == GateActivation::silu ? mul(y[1], s) : s);
+          },
+          {out, gate});
+    if (options_.output_norm == OutputNorm::none) return out;
+    const auto norm_shape = [&](const Tensor& y) {
+      return options_.output_norm == OutputNorm::width && y.defined()
+                 ? reshape(y, {shape[0], shape[1], shape[2] * shape[3]})
+                 : y;
+    };
+    return reshape(rms_norm(norm_shape(out), norm_weight_,
+                            {.gate = gates_in_norm() ? norm_shape(gate) : Tensor{},
+                             .gate_activation = options_.output_gate,
+                             .eps = norm_eps()}),
+                   shape);
+  }
+
+  void finish_step(const GatedState& state, const Tensor& out) const {
+    if (state.scale.defined()) mul_into(state.result, state.scale, state.result);
+    if (state.gate.defined() && !gates_in_norm()) {
+      sigmoid_into(state.gate_input, state.gate);
+      if (options_.output_gate == GateActivation::silu) mul_into(state.gate, state.gate_input, state.gate);
+      mul_into(state.result, state.gate, state.result);
+    }
+    if (options_.output_norm == OutputNorm::none) return out.copy_from(state.result);
+    const bool flat = options_.output_norm == OutputNorm::width;
+    const auto norm_shape = [&](const Tensor& y) { return flat && y.defined() ? flatten(y) : y; };
+    rms_norm_into(norm_shape(state.result), norm_weight_,
+                  {.gate = gates_in_norm() ? norm_shape(state.gate_input) : Tensor{},
+                   .gate_activation = options_.output_gate,
+                   .eps = norm_eps()},
+                  norm_shape(out));
+  }
+
+  GatedLinearOptions options_;
+  int64_t heads_, dim_;
+  Gates forward_gates_;
+  std::unique_ptr<Gates> reverse_gates_;     // null if all masks are causal
+  std::unique_ptr<Projection> output_gate_;  // null if the results have no gate
+  Tensor norm_weight_;                       // (dim,) or (width,); undefined without a norm
+};
+
+AttentionKind make_gated_kind(const char* name, const char* help, bool delta) {
+  return {
+      .name = name,
+      .help = help,
+      .capabilities = {.causal = true,
+                       .length_masks = true,
+                       .unequal_lengths = make_unsupported("the state follows one sequence"),
+                       .recurrent = true,
+                       .weight_dropout = make_unsupported("it computes no attention weights"),
+                       .bfloat16 = true,
+                       .has_constant_size_state = true,
+                       .can_round_step_results = true,
+                       .reads_layer_input = true,
+                       .has_projection_biases = false},
+      .options = list_gated_linear_options(delta),
+      .make = [delta](const OptionValues& values, const AttentionSetup& setup) -> std::unique_ptr<Attention> {
+        return std::make_unique<GatedLinearKind>(read_gated_linear_options(values, delta), setup);
+      },
+      .select_conv =
+          [delta](const OptionValues& values) { return read_gated_linear_options(values, delta).conv; },
+      // For each token, counts the decayed update of the (dim, dim) state, the product of the query and the
+      // state and, with the delta rule, the product of the key and the state.
+      .count_multiply_adds =
+          [delta](const OptionValues&, const AttentionSize& size) {
+            const auto dim = static_cast<double>(size.dim);
+            return (delta ? 3 : 2) * dim * dim * static_cast<double>(size.length);
+          }};
+}
+
+}  // namespace
+
+AttentionKind make_gated_linear_attention_kind() {
+  return make_gated_kind(
+      "gated-linear", "linear attention with a state that decays: RetNet, Mamba-2 and gated linear attention",
+      false);
+}
+
+AttentionKind make_gated_delta_attention_kind() {
+  return make_gated_kind(
+      "gated-delta",
+      "linear attention with decay and the delta rule: DeltaNet, Gated DeltaNet and Kimi Delta "
+      "Attention",
+      true);
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,157 @@
+#include "models/attention/kinds/gated/options.h"
+#include "models/layers/option_error.h"
+
+namespace tapeformer {
+namespace {
+
+// The values of options that the preset decides.
+constexpr const char* kPreset = "preset";
+constexpr int64_t kNumberOfPreset = -1;
+
+struct GatedPreset {
+  const char* name;
+  GatedLinearOptions options;
+};
+
+// Some details of the published models are not options: GLA has keys of half the width of values, Mamba-2
+// shares keys and queries between heads and adds D v to its results.
+const std::vector<GatedPreset>& list_presets(bool delta) {
+  using enum DecayForm;
+  constexpr ProjectionConv kNoConv{}, kActivationOnly{0, GateActivation::silu};
+  static const std::vector<GatedPreset> additive{
+      {"mamba2",
+       {.delta = false,
+        .decay_scales_values = true,
+        .normalizes_keys = false,
+        .scales_queries = false,
+        .gates_before_norm = true,
+        .output_norm = OutputNorm::width}},
+      {"gla", {.decay = gate, .decay_rank = 16, .delta = false, .normalizes_keys = false, .conv = kNoConv}},
+      {"retnet",
+       {.decay = retention, .delta = false, .normalizes_keys = false, .rotates = true, .conv = kNoConv}},
+      {"lightning",
+       {.decay = slope,
+        .delta = false,
+        .normalizes_keys = false,
+        .scales_queries = false,
+        .output_gate = GateActivation::sigmoid,
+        .output_norm = OutputNorm::width,
+        .conv = kActivationOnly}}};
+  static const std::vector<GatedPreset> erasing{
+      {"gated-delta-net", {}},
+      {"delta-net", {.decay = none, .output_gate = GateActivation::none}},
+      {"kda", {.decay = channel, .output_gate = GateActivation::sigmoid, .gate_rank = kRankOfHead}}};
+  return delta ? erasing : additive;
+}
+
+GatedLinearOptions find_preset(const std::string& name, bool delta) {
+  for (const GatedPreset& preset : list_presets(delta))
+    if (preset.name == name) return preset.options;
+  throw OptionError("preset", "unknown preset \"" + name + "\"");
+}
+
+DecayForm parse_decay(const std::string& name, const GatedLinearOptions& preset, double bound) {
+  if (name == "none") return DecayForm::none;
+  if (name == "head") return DecayForm::head;
+  if (name == "fixed") return preset.decay == DecayForm::slope ? preset.decay : DecayForm::retention;
+  return !preset.delta ? DecayForm::gate : bound < 0 ? DecayForm::bounded : DecayForm::channel;
+}
+
+GateActivation parse_activation(const std::string& name) {
+  return name == "silu"      ? GateActivation::silu
+         : name == "sigmoid" ? GateActivation::sigmoid
+                             : GateActivation::none;
+}
+
+std::vector<std::string> with_preset(std::vector<std::string> choices) {
+  choices.insert(choices.begin(), kPreset);
+  return choices;
+}
+
+}  // namespace
+
+GatedLinearOptions read_gated_linear_options(const OptionValues& values, bool delta) {
+  GatedLinearOptions o = find_preset(values.get<std::string>("preset"), delta);
+  const auto read_text = [&](const char* name, auto use) {
+    if (const auto& text = values.get<std::string>(name); text != kPreset) use(text);
+  };
+  const auto read_number = [&](const char* name, int64_t& target) {
+    if (const auto number = values.get<int64_t>(name); number != kNumberOfPreset) target = number;
+  };
+  o.decay_bound = delta ? values.get<double>("decay_lower_bound") : 0;
+  read_text("decay", [&](const std::string& name) { o.decay = parse_decay(name, o, o.decay_bound); });
+  read_number("decay_rank", o.decay_rank);
+  if (!delta) o.gate_normalizer = values.get<double>("gate_normalizer");
+  if (delta && values.get<bool>("negative_eigenvalues")) o.beta_range = 2;
+  read_number("conv", o.conv.kernel);
+  read_text("activation", [&](const std::string& name) { o.conv.activation = parse_activation(name); });
+  read_text("qk_norm", [&](const std::string& name) { o.normalizes_keys = name == "l2"; });
+  read_text("output_gate", [&](const std::string& name) { o.output_gate = parse_activation(name); });
+  read_number("gate_rank", o.gate_rank);
+  read_text("output_norm", [&](const std::string& name) {
+    o.output_norm = name == "head"    ? OutputNorm::head
+                    : name == "width" ? OutputNorm::width
+                                      : OutputNorm::none;
+  });
+  return o;
+}
+
+std::vector<OptionSpec> list_gated_linear_options(bool delta) {
+  constexpr double kMaxRank = 1 << 16, kMaxKernel = 16;
+  std::vector<std::string> presets;
+  for (const GatedPreset& preset : list_presets(delta)) presets.emplace_back(preset.name);
+  const auto text = [](const char* name, const char* help, const std::vector<std::string>& choices) {
+    return OptionSpec{
+        .name = name, .default_value = std::string(kPreset), .help = help, .choices = with_preset(choices)};
+  };
+  const auto number = [](const char* name, const char* help, double max) {
+    return OptionSpec{
+        .name = name, .default_value = kNumberOfPreset, .help = help, .min = kNumberOfPreset, .max = max};
+  };
+  const OptionCondition per_channel{.option = "decay", .values = {"channel"}};
+  std::vector<OptionSpec> options{
+      {.name = "preset",
+       .default_value = presets.front(),
+       .help = "published model whose settings are the defaults of the other options",
+       .choices = presets},
+      text("decay",
+           delta ? "decay of the state: none, one number per head, or one per channel"
+                 : "decay of the state: fixed, or from the input: one number per head, or one per channel",
+           delta ? std::vector<std::string>{"none", "head", "channel"}
+                 : std::vector<std::string>{"fixed", "head", "channel"}),
+      number("decay_rank", "rank of the projection of channel decays; -1: of the preset", kMaxRank)
+          .use_if(per_channel),
+      number("conv",
+             "tokens that the convolution of queries, keys and values reads; 0: no convolution; -1: of "
+             "the preset",
+             kMaxKernel),
+      text("activation", "activation of queries, keys and values", {"none", "silu"}),
+      text("qk_norm", "norm of queries and keys", {"none", "l2"}),
+      text("output_gate", "activation of a gate of the results, from the input; none: no gate",
+           {"none", "silu", "sigmoid"}),
+      number("gate_rank", "rank of the projection of the output gate; 0: full; -1: of the preset", kMaxRank)
+          .use_if({.option = "output_gate", .values = {"none"}, .is_negated = true}),
+      text("output_norm", "RMS norm of the results: none, of each head, or of all heads",
+           {"none", "head", "width"})};
+  if (delta) {
+    options.push_back({.name = "negative_eigenvalues",
+                       .default_value = false,
+                       .help = "write strengths up to 2 instead of 1, for problems such as parity"});
+    options.push_back({.name = "decay_lower_bound",
+                       .default_value = 0.0,
+                       .help = "smallest log decay per token of channel decays; 0: no bound",
+                       .min = -100,
+                       .max = 0,
+                       .used_if = per_channel});
+  } else {
+    options.push_back({.name = "gate_normalizer",
+                       .default_value = 16.0,
+                       .help = "divisor of the log decays of channels",
+                       .min = 1e-3,
+                       .max = 1e6,
+                       .used_if = per_channel});
+  }
+  return options;
+}
+
+}  // namespace tapeformer
