@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "ops/rms_norm.h"
 #include "ops/short_conv.h"
 #include "ops/view.h"
 #include "tests/support/lengths.h"
@@ -72,10 +73,52 @@ void add_short_conv(std::vector<OpCase>& table) {
   }
 }
 
+void add_norms(std::vector<OpCase>& table) {
+  const auto add = [&](int64_t rows, int64_t dim, GateActivation activation, bool is_large = false) {
+    table.push_back(
+        {concat_text("rms_norm, ", rows, " rows of ", dim, ", activation ", static_cast<int>(activation)),
+         [activation](const Inputs& in) {
+           return rms_norm(in[0], in[1], {.gate = in[2], .gate_activation = activation, .eps = 0.1});
+         },
+         {normal({rows, dim}, 1), uniform({dim}, 0.5, 1.5), normal({rows, dim}, 3)},
+         is_large,
+         std::sqrt(static_cast<double>(rows / 8 + 1))});
+    table.back().optional_inputs = {1, 2};
+    table.push_back({concat_text("l2_norm, ", rows, " rows of ", dim),
+                     [](const Inputs& in) { return l2_norm(in[0], 0.3, 0.1); },
+                     {normal({rows, dim}, 1)},
+                     is_large});
+  };
+  for (const int64_t dim : {1, 4, 31, 33})
+    for (const GateActivation activation :
+         {GateActivation::none, GateActivation::silu, GateActivation::sigmoid})
+      add(3, dim, activation);
+  add(2, 257, GateActivation::silu, true);
+  add(401, 132, GateActivation::silu, true);
+  add(3, 1030, GateActivation::sigmoid, true);
+  add(0, 33, GateActivation::silu);
+  table.push_back({"rms_norm without weight and gate",
+                   [](const Inputs& in) { return rms_norm(in[0], {}); },
+                   {normal({2, 3, 7})}});
+  table.push_back({"rms_norm of a slice, the gate is a slice",
+                   [](const Inputs& in) {
+                     const std::vector<Tensor> parts = unbind(in[0], 2);
+                     return rms_norm(parts[0], in[1], {.gate = parts[2]});
+                   },
+                   {normal({2, 4, 3, 2, 5}, 1), normal({5}, 2)}});
+  table.back().optional_inputs = {1};
+  table.push_back({"l2_norm of the transpose",
+                   [](const Inputs& in) {
+                     return l2_norm(permute(in[0], {2, 0, 1}));
+                   },
+                   {normal({2, 3, 7}, 1)}});
+}
+
 }  // namespace
 
 void add_conv_and_norm_cases(std::vector<OpCase>& table) {
   add_short_conv(table);
+  add_norms(table);
 }
 
 }  // namespace tapeformer::test
