@@ -13,13 +13,13 @@ constexpr const char* kNoRecurrentForm = "this attention kind has no recurrent f
 
 // Throws OptionError if `options` sets an option that has no effect because of the values of other options.
 void check_used(const AttentionKind& kind, const OptionValues& options) {
-  for (const UnusedOption& unused : find_unused_options(kind.options, options))
+  for (const UnusedOption& unused : find_unused_options(kind.options, complete_options(kind.options, options)))
     throw OptionError(unused.name, unused.reason);
 }
 
 // Adds the options of the convolution of the projections, unless the kind has such options.
 AttentionKind with_conv_options(AttentionKind kind) {
-  if (kind.select_conv) return kind;
+  if (kind.select_conv || has_option(kind.options, "conv_activation")) return kind;
   constexpr double kMaxKernel = 16;
   kind.options.push_back({.name = "conv",
                           .default_value = int64_t{0},

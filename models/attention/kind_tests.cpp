@@ -16,6 +16,7 @@ namespace {
 
 struct KindInputs {
   Tensor q, k, v;  // (batch, length, heads, dim)
+  Tensor x;        // the input of the layer, (batch, length, heads * dim)
 };
 
 const AttentionMask kCausalMask{.causal = true, .key_lengths = {}};
@@ -49,7 +50,7 @@ bool has_only_finite_elements(const Tensor& x) {
 }
 
 KindInputs map_inputs(const KindInputs& inputs, const std::function<Tensor(const Tensor&)>& f) {
-  return {f(inputs.q), f(inputs.k), f(inputs.v)};
+  return {f(inputs.q), f(inputs.k), f(inputs.v), f(inputs.x)};
 }
 
 Tensor take_tokens(const Tensor& x, int64_t end) {
@@ -68,7 +69,8 @@ class KindTester {
     const auto draw = [&](const char* name) {
       return randn({kBatch, setup.length, setup.heads, setup.dim}, {1, name}, DType::float64);
     };
-    inputs_ = {draw("queries"), draw("keys"), draw("values")};
+    inputs_ = {draw("queries"), draw("keys"), draw("values"),
+               reshape(draw("inputs"), {kBatch, setup.length, setup.heads * setup.dim})};
     if (kind.capabilities.shares_query_key) inputs_.k = inputs_.q;
   }
 
@@ -83,7 +85,8 @@ class KindTester {
     Capability requirement = true;
   };
 
-  std::unique_ptr<Attention> make(DType dtype = DType::float64, double dropout = 0) const;
+  std::unique_ptr<Attention> make(DType dtype = DType::float64, double dropout = 0,
+                                  bool causal = false) const;
   Tensor attend(const Attention& attention, const KindInputs& inputs, const AttentionMask& mask,
                 const ForwardContext& context) const;
   AttentionMask select_mask() const { return kind_.capabilities.causal ? kCausalMask : kOpenMask; }
@@ -156,13 +159,14 @@ std::vector<AttentionTestResult> KindTester::run() {
   return results;
 }
 
-std::unique_ptr<Attention> KindTester::make(DType dtype, double dropout) const {
+std::unique_ptr<Attention> KindTester::make(DType dtype, double dropout, bool causal) const {
   auto attention = make_attention(kind_.name, options_,
                                   {.heads = setup_.heads,
                                    .dim = setup_.dim,
                                    .max_length = setup_.length,
                                    .dropout = dropout,
-                                   .rotary = true});
+                                   .rotary = true,
+                                   .causal = causal});
   attention->initialize(1);
   attention->convert(dtype);
   return attention;
@@ -171,7 +175,8 @@ std::unique_ptr<Attention> KindTester::make(DType dtype, double dropout) const {
 Tensor KindTester::attend(const Attention& attention, const KindInputs& inputs, const AttentionMask& mask,
                           const ForwardContext& context) const {
   const NoGradScope no_grad;
-  return attention.forward(inputs.q, inputs.k, inputs.v, mask, context, "layers.0.attention");
+  return attention.forward_with_input(inputs.x, inputs.q, inputs.k, inputs.v, mask, context,
+                                      "layers.0.attention");
 }
 
 std::vector<std::pair<std::string, AttentionMask>> KindTester::list_masks() const {
@@ -207,7 +212,7 @@ std::string KindTester::test_strides() const {
   // shape.
   for (const Shape& order : {Shape{0, 2, 1, 3}, Shape{0, 3, 2, 1}}) {
     const auto change_strides = [&](const Tensor& x) {
-      return permute(contiguous(permute(x, order)), order);
+      return x.rank() == 4 ? permute(contiguous(permute(x, order)), order) : x;
     };
     const std::string problem =
         compare(attend(*attention, map_inputs(inputs_, change_strides), select_mask(), {}), expected, 1e-12,
@@ -230,16 +235,20 @@ std::string KindTester::test_repetition() const {
 }
 
 std::string KindTester::test_gradients() const {
-  const auto attention = make();
   for (const auto& [name, mask] : list_masks()) {
+    const auto attention = make(DType::float64, 0, mask.causal);
     StoredDecisions decisions;
     const ForwardContext context{.training = true, .seed = 5, .step = 2, .decisions = &decisions};
     KindInputs inputs = map_inputs(inputs_, [](const Tensor& x) { return set_requires_grad(x.clone()); });
     if (kind_.capabilities.shares_query_key) inputs.k = inputs.q;
     NamedTensors leaves = attention->parameters();
-    leaves.insert(leaves.end(), {{"q", inputs.q}, {"k", inputs.k}, {"v", inputs.v}});
+    leaves.insert(leaves.end(), {{"q", inputs.q}, {"k", inputs.k}, {"v", inputs.v}, {"x", inputs.x}});
+    if (!kind_.capabilities.reads_layer_input) leaves.pop_back();
     const GradcheckResult result = gradcheck_leaves(
-        [&] { return attention->forward(inputs.q, inputs.k, inputs.v, mask, context, "layers.0.attention"); },
+        [&] {
+          return attention->forward_with_input(inputs.x, inputs.q, inputs.k, inputs.v, mask, context,
+                                               "layers.0.attention");
+        },
         strip_names(leaves), {.step = 1e-4, .kink_step = 1e-7, .max_elements = 40, .min_denominator = 1e-4});
     if (result.max_relative_error < 1e-6) continue;
     return concat_text(name, ", the gradient of ", leaves[static_cast<size_t>(result.worst_input)].first,
@@ -290,12 +299,12 @@ std::string KindTester::test_different_lengths() const {
   const auto attention = make();
   const int64_t end = prefix_length();
   const Tensor q = take_tokens(inputs_.q, end);
-  const Tensor all_keys = attend(*attention, {q, inputs_.k, inputs_.v}, kOpenMask, {});
+  const Tensor all_keys = attend(*attention, {q, inputs_.k, inputs_.v, inputs_.x}, kOpenMask, {});
   if (all_keys.shape() != q.shape())
     return concat_text("the shape of the result is ", all_keys.shape().to_string(), ", expected ",
                        q.shape().to_string());
-  const Tensor first_keys =
-      attend(*attention, {q, take_tokens(inputs_.k, end), take_tokens(inputs_.v, end)}, kOpenMask, {});
+  const Tensor first_keys = attend(
+      *attention, {q, take_tokens(inputs_.k, end), take_tokens(inputs_.v, end), inputs_.x}, kOpenMask, {});
   if (!has_only_finite_elements(all_keys) || !has_only_finite_elements(first_keys))
     return "the result has elements that are not finite";
   return compute_relative_difference(all_keys, first_keys) > 0
@@ -337,7 +346,7 @@ std::string KindTester::test_replay() const {
     for (int64_t t = 0; t < setup_.length; ++t) tokens.push_back(slice(x, 1, t / 2 * 2, t / 2 * 2 + 1));
     return concat(tokens, 1);
   };
-  const KindInputs inputs{repeat_tokens(inputs_.q), repeat_tokens(inputs_.k), inputs_.v};
+  const KindInputs inputs{repeat_tokens(inputs_.q), repeat_tokens(inputs_.k), inputs_.v, inputs_.x};
   int64_t draw_count = 0;
   const auto add_rounding_errors = [&](const Tensor& x) {
     return add(x, mul(randn(x.shape(), {static_cast<uint64_t>(++draw_count), "rounding"}, x.dtype()), 1e-9));
@@ -372,13 +381,15 @@ std::string KindTester::test_recurrent_form() const {
   const auto state = attention->make_state({kBatch, setup_.heads, setup_.dim, setup_.dim, setup_.length,
                                             DType::float64, kCpu, "layers.0.attention"});
   const Tensor out = Tensor::zeros({kBatch, setup_.heads, setup_.dim}, DType::float64);
+  const Shape flat_shape{kBatch, setup_.heads * setup_.dim};
   for (const char* round : {"a new state", "a reset state"}) {
     for (int64_t t = 0; t < setup_.length; ++t) {
       const auto take_token = [&](const Tensor& x) {
-        return contiguous(slice(x, 1, t, t + 1)).view(out.shape());
+        return contiguous(slice(x, 1, t, t + 1)).view(x.rank() == 4 ? out.shape() : flat_shape);
       };
       const KindInputs token = map_inputs(inputs_, take_token);
       const int64_t before = get_device_allocator().stats().allocation_count;
+      attention->observe_input(token.x, *state);
       attention->step(token.q, token.k, token.v, *state, out);
       if (get_device_allocator().stats().allocation_count != before)
         return concat_text("step() allocates memory at token ", t);

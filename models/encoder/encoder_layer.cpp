@@ -82,7 +82,7 @@ MultiHeadAttention::MultiHeadAttention(const EncoderOptions& options, int64_t la
     if (projection->bias.defined()) biases.push_back(&projection->bias);
   }
   keep_adjacent(weights);
-  keep_adjacent(biases);
+  if (!biases.empty()) keep_adjacent(biases);
   if (const ProjectionConv conv = kind.get_conv(choice.options); conv.is_active()) {
     if (kind.get_segment_memory_size(choice.options).tokens > 0)
       throw OptionError("attention_options.conv",

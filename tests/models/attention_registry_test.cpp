@@ -114,13 +114,14 @@ TEST_CASE("the cost of attention kinds is linear in the length, quadratic, or a 
 }
 
 TEST_CASE("attention kinds without the capability unequal_lengths refuse different lengths") {
-  const Tensor q = normal({2, 5, 2, 4}, 1), k = normal({2, 9, 2, 4}, 2), v = normal({2, 9, 2, 4}, 3);
+  const Tensor q = normal({2, 5, 2, 4}, 1), k = normal({2, 9, 2, 4}, 2), v = normal({2, 9, 2, 4}, 3),
+               x = normal({2, 5, 8}, 4);
   const AttentionMask mask{.causal = false, .key_lengths = {}};
   for (const AttentionKind* kind : built_in_kinds()) {
     if (kind->capabilities.unequal_lengths) continue;
     CAPTURE(kind->name);
     const auto attention = make_short_attention(kind->name);
-    CHECK_THROWS_AS(attention->forward(q, k, v, mask, {}, "layer"), ShapeError);
+    CHECK_THROWS_AS(attention->forward_with_input(x, q, k, v, mask, {}, "layer"), ShapeError);
   }
 }
 

@@ -30,7 +30,7 @@ void make_memoryless(const SpeechModel& model) {
   for (const auto& layer : model.encoder->layers)
     for (const Linear* branch : {&layer->attention.out_projection, &layer->feedforward.linear2}) {
       branch->weight.fill(0);
-      branch->bias.fill(0);
+      if (branch->bias.defined()) branch->bias.fill(0);
     }
   for (const Linear* map : std::initializer_list<const Linear*>{model.input_projection.get(), &model.head}) {
     map->weight.fill(0);
