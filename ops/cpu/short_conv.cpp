@@ -138,9 +138,9 @@ class BackwardBlocks {
   }
 
   void compute_input_gradient(int64_t example, int64_t position) const {
+    if (position < 0 ? !ghistory_ : !gx_) return;
     T* const target = position < 0 ? ghistory_ + ((example + 1) * (in_.kernel - 1) + position) * in_.channels
                                    : gx_ + (example * in_.length + position) * in_.channels;
-    if (position < 0 ? !ghistory_ : !gx_) return;
     const TokenRange readers = in_.find_readers(example, position);
     TapRows<C> taps;
     const int64_t last = position + in_.count_earlier();  // the token whose tap 0 reads the position
@@ -263,13 +263,12 @@ void short_conv_step(Backend, const ShortConvShape& s, AttentionRows<const T> x,
       for (int64_t j = 0; j < s.kernel; ++j)
         for (int64_t lane = 0; lane < count; ++lane) taps[j][lane] = weight[(c + lane) * s.kernel + j];
       for (int64_t b = 0; b < s.batch; ++b) {
-        T* const past = history + b * rows * s.channels + c;
+        const auto past = [&](int64_t j) { return history + (b * rows + j) * s.channels + c; };
         const Vector<T> current = load_first(x.row(b, 0, 0) + c, count);
         Vector<T> sum{};
         for (int64_t j = 0; j < rows; ++j) {
-          sum += taps[j] * load_first(past + j * s.channels, count);
-          store_first(past + j * s.channels,
-                      j + 1 < rows ? load_first(past + (j + 1) * s.channels, count) : current, count);
+          sum += taps[j] * load_first(past(j), count);
+          store_first(past(j), j + 1 < rows ? load_first(past(j + 1), count) : current, count);
         }
         sum += taps[rows] * current;
         store_first(out.row(b, 0, 0) + c, compute_gate<VectorMath>(s.activation, sum), count);

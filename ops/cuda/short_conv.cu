@@ -153,14 +153,14 @@ __global__ void short_conv_step_kernel(ShortConvShape s, AttentionRows<const T> 
   const int64_t rows = s.kernel - 1;
   for (int64_t i = first_element(); i < n; i += element_stride()) {
     const int64_t c = i % s.channels, b = i / s.channels;
-    T* const past = history + b * rows * s.channels + c;
+    const auto past = [&](int64_t j) -> T& { return history[(b * rows + j) * s.channels + c]; };
     const T* const w = weight + c * s.kernel;
     T sum = 0, next = x.row(b, 0, 0)[c];
     const T current = next;
-    for (int64_t j = 0; j < rows; ++j) sum += w[j] * past[j * s.channels];
+    for (int64_t j = 0; j < rows; ++j) sum += w[j] * past(j);
     for (int64_t j = rows - 1; j >= 0; --j) {
-      const T moved = past[j * s.channels];
-      past[j * s.channels] = next;
+      const T moved = past(j);
+      past(j) = next;
       next = moved;
     }
     out.row(b, 0, 0)[c] = compute_gate<DeviceMath>(s.activation, sum + w[rows] * current);
