@@ -50,9 +50,13 @@ std::unique_ptr<SegmentMemory> Encoder::make_segment_memory(int64_t batch) const
   auto memory = std::make_unique<SegmentMemory>(batch, norm.weight);
   for (int64_t i = 0; i < options_.layers; ++i) {
     const AttentionLayerChoice& choice = find_layer_choice(options_.attention, i);
-    memory->add_layer(layers[static_cast<size_t>(i)]->name(),
-                      find_attention_kind(choice.kind).get_segment_memory_size(choice.options),
-                      options_.width());
+    const EncoderLayer& layer = *layers[static_cast<size_t>(i)];
+    const SegmentMemorySize size = find_attention_kind(choice.kind).get_segment_memory_size(choice.options);
+    memory->add_layer(layer.name(), size,
+                      size.stores_state ? options_.width() * options_.head_dim : options_.width());
+    if (const ShortConv* const conv = layer.attention.conv(); conv && size.stores_state)
+      memory->add_layer(MultiHeadAttention::get_conv_memory_name(layer.name()),
+                        {.tokens = conv->weight.size(1) - 1}, conv->weight.size(0));
   }
   return memory;
 }

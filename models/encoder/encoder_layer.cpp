@@ -84,7 +84,8 @@ MultiHeadAttention::MultiHeadAttention(const EncoderOptions& options, int64_t la
   keep_adjacent(weights);
   if (!biases.empty()) keep_adjacent(biases);
   if (const ProjectionConv conv = kind.get_conv(choice.options); conv.is_active()) {
-    if (kind.get_segment_memory_size(choice.options).tokens > 0)
+    if (const SegmentMemorySize memory = kind.get_segment_memory_size(choice.options);
+        memory.tokens > 0 && !memory.stores_state)
       throw OptionError("attention_options.conv",
                         "expected 0, because the keys of earlier segments have no "
                         "convolution");
@@ -108,7 +109,9 @@ struct MultiHeadAttention::TapeExecutor {
   DType head_dtype;  // dtype of queries, keys and values
   DType result_dtype;
 
-  ProjectedHeads project(const Tensor& x) const { return a.project(x, source, mask, head_dtype); }
+  ProjectedHeads project(const Tensor& x) const {
+    return a.project(x, source, mask, context, name, head_dtype);
+  }
   Tensor rotate(const Tensor& x) const { return a.rotates_ ? rotary_embedding(x) : x; }
   Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v) const {
     const Tensor attention_result = a.attention_->forward_with_input(source, q, k, v, mask, context, name);
@@ -131,6 +134,7 @@ ProjectedHeads MultiHeadAttention::split_heads(const std::vector<Tensor>& parts)
 }
 
 ProjectedHeads MultiHeadAttention::project(const Tensor& x, const Tensor& source, const AttentionMask& mask,
+                                           const ForwardContext& context, const std::string& name,
                                            DType dtype) const {
   std::vector<Tensor> parts;
   const auto add_parts = [&](size_t first, size_t last, const Tensor& input) {
@@ -141,7 +145,8 @@ ProjectedHeads MultiHeadAttention::project(const Tensor& x, const Tensor& source
     }
     const Tensor bias = biases.empty() ? Tensor{} : concat(biases, 0);
     Tensor y = linear(input, concat(weights, 0), bias, Activation::none, {}, dtype);
-    if (conv_) y = conv_->forward(y, mask.causal, mask.key_lengths);
+    if (conv_)
+      y = conv_->forward(y, mask.causal, mask.key_lengths, context.memory, get_conv_memory_name(name));
     const auto count = static_cast<int64_t>(last - first);
     for (const Tensor& part : unbind(reshape(y, {input.size(0), input.size(1), count, heads_, head_dim_}), 2))
       parts.push_back(part);

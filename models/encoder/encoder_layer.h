@@ -119,6 +119,8 @@ class MultiHeadAttention final : public Module {
   Tensor forward(const Tensor& x, const Tensor& operand, const AttentionMask& mask,
                  const ForwardContext& context, const std::string& name, DType result_dtype) const;
 
+  // Returns the name in the segment memory of the inputs that the convolution of the layer `name` keeps.
+  static std::string get_conv_memory_name(const std::string& name) { return name + ".conv"; }
   // Returns the convolution of the results of projections(), or null if there is none.
   const ShortConv* conv() const { return conv_.get(); }
   const Attention& inner_attention() const { return *attention_; }
@@ -138,7 +140,8 @@ class MultiHeadAttention final : public Module {
 
   // Projects x to queries, and `source` to keys and values. x and `source` are (batch, rows, width). Each
   // projection is (batch, rows, heads, head_dim) with dtype `dtype`.
-  ProjectedHeads project(const Tensor& x, const Tensor& source, const AttentionMask& mask, DType dtype) const;
+  ProjectedHeads project(const Tensor& x, const Tensor& source, const AttentionMask& mask,
+                         const ForwardContext& context, const std::string& name, DType dtype) const;
 
   int64_t heads_, head_dim_;
   UsedAttentionInputs inputs_;

@@ -2,8 +2,10 @@
 
 #include <cmath>
 
+#include "models/layers/segment_memory.h"
 #include "ops/elementwise.h"
 #include "ops/index.h"
+#include "ops/view.h"
 
 namespace tapeformer {
 
@@ -28,10 +30,16 @@ ShortConv::ShortConv(int64_t channels, int64_t kernel, GateActivation activation
   add_parameter("weight", weight, {channels, kernel}, make_uniform_initializer(bound));
 }
 
-Tensor ShortConv::forward(const Tensor& x, bool causal, const Tensor& lengths) const {
-  return short_conv(
-      x, weight,
-      {.lookahead = causal ? 0 : weight.size(1) / 2, .activation = activation_, .lengths = lengths});
+Tensor ShortConv::forward(const Tensor& x, bool causal, const Tensor& lengths, SegmentMemory* memory,
+                          const std::string& name) const {
+  ShortConvOptions options{
+      .lookahead = causal ? 0 : weight.size(1) / 2, .activation = activation_, .lengths = lengths};
+  if (memory) {
+    const Tensor rows = memory->read(name, x.size(0));
+    if (rows.defined()) options.history = pad(rows.to(x.dtype()), 1, weight.size(1) - 1 - rows.size(1), 0);
+    memory->write(name, x);
+  }
+  return short_conv(x, weight, options);
 }
 
 Conv1dRelu::Conv1dRelu(int64_t in, int64_t out, int64_t kernel, const Conv1dOptions& options)

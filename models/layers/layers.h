@@ -32,8 +32,10 @@ class ShortConv final : public Module {
  public:
   ShortConv(int64_t channels, int64_t kernel, GateActivation activation);
   // Maps x (batch, length, channels) to the same shape. If `causal` is false, the kernel is centred. See
-  // ShortConvOptions for `lengths`.
-  Tensor forward(const Tensor& x, bool causal, const Tensor& lengths) const;
+  // ShortConvOptions for `lengths`. If `memory` is not null, the inputs before x are those that the previous
+  // segment has written under `name`.
+  Tensor forward(const Tensor& x, bool causal, const Tensor& lengths, SegmentMemory* memory = nullptr,
+                 const std::string& name = {}) const;
 
   GateActivation activation() const { return activation_; }
 

@@ -17,6 +17,8 @@ struct SegmentMemorySize {
   int64_t tokens = 0;            // maximum number of inputs that are kept uncompressed
   int64_t compressed_rows = 0;   // maximum number of rows of compressed older inputs; requires tokens > 0
   int64_t compression_rate = 1;  // number of inputs that are compressed to one row
+  // The memory keeps the recurrent state of the attention instead of inputs. `tokens` is 1.
+  bool stores_state = false;
 
   // Returns the maximum number of memory rows that a segment reads.
   int64_t max_rows() const { return tokens + compressed_rows; }

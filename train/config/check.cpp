@@ -28,9 +28,13 @@ void check_data(const Config& config, const Require& require) {
 std::vector<KeyProblem> find_memory_problem(const Config& config, const AttentionPattern& attention) {
   if (config.data.has("streams") && config.data.get<bool>("streams")) return {};
   for (const AttentionLayerChoice& choice : attention) {
-    const int64_t memory =
-        find_attention_kind(choice.kind).get_segment_memory_size(choice.options).token_span();
+    const SegmentMemorySize size = find_attention_kind(choice.kind).get_segment_memory_size(choice.options);
+    const int64_t memory = size.token_span();
     const std::string table = has_several_kinds(attention) ? "attention." + choice.kind : "attention";
+    if (size.stores_state)
+      return {
+          {table + ".carry_state",
+           "needs the consecutive segments of a text, data.streams = true; expected false for other data"}};
     if (memory > 0)
       return {{table + ".memory",
                concat_text("a memory of ", memory,

@@ -52,6 +52,10 @@ class GatedLinearKind final : public Attention {
                     make_constant_initializer(1));
   }
 
+  // The segment memory keeps the state of the previous segment, and no inputs.
+  Tensor prepend_memory(const Tensor& x, const ForwardContext&, const std::string&) const override {
+    return x;
+  }
   bool applies_rotary_positions() const override { return !options_.rotates; }
 
   Tensor forward(const Tensor&, const Tensor&, const Tensor&, const AttentionMask&, const ForwardContext&,
@@ -60,15 +64,18 @@ class GatedLinearKind final : public Attention {
   }
 
   Tensor forward_with_input(const Tensor& x, const Tensor& q, const Tensor& k, const Tensor& v,
-                            const AttentionMask& mask, const ForwardContext&,
-                            const std::string&) const override {
+                            const AttentionMask& mask, const ForwardContext& context,
+                            const std::string& name) const override {
     const Tensor query = options_.normalizes_keys ? l2_norm(q, query_scale()) : q,
                  key = options_.normalizes_keys ? l2_norm(k) : k;
     const auto scan = [&](const Gates& gates, bool reverse) {
       GatedLinearAttentionOptions o{
           .erase = options_.delta ? key : Tensor{}, .lengths = mask.key_lengths, .reverse = reverse};
       gates.apply(x, get_compute_dtype(v.dtype()), o);
-      return gated_linear_attention(query, key, v, o).out;
+      if (context.memory) o.initial_state = read_state(*context.memory, name, v);
+      const auto [result, state] = gated_linear_attention(query, key, v, o);
+      if (context.memory) context.memory->write(name, reshape(state, {v.size(0), 1, state_size()}));
+      return result;
     };
     Tensor out = scan(forward_gates_, false);
     if (!mask.causal) {
@@ -109,6 +116,13 @@ class GatedLinearKind final : public Attention {
   }
 
  private:
+  int64_t state_size() const { return heads_ * dim_ * dim_; }
+  // Returns the state after the previous segment, or an undefined tensor at the start of a text.
+  Tensor read_state(const SegmentMemory& memory, const std::string& name, const Tensor& v) const {
+    const Tensor state = memory.read(name, v.size(0));
+    return state.defined() ? reshape(state, {v.size(0), heads_, dim_, dim_}).to(get_compute_dtype(v.dtype()))
+                           : state;
+  }
   double query_scale() const {
     return options_.scales_queries ? 1 / std::sqrt(static_cast<double>(dim_)) : 1;
   }
@@ -202,6 +216,11 @@ AttentionKind make_gated_kind(const char* name, const char* help, bool delta) {
       },
       .select_conv =
           [delta](const OptionValues& values) { return read_gated_linear_options(values, delta).conv; },
+      .compute_segment_memory_size =
+          [](const OptionValues& values) {
+            const bool carries = values.get<bool>("carry_state");
+            return SegmentMemorySize{.tokens = carries ? 1 : 0, .stores_state = carries};
+          },
       // For each token, counts the decayed update of the (dim, dim) state, the product of the query and the
       // state and, with the delta rule, the product of the key and the state.
       .count_multiply_adds =

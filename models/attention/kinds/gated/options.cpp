@@ -133,6 +133,9 @@ std::vector<OptionSpec> list_gated_linear_options(bool delta) {
           .use_if({.option = "output_gate", .values = {"none"}, .is_negated = true}),
       text("output_norm", "RMS norm of the results: none, of each head, or of all heads",
            {"none", "head", "width"})};
+  options.push_back({.name = "carry_state",
+                     .default_value = false,
+                     .help = "begin a segment of a text with the state after the previous segment"});
   if (delta) {
     options.push_back({.name = "negative_eigenvalues",
                        .default_value = false,
