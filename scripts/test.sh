@@ -29,7 +29,7 @@ fi
 # Builds the kernels for several processors without optimization. The preset "distribution" is the optimized build.
 if [ "$(uname -m)" = x86_64 ]; then
   cmake -S . -B "$build-levels" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DTAPEFORMER_TESTS=ON \
-    -DTAPEFORMER_CUDA=OFF -DTAPEFORMER_ARCH=x86-64-v2 "-DTAPEFORMER_LEVELS=x86-64-v3;x86-64-v4"
+    -DCMAKE_UNITY_BUILD=ON -DTAPEFORMER_CUDA=OFF -DTAPEFORMER_ARCH=x86-64-v2 "-DTAPEFORMER_LEVELS=x86-64-v3;x86-64-v4"
   cmake --build "$build-levels" --parallel "$(nproc)" --target level_losses
   ctest --test-dir "$build-levels" --output-on-failure --no-tests=error -R '^distribution: kernels'
 fi

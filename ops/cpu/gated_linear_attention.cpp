@@ -4,7 +4,6 @@
 
 #include "core/base/instances.h"
 #include "core/cpu/vector_math.h"
-#include "ops/cpu/arena.h"
 #include "ops/cpu/delta_scan.h"
 #include "ops/cpu/feature_map.h"
 #include "ops/cpu/head_groups.h"
@@ -460,17 +459,11 @@ class GatedHeadGroup {
 // Calls f(group) for all groups of heads of all sequences, in parallel. `group` is a GatedHeadGroup<S>&.
 template <class S, class F>
 void for_gated_groups(const GatedLinearAttentionShape& s, const GatedLinearAttentionInputs<S>& inputs,
-                      bool backward, F&& f) {
+                      bool backward, const F& f) {
   struct NoProcessorState {};
-  if (s.batch == 0 || s.heads == 0) return;
-  const int64_t heads = choose_group_size(s.batch, s.heads), groups = (s.heads + heads - 1) / heads;
-  for_each_task<NoProcessorState>(
-      s.batch * groups, 4 * heads * s.length * s.dim * s.value_dim,
-      [&] { return GatedHeadGroup<S>(s, heads, inputs, backward); },
-      [&](GatedHeadGroup<S>& group, int64_t task) {
-        group.select(task / groups, task % groups * heads);
-        f(group);
-      });
+  for_head_groups<NoProcessorState>(
+      s.batch, s.heads, 4 * s.length * s.dim * s.value_dim,
+      [&](int64_t heads) { return GatedHeadGroup<S>(s, heads, inputs, backward); }, f);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "core/threads/threads.h"
+#include "ops/cpu/arena.h"
 #include "ops/cpu/outer_product_scan.h"
 
 namespace tapeformer::cpu {
@@ -47,6 +48,21 @@ inline int64_t choose_group_size(int64_t batch, int64_t heads) {
     }
   }
   return best;
+}
+
+// Calls f(group) for groups of at most choose_group_size() heads of all sequences, in parallel. Each thread
+// has a group, the result of make(heads per group), whose take_memory(arena) and select(batch, first head)
+// are called before f. `work` is the number of multiply-adds of a head.
+template <class ProcessorState, class Make, class F>
+void for_head_groups(int64_t batch, int64_t heads, int64_t work, const Make& make, const F& f) {
+  if (batch == 0 || heads == 0) return;
+  const int64_t size = choose_group_size(batch, heads), groups = (heads + size - 1) / size;
+  for_each_task<ProcessorState>(
+      batch * groups, size * work, [&] { return make(size); },
+      [&](auto& group, int64_t task) {
+        group.select(task / groups, task % groups * size);
+        f(group);
+      });
 }
 
 }  // namespace tapeformer::cpu

@@ -74,8 +74,10 @@ void forward_rows(const LinearShape& shape, const X* x, const T* w, const T* bia
                   const DropoutMask& dropout, Y* preactivation, Y* y) {
   constexpr bool kInPlace = std::is_same_v<T, Y>;
   const int64_t in = shape.in, out = shape.out;
-  constexpr bool kRounds = std::is_same_v<O, BFloat16>;
-  const bool few = !kRounds && shape.rows <= kMaxRowsWithoutPacking;
+  // oneDNN packs a weight slowly. Without oneDNN, packed_product.h returns the same bits for any number of
+  // bfloat16 rows.
+  const bool few = shape.rows <= kMaxRowsWithoutPacking &&
+                   (!std::is_same_v<O, BFloat16> || (uses_bfloat16_instructions() && !uses_amx()));
   std::optional<PackedOperand<O>> weight;
   if (!few) weight.emplace(in, out, w, true);
   const int64_t max_block =
@@ -92,9 +94,8 @@ void forward_rows(const LinearShape& shape, const X* x, const T* w, const T* bia
     for_blocks(begin, end, block, [&](int64_t first, int64_t rows) {
       T* values = buffers.sums;
       if constexpr (kInPlace) values = y + first * out;
-      if constexpr (!kRounds)
-        if (few) multiply_few_rows({rows, in, out}, x + first * in, w, values);
-      if (!few) weight->multiply(rows, convert_if_needed(x + first * in, rows * in, buffers.inputs), values);
+      const O* const operand = convert_if_needed(x + first * in, rows * in, buffers.inputs);
+      few ? multiply_few_rows({rows, in, out}, operand, w, values) : weight->multiply(rows, operand, values);
       for (int64_t r = 0; r < rows; ++r, values += out) {
         const int64_t at = (first + r) * out;
         if (multipliers) compute_dropout_multipliers(dropout, at, out, multipliers);

@@ -2,7 +2,6 @@
 
 #include "core/base/instances.h"
 #include "ops/cpu/amx_scan.h"
-#include "ops/cpu/arena.h"
 #include "ops/cpu/feature_map.h"
 #include "ops/cpu/head_groups.h"
 #include "ops/cpu/packed_operand.h"
@@ -342,28 +341,18 @@ class HeadGroup {
 };
 
 // Calls f(group) for all groups of heads of all sequences, in parallel. `group` is a HeadGroup<S, Scan>&.
-template <class Scan, class S, class F>
-void for_groups_with_scan(const LinearAttentionShape& s, AttentionRows<const S> q, AttentionRows<const S> k,
-                          AttentionRows<const S> v, F&& f) {
-  if (s.batch == 0 || s.heads == 0) return;
-  const int64_t heads = choose_group_size(s.batch, s.heads), groups = (s.heads + heads - 1) / heads;
-  for_each_task<typename Scan::ProcessorState>(
-      s.batch * groups, heads * (s.query_length + s.key_length) * s.dim * s.value_dim,
-      [&] { return HeadGroup<S, Scan>(s, heads, q, k, v); },
-      [&](HeadGroup<S, Scan>& group, int64_t task) {
-        group.select(task / groups, task % groups * heads);
-        f(group);
-      });
-}
-
-// Calls f(group) for all groups of heads of all sequences, in parallel. Uses AMX for BFloat16 tensors if
-// amx::kHasScan and uses_amx() are true.
+// Uses AMX for BFloat16 tensors if amx::kHasScan and uses_amx() are true.
 template <class S, class F>
 void for_groups(const LinearAttentionShape& s, AttentionRows<const S> q, AttentionRows<const S> k,
-                AttentionRows<const S> v, F&& f) {
+                AttentionRows<const S> v, const F& f) {
+  const auto run = [&]<class Scan>() {
+    for_head_groups<typename Scan::ProcessorState>(
+        s.batch, s.heads, (s.query_length + s.key_length) * s.dim * s.value_dim,
+        [&](int64_t heads) { return HeadGroup<S, Scan>(s, heads, q, k, v); }, f);
+  };
   if constexpr (std::is_same_v<S, BFloat16> && amx::kHasScan)
-    if (uses_amx()) return for_groups_with_scan<AmxScan>(s, q, k, v, f);
-  for_groups_with_scan<VectorScan>(s, q, k, v, f);
+    if (uses_amx()) return run.template operator()<AmxScan>();
+  run.template operator()<VectorScan>();
 }
 
 }  // namespace

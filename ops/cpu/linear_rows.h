@@ -74,10 +74,10 @@ void for_output_groups(const LinearShape& shape, F&& f) {
   });
 }
 
-// Computes y (rows, out) = x (rows, in) wᵀ for at most kMaxRowsWithoutPacking rows. Unlike BLAS, does not
-// pack the weights.
-template <class T>
-void multiply_few_rows(const LinearShape& shape, const T* x, const T* w, T* y) {
+// Computes y (rows, out) = x (rows, in) wᵀ for at most kMaxRowsWithoutPacking rows. Rounds the weights to O.
+// Unlike BLAS, does not pack the weights.
+template <class O, class T>
+void multiply_few_rows(const LinearShape& shape, const O* x, const T* w, T* y) {
   const int64_t in = shape.in;
   for_output_groups(shape, [&](int64_t first, int64_t count) {
     const T* const w0 = w + first * in;
@@ -85,14 +85,15 @@ void multiply_few_rows(const LinearShape& shape, const T* x, const T* w, T* y) {
     const T* const w2 = w0 + (count > 2 ? 2 * in : 0);
     const T* const w3 = w0 + (count > 3 ? 3 * in : 0);
     for (int64_t row = 0; row < shape.rows; ++row) {
-      const T* const xr = x + row * in;
+      const O* const xr = x + row * in;
       T s0 = 0, s1 = 0, s2 = 0, s3 = 0;
 #pragma omp simd reduction(+ : s0, s1, s2, s3)
       for (int64_t i = 0; i < in; ++i) {
-        s0 += xr[i] * w0[i];
-        s1 += xr[i] * w1[i];
-        s2 += xr[i] * w2[i];
-        s3 += xr[i] * w3[i];
+        const T v = static_cast<T>(xr[i]);
+        s0 += v * static_cast<T>(O(w0[i]));
+        s1 += v * static_cast<T>(O(w1[i]));
+        s2 += v * static_cast<T>(O(w2[i]));
+        s3 += v * static_cast<T>(O(w3[i]));
       }
       const T sums[kOutputs] = {s0, s1, s2, s3};
       std::copy_n(sums, count, y + row * shape.out + first);

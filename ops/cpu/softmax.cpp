@@ -11,13 +11,10 @@
 namespace tapeformer::cpu {
 namespace {
 
-int64_t choose_grain_rows(int64_t classes) {
-  return std::max<int64_t>((1 << 13) / std::max<int64_t>(classes, 1), 1);
-}
-
 template <class F>
 void for_rows(int64_t rows, int64_t classes, F&& f) {
-  parallel_for(rows, choose_grain_rows(classes), [&](int64_t begin, int64_t end) {
+  const int64_t grain_rows = std::max<int64_t>((1 << 13) / std::max<int64_t>(classes, 1), 1);
+  parallel_for(rows, grain_rows, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) f(row);
   });
 }

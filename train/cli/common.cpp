@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -90,40 +89,24 @@ void declare(cxxopts::Options& options, const std::string& group, const std::vec
 }
 
 template <class T>
-bool parse_number(const std::string& text, T& number) {
+void parse_number(const std::string& text, RawValue& value) {
+  T number{};
   const char* last = text.data() + text.size();
   const auto [end, error] = std::from_chars(text.data(), last, number);
-  return error == std::errc{} && end == last;
+  if (error == std::errc{} && end == last) value.value = number;
 }
 
 // Converts the text of an option to the type of spec.default_value. Throws ConfigError if the text has the
 // wrong type, is out of range or is not one of the choices.
 OptionValue parse_option_value(const OptionSpec& spec, const std::string& text) {
-  const auto wrong = [&] {
-    return ConfigError("--" + spec.name + ": expected " + describe_expected_value(spec, {text, ""}) +
-                       ", got \"" + text + "\"");
-  };
   if (text.empty()) throw ConfigError("--" + spec.name + ": the value is empty");
-  if (std::holds_alternative<int64_t>(spec.default_value)) {
-    int64_t number = 0;
-    if (!parse_number(text, number) || static_cast<double>(number) < spec.min ||
-        static_cast<double>(number) > spec.max)
-      throw wrong();
-    return number;
-  }
-  if (std::holds_alternative<double>(spec.default_value)) {
-    double number = 0;
-    if (!parse_number(text, number) || !std::isfinite(number) || number < spec.min || number > spec.max)
-      throw wrong();
-    return number;
-  }
-  if (!spec.choices.empty() &&
-      std::find(spec.choices.begin(), spec.choices.end(), text) == spec.choices.end()) {
-    const std::string near = find_nearest_name(text, spec.choices);
-    throw ConfigError("--" + spec.name + ": expected one of " + format_choices(spec) + ", got \"" + text +
-                      "\"" + (near.empty() ? "" : "; did you mean \"" + near + "\"?"));
-  }
-  return text;
+  RawValue raw{text, "\"" + text + "\""};
+  if (std::holds_alternative<int64_t>(spec.default_value)) parse_number<int64_t>(text, raw);
+  if (std::holds_alternative<double>(spec.default_value)) parse_number<double>(text, raw);
+  std::string error;
+  const auto value = convert_to_option_value(raw, spec, error);
+  if (!value) throw ConfigError("--" + spec.name + ": " + error);
+  return *value;
 }
 
 OptionValues parse_option_values(const std::vector<OptionSpec>& specs, const cxxopts::ParseResult& parsed) {

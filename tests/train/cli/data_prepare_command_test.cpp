@@ -87,7 +87,7 @@ TEST_CASE("data prepare kaldi: the example of the documentation, from a table to
 
   for (const auto& [option, value, expected] :
        {std::tuple<std::string, std::string, std::string>{"--valid", "2", "a number from 0 to 1"},
-        {"--split", "speakers", "expected one of"},
+        {"--split", "speakers", "did you mean \"speaker\"? Expected one of"},
         {"--text-column", "words", "there is no column \"words\""}}) {
     const auto refused =
         run_line(dir, documented("tapeformer data prepare kaldi") + " " + option + " " + value);

@@ -63,8 +63,19 @@ Tensor make_first_bytes(const AutoregressiveTask& task, const Plan& plan, const 
   return bytes;
 }
 
-int64_t count_state_bytes(const AutoregressiveModel& model, const Plan& plan) {
-  return plan.options.mode == GenerationMode::recurrent ? Decoder(model, plan.batch).state_bytes() : 0;
+// Returns the fields that the reports of images and sequences have in common. `unit` is "images" or
+// "sequences".
+Report make_speed_report(const AutoregressiveModel& model, const Plan& plan, const std::string& unit,
+                         const Communicator& processes, double seconds) {
+  const bool has_state = plan.options.mode == GenerationMode::recurrent;
+  return Report()
+      .add("count", plan.count)
+      .add("batch", plan.batch)
+      .add("processes", processes.size())
+      .add("mode", to_string(plan.options.mode))
+      .add("seconds", seconds)
+      .add(unit + "_per_second", static_cast<double>(plan.count) / seconds)
+      .add("state_bytes", has_state ? Decoder(model, plan.batch).state_bytes() : int64_t{0});
 }
 
 void sample_images(const LoadedTask& run, Plan plan, const CommandLine& line) {
@@ -72,7 +83,7 @@ void sample_images(const LoadedTask& run, Plan plan, const CommandLine& line) {
   check_grid_size(run, plan.count, 0);
   const auto path = prepare_picture_path(run, line, "generate");
   const Tensor first = make_first_bytes(task, plan, line);
-  const int64_t dims = task.dataset_info().length + 1, state = count_state_bytes(task.model(), plan);
+  const int64_t dims = task.dataset_info().length + 1;
   const Tensor images = Tensor::zeros({plan.count, dims}, DType::uint8);
   Communicator& processes = *init_process_group().communicator;
   double seconds = 0;
@@ -91,14 +102,7 @@ void sample_images(const LoadedTask& run, Plan plan, const CommandLine& line) {
   processes.all_reduce(images);  // images of other processes are 0, so the sum has all images
   seconds = all_reduce_max(processes, seconds);
   if (processes.is_first()) write_image_grid(run, path, images, 0);
-  print_report(Report()
-                   .add("count", plan.count)
-                   .add("batch", plan.batch)
-                   .add("processes", processes.size())
-                   .add("mode", to_string(plan.options.mode))
-                   .add("seconds", seconds)
-                   .add("images_per_second", static_cast<double>(plan.count) / seconds)
-                   .add("state_bytes", state)
+  print_report(make_speed_report(task.model(), plan, "images", processes, seconds)
                    .add("out", path.string())
                    .add("checkpoint", run.checkpoint_folder.string()),
                line.common_options);
@@ -150,14 +154,7 @@ void continue_sequences(const LoadedTask& run, Plan plan, const CommandLine& lin
             .add("drawn", to_integers(drawn.view({1, width - given}, {width, 1}, i * width + given)))
             .add("expected", to_integers(slice(example.tokens, 1, given, width))));
   }
-  print_report(Report()
-                   .add("count", plan.count)
-                   .add("batch", plan.batch)
-                   .add("processes", processes.size())
-                   .add("mode", to_string(plan.options.mode))
-                   .add("seconds", seconds)
-                   .add("sequences_per_second", static_cast<double>(plan.count) / seconds)
-                   .add("state_bytes", count_state_bytes(task.model(), plan))
+  print_report(make_speed_report(task.model(), plan, "sequences", processes, seconds)
                    .add("checkpoint", run.checkpoint_folder.string())
                    .add("sequences", rows),
                line.common_options);
