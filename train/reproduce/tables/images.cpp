@@ -14,9 +14,10 @@ struct PublishedImages {
   NamedValues paper;
 };
 
-// Values that the paper publishes: bits/dim and images per second from tables 1, 2 and 4, and seconds per
-// image at batch size 1 from table 5. For softmax attention, the values named "recurrent" are the values that
-// the paper publishes for "stateful softmax".
+// The rows of the paper, and a linear model that forgets (Gated DeltaNet, 2024). Values that the paper
+// publishes: bits/dim and images per second from tables 1, 2 and 4, and seconds per image at batch size 1
+// from table 5. For softmax attention, the values named "recurrent" are the values that the paper publishes
+// for "stateful softmax".
 const std::vector<PublishedImages> kMnist = {{"softmax",
                                               {{"bits_per_dim", 0.621},
                                                {"recompute_images_per_second", 0.45},
@@ -39,7 +40,8 @@ const std::vector<PublishedImages> kMnist = {{"softmax",
                                               {{"bits_per_dim", 0.644},
                                                {"recurrent_images_per_second", 142.8},
                                                {"recurrent_cpu_seconds", 5.5},
-                                               {"recurrent_device_seconds", 7.3}}}};
+                                               {"recurrent_device_seconds", 7.3}}},
+                                             {"gated-delta", {}}};
 const std::vector<PublishedImages> kCifar10 = {{"softmax",
                                                 {{"bits_per_dim", 3.47},
                                                  {"recompute_images_per_second", 0.004},
@@ -62,7 +64,8 @@ const std::vector<PublishedImages> kCifar10 = {{"softmax",
                                                 {{"bits_per_dim", 3.40},
                                                  {"recurrent_images_per_second", 17.85},
                                                  {"recurrent_cpu_seconds", 45.1},
-                                                 {"recurrent_device_seconds", 61.3}}}};
+                                                 {"recurrent_device_seconds", 61.3}}},
+                                               {"gated-delta", {}}};
 
 // Settings that adapt the learned positions of cifar10/small.toml to the image size and the model width at
 // the smoke scale.
@@ -80,8 +83,12 @@ struct PaperImages {
 const PaperImages kSets[] = {{"mnist", "mnist", "MNIST", kMnist, 29, 4, 4, {}},
                              {"cifar10", "cifar10", "CIFAR-10", kCifar10, 37, 4, 8, kCifar10SmokeSettings}};
 
-// Returns the settings that select the attention kind of a row. `chunk` is the LSH chunk length.
-std::vector<std::string> kind_settings(const std::string& row, int64_t chunk) {
+// Returns the settings that select the attention kind of a row. `chunk` is the LSH chunk length. Layers with
+// a gated delta rule have more projections, so their feed-forward blocks are narrower.
+std::vector<std::string> kind_settings(const std::string& row, int64_t chunk, TableScale scale) {
+  if (row == "gated-delta")
+    return {"model.attention=" + row,
+            scale == TableScale::smoke ? "model.feedforward=48" : "model.feedforward=440"};
   if (!row.starts_with("lsh-")) return {"model.attention=" + row};
   return {"model.attention=lsh", "attention.preset=fast_transformers",
           concat_text("attention.chunk_length=", chunk), "attention.rounds=" + row.substr(4)};
@@ -94,7 +101,8 @@ Row make_row(const PaperImages& set, const PublishedImages& published, TableScal
   const std::string folder = set.folder + std::string("/");
   row.config_path = folder + (scale == TableScale::paper ? row.name : "small") + ".toml";
   if (scale == TableScale::paper) return row;
-  row.fixed_settings = kind_settings(row.name, scale == TableScale::smoke ? set.smoke_chunk : set.chunk);
+  row.fixed_settings =
+      kind_settings(row.name, scale == TableScale::smoke ? set.smoke_chunk : set.chunk, scale);
   if (scale == TableScale::small) {
     row.default_settings = {"run.precision=bfloat16", "train.keep_last=1"};
     return row;
@@ -132,7 +140,8 @@ std::vector<std::string> notes_of(const PaperImages& set, TableScale scale) {
 }
 
 Table make_image_table(const PaperImages& set, const ReproductionOptions& options) {
-  const std::vector<std::string> cached = {"softmax", "linear"}, recomputed = {"softmax", "lsh-1", "lsh-4"};
+  const std::vector<std::string> cached = {"softmax", "linear", "gated-delta"},
+                                 recomputed = {"softmax", "lsh-1", "lsh-4"};
   const int64_t batch = options.select_size("batch", 4, 16, 10000),
                 recompute_batch = options.select_size("recompute_batch", 2, 2, 32);
   Table table{.title = std::string(set.title) + ": bits/dim and images per second",

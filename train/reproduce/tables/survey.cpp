@@ -87,7 +87,8 @@ Settings sinkhorn(const Grid& grid) {
 }
 
 // Returns the attention kinds of the table. Softmax attention is first, and the models of the survey follow
-// in the order of the survey. `local`, a baseline of the Long Range Arena, is last.
+// in the order of the survey. After `linear` are the linear kinds that forget, which are newer. `local`, a
+// baseline of the Long Range Arena, is last.
 std::vector<SurveyKind> survey_kinds() {
   return {
       {"softmax", "full", "n²", quadratic, [](const Grid&) { return make_kind_settings("softmax"); }, 36.37,
@@ -126,6 +127,8 @@ std::vector<SurveyKind> survey_kinds() {
       {"linformer", "LR", "n", linear,
        [](const Grid&) { return make_kind_settings("linformer", {"rank=32"}); }, 35.70, 38.56},
       {"linear", "KR", "n", linear, [](const Grid&) { return make_kind_settings("linear"); }, 16.13, 42.34},
+      {"gated-linear", "KR+RC", "n", linear, [](const Grid&) { return make_kind_settings("gated-linear"); }},
+      {"gated-delta", "KR+RC", "n", linear, [](const Grid&) { return make_kind_settings("gated-delta"); }},
       {"big-bird", "FP+M", "n", linear,
        [](const Grid&) { return make_kind_settings("big-bird", {"block=16"}); }, 36.05, 40.83},
       {"local", "FP", "n k", linear, [](const Grid&) { return make_kind_settings("local", {"window=32"}); },
