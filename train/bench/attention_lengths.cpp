@@ -25,13 +25,19 @@ class LengthMeasurement {
                                     timing_options.seed)),
         v_(make_random_tensor(q_.shape(), "v", timing_options.device, timing_options.dtype,
                               timing_options.seed)),
+        x_(kind.capabilities.reads_layer_input
+               ? make_random_tensor(
+                     {timing_options.batch, length, timing_options.heads * timing_options.head_dim}, "x",
+                     timing_options.device, timing_options.dtype, timing_options.seed)
+               : Tensor{}),
         seed_(timing_options.seed),
         cotangent_(Tensor::full(q_.shape(), 1, timing_options.dtype, timing_options.device)),
         mask_{.causal = timing_options.use_causal_mask && kind.capabilities.causal, .key_lengths = {}},
         attention_(kind.make(options, {.heads = timing_options.heads,
                                        .dim = timing_options.head_dim,
                                        .max_length = length,
-                                       .rotary = true})) {
+                                       .rotary = true,
+                                       .causal = mask_.causal})) {
     attention_->initialize(timing_options.seed);
     attention_->move(timing_options.device);
   }
@@ -43,8 +49,10 @@ class LengthMeasurement {
     const double seconds = measure_call_seconds(
         [&] {
           for (int64_t i = 0; i < call_count_; ++i) {
-            backward(attention_->forward(q_, k_, v_, mask_, {.seed = seed_}, "bench"), cotangent_);
-            for (const Tensor& x : {q_, k_, v_}) set_gradient(x, {});
+            backward(attention_->forward_with_input(x_, q_, k_, v_, mask_, {.seed = seed_}, "bench"),
+                     cotangent_);
+            for (const Tensor& x : {q_, k_, v_, x_})
+              if (x.defined()) set_gradient(x, {});
             for (const Tensor& x : attention_->leaves()) set_gradient(x, {});
           }
         },
@@ -60,6 +68,7 @@ class LengthMeasurement {
  private:
   int64_t length_, call_count_;  // number of tokens, and number of calls per measurement
   Tensor q_, k_, v_;
+  Tensor x_;  // the input of the layer; undefined if the kind does not read it
   uint64_t seed_;
   Tensor cotangent_;
   AttentionMask mask_;

@@ -37,10 +37,10 @@ std::vector<double> measure_attention_weights(const AttentionKind& kind, const O
     return randn({1, length, 1, kHeadDim}, RandomStream(kInputSeed, name), DType::float64);
   };
   const Tensor q = random("q"), k = kind.capabilities.shares_query_key ? q : random("k"),
-               changes = random("v");
+               changes = random("v"), x = random("x").view({1, length, kHeadDim});
   const AttentionMask mask{.causal = static_cast<bool>(kind.capabilities.causal), .key_lengths = {}};
   const auto result = [&](const Tensor& v) {
-    return attention->forward(q, k, v, mask, {}, "layers.0").to_vector();
+    return attention->forward_with_input(x, q, k, v, mask, {}, "layers.0").to_vector();
   };
   const Tensor v = Tensor::zeros(q.shape(), DType::float64);
   const std::vector<double> unchanged = result(v);
